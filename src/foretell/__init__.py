@@ -1,0 +1,2 @@
+"""Foretell: what a training step will cost, before it runs."""
+__version__ = "0.1.0"

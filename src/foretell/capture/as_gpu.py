@@ -1,0 +1,316 @@
+"""Makes a CPU capture take the path a GPU would: the same casts, kernels and optimizer forms.
+
+Some composite operators look at the device before they choose what to run. In the capturing process, and nowhere
+else, those choices are replaced by the GPU's: attention goes to a fused kernel, batch norm and RNNs to cuDNN,
+autocast follows the CUDA lists, optimizers default to their foreach form. The process ends after the capture, so
+nothing is put back.
+"""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _foreach_utils as foreach_utils
+
+aten = torch.ops.aten
+_OVERRIDES: list[torch.library.Library] = []  # a library unregisters its kernels when it is collected
+
+
+def behave_as_gpu() -> None:
+    """Replace the device-dependent choices of this process by a GPU's, once."""
+    if _OVERRIDES:
+        return
+    library = torch.library.Library("aten", "IMPL")
+    _OVERRIDES.append(library)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that we override kernels is the point
+        for name, kernel in _COMPOSITES.items():
+            library.impl(name, kernel, "CompositeImplicitAutograd", allow_override=True)
+        library.impl("_cudnn_rnn_backward", _rnn_backward_shapes, "Meta", allow_override=True)
+        _follow_cuda_autocast(library)
+    _default_to_foreach()
+    torch.backends.mha.set_fastpath_enabled(False)
+
+
+# Attention: the rule by which a CUDA build picks a fused kernel (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp).
+
+
+def attention_backend(
+    *, dtype: torch.dtype, head_dim: int, value_dim: int, has_mask: bool, mask_needs_grad: bool, queries: int, keys: int,
+    is_causal: bool, dense_last_dim: bool,
+) -> str:  # fmt: skip
+    """`flash`, `efficient` or `math` on an Ampere or newer GPU with the default priorities."""
+    if not dense_last_dim:
+        return "math"
+    half = dtype in (torch.float16, torch.bfloat16)
+    square_if_causal = not is_causal or queries == keys
+    if half and not has_mask and head_dim <= 256 and head_dim == value_dim and square_if_causal:
+        return "flash"
+    if dtype in (torch.float16, torch.bfloat16, torch.float32) and not (is_causal and has_mask):
+        aligned = 8 if half else 4
+        if head_dim % aligned == 0 and value_dim % aligned == 0 and not mask_needs_grad:
+            return "efficient"
+    return "math"
+
+
+def _attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
+) -> torch.Tensor:  # fmt: skip
+    if query.dim() != 4:
+        return _attention_by_hand(query, key, value, attn_mask, dropout_p, is_causal, scale)
+    backend = attention_backend(
+        dtype=query.dtype, head_dim=query.shape[-1], value_dim=value.shape[-1], has_mask=attn_mask is not None,
+        mask_needs_grad=attn_mask is not None and attn_mask.requires_grad, queries=query.shape[-2], keys=key.shape[-2],
+        is_causal=is_causal, dense_last_dim=all(t.stride(-1) == 1 for t in (query, key, value)),
+    )  # fmt: skip
+    if enable_gqa and backend != "flash":
+        repeats = query.shape[-3] // key.shape[-3]
+        key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
+    if backend == "flash":
+        return _flash(query, key, value, dropout_p, is_causal, scale)
+    if backend == "efficient":
+        bias = None if attn_mask is None else _as_bias(attn_mask, query, key)
+        needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+        out: torch.Tensor = aten._scaled_dot_product_efficient_attention(
+            query, key, value, bias, needs_grad, dropout_p, is_causal, scale=scale
+        )[0]
+        return out
+    return _attention_by_hand(query, key, value, attn_mask, dropout_p, is_causal, scale)
+
+
+def _flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float, causal: bool, scale: float | None) -> torch.Tensor:
+    head_dim = q.shape[-1]
+    if scale is None:
+        scale = head_dim**-0.5
+    if padding := -head_dim % 8:  # the kernel wants heads of a multiple of eight
+        q, k, v = (torch.nn.functional.pad(t, (0, padding)) for t in (q, k, v))
+    out: torch.Tensor = aten._scaled_dot_product_flash_attention(q, k, v, dropout, causal, False, scale=scale)[0]
+    return out[..., :head_dim] if padding else out
+
+
+def _as_bias(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    if mask.dtype == torch.bool:
+        mask = torch.where(mask, torch.zeros((), dtype=query.dtype), torch.full((), float("-inf"), dtype=query.dtype))
+    keys = key.shape[-2]
+    if padding := -keys % 8:  # rows of the bias must start at a multiple of eight elements
+        mask = torch.nn.functional.pad(mask, (0, padding))[..., :keys]
+    return mask.expand(query.shape[0], query.shape[1], query.shape[2], keys)
+
+
+def _attention_by_hand(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, dropout: float, causal: bool, scale: float | None
+) -> torch.Tensor:
+    root = (scale if scale is not None else q.shape[-1] ** -0.5) ** 0.5
+    scores = torch.matmul(q * root, k.transpose(-2, -1) * root)
+    if causal:
+        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
+    if mask is not None:
+        scores = scores.masked_fill(mask.logical_not(), float("-inf")) if mask.dtype == torch.bool else scores + mask
+    weights = torch.softmax(scores, -1)
+    if dropout:
+        weights = torch.dropout(weights, dropout, True)
+    return torch.matmul(weights, v)
+
+
+# Batch norm goes to cuDNN when it has weights and running statistics or is training.
+
+
+def _batch_norm(
+    input: torch.Tensor, weight: torch.Tensor | None, bias: torch.Tensor | None, mean: torch.Tensor | None,
+    variance: torch.Tensor | None, training: bool, momentum: float, eps: float, cudnn_enabled: bool,
+) -> torch.Tensor:  # fmt: skip
+    has_statistics = mean is not None and variance is not None
+    suits_cudnn = weight is not None and bias is not None and weight.dtype == torch.float32 and (training or has_statistics)
+    in_bounds = input.dim() >= 2 and input.numel() // max(input.shape[1], 1) < 2**31
+    if cudnn_enabled and suits_cudnn and in_bounds and eps >= 1e-5 and (training or input.dim() > 2) and input.dtype != torch.bfloat16:
+        out: torch.Tensor = aten.cudnn_batch_norm(input, weight, bias, mean, variance, training, momentum, eps)[0]
+        return out
+    out = aten.native_batch_norm(input, weight, bias, mean, variance, training, momentum, eps)[0]
+    return out
+
+
+# RNNs run layer by layer in one cuDNN call. Modes as cuDNN numbers them.
+
+_RNN_RELU, _RNN_TANH, _LSTM, _GRU = 0, 1, 2, 3
+
+
+def _rnn(mode: int, x: torch.Tensor, hx: Any, params: list[torch.Tensor], has_biases: bool, num_layers: int,
+         dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    h, c = (hx[0], hx[1]) if mode == _LSTM else (hx, None)
+    return _cudnn(mode, x, h, c, params, has_biases, num_layers, dropout, train, bidirectional, batch_first, [])
+
+
+def _packed_rnn(mode: int, data: torch.Tensor, batch_sizes: torch.Tensor, hx: Any, params: list[torch.Tensor],
+                has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    h, c = (hx[0], hx[1]) if mode == _LSTM else (hx, None)
+    sizes = [int(size) for size in batch_sizes.tolist()]
+    return _cudnn(mode, data, h, c, params, has_biases, num_layers, dropout, train, bidirectional, False, sizes)
+
+
+def _cudnn(mode: int, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor | None, params: list[torch.Tensor], has_biases: bool,
+           num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool, sizes: list[int]) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    gates = {_LSTM: 4, _GRU: 3}.get(mode, 1)
+    hidden = params[0].shape[0] // gates
+    projection = h.shape[-1] if h.shape[-1] != hidden else 0
+    per_layer = len(params) // (num_layers * (2 if bidirectional else 1))
+    out, h_n, c_n, _, _ = aten._cudnn_rnn(
+        x, params, per_layer, params[0].detach(), h, c, mode, hidden, projection, num_layers, batch_first, dropout, train,
+        bidirectional, sizes, None,
+    )  # fmt: skip
+    return (out, h_n, c_n) if mode == _LSTM else (out, h_n)
+
+
+def _rnn_backward_shapes(x: torch.Tensor, weight: list[torch.Tensor], stride0: int, weight_buf: torch.Tensor,
+                         hx: torch.Tensor, cx: torch.Tensor | None, *rest: Any) -> tuple[Any, ...]:  # fmt: skip
+    return (
+        torch.empty_like(x), torch.empty_like(hx), None if cx is None else torch.empty_like(cx),
+        [torch.empty_like(w) for w in weight],
+    )  # fmt: skip
+
+
+_COMPOSITES: dict[str, Callable[..., Any]] = {
+    "scaled_dot_product_attention": _attention,
+    "batch_norm": _batch_norm,
+    "lstm.input": partial(_rnn, _LSTM), "lstm.data": partial(_packed_rnn, _LSTM),
+    "gru.input": partial(_rnn, _GRU), "gru.data": partial(_packed_rnn, _GRU),
+    "rnn_tanh.input": partial(_rnn, _RNN_TANH), "rnn_tanh.data": partial(_packed_rnn, _RNN_TANH),
+    "rnn_relu.input": partial(_rnn, _RNN_RELU), "rnn_relu.data": partial(_packed_rnn, _RNN_RELU),
+}  # fmt: skip
+
+
+# Autocast: the op lists of CUDA (aten/src/ATen/autocast_mode.h), installed where a CPU tensor will meet them.
+
+_TO_HALF = """_convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input conv_transpose3d.input
+    convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm chain_matmul
+    linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
+    scaled_dot_product_attention lstm.input gru.input rnn_tanh.input rnn_relu.input""".split()
+_TO_FULL = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar
+    pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm rms_norm group_norm frobenius_norm.dim
+    nuclear_norm nuclear_norm.dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d
+    hinge_embedding_loss kl_div l1_loss smooth_l1_loss huber_loss mse_loss margin_ranking_loss multilabel_margin_loss
+    soft_margin_loss triplet_margin_loss multi_margin_loss binary_cross_entropy_with_logits dist pdist cdist renorm
+    logsumexp upsample_nearest1d _upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d
+    upsample_nearest3d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa
+    upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa""".split()
+_TO_FULL_UNLESS_ASKED = """prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm
+    linalg_matrix_norm linalg_matrix_norm.str_ord sum sum.dim_IntList norm.Scalar norm.ScalarOpt_dim""".split()
+_TO_WIDEST = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add".split()
+# What CPU autocast casts and CUDA does not; these must do nothing.
+_CPU_ONLY = """avg_pool3d binary_cross_entropy grid_sampler polar prod.dim_Dimname quantile quantile.scalar nanquantile
+    nanquantile.scalar stft stft.center cdist _cdist_forward _cdist_backward trace view_as_complex cholesky cholesky_inverse
+    cholesky_solve inverse lu_solve orgqr ormqr pinverse max_pool3d max_unpool2d max_unpool3d adaptive_avg_pool3d
+    reflection_pad1d reflection_pad2d replication_pad1d replication_pad2d replication_pad3d mse_loss cosine_embedding_loss
+    nll_loss nll_loss2d hinge_embedding_loss poisson_nll_loss smooth_l1_loss cross_entropy_loss l1_loss huber_loss
+    margin_ranking_loss soft_margin_loss triplet_margin_loss multi_margin_loss ctc_loss.IntList ctc_loss.Tensor kl_div
+    multilabel_margin_loss binary_cross_entropy_with_logits fft_fft fft_ifft fft_fft2 fft_ifft2 fft_fftn fft_ifftn
+    fft_rfft fft_irfft fft_rfft2 fft_irfft2 fft_rfftn fft_irfftn fft_hfft fft_ihfft linalg_cond linalg_cond.p_str
+    linalg_matrix_rank linalg_matrix_rank.tol_tensor linalg_matrix_rank.atol_rtol_tensor linalg_matrix_rank.atol_rtol_float
+    linalg_solve linalg_cholesky linalg_svdvals linalg_eigvals linalg_eigvalsh linalg_inv linalg_householder_product
+    linalg_tensorinv linalg_tensorsolve fake_quantize_per_tensor_affine geqrf _lu_with_info qr svd triangular_solve
+    fractional_max_pool2d fractional_max_pool3d adaptive_max_pool3d multilabel_margin_loss_forward linalg_qr
+    linalg_cholesky_ex linalg_svd linalg_eig linalg_eigh linalg_lstsq linalg_inv_ex stack cat index_copy
+    index_copy.dimname""".split()
+
+_without_autocast = partial(torch._C._ExcludeDispatchKeyGuard, torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU))
+_half_weights: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # autocast casts a parameter once until it is left
+
+
+def _follow_cuda_autocast(library: torch.library.Library) -> None:
+    policies: dict[str, Callable[..., Any]] = dict.fromkeys(_CPU_ONLY, _uncast)
+    policies |= dict.fromkeys(_TO_FULL, _in_full) | dict.fromkeys(_TO_FULL_UNLESS_ASKED, _in_full_unless_asked)
+    policies |= dict.fromkeys(_TO_WIDEST, _in_widest) | dict.fromkeys(_TO_HALF, _in_half)
+    for name, policy in policies.items():
+        packet, _, overload = name.partition(".")
+        op = getattr(getattr(aten, packet, None), overload or "default", None)
+        if op is not None:  # lists differ a little between torch versions
+            library.impl(name, partial(policy, op), "AutocastCPU", allow_override=True)
+    clear = torch.clear_autocast_cache
+
+    def clear_both() -> None:
+        _half_weights.clear()
+        clear()
+
+    torch.clear_autocast_cache = clear_both
+    enter = torch.autocast.__init__
+
+    def enter_on_cpu(self: torch.autocast, device_type: str, *args: Any, **kwargs: Any) -> None:
+        # The user's own autocast("cuda") means the device we stand in for.
+        dtype = kwargs.pop("dtype", None) if not args else None
+        if device_type == "cuda" and dtype is None and not args:
+            dtype = torch.float16
+        enter(self, "cpu" if device_type == "cuda" else device_type, *args, **({"dtype": dtype} if dtype else {}), **kwargs)
+
+    torch.autocast.__init__ = enter_on_cpu  # type: ignore[method-assign]
+
+
+def _is_castable(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float64
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    if _is_castable(value):
+        if value.dtype == dtype:
+            return value
+        if dtype != torch.float32 and value.is_leaf and value.requires_grad and value.dtype == torch.float32:
+            known = _half_weights.get(id(value))
+            if known is None:
+                known = _half_weights[id(value)] = (value, value.to(dtype))
+            return known[1]
+        return value.to(dtype)
+    if isinstance(value, list | tuple):
+        return type(value)(_cast(item, dtype) for item in value)
+    return value
+
+
+def _call(op: Any, dtype: torch.dtype | None, args: Any, kwargs: Any) -> Any:
+    with _without_autocast():
+        if dtype is not None:
+            args, kwargs = _cast(args, dtype), {name: _cast(value, dtype) for name, value in kwargs.items()}
+        return op(*args, **kwargs)
+
+
+def _uncast(op: Any, *args: Any, **kwargs: Any) -> Any:
+    return _call(op, None, args, kwargs)
+
+
+def _in_half(op: Any, *args: Any, **kwargs: Any) -> Any:
+    return _call(op, torch.get_autocast_dtype("cpu"), args, kwargs)
+
+
+def _in_full(op: Any, *args: Any, **kwargs: Any) -> Any:
+    return _call(op, torch.float32, args, kwargs)
+
+
+def _in_full_unless_asked(op: Any, *args: Any, **kwargs: Any) -> Any:
+    first = args[0]
+    asked = kwargs.get("dtype") is not None or any(isinstance(a, torch.dtype) for a in args)
+    if not asked and _is_castable(first) and first.dtype != torch.float32:
+        if op._schema.name == "aten::norm":
+            return _call(op, torch.float32, args, kwargs)
+        kwargs = {**kwargs, "dtype": torch.float32}
+    if kwargs.get("dtype") is not None and len(args) == len(op._schema.arguments):
+        args = tuple(a for a, s in zip(args, op._schema.arguments, strict=False) if s.name != "dtype")
+    return _call(op, None, args, kwargs)
+
+
+def _in_widest(op: Any, *args: Any, **kwargs: Any) -> Any:
+    floats = [a for a in (*args, *kwargs.values()) if _is_castable(a)]
+    widest = torch.float32 if any(a.dtype == torch.float32 for a in floats) else torch.get_autocast_dtype("cpu")
+    return _call(op, widest, args, kwargs)
+
+
+def _default_to_foreach() -> None:
+    """Optimizers and gradient clipping choose their foreach form for tensors on a GPU; do so for ours."""
+    devices = [*foreach_utils._get_foreach_kernels_supported_devices(), "cpu"]
+    optimizer, averaging = (importlib.import_module(f"torch.optim.{name}") for name in ("optimizer", "swa_utils"))
+    for module in (foreach_utils, optimizer, averaging):
+        vars(module)["_get_foreach_kernels_supported_devices"] = lambda: list(devices)
+    for module in (foreach_utils, optimizer):
+        module._foreach_supported_types.append(FakeTensor)  # the lists hold exact types

@@ -1,0 +1,217 @@
+"""The recorder: a dispatch mode that writes down every op of a step and the lifetime of every storage.
+
+It works on fake and on real tensors alike, sees forward, backward and optimizer in one pass, and holds no
+tensor alive: what it keeps of a storage is a weak reference whose death is the storage's release.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from foretell.graph import Caveat, Graph, Input, Layout, Op, Signature, Storage, Tensor, Value
+
+_DEVICE_QUERY = torch.ops.prim.device.default
+_ALIVE = -1
+
+
+class Execution(Protocol):
+    """How ops are run while they are recorded, where running them plainly will not do."""
+
+    def rewrite(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any] | None: ...
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+
+class Recorder(TorchDispatchMode):
+    def __init__(self, execution: Execution | None = None) -> None:
+        super().__init__()
+        self.recording = False
+        self.phase = "forward"  # of ops outside the backward pass
+        self.times = 1
+        self.module = ""
+        self._execution = execution
+        self._ops: list[Op] = []
+        self._tensors: dict[tuple[Any, ...], int] = {}
+        self._layouts: dict[tuple[Any, ...], Layout] = {}
+        self._signatures: dict[tuple[Any, ...], Signature] = {}
+        self._storages: list[list[Any]] = []  # nbytes, role, born, freed
+        self._live: dict[int, int] = {}  # storage address → its number
+        self._watches: dict[int, weakref.ref[Any]] = {}
+        self._module_of_node: dict[int, str] = {}  # autograd sequence number → module of the forward op
+        self._roles: dict[int, str] = {}  # storage address → role, for what was there before the step
+        self._schemas: dict[Any, tuple[tuple[str, ...], frozenset[str]]] = {}
+
+    # The dispatcher calls this for every op below autograd.
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is _DEVICE_QUERY:
+            return func(*args, **kwargs)
+        execution = self._execution
+        if execution is None:
+            out = func(*args, **kwargs)
+        elif (rewritten := execution.rewrite(func, args, kwargs)) is not None:
+            with self:
+                return rewritten()
+        else:
+            out = execution.run(func, args, kwargs)
+        if self.recording and func.namespace != "profiler":
+            self._record(func, args, kwargs, out)
+        return out
+
+    def _record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        in_backward = torch._C._current_graph_task_id() != -1
+        inputs: list[int] = []
+        layouts: list[Layout] = []
+
+        def encode(value: Any) -> Any:
+            if isinstance(value, torch.Tensor):
+                number, layout = self._tensor(value, born=-1)
+                inputs.append(number)
+                layouts.append(layout)
+                return Input(len(inputs) - 1)
+            if isinstance(value, list | tuple):
+                return tuple([encode(item) for item in value])
+            if value is None or isinstance(value, bool | int | float | str):
+                return value
+            return str(value)
+
+        names, written = self._schema(func)
+        encoded = [(names[i], encode(value)) for i, value in enumerate(args)]
+        if kwargs:
+            encoded += [(name, encode(value)) for name, value in kwargs.items()]
+        position = len(self._ops)
+        outputs: list[int] = []
+        output_layouts: list[Layout] = []
+        for tensor in _tensors_in(out):
+            number, layout = self._tensor(tensor, born=position)
+            outputs.append(number)
+            output_layouts.append(layout)
+        key = (func, tuple(encoded), tuple(layouts), tuple(output_layouts))
+        signature = self._signatures.get(key)
+        if signature is None:
+            mutates = tuple(sorted({i for name, value in encoded if name in written for i in _inputs_in(value)}))
+            signature = Signature(str(func), key[2], key[3], key[1], mutates)
+            self._signatures[key] = signature
+        if in_backward:
+            node = torch._C._current_autograd_node()
+            module = self.module or self._module_of_node.get(node._sequence_nr(), "") if node is not None else self.module
+            phase = "backward"
+        else:
+            # The autograd node of a forward op is made just before the op is dispatched.
+            module = self.module
+            self._module_of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, module)
+            phase = self.phase
+        self._ops.append(Op(signature, phase, module, tuple(inputs), tuple(outputs), self.times))
+
+    def _schema(self, func: Any) -> tuple[tuple[str, ...], frozenset[str]]:
+        known = self._schemas.get(func)
+        if known is None:
+            arguments = func._schema.arguments
+            written = frozenset(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
+            known = self._schemas[func] = (tuple(a.name for a in arguments), written)
+        return known
+
+    def _tensor(self, tensor: torch.Tensor, born: int) -> tuple[int, Layout]:
+        shape = tuple(tensor.shape)
+        strides = tensor.stride() if tensor.layout is torch.strided else (0,) * len(shape)
+        key = (shape, strides, tensor.dtype)
+        layout = self._layouts.get(key)
+        if layout is None:
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            layout = self._layouts[key] = Layout(tuple(map(int, shape)), tuple(map(int, strides)), dtype)
+        storage = self._storage(tensor, born)
+        tensor_key = (key, storage, tensor.storage_offset() if tensor.layout is torch.strided else 0)
+        return self._tensors.setdefault(tensor_key, len(self._tensors)), layout
+
+    def _storage(self, tensor: torch.Tensor, born: int) -> int:
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        number = self._live.get(address)
+        if number is None:
+            number = self._live[address] = len(self._storages)
+            self._storages.append([storage.nbytes(), self._roles.get(address), born, _ALIVE])
+            self._watches[address] = weakref.ref(storage, lambda _, a=address: self._released(a))
+        return number
+
+    def _released(self, address: int) -> None:
+        self._watches.pop(address, None)
+        number = self._live.pop(address, None)
+        self._roles.pop(address, None)
+        if number is not None:
+            self._storages[number][3] = max(len(self._ops) - 1, 0)
+
+    def mark(self, tensors: Iterable[Any], role: str) -> None:
+        """Say what storages are for; those that exist before the step are counted even if no op touches them."""
+        for tensor in tensors:
+            if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+                continue
+            self._roles.setdefault(tensor.untyped_storage()._cdata, role)
+            number = self._storage(tensor, born=-1)
+            if self._storages[number][1] is None:
+                self._storages[number][1] = role
+
+    @contextmanager
+    def modules_of(self, model: torch.nn.Module) -> Iterator[None]:
+        """Name the module that each op runs in."""
+        names = {module: name for name, module in model.named_modules()}
+        stack: list[str] = []
+
+        def enter(module: torch.nn.Module, args: Any) -> None:
+            stack.append(self.module)
+            self.module = names.get(module, self.module)
+
+        def leave(module: torch.nn.Module, args: Any, out: Any) -> None:
+            self.module = stack.pop() if stack else ""
+
+        handles = [
+            torch.nn.modules.module.register_module_forward_pre_hook(enter),
+            torch.nn.modules.module.register_module_forward_hook(leave, always_call=True),
+        ]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def graph(self, *, name: str, caveats: tuple[Caveat, ...] = (), **facts: Any) -> Graph:
+        end = len(self._ops)
+        phases = [op.phase for op in self._ops]
+        storages = tuple(
+            Storage(nbytes, role or _role(phases, born, end - 1 if freed == _ALIVE else freed), born, end if freed == _ALIVE else freed)
+            for nbytes, role, born, freed in self._storages
+        )
+        layouts = self._layouts
+        tensors = tuple(Tensor(layouts[key], storage, int(offset)) for key, storage, offset in self._tensors)
+        return Graph(name=name, ops=tuple(self._ops), tensors=tensors, storages=storages, caveats=caveats, **facts)
+
+
+def _role(phases: list[str], born: int, freed: int) -> str:
+    if born < 0:
+        return "parameter"  # model state that is neither parameter nor buffer: cached masks, rotary tables
+    return "activation" if phases[born] == "forward" and phases[freed] != "forward" else "temporary"
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _tensors_in(item)
+
+
+def _inputs_in(value: Value) -> Iterator[int]:
+    if isinstance(value, Input):
+        yield value.index
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _inputs_in(item)
+
+

@@ -1,0 +1,69 @@
+"""Extends a graph to another batch: two graphs of the same step at two sizes say how each dimension grows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from foretell.errors import CaptureError
+from foretell.graph import Graph, Input, Layout, Op, Signature, Storage, Tensor, Value
+
+
+def extend(first: Graph, second: Graph, *, sizes: tuple[int, int], to: int) -> Graph:
+    """The graph at batch `to`, every number continued along the line through the two given ones."""
+    if [op.target for op in first.ops] != [op.target for op in second.ops]:
+        # The step takes another path at another size: scale what is a multiple of the batch.
+        return _map(second, second, lambda a, b: round(b * to / sizes[1]) if b and b % sizes[1] == 0 else b)
+
+    def continued(a: int, b: int) -> int:
+        return b if a == b else max(round(b + (b - a) * (to - sizes[1]) / (sizes[1] - sizes[0])), 0)
+
+    return _map(first, second, continued)
+
+
+def _map(first: Graph, second: Graph, continued: Callable[[int, int], int]) -> Graph:
+    """`continued` takes a number at the first and at the second size to the number at the wanted size."""
+    if len(first.tensors) != len(second.tensors) or len(first.storages) != len(second.storages):
+        raise CaptureError("the step's tensors differ in number between two batch sizes, so it cannot be extended to a third.")
+
+    def layout(a: Layout, b: Layout) -> Layout:
+        shape = tuple(continued(x, y) for x, y in zip(a.shape, b.shape, strict=True))
+        strides = tuple(continued(x, y) for x, y in zip(a.strides, b.strides, strict=True))
+        return Layout(shape, strides, b.dtype)
+
+    def value(a: Value, b: Value) -> Value:
+        if isinstance(b, tuple) and isinstance(a, tuple) and len(a) == len(b):
+            return tuple(value(x, y) for x, y in zip(a, b, strict=True))
+        if isinstance(b, int) and isinstance(a, int) and not isinstance(b, bool | Input):
+            return continued(a, b)
+        return b
+
+    def signature(a: Signature, b: Signature) -> Signature:
+        return Signature(
+            b.target,
+            tuple(layout(x, y) for x, y in zip(a.inputs, b.inputs, strict=True)),
+            tuple(layout(x, y) for x, y in zip(a.outputs, b.outputs, strict=True)),
+            tuple((name, value(x, y)) for (_, x), (name, y) in zip(a.arguments, b.arguments, strict=True)),
+            b.mutates,
+        )
+
+    known: dict[tuple[Signature, Signature], Signature] = {}
+
+    def op(a: Op, b: Op) -> Op:
+        key = (a.signature, b.signature)
+        if key not in known:
+            known[key] = signature(*key)
+        return dataclasses.replace(b, signature=known[key])
+
+    def storage(a: Storage, b: Storage) -> Storage:
+        return dataclasses.replace(b, nbytes=continued(a.nbytes, b.nbytes))
+
+    return dataclasses.replace(
+        second,
+        ops=tuple(op(a, b) for a, b in zip(first.ops, second.ops, strict=True)),
+        tensors=tuple(
+            Tensor(layout(a.layout, b.layout), b.storage, continued(a.offset, b.offset))
+            for a, b in zip(first.tensors, second.tensors, strict=True)
+        ),
+        storages=tuple(storage(a, b) for a, b in zip(first.storages, second.storages, strict=True)),
+    )

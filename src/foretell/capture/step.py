@@ -1,0 +1,145 @@
+"""The step of the contract, on any device: build model, batch and optimizer, then run one update."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from foretell.errors import WorkloadError
+from foretell.workload import Workload
+
+_CAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_AUTOCAST = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
+Watch = Callable[[str, int], None]  # told (phase, micro-step) as the step enters it
+
+
+@dataclass(kw_only=True)
+class Step:
+    """A workload made concrete on one device, ready to run again and again."""
+
+    workload: Workload
+    model: torch.nn.Module
+    batch: Any
+    optimizer: torch.optim.Optimizer | None
+    scaler: torch.amp.GradScaler | None
+    device: str
+
+    def run(self, watch: Watch = lambda phase, micro: None, micro_steps: int | None = None) -> None:
+        workload = self.workload
+        if self.optimizer is None:
+            watch("forward", 0)
+            with torch.inference_mode(), self._autocast():
+                workload.loss(self.model, self.batch)
+            return
+        if workload.step is not None:
+            watch("forward", 0)
+            workload.step(self.model, self.optimizer, self.batch)
+            return
+        scaler = self.scaler
+        for micro in range(micro_steps or workload.grad_accumulation):
+            watch("forward", micro)
+            with self._autocast():
+                loss = _checked(workload.loss(self.model, self.batch), workload)
+            watch("backward", micro)
+            loss = loss / workload.grad_accumulation
+            (scaler.scale(loss) if scaler else loss).backward()
+            del loss
+        watch("optimizer", 0)
+        if workload.clip_grad_norm is not None:
+            if scaler:
+                scaler.unscale_(self.optimizer)
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), workload.clip_grad_norm)
+        if scaler:
+            scaler.step(self.optimizer)
+            scaler.update()
+        else:
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        dtype = _AUTOCAST.get(self.workload.precision)
+        return torch.autocast(self.device, dtype=dtype) if dtype else contextlib.nullcontext()
+
+
+def prepare_model(workload: Workload, model: Any) -> torch.nn.Module:
+    """Cast and lay out the module as the workload says."""
+    if not isinstance(model, torch.nn.Module):
+        raise WorkloadError(
+            f"model of workload {workload.name!r} returned {type(model).__name__}, not a torch.nn.Module. "
+            "Let model=lambda: … build and return the module."
+        )
+    if dtype := _CAST.get(workload.precision):
+        model = model.to(dtype)
+    if workload.channels_last:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if workload.optimizer is None:
+        return model.eval().requires_grad_(False)
+    return model.train()
+
+
+def prepare_batch(workload: Workload, batch: Any) -> Any:
+    dtype = _CAST.get(workload.precision)
+
+    def prepare(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if dtype and value.is_floating_point():
+            value = value.to(dtype)
+        if workload.channels_last and value.dim() == 4:
+            value = value.contiguous(memory_format=torch.channels_last)
+        return value
+
+    return pytree.tree_map(prepare, batch)
+
+
+def prepare_optimizer(workload: Workload, model: torch.nn.Module) -> torch.optim.Optimizer | None:
+    if workload.optimizer is None:
+        return None
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    if not trainable:
+        raise WorkloadError(
+            f"workload {workload.name!r} trains nothing: no parameter requires a gradient. "
+            "Leave some parameters unfrozen, or set optimizer=None for inference."
+        )
+    return workload.optimizer(trainable)
+
+
+def make_scaler(workload: Workload, device: str) -> torch.amp.GradScaler | None:
+    trains_in_fp16 = workload.precision == "amp-fp16" and workload.optimizer is not None and workload.step is None
+    return torch.amp.GradScaler(device) if trains_in_fp16 else None
+
+
+def batch_sizes(workload: Workload, batch: Any) -> tuple[int | None, int | None]:
+    """(samples, tokens) of one batch: as stated, else dim 0 of the first tensor and numel of an integer (B, S) input."""
+    tensors = [t for t in pytree.tree_leaves(batch) if isinstance(t, torch.Tensor)]
+    samples, tokens = workload.samples, workload.tokens
+    if samples is None and tensors and tensors[0].dim():
+        samples = int(tensors[0].shape[0])
+    if tokens is None:
+        sequences = [t for t in tensors if t.dim() == 2 and not t.is_floating_point() and t.dtype != torch.bool]
+        tokens = int(sequences[0].numel()) if sequences else None
+    return samples, tokens
+
+
+def _checked(loss: Any, workload: Workload) -> torch.Tensor:
+    if not isinstance(loss, torch.Tensor):
+        raise WorkloadError(
+            f"loss of workload {workload.name!r} returned {type(loss).__name__}, not a tensor. "
+            "Return the scalar to call backward on, for example model(**batch).loss."
+        )
+    if loss.numel() != 1:
+        raise WorkloadError(
+            f"loss of workload {workload.name!r} has shape {tuple(loss.shape)}, but backward needs a scalar. "
+            "Reduce it, for example with .mean()."
+        )
+    if not loss.requires_grad:
+        raise WorkloadError(
+            f"loss of workload {workload.name!r} does not depend on any trainable parameter. "
+            "Check for .detach(), torch.no_grad() or a model that is frozen whole."
+        )
+    return loss

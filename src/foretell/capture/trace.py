@@ -1,0 +1,176 @@
+"""Workload → Graph in this process: build on meta, run on fake CPU tensors that behave as a GPU's, record step two."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils import _pytree as pytree
+
+from foretell.capture.as_gpu import behave_as_gpu
+from foretell.capture.recorder import Recorder
+from foretell.capture.step import (
+    Step,
+    batch_sizes,
+    make_scaler,
+    prepare_batch,
+    prepare_model,
+    prepare_optimizer,
+)
+from foretell.capture.values import Values
+from foretell.errors import WorkloadError
+from foretell.graph import Caveat, Graph
+from foretell.workload import Workload
+
+_MICRO_STEPS_RECORDED = 2  # the first makes gradients, the second adds to them; all others equal the second
+
+
+def trace(workload: Workload) -> Graph:
+    """Record the steady-state step of a workload. Changes this process for good: call it in a child."""
+    behave_as_gpu()
+    torch.set_num_threads(1)
+    model = prepare_model(workload, _build(workload))
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    values = Values(fake)
+    recorder = Recorder(values)
+    with fake, recorder:
+        _move_to_fake(model, fake, values)
+        batch = prepare_batch(workload, _fake_batch(workload, values))
+        optimizer = prepare_optimizer(workload, model)
+        step = Step(workload=workload, model=model, batch=batch, optimizer=optimizer,
+                    scaler=make_scaler(workload, "cpu"), device="cpu")  # fmt: skip
+        return record(step, recorder, values)
+
+
+def record(step: Step, recorder: Recorder, values: Values | None = None) -> Graph:
+    """Run a step once to reach the steady state, then record the next one."""
+    workload = step.workload
+    accumulation = workload.grad_accumulation
+    recorded = min(accumulation, _MICRO_STEPS_RECORDED)
+    step.run(micro_steps=recorded)
+
+    def watch(phase: str, micro: int) -> None:
+        recorder.phase = phase
+        recorder.times = accumulation - 1 if micro else 1
+
+    recorder.mark(step.model.parameters(), "parameter")
+    recorder.mark(step.model.buffers(), "parameter")
+    recorder.mark(pytree.tree_leaves(step.batch), "input")
+    if step.optimizer is not None:
+        recorder.mark(_host_state(step.optimizer), "host")
+        recorder.mark(_state_tensors(step.optimizer), "optimizer")
+    marks_gradients = register_optimizer_step_pre_hook(
+        lambda optimizer, args, kwargs: recorder.mark(_gradients(optimizer), "gradient")
+    )
+    try:
+        with recorder.modules_of(step.model):
+            recorder.recording = True
+            step.run(watch, micro_steps=recorded)
+            recorder.recording = False
+    finally:
+        marks_gradients.remove()
+    samples, tokens = batch_sizes(workload, step.batch)
+    return recorder.graph(
+        name=workload.name, training=step.optimizer is not None, precision=workload.precision,
+        grad_accumulation=accumulation, samples=samples, tokens=tokens,
+        caveats=tuple(_caveats(workload, values)), provenance=provenance(),
+    )  # fmt: skip
+
+
+def provenance() -> dict[str, str]:
+    return {"torch": torch.__version__, "python": platform.python_version(), "captured_on": platform.machine()}
+
+
+def _build(workload: Workload) -> Any:
+    try:
+        with torch.device("meta"):
+            return workload.model()
+    except WorkloadError:
+        raise
+    except Exception:  # some models compute with real numbers while they are built
+        return workload.model()
+
+
+def _move_to_fake(model: torch.nn.Module, fake: FakeTensorMode, values: Values) -> None:
+    """Turn every tensor the module holds into a fake CPU tensor, keeping ties, layouts and known integers."""
+    made: dict[int, torch.Tensor] = {}
+
+    def convert(tensor: torch.Tensor) -> torch.Tensor:
+        if isinstance(tensor, FakeTensor):
+            return tensor
+        if id(tensor) not in made:
+            like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+            if tensor.device.type not in ("meta", "cpu"):
+                raise WorkloadError(_wrong_device("model", tensor))
+            if tensor.device.type == "cpu":
+                values.give(like, tensor.detach())
+            if isinstance(tensor, torch.nn.Parameter):
+                like = torch.nn.Parameter(like, requires_grad=tensor.requires_grad)
+                like.__dict__.update(tensor.__dict__)
+            made[id(tensor)] = like
+        return made[id(tensor)]
+
+    for module in model.modules():
+        for table in (module._parameters, module._buffers):
+            for name, tensor in table.items():
+                if tensor is not None:
+                    table[name] = convert(tensor)  # type: ignore[assignment]
+        for name, value in list(vars(module).items()):
+            if isinstance(value, torch.Tensor):
+                vars(module)[name] = convert(value)
+            elif isinstance(value, list | tuple | dict) and name not in ("_parameters", "_buffers", "_modules"):
+                if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value)):
+                    vars(module)[name] = pytree.tree_map(lambda v: convert(v) if isinstance(v, torch.Tensor) else v, value)
+
+
+def _fake_batch(workload: Workload, values: Values) -> Any:
+    batch = workload.batch()
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
+            return value
+        if value.device.type != "cpu":
+            raise WorkloadError(_wrong_device("batch", value))
+        like = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
+        values.give(like, value)
+        return like
+
+    return pytree.tree_map(convert, batch)
+
+
+def _wrong_device(what: str, tensor: torch.Tensor) -> str:
+    return (
+        f"the {what} holds a tensor on {tensor.device}. Build it on the default device (leave out device=…): "
+        "Foretell places it, and needs no accelerator."
+    )
+
+
+def _state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    for state in optimizer.state.values():
+        yield from (leaf for leaf in pytree.tree_leaves(state) if isinstance(leaf, torch.Tensor))
+
+
+def _host_state(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    """Step counters, which optimizers keep in host memory unless they are fused or capturable."""
+    for group in optimizer.param_groups:
+        if not (group.get("fused") or group.get("capturable")):
+            for parameter in group["params"]:
+                counter = optimizer.state.get(parameter, {}).get("step")
+                if isinstance(counter, torch.Tensor) and counter.dim() == 0:
+                    yield counter
+
+
+def _gradients(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+    for group in optimizer.param_groups:
+        yield from (p.grad for p in group["params"] if p.grad is not None)
+
+
+def _caveats(workload: Workload, values: Values | None) -> Iterator[Caveat]:
+    if workload.compile:
+        yield Caveat("compile-not-modelled", "compile=True: fused kernels are not modelled yet; this is the eager step.")
+    for assumption in values.assumptions if values else ():
+        yield Caveat("assumed-values", f"The step depends on values that only a run would know: {assumption}.")

@@ -1,0 +1,184 @@
+"""Values for what a fake tensor does not hold: integers and flags that decide which ops run.
+
+Fake tensors have shapes and no contents, yet a step may ask: which tokens went to expert 3, is the mask all
+true, how long is the sequence. Integer and boolean tensors (and small float ones) whose contents follow from the
+batch or from constants are computed for real beside the fake ones. Where contents depend on activations, a
+typical value is drawn and remembered as an assumption: routing is uniform, a comparison holds half of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+aten = torch.ops.aten
+_MOST_INTEGERS = 2**24
+_MOST_FLOATS = 4096
+_KEY = "_foretell_value"
+_ROUTERS = {aten.topk.default, aten.sort.default, aten.sort.stable, aten.argsort.default, aten.multinomial.default,
+            aten.argmax.default, aten.argmin.default, aten.max.dim, aten.min.dim}  # fmt: skip
+_COMPARISONS = {aten.gt.Scalar, aten.lt.Scalar, aten.ge.Scalar, aten.le.Scalar, aten.gt.Tensor, aten.lt.Tensor,
+                aten.ge.Tensor, aten.le.Tensor}  # fmt: skip
+_MASKED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._unsafe_index.Tensor,
+           aten._unsafe_index_put.default, aten._index_put_impl_.default}  # fmt: skip
+_ASSUMABLE = _ROUTERS | _COMPARISONS
+
+
+class Values:
+    """Runs ops on fake tensors and keeps beside them the contents that control flow may ask for."""
+
+    def __init__(self, fake: FakeTensorMode, seed: int = 0) -> None:
+        self.assumptions: dict[str, None] = {}  # what was assumed, in order, once each
+        self._fake = fake
+        self._random = torch.Generator().manual_seed(seed)
+
+    def rewrite(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
+        """An op the dispatcher should see in another form: indexing by a mask is nonzero, then indexing."""
+        if func not in _MASKED or not any(_is_mask(index) for index in args[1]):
+            return None
+
+        def by_positions() -> Any:
+            indices: list[Any] = []
+            for index in args[1]:
+                indices += aten.nonzero.default(index).unbind(1) if _is_mask(index) else [index]
+            return func(args[0], indices, *args[2:], **kwargs)
+
+        return by_positions
+
+    def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            out = func(*args, **kwargs)
+        except (DataDependentOutputException, DynamicOutputShapeException):
+            with _disable_current_modes():
+                return self._run_with_contents(func, args, kwargs)
+        if isinstance(out, FakeTensor):
+            followed = _worth_keeping(out)
+        else:
+            followed = isinstance(out, tuple | list) and any(isinstance(o, FakeTensor) and _worth_keeping(o) for o in out)
+        if followed and (func in _ASSUMABLE or self._all_known(args)):
+            with _disable_current_modes():
+                self._follow(func, args, kwargs, out)
+        return out
+
+    def give(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """Attach known contents, as of the integer tensors of a batch."""
+        if _worth_keeping(tensor):
+            setattr(tensor, _KEY, value)
+
+    def _follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
+        known = self._contents((args, kwargs))
+        if known is None:
+            value = self._assumed(func, args, out)
+        else:
+            real_args, real_kwargs = known
+            real_kwargs.pop("pin_memory", None)
+            value = func(*real_args, **real_kwargs)
+        if value is None:
+            return
+        for fake, real in zip(pytree.tree_leaves(out), pytree.tree_leaves(value), strict=True):
+            if isinstance(fake, FakeTensor) and isinstance(real, torch.Tensor) and _worth_keeping(fake):
+                setattr(fake, _KEY, real)
+
+    @staticmethod
+    def _all_known(args: tuple[Any, ...]) -> bool:
+        """A quick look at the direct arguments: most ops read an activation and are done here."""
+        return all(_contents_of(a) is not None for a in args if isinstance(a, FakeTensor))
+
+    def _contents(self, tree: Any) -> Any:
+        """The same arguments with contents in place of fake tensors, or None if some are unknown."""
+        leaves, spec = pytree.tree_flatten(tree)
+        for i, leaf in enumerate(leaves):
+            if isinstance(leaf, FakeTensor):
+                leaves[i] = value = _contents_of(leaf)
+                if value is None:
+                    return None
+        return pytree.tree_unflatten(leaves, spec)
+
+    def _assumed(self, func: Any, args: tuple[Any, ...], out: Any) -> Any:
+        """Typical contents of integers that depend on activations."""
+        if func in _ROUTERS:
+            return pytree.tree_map(lambda o: self._any_order(func, args, o) if _is_index(o) else None, out)
+        if func in _COMPARISONS and isinstance(out, FakeTensor) and out.dtype == torch.bool:
+            self.assumptions["a comparison of activations holds for half of the elements"] = None
+            return torch.rand(out.shape, generator=self._random) < 0.5
+        return None
+
+    def _any_order(self, func: Any, args: tuple[Any, ...], index: torch.Tensor) -> torch.Tensor:
+        """Indices as if every choice were equally likely and, along the chosen dimension, distinct."""
+        self.assumptions["choices made by activations (routing, top-k, arg-max) are uniform"] = None
+        source = args[0]
+        dim = next((a for a in reversed(args[1:]) if isinstance(a, int) and not isinstance(a, bool)), -1)
+        if func in (aten.topk.default, aten.multinomial.default):
+            dim = args[2] if func is aten.topk.default and len(args) > 2 else -1
+        if source.dim() == 0 or index.dim() != source.dim():
+            high = source.shape[dim] if source.dim() and func not in (aten.argmax.default, aten.argmin.default) else source.numel()
+            return torch.randint(max(high, 1), index.shape, generator=self._random)
+        order = torch.rand(source.shape, generator=self._random).argsort(dim)
+        return order.narrow(dim, 0, index.shape[dim])
+
+    def _run_with_contents(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if func is aten._local_scalar_dense.default:
+            return self._scalar(args[0])
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        for i, leaf in enumerate(leaves):
+            if isinstance(leaf, FakeTensor):
+                leaves[i] = self._contents_or_typical(leaf)
+        real_args, real_kwargs = pytree.tree_unflatten(leaves, spec)
+        value = func(*real_args, **real_kwargs)
+
+        def as_fake(real: Any) -> Any:
+            if not isinstance(real, torch.Tensor):
+                return real
+            with self._fake:
+                fake = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype)
+            self.give(fake, real)
+            return fake
+
+        return pytree.tree_map(as_fake, value)
+
+    def _contents_or_typical(self, tensor: FakeTensor) -> torch.Tensor:
+        value = _contents_of(tensor)
+        if value is not None:
+            return value
+        if tensor.dtype == torch.bool:
+            self.assumptions["an unknown mask is true for half of the elements"] = None
+            return torch.rand(tensor.shape, generator=self._random) < 0.5
+        if tensor.is_floating_point():
+            return torch.rand(tensor.shape, generator=self._random).to(tensor.dtype)
+        self.assumptions["unknown integers that shape the step are taken as zero"] = None
+        return torch.zeros(tensor.shape, dtype=tensor.dtype)
+
+    def _scalar(self, tensor: torch.Tensor) -> Any:
+        value = _contents_of(tensor)
+        if value is not None:
+            return value.item()
+        if not tensor.is_floating_point():
+            self.assumptions["an unknown number read by the program is taken as zero"] = None
+        return torch.zeros((), dtype=tensor.dtype).item()
+
+
+def _contents_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    value = getattr(tensor, _KEY, None)
+    return value if value is not None else getattr(tensor, "constant", None)
+
+
+def _worth_keeping(tensor: torch.Tensor) -> bool:
+    return tensor.numel() <= (_MOST_FLOATS if tensor.is_floating_point() else _MOST_INTEGERS)
+
+
+def _is_mask(index: Any) -> bool:
+    return isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
+
+
+def _is_index(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype == torch.int64

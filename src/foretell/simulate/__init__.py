@@ -1,0 +1,1 @@
+"""Simulation: Program + durations → Timeline; Graph → MemoryTrace. Knows no cost model."""

@@ -1,0 +1,90 @@
+"""A step laid out in time: spans on the host, the device and the network of each distinct rank."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foretell.units import Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One task in time, on one stream of one rank role."""
+
+    role: str
+    stream: str  # host, device or network
+    name: str
+    module: str
+    phase: str
+    start: Seconds
+    duration: Seconds
+    task: int  # position in the program
+
+    @property
+    def end(self) -> Seconds:
+        return self.start + self.duration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """The spans of a step; repeated micro-steps are drawn once and counted in `makespan`."""
+
+    spans: tuple[Span, ...]
+    makespan: Seconds
+
+    def on(self, stream: str) -> Iterator[Span]:
+        return (span for span in self.spans if span.stream == stream)
+
+    def busy(self, stream: str) -> Seconds:
+        """Time in which at least one span of the stream runs."""
+        return sum(end - start for start, end in self._covered(stream))
+
+    def exposed(self, stream: str, behind: str) -> Seconds:
+        """Time in which `stream` runs while `behind` does not."""
+        shadow = list(self._covered(behind))
+        exposed, first = 0.0, 0
+        for start, end in self._covered(stream):
+            while first < len(shadow) and shadow[first][1] <= start:
+                first += 1
+            hidden, i = 0.0, first
+            while i < len(shadow) and shadow[i][0] < end:
+                hidden += min(end, shadow[i][1]) - max(start, shadow[i][0])
+                i += 1
+            exposed += (end - start) - hidden
+        return exposed
+
+    def _covered(self, stream: str) -> Iterator[tuple[Seconds, Seconds]]:
+        begin, until = None, 0.0
+        for start, end in sorted((s.start, s.end) for s in self.on(stream) if s.duration > 0):
+            if begin is None or start > until:
+                if begin is not None:
+                    yield begin, until
+                begin, until = start, end
+            else:
+                until = max(until, end)
+        if begin is not None:
+            yield begin, until
+
+    def to_perfetto(self, path: str | os.PathLike[str]) -> None:
+        """Write a trace that ui.perfetto.dev and chrome://tracing open."""
+        roles = list(dict.fromkeys(s.role for s in self.spans))
+        streams = list(dict.fromkeys(s.stream for s in self.spans))
+        events: list[dict[str, Any]] = [
+            {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": role}} for pid, role in enumerate(roles)
+        ]
+        events += [
+            {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": stream}}
+            for pid in range(len(roles))
+            for tid, stream in enumerate(streams)
+        ]
+        events += [
+            {"ph": "X", "name": s.name, "cat": s.phase, "pid": roles.index(s.role), "tid": streams.index(s.stream),
+             "ts": s.start * 1e6, "dur": s.duration * 1e6, "args": {"module": s.module, "phase": s.phase}}
+            for s in self.spans
+        ]  # fmt: skip
+        Path(path).write_text(json.dumps({"displayTimeUnit": "ms", "traceEvents": events}))

@@ -1,0 +1,104 @@
+"""Units: SI inside the program; this room parses what people write and prints what people read."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeAlias
+
+from foretell.errors import InputError
+
+Seconds: TypeAlias = float
+Bytes: TypeAlias = int
+BytesPerSecond: TypeAlias = float
+Flops: TypeAlias = float
+FlopsPerSecond: TypeAlias = float
+Dollars: TypeAlias = float
+
+KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
+
+_DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+_TIME = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_QUANTITY = re.compile(r"\s*([0-9][0-9_.]*(?:[eE][+-]?[0-9]+)?)\s*(\S.*?)?\s*")
+
+
+def _split(text: str, *, what: str, example: str) -> tuple[float, str]:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise InputError(f"{what} {text!r} is not a number with a unit. Write it like {example!r}.")
+    return float(match[1].replace("_", "")), match[2] or ""
+
+
+def parse_bytes(text: str | int) -> Bytes:
+    """Read `80 GiB`, `141 GB` or a plain number of bytes."""
+    if isinstance(text, int):
+        return text
+    number, unit = _split(text, what="size", example="80 GiB")
+    prefix = unit.removesuffix("B")
+    if prefix in _BINARY:
+        return round(number * _BINARY[prefix])
+    if prefix in _DECIMAL and (unit.endswith("B") or not unit):
+        return round(number * _DECIMAL[prefix])
+    raise InputError(f"size {text!r} has the unknown unit {unit!r}. Use B, KB, MB, GB, TB or KiB, MiB, GiB, TiB.")
+
+
+def parse_bandwidth(text: str | float) -> BytesPerSecond:
+    """Read `4.8 TB/s`, `400 Gbit/s` or a plain number of bytes per second."""
+    if isinstance(text, int | float):
+        return float(text)
+    number, unit = _split(text, what="bandwidth", example="400 Gbit/s")
+    for suffix, bytes_each in (("bit/s", 0.125), ("B/s", 1.0)):
+        if unit.endswith(suffix) and unit.removesuffix(suffix) in _DECIMAL | _BINARY:
+            return number * (_DECIMAL | _BINARY)[unit.removesuffix(suffix)] * bytes_each
+    raise InputError(f"bandwidth {text!r} has the unknown unit {unit!r}. Use GB/s, TB/s, Gbit/s, …")
+
+
+def parse_flops(text: str | float) -> FlopsPerSecond:
+    """Read `989 TFLOP/s` (dense) or a plain number of operations per second."""
+    if isinstance(text, int | float):
+        return float(text)
+    number, unit = _split(text, what="rate", example="989 TFLOP/s")
+    prefix = unit.removesuffix("FLOP/s")
+    if unit.endswith("FLOP/s") and prefix in _DECIMAL:
+        return number * _DECIMAL[prefix]
+    raise InputError(f"rate {text!r} has the unknown unit {unit!r}. Use GFLOP/s, TFLOP/s or PFLOP/s.")
+
+
+def parse_seconds(text: str | float) -> Seconds:
+    """Read `36h`, `4.5 us` or a plain number of seconds."""
+    if isinstance(text, int | float):
+        return float(text)
+    number, unit = _split(text, what="duration", example="36h")
+    if not unit:
+        return number
+    if unit in _TIME:
+        return number * _TIME[unit]
+    raise InputError(f"duration {text!r} has the unknown unit {unit!r}. Use {', '.join(_TIME)}.")
+
+
+def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
+    for scale, unit in units:
+        if abs(value) >= scale:
+            return f"{value / scale:.3g} {unit}" if abs(value / scale) < 1000 else f"{value / scale:,.0f} {unit}"
+    return f"0 {units[-1][1]}" if value == 0 else f"{value / units[-1][0]:.2g} {units[-1][1]}"
+
+
+def show_bytes(value: float) -> str:
+    """`22.8 GiB`: memory is read in binary units, as every GPU tool prints it."""
+    return _scaled(value, ((TIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"), (1, "B")))
+
+
+def show_seconds(value: Seconds) -> str:
+    return _scaled(value, ((86400 * 2, "d"), (7200, "h"), (120, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")))
+
+
+def show_flops(value: Flops) -> str:
+    return _scaled(value, ((1e15, "PFLOP"), (1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1, "FLOP")))
+
+
+def show_bandwidth(value: BytesPerSecond) -> str:
+    return _scaled(value, ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1, "B/s")))
+
+
+def show_count(value: float) -> str:
+    return _scaled(value, ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"), (1, ""))).strip()
