@@ -1,0 +1,189 @@
+"""Where a step runs: a `Cluster` is nodes of devices, the links inside and between them, and what an hour costs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from math import fsum, prod
+
+from foretell.errors import CatalogError
+from foretell.hardware import catalogue
+from foretell.hardware.device import Device, Host, Instance, Link
+from foretell.units import BytesPerSecond, Dollars
+
+TOPOLOGIES = ("fat-tree", "rail-optimized", "torus", "ring")
+MAX_DEVICES = 2**20
+_GRAMMAR = "Write it like 'h200', '8xh100-sxm', '16x8xh100-sxm@ib-400g' or '2xaws:p5.48xlarge' (see docs/hardware.md)."
+_PART = re.compile(r"(?:(\d{1,12})x)?(?:(\d{1,12})x)?([a-z0-9][a-z0-9._:-]*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """Devices that share a host and the link inside it."""
+
+    device: Device
+    count: int
+    host: Host
+    inside: Link
+    dollars_per_hour: Dollars | None = None  # None: no known instance rents this device
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise CatalogError(f"a node has at least 1 device, got {self.count} of {self.device.name!r}.")
+        _check_place(self.inside, "inside")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Nodes in rank order. Equal nodes are one object repeated, so a large cluster stays cheap."""
+
+    nodes: tuple[Node, ...]
+    between: Link | None = None  # a single node needs none
+    oversubscription: float = 1.0  # how many times thinner the network is above the nodes than at them
+    topology: str = "fat-tree"
+    name: str = field(default="", compare=False)  # the text it was written as
+
+    def __post_init__(self) -> None:
+        if not self.nodes:
+            raise CatalogError("a cluster has at least one node, got none.")
+        if self.devices > MAX_DEVICES:
+            raise CatalogError(f"a cluster has at most {MAX_DEVICES:,} devices, got {self.devices:,}.")
+        if self.between is None and len(self.nodes) > 1:
+            raise CatalogError(f"{len(self.nodes)} nodes need a link between them, got none. Give one, like 'ib-400g'.")
+        if self.between is not None:
+            _check_place(self.between, "between")
+        if not self.oversubscription >= 1:
+            raise CatalogError(f"oversubscription is at least 1 (a full network), got {self.oversubscription!r}.")
+        if self.topology not in TOPOLOGIES:
+            raise CatalogError(f"unknown topology {self.topology!r}. Allowed: {', '.join(TOPOLOGIES)}.")
+
+    @classmethod
+    def parse(cls, text: str) -> Cluster:
+        """Read `8xh100-sxm`, `16x8xh100-sxm@ib-400g`, `8xl40s@pcie-4,eth-100g`, `4xt4+2xt4`, `2xaws:p5.48xlarge`."""
+        parts, at, links = "".join(text.lower().split()).replace("×", "x").partition("@")
+        inside, between = _read_links(links, text) if at else (None, None)
+        read = [_read_part(part, inside, text) for part in parts.split("+")]
+        nodes = tuple(node for part_nodes, _ in read for node in part_nodes)
+        if between is None and len(nodes) > 1:
+            between = min((usual for _, usual in read), key=lambda link: link.bandwidth)  # the slowest one decides
+        return cls(nodes=nodes, between=between, name=text.strip())
+
+    @property
+    def devices(self) -> int:
+        return sum(node.count for node in self.nodes)
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """Whether all nodes are the same: device, count, host and links."""
+        return all(node is self.nodes[0] or node == self.nodes[0] for node in self.nodes)
+
+    @property
+    def device_kinds(self) -> tuple[Device, ...]:
+        """The different devices, in order of first appearance."""
+        return tuple({node.device.name: node.device for node in self.nodes}.values())
+
+    @property
+    def between_bandwidth(self) -> BytesPerSecond | None:
+        """Bytes per second and device that all nodes can have at once, after oversubscription."""
+        return None if self.between is None else self.between.bandwidth / self.oversubscription
+
+    @property
+    def dollars_per_hour(self) -> Dollars | None:
+        """List price of all nodes, or None when one of them has none."""
+        prices = [node.dollars_per_hour for node in self.nodes]
+        return None if None in prices else fsum(price for price in prices if price is not None)
+
+    def node_of(self, rank: int) -> Node:
+        """The node that holds device number `rank`."""
+        first = 0
+        for node in self.nodes:
+            first += node.count
+            if 0 <= rank < first:
+                return node
+        raise CatalogError(f"no rank {rank} in {self}: it has {self.devices} devices, counted from 0.")
+
+    def __str__(self) -> str:
+        return self.name or self._spelt()
+
+    def _spelt(self) -> str:
+        """The text for a cluster made in Python; hosts, topology and oversubscription have no spelling."""
+        runs = [(node, len(list(same))) for node, same in groupby(self.nodes)]
+        text = "+".join(f"{repeat}x{node.count}x{node.device.name}" for node, repeat in runs)
+        unusual = [node.inside.name for node in self.nodes if node.inside.name != node.device.inside]
+        links = unusual[:1] + ([self.between.name] if self.between else [])
+        return f"{text}@{','.join(links)}" if links else text
+
+
+def _read_part(part: str, inside: Link | None, text: str) -> tuple[list[Node], Link]:
+    """The nodes of one part between `+`, and the link that usually lies between them."""
+    match = _PART.fullmatch(part)
+    if match is None:
+        what = repr(part) if part else "an empty part"
+        raise CatalogError(f"cluster {text!r}: {what} does not name devices. {_GRAMMAR}")
+    counts, name = [int(count) for count in match.groups()[:2] if count], match[3]
+    if not 1 <= prod(counts) <= MAX_DEVICES:
+        raise CatalogError(f"cluster {text!r}: a part has 1 to {MAX_DEVICES:,} devices, got {part!r}.")
+    if ":" in name:
+        return _rented(catalogue.instance(name), counts, inside, text)
+    return _owned(catalogue.device(name), counts, inside)
+
+
+def _owned(device: Device, counts: list[int], inside: Link | None) -> tuple[list[Node], Link]:
+    """`3x4xNAME` is three nodes of four; `12xNAME` fills nodes of the usual size, and the rest is a smaller one."""
+    if len(counts) == 2:
+        sizes = [counts[1]] * counts[0]
+    else:
+        full, rest = divmod(prod(counts), device.node_size)
+        sizes = [device.node_size] * full + [rest] * (rest > 0)
+    price = catalogue.dollars_per_device_hour(device.name)
+    nodes = {
+        size: Node(
+            device=device,
+            count=size,
+            host=catalogue.host(device.host),
+            inside=inside or catalogue.link(device.inside),
+            dollars_per_hour=None if price is None else price * size,
+        )
+        for size in set(sizes)
+    }
+    return [nodes[size] for size in sizes], catalogue.link(device.between)
+
+
+def _rented(instance: Instance, counts: list[int], inside: Link | None, text: str) -> tuple[list[Node], Link]:
+    if len(counts) == 2:
+        raise CatalogError(
+            f"cluster {text!r}: {instance.name!r} has {instance.count} devices of its own, so only the number of "
+            f"instances stands before it. Write '{counts[0]}x{instance.name}'."
+        )
+    device = catalogue.device(instance.device)
+    node = Node(
+        device=device,
+        count=instance.count,
+        host=catalogue.host(instance.host),
+        inside=inside or catalogue.link(device.inside),
+        dollars_per_hour=instance.dollars_per_hour,
+    )
+    return [node] * prod(counts), replace(catalogue.link(instance.between), bandwidth=instance.bandwidth)
+
+
+def _read_links(written: str, text: str) -> tuple[Link | None, Link | None]:
+    """`inside,between`; a single name is the link between nodes, unless it can only lie inside one."""
+    names = written.split(",")
+    if len(names) > 2 or not all(names):
+        raise CatalogError(f"cluster {text!r}: after '@' come one or two links, got {written!r}. {_GRAMMAR}")
+    links = [catalogue.link(name) for name in names]
+    if len(links) == 2:
+        return links[0], links[1]
+    return (links[0], None) if links[0].kind == "inside" else (None, links[0])
+
+
+def _check_place(link: Link, place: str) -> None:
+    if link.kind in (place, "both"):
+        return
+    where = {"inside": "inside a node", "between": "between nodes"}
+    fitting = ", ".join(other.name for other in catalogue.links() if other.kind in (place, "both"))
+    raise CatalogError(
+        f"{link.name!r} is a link {where[link.kind]}, but one {where[place]} belongs here. "
+        f"After '@' write inside,between, like '@pcie-4,eth-100g'. Links {where[place]}: {fitting}."
+    )

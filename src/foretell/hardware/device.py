@@ -1,0 +1,173 @@
+"""The nouns of hardware: what a `Device`, its `Host`, a `Link` and a rented `Instance` can do, in SI units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from foretell.errors import CatalogError, did_you_mean
+from foretell.units import Bytes, BytesPerSecond, Dollars, FlopsPerSecond, Seconds
+
+DeviceKind = Literal["gpu", "cpu", "accelerator"]
+LinkKind = Literal["inside", "between", "both"]
+DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
+
+DEFAULT_USABLE_FRACTION = 0.975  # what the driver and ECC leave of the datasheet's size, on the cards we know
+DEFAULT_CONTEXT_BYTES: Bytes = 525 * 2**20  # a CUDA 12 context with the libraries a training step loads
+
+# What a product runs as where the device has no unit for its type: (type it runs as, fraction of that rate).
+_RUNS_AS: dict[str, tuple[str, float]] = {
+    "tf32": ("fp32", 1.0),
+    "bf16": ("fp32", 1.0),  # converted, multiplied as fp32, converted back: so on Turing and older
+    "fp16": ("fp32", 1.0),  # the same on Pascal: PyTorch asks for fp32 accumulation
+    "fp8": ("bf16", 1.0),
+    "int8": ("fp16", 1.0),
+    "fp64": ("fp32", 1 / 32),  # emulated
+}
+
+_POSITIVE = (
+    "memory_bytes",
+    "usable_bytes",
+    "bandwidth",
+    "compute_units",
+    "l2_bytes",
+    "clock_hz",
+    "power_watts",
+    "node_size",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One accelerator (or CPU) as a program sees it: a board with two chips is two devices."""
+
+    name: str
+    title: str
+    vendor: str
+    kind: DeviceKind
+    architecture: str
+    memory_bytes: Bytes  # the datasheet's size
+    usable_bytes: Bytes  # what a program can have, as `torch.cuda.mem_get_info` reports the total
+    bandwidth: BytesPerSecond
+    peaks: Mapping[str, FlopsPerSecond] = field(hash=False)  # dense matrix products, best unit for the type
+    vector_peaks: Mapping[str, FlopsPerSecond] = field(hash=False, default_factory=dict)  # where they differ
+    compute_units: int  # SMs, CUs, cores
+    l2_bytes: Bytes
+    clock_hz: float  # boost
+    power_watts: float
+    compute_capability: tuple[int, int] | None = None
+    context_bytes: Bytes = DEFAULT_CONTEXT_BYTES
+    node_size: int = 1  # devices that usually share a node
+    inside: str  # link between devices of a node, by name
+    between: str  # link between nodes, by name
+    host: str
+    sources: Mapping[str, str] = field(hash=False, default_factory=dict)  # where each table of numbers is from
+
+    def __post_init__(self) -> None:
+        what = f"device {self.name!r}"
+        _check_choice(what, "kind", self.kind, get_args(DeviceKind))
+        for name in _POSITIVE:
+            _check_positive(what, name, getattr(self, name))
+        if self.context_bytes < 0:
+            raise CatalogError(f"{what}: context_bytes must not be negative, got {self.context_bytes!r}.")
+        if self.usable_bytes > self.memory_bytes:
+            raise CatalogError(
+                f"{what}: a program can use at most the memory's size, {self.memory_bytes} bytes, "
+                f"got usable {self.usable_bytes}. Correct one of the two."
+            )
+        if "fp32" not in self.peaks:
+            raise CatalogError(f"{what} needs a peak for fp32, got {', '.join(self.peaks) or 'none'}.")
+        for dtype, rate in (*self.peaks.items(), *self.vector_peaks.items()):
+            _check_choice(what, "peak", dtype, DTYPES)
+            _check_positive(what, f"peak {dtype}", rate)
+
+    def peak(self, dtype: str) -> FlopsPerSecond:
+        """Dense rate of matrix products in `dtype`.
+
+        Without a unit for it: tf32, bf16 and fp16 run as fp32, fp8 as bf16, int8 as fp16, and fp64 is emulated
+        at 1/32 of fp32. `dtype in device.peaks` tells the two cases apart.
+        """
+        if dtype in self.peaks:
+            return self.peaks[dtype]
+        if dtype not in _RUNS_AS:
+            raise CatalogError(
+                f"no rate for dtype {dtype!r}. {did_you_mean(dtype, DTYPES)}Allowed: {', '.join(DTYPES)}."
+            )
+        runs_as, fraction = _RUNS_AS[dtype]
+        return self.peak(runs_as) * fraction
+
+    def vector_peak(self, dtype: str = "fp32") -> FlopsPerSecond:
+        """Rate of elementwise work, outside the matrix units; every type narrower than fp32 computes in fp32."""
+        dtype = "fp64" if dtype == "fp64" else "fp32"
+        return self.vector_peaks.get(dtype) or self.peak(dtype)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """The machine that feeds devices: what matters of it is how fast it issues work."""
+
+    name: str
+    title: str
+    cores: int
+    op_seconds: Seconds  # to dispatch one PyTorch op
+    source: str
+
+    def __post_init__(self) -> None:
+        _check_positive(f"host {self.name!r}", "cores", self.cores)
+        _check_positive(f"host {self.name!r}", "op_seconds", self.op_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What connects devices; the rate is per device and per direction."""
+
+    name: str
+    title: str
+    bandwidth: BytesPerSecond
+    latency: Seconds
+    kind: LinkKind  # inside a node, between nodes, or either
+    source: str
+
+    def __post_init__(self) -> None:
+        _check_choice(f"link {self.name!r}", "kind", self.kind, get_args(LinkKind))
+        _check_positive(f"link {self.name!r}", "bandwidth", self.bandwidth)
+        _check_positive(f"link {self.name!r}", "latency", self.latency)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """A node as a cloud rents it, with its on-demand list price."""
+
+    name: str  # provider:type
+    title: str
+    device: str
+    count: int
+    host: str
+    between: str  # link between instances, by name
+    bandwidth: BytesPerSecond  # per device: the instance's network divided by its devices
+    dollars_per_hour: Dollars | None  # None: no list price known
+    price_date: str | None
+    source: str  # of the price
+
+    def __post_init__(self) -> None:
+        _check_positive(f"instance {self.name!r}", "count", self.count)
+        _check_positive(f"instance {self.name!r}", "bandwidth", self.bandwidth)
+        if self.dollars_per_hour is not None:
+            _check_positive(f"instance {self.name!r}", "dollars_per_hour", self.dollars_per_hour)
+
+    @property
+    def dollars_per_device_hour(self) -> Dollars | None:
+        return None if self.dollars_per_hour is None else self.dollars_per_hour / self.count
+
+
+def _check_positive(what: str, name: str, value: float) -> None:
+    if not value > 0:
+        raise CatalogError(f"{what}: {name} must be more than 0, got {value!r}.")
+
+
+def _check_choice(what: str, name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise CatalogError(
+            f"{what}: unknown {name} {value!r}. {did_you_mean(value, allowed)}Allowed: {', '.join(allowed)}."
+        )

@@ -1,0 +1,240 @@
+"""What a catalogue file may say, as data, and the one reader that holds a file to it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from foretell.errors import CatalogError, InputError, did_you_mean
+from foretell.hardware.device import (
+    DEFAULT_CONTEXT_BYTES,
+    DEFAULT_USABLE_FRACTION,
+    DTYPES,
+    Device,
+    Host,
+    Instance,
+    Link,
+)
+from foretell.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._:-]*")
+Reader = Callable[[Any], Any]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"must be a text, got {value!r}.")
+    return value
+
+
+def _name(value: Any) -> str:
+    if NAME.fullmatch(_text(value)) is None:
+        raise InputError(f"must be a name of lower-case letters, digits and . _ : - , got {value!r}.")
+    return str(value)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise InputError(f"must be a list of names, got {value!r}.")
+    return tuple(_name(item) for item in value)
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise InputError(f"must be a number, got {value!r}.")
+    return float(value)
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(f"must be a whole number of at least 1, got {value!r}.")
+    return value
+
+
+def _date(value: Any) -> str:
+    if re.fullmatch(r"20\d\d-(0[1-9]|1[0-2])(-\d\d)?", str(value)) is None:
+        raise InputError(f"must be a date like '2025-07', got {value!r}.")
+    return str(value)
+
+
+def _capability(value: Any) -> tuple[int, int]:
+    if re.fullmatch(r"\d+\.\d+", str(value)) is None or not isinstance(value, str):
+        raise InputError(f"must be a text like '9.0', got {value!r}.")
+    major, minor = value.split(".")
+    return int(major), int(minor)
+
+
+def _quantity(parse: Callable[[Any], float], example: str) -> Reader:
+    """A text with its unit: a bare number in a catalogue file is one slip from wrong by 1000."""
+
+    def read(value: Any) -> float:
+        if not isinstance(value, str):
+            raise InputError(f"must be a text with its unit, like {example!r}, got {value!r}.")
+        return parse(value)
+
+    return read
+
+
+_size = _quantity(parse_bytes, "80 GiB")
+_bandwidth = _quantity(parse_bandwidth, "3.35 TB/s")
+_rate = _quantity(parse_flops, "989.4 TFLOP/s")
+_duration = _quantity(parse_seconds, "2 us")
+
+# A table is a dict of readers; a name that ends in "?" may be left out.
+Table = Mapping[str, "Reader | Table"]
+
+_RATES: Table = {"source": _text} | {f"{dtype}?": _rate for dtype in DTYPES}
+
+DEVICE: Table = {
+    "title": _text,
+    "aliases?": _names,
+    "vendor": _text,
+    "kind": _text,
+    "architecture": _text,
+    "compute_capability?": _capability,
+    "memory": {"size": _size, "bandwidth": _bandwidth, "l2": _size, "source": _text},
+    "usable?": {"size": _size, "source": _text},
+    "context?": {"size": _size, "source": _text},
+    "peaks": _RATES,
+    "vector?": _RATES,
+    "chip": {"units": _count, "clock_mhz": _number, "power_watts": _number, "source": _text},
+    "node": {"size": _count, "inside": _name, "between": _name, "host": _name, "source": _text},
+}
+LINK: Table = {
+    "title": _text,
+    "aliases?": _names,
+    "kind": _text,
+    "bandwidth": _bandwidth,
+    "latency": _duration,
+    "source": _text,
+}
+HOST: Table = {"title": _text, "aliases?": _names, "cores": _count, "op_time": _duration, "source": _text}
+INSTANCE: Table = {
+    "title": _text,
+    "aliases?": _names,
+    "device": _name,
+    "count": _count,
+    "host": _name,
+    "network": {"link": _name, "bandwidth": _bandwidth, "source": _text},
+    "price?": {"dollars_per_hour": _number, "date": _date, "source": _text},
+}
+
+
+def read_file(path: Path, schema: Table) -> dict[str, Any]:
+    """The values of a catalogue file, every one checked and in SI units; optional ones left out are None."""
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise CatalogError(f"{path} cannot be read: {error}. Correct or remove the file.") from None
+    return _read_table(data, schema, path=path, prefix="")
+
+
+def _read_table(data: Mapping[str, Any], schema: Table, *, path: Path, prefix: str) -> dict[str, Any]:
+    readers = {key.removesuffix("?"): reader for key, reader in schema.items()}
+    for key in data:
+        if key not in readers:
+            raise CatalogError(
+                f"{path}: unknown field '{prefix}{key}'. {did_you_mean(key, readers)}Allowed: {', '.join(readers)}."
+            )
+    values: dict[str, Any] = {}
+    for key, reader in readers.items():
+        if key not in data:
+            if f"{key}?" not in schema:
+                raise CatalogError(
+                    f"{path}: missing field '{prefix}{key}'. Add it (docs/hardware.md has a whole file)."
+                )
+            values[key] = None
+        elif callable(reader):
+            values[key] = _read_value(reader, data[key], path=path, field=prefix + key)
+        elif isinstance(data[key], dict):
+            values[key] = _read_table(data[key], reader, path=path, prefix=f"{prefix}{key}.")
+        else:
+            raise CatalogError(f"{path}: field '{prefix}{key}' must be a table [{key}], got {data[key]!r}.")
+    return values
+
+
+def _read_value(reader: Reader, value: Any, *, path: Path, field: str) -> Any:
+    try:
+        return reader(value)
+    except InputError as error:
+        raise CatalogError(f"{path}: field '{field}': {error}") from None
+
+
+def make_device(name: str, values: dict[str, Any]) -> Device:
+    memory, chip, node = values["memory"], values["chip"], values["node"]
+    usable = values["usable"] or {
+        "size": round(memory["size"] * DEFAULT_USABLE_FRACTION),
+        "source": f"estimate: {DEFAULT_USABLE_FRACTION:.1%} of the datasheet's size",
+    }
+    context = values["context"] or {
+        "size": DEFAULT_CONTEXT_BYTES,
+        "source": "estimate: a CUDA 12 context with cuBLAS and cuDNN loaded",
+    }
+    tables = values | {"usable": usable, "context": context}
+    return Device(
+        name=name,
+        title=values["title"],
+        vendor=values["vendor"],
+        kind=values["kind"],
+        architecture=values["architecture"],
+        compute_capability=values["compute_capability"],
+        memory_bytes=memory["size"],
+        usable_bytes=usable["size"],
+        context_bytes=context["size"],
+        bandwidth=memory["bandwidth"],
+        l2_bytes=memory["l2"],
+        peaks=_rates(values["peaks"]),
+        vector_peaks=_rates(values["vector"] or {}),
+        compute_units=chip["units"],
+        clock_hz=chip["clock_mhz"] * 1e6,
+        power_watts=chip["power_watts"],
+        node_size=node["size"],
+        inside=node["inside"],
+        between=node["between"],
+        host=node["host"],
+        sources={key: table["source"] for key, table in tables.items() if isinstance(table, dict)},
+    )
+
+
+def _rates(table: Mapping[str, Any]) -> dict[str, float]:
+    return {dtype: table[dtype] for dtype in DTYPES if table.get(dtype) is not None}
+
+
+def make_link(name: str, values: dict[str, Any]) -> Link:
+    return Link(
+        name=name,
+        title=values["title"],
+        bandwidth=values["bandwidth"],
+        latency=values["latency"],
+        kind=values["kind"],
+        source=values["source"],
+    )
+
+
+def make_host(name: str, values: dict[str, Any]) -> Host:
+    return Host(
+        name=name,
+        title=values["title"],
+        cores=values["cores"],
+        op_seconds=values["op_time"],
+        source=values["source"],
+    )
+
+
+def make_instance(name: str, values: dict[str, Any]) -> Instance:
+    price = values["price"] or {"dollars_per_hour": None, "date": None, "source": "no list price known"}
+    return Instance(
+        name=name,
+        title=values["title"],
+        device=values["device"],
+        count=values["count"],
+        host=values["host"],
+        between=values["network"]["link"],
+        bandwidth=values["network"]["bandwidth"] / values["count"],
+        dollars_per_hour=price["dollars_per_hour"],
+        price_date=price["date"],
+        source=price["source"],
+    )
