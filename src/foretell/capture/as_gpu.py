@@ -33,6 +33,8 @@ def behave_as_gpu() -> None:
         for name, kernel in _COMPOSITES.items():
             library.impl(name, kernel, "CompositeImplicitAutograd", allow_override=True)
         library.impl("_cudnn_rnn_backward", _rnn_backward_shapes, "Meta", allow_override=True)
+        if hasattr(aten, "_grouped_mm"):
+            library.impl("_grouped_mm", _grouped_mm_shapes, "Meta", allow_override=True)
         _follow_cuda_autocast(library)
     _default_to_foreach()
     torch.backends.mha.set_fastpath_enabled(False)
@@ -173,6 +175,23 @@ def _rnn_backward_shapes(x: torch.Tensor, weight: list[torch.Tensor], stride0: i
         torch.empty_like(x), torch.empty_like(hx), None if cx is None else torch.empty_like(cx),
         [torch.empty_like(w) for w in weight],
     )  # fmt: skip
+
+
+# Grouped matrix products run in every precision on a GPU; the shape rule that comes with torch knows bf16 only.
+
+
+def _grouped_mm_shapes(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor | None = None,
+                       bias: torch.Tensor | None = None, out_dtype: torch.dtype | None = None) -> torch.Tensor:  # fmt: skip
+    if a.dim() == 2 and b.dim() == 2:
+        assert offs is not None
+        sizes = [offs.shape[0], a.shape[0], b.shape[1]]
+    else:
+        sizes = [*a.shape[:-2], a.shape[-2], b.shape[-1]] if b.dim() == 3 else [a.shape[1], b.shape[1]]
+    dtype = out_dtype or a.dtype
+    aligned = 16 // dtype.itemsize
+    row = -(-sizes[-1] // aligned) * aligned  # rows start at a multiple of 16 bytes
+    strides = [sizes[1] * row, row, 1] if len(sizes) == 3 else [row, 1]
+    return torch.empty_strided(sizes, strides, dtype=dtype, device=a.device)
 
 
 _COMPOSITES: dict[str, Callable[..., Any]] = {

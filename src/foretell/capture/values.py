@@ -32,6 +32,8 @@ _COMPARISONS = {aten.gt.Scalar, aten.lt.Scalar, aten.ge.Scalar, aten.le.Scalar, 
 _MASKED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._unsafe_index.Tensor,
            aten._unsafe_index_put.default, aten._index_put_impl_.default}  # fmt: skip
 _ASSUMABLE = _ROUTERS | _COMPARISONS
+_UNINITIALISED = {aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default, aten.new_empty.default,
+                  aten.new_empty_strided.default}  # fmt: skip
 
 
 class Values:
@@ -65,9 +67,11 @@ class Values:
             followed = _worth_keeping(out)
         else:
             followed = isinstance(out, tuple | list) and any(isinstance(o, FakeTensor) and _worth_keeping(o) for o in out)
-        if followed and (func in _ASSUMABLE or self._all_known(args)):
+        if followed and func not in _UNINITIALISED and (func in _ASSUMABLE or self._all_known(args)):
             with _disable_current_modes():
                 self._follow(func, args, kwargs, out)
+        elif args and getattr(args[0], _KEY, None) is not None and func._schema.is_mutable:
+            delattr(args[0], _KEY)  # something unknown was written into it
         return out
 
     def give(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
@@ -124,7 +128,7 @@ class Values:
             high = source.shape[dim] if source.dim() and func not in (aten.argmax.default, aten.argmin.default) else source.numel()
             return torch.randint(max(high, 1), index.shape, generator=self._random)
         order = torch.rand(source.shape, generator=self._random).argsort(dim)
-        return order.narrow(dim, 0, index.shape[dim])
+        return order.narrow(dim, 0, index.shape[dim]).contiguous()
 
     def _run_with_contents(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if func is aten._local_scalar_dense.default:

@@ -1,0 +1,43 @@
+"""Optimizers by name: `adamw`, or in a chosen form as `adamw-fused`; `none` is inference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+
+from foretell.errors import SourceError, did_you_mean
+
+MakeOptimizer = Callable[[Iterable[Any]], torch.optim.Optimizer]
+
+_FORMS: dict[str, dict[str, bool]] = {
+    "": {},  # what torch picks by itself
+    "-foreach": {"foreach": True},
+    "-forloop": {"foreach": False},
+    "-fused": {"fused": True},
+}
+_ALGORITHMS: dict[str, tuple[Callable[..., torch.optim.Optimizer], tuple[str, ...]]] = {
+    "sgd": (partial(torch.optim.SGD, lr=0.1), tuple(_FORMS)),
+    "sgd-momentum": (partial(torch.optim.SGD, lr=0.1, momentum=0.9), tuple(_FORMS)),
+    "adam": (torch.optim.Adam, tuple(_FORMS)),
+    "adamw": (torch.optim.AdamW, tuple(_FORMS)),
+    "adagrad": (torch.optim.Adagrad, tuple(_FORMS)),
+    "rmsprop": (torch.optim.RMSprop, ("", "-foreach", "-forloop")),
+    "adafactor": (torch.optim.Adafactor, ("", "-foreach", "-forloop")),
+}
+OPTIMIZERS: dict[str, MakeOptimizer | None] = {"none": None} | {
+    name + form: partial(algorithm, **_FORMS[form])
+    for name, (algorithm, forms) in _ALGORITHMS.items()
+    for form in forms
+}
+
+
+def optimizer_named(name: str) -> MakeOptimizer | None:
+    """What makes the optimizer from parameters; None for `none`, which means inference."""
+    if name not in OPTIMIZERS:
+        raise SourceError(
+            f"unknown optimizer {name!r}. {did_you_mean(name, OPTIMIZERS)}Allowed: {', '.join(OPTIMIZERS)}."
+        )
+    return OPTIMIZERS[name]
