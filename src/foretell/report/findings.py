@@ -1,0 +1,180 @@
+"""What a forecast says, in words and in parts of a whole; the terminal and the HTML page draw from here alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from foretell.answer import Duration, Forecast
+from foretell.units import Dollars, Seconds, show_bytes, show_seconds
+
+_WORTH_NAMING = 0.05  # a wait shorter than this part of the step is no bottleneck
+_DOMINANT = 1 / 3  # communication or bubbles of this part of the step are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A named share of a whole; `key` is what its colour hangs on."""
+
+    key: str
+    label: str
+    amount: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Whether the step fits, as a headline and the sentence with the numbers."""
+
+    fits: bool
+    headline: str
+    sentence: str
+
+
+def verdict(forecast: Forecast) -> Verdict:
+    memory = forecast.memory
+    needs, has = show_bytes(memory.total), show_bytes(memory.capacity)
+    odds = f"Probability that it fits: {show_probability(memory.fit_probability)}."
+    if memory.fits:
+        room = f"The heaviest rank needs {needs} of {has} ({show_share(memory.total / memory.capacity)})."
+        return Verdict(fits=True, headline="Fits", sentence=f"{room} {odds}")
+    missing = show_bytes(memory.total - memory.capacity)
+    over = f"The heaviest rank needs {needs}, {missing} more than the {has} there are."
+    return Verdict(fits=False, headline="Does not fit", sentence=f"{over} {odds}")
+
+
+def waiting_seconds(forecast: Forecast) -> Seconds:
+    """What is left of the step: the device neither computes, nor communicates, nor stands in a pipeline bubble."""
+    spent = forecast.device_time.seconds + forecast.exposed_communication.seconds + forecast.bubble.seconds
+    return max(0.0, forecast.step_time.seconds - spent)
+
+
+def bottleneck(forecast: Forecast) -> str:
+    """Who holds the step up: `host-bound: the device waits for the host 62 % of the step`."""
+    step = forecast.step_time.seconds
+    if step <= 0:
+        return "nothing runs"
+    waiting = waiting_seconds(forecast) / step
+    communication, bubble = forecast.exposed_communication.seconds / step, forecast.bubble.seconds / step
+    largest = max(waiting, communication, bubble)
+    if waiting == largest and waiting > _WORTH_NAMING:
+        return f"host-bound: the device waits for the host {show_share(waiting)} of the step"
+    if communication == largest and communication > _DOMINANT:
+        return f"communication-bound: the device waits for the network {show_share(communication)} of the step"
+    if bubble == largest and bubble > _DOMINANT:
+        return f"pipeline-bound: the device stands in bubbles {show_share(bubble)} of the step"
+    return f"device-bound: the device computes {show_share(forecast.device_time.seconds / step)} of the step"
+
+
+def phase_seconds(forecast: Forecast) -> dict[str, Seconds]:
+    """Device time by phase. Shares come from the timeline, the sum is the forecast's device time."""
+    drawn: dict[str, float] = {}
+    for op, seconds in zip(forecast.graph.ops, op_seconds(forecast), strict=True):
+        drawn[op.phase] = drawn.get(op.phase, 0.0) + seconds
+    total = sum(drawn.values())
+    scale = forecast.device_time.seconds / total if total else 0.0
+    return {phase: seconds * scale for phase, seconds in drawn.items()}
+
+
+def op_seconds(forecast: Forecast) -> list[Seconds]:
+    """Device time that each op of the graph takes in a step, its repetitions included, on the busiest rank."""
+    ops = forecast.graph.ops
+    by_role: dict[str, list[float]] = {}
+    for span in forecast.timeline.on("device"):
+        if span.task < len(ops):  # tasks after the graph's own are the plan's
+            seconds = by_role.setdefault(span.role, [0.0] * len(ops))
+            seconds[span.task] += span.duration * ops[span.task].times
+    return max(by_role.values(), key=sum, default=[0.0] * len(ops))
+
+
+def time_parts(forecast: Forecast) -> tuple[Part, ...]:
+    """The step as the device lives through it; the parts sum to the step time."""
+    phases = phase_seconds(forecast)
+    parts = [Part(key=phase, label=phase, amount=seconds) for phase, seconds in phases.items()]
+    if not phases:
+        parts.append(Part(key="forward", label="computing", amount=forecast.device_time.seconds))
+    parts += [
+        Part(key="communication", label="exposed communication", amount=forecast.exposed_communication.seconds),
+        Part(key="bubble", label="pipeline bubble", amount=forecast.bubble.seconds),
+        Part(key="waiting", label="waiting for the host", amount=waiting_seconds(forecast)),
+    ]
+    return tuple(part for part in parts if part.amount > 0)
+
+
+def memory_parts(forecast: Forecast) -> tuple[Part, ...]:
+    """Everything the heaviest rank holds at its peak, and what is left free of the capacity."""
+    memory, held = forecast.memory, forecast.memory.breakdown
+    parts = (
+        Part(key="parameters", label="parameters", amount=held.parameters),
+        Part(key="gradients", label="gradients", amount=held.gradients),
+        Part(key="optimizer-state", label="optimizer state", amount=held.optimizer),
+        Part(key="activations", label="activations", amount=held.activations),
+        Part(key="inputs", label="inputs", amount=held.inputs),
+        Part(key="temporaries", label="temporaries", amount=held.temporaries),
+        Part(key="workspace", label="workspace", amount=held.workspace),
+        Part(key="cache", label="cache overhead", amount=memory.reserved - memory.allocated),
+        Part(key="context", label="context", amount=memory.context),
+        Part(key="communicator", label="communicator", amount=memory.communicator),
+        Part(key="free", label="free", amount=memory.capacity - memory.total),
+    )
+    return tuple(part for part in parts if part.amount > 0)
+
+
+def throughput_words(forecast: Forecast) -> list[str]:
+    rates = forecast.throughput
+    words = []
+    if rates.samples_per_second is not None:
+        words.append(f"{show_rate(rates.samples_per_second)} samples/s")
+    if rates.tokens_per_second is not None:
+        words.append(f"{show_rate(rates.tokens_per_second)} tokens/s")
+    if rates.mfu is not None:
+        words.append(f"{show_share(rates.mfu)} MFU")
+    return words
+
+
+def cost_words(forecast: Forecast) -> list[str]:
+    cost = forecast.cost
+    words = []
+    if cost.dollars_per_hour is not None:
+        words.append(f"{show_dollars(cost.dollars_per_hour)} per hour")
+    if cost.dollars_per_step is not None:
+        words.append(f"{show_dollars(cost.dollars_per_step)} per step")
+    if (dollars := dollars_per_million_samples(forecast)) is not None:
+        words.append(f"{show_dollars(dollars)} per million samples")
+    return words
+
+
+def dollars_per_million_samples(forecast: Forecast) -> Dollars | None:
+    rate, price = forecast.throughput.samples_per_second, forecast.cost.dollars_per_hour
+    return None if not rate or price is None else price / 3600 / rate * 1e6
+
+
+def show_duration(duration: Duration) -> str:
+    """`108 ms (101–117 ms)`: the median and its 90 % interval, where the model has one."""
+    median = show_seconds(duration.seconds)
+    if duration.low is None or duration.high is None:
+        return median
+    return f"{median} ({show_seconds(duration.low)} – {show_seconds(duration.high)})"
+
+
+def show_share(share: float) -> str:
+    if 0 < share < 0.01:
+        return "< 1 %"
+    return f"{share:.0%}".replace("%", " %")
+
+
+def show_probability(probability: float) -> str:
+    """Never 0 or 100 %: a forecast is not that sure."""
+    if probability > 0.999:
+        return "> 99.9 %"
+    if probability < 0.001:
+        return "< 0.1 %"
+    return f"{probability:.1%}".replace("%", " %")
+
+
+def show_rate(per_second: float) -> str:
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
+
+
+def show_dollars(dollars: Dollars) -> str:
+    if dollars == 0:
+        return "$0"
+    return f"${dollars:,.2f}" if dollars >= 0.1 else f"${dollars:.2g}" if dollars >= 1e-4 else f"${dollars:.1e}"

@@ -1,0 +1,213 @@
+"""A captured step in the terminal: its facts, the operators and modules that cost most, its memory over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from foretell.answer import Forecast
+from foretell.graph import ITEM_BYTES, Graph
+from foretell.report.findings import show_share
+from foretell.report.held import held
+from foretell.report.ops import OperatorUse, operators, short_name
+from foretell.report.tables import Bar, caveats, section
+from foretell.report.tree import Module, module_tree, outline, walk
+from foretell.units import show_bytes, show_count, show_seconds
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_CHART_ROWS = 6
+_MODULE_ROWS = 24
+_LEAST_SHARE = 0.002
+
+
+def inspection(forecast: Forecast, *, top: int, depth: int | None, width: int) -> RenderableType:
+    graph = forecast.graph
+    title = Text.assemble((graph.name, "bold"), (f"  {graph.content_hash[:12]}", "dim"))
+    uses = operators(forecast)
+    parts: list[RenderableType] = [
+        title,
+        _facts_table(graph),
+        section(
+            "Top operators",
+            _operator_table(uses[:top], wide=width >= 100),
+            f"device time {show_seconds(forecast.device_time.seconds)} on {forecast.cluster}",
+        ),
+        section("Modules", _module_table(module_tree(forecast), depth), _depth_note(depth)),
+        section("Memory over the step", memory_chart(forecast, width=width - 2)),
+    ]
+    return Group(*parts, *([caveats(graph.caveats)] if graph.caveats else []))
+
+
+def inspection_dict(forecast: Forecast, *, top: int, depth: int | None) -> dict[str, Any]:
+    """What `inspect --json` prints."""
+    from foretell import __version__
+
+    graph, trace = forecast.graph, forecast.memory_trace
+    return {
+        "schema_version": 1,
+        "foretell": __version__,
+        "workload": graph.name,
+        "content_hash": graph.content_hash,
+        "cluster": forecast.cluster,
+        "ops": len(graph.ops),
+        "signatures": len(graph.signatures),
+        "training": graph.training,
+        "precision": graph.precision,
+        "grad_accumulation": graph.grad_accumulation,
+        "samples": graph.samples,
+        "tokens": graph.tokens,
+        "state_values": _state_values(graph),
+        "state_bytes": graph.bytes_of("parameter"),
+        "provenance": dict(graph.provenance),
+        "top_operators": [
+            {
+                "name": use.name,
+                "phase": use.phase,
+                "calls": use.calls,
+                "seconds": use.seconds,
+                "share": use.share,
+                "output_bytes": use.output_bytes,
+                "heaviest_module": use.heaviest_module,
+                "heaviest_shape": use.heaviest_shape,
+            }
+            for use in operators(forecast)[:top]
+        ],
+        "modules": [
+            {
+                "path": module.path,
+                "depth": level,
+                "repeat": module.repeat,
+                "ops": module.ops,
+                "forward_seconds": module.forward,
+                "backward_seconds": module.backward,
+                "optimizer_seconds": module.optimizer,
+                "parameter_bytes": module.parameters,
+                "activation_bytes": module.activations,
+            }
+            for level, module in walk(module_tree(forecast), depth)
+        ],
+        "memory": {
+            "peak_allocated": trace.peak_allocated,
+            "peak_reserved": trace.peak_reserved,
+            "peak_op": trace.peak_op,
+            "peak_module": forecast.memory.peak_module,
+            "at_peak": dict(trace.at_peak),
+        },
+        "caveats": [{"code": c.code, "text": c.text, "share": c.share} for c in graph.caveats],
+    }
+
+
+def facts(graph: Graph) -> Iterator[tuple[str, str]]:
+    """What the step is, as (name, value) for a reader."""
+    accumulated = f", {graph.grad_accumulation} micro-steps" if graph.grad_accumulation > 1 else ""
+    yield "Step", f"{'training' if graph.training else 'inference'} in {graph.precision}{accumulated}"
+    sizes = [f"{size:,} {unit}" for size, unit in ((graph.samples, "samples"), (graph.tokens, "tokens")) if size]
+    if sizes:
+        yield "Batch", " · ".join(sizes)
+    yield "Model state", f"{show_count(_state_values(graph))} values, {show_bytes(graph.bytes_of('parameter'))}"
+    if optimizer := graph.bytes_of("optimizer"):
+        yield "Optimizer state", show_bytes(optimizer)
+    runs = sum(op.times for op in graph.ops)
+    yield "Ops", f"{runs:,} in a step, {len(graph.signatures):,} distinct"
+    if versions := ", ".join(f"{name.replace('_', ' ')} {version}" for name, version in graph.provenance.items()):
+        yield "Captured with", versions
+
+
+def memory_chart(forecast: Forecast, *, width: int) -> RenderableType:
+    """Bytes held after each op, as columns of blocks, with the phases named below and the peak above."""
+    if not forecast.memory_trace.allocated:
+        return Text("The step holds nothing.")
+    columns = max(20, width - 12)
+    series = held(forecast, columns)
+    top = max(series.allocated) or 1
+    # A short step still fills the width: its ops are repeated.
+    heights = [series.allocated[i * len(series.allocated) // columns] / top for i in range(columns)]
+    lines = Text(no_wrap=True)
+    for row in reversed(range(_CHART_ROWS)):
+        label = show_bytes(top) if row == _CHART_ROWS - 1 else ("0" if row == 0 else "")
+        cells = (_BLOCKS[round(min(max(h * _CHART_ROWS - row, 0.0), 1.0) * 8)] for h in heights)
+        lines.append(f"{label:>10} ", "dim").append("".join(cells), "yellow").append("\n")
+    lines.append(" " * 11 + _phase_line(forecast, columns), "dim")
+    module = forecast.memory.peak_module or "the step itself"
+    peak = f"Peak {show_bytes(series.peak_allocated)} at op {series.peak + 1:,} of {series.ops:,}, in {module}."
+    return Group(lines, Text(peak))
+
+
+def _phase_line(forecast: Forecast, columns: int) -> str:
+    """`├ forward ─┼ backward ─┼ optimizer`, each at its place below the chart."""
+    count = len(forecast.graph.ops)
+    line = ["─"] * columns
+    for stretch in held(forecast, 2).stretches:
+        start, end = stretch.start * columns // count, stretch.end * columns // count
+        label = stretch.phase + (f" ×{stretch.times}" if stretch.times > 1 else "")
+        if start < columns:
+            line[start] = "├"
+        if end - start >= len(label) + 3:
+            line[start + 1 : start + 3 + len(label)] = f" {label} "
+    return "".join(line[:columns])
+
+
+def _facts_table(graph: Graph) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, value in facts(graph):
+        table.add_row(name, Text(value))
+    return table
+
+
+def _operator_table(uses: tuple[OperatorUse, ...], *, wide: bool) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False, expand=True)
+    table.add_column("operator", overflow="ellipsis", no_wrap=True, ratio=3)
+    table.add_column("phase", no_wrap=True)
+    for heading in ("calls", "time", "share"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("", ratio=1)
+    if wide:
+        table.add_column("heaviest call", overflow="ellipsis", no_wrap=True, ratio=4)
+    for use in uses:
+        where = f"{use.heaviest_module or '–'}  {use.heaviest_shape}"
+        table.add_row(
+            Text(short_name(use.name)), use.phase, f"{use.calls:,}", show_seconds(use.seconds), show_share(use.share),
+            Bar(use.share, "cyan"), *([Text(where, style="dim")] if wide else []),
+        )  # fmt: skip
+    return table
+
+
+def _depth_note(depth: int | None) -> str:
+    return "the heaviest opened; --depth N opens all alike" if depth is None else f"to depth {depth}"
+
+
+def _module_table(root: Module, depth: int | None) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False, expand=True)
+    table.add_column("module", overflow="ellipsis", no_wrap=True, ratio=1)
+    for heading in ("time", "share", "parameters", "activations"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    rows = outline(root, _MODULE_ROWS, _LEAST_SHARE) if depth is None else walk(root, depth, _LEAST_SHARE)
+    for level, module in rows:
+        share = module.seconds / root.seconds if root.seconds else 0.0
+        table.add_row(
+            Text("  " * level + module_label(module)), show_seconds(module.seconds), show_share(share),
+            show_bytes(module.parameters) if module.parameters else "–",
+            show_bytes(module.activations) if module.activations else "–",
+        )  # fmt: skip
+    return table
+
+
+def module_label(module: Module) -> str:
+    if not module.path:
+        return "whole step"
+    # Children of joined blocks stand for all of them too, but only the joined row needs to say so.
+    return f"{module.name} (×{module.repeat})" if "–" in module.name else module.name
+
+
+def _state_values(graph: Graph) -> int:
+    """Values the module holds, buffers among them."""
+    item: dict[int, int] = {}
+    for tensor in graph.tensors:
+        item.setdefault(tensor.storage, ITEM_BYTES[tensor.layout.dtype])
+    return sum(s.nbytes // item.get(i, 4) for i, s in enumerate(graph.storages) if s.role == "parameter")

@@ -1,0 +1,225 @@
+"""The command line: what it prints where, its exit codes, and how fast it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import foretell
+from foretell import cli
+from foretell.answer import Forecast
+from foretell.errors import CaptureError, WorkloadError
+from foretell.graph import Graph
+from foretell.units import GIB
+from tests.report.examples import small_forecast, small_graph
+
+SMALL_DEVICE = "2xl4"
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "foretell.cli", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def call(*arguments: str) -> Result:
+    """In this process, which is quick; colours and width are those of a pipe."""
+    return CliRunner().invoke(cli.app, arguments, env={"COLUMNS": "100"})
+
+
+@pytest.fixture
+def captured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SOURCE is always the small transformer; the device called SMALL_DEVICE is too small for it."""
+
+    def forecasts(graph: Graph, on: Sequence[str], plan: str | None, say: object) -> list[Forecast]:
+        return [small_forecast(cluster=c, capacity=GIB if c == SMALL_DEVICE else 80 * GIB) for c in on]
+
+    monkeypatch.setattr(cli, "_capture", lambda *args, **kwargs: small_graph()[0])
+    monkeypatch.setattr(cli, "_forecasts", forecasts)
+
+
+def test_help_starts_light() -> None:
+    heavy = ("torch", "numpy", "rich.console", "foretell.graph", "foretell.hardware")
+    check = f"import sys, foretell.cli; print([m for m in {heavy!r} if m in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60, check=True)
+    assert loaded.stdout.strip() == "[]"
+    helped = run("--help")
+    assert helped.returncode == 0
+    for verb in ("predict", "inspect", "devices"):
+        assert verb in helped.stdout
+
+
+def test_version() -> None:
+    assert run("--version").stdout == f"foretell {foretell.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [(), ("predict",), ("predict", "x"), ("nosuchverb",), ("devices", "--nosuch")])
+def test_wrong_use_is_bad_input(arguments: tuple[str, ...]) -> None:
+    assert call(*arguments).exit_code == 2
+
+
+@pytest.mark.usefixtures("captured")
+class TestPredict:
+    def test_one_cluster_is_a_panel(self) -> None:
+        result = call("predict", "x", "--on", "8xh100-sxm")
+        assert result.exit_code == 0
+        assert "FITS" in result.stdout
+        assert "Where the step goes" in result.stdout
+
+    def test_several_clusters_are_one_table(self) -> None:
+        result = call("predict", "x", "--on", "h200", "--on", SMALL_DEVICE)
+        assert result.exit_code == 0
+        assert "on 2 clusters" in result.stdout
+
+    def test_json_is_the_forecast_and_nothing_else(self, tmp_path: Path) -> None:
+        result = call("predict", "x", "--on", "h200", "--json", "--html", str(tmp_path / "r.html"))
+        assert result.stdout == small_forecast(cluster="h200").to_json() + "\n"
+        assert "Report written" in result.stderr
+
+    def test_json_of_several_is_an_array(self) -> None:
+        answers = json.loads(call("predict", "x", "--on", "h200", "--on", "l4", "--json").stdout)
+        assert [a["cluster"] for a in answers] == ["h200", "l4"]
+
+    def test_require_fit_prints_and_exits_3(self) -> None:
+        result = call("predict", "x", "--on", "h200", "--on", SMALL_DEVICE, "--json", "--require-fit")
+        assert result.exit_code == 3
+        assert len(json.loads(result.stdout)) == 2
+        assert f"does not fit on {SMALL_DEVICE}" in result.stderr
+        assert call("predict", "x", "--on", "h200", "--require-fit").exit_code == 0
+
+    def test_files_are_written(self, tmp_path: Path) -> None:
+        page, trace = tmp_path / "r.html", tmp_path / "t.json"
+        assert call("predict", "x", "--on", "h200", "--html", str(page), "--trace", str(trace)).exit_code == 0
+        assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+        assert json.loads(trace.read_text())["traceEvents"]
+
+    @pytest.mark.parametrize("option", ["--html", "--trace"])
+    def test_a_file_that_cannot_be_written_is_bad_input(self, option: str, tmp_path: Path) -> None:
+        result = call("predict", "x", "--on", "h200", option, str(tmp_path / "missing" / "file"))
+        assert result.exit_code == 2
+        assert "cannot be written" in result.stderr
+
+    def test_trace_takes_one_cluster(self) -> None:
+        result = call("predict", "x", "--on", "h200", "--on", "l4", "--trace", "t.json")
+        assert result.exit_code == 2
+        assert "one --on" in result.stderr
+
+    @pytest.mark.parametrize("settings", [("batch",), ("=3",), ("batch=1", "batch=2")])
+    def test_settings_are_checked(self, settings: tuple[str, ...]) -> None:
+        result = call("predict", "x", "--on", "h200", *(part for s in settings for part in ("--set", s)))
+        assert result.exit_code == 2
+        assert "--set" in result.stderr
+
+    def test_fit_batch_tells_the_batch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fits(source: str, settings: object, on: Sequence[str], plan: object, say: object) -> object:
+            return [small_forecast(cluster=c) for c in on], [512 for _ in on]
+
+        monkeypatch.setattr(cli, "_fit_batches", fits)
+        assert "512, the largest that fits" in call("predict", "x", "--on", "h200", "--fit-batch").stdout
+        assert json.loads(call("predict", "x", "--on", "h200", "--fit-batch", "--json").stdout)["batch"] == 512
+
+
+@pytest.mark.usefixtures("captured")
+class TestInspect:
+    def test_shows_ops_modules_and_memory(self) -> None:
+        text = call("inspect", "x", "--depth", "2", "--top", "3").stdout
+        for said in ("Top operators", "Modules", "Memory over the step"):
+            assert said in text
+
+    def test_json(self) -> None:
+        facts = json.loads(call("inspect", "x", "--json", "--top", "2").stdout)
+        assert len(facts["top_operators"]) == 2
+
+    def test_saved_graph_can_be_read_back(self, tmp_path: Path) -> None:
+        path = tmp_path / "small.graph"
+        assert call("inspect", "x", "--save", str(path)).exit_code == 0
+        assert Graph.load(path).content_hash == small_graph()[0].content_hash
+
+    def test_save_needs_the_ending(self, tmp_path: Path) -> None:
+        result = call("inspect", "x", "--save", str(tmp_path / "small.zip"))
+        assert result.exit_code == 2
+        assert list(tmp_path.iterdir()) == []
+
+
+class TestDevices:
+    def test_filter_finds_by_name_and_title(self) -> None:
+        assert "h100-sxm" in call("devices", "h100").stdout
+        assert "t4" not in call("devices", "h100").stdout
+        assert "rtx-4090" in call("devices", "geforce").stdout
+
+    def test_vendor(self) -> None:
+        names = {d["vendor"] for d in json.loads(call("devices", "--vendor", "amd", "--json").stdout)}
+        assert names == {"AMD"}
+        unknown = call("devices", "--vendor", "nope")
+        assert unknown.exit_code == 2
+        assert "NVIDIA" in unknown.stderr
+
+    def test_links_and_instances(self) -> None:
+        assert "inside a node" in call("devices", "nvlink", "--links").stdout
+        assert "$" in call("devices", "aws", "--instances").stdout
+        assert call("devices", "--links", "--instances").exit_code == 2
+        assert call("devices", "--links", "--vendor", "amd").exit_code == 2
+
+    def test_nothing_found_is_said(self) -> None:
+        result = call("devices", "zzzz")
+        assert result.exit_code == 0
+        assert "Nothing in the catalogue" in result.stderr
+
+    @pytest.mark.parametrize("columns", ["80", "120"])
+    def test_whole_catalogue_fits_the_width(self, columns: str) -> None:
+        text = run("devices", COLUMNS=columns).stdout
+        assert "h200" in text
+        assert "…" not in text
+        assert max(map(len, text.splitlines())) <= int(columns)
+
+
+class TestErrors:
+    @pytest.fixture
+    def failing(self, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+        failing = SimpleNamespace(error=ValueError("seven"))
+
+        def capture(*args: object, **kwargs: object) -> Graph:
+            raise failing.error
+
+        monkeypatch.setattr(cli, "_capture", capture)
+        monkeypatch.delenv("FORETELL_DEBUG", raising=False)
+        return failing
+
+    @pytest.mark.parametrize(("error", "code"), [(WorkloadError("no [model]"), 2), (CaptureError("no [model]"), 1)])
+    def test_our_errors_are_a_paragraph_and_a_code(self, failing: SimpleNamespace, error: Exception, code: int) -> None:
+        failing.error = error
+        result = call("predict", "x", "--on", "h200")
+        assert result.exit_code == code
+        assert result.stderr == "error: no [model]\n"
+        assert result.stdout == ""
+
+    def test_anything_else_is_a_bug(self, failing: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+        result = call("predict", "x", "--on", "h200")
+        assert result.exit_code == 1
+        assert "bug in Foretell (ValueError: seven)" in result.stderr
+        assert "Traceback" not in result.stderr
+        monkeypatch.setenv("FORETELL_DEBUG", "1")
+        assert "Traceback" in call("predict", "x", "--on", "h200").stderr
+
+    def test_interrupt(self, failing: SimpleNamespace) -> None:
+        failing.error = KeyboardInterrupt()
+        assert call("predict", "x", "--on", "h200").exit_code == 130
+
+    def test_reader_that_goes_away_is_no_error(self) -> None:
+        command = f"{sys.executable} -m foretell.cli devices --json | true; echo ${{PIPESTATUS[0]}}"
+        result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+        assert result.stderr == ""
+        assert result.stdout.strip() in ("0", "141")  # 0 if all was written before the reader went
