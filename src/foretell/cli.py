@@ -298,6 +298,9 @@ def _print_forecasts(forecasts: Sequence[Forecast], batches: Sequence[int] | Non
 
 
 def _print_json(forecasts: Sequence[Forecast], batches: Sequence[int] | None) -> None:
+    if len(forecasts) == 1 and not batches:
+        sys.stdout.write(forecasts[0].to_json() + "\n")
+        return
     answers = [f.to_dict() for f in forecasts]
     for answer, batch in zip(answers, batches or (), strict=False):
         answer["batch"] = batch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from foretell.answer import Duration
@@ -72,7 +74,7 @@ def test_equal_blocks_are_one_row_and_lose_nothing() -> None:
     assert blocks.seconds == pytest.approx(rows["blocks"].seconds)
     assert root.seconds == pytest.approx(f.device_time.seconds)
     assert root.parameters == f.graph.bytes_of("parameter")
-    assert root.activations == f.graph.bytes_of("activation")
+    assert root.activations == f.memory.breakdown.activations
 
 
 @pytest.mark.parametrize("points", [3, 20, 1000])
@@ -91,3 +93,10 @@ def test_outline_opens_the_heaviest_within_its_rows() -> None:
     assert [m.path for _, m in outline(root, rows=3)] == ["", "blocks", joined]
     assert [m.path for _, m in outline(root, rows=5)] == ["", "blocks", joined, f"{joined}.attention", f"{joined}.mlp"]
     assert len(list(outline(root, rows=99))) == len(list(walk(root, depth=None)))
+
+
+def test_a_peak_outside_modules_names_its_operator() -> None:
+    f = small_forecast()
+    assert findings.peak_place(f) == "blocks.5.mlp.down"
+    nowhere = small_forecast(memory=replace(f.memory, peak_module=""))
+    assert findings.peak_place(nowhere) == "mul, outside modules"

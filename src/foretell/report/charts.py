@@ -23,9 +23,16 @@ class Lane:
 
 
 def stacked_bars(
-    lanes: Sequence[Lane], whole: float, show: Callable[[float], str], *, name: str, title: str, width: int
+    lanes: Sequence[Lane],
+    whole: float,
+    show: Callable[[float], str],
+    *,
+    name: str,
+    title: str,
+    width: int,
+    limit: Part | None = None,
 ) -> str:
-    """Bars to one scale, `whole` as wide as the chart; a part's tooltip gives its number."""
+    """Bars to one scale, `whole` as wide as the chart; a part's tooltip gives its number, `limit` is a line across."""
     thick, gap, left = 34, 12, 64 if len(lanes) > 1 else 0
     scale = (width - left) / whole if whole else 0.0
     drawn = []
@@ -46,6 +53,13 @@ def stacked_bars(
         f"{lane.label}: " + ", ".join(f"{part.label} {show(part.amount)}" for part in lane.parts) for lane in lanes
     )
     height = len(lanes) * (thick + gap) - gap
+    if limit is not None:
+        x = left + limit.amount * scale
+        at, anchor = (x + 6, "start") if x < width / 2 else (x - 6, "end")
+        label = escape(f"{limit.label} {show(limit.amount)}")
+        drawn.append(f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="-4" y2="{height + 22}"/>')
+        drawn.append(f'<text class="limit-label" x="{at:.1f}" y="{height + 19}" text-anchor="{anchor}">{label}</text>')
+        height += 24
     return _svg(width, height, "".join(drawn), name=name, title=title, description=described)
 
 
@@ -67,7 +81,7 @@ class _Plot:
         return self.bottom - (self.bottom - self.top) * nbytes / self.most
 
 
-def memory_over_step(series: Held, *, room: Bytes, peak_module: str, name: str, width: int, height: int) -> str:
+def memory_over_step(series: Held, *, room: Bytes, place: str, name: str, width: int, height: int) -> str:
     """Layers of bytes after each op, the peak marked, and a line where the allocator's room ends."""
     near = 0 < room <= series.peak_allocated * 2.5  # a far limit would flatten the hill to nothing
     most = max(series.peak_allocated, room if near else 0) * 1.16
@@ -78,10 +92,10 @@ def memory_over_step(series: Held, *, room: Bytes, peak_module: str, name: str, 
         _crest(series, plot),
         *_phases(series, plot),
         *(_limit(plot, room) if near else ()),
-        *_peak(series, plot, peak_module),
+        *_peak(series, plot, place),
     )
     described = (
-        f"Peak {show_bytes(series.peak_allocated)} at op {series.peak + 1} of {series.ops}, in {peak_module}; "
+        f"Peak {show_bytes(series.peak_allocated)} at op {series.peak + 1} of {series.ops}, in {place}; "
         f"the allocator has room for {show_bytes(max(room, 0))}."
     )
     return _svg(width, height, "".join(drawn), name=name, title="Memory over the step", description=described)
@@ -138,22 +152,22 @@ def _limit(plot: _Plot, room: Bytes) -> Iterator[str]:
     y = plot.y(room)
     yield f'<line class="limit" x1="{plot.left}" x2="{plot.right}" y1="{y:.1f}" y2="{y:.1f}"/>'
     label = f"room for {show_bytes(room)}"
-    yield f'<text class="limit-label" x="{plot.right}" y="{y - 6:.1f}" text-anchor="end">{label}</text>'
+    yield f'<text class="limit-label halo" x="{plot.right}" y="{y - 6:.1f}" text-anchor="end">{label}</text>'
 
 
-def _peak(series: Held, plot: _Plot, module: str) -> Iterator[str]:
+def _peak(series: Held, plot: _Plot, place: str) -> Iterator[str]:
     if series.peak < 0:
         return
     x, y = plot.x(series.peak), plot.y(series.peak_allocated)
     amount = f"peak {show_bytes(series.peak_allocated)}"
     room = max(int((plot.right - plot.left) / _LETTER) - len(amount) - 6, 8)
-    where = module if len(module) <= room else "…" + module[-room + 1 :]
+    where = place if len(place) <= room else "…" + place[-room + 1 :]
     half = (len(amount) + len(where) + 4) * _LETTER / 2
     middle = min(max(x, plot.left + half), plot.right - half)
     yield f'<circle class="peak" cx="{x:.1f}" cy="{y:.1f}" r="4.5"/>'
     yield (
         f'<text class="halo" x="{middle:.1f}" y="{y - 12:.1f}" text-anchor="middle">'
-        f'<tspan class="strong">{escape(amount)}</tspan>{escape(f" in {where}" if where else "")}</text>'
+        f'<tspan class="strong">{escape(amount)}</tspan>{escape(f" in {where}")}</text>'
     )
 
 

@@ -118,6 +118,16 @@ def memory_parts(forecast: Forecast) -> tuple[Part, ...]:
     return tuple(part for part in parts if part.amount > 0)
 
 
+def peak_place(forecast: Forecast) -> str:
+    """Where memory is highest: a module, or the operator where no module is running."""
+    if forecast.memory.peak_module:
+        return forecast.memory.peak_module
+    ops, position = forecast.graph.ops, forecast.memory_trace.peak_op
+    if not 0 <= position < len(ops):
+        return "the step itself"
+    return f"{ops[position].signature.name.removeprefix('aten.')}, outside modules"
+
+
 def throughput_words(forecast: Forecast) -> list[str]:
     rates = forecast.throughput
     words = []

@@ -164,8 +164,11 @@ def _memory(forecast: Forecast, number: int) -> str:
     memory, parts = forecast.memory, findings.memory_parts(forecast)
     whole = max(memory.capacity, memory.total)
     lanes = (Lane(label="memory", parts=parts),)
+    limit = None if memory.fits else Part(key="capacity", label="the device has", amount=memory.capacity)
     charts = [
-        stacked_bars(lanes, whole, show_bytes, name=f"{name}-{number}", title="Memory at the peak", width=width)
+        stacked_bars(
+            lanes, whole, show_bytes, name=f"{name}-{number}", title="Memory at the peak", width=width, limit=limit
+        )
         for name, width in (("memory", _WIDE), ("memory-narrow", _NARROW))
     ]
     length = "what a program can use of the device" if memory.fits else "more than the device has"
@@ -182,15 +185,15 @@ def _memory_over_step(forecast: Forecast, number: int) -> str:
         return ""
     memory, series = forecast.memory, held(forecast, _CHART_POINTS)
     room = memory.capacity - (memory.total - memory.allocated)
-    module = memory.peak_module or "the step itself"
+    place = findings.peak_place(forecast)
     charts = [
-        memory_over_step(series, room=room, peak_module=module, name=f"{name}-{number}", width=width, height=height)
+        memory_over_step(series, room=room, place=place, name=f"{name}-{number}", width=width, height=height)
         for name, width, height in (("held", _WIDE, 340), ("held-narrow", _NARROW, 260))
     ]
     caption = (
         f"Bytes allocated after each of the {series.ops:,} ops, in the order the step issues them. Most is held at op "
-        f"{series.peak + 1:,}, in {module}. Cache, context and communicator apart, there is room for "
-        f"{show_bytes(max(room, 0))}."
+        f"{series.peak + 1:,}, in {place}. Cache, context and communicator apart, there is "
+        + (f"room for {show_bytes(room)}." if room > 0 else "no room at all.")
     )
     keys = "".join(f"<li>{_swatch(layer.key)}{escape(layer.label)}</li>" for layer in series.layers)
     columns = (_Column("Purpose"), _Column("First op", "n"), _Column("Most", "n"), _Column("Last op", "n"))
@@ -242,8 +245,8 @@ def _modules(forecast: Forecast) -> str:
         for level, module in outline(root, _MODULE_ROWS, least_share=0.005)
     ]
     note = (
-        "Device time, parameters and saved activations, added up along the module tree. Equal blocks in a row are one "
-        "line, what takes less than half a percent is left out, and the heaviest modules are opened furthest."
+        "Device time, parameters, and activations held at the peak, added up along the module tree. Equal blocks in a "
+        "row are one line, what takes less than half a percent is left out, and the heaviest modules open furthest."
     )
     return f'<h3>Modules</h3>\n<p class="soft">{note}</p>{_table(columns, rows)}'
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from foretell.answer import Forecast
 from foretell.graph import ITEM_BYTES, Graph
-from foretell.report.findings import show_share
+from foretell.report.findings import peak_place, show_share
 from foretell.report.held import held
 from foretell.report.ops import OperatorUse, operators, short_name
 from foretell.report.tables import Bar, caveats, section
@@ -132,8 +132,8 @@ def memory_chart(forecast: Forecast, *, width: int) -> RenderableType:
         cells = (_BLOCKS[round(min(max(h * _CHART_ROWS - row, 0.0), 1.0) * 8)] for h in heights)
         lines.append(f"{label:>10} ", "dim").append("".join(cells), "yellow").append("\n")
     lines.append(" " * 11 + _phase_line(forecast, columns), "dim")
-    module = forecast.memory.peak_module or "the step itself"
-    peak = f"Peak {show_bytes(series.peak_allocated)} at op {series.peak + 1:,} of {series.ops:,}, in {module}."
+    where = f"op {series.peak + 1:,} of {series.ops:,}, in {peak_place(forecast)}"
+    peak = f"Peak {show_bytes(series.peak_allocated)} at {where}."
     return Group(lines, Text(peak))
 
 

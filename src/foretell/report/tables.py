@@ -77,7 +77,7 @@ def one(forecast: Forecast, *, batch: int | None = None) -> RenderableType:
                 findings.memory_parts(forecast), max(forecast.memory.capacity, forecast.memory.total), show_bytes
             ),
             f"{show_bytes(forecast.memory.total)} of {show_bytes(forecast.memory.capacity)} · "
-            f"highest in {forecast.memory.peak_module or 'the step itself'}",
+            f"highest in {findings.peak_place(forecast)}",
         ),
     ]
     return Group(*parts, *caveats_of([forecast]))

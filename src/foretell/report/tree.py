@@ -24,7 +24,7 @@ class Module:
     backward: Seconds
     optimizer: Seconds
     parameters: Bytes
-    activations: Bytes
+    activations: Bytes  # held at the peak
     children: tuple[Module, ...] = ()
 
     @property
@@ -55,7 +55,7 @@ def module_tree(forecast: Forecast) -> Module:
             node.seconds[op.phase] += seconds
         if op.phase == "forward":
             _find(root, op.module).targets.append(op.target)
-    for module, role, nbytes in _memory_by_module(graph):
+    for module, role, nbytes in _memory_by_module(graph, forecast.memory_trace.peak_op):
         for node in _path_to(root, module):
             node.nbytes[role] += nbytes
     return _frozen(root)
@@ -115,8 +115,8 @@ def _path_to(root: _Node, path: str) -> Iterator[_Node]:
         yield node
 
 
-def _memory_by_module(graph: Graph) -> Iterator[tuple[str, str, Bytes]]:
-    """Activations belong to the module that makes them, parameters to the one that reads them first."""
+def _memory_by_module(graph: Graph, peak: int) -> Iterator[tuple[str, str, Bytes]]:
+    """Activations of the peak belong to the module that makes them, parameters to the one that reads them first."""
     claimed: set[int] = set()
     for op in graph.ops:
         if op.phase != "forward":
@@ -126,9 +126,9 @@ def _memory_by_module(graph: Graph) -> Iterator[tuple[str, str, Bytes]]:
             if graph.storages[storage].role == "parameter" and storage not in claimed:
                 claimed.add(storage)
                 yield op.module, "parameter", graph.storages[storage].nbytes
-    for storage_made in graph.storages:
-        if storage_made.role == "activation" and 0 <= storage_made.born < len(graph.ops):
-            yield graph.ops[storage_made.born].module, "activation", storage_made.nbytes
+    for made in graph.storages:
+        if made.role == "activation" and 0 <= made.born <= peak <= made.freed:
+            yield graph.ops[made.born].module, "activation", made.nbytes
 
 
 def _frozen(node: _Node) -> Module:
