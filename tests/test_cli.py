@@ -223,3 +223,55 @@ class TestErrors:
         result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
         assert result.stderr == ""
         assert result.stdout.strip() in ("0", "141")  # 0 if all was written before the reader went
+
+
+NET = """
+import foretell, torch
+
+def net(batch: int = 4) -> foretell.Workload:
+    return foretell.Workload(
+        name="net",
+        model=lambda: torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10)),
+        batch=lambda: {"x": torch.randn(batch, 64), "y": torch.randint(10, (batch,))},
+        loss=lambda model, b: torch.nn.functional.cross_entropy(model(b["x"]), b["y"]),
+        optimizer=lambda params: torch.optim.AdamW(params),
+    )
+"""
+
+
+class TestWholePath:
+    """From a file of the user's to an answer, with nothing replaced."""
+
+    @pytest.fixture(autouse=True)
+    def _whole(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        pytest.importorskip("foretell.forecast", reason="needs the forecast")
+        monkeypatch.setenv("FORETELL_CACHE", str(tmp_path / "cache"))
+        monkeypatch.chdir(tmp_path)
+        Path("net.py").write_text(NET)
+
+    def test_source_to_graph_to_answer(self) -> None:
+        inspected = run("inspect", "net.py:net", "--set", "batch=8", "--save", "net.graph", "--json")
+        assert inspected.returncode == 0, inspected.stderr
+        facts = json.loads(inspected.stdout)
+        assert (facts["samples"], facts["workload"]) == (8, "net")
+        predicted = run("predict", "net.graph", "--on", "h200", "--on", "8xh100-sxm", "--json", "--html", "net.html")
+        assert predicted.returncode == 0, predicted.stderr
+        answers = json.loads(predicted.stdout)
+        assert [a["cluster"] for a in answers] == ["h200", "8xh100-sxm"]
+        assert all(a["memory"]["fits"] and a["step_time"]["seconds"] > 0 for a in answers)
+        assert "Fits" in Path("net.html").read_text(encoding="utf-8")
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            (("nosuch.graph", "--on", "h200"), "nosuch.graph"),
+            (("net.py:nosuch", "--on", "h200"), "nosuch"),
+        ],
+    )
+    def test_bad_input_is_a_paragraph(self, arguments: tuple[str, ...], said: str) -> None:
+        result = run("predict", *arguments)
+        assert result.returncode == 2
+        assert result.stderr.startswith("error: ")
+        assert said in result.stderr
+        assert "Traceback" not in result.stderr
+        assert result.stdout == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 
 from foretell.answer import Duration, Forecast
@@ -77,11 +78,10 @@ def phase_seconds(forecast: Forecast) -> dict[str, Seconds]:
 def op_seconds(forecast: Forecast) -> list[Seconds]:
     """Device time that each op of the graph takes in a step, its repetitions included, on the busiest rank."""
     ops = forecast.graph.ops
-    by_role: dict[str, list[float]] = {}
+    by_role: dict[str, list[float]] = defaultdict(lambda: [0.0] * len(ops))
     for span in forecast.timeline.on("device"):
         if span.task < len(ops):  # tasks after the graph's own are the plan's
-            seconds = by_role.setdefault(span.role, [0.0] * len(ops))
-            seconds[span.task] += span.duration * ops[span.task].times
+            by_role[span.role][span.task] += span.duration * ops[span.task].times
     return max(by_role.values(), key=sum, default=[0.0] * len(ops))
 
 
