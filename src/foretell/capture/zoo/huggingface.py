@@ -37,6 +37,7 @@ class Architecture:
     name: str
     model: str
     config: Mapping[str, Any] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()  # entries that are None, which TOML cannot say
     task: str | None = None  # where the library's registries do not tell
     defaults: Mapping[str, Any] = field(default_factory=dict)  # of settings
     image_tokens: int = 0  # positions an image takes in the text, for vision-language models
@@ -48,17 +49,26 @@ class Architecture:
     def configured(self, **changes: Any) -> Any:
         """The configuration with some entries changed; entries it does not know, and None, are left out."""
         config_class = self.model_class.config_class
-        blank = config_class()
-        known = {name: value for name, value in changes.items() if value is not None and hasattr(blank, name)}
+        known = {name: value for name, value in changes.items() if value is not None}
+        for name in list(known):
+            usual = entry(config_class(), name)
+            if usual is None:
+                del known[name]
+            elif isinstance(usual, list | tuple):  # some want an image's height and width
+                known[name] = [known[name]] * len(usual)
         spelt = {getattr(config_class, "attribute_map", {}).get(name, name): value for name, value in known.items()}
-        entries = {**self.config, **spelt}
-        if "layer_types" in self.config and changes.get("num_hidden_layers") is not None:
-            entries["layer_types"] = list(self.config["layer_types"])[: changes["num_hidden_layers"]]
-        config = config_class.from_dict(entries)
+        entries = {**self.config, **dict.fromkeys(self.unset), **spelt}
+        if "layer_types" in self.config and "num_hidden_layers" in known:
+            entries["layer_types"] = list(self.config["layer_types"])[: known["num_hidden_layers"]]
+        try:
+            config = config_class.from_dict(entries)
+        except Exception as problem:  # each library class checks in its own way
+            asked = f" with {', '.join(f'{k}={v}' for k, v in known.items())}" if known else ""
+            raise SourceError(f"{self.name} cannot be configured{asked}: {problem}") from problem
         for part in (config, config.get_text_config()):
             if hasattr(part, "use_cache"):
                 part.use_cache = False
-        if getattr(config, "is_encoder_decoder", False) and getattr(config, "decoder_start_token_id", None) is None:
+        if entry(config, "is_encoder_decoder") and entry(config, "decoder_start_token_id") is None:
             config.decoder_start_token_id = 0  # which token it is changes nothing; shifting the labels needs one
         return config
 
@@ -69,6 +79,14 @@ class Architecture:
                 raise WorkloadError(f"{self.model} has no gradient checkpointing of its own. Leave out checkpointing.")
             model.gradient_checkpointing_enable()
         return model
+
+
+def entry(config: Any, name: str) -> Any:
+    """An entry of a configuration, or None where it has none."""
+    try:
+        return getattr(config, name, None)
+    except NotImplementedError:  # some say so when asked for a limit they do not have
+        return None
 
 
 def names() -> Sequence[str]:
@@ -128,13 +146,14 @@ _REGISTRIES: tuple[tuple[str, str], ...] = (
 )
 
 
-def _registry(kind: str) -> Mapping[str, str]:
-    found: Mapping[str, str] = getattr(registries, f"MODEL_FOR_{kind}_MAPPING_NAMES", {})
-    return found
+def _registry(kind: str) -> dict[str, tuple[str, ...]]:
+    """Model type → its classes for this kind of task."""
+    found = getattr(registries, f"MODEL_FOR_{kind}_MAPPING_NAMES", {})
+    return {name: (classes,) if isinstance(classes, str) else tuple(classes) for name, classes in found.items()}
 
 
 def _task_of_class(model: str) -> str | None:
-    return next((task for kind, task in _REGISTRIES if model in _registry(kind).values()), None)
+    return next((task for kind, task in _REGISTRIES if any(model in c for c in _registry(kind).values())), None)
 
 
 def _class_for(config: Mapping[str, Any], path: Path) -> str:
@@ -142,7 +161,7 @@ def _class_for(config: Mapping[str, Any], path: Path) -> str:
     if named and hasattr(transformers, named) and _task_of_class(named):
         return str(named)
     model_type = str(config.get("model_type"))
-    found = next((_registry(kind)[model_type] for kind, _ in _REGISTRIES if model_type in _registry(kind)), None)
+    found = next((_registry(kind)[model_type][0] for kind, _ in _REGISTRIES if model_type in _registry(kind)), None)
     if found is None:
         raise SourceError(
             f"'{path}': transformers {transformers.__version__} has no trainable architecture for model_type "
@@ -174,7 +193,7 @@ def _recipe(
 def _text_config(architecture: Architecture, seq: int, layers: int | None, **changes: Any) -> Any:
     """A configuration for this length: models with a table of positions are built with as many as it takes."""
     config = architecture.configured(num_hidden_layers=layers, **changes)
-    if getattr(config, "max_position_embeddings", seq) < seq:
+    if 0 < (entry(config, "max_position_embeddings") or 0) < seq:
         config = architecture.configured(num_hidden_layers=layers, max_position_embeddings=seq, **changes)
     return config
 
@@ -246,11 +265,10 @@ def text_classification(
 
 @takes_step_settings
 def seq2seq(
-    architecture: Architecture, *, batch: int = 8, seq: int = 512, target_seq: int = 128, layers: int | None = None,
-    checkpointing: bool = False,
+    architecture: Architecture, *, batch: int = 8, seq: int = 512, target_seq: int = 128, checkpointing: bool = False,
 ) -> Recipe:  # fmt: skip
     """Cross-entropy of a target text given a source text."""
-    config = _text_config(architecture, seq, layers)
+    config = _text_config(architecture, seq, None)
 
     def inputs() -> dict[str, Any]:
         return {"input_ids": _tokens(config, batch, seq)}
@@ -266,13 +284,10 @@ def seq2seq(
 
 @takes_step_settings
 def speech_seq2seq(
-    architecture: Architecture, *, batch: int = 8, frames: int = 3000, seq: int = 128, checkpointing: bool = False
+    architecture: Architecture, *, batch: int = 8, seconds: float = 30.0, seq: int = 128, checkpointing: bool = False
 ) -> Recipe:
-    """Cross-entropy of a transcript given a spectrogram (Whisper: thirty seconds of it)."""
+    """Cross-entropy of a transcript given a recording (Whisper wants thirty seconds of it)."""
     config = architecture.configured()
-
-    def inputs() -> dict[str, Any]:
-        return {"input_features": torch.randn(batch, config.num_mel_bins, frames)}
 
     def targets() -> dict[str, Any]:
         return {"labels": _tokens(config, batch, seq)}
@@ -280,6 +295,7 @@ def speech_seq2seq(
     def decoder() -> dict[str, Any]:
         return {"decoder_input_ids": _tokens(config, batch, seq)}
 
+    inputs = partial(_sound, architecture, config, batch, seconds)
     return _recipe(architecture, config, inputs, targets, checkpointing=checkpointing, inference_only=decoder)
 
 
@@ -293,13 +309,8 @@ def speech_ctc(
     def targets() -> dict[str, Any]:
         return {"labels": torch.randint(1, config.vocab_size, (batch, seq))}
 
-    return _recipe(
-        architecture,
-        config,
-        partial(_sound, architecture, config, batch, seconds),
-        targets,
-        checkpointing=checkpointing,
-    )
+    inputs = partial(_sound, architecture, config, batch, seconds)
+    return _recipe(architecture, config, inputs, targets, checkpointing=checkpointing)
 
 
 @takes_step_settings
@@ -317,27 +328,28 @@ def audio_classification(
     def targets() -> dict[str, Any]:
         return {"labels": torch.randint(classes, (batch,))}
 
-    return _recipe(
-        architecture,
-        config,
-        partial(_sound, architecture, config, batch, seconds),
-        targets,
-        checkpointing=checkpointing,
-    )
+    inputs = partial(_sound, architecture, config, batch, seconds)
+    return _recipe(architecture, config, inputs, targets, checkpointing=checkpointing)
 
 
-_SAMPLE_RATE = 16_000
-_FEATURE_FRAMES_A_SECOND = 50
+_SAMPLES_A_SECOND = 16_000
+_FRAMES_A_SECOND = 100  # of a spectrogram
+_STACKED_FRAMES_A_SECOND = 50
 
 
 def _sound(architecture: Architecture, config: Any, batch: int, seconds: float) -> dict[str, Any]:
-    """What the model hears: a spectrogram of fixed length, feature frames, or the waveform."""
-    if hasattr(config, "max_length") and hasattr(config, "num_mel_bins"):
-        return {"input_values": torch.randn(batch, config.max_length, config.num_mel_bins)}
-    if architecture.model_class.main_input_name == "input_features":
-        bins = getattr(config, "feature_projection_input_dim", None) or config.encoder_config.num_mel_bins
-        return {"input_features": torch.randn(batch, int(seconds * _FEATURE_FRAMES_A_SECOND), bins)}
-    return {"input_values": torch.randn(batch, int(seconds * _SAMPLE_RATE))}
+    """What the model hears. Models differ in which axis is time; the entry that sizes the other axis tells."""
+    frames = int(seconds * _FRAMES_A_SECOND)
+    name = architecture.model_class.main_input_name
+    if name != "input_features":
+        if length := entry(config, "max_length"):  # spectrogram patches of a fixed length
+            return {name: torch.randn(batch, length, config.num_mel_bins)}
+        return {name: torch.randn(batch, int(seconds * _SAMPLES_A_SECOND))}
+    if bins := entry(config, "feature_projection_input_dim"):
+        return {name: torch.randn(batch, int(seconds * _STACKED_FRAMES_A_SECOND), bins)}
+    if bins := entry(config, "input_feat_per_channel"):
+        return {name: torch.randn(batch, frames, bins)}
+    return {name: torch.randn(batch, config.num_mel_bins, frames)}
 
 
 def _images(config: Any, batch: int, image_size: int) -> torch.Tensor:
@@ -486,6 +498,68 @@ def _lowest_special(config: Any) -> int:
     return min(int(config.get_text_config().vocab_size), max(_image_token(config), 1000))
 
 
+@takes_step_settings
+def image_patches_text(
+    architecture: Architecture, *, batch: int = 4, image_size: int = 448, seq: int = 1024, checkpointing: bool = False
+) -> Recipe:
+    """As `image_text`, for models that take an image of any size as a row of patches."""
+    config = architecture.configured()
+    vision = config.vision_config
+    side = image_size // vision.patch_size
+    positions = (side // vision.spatial_merge_size) ** 2
+
+    def inputs() -> dict[str, Any]:
+        text = torch.randint(1000, (batch, seq - positions))
+        image = torch.full((batch, positions), config.image_token_id)
+        numbers = 3 * vision.temporal_patch_size * vision.patch_size**2
+        return {
+            "input_ids": torch.cat([text[:, :1], image, text[:, 1:]], 1),
+            "pixel_values": torch.randn(batch * side * side, numbers),
+            "image_grid_thw": torch.tensor([[1, side, side]] * batch),
+            "mm_token_type_ids": torch.cat([text[:, :1] * 0, image * 0 + 1, text[:, 1:] * 0], 1),
+        }
+
+    def targets() -> dict[str, Any]:
+        return {"labels": _tokens(config, batch, seq)}
+
+    return _recipe(architecture, config, inputs, targets, checkpointing=checkpointing, tokens=batch * seq)
+
+
+@takes_step_settings
+def time_series(architecture: Architecture, *, batch: int = 64, checkpointing: bool = False) -> Recipe:
+    """The model's own loss of the values to come, given the values so far."""
+    config = architecture.configured()
+
+    def inputs() -> dict[str, Any]:
+        return {"past_values": torch.randn(batch, config.context_length, config.num_input_channels)}
+
+    def targets() -> dict[str, Any]:
+        return {"future_values": torch.randn(batch, config.prediction_length, config.num_input_channels)}
+
+    return _recipe(architecture, config, inputs, targets, checkpointing=checkpointing)
+
+
+@takes_step_settings
+def decision(architecture: Architecture, *, batch: int = 64, seq: int = 20, checkpointing: bool = False) -> Recipe:
+    """Mean squared error of the actions along a trajectory."""
+    config = architecture.configured()
+
+    def inputs() -> dict[str, Any]:
+        return {
+            "states": torch.randn(batch, seq, config.state_dim),
+            "actions": torch.randn(batch, seq, config.act_dim),
+            "rewards": torch.randn(batch, seq, 1),
+            "returns_to_go": torch.randn(batch, seq, 1),
+            "timesteps": torch.arange(seq).repeat(batch, 1),
+            "attention_mask": torch.ones(batch, seq, dtype=torch.long),
+        }
+
+    def loss(model: Any, b: Any) -> torch.Tensor:
+        return torch.nn.functional.mse_loss(model(**b).action_preds, b["actions"])
+
+    return _recipe(architecture, config, inputs, dict, checkpointing=checkpointing, loss=loss)
+
+
 TASKS: dict[str, Callable[..., Workload]] = {
     "causal-lm": causal_lm,
     "masked-lm": masked_lm,
@@ -501,4 +575,7 @@ TASKS: dict[str, Callable[..., Workload]] = {
     "video-classification": video_classification,
     "contrastive": contrastive,
     "image-text": image_text,
+    "image-patches-text": image_patches_text,
+    "time-series": time_series,
+    "decision": decision,
 }
