@@ -187,6 +187,18 @@ class TestDevices:
 
 
 class TestErrors:
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [(("--on", "h10o"), "Did you mean"), (("--on", "h200", "--plan", "pd=2"), "not a setting")],
+    )
+    def test_slips_are_told_before_anything_is_captured(
+        self, options: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cli, "_capture", lambda *args, **kwargs: pytest.fail("captured first"))
+        result = call("predict", "x", *options)
+        assert result.exit_code == 2
+        assert said in result.stderr
+
     @pytest.fixture
     def failing(self, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         failing = SimpleNamespace(error=ValueError("seven"))

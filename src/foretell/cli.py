@@ -125,6 +125,7 @@ def predict(
     """Forecast one step: time, memory, whether it fits, cost."""
     if trace is not None and len(on) > 1:
         raise InputError(f"--trace writes one timeline, got {len(on)} --on. Give one --on, or run it once for each.")
+    _check_question(on, plan)
     chosen = _read_settings(settings or [])
     batches: list[int] | None = None
     with _progress() as say:
@@ -168,6 +169,9 @@ def inspect(
     """Show what a step is made of: ops, modules, memory."""
     from foretell.report.inspection import inspection, inspection_dict
 
+    _check_question([on], None)
+    if save is not None and save.suffix != ".graph":
+        raise InputError(f"--save {save} must end in .graph, so that it can be used as a SOURCE again.")
     with _progress() as say:
         graph = _capture(source, _read_settings(settings or []), say, cache=not no_cache)
         [forecast] = _forecasts(graph, [on], None, say)
@@ -231,6 +235,17 @@ def _of_vendor(devices: Sequence[Any], vendor: str | None) -> list[Any]:
     return found
 
 
+def _check_question(on: Sequence[str], plan: str | None) -> None:
+    """A slip in a name is told at once, not after a long capture."""
+    from foretell.hardware import Cluster
+    from foretell.workload import Plan
+
+    for cluster in on:
+        Cluster.parse(cluster)
+    if plan is not None:
+        Plan.parse(plan)
+
+
 def _read_settings(written: Sequence[str]) -> dict[str, str]:
     settings: dict[str, str] = {}
     for item in written:
@@ -279,8 +294,6 @@ def _write_trace(forecast: Forecast, path: Path) -> None:
 
 
 def _save(graph: Graph, path: Path) -> None:
-    if path.suffix != ".graph":
-        raise InputError(f"--save {path} must end in .graph, so that it can be used as a SOURCE again.")
     try:
         graph.save(path)
     except OSError as error:
