@@ -10,6 +10,7 @@ stopped. `--retry` tries again those that failed.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import multiprocessing
 import os
@@ -159,8 +160,8 @@ def main() -> int:
         sources += random.Random(options.seed).sample(offered, options.sample) if options.sample else offered
     results = read_results(options.out)
     todo = [s for s in sources if s not in results or (options.retry and not results[s].ok)]
-    from foretell.capture import trace  # noqa: F401  # imported once here, for all the children
-
+    for module in ("foretell.capture.sources", "foretell.capture.trace"):  # imported once, for all the children
+        importlib.import_module(module)
     console = Console()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     with Progress(console=console) as progress, options.out.open("a") as out:

@@ -27,6 +27,7 @@ STEP_SETTINGS = {"batch", "precision", "optimizer", "grad_accumulation", "clip_g
         ("torchvision/googlenet", {"image_size": "64"}),
         ("torchvision/r3d_18", {"image_size": "32", "frames": "4"}),
         ("torchvision/lraspp_mobilenet_v3_large", {"image_size": "64"}),
+        ("torchvision/ssdlite320_mobilenet_v3_large", {"image_size": "64"}),
         ("hf/gpt2", {"seq": "16", "layers": "2"}),
         ("hf/llama-small", {"seq": "16", "layers": "2", "precision": "amp-bf16"}),
         ("hf/mixtral-8x7b", {"seq": "16", "layers": "1"}),
@@ -55,6 +56,22 @@ def test_experts_share_the_tokens(capture_in_child: Capture) -> None:
     graph = capture_in_child("hf/mixtral-8x7b", batch="2", seq="16", layers="1")
     assert any("grouped_mm" in op.signature.target for op in graph.ops)
     assert any("uniform" in caveat.text for caveat in graph.caveats)
+
+
+def test_boxes_are_suppressed_and_aligned() -> None:
+    import torch
+
+    zoo.library("torchvision")
+    from torchvision.ops import nms, roi_align
+
+    boxes = torch.tensor([[0.0, 0, 10, 10], [1, 1, 10, 10], [20, 20, 30, 30]])
+    assert nms(boxes, torch.tensor([0.5, 0.9, 0.1]), 0.5).tolist() == [1, 2]
+    image = torch.randn(2, 3, 16, 16, device="meta", requires_grad=True)
+    regions = roi_align(image, torch.zeros(5, 5, device="meta"), output_size=7)
+    assert regions.shape == (5, 3, 7, 7)
+    regions.sum().backward()
+    assert image.grad is not None
+    assert image.grad.shape == image.shape
 
 
 def test_a_configuration_file(tmp_path: Path, capture_in_child: Capture) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from foretell.capture import zoo
-from foretell.capture.zoo.torchvision_ops import make_torchvision_importable
+from foretell.capture.zoo.torchvision_ops import make_torchvision_importable, use_declared_operators
 from foretell.errors import SourceError, WorkloadError, did_you_mean
 from foretell.workload import Workload
 
@@ -116,6 +116,7 @@ def _import_file(path: Path) -> types.ModuleType:
     except BaseException:
         del sys.modules[name]
         raise
+    use_declared_operators()
     return module
 
 
@@ -123,7 +124,7 @@ def _import_module(name: str, source: str) -> types.ModuleType:
     make_torchvision_importable()
     _put_first_on_path(str(Path.cwd()))
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
     except ModuleNotFoundError as missing:
         if missing.name is None or not (name == missing.name or name.startswith(missing.name + ".")):
             raise  # the user's own module imports something that is not there: their traceback says what
@@ -131,6 +132,8 @@ def _import_module(name: str, source: str) -> types.ModuleType:
             f"no module {missing.name!r}, which the source {source!r} names. "
             f"Install it, run from the folder that holds it, or write the file: '{name.replace('.', '/')}.py:…'."
         ) from None
+    use_declared_operators()
+    return module
 
 
 def _put_first_on_path(folder: str) -> None:

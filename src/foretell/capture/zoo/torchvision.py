@@ -10,11 +10,13 @@ import torch
 from torch.nn import functional as F
 
 from foretell.capture.zoo.recipe import Recipe, takes_step_settings
-from foretell.capture.zoo.torchvision_ops import make_torchvision_importable
+from foretell.capture.zoo.torchvision_ops import make_torchvision_importable, use_declared_operators
 from foretell.workload import Workload
 
 make_torchvision_importable()
 from torchvision import models  # noqa: E402
+
+use_declared_operators()
 
 _BOXES_AN_IMAGE = 8  # about what COCO has
 _RAFT_UPDATES = 12
