@@ -256,7 +256,6 @@ class TestWholePath:
 
     @pytest.fixture(autouse=True)
     def _whole(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        pytest.importorskip("foretell.forecast", reason="needs the forecast")
         monkeypatch.setenv("FORETELL_CACHE", str(tmp_path / "cache"))
         monkeypatch.chdir(tmp_path)
         Path("net.py").write_text(NET)

@@ -1,2 +1,33 @@
 """Foretell: what a training step will cost, before it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from foretell.workload import Plan, Workload
+
+if TYPE_CHECKING:
+    from foretell.answer import Forecast
+    from foretell.forecasting import forecast
+    from foretell.graph import Graph
+    from foretell.hardware import Cluster
+
 __version__ = "0.1.0"
+__all__ = ["Cluster", "Forecast", "Graph", "Plan", "Workload", "__version__", "forecast"]
+
+# Names whose modules load numpy or torch are found on first use: `import foretell` does no work.
+_LAZY = {
+    "Cluster": "foretell.hardware",
+    "Forecast": "foretell.answer",
+    "Graph": "foretell.graph",
+    "forecast": "foretell.forecasting",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'foretell' has no attribute {name!r}")
+    import importlib
+
+    value = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+    return value

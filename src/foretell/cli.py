@@ -265,7 +265,7 @@ def _capture(source: str, settings: Mapping[str, str], say: Callable[[str], None
 
 
 def _forecasts(graph: Graph, on: Sequence[str], plan: str | None, say: Callable[[str], None]) -> list[Forecast]:
-    from foretell.forecast import forecast
+    from foretell.forecasting import forecast
 
     forecasts = []
     for cluster in on:
@@ -277,7 +277,7 @@ def _forecasts(graph: Graph, on: Sequence[str], plan: str | None, say: Callable[
 def _fit_batches(
     source: str, settings: Mapping[str, str], on: Sequence[str], plan: str | None, say: Callable[[str], None]
 ) -> tuple[list[Forecast], list[int]]:
-    from foretell.forecast import fit_batch
+    from foretell.forecasting import fit_batch
 
     fits = []
     for cluster in on:

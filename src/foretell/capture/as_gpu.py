@@ -37,54 +37,64 @@ def behave_as_gpu() -> None:
             library.impl("_grouped_mm", _grouped_mm_shapes, "Meta", allow_override=True)
         _follow_cuda_autocast(library)
     _default_to_foreach()
+    _skip_conversions_that_change_nothing()
+    FakeTensor.__format__ = _formatted  # type: ignore[method-assign]
+    torch.tensor = _tensor_of_numbers(torch.tensor)
     torch.backends.mha.set_fastpath_enabled(False)
 
 
-# Attention: the rule by which a CUDA build picks a fused kernel (aten/src/ATen/native/transformers/cuda/sdp_utils.cpp).
+# Attention: which kernel a CUDA build picks. Asked of a Hopper GPU (torch 2.11, cuDNN 9.19) for 1,350 kinds of call.
 
 
 def attention_backend(
     *, dtype: torch.dtype, head_dim: int, value_dim: int, has_mask: bool, mask_needs_grad: bool, queries: int, keys: int,
-    is_causal: bool, dense_last_dim: bool,
+    is_causal: bool, grouped: bool, dense_last_dim: bool,
 ) -> str:  # fmt: skip
-    """`flash`, `efficient` or `math` on an Ampere or newer GPU with the default priorities."""
+    """`cudnn`, `flash`, `efficient` or `math`, with the default priorities."""
     if not dense_last_dim:
         return "math"
-    half = dtype in (torch.float16, torch.bfloat16)
-    square_if_causal = not is_causal or queries == keys
-    if half and not has_mask and head_dim <= 256 and head_dim == value_dim and square_if_causal:
-        return "flash"
-    if dtype in (torch.float16, torch.bfloat16, torch.float32) and not (is_causal and has_mask):
-        aligned = 8 if half else 4
-        if head_dim % aligned == 0 and value_dim % aligned == 0 and not mask_needs_grad:
-            return "efficient"
-    return "math"
+    if dtype in (torch.float16, torch.bfloat16):
+        aligned = head_dim % 8 == 0 and value_dim % 8 == 0
+        if aligned and max(head_dim, value_dim) <= 256 and not mask_needs_grad:
+            return "cudnn"
+        square_if_causal = not is_causal or queries == keys
+        if not has_mask and head_dim <= 256 and head_dim == value_dim and square_if_causal:
+            return "flash"
+    else:
+        aligned = head_dim % 4 == 0 and value_dim % 4 == 0 and dtype == torch.float32
+    return "efficient" if aligned and not grouped else "math"
 
 
 def _attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None,
     dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
 ) -> torch.Tensor:  # fmt: skip
-    if query.dim() != 4:
-        return _attention_by_hand(query, key, value, attn_mask, dropout_p, is_causal, scale)
-    backend = attention_backend(
+    backend = "math" if query.dim() != 4 else attention_backend(
         dtype=query.dtype, head_dim=query.shape[-1], value_dim=value.shape[-1], has_mask=attn_mask is not None,
         mask_needs_grad=attn_mask is not None and attn_mask.requires_grad, queries=query.shape[-2], keys=key.shape[-2],
-        is_causal=is_causal, dense_last_dim=all(t.stride(-1) == 1 for t in (query, key, value)),
+        is_causal=is_causal, grouped=query.shape[-3] != key.shape[-3],
+        dense_last_dim=all(t.stride(-1) == 1 for t in (query, key, value)),
     )  # fmt: skip
-    if enable_gqa and backend != "flash":
-        repeats = query.shape[-3] // key.shape[-3]
-        key, value = key.repeat_interleave(repeats, -3), value.repeat_interleave(repeats, -3)
+    needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+    out: torch.Tensor
+    if backend == "cudnn":
+        bias = None if attn_mask is None else _as_bias(attn_mask, query)
+        out = aten._scaled_dot_product_cudnn_attention(
+            query, key, value, bias, needs_grad, dropout_p, is_causal, False, scale=scale
+        )[0]
+        return out
     if backend == "flash":
         return _flash(query, key, value, dropout_p, is_causal, scale)
     if backend == "efficient":
-        bias = None if attn_mask is None else _as_bias(attn_mask, query, key)
-        needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
-        out: torch.Tensor = aten._scaled_dot_product_efficient_attention(
+        bias = None if attn_mask is None else _padded_bias(_as_bias(attn_mask, query), query, key)
+        out = aten._scaled_dot_product_efficient_attention(
             query, key, value, bias, needs_grad, dropout_p, is_causal, scale=scale
         )[0]
         return out
-    return _attention_by_hand(query, key, value, attn_mask, dropout_p, is_causal, scale)
+    out = aten._scaled_dot_product_attention_math(
+        query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+    )[0]
+    return out
 
 
 def _flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float, causal: bool, scale: float | None) -> torch.Tensor:
@@ -97,28 +107,36 @@ def _flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float, ca
     return out[..., :head_dim] if padding else out
 
 
-def _as_bias(mask: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-    if mask.dtype == torch.bool:
-        mask = torch.where(mask, torch.zeros((), dtype=query.dtype), torch.full((), float("-inf"), dtype=query.dtype))
+def _as_bias(mask: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.where(mask, torch.zeros((), dtype=query.dtype), torch.full((), float("-inf"), dtype=query.dtype))
+
+
+def _padded_bias(bias: torch.Tensor, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
     keys = key.shape[-2]
     if padding := -keys % 8:  # rows of the bias must start at a multiple of eight elements
-        mask = torch.nn.functional.pad(mask, (0, padding))[..., :keys]
-    return mask.expand(query.shape[0], query.shape[1], query.shape[2], keys)
+        bias = torch.nn.functional.pad(bias, (0, padding))[..., :keys]
+    return bias.expand(query.shape[0], query.shape[1], query.shape[2], keys)
 
 
-def _attention_by_hand(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, dropout: float, causal: bool, scale: float | None
-) -> torch.Tensor:
-    root = (scale if scale is not None else q.shape[-1] ** -0.5) ** 0.5
-    scores = torch.matmul(q * root, k.transpose(-2, -1) * root)
-    if causal:
-        mask = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
-    if mask is not None:
-        scores = scores.masked_fill(mask.logical_not(), float("-inf")) if mask.dtype == torch.bool else scores + mask
-    weights = torch.softmax(scores, -1)
-    if dropout:
-        weights = torch.dropout(weights, dropout, True)
-    return torch.matmul(weights, v)
+def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+    if train and 0 < p < 1 and input.numel():
+        out: torch.Tensor = aten.native_dropout(input, p, train)[0]
+        return out
+    return input * torch.zeros(()) if train and p == 1 else input
+
+
+def _group_norm(
+    input: torch.Tensor, num_groups: int, weight: torch.Tensor | None = None, bias: torch.Tensor | None = None,
+    eps: float = 1e-5, cudnn_enabled: bool = True,
+) -> torch.Tensor:  # fmt: skip
+    # Only the CPU kernel reads channels-last; a GPU copies first.
+    samples, channels = input.shape[:2]
+    area = input.numel() // max(samples * channels, 1)
+    dense = (t.contiguous() if t is not None else None for t in (input, weight, bias))
+    out: torch.Tensor = aten.native_group_norm(*dense, samples, channels, area, num_groups, eps)[0]
+    return out
 
 
 # Batch norm goes to cuDNN when it has weights and running statistics or is training.
@@ -196,6 +214,8 @@ def _grouped_mm_shapes(a: torch.Tensor, b: torch.Tensor, offs: torch.Tensor | No
 
 _COMPOSITES: dict[str, Callable[..., Any]] = {
     "scaled_dot_product_attention": _attention,
+    "dropout": _dropout,
+    "group_norm": _group_norm,
     "batch_norm": _batch_norm,
     "lstm.input": partial(_rnn, _LSTM), "lstm.data": partial(_packed_rnn, _LSTM),
     "gru.input": partial(_rnn, _GRU), "gru.data": partial(_packed_rnn, _GRU),
@@ -323,6 +343,38 @@ def _in_widest(op: Any, *args: Any, **kwargs: Any) -> Any:
     floats = [a for a in (*args, *kwargs.values()) if _is_castable(a)]
     widest = torch.float32 if any(a.dtype == torch.float32 for a in floats) else torch.get_autocast_dtype("cpu")
     return _call(op, widest, args, kwargs)
+
+
+def _formatted(tensor: torch.Tensor, spec: str) -> str:
+    """As a tensor of its own class does it: models look experts up by f"expert_{index}"."""
+    return format(tensor.item(), spec) if tensor.dim() == 0 else object.__format__(tensor, spec)
+
+
+def _tensor_of_numbers(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """`torch.tensor` that, as on a GPU, reads the numbers out of a list of one-element tensors."""
+
+    def tensor(data: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if isinstance(data, list | tuple) and any(isinstance(value, FakeTensor) for value in data):
+            data = [value.item() if isinstance(value, FakeTensor) else value for value in data]
+        return make(data, *args, **kwargs)
+
+    return tensor
+
+
+def _skip_conversions_that_change_nothing() -> None:
+    """A module may call `.to(dtype)` on its parts as it runs; torch cannot swap fake parameters that are in use."""
+    convert = torch.nn.Module._apply
+
+    def apply(self: torch.nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> torch.nn.Module:
+        own = [t for t in (*self._parameters.values(), *self._buffers.values()) if t is not None]
+        with torch.no_grad():
+            if not all(isinstance(t, FakeTensor) and fn(t) is t for t in own):
+                return convert(self, fn, recurse)  # type: ignore[no-untyped-call,no-any-return]
+        for child in self.children() if recurse else ():
+            child._apply(fn)  # type: ignore[no-untyped-call]
+        return self
+
+    torch.nn.Module._apply = apply  # type: ignore[method-assign]
 
 
 def _default_to_foreach() -> None:

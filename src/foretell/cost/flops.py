@@ -1,0 +1,152 @@
+"""Floating-point operations of an op, from its shapes. A multiply-add counts as two.
+
+Each formula is a pure function of the signature, registered for its operator. Attention is counted in full, as if
+nothing were masked, which is the convention of FLOP counters; `skipped` says which part a kernel leaves out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+from foretell.graph import Graph, Layout, Signature
+from foretell.units import Flops
+
+Formula = Callable[[Signature], Flops]
+_FORMULAS: Final[dict[str, Formula]] = {}
+
+
+def flops(signature: Signature) -> Flops:
+    """Operations on the matrix units: products, convolutions, attention, RNNs. Elementwise work counts as none."""
+    formula = _FORMULAS.get(signature.name)
+    return formula(signature) if formula else 0.0
+
+
+def total_flops(graph: Graph) -> Flops:
+    known: dict[int, Flops] = {}
+    total = 0.0
+    for op in graph.ops:
+        key = id(op.signature)
+        if key not in known:
+            known[key] = flops(op.signature)
+        total += known[key] * op.times
+    return total
+
+
+def skipped(signature: Signature) -> float:
+    """The share of the counted operations that the kernel does not do: the masked half of causal attention."""
+    if signature.name in _ATTENTION and signature.argument("is_causal"):
+        keys = _tensor(signature, "key").shape[-2]
+        return 0.5 * (1 - 1 / max(keys, 1))
+    return 0.0
+
+
+def formula(*names: str) -> Callable[[Formula], Formula]:
+    """Register a formula for operators; registering one twice is an error."""
+
+    def register(function: Formula) -> Formula:
+        for name in names:
+            if name in _FORMULAS:
+                raise ValueError(f"a FLOP formula for {name} is registered already")
+            _FORMULAS[name] = function
+        return function
+
+    return register
+
+
+def _tensor(s: Signature, name: str) -> Layout:
+    found = s.tensor(name)
+    assert found is not None, f"{s.target} has no tensor {name}"
+    return found
+
+
+def _product(a: Layout, b: Layout) -> Flops:
+    """(…, m, k) × (…, k, n): 2·m·k·n for each of the batch."""
+    return 2.0 * a.numel * b.shape[-1]
+
+
+@formula("aten.mm", "aten.bmm", "aten._int_mm", "aten._scaled_mm")
+def _mm(s: Signature) -> Flops:
+    return _product(s.inputs[0], s.inputs[1])
+
+
+@formula("aten.addmm", "aten.baddbmm", "aten._addmm_activation")
+def _addmm(s: Signature) -> Flops:
+    return _product(s.inputs[1], s.inputs[2])
+
+
+@formula("aten.mv", "aten.dot")
+def _mv(s: Signature) -> Flops:
+    return 2.0 * s.inputs[0].numel
+
+
+@formula("aten.addmv")
+def _addmv(s: Signature) -> Flops:
+    return 2.0 * s.inputs[1].numel
+
+
+@formula("aten._grouped_mm", "aten._scaled_grouped_mm")
+def _grouped_mm(s: Signature) -> Flops:
+    """Rows of `a` are shared out among the groups, so each row meets one matrix: 2·rows·k·n.
+
+    Where both operands are flat, the groups share out the inner dimension instead, and the count is the same.
+    """
+    a, b = s.inputs[0], s.inputs[1]
+    return 2.0 * a.numel * b.shape[-1]
+
+
+@formula("aten.convolution", "aten._convolution")
+def _convolution(s: Signature) -> Flops:
+    """Every output element is a dot product over the kernel and the channels of its group.
+
+    A transposed convolution is the same walk seen from its input: every input element meets each weight of its group.
+    """
+    weight = s.inputs[1]
+    per_element = 2.0 * math.prod(weight.shape[1:])
+    return per_element * (s.inputs[0].numel if s.argument("transposed") else s.outputs[0].numel)
+
+
+@formula("aten.convolution_backward")
+def _convolution_backward(s: Signature) -> Flops:
+    """Each gradient asked for, of the input and of the weight, is as much work as the forward."""
+    gradient, x, weight = s.inputs[0], s.inputs[1], s.inputs[2]
+    forward = 2.0 * math.prod(weight.shape[1:]) * (x.numel if s.argument("transposed") else gradient.numel)
+    mask = s.argument("output_mask")
+    wanted = sum(bool(m) for m in mask[:2]) if isinstance(mask, tuple) else 2
+    return forward * wanted
+
+
+_ATTENTION: Final = frozenset(
+    f"aten._scaled_dot_product_{kind}_attention{part}" for kind in ("flash", "efficient", "cudnn") for part in ("", "_backward")
+)
+
+
+@formula(*(name for name in sorted(_ATTENTION) if not name.endswith("_backward")))
+def _attention(s: Signature) -> Flops:
+    """Scores are q·kᵀ and the output is scores·v, for every query head; grouped heads share keys, not work."""
+    q, k, v = (_tensor(s, name) for name in ("query", "key", "value"))
+    pairs = math.prod(q.shape[:-1]) * k.shape[-2]
+    return 2.0 * pairs * (q.shape[-1] + v.shape[-1])
+
+
+@formula(*(name for name in sorted(_ATTENTION) if name.endswith("_backward")))
+def _attention_backward(s: Signature) -> Flops:
+    """Five products: the scores again, then the gradients of value, scores, query and key."""
+    q, k, v = (_tensor(s, name) for name in ("query", "key", "value"))
+    pairs = math.prod(q.shape[:-1]) * k.shape[-2]
+    return 2.0 * pairs * (3 * q.shape[-1] + 2 * v.shape[-1])
+
+
+@formula("aten._cudnn_rnn")
+def _rnn(s: Signature) -> Flops:
+    """Every weight matrix meets every time step of every sequence once; biases are vectors and do not count."""
+    x = s.inputs[0]
+    positions = math.prod(x.shape[:-1])
+    return 2.0 * positions * sum(w.numel for w in s.tensors("weight") if len(w.shape) == 2)
+
+
+@formula("aten._cudnn_rnn_backward")
+def _rnn_backward(s: Signature) -> Flops:
+    """The gradients of the inputs and of the weights: twice the forward."""
+    return 2.0 * _rnn(s)
