@@ -39,7 +39,11 @@ def workload_function(name: str) -> Callable[..., Workload]:
 def classification(name: str, *, batch: int = 32, image_size: int = 224, classes: int = 1000) -> Recipe:
     """Cross-entropy over one label an image, with the auxiliary heads that Inception models train with."""
     return _labelled(
-        name, partial(_build, name, classes), (batch, 3, image_size, image_size), classes, _with_auxiliary_heads
+        name,
+        partial(_build_for_size, name, classes, image_size),
+        (batch, 3, image_size, image_size),
+        classes,
+        _with_auxiliary_heads,
     )
 
 
@@ -158,6 +162,16 @@ def _build(name: str, classes: int, **settings: Any) -> torch.nn.Module:
     weightless = {"weights_backbone": None} if name in models.list_models(module=models.segmentation) else {}
     model: torch.nn.Module = models.get_model(name, weights=None, num_classes=classes, **weightless, **settings)
     return model
+
+
+def _build_for_size(name: str, classes: int, image_size: int) -> torch.nn.Module:
+    """Transformers are built for one size of image, under one of two names; convolutional models take any."""
+    for size in ({"image_size": image_size}, {"input_size": (image_size, image_size)}):
+        try:
+            return _build(name, classes, **size)
+        except TypeError:  # no such setting
+            continue
+    return _build(name, classes)
 
 
 def _build_detector(name: str, classes: int) -> torch.nn.Module:
