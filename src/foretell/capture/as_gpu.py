@@ -262,14 +262,15 @@ _half_weights: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # autocast cas
 
 
 def _follow_cuda_autocast(library: torch.library.Library) -> None:
-    policies: dict[str, Callable[..., Any]] = dict.fromkeys(_CPU_ONLY, _uncast)
+    policies: dict[str, Any] = dict.fromkeys(_CPU_ONLY, torch.library.fallthrough_kernel)
     policies |= dict.fromkeys(_TO_FULL, _in_full) | dict.fromkeys(_TO_FULL_UNLESS_ASKED, _in_full_unless_asked)
     policies |= dict.fromkeys(_TO_WIDEST, _in_widest) | dict.fromkeys(_TO_HALF, _in_half)
     for name, policy in policies.items():
         packet, _, overload = name.partition(".")
         op = getattr(getattr(aten, packet, None), overload or "default", None)
         if op is not None:  # lists differ a little between torch versions
-            library.impl(name, partial(policy, op), "AutocastCPU", allow_override=True)
+            kernel = policy if policy is torch.library.fallthrough_kernel else partial(policy, op)
+            library.impl(name, kernel, "AutocastCPU", allow_override=True)
     clear = torch.clear_autocast_cache
 
     def clear_both() -> None:
@@ -313,10 +314,6 @@ def _call(op: Any, dtype: torch.dtype | None, args: Any, kwargs: Any) -> Any:
         if dtype is not None:
             args, kwargs = _cast(args, dtype), {name: _cast(value, dtype) for name, value in kwargs.items()}
         return op(*args, **kwargs)
-
-
-def _uncast(op: Any, *args: Any, **kwargs: Any) -> Any:
-    return _call(op, None, args, kwargs)
 
 
 def _in_half(op: Any, *args: Any, **kwargs: Any) -> Any:

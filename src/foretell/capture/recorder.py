@@ -45,6 +45,7 @@ class Recorder(TorchDispatchMode):
         self._watches: dict[int, weakref.ref[Any]] = {}
         self._module_of_node: dict[int, str] = {}  # autograd sequence number → module of the forward op
         self._roles: dict[int, str] = {}  # storage address → role, for what was there before the step
+        self._composites: dict[Any, bool] = {}
         self._schemas: dict[Any, tuple[tuple[str, ...], frozenset[str]]] = {}
 
     # The dispatcher calls this for every op below autograd.
@@ -52,8 +53,11 @@ class Recorder(TorchDispatchMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is _DEVICE_QUERY:
-            return func(*args, **kwargs)
+        if func is _DEVICE_QUERY:  # asked thousands of times; a fake tensor knows the answer
+            return getattr(args[0], "fake_device", None) or func(*args, **kwargs)
+        if torch.is_inference_mode_enabled() and self._is_composite(func):
+            with self:  # outside inference, autograd has taken such ops apart already
+                return func.decompose(*args, **kwargs)
         execution = self._execution
         if execution is None:
             out = func(*args, **kwargs)
@@ -110,6 +114,13 @@ class Recorder(TorchDispatchMode):
             self._module_of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, module)
             phase = self.phase
         self._ops.append(Op(signature, phase, module, tuple(inputs), tuple(outputs), self.times))
+
+    def _is_composite(self, func: Any) -> bool:
+        known = self._composites.get(func)
+        if known is None:
+            known = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+            self._composites[func] = known
+        return known
 
     def _schema(self, func: Any) -> tuple[tuple[str, ...], frozenset[str]]:
         known = self._schemas.get(func)
