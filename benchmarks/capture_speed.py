@@ -1,0 +1,98 @@
+"""How fast a step is captured: beside PyTorch's own FlopCounterMode on the same fake-tensor step, and for a large Llama.
+
+    python benchmarks/capture_speed.py [--json]
+
+Both modes run the same warmed-up step in one process, in turn, and the best of several runs counts; process start is
+left out. The large model is captured in a fresh process, whose time and memory are measured whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from typing import Any
+
+RUNS = 5
+STEPS = [
+    ("timm/resnet50", {"batch": "8"}),
+    ("timm/vit_base_patch16_224", {"batch": "8", "precision": "amp-bf16"}),
+    ("hf/llama-small", {"batch": "2", "seq": "512", "precision": "bf16"}),
+]
+LARGE = ("hf/llama-3-70b", {"batch": "1", "seq": "4096", "precision": "bf16"})
+
+
+def compare(source: str, settings: dict[str, str]) -> dict[str, Any]:
+    """Seconds of one step under each mode."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from foretell.capture.as_gpu import behave_as_gpu
+    from foretell.capture.recorder import Recorder
+    from foretell.capture.sources import load_workload
+    from foretell.capture.trace import fake_step
+    from foretell.capture.values import Values
+
+    behave_as_gpu()
+    workload = load_workload(source, settings)
+    fake = FakeTensorMode(allow_non_fake_inputs=True)
+    values = Values(fake)
+    with fake:
+        with Recorder(values):
+            step = fake_step(workload, values)
+            step.run()
+        counting, recording = [], []
+        for _ in range(RUNS):
+            began = time.perf_counter()
+            with FlopCounterMode(display=False):
+                step.run()
+            counting.append(time.perf_counter() - began)
+            recorder = Recorder(values)
+            began = time.perf_counter()
+            with recorder, recorder.modules_of(step.model):
+                recorder.recording = True
+                step.run()
+                recorder.recording = False
+            recorder.graph(name=workload.name)
+            recording.append(time.perf_counter() - began)
+    return {"source": source, "flop_counter_seconds": min(counting), "recorder_seconds": min(recording),
+            "ratio": min(recording) / min(counting)}  # fmt: skip
+
+
+def capture_large(source: str, settings: dict[str, str]) -> dict[str, Any]:
+    """Seconds and peak memory of the child that captures the large model."""
+    from foretell.capture import capture
+
+    began = time.perf_counter()
+    graph = capture(source, settings, cache=False)
+    seconds = time.perf_counter() - began
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    return {"source": source, "seconds": seconds, "peak_bytes": peak, "ops": len(graph.ops), "parameter_bytes": graph.bytes_of("parameter")}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one is not None:  # each comparison in a process of its own: a capture changes the process for good
+        print(json.dumps(compare(*STEPS[options.one])))
+        return
+    rows = []
+    for number in range(len(STEPS)):
+        done = subprocess.run([sys.executable, __file__, "--one", str(number)], capture_output=True, text=True, check=True)
+        rows.append(json.loads(done.stdout.splitlines()[-1]))
+        if not options.json:
+            print("{source:32} FlopCounterMode {flop_counter_seconds:.2f} s   recorder {recorder_seconds:.2f} s   ratio {ratio:.2f}".format(**rows[-1]), flush=True)
+    large = capture_large(*LARGE)
+    if options.json:
+        print(json.dumps({"steps": rows, "large": large}, indent=2))
+    else:
+        print(f"{large['source']:32} captured in {large['seconds']:.1f} s and {large['peak_bytes'] / 2**30:.2f} GiB, {large['ops']:,} ops")
+
+
+if __name__ == "__main__":
+    main()
