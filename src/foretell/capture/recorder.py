@@ -192,6 +192,20 @@ class Recorder(TorchDispatchMode):
             for handle in handles:
                 handle.remove()
 
+    def left_nothing_behind(self) -> bool:
+        """Whether all that the step made is gone or known: no cached mask, no table made on first use."""
+        return all(role or born < 0 or freed != _ALIVE for _, role, born, freed in self._storages)
+
+    def forget(self) -> None:
+        """Drop the ops and tensors recorded so far; storages that are alive stay watched under fresh numbers."""
+        self._ops.clear()
+        self._tensors.clear()
+        self._storages.clear()
+        self._live.clear()
+        self._watches.clear()
+        self._roles.clear()
+        self._module_of_node.clear()
+
     def graph(self, *, name: str, caveats: tuple[Caveat, ...] = (), **facts: Any) -> Graph:
         end = len(self._ops)
         phases = [op.phase for op in self._ops]

@@ -1,4 +1,4 @@
-"""Workload → Graph in this process: build on meta, run on fake CPU tensors that behave as a GPU's, record step two."""
+"""Workload → Graph in this process: build on meta, run on fake CPU tensors that behave as a GPU's, record a step."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 from foretell.capture.as_gpu import behave_as_gpu
 from foretell.capture.recorder import Recorder
@@ -33,52 +34,73 @@ def trace(workload: Workload) -> Graph:
     """Record the steady-state step of a workload. Changes this process for good: call it in a child."""
     behave_as_gpu()
     torch.set_num_threads(1)
-    model = prepare_model(workload, _build(workload))
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     values = Values(fake)
     recorder = Recorder(values)
     with fake, recorder:
-        _move_to_fake(model, fake, values)
-        batch = prepare_batch(workload, _fake_batch(workload, values))
-        optimizer = prepare_optimizer(workload, model)
-        step = Step(workload=workload, model=model, batch=batch, optimizer=optimizer,
-                    scaler=make_scaler(workload, "cpu"), device="cpu")  # fmt: skip
-        return record(step, recorder, values)
+        return record(fake_step(workload, values), recorder, values)
+
+
+def fake_step(workload: Workload, values: Values) -> Step:
+    """The workload's step on fake tensors; called under a fake mode and a recorder."""
+    with _disable_current_modes():
+        model = prepare_model(workload, _build(workload))
+    _move_to_fake(model, values)
+    batch = prepare_batch(workload, _fake_batch(workload, values))
+    optimizer = prepare_optimizer(workload, model)
+    return Step(workload=workload, model=model, batch=batch, optimizer=optimizer,
+                scaler=make_scaler(workload, "cpu"), device="cpu")  # fmt: skip
 
 
 def record(step: Step, recorder: Recorder, values: Values | None = None) -> Graph:
-    """Run a step once to reach the steady state, then record the next one."""
+    """Record the steady state: a step in which optimizer state, and whatever else the first step makes, is there."""
+    steady = step.workload.step is None and _record_once(step, recorder)
+    if not steady:
+        recorder.forget()
+        if step.workload.step is not None:
+            step.run()
+        _record_once(step, recorder)
     workload = step.workload
-    accumulation = workload.grad_accumulation
-    recorded = min(accumulation, _MICRO_STEPS_RECORDED)
-    step.run(micro_steps=recorded)
+    samples, tokens = batch_sizes(workload, step.batch)
+    return recorder.graph(
+        name=workload.name, training=step.optimizer is not None, precision=workload.precision,
+        grad_accumulation=workload.grad_accumulation, samples=samples, tokens=tokens,
+        caveats=tuple(_caveats(workload, values)), provenance=provenance(),
+    )  # fmt: skip
+
+
+def _record_once(step: Step, recorder: Recorder) -> bool:
+    """Record one step; False if it left something behind that the next step would find."""
+    accumulation = step.workload.grad_accumulation
+    optimizer = step.optimizer
 
     def watch(phase: str, micro: int) -> None:
         recorder.phase = phase
         recorder.times = accumulation - 1 if micro else 1
+        if phase == "optimizer" and optimizer is not None and not optimizer.state:
+            recorder.recording = False
+            optimizer.step()  # makes the state that the recorded update finds
+            recorder.mark(_host_state(optimizer), "host")
+            recorder.mark(_state_tensors(optimizer), "optimizer")
+            recorder.recording = True
 
     recorder.mark(step.model.parameters(), "parameter")
     recorder.mark(step.model.buffers(), "parameter")
     recorder.mark(pytree.tree_leaves(step.batch), "input")
-    if step.optimizer is not None:
-        recorder.mark(_host_state(step.optimizer), "host")
-        recorder.mark(_state_tensors(step.optimizer), "optimizer")
+    if optimizer is not None:
+        recorder.mark(_host_state(optimizer), "host")
+        recorder.mark(_state_tensors(optimizer), "optimizer")
     marks_gradients = register_optimizer_step_pre_hook(
         lambda optimizer, args, kwargs: recorder.mark(_gradients(optimizer), "gradient")
     )
     try:
         with recorder.modules_of(step.model):
             recorder.recording = True
-            step.run(watch, micro_steps=recorded)
+            step.run(watch, micro_steps=min(accumulation, _MICRO_STEPS_RECORDED))
             recorder.recording = False
     finally:
         marks_gradients.remove()
-    samples, tokens = batch_sizes(workload, step.batch)
-    return recorder.graph(
-        name=workload.name, training=step.optimizer is not None, precision=workload.precision,
-        grad_accumulation=accumulation, samples=samples, tokens=tokens,
-        caveats=tuple(_caveats(workload, values)), provenance=provenance(),
-    )  # fmt: skip
+    return recorder.left_nothing_behind()
 
 
 def provenance() -> dict[str, str]:
@@ -95,7 +117,7 @@ def _build(workload: Workload) -> Any:
         return workload.model()
 
 
-def _move_to_fake(model: torch.nn.Module, fake: FakeTensorMode, values: Values) -> None:
+def _move_to_fake(model: torch.nn.Module, values: Values) -> None:
     """Turn every tensor the module holds into a fake CPU tensor, keeping ties, layouts and known integers."""
     made: dict[int, torch.Tensor] = {}
 
