@@ -124,8 +124,10 @@ class Values:
         dim = next((a for a in reversed(args[1:]) if isinstance(a, int) and not isinstance(a, bool)), -1)
         if func in (aten.topk.default, aten.multinomial.default):
             dim = args[2] if func is aten.topk.default and len(args) > 2 else -1
-        if source.dim() == 0 or index.dim() != source.dim():
-            high = source.shape[dim] if source.dim() and func not in (aten.argmax.default, aten.argmin.default) else source.numel()
+        over_all = func in (aten.argmax.default, aten.argmin.default) and (len(args) < 2 or args[1] is None)
+        one_choice = source.dim() == 0 or index.dim() != source.dim() or index.shape[dim] == 1
+        if one_choice or source.numel() > _MOST_INTEGERS:
+            high = source.numel() if over_all or source.dim() == 0 else source.shape[dim]
             return torch.randint(max(high, 1), index.shape, generator=self._random)
         order = torch.rand(source.shape, generator=self._random).argsort(dim)
         return order.narrow(dim, 0, index.shape[dim]).contiguous()
