@@ -1,0 +1,69 @@
+# Everything runs in .venv, which the first target that needs it makes. Versions are pinned in constraints.txt.
+# pip's own settings apply, such as $PIP_INDEX_URL for a CPU-only build of torch.
+
+PYTHON ?= python3
+JOBS ?= 2
+BIN := .venv/bin
+READY := .venv/ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types imports format unit docs picture bench-coverage bench-capture bench-memory clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+setup: $(READY)  ## make .venv with everything in it
+
+# torch comes first and alone: torchvision and timm ask for a torch of their own, so they come without dependencies.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Foretell needs Python 3.11 or later, got " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv .venv
+	$(PIP) torch
+	$(PIP) --no-deps torchvision timm
+	$(PIP) transformers pillow hatchling editables
+	$(PIP) --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## forecast ResNet-50 and a small Llama on eight H100s, and write reports to out/
+	@mkdir -p out
+	$(BIN)/foretell predict examples/resnet.py:resnet --set batch=256 --on 8xh100-sxm --html out/demo.html
+	$(BIN)/foretell predict hf/llama-small --set precision=amp-bf16 --on 8xh100-sxm --html out/demo-llama.html
+
+test: lint unit  ## lint, types, import directions, and all tests
+
+lint: types imports  ## what needs no tests: style, types, import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
+
+types: $(READY)
+	$(BIN)/mypy
+
+imports: $(READY)
+	$(BIN)/lint-imports
+
+unit: $(READY)  ## all tests, JOBS at a time
+	$(BIN)/pytest -n $(JOBS)
+
+docs: $(READY)  ## run the code blocks of README.md and docs/
+	$(BIN)/pytest tests/test_docs.py
+
+format: $(READY)  ## rewrite the code in the project's style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+picture: demo  ## draw the picture of the README anew (needs chromium)
+	chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1040,800 \
+		--screenshot=docs/images/report.png out/demo.html 2>/dev/null
+
+bench-coverage: $(READY)  ## capture every named architecture (hours; goes on where it stopped)
+	$(BIN)/python benchmarks/capture_coverage.py --jobs $(JOBS)
+
+bench-capture: $(READY)  ## time the capture beside PyTorch's own FLOP counter
+	$(BIN)/python benchmarks/capture_speed.py
+
+bench-memory: $(READY)  ## forecast memory against what was measured on an H200
+	$(BIN)/python benchmarks/memory/compare.py
+
+clean:  ## remove .venv and what the tools left behind
+	rm -rf .venv out build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,80 @@
+"""The package as its users meet it: public names, what an import costs, versions and pins that agree."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from importlib import metadata, resources
+from pathlib import Path
+
+import pytest
+
+import foretell
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+def test_the_public_face() -> None:
+    assert foretell.__all__ == ["Cluster", "Forecast", "Graph", "Plan", "Workload", "__version__", "forecast"]
+
+
+@pytest.mark.parametrize("name", foretell.__all__)
+def test_public_names_are_there(name: str) -> None:
+    value = getattr(foretell, name)
+    assert name == "__version__" or value.__doc__
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    assert not hasattr(foretell, "nosuch")
+
+
+@pytest.mark.parametrize("first", ["foretell.forecasting", "foretell.cli", "foretell.hardware"])
+def test_public_names_stay_what_they_are_whatever_is_imported_first(first: str) -> None:
+    check = f"import {first}, foretell; assert callable(foretell.forecast) and isinstance(foretell.Cluster, type)"
+    subprocess.run([sys.executable, "-c", check], check=True, timeout=120)
+
+
+def test_import_does_no_work() -> None:
+    """Under 100 ms on an idle machine; the best of several tries is held to twice that."""
+    check = (
+        "import sys, time; start = time.perf_counter(); import foretell; print(time.perf_counter() - start);"
+        "print(*sorted({m.partition('.')[0] for m in sys.modules} & {'torch', 'numpy', 'rich', 'typer'}))"
+    )
+    taken = []
+    for _ in range(5):
+        ended = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True, timeout=60)
+        seconds, loaded = ended.stdout.split("\n")[:2]
+        assert loaded == ""
+        taken.append(float(seconds))
+    assert min(taken) < 0.2
+
+
+def test_help_is_quick() -> None:
+    """Under 300 ms on an idle machine, interpreter and all; the best of several tries is held to twice that."""
+    taken = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "foretell.cli", "--help"], capture_output=True, check=True, timeout=60)
+        taken.append(time.perf_counter() - start)
+    assert min(taken) < 0.6
+
+
+def test_one_version() -> None:
+    assert foretell.__version__ == PROJECT["version"] == metadata.version("foretell")
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## \[?{re.escape(foretell.__version__)}\]?", changes, flags=re.MULTILINE)
+
+
+def test_it_is_typed() -> None:
+    assert (resources.files("foretell") / "py.typed").is_file()
+
+
+def test_everything_asked_for_is_pinned() -> None:
+    pins = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    asked = [*PROJECT["dependencies"], *(r for extra in PROJECT["optional-dependencies"].values() for r in extra)]
+    names = {re.split(r"[<>=!~\[ ]", requirement)[0] for requirement in asked}
+    assert names <= set(pins)
