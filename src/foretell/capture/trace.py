@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -84,22 +84,33 @@ def _record_once(step: Step, recorder: Recorder) -> bool:
             recorder.mark(_state_tensors(optimizer), "optimizer")
             recorder.recording = True
 
+    def before_update(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        """Any optimizer's: a step of the user's own may have several."""
+        around.append(recorder.phase)
+        recorder.phase = "optimizer"
+        recorder.mark(_gradients(optimizer), "gradient")
+        recorder.mark(_host_state(optimizer), "host")
+        recorder.mark(_state_tensors(optimizer), "optimizer")
+
+    def after_update(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        recorder.phase = around.pop()
+
+    around: list[str] = []
     recorder.mark(step.model.parameters(), "parameter")
     recorder.mark(step.model.buffers(), "parameter")
     recorder.mark(pytree.tree_leaves(step.batch), "input")
     if optimizer is not None:
         recorder.mark(_host_state(optimizer), "host")
         recorder.mark(_state_tensors(optimizer), "optimizer")
-    marks_gradients = register_optimizer_step_pre_hook(
-        lambda optimizer, args, kwargs: recorder.mark(_gradients(optimizer), "gradient")
-    )
+    hooks = [register_optimizer_step_pre_hook(before_update), register_optimizer_step_post_hook(after_update)]
     try:
         with recorder.modules_of(step.model):
             recorder.recording = True
             step.run(watch, micro_steps=min(accumulation, _MICRO_STEPS_RECORDED))
             recorder.recording = False
     finally:
-        marks_gradients.remove()
+        for hook in hooks:
+            hook.remove()
     return recorder.left_nothing_behind()
 
 
@@ -129,7 +140,8 @@ def _move_to_fake(model: torch.nn.Module, values: Values) -> None:
             if tensor.device.type not in ("meta", "cpu"):
                 raise WorkloadError(_wrong_device("model", tensor))
             if tensor.device.type == "cpu":
-                values.give(like, tensor.detach())
+                with _disable_current_modes():  # or the copy would be fake too
+                    values.give(like, tensor.detach())
             if isinstance(tensor, torch.nn.Parameter):
                 like = torch.nn.Parameter(like, requires_grad=tensor.requires_grad)
                 like.__dict__.update(tensor.__dict__)

@@ -1,0 +1,102 @@
+"""Time laid out: physics that must hold for any durations, and cases small enough to do by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretell.graph import Graph, Op, Signature
+from foretell.program import Collective, Role
+from foretell.simulate.schedule import Durations, simulate
+
+NOTHING = Signature("aten.relu.default", (), ())
+SECONDS = st.floats(min_value=0, max_value=10, allow_nan=False)
+
+
+def role(phases: list[str], times: list[int] | None = None, collectives: tuple[Collective, ...] = ()) -> Role:
+    times = times or [1] * len(phases)
+    ops = tuple(Op(NOTHING, phase, "", (), (), n) for phase, n in zip(phases, times, strict=True))
+    return Role(name="dp", count=1, graph=Graph(name="g", ops=ops, tensors=(), storages=()), collectives=collectives)
+
+
+def durations(device: list[float], host: list[float], waits: list[bool] | None = None, collectives: list[float] | None = None) -> Durations:
+    return Durations(device=device, host=host, waits=waits or [False] * len(device), collectives=collectives or [])
+
+
+def all_reduce(after: int, before: int) -> Collective:
+    return Collective(kind="all-reduce", nbytes=4, ranks=2, name="bucket", starts_after=after, waited_for_by=before)
+
+
+def test_the_slower_of_host_and_device_sets_the_pace() -> None:
+    three = role(["forward"] * 3)
+    assert simulate(three, durations([1, 1, 1], [0.1, 0.1, 0.1])).makespan == pytest.approx(3.1)
+    assert simulate(three, durations([0.1, 0.1, 0.1], [1, 1, 1])).makespan == pytest.approx(3.1)
+
+
+def test_reading_a_result_makes_the_host_wait() -> None:
+    two = role(["forward"] * 2)
+    assert simulate(two, durations([5, 1], [1, 1])).makespan == pytest.approx(7)
+    assert simulate(two, durations([5, 1], [1, 1], waits=[True, False])).makespan == pytest.approx(8)
+
+
+def test_communication_hides_behind_compute_and_the_update_waits_for_it() -> None:
+    step = role(["backward", "backward", "optimizer"], collectives=(all_reduce(after=0, before=2),))
+    hidden = simulate(step, durations([2, 3, 1], [0, 0, 0], collectives=[2.5]))
+    assert hidden.makespan == pytest.approx(6)
+    assert hidden.exposed("network", behind="device") == pytest.approx(0)
+    exposed = simulate(step, durations([2, 3, 1], [0, 0, 0], collectives=[7]))
+    assert exposed.makespan == pytest.approx(2 + 7 + 1)
+    assert exposed.exposed("network", behind="device") == pytest.approx(4)
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS, st.booleans()), min_size=1, max_size=30))
+def test_a_step_is_at_least_its_busiest_stream_and_at_most_their_sum(ops: list[tuple[float, float, bool]]) -> None:
+    device, host, waits = ([op[i] for op in ops] for i in range(3))
+    timeline = simulate(role(["forward"] * len(ops)), durations(device, host, waits))
+    assert timeline.makespan >= max(sum(device), sum(host)) - 1e-9
+    assert timeline.makespan <= sum(device) + sum(host) + 1e-9
+    assert timeline.busy("device") == pytest.approx(sum(device))
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS), min_size=2, max_size=12), st.data())
+def test_slower_ops_never_make_a_faster_step(ops: list[tuple[float, float]], data: st.DataObject) -> None:
+    device, host = [op[0] for op in ops], [op[1] for op in ops]
+    slower = list(device)
+    slower[data.draw(st.integers(0, len(ops) - 1))] += data.draw(SECONDS)
+    step = role(["forward"] * len(ops))
+    assert simulate(step, durations(slower, host)).makespan >= simulate(step, durations(device, host)).makespan - 1e-9
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS), min_size=2, max_size=10), SECONDS)
+def test_free_communication_equals_compute_alone(ops: list[tuple[float, float]], slow: float) -> None:
+    phases = ["backward"] * (len(ops) - 1) + ["optimizer"]
+    device, host = [op[0] for op in ops], [op[1] for op in ops]
+    alone = simulate(role(phases), durations(device, host)).makespan
+    spread = role(phases, collectives=(all_reduce(after=0, before=len(ops) - 1),))
+    assert simulate(spread, durations(device, host, collectives=[0.0])).makespan == pytest.approx(alone)
+    assert simulate(spread, durations(device, host, collectives=[slow])).makespan >= alone - 1e-9
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS), min_size=1, max_size=6), st.integers(1, 9))
+def test_repeated_micro_steps_equal_the_same_ops_written_out(ops: list[tuple[float, float]], times: int) -> None:
+    device, host = [op[0] for op in ops], [op[1] for op in ops]
+    folded = simulate(role(["forward"] * len(ops), times=[times] * len(ops)), durations(device, host))
+    unrolled = simulate(role(["forward"] * len(ops) * times), durations(device * times, host * times))
+    # Host and device settle into one rhythm after the first repetition; folding may differ by a part of one.
+    assert folded.makespan == pytest.approx(unrolled.makespan, rel=1e-6, abs=max(sum(device), sum(host)))
+    assert folded.makespan >= times * max(sum(device), sum(host)) - 1e-9
+
+
+def test_the_trace_opens_in_perfetto(tmp_path: Path) -> None:
+    step = role(["forward", "backward"], collectives=(all_reduce(after=1, before=5),))
+    simulate(step, durations([1, 2], [0.5, 0.5], collectives=[1])).to_perfetto(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    complete = [e for e in events if e["ph"] == "X"]
+    assert {"name", "ts", "dur", "pid", "tid"} <= complete[0].keys()
+    assert len(complete) == 5  # two on the host, two on the device, one on the network
+    assert max(e["ts"] + e["dur"] for e in complete) == pytest.approx(4.5e6)
+    assert {e["args"]["name"] for e in events if e["ph"] == "M"} == {"dp", "host", "device", "network"}
