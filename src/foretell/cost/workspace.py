@@ -1,0 +1,233 @@
+"""Memory that an op takes inside itself and gives back: library workspaces, copies, partial sums.
+
+Each formula is a pure function of the op's signature, registered for its operator. They were derived from
+the rise of allocated memory inside every op of real training steps on an H200 (see benchmarks/memory), and hold
+for the kernels PyTorch chooses on NVIDIA GPUs; convolution workspaces are in `convolution.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from foretell.cost import convolution
+from foretell.graph import ITEM_BYTES, Graph, Layout, Signature
+from foretell.hardware import Device
+from foretell.units import MIB, Bytes
+
+Formula = Callable[[Signature, Device], Bytes]
+_FORMULAS: dict[str, Formula] = {}
+_HALVES: Final = ("float16", "bfloat16")
+_CONVOLUTIONS: Final = {"aten.convolution", "aten.conv1d", "aten.conv2d", "aten.conv3d"}
+_CUBLAS_OPS: Final = {"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.addbmm", "aten._grouped_mm", "aten.mv", "aten.addmv",
+                      "aten.dot", "aten._scaled_mm"}  # fmt: skip
+
+
+def temporary_bytes(graph: Graph, device: Device) -> list[Bytes]:
+    """What each op of the graph takes while it runs, beyond its outputs."""
+    if device.vendor != "NVIDIA":
+        return [0] * len(graph.ops)
+    tf32 = graph.precision == "tf32"
+    known: dict[int, Bytes] = {}
+    amounts = []
+    for op in graph.ops:
+        signature = op.signature
+        key = id(signature)
+        if key not in known:
+            if signature.name in _CONVOLUTIONS:
+                known[key] = convolution.forward_workspace(signature, device, tf32=tf32)
+            elif signature.name == "aten.convolution_backward":
+                known[key] = convolution.backward_workspace(signature, device, tf32=tf32)
+            else:
+                formula = _FORMULAS.get(signature.name)
+                known[key] = formula(signature, device) if formula else 0
+        amounts.append(known[key])
+    return amounts
+
+
+def kept_workspaces(graph: Graph, device: Device) -> list[tuple[int, Bytes]]:
+    """(op, bytes) of workspaces that cuBLAS takes at its first call on a thread and never gives back.
+
+    Forward and backward run on two host threads, so a training step holds two of them.
+    """
+    if device.vendor != "NVIDIA":
+        return []
+    size = 32 * MIB if (device.compute_capability or (0, 0)) >= (9, 0) else (2 * 4096 + 8 * 16) * 1024
+    first: dict[bool, int] = {}
+    for position, op in enumerate(graph.ops):
+        if op.signature.name in _CUBLAS_OPS:
+            first.setdefault(op.phase == "backward", position)
+    return [(position, size) for position in first.values()]
+
+
+def formula(*names: str) -> Callable[[Formula], Formula]:
+    """Register a formula for operators; registering one twice is an error."""
+
+    def register(function: Formula) -> Formula:
+        for name in names:
+            if name in _FORMULAS:
+                raise ValueError(f"a workspace formula for {name} is registered already")
+            _FORMULAS[name] = function
+        return function
+
+    return register
+
+
+def _is_dense(layout: Layout) -> bool:
+    step = 1
+    for size, stride in zip(reversed(layout.shape), reversed(layout.strides), strict=True):
+        if size != 1:
+            if stride != step:
+                return False
+            step *= size
+    return True
+
+
+def _copies(layouts: Sequence[Layout | None]) -> Bytes:
+    """Kernels that read only dense rows first copy what is not."""
+    return sum(x.nbytes for x in layouts if x is not None and not _is_dense(x))
+
+
+def _rounded(size: int, multiple: int) -> int:
+    return -(-size // multiple) * multiple
+
+
+@formula("aten.sum", "aten.mean")
+def _reduction(s: Signature, device: Device) -> Bytes:
+    """Long sums over outer dimensions are split over blocks, whose partial sums take 8 B an element, up to 1 MiB a multiprocessor."""
+    x = s.inputs[0]
+    dims = s.argument("dim")
+    if not x.shape or not isinstance(dims, tuple) or not dims:
+        return 0
+    reduced = {int(d) % len(x.shape) for d in dims if isinstance(d, int)}
+    inner = min((a for a, size in enumerate(x.shape) if size > 1), key=lambda a: x.strides[a], default=0)
+    outputs = x.numel
+    for axis in reduced:
+        outputs //= max(x.shape[axis], 1)
+    if inner in reduced or not outputs or outputs % 2 or x.numel // outputs < 1024:
+        return 0
+    return min(8 * x.numel, device.compute_units * MIB)
+
+
+@formula("aten._softmax_backward_data")
+def _softmax_backward(s: Signature, device: Device) -> Bytes:
+    """The product of gradient and output is made whole before it is summed."""
+    return s.inputs[0].nbytes
+
+
+@formula("aten._softmax", "aten._log_softmax", "aten.native_layer_norm", "aten.layer_norm", "aten.upsample_nearest2d_backward",
+         "aten.upsample_bilinear2d_backward", "aten.max_pool3d_with_indices_backward", "aten.native_group_norm")  # fmt: skip
+def _dense_first_input(s: Signature, device: Device) -> Bytes:
+    return _copies(s.inputs[:1])
+
+
+@formula("aten.max_pool2d")
+def _max_pool(s: Signature, device: Device) -> Bytes:
+    """Kept whole in inference: the indices, 8 B each, are made and dropped."""
+    return 8 * s.outputs[0].numel
+
+
+@formula("aten.native_layer_norm_backward", "aten.native_group_norm_backward")
+def _norm_backward(s: Signature, device: Device) -> Bytes:
+    return _copies(s.inputs[:2])
+
+
+@formula("aten._safe_softmax")
+def _safe_softmax(s: Signature, device: Device) -> Bytes:
+    """A flag an element: is this score masked."""
+    return s.inputs[0].numel
+
+
+@formula("aten.roll")
+def _roll(s: Signature, device: Device) -> Bytes:
+    """One dimension is rolled after another, through a copy."""
+    shifts = s.argument("shifts")
+    return s.inputs[0].nbytes if isinstance(shifts, tuple) and len(shifts) > 1 else 0
+
+
+@formula("aten.embedding_dense_backward")
+def _embedding_backward(s: Signature, device: Device) -> Bytes:
+    """Many indices are sorted and summed in fp32 segments; few take a kernel that needs nothing."""
+    gradient, indices = s.inputs[0], s.inputs[1]
+    if indices.numel <= 3072:
+        return 0
+    width = gradient.numel // indices.numel
+    # A row of the table gets a segment for every ten of its indices, so a small table needs few.
+    segments = min(indices.numel, s.outputs[0].shape[0] + indices.numel // 10)
+    return segments * width * 4 + indices.numel * 48 + MIB
+
+
+@formula("aten.index_put", "aten.index_put_")
+def _index_put(s: Signature, device: Device) -> Bytes:
+    """Accumulating sorts the indices first; values that are not dense are copied."""
+    if not s.argument("accumulate"):
+        return 0
+    values = s.tensor("values")
+    indices = s.tensors("indices")
+    sorting = 96 * max((i.numel for i in indices), default=0)
+    return sorting + _copies([values])
+
+
+def _query(s: Signature) -> tuple[Layout, Layout]:
+    """(query, key) of an attention backward."""
+    query, key = s.tensor("query"), s.tensor("key")
+    assert query is not None
+    assert key is not None
+    return query, key
+
+
+@formula("aten._scaled_dot_product_cudnn_attention_backward")
+def _cudnn_attention_backward(s: Signature, device: Device) -> Bytes:
+    """Query gradients and row sums in fp32; grouped heads also hold key and value gradients for every query head."""
+    q, k = _query(s)
+    rows = q.numel // q.shape[-1]
+    grouped = 2 * q.numel // q.shape[-2] * k.shape[-2] * ITEM_BYTES[q.dtype] if k.shape[1] != q.shape[1] else 0
+    return 4 * (q.numel + rows) + grouped
+
+
+@formula("aten._scaled_dot_product_flash_attention_backward")
+def _flash_attention_backward(s: Signature, device: Device) -> Bytes:
+    """Query gradients in fp32 with rows padded to 128 and heads to 32, their row sums, and two dense copies."""
+    q, _ = _query(s)
+    batch, heads, rows, width = q.shape
+    padded_rows = batch * heads * _rounded(rows, 128)
+    return 4 * padded_rows * (_rounded(width, 32) + 1) + 2 * q.nbytes
+
+
+@formula("aten._scaled_dot_product_efficient_attention_backward")
+def _efficient_attention_backward(s: Signature, device: Device) -> Bytes:
+    """Key-side accumulators in fp32 over whole tiles, 64 wide and 64 rows high (128 for wider heads), and row sums."""
+    q, k = _query(s)
+    batch, heads, rows, width = q.shape
+    return 4 * batch * heads * (_rounded(k.shape[-2], 64 if width <= 64 else 128) * _rounded(width, 64) + rows)
+
+
+@formula("aten._cudnn_rnn", "aten._cudnn_rnn_backward")
+def _rnn(s: Signature, device: Device) -> Bytes:
+    """Fitted, within about 10 %: a matrix-product workspace a layer and direction, the gates of some time steps, the weights."""
+    x, hidden, weights = s.inputs[0], s.tensor("hx"), s.tensors("weight")
+    if hidden is None or not x.shape or len(hidden.shape) < 3:
+        return 0
+    cells, _, width = hidden.shape
+    layers = s.argument("num_layers", 1)
+    directions = max(cells // layers, 1) if isinstance(layers, int) and layers else 1
+    positions = x.numel // max(x.shape[-1], 1)
+    out = positions * width * directions * ITEM_BYTES[x.dtype]
+    return 9 * MIB * cells + 9 * out // 2 + 4 * x.nbytes + sum(w.nbytes for w in weights)
+
+
+@formula(
+    "aten.cudnn_batch_norm",
+    "aten.cudnn_batch_norm_backward",
+    "aten.native_batch_norm",
+    "aten.native_batch_norm_backward",
+)
+def _batch_norm(s: Signature, device: Device) -> Bytes:
+    """Channels-last statistics are summed in stages."""
+    x = s.inputs[0]
+    channels_last = len(x.shape) >= 4 and x.strides[1] == 1 and x.shape[1] > 1
+    return x.numel // 24 if channels_last else 0
+
+
+def known_operators() -> frozenset[str]:
+    return frozenset(_FORMULAS) | _CONVOLUTIONS | {"aten.convolution_backward"}
