@@ -32,6 +32,7 @@ def behave_as_gpu() -> None:
         warnings.simplefilter("ignore")  # that we override kernels is the point
         for name, kernel in _COMPOSITES.items():
             library.impl(name, kernel, "CompositeImplicitAutograd", allow_override=True)
+        library.impl("_cudnn_rnn", _rnn_shapes, "Meta", allow_override=True)
         library.impl("_cudnn_rnn_backward", _rnn_backward_shapes, "Meta", allow_override=True)
         if hasattr(aten, "_grouped_mm"):
             library.impl("_grouped_mm", _grouped_mm_shapes, "Meta", allow_override=True)
@@ -180,11 +181,35 @@ def _cudnn(mode: int, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor | None, 
     hidden = params[0].shape[0] // gates
     projection = h.shape[-1] if h.shape[-1] != hidden else 0
     per_layer = len(params) // (num_layers * (2 if bidirectional else 1))
+    # torch packs the weights into one buffer beforehand, save in bf16, where each call packs anew.
+    packed = None if x.dtype == torch.bfloat16 else params[0].detach()
     out, h_n, c_n, _, _ = aten._cudnn_rnn(
-        x, params, per_layer, params[0].detach(), h, c, mode, hidden, projection, num_layers, batch_first, dropout, train,
+        x, params, per_layer, packed, h, c, mode, hidden, projection, num_layers, batch_first, dropout, train,
         bidirectional, sizes, None,
     )  # fmt: skip
     return (out, h_n, c_n) if mode == _LSTM else (out, h_n)
+
+
+def _rnn_shapes(x: torch.Tensor, weight: list[torch.Tensor], stride0: int, weight_buf: torch.Tensor | None, hx: torch.Tensor,
+                cx: torch.Tensor | None, mode: int, hidden: int, projection: int, layers: int, batch_first: bool, dropout: float,
+                train: bool, bidirectional: bool, batch_sizes: list[int], dropout_state: torch.Tensor | None) -> tuple[Any, ...]:  # fmt: skip
+    directions = 2 if bidirectional else 1
+    width = (projection or hidden) * directions
+    if batch_first and not batch_sizes:  # cuDNN writes time first
+        out = x.new_empty(x.shape[1], x.shape[0], width).transpose(0, 1)
+    else:
+        out = x.new_empty(*x.shape[:-1], width)
+    positions, batch = x.numel() // max(x.shape[-1], 1), hx.shape[1]
+    reserve = 0
+    if train:  # measured on an H200: gates and cell states of every step, what passes between layers, first states, dropout masks
+        kept = {_LSTM: 5, _GRU: 6}.get(mode, 1)
+        between = positions * hidden * directions * (layers - 1)
+        reserve = x.element_size() * (kept * positions * hidden * directions * layers + between + 2 * batch * hidden * directions * layers)
+        reserve += between // 8 if dropout else 0
+    if weight_buf is None:
+        weight_buf = x.new_empty(sum(w.numel() for w in weight))
+    c_n = x.new_empty(0) if cx is None else torch.empty_like(cx)
+    return out, torch.empty_like(hx), c_n, x.new_empty(reserve, dtype=torch.uint8), weight_buf
 
 
 def _rnn_backward_shapes(x: torch.Tensor, weight: list[torch.Tensor], stride0: int, weight_buf: torch.Tensor,
