@@ -95,11 +95,12 @@ def main() -> None:
     parser.add_argument("--device", default="h200")
     options = parser.parse_args()
     folder: Path = options.folder
-    steps = [portable(row) for row in lines(folder / "steps.jsonl") if "error" not in row]
+    steps, unseen = ([portable(row) for row in lines(folder / f"{part}.jsonl") if "error" not in row] for part in ("steps", "unseen"))
     DATA.mkdir(exist_ok=True)
     name = f"{options.device}_memory"
     write(DATA / f"{name}_inside.jsonl.gz", facts(folder, steps))
     write(DATA / f"{name}_steps.jsonl", steps)
+    write(DATA / f"{name}_unseen.jsonl", unseen)
     write(DATA / f"{name}_limits.jsonl", map(portable, lines(folder / "limits.jsonl")))
     write(DATA / f"{name}_sweep.jsonl.gz", (row for row in lines(folder / "sweep.jsonl") if "error" not in row))
 

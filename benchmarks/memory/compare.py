@@ -62,12 +62,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recorded", type=Path)
     parser.add_argument("--captured", type=Path)
+    parser.add_argument("--part", choices=["all", "steps", "unseen"], default="all", help="unseen: nothing was derived from these")
     parser.add_argument("--device", default="h200")
     parser.add_argument("--inside", action="store_true")
     options = parser.parse_args()
     target = device(options.device)
     found: list[dict[str, Any]] = []
-    for row in lines(DATA / f"{options.device}_memory_steps.jsonl"):
+    parts = ("steps", "unseen") if options.part == "all" else (options.part,)
+    for row in [row for part in parts for row in lines(DATA / f"{options.device}_memory_{part}.jsonl")]:
         graph = graph_of(row, options)
         if graph is None:
             print(f"no graph of {row['key']}")

@@ -76,8 +76,10 @@ def _published(name: str) -> Any:
 
 
 def _logits(out: Any) -> torch.Tensor:
-    """Distilled models give one set of logits a head while they train; the average is what they are tested by."""
+    """One row of logits a sample: several heads are averaged, as are the places of an encoder's feature map."""
     if isinstance(out, tuple | list):
         return torch.stack(list(out)).mean(0)
     logits: torch.Tensor = out
-    return logits
+    if logits.dim() == 3:  # (batch, tokens, features)
+        return logits.mean(1)
+    return logits.flatten(2).mean(2) if logits.dim() == 4 else logits
