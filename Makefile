@@ -18,6 +18,7 @@ setup: $(READY)  ## make .venv with everything in it
 # torch comes first and alone: torchvision and timm ask for a torch of their own, so they come without dependencies.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Foretell needs Python 3.11 or later, got " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
+	@echo "Setting up .venv: a few minutes, once"
 	$(PYTHON) -m venv .venv
 	$(PIP) torch
 	$(PIP) --no-deps torchvision timm

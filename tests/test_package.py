@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
-import time
 import tomllib
 from importlib import metadata, resources
 from pathlib import Path
@@ -39,9 +39,9 @@ def test_public_names_stay_what_they_are_whatever_is_imported_first(first: str) 
 
 
 def test_import_does_no_work() -> None:
-    """Under 100 ms on an idle machine; the best of several tries is held to twice that."""
+    """Under 100 ms; processor time is held to twice that, because a busy machine stretches the clock."""
     check = (
-        "import sys, time; start = time.perf_counter(); import foretell; print(time.perf_counter() - start);"
+        "import sys, time; start = time.process_time(); import foretell; print(time.process_time() - start);"
         "print(*sorted({m.partition('.')[0] for m in sys.modules} & {'torch', 'numpy', 'rich', 'typer'}))"
     )
     taken = []
@@ -54,13 +54,18 @@ def test_import_does_no_work() -> None:
 
 
 def test_help_is_quick() -> None:
-    """Under 300 ms on an idle machine, interpreter and all; the best of several tries is held to twice that."""
+    """Under 300 ms, interpreter and all; processor time is held to twice that."""
     taken = []
     for _ in range(5):
-        start = time.perf_counter()
+        before = _children_seconds()
         subprocess.run([sys.executable, "-m", "foretell.cli", "--help"], capture_output=True, check=True, timeout=60)
-        taken.append(time.perf_counter() - start)
+        taken.append(_children_seconds() - before)
     assert min(taken) < 0.6
+
+
+def _children_seconds() -> float:
+    spent = os.times()
+    return spent.children_user + spent.children_system
 
 
 def test_one_version() -> None:
