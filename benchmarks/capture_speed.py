@@ -70,7 +70,13 @@ def capture_large(source: str, settings: dict[str, str]) -> dict[str, Any]:
     graph = capture(source, settings, cache=False)
     seconds = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-    return {"source": source, "seconds": seconds, "peak_bytes": peak, "ops": len(graph.ops), "parameter_bytes": graph.bytes_of("parameter")}
+    return {
+        "source": source,
+        "seconds": seconds,
+        "peak_bytes": peak,
+        "ops": len(graph.ops),
+        "parameter_bytes": graph.bytes_of("parameter"),
+    }
 
 
 def main() -> None:
@@ -83,15 +89,24 @@ def main() -> None:
         return
     rows = []
     for number in range(len(STEPS)):
-        done = subprocess.run([sys.executable, __file__, "--one", str(number)], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, __file__, "--one", str(number)], capture_output=True, text=True, check=True
+        )
         rows.append(json.loads(done.stdout.splitlines()[-1]))
         if not options.json:
-            print("{source:32} FlopCounterMode {flop_counter_seconds:.2f} s   recorder {recorder_seconds:.2f} s   ratio {ratio:.2f}".format(**rows[-1]), flush=True)
+            print(
+                "{source:32} FlopCounterMode {flop_counter_seconds:.2f} s   recorder {recorder_seconds:.2f} s   ratio {ratio:.2f}".format(
+                    **rows[-1]
+                ),
+                flush=True,
+            )
     large = capture_large(*LARGE)
     if options.json:
         print(json.dumps({"steps": rows, "large": large}, indent=2))
     else:
-        print(f"{large['source']:32} captured in {large['seconds']:.1f} s and {large['peak_bytes'] / 2**30:.2f} GiB, {large['ops']:,} ops")
+        print(
+            f"{large['source']:32} captured in {large['seconds']:.1f} s and {large['peak_bytes'] / 2**30:.2f} GiB, {large['ops']:,} ops"
+        )
 
 
 if __name__ == "__main__":

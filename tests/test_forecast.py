@@ -45,12 +45,18 @@ def test_the_json_is_the_contracts(graph: Graph) -> None:
     answer = json.loads(f.to_json())
     assert answer == f.to_dict()
     assert set(answer) == CONTRACT
-    assert (answer["schema_version"], answer["workload"], answer["cluster"], answer["plan"]) == (1, "cnn", "8xh100-sxm", "dp=8")
+    assert (answer["schema_version"], answer["workload"], answer["cluster"], answer["plan"]) == (
+        1,
+        "cnn",
+        "8xh100-sxm",
+        "dp=8",
+    )
     for name in ("step_time", "device_time", "host_time", "exposed_communication", "bubble"):
         assert set(answer[name]) == {"seconds", "low", "high"}
     assert set(answer["memory"]) == {
-        "allocated", "reserved", "context", "communicator", "total", "capacity", "fits", "fit_probability", "breakdown", "peak_module", "ranks",
-    }  # fmt: skip
+        *("allocated", "reserved", "context", "communicator", "total", "capacity"),
+        *("fits", "fit_probability", "breakdown", "peak_module", "ranks"),
+    }
     assert set(answer["resources"]) == {"device", "memory_bandwidth", "network_rx", "network_tx"}
     assert all(set(use) == {"idle_seconds", "active_seconds", "peak"} for use in answer["resources"].values())
     assert answer["step_time"]["low"] is None
@@ -84,7 +90,10 @@ def test_data_parallelism_sends_what_a_ring_sends(graph: Graph) -> None:
 
 
 def test_a_slower_network_never_makes_a_faster_step(graph: Graph) -> None:
-    steps = [foretell.forecast(graph, on=f"2x8xh100-sxm@{link}").step_time.seconds for link in ("ib-400g", "eth-25g", "eth-1g")]
+    steps = [
+        foretell.forecast(graph, on=f"2x8xh100-sxm@{link}").step_time.seconds
+        for link in ("ib-400g", "eth-25g", "eth-1g")
+    ]
     assert steps == sorted(steps)
     assert steps[-1] > foretell.forecast(graph, on="h100-sxm").step_time.seconds
 
@@ -104,7 +113,9 @@ def test_peak_times_time_is_flops(graph: Graph) -> None:
     from foretell.hardware import device
 
     h200 = device("h200")
-    op, price = next((op, p) for op, p in zip(graph.ops, price_ops(graph, h200), strict=True) if "convolution_backward" in op.target)
+    op, price = next(
+        (op, p) for op, p in zip(graph.ops, price_ops(graph, h200), strict=True) if "convolution_backward" in op.target
+    )
     assert price.seconds * h200.peak("bf16") >= flops(op.signature) * 0.999
     assert h200.peak("bf16") == pytest.approx(989.4e12, rel=0.01)
 
@@ -132,7 +143,9 @@ def test_what_does_not_fit_is_said_with_numbers() -> None:
         ("8xh100-sxm", "dp=8,zero=7", PlanError, "0, 1, 2, 3"),
     ],
 )
-def test_impossible_questions_are_refused(graph: Graph, on: str, plan: str | None, error: type[Exception], said: str) -> None:
+def test_impossible_questions_are_refused(
+    graph: Graph, on: str, plan: str | None, error: type[Exception], said: str
+) -> None:
     with pytest.raises(error, match=said):
         foretell.forecast(graph, on=on, plan=plan)
 

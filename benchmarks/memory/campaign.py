@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib
 import json
 import multiprocessing
 import os
@@ -95,7 +96,7 @@ def measure_step(configuration: dict[str, Any], folder: Path, timed: bool) -> di
     recorder = Recorder(watch)
     with recorder:
         graph = record(step, recorder)
-    inside = watch.inside[-len(graph.ops):]
+    inside = watch.inside[-len(graph.ops) :]
     graph.save(folder / f"{key(configuration)}.graph")
     (folder / f"{key(configuration)}.inside.json").write_text(json.dumps(inside))
     return result
@@ -130,11 +131,16 @@ def find_limit(configuration: dict[str, Any]) -> dict[str, Any]:
             return bool(known["ok"])
         ok, peak = True, {}
         try:
-            step = make_step(load_workload(located(configuration["source"]), configuration["settings"] | {"batch": str(batch)}))
+            step = make_step(
+                load_workload(located(configuration["source"]), configuration["settings"] | {"batch": str(batch)})
+            )
             for _ in range(2):
                 step.run()
             torch.cuda.synchronize()
-            peak = {"peak_allocated": torch.cuda.max_memory_allocated(), "peak_reserved": torch.cuda.max_memory_reserved()}
+            peak = {
+                "peak_allocated": torch.cuda.max_memory_allocated(),
+                "peak_reserved": torch.cuda.max_memory_reserved(),
+            }
         except torch.OutOfMemoryError:
             ok = False
         step = None
@@ -217,9 +223,12 @@ def main() -> None:
     results = folder / f"{options.part}.jsonl"
     rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     done = {row["key"] for row in rows if "error" not in row}
-    import timm, transformers  # noqa: E401, F401  every child needs them; import once
+    for library in ("timm", "transformers"):  # every child needs them; import once
+        importlib.import_module(library)
 
-    work = {"steps": STEPS, "unseen": UNSEEN, "limits": LIMITS, "probes": [{"source": "probe", "settings": {}}]}[options.part]
+    work = {"steps": STEPS, "unseen": UNSEEN, "limits": LIMITS, "probes": [{"source": "probe", "settings": {}}]}[
+        options.part
+    ]
     waiting = [c for c in work if key(c) not in done and options.only in key(c)]
     running: dict[Any, tuple[dict[str, Any], float]] = {}
     started = time.time()
@@ -228,7 +237,9 @@ def main() -> None:
         while waiting and len(running) < options.jobs and time.time() - started < options.seconds:
             configuration = waiting.pop(0)
             step = (measure_step, (folder, options.jobs == 1))
-            task, rest = {"steps": step, "unseen": step, "limits": (find_limit, ()), "probes": (probe, ())}[options.part]
+            task, rest = {"steps": step, "unseen": step, "limits": (find_limit, ()), "probes": (probe, ())}[
+                options.part
+            ]
             process = context.Process(target=in_child, args=(task, configuration, folder, *rest))
             process.start()
             running[process] = (configuration, time.time())
@@ -248,7 +259,10 @@ def main() -> None:
             with results.open("a") as file:
                 file.write(json.dumps(row) + "\n")
             shown = result.get("error") or result.get("peak_allocated", result.get("limit", ""))
-            print(f"{time.time() - started:6.0f} s  {row['seconds']:5.1f}  {key(configuration):70} {shown} {result.get('text', '')[-300:]}", flush=True)
+            print(
+                f"{time.time() - started:6.0f} s  {row['seconds']:5.1f}  {key(configuration):70} {shown} {result.get('text', '')[-300:]}",
+                flush=True,
+            )
     print(f"{len(waiting)} left", flush=True)
 
 

@@ -95,7 +95,9 @@ def main() -> None:
     parser.add_argument("--device", default="h200")
     options = parser.parse_args()
     folder: Path = options.folder
-    steps, unseen = ([portable(row) for row in lines(folder / f"{part}.jsonl") if "error" not in row] for part in ("steps", "unseen"))
+    steps, unseen = (
+        [portable(row) for row in lines(folder / f"{part}.jsonl") if "error" not in row] for part in ("steps", "unseen")
+    )
     DATA.mkdir(exist_ok=True)
     name = f"{options.device}_memory"
     write(DATA / f"{name}_inside.jsonl.gz", facts(folder, steps))

@@ -62,7 +62,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recorded", type=Path)
     parser.add_argument("--captured", type=Path)
-    parser.add_argument("--part", choices=["all", "steps", "unseen"], default="all", help="unseen: nothing was derived from these")
+    parser.add_argument(
+        "--part", choices=["all", "steps", "unseen"], default="all", help="unseen: nothing was derived from these"
+    )
     parser.add_argument("--device", default="h200")
     parser.add_argument("--inside", action="store_true")
     options = parser.parse_args()

@@ -236,7 +236,9 @@ class Attention:
 
         mask = None
         if self.mask != "none":
-            mask = torch.zeros(2, 1, self.queries, self.keys, device=device, dtype=torch.bool if self.mask == "bool" else dtype)
+            mask = torch.zeros(
+                2, 1, self.queries, self.keys, device=device, dtype=torch.bool if self.mask == "bool" else dtype
+            )
             mask = mask.requires_grad_(self.mask == "grad")
         q, k, v = make(self.heads, self.queries), make(self.kv_heads, self.keys), make(self.kv_heads, self.keys)
         return q, k, v, mask, self.causal, self.heads != self.kv_heads

@@ -39,7 +39,13 @@ def evaluate(row: dict[str, Any]) -> dict[str, Any]:
         verdicts.append({
             "batch": tried["batch"], "ran": tried["ok"], "fits": memory.fits, "distance": needed / memory.capacity - 1,
         })  # fmt: skip
-    return {"key": row["key"], "measured": row["limit"], "forecast": found.batch, "error": found.batch / row["limit"] - 1, "verdicts": verdicts}
+    return {
+        "key": row["key"],
+        "measured": row["limit"],
+        "forecast": found.batch,
+        "error": found.batch / row["limit"] - 1,
+        "verdicts": verdicts,
+    }
 
 
 def main() -> None:
@@ -54,14 +60,19 @@ def main() -> None:
             results.append(evaluate(row))
             if not options.json:
                 r = results[-1]
-                print(f"{r['key'][:64]:64} measured {r['measured']:5d}  forecast {r['forecast']:5d}  {r['error']:+.1%}", flush=True)
+                print(
+                    f"{r['key'][:64]:64} measured {r['measured']:5d}  forecast {r['forecast']:5d}  {r['error']:+.1%}",
+                    flush=True,
+                )
     tried = [v for r in results for v in r["verdicts"]]
     clear = [v for v in tried if abs(v["distance"]) > NEAR]
     if options.json:
         print(json.dumps(results, indent=2))
         return
     errors = [abs(r["error"]) for r in results]
-    print(f"\n{len(results)} workloads: largest batch off by {statistics.mean(errors):.1%} on average, {max(errors):.1%} at worst")
+    print(
+        f"\n{len(results)} workloads: largest batch off by {statistics.mean(errors):.1%} on average, {max(errors):.1%} at worst"
+    )
     print(f"{sum(not v['ran'] for v in tried)} of {len(tried)} tries ran out of memory; verdicts right: "
           f"{sum(v['ran'] == v['fits'] for v in tried)} of {len(tried)}, and {sum(v['ran'] == v['fits'] for v in clear)} of {len(clear)} "
           f"further than {NEAR:.0%} from capacity")  # fmt: skip

@@ -37,8 +37,41 @@ def convolution(r: random.Random) -> dict[str, Any]:
     kernel = r.choice([1, 1, 1, 3, 3, 3, 3, 5, 7, 2, 4, 11, 16])
     depthwise = kernel > 1 and r.random() < 0.2
     groups = 1
-    cin = r.choice([3, 4, 16, 24, 32, 40, 48, 64, 64, 80, 96, 112, 128, 128, 160, 192, 256, 256, 320, 384, 512, 512, 640, 768, 1024, 1280, 1536, 2048])
-    cout = r.choice([8, 16, 24, 32, 40, 64, 64, 96, 128, 128, 160, 192, 256, 256, 320, 384, 512, 512, 768, 1000, 1024, 1280, 2048])
+    cin = r.choice(
+        [
+            3,
+            4,
+            16,
+            24,
+            32,
+            40,
+            48,
+            64,
+            64,
+            80,
+            96,
+            112,
+            128,
+            128,
+            160,
+            192,
+            256,
+            256,
+            320,
+            384,
+            512,
+            512,
+            640,
+            768,
+            1024,
+            1280,
+            1536,
+            2048,
+        ]
+    )
+    cout = r.choice(
+        [8, 16, 24, 32, 40, 64, 64, 96, 128, 128, 160, 192, 256, 256, 320, 384, 512, 512, 768, 1000, 1024, 1280, 2048]
+    )
     if kernel >= 11:
         cin, cout = 3, r.choice([64, 96, 384, 768, 1024])
     if depthwise:
@@ -47,24 +80,38 @@ def convolution(r: random.Random) -> dict[str, Any]:
         groups = r.choice([2, 4, 8, 16, 32])
         cin, cout = max(cin // groups, 4) * groups, max(cout // groups, 4) * groups
     rank = r.choices([2, 1, 3], [0.86, 0.07, 0.07])[0]
-    side = r.choice([1, 4, 7, 8, 14, 16, 17, 28, 32, 35, 56, 64, 65, 112, 128, 224, 256]) if rank == 2 else r.choice([7, 14, 28, 56])
+    side = (
+        r.choice([1, 4, 7, 8, 14, 16, 17, 28, 32, 35, 56, 64, 65, 112, 128, 224, 256])
+        if rank == 2
+        else r.choice([7, 14, 28, 56])
+    )
     size = (side,) * rank if rank > 1 else (r.choice([128, 499, 1500, 4096, 8192]),)
     size = tuple(max(s, kernel) for s in size)
     stride = r.choice([1, 1, 1, 2]) if kernel < 11 else kernel if kernel == 16 else 4
     dilation = r.choice([1] * 9 + [2, 4]) if kernel == 3 else 1
     batch = r.choice([1, 2, 4, 8, 16, 32, 32, 64, 64, 128, 128, 256, 512])
     return {
-        "op": "convolution", "dtype": r.choice(["fp32", "tf32", "bf16", "bf16", "fp16"]), "channels_last": rank == 2 and r.random() < 0.35,
-        "x": (batch, cin, *size), "w": (cout, cin // groups, *(kernel,) * rank), "stride": stride, "dilation": dilation,
-        "padding": r.choice([dilation * (kernel // 2)] * 4 + [0]), "groups": groups, "transposed": rank == 2 and groups == 1 and kernel in (2, 4) and r.random() < 0.6,
-    }  # fmt: skip
+        "op": "convolution",
+        "dtype": r.choice(["fp32", "tf32", "bf16", "bf16", "fp16"]),
+        "channels_last": rank == 2 and r.random() < 0.35,
+        "x": (batch, cin, *size),
+        "w": (cout, cin // groups, *(kernel,) * rank),
+        "stride": stride,
+        "dilation": dilation,
+        "padding": r.choice([dilation * (kernel // 2)] * 4 + [0]),
+        "groups": groups,
+        "transposed": rank == 2 and groups == 1 and kernel in (2, 4) and r.random() < 0.6,
+    }
 
 
 def measure_convolution(c: dict[str, Any]) -> dict[str, Any] | None:
     batch, cin, *size = c["x"]
     cout, cin_group, *kernel = c["w"]
     rank = len(size)
-    outs = [(s + 2 * c["padding"] - c["dilation"] * (k - 1) - 1) // c["stride"] + 1 for s, k in zip(size, kernel, strict=True)]
+    outs = [
+        (s + 2 * c["padding"] - c["dilation"] * (k - 1) - 1) // c["stride"] + 1
+        for s, k in zip(size, kernel, strict=True)
+    ]
     if min(outs) < 1:
         return None
     positions = 1
@@ -83,12 +130,23 @@ def measure_convolution(c: dict[str, Any]) -> dict[str, Any] | None:
     x = torch.randn(c["x"], device="cuda", dtype=dtype).contiguous(memory_format=layout)
     shape = c["w"] if not c["transposed"] else (cin, cout, *kernel)
     w = torch.randn(shape, device="cuda", dtype=dtype).contiguous(memory_format=layout)
-    rest = ([c["stride"]] * rank, [c["padding"]] * rank, [c["dilation"]] * rank, c["transposed"], [0] * rank, c["groups"])
+    rest = (
+        [c["stride"]] * rank,
+        [c["padding"]] * rank,
+        [c["dilation"]] * rank,
+        c["transposed"],
+        [0] * rank,
+        c["groups"],
+    )
     conv, back = torch.ops.aten.convolution, torch.ops.aten.convolution_backward
     y = conv(x, w, None, *rest)
     result = {"w": list(shape), "y": list(y.shape), "forward": rise(lambda: conv(x, w, None, *rest))}
     g = torch.randn_like(y)
-    for name, mask in (("both", [True, True, False]), ("weight", [False, True, False]), ("input", [True, False, False])):
+    for name, mask in (
+        ("both", [True, True, False]),
+        ("weight", [False, True, False]),
+        ("input", [True, False, False]),
+    ):
         back(g, x, w, None, *rest, mask)
         result[name] = rise(lambda mask=mask: back(g, x, w, None, *rest, mask))
     return result
@@ -96,17 +154,35 @@ def measure_convolution(c: dict[str, Any]) -> dict[str, Any] | None:
 
 def rnn(r: random.Random) -> dict[str, Any]:
     return {
-        "op": "rnn", "dtype": r.choice(["fp32", "tf32", "bf16", "fp16"]), "kind": r.choice(["LSTM", "GRU", "RNN"]), "batch": r.choice([1, 8, 32, 64, 128, 256]),
-        "seq": r.choice([10, 35, 70, 128, 256]), "input": r.choice([32, 64, 128, 256, 512, 650, 1024]), "hidden": r.choice([64, 128, 256, 512, 650, 1024]),
-        "layers": r.choice([1, 2, 3]), "bidirectional": r.random() < 0.3, "batch_first": r.random() < 0.7, "dropout": r.choice([0.0, 0.2]),
-    }  # fmt: skip
+        "op": "rnn",
+        "dtype": r.choice(["fp32", "tf32", "bf16", "fp16"]),
+        "kind": r.choice(["LSTM", "GRU", "RNN"]),
+        "batch": r.choice([1, 8, 32, 64, 128, 256]),
+        "seq": r.choice([10, 35, 70, 128, 256]),
+        "input": r.choice([32, 64, 128, 256, 512, 650, 1024]),
+        "hidden": r.choice([64, 128, 256, 512, 650, 1024]),
+        "layers": r.choice([1, 2, 3]),
+        "bidirectional": r.random() < 0.3,
+        "batch_first": r.random() < 0.7,
+        "dropout": r.choice([0.0, 0.2]),
+    }
 
 
 def measure_rnn(c: dict[str, Any]) -> dict[str, Any]:
     torch.backends.cudnn.allow_tf32 = c["dtype"] == "tf32"
     dtype = DTYPES[c["dtype"]]
-    net = getattr(torch.nn, c["kind"])(c["input"], c["hidden"], c["layers"], batch_first=c["batch_first"], bidirectional=c["bidirectional"],
-                                       dropout=c["dropout"] if c["layers"] > 1 else 0.0).cuda().to(dtype)  # fmt: skip
+    net = (
+        getattr(torch.nn, c["kind"])(
+            c["input"],
+            c["hidden"],
+            c["layers"],
+            batch_first=c["batch_first"],
+            bidirectional=c["bidirectional"],
+            dropout=c["dropout"] if c["layers"] > 1 else 0.0,
+        )
+        .cuda()
+        .to(dtype)
+    )
     net.flatten_parameters()
     shape = (c["batch"], c["seq"], c["input"]) if c["batch_first"] else (c["seq"], c["batch"], c["input"])
     x = torch.randn(shape, device="cuda", dtype=dtype, requires_grad=True)
@@ -114,30 +190,51 @@ def measure_rnn(c: dict[str, Any]) -> dict[str, Any]:
     forward = rise(lambda: net(x))
     g = torch.randn_like(out[0])
     backward = rise(lambda: torch.autograd.grad(out[0], [x, *net.parameters()], g))
-    return {"forward": forward, "backward": backward, "out": list(out[0].shape), "out_strides": list(out[0].stride()),
-            "parameters": sum(p.numel() for p in net.parameters())}  # fmt: skip
+    return {
+        "forward": forward,
+        "backward": backward,
+        "out": list(out[0].shape),
+        "out_strides": list(out[0].stride()),
+        "parameters": sum(p.numel() for p in net.parameters()),
+    }
 
 
 def attention(r: random.Random) -> dict[str, Any]:
     heads = r.choice([1, 3, 6, 8, 12, 16, 32])
     return {
-        "op": "attention", "dtype": r.choice(["fp32", "bf16", "bf16", "fp16"]), "batch": r.choice([1, 2, 4, 8, 16, 32]), "heads": heads,
-        "kv": r.choice([heads, heads, heads, max(heads // 4, 1)]), "seq": r.choice([16, 49, 77, 128, 197, 256, 257, 512, 577, 1024, 2048, 4096]),
-        "dim": r.choice([32, 40, 64, 64, 64, 72, 80, 96, 128, 128, 256]), "causal": r.random() < 0.4, "mask": r.random() < 0.2,
-        "packed": r.random() < 0.5, "backend": r.choice(["default", "default", "flash", "efficient"]),
-    }  # fmt: skip
+        "op": "attention",
+        "dtype": r.choice(["fp32", "bf16", "bf16", "fp16"]),
+        "batch": r.choice([1, 2, 4, 8, 16, 32]),
+        "heads": heads,
+        "kv": r.choice([heads, heads, heads, max(heads // 4, 1)]),
+        "seq": r.choice([16, 49, 77, 128, 197, 256, 257, 512, 577, 1024, 2048, 4096]),
+        "dim": r.choice([32, 40, 64, 64, 64, 72, 80, 96, 128, 128, 256]),
+        "causal": r.random() < 0.4,
+        "mask": r.random() < 0.2,
+        "packed": r.random() < 0.5,
+        "backend": r.choice(["default", "default", "flash", "efficient"]),
+    }
 
 
 def measure_attention(c: dict[str, Any]) -> dict[str, Any] | None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    if c["heads"] % c["kv"] or c["batch"] * c["heads"] * c["seq"] * c["dim"] > 2**28 or (c["mask"] and c["batch"] * c["seq"] ** 2 > 2**26):
+    if (
+        c["heads"] % c["kv"]
+        or c["batch"] * c["heads"] * c["seq"] * c["dim"] > 2**28
+        or (c["mask"] and c["batch"] * c["seq"] ** 2 > 2**26)
+    ):
         return None
     dtype = DTYPES[c["dtype"]]
 
     def make(heads: int) -> torch.Tensor:
         if c["packed"]:
-            return torch.randn(c["batch"], c["seq"], heads, c["dim"], device="cuda", dtype=dtype).transpose(1, 2).detach().requires_grad_()
+            return (
+                torch.randn(c["batch"], c["seq"], heads, c["dim"], device="cuda", dtype=dtype)
+                .transpose(1, 2)
+                .detach()
+                .requires_grad_()
+            )
         return torch.randn(c["batch"], heads, c["seq"], c["dim"], device="cuda", dtype=dtype, requires_grad=True)
 
     q, k, v = make(c["heads"]), make(c["kv"]), make(c["kv"])
@@ -162,9 +259,9 @@ def measure_attention(c: dict[str, Any]) -> dict[str, Any] | None:
 
 def worker(seed: int, seconds: float, path: Path) -> None:
     r = random.Random(seed)
-    kinds = [(convolution, measure_convolution)] * 8 + [(attention, measure_attention)] * 3
+    kinds = [*[(convolution, measure_convolution)] * 8, *[(attention, measure_attention)] * 3]
     if seed == 0:
-        kinds = [(rnn, measure_rnn)] + [(attention, measure_attention)]
+        kinds = [(rnn, measure_rnn), (attention, measure_attention)]
     end = time.time() + seconds
     with path.open("a") as file:
         while time.time() < end:
@@ -189,7 +286,10 @@ def main() -> None:
     options = parser.parse_args()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     parts = [options.out.with_suffix(f".{seed}.part") for seed in range(options.jobs)]
-    processes = [multiprocessing.get_context("spawn").Process(target=worker, args=(seed, options.seconds, part)) for seed, part in enumerate(parts)]
+    processes = [
+        multiprocessing.get_context("spawn").Process(target=worker, args=(seed, options.seconds, part))
+        for seed, part in enumerate(parts)
+    ]
     for process in processes:
         process.start()
     for process in processes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -65,7 +66,7 @@ def mlp(batch: int = 1024, precision: str = "fp32", optimizer: str = "adamw") ->
     widths = [784, 4096, 4096, 4096, 4096, 1000]
 
     def model():
-        layers = [part for a, b in zip(widths, widths[1:], strict=False) for part in (nn.Linear(a, b), nn.ReLU())]
+        layers = [part for a, b in itertools.pairwise(widths) for part in (nn.Linear(a, b), nn.ReLU())]
         return nn.Sequential(*layers[:-1])
 
     return Workload(
@@ -137,7 +138,12 @@ class Residual(nn.Module):
 class SelfAttention(nn.Module):
     def __init__(self, width, heads=8):
         super().__init__()
-        self.norm, self.qkv, self.out, self.heads = nn.GroupNorm(32, width), nn.Conv2d(width, 3 * width, 1), nn.Conv2d(width, width, 1), heads
+        self.norm, self.qkv, self.out, self.heads = (
+            nn.GroupNorm(32, width),
+            nn.Conv2d(width, 3 * width, 1),
+            nn.Conv2d(width, width, 1),
+            heads,
+        )
 
     def forward(self, x):
         b, c, h, w = x.shape
@@ -152,7 +158,11 @@ class UNet(nn.Module):
         self.time = nn.Sequential(nn.Linear(128, 512), nn.SiLU(), nn.Linear(512, 512))
         self.down, self.up, previous = nn.ModuleList(), nn.ModuleList(), widths[0]
         for width in widths:
-            self.down.append(nn.ModuleList([Residual(previous, width), SelfAttention(width), nn.Conv2d(width, width, 3, stride=2, padding=1)]))
+            self.down.append(
+                nn.ModuleList(
+                    [Residual(previous, width), SelfAttention(width), nn.Conv2d(width, width, 3, stride=2, padding=1)]
+                )
+            )
             previous = width
         self.middle = Residual(previous, previous)
         for width in reversed(widths):
@@ -190,7 +200,9 @@ class MixtureOfExperts(nn.Module):
     def __init__(self, width=512, experts=8):
         super().__init__()
         self.router = nn.Linear(width, experts)
-        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(width, 2048), nn.GELU(), nn.Linear(2048, width)) for _ in range(experts))
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, 2048), nn.GELU(), nn.Linear(2048, width)) for _ in range(experts)
+        )
 
     def forward(self, x):
         flat = x.flatten(0, -2)
@@ -225,8 +237,21 @@ def moe(batch: int = 8, seq: int = 512, precision: str = "bf16", optimizer: str 
 class Autoencoder(nn.Module):
     def __init__(self):
         super().__init__()
-        self.encode = nn.Sequential(*(part for a, b in ((3, 64), (64, 128), (128, 256)) for part in (nn.Conv2d(a, b, 4, 2, 1), nn.BatchNorm2d(b), nn.LeakyReLU(0.2))))
-        self.decode = nn.Sequential(nn.ConvTranspose2d(256, 128, 4, 2, 1), nn.InstanceNorm2d(128), nn.ReLU(), nn.ConvTranspose2d(128, 64, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(64, 3, 4, 2, 1))
+        self.encode = nn.Sequential(
+            *(
+                part
+                for a, b in ((3, 64), (64, 128), (128, 256))
+                for part in (nn.Conv2d(a, b, 4, 2, 1), nn.BatchNorm2d(b), nn.LeakyReLU(0.2))
+            )
+        )
+        self.decode = nn.Sequential(
+            nn.ConvTranspose2d(256, 128, 4, 2, 1),
+            nn.InstanceNorm2d(128),
+            nn.ReLU(),
+            nn.ConvTranspose2d(128, 64, 4, 2, 1),
+            nn.ReLU(),
+            nn.ConvTranspose2d(64, 3, 4, 2, 1),
+        )
 
     def forward(self, x):
         return self.decode(self.encode(x))
@@ -243,7 +268,10 @@ def tcn(batch: int = 64, precision: str = "fp32") -> Workload:
     """Dilated one-dimensional convolutions over a long signal."""
 
     def model():
-        layers = [nn.Sequential(nn.Conv1d(64, 64, 3, padding=2**i, dilation=2**i), nn.BatchNorm1d(64), nn.ReLU()) for i in range(8)]
+        layers = [
+            nn.Sequential(nn.Conv1d(64, 64, 3, padding=2**i, dilation=2**i), nn.BatchNorm1d(64), nn.ReLU())
+            for i in range(8)
+        ]
         return nn.Sequential(nn.Conv1d(2, 64, 1), *layers, nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(64, 10))
 
     return Workload(
@@ -261,7 +289,9 @@ class Recommender(nn.Module):
 
     def forward(self, dense, sparse):
         x = self.bottom(dense)
-        features = torch.stack([x, *(table(column[:, None]) for table, column in zip(self.tables, sparse.unbind(1), strict=True))], 1)
+        features = torch.stack(
+            [x, *(table(column[:, None]) for table, column in zip(self.tables, sparse.unbind(1), strict=True))], 1
+        )
         products = features @ features.transpose(1, 2)
         row, column = torch.tril_indices(features.shape[1], features.shape[1], -1, device=x.device)
         return self.top(torch.cat([x, products[:, row, column]], 1)).squeeze(1)
@@ -279,8 +309,23 @@ def dlrm(batch: int = 8192, precision: str = "fp32", optimizer: str = "sgd") -> 
 class Adversaries(nn.Module):
     def __init__(self):
         super().__init__()
-        self.generator = nn.Sequential(nn.Linear(128, 256 * 64), nn.Unflatten(1, (256, 8, 8)), nn.ConvTranspose2d(256, 128, 4, 2, 1), nn.BatchNorm2d(128), nn.ReLU(), nn.ConvTranspose2d(128, 3, 4, 2, 1), nn.Tanh())
-        self.critic = nn.Sequential(nn.Conv2d(3, 64, 4, 2, 1), nn.LeakyReLU(0.2), nn.Conv2d(64, 128, 4, 2, 1), nn.LeakyReLU(0.2), nn.Flatten(), nn.Linear(128 * 64, 1))
+        self.generator = nn.Sequential(
+            nn.Linear(128, 256 * 64),
+            nn.Unflatten(1, (256, 8, 8)),
+            nn.ConvTranspose2d(256, 128, 4, 2, 1),
+            nn.BatchNorm2d(128),
+            nn.ReLU(),
+            nn.ConvTranspose2d(128, 3, 4, 2, 1),
+            nn.Tanh(),
+        )
+        self.critic = nn.Sequential(
+            nn.Conv2d(3, 64, 4, 2, 1),
+            nn.LeakyReLU(0.2),
+            nn.Conv2d(64, 128, 4, 2, 1),
+            nn.LeakyReLU(0.2),
+            nn.Flatten(),
+            nn.Linear(128 * 64, 1),
+        )
 
 
 def two_optimizers(batch: int = 64) -> Workload:

@@ -1,14 +1,14 @@
 """What can go wrong, as one tree. A message says what, got, allowed, and what to do next.
 
-    ForetellError                  exit 1: our fault
-    ├── CaptureError               the capturing process crashed or ran out of time
-    ├── InputError                 exit 2: something in the question cannot be answered
-    │   ├── SourceError            SOURCE does not name a workload
-    │   ├── WorkloadError          a Workload is wrong, or fails in the user's own code
-    │   ├── PlanError              a Plan does not divide the devices, or is impossible
-    │   ├── CatalogError           unknown hardware, or a catalogue file that is wrong
-    │   └── GraphFileError         a truncated, foreign or too new .graph file
-    └── RequirementNotMet          exit 3: the answer is no, and the user asked to be told by exit code
+ForetellError                  exit 1: our fault
+├── CaptureError               the capturing process crashed or ran out of time
+├── InputError                 exit 2: something in the question cannot be answered
+│   ├── SourceError            SOURCE does not name a workload
+│   ├── WorkloadError          a Workload is wrong, or fails in the user's own code
+│   ├── PlanError              a Plan does not divide the devices, or is impossible
+│   ├── CatalogError           unknown hardware, or a catalogue file that is wrong
+│   └── GraphFileError         a truncated, foreign or too new .graph file
+└── RequirementNotMet          exit 3: the answer is no, and the user asked to be told by exit code
 """
 
 from __future__ import annotations

@@ -198,11 +198,15 @@ class Graph:
         try:
             with zipfile.ZipFile(path) as archive:
                 if sum(info.file_size for info in archive.infolist()) > MAX_FILE_BYTES:
-                    raise GraphFileError(f"{path} unpacks to more than {MAX_FILE_BYTES // MIB} MiB. It is not a graph we made.")
+                    raise GraphFileError(
+                        f"{path} unpacks to more than {MAX_FILE_BYTES // MIB} MiB. It is not a graph we made."
+                    )
                 parts = {info.filename: archive.read(info) for info in archive.infolist()}
             return _from_members(parts, str(path))
         except FileNotFoundError:
-            raise GraphFileError(f"there is no graph file {path}. Capture one with: foretell inspect SOURCE --save {path}") from None
+            raise GraphFileError(
+                f"there is no graph file {path}. Capture one with: foretell inspect SOURCE --save {path}"
+            ) from None
         except GraphFileError:
             raise
         except Exception as error:  # whatever a stranger's bytes break in zip, JSON or NumPy, the file is to blame
@@ -295,7 +299,9 @@ def _decode(value: Any) -> Value:
 def _from_members(parts: Mapping[str, bytes], path: str) -> Graph:
     header = json.loads(parts["header.json"])
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise GraphFileError(f"{path} is a zip file, but not a Foretell graph. Capture one with: foretell inspect SOURCE --save FILE")
+        raise GraphFileError(
+            f"{path} is a zip file, but not a Foretell graph. Capture one with: foretell inspect SOURCE --save FILE"
+        )
     if header["version"] > VERSION:
         raise GraphFileError(
             f"{path} has graph format {header['version']}, this Foretell reads up to {VERSION}. Upgrade with: pip install -U foretell"
@@ -316,11 +322,15 @@ def _from_members(parts: Mapping[str, bytes], path: str) -> Graph:
     ]  # fmt: skip
     storages = tuple(
         Storage(nbytes, ROLES[role], born, freed)
-        for nbytes, role, born, freed in zip(*(columns[f"storage_{c}"] for c in ("nbytes", "role", "born", "freed")), strict=True)
+        for nbytes, role, born, freed in zip(
+            *(columns[f"storage_{c}"] for c in ("nbytes", "role", "born", "freed")), strict=True
+        )
     )
     tensors = tuple(
         Tensor(layouts[layout], storage, offset)
-        for layout, storage, offset in zip(*(columns[f"tensor_{c}"] for c in ("layout", "storage", "offset")), strict=True)
+        for layout, storage, offset in zip(
+            *(columns[f"tensor_{c}"] for c in ("layout", "storage", "offset")), strict=True
+        )
     )
     _check_range("tensor_storage", columns["tensor_storage"], len(storages))
     _check_range("op_inputs", columns["op_inputs"], len(tensors))
@@ -331,7 +341,13 @@ def _from_members(parts: Mapping[str, bytes], path: str) -> Graph:
     ops = tuple(
         Op(signatures[signature], PHASES[phase], modules[module], ins, outs, times)
         for signature, phase, module, times, ins, outs in zip(
-            columns["op_signature"], columns["op_phase"], columns["op_module"], columns["op_times"], inputs, outputs, strict=True
+            columns["op_signature"],
+            columns["op_phase"],
+            columns["op_module"],
+            columns["op_times"],
+            inputs,
+            outputs,
+            strict=True,
         )
     )
     return Graph(
@@ -370,4 +386,3 @@ def _check_range(name: str, indices: Iterable[int], size: int) -> None:
 
 def _ints(values: Iterable[Any]) -> tuple[int, ...]:
     return tuple(int(v) for v in values)
-

@@ -92,7 +92,9 @@ class Plan:
             _check_count(name, getattr(self, name), PlanError)
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
-                raise PlanError(f"{name}={getattr(self, name)!r} is not possible. Allowed: {', '.join(map(str, allowed))}.")
+                raise PlanError(
+                    f"{name}={getattr(self, name)!r} is not possible. Allowed: {', '.join(map(str, allowed))}."
+                )
         if (self.dp * self.cp) % self.ep:
             raise PlanError(
                 f"ep={self.ep} must divide dp × cp = {self.dp} × {self.cp} = {self.dp * self.cp}. "

@@ -31,7 +31,9 @@ def of(graph: Graph, operator: str, phase: str | None = None) -> float:
 @pytest.mark.parametrize("groups", [1, 4])
 def test_convolution(groups: int) -> None:
     batch, channels, filters, side, kernel = 2, 16, 32, 14, 3
-    net = nn.Sequential(nn.Conv2d(channels, channels, 1), nn.Conv2d(channels, filters, kernel, stride=2, padding=1, groups=groups))
+    net = nn.Sequential(
+        nn.Conv2d(channels, channels, 1), nn.Conv2d(channels, filters, kernel, stride=2, padding=1, groups=groups)
+    )
     graph = captured(net, torch.randn(batch, channels, side, side))
     first = 2 * batch * channels * side * side * channels
     second = 2 * batch * filters * (side // 2) ** 2 * (channels // groups) * kernel * kernel
@@ -92,7 +94,9 @@ class Experts(nn.Module):
     def __init__(self, width: int, inner: int, experts: int, chosen: int) -> None:
         super().__init__()
         self.router = nn.Linear(width, experts, bias=False)
-        self.experts = nn.ModuleList(nn.Sequential(nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width)) for _ in range(experts))
+        self.experts = nn.ModuleList(
+            nn.Sequential(nn.Linear(width, inner), nn.GELU(), nn.Linear(inner, width)) for _ in range(experts)
+        )
         self.chosen = chosen
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,7 +93,7 @@ def test_books_balance_whatever_happens(actions: list[tuple[int, bool, int]]) ->
         allocator.release(block)
     assert allocator.allocated == 0
     spans = sorted((b.address, b.address + b.size) for pool in allocator._free.values() for *_, b in pool)
-    assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:], strict=False))
+    assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
     assert sum(end - start for start, end in spans) == allocator.reserved
 
 

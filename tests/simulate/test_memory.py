@@ -13,7 +13,12 @@ NOTHING = Signature("aten.relu.default", (), ())
 
 
 def step(*storages: Storage, phases: tuple[str, ...] = ("forward", "forward", "backward", "optimizer")) -> Graph:
-    return Graph(name="g", ops=tuple(Op(NOTHING, phase, f"layer.{i}", (), ()) for i, phase in enumerate(phases)), tensors=(), storages=storages)
+    return Graph(
+        name="g",
+        ops=tuple(Op(NOTHING, phase, f"layer.{i}", (), ()) for i, phase in enumerate(phases)),
+        tensors=(),
+        storages=storages,
+    )
 
 
 PARAMETER = Storage(32 * MIB, "parameter", -1, 4)

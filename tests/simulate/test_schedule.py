@@ -23,7 +23,9 @@ def role(phases: list[str], times: list[int] | None = None, collectives: tuple[C
     return Role(name="dp", count=1, graph=Graph(name="g", ops=ops, tensors=(), storages=()), collectives=collectives)
 
 
-def durations(device: list[float], host: list[float], waits: list[bool] | None = None, collectives: list[float] | None = None) -> Durations:
+def durations(
+    device: list[float], host: list[float], waits: list[bool] | None = None, collectives: list[float] | None = None
+) -> Durations:
     return Durations(device=device, host=host, waits=waits or [False] * len(device), collectives=collectives or [])
 
 

@@ -74,9 +74,9 @@ def prepare_model(workload: Workload, model: Any) -> torch.nn.Module:
             "Let model=lambda: … build and return the module."
         )
     if dtype := _CAST.get(workload.precision):
-        model = model.to(dtype)
+        model.to(dtype)
     if workload.channels_last:
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if workload.optimizer is None:
         return model.eval().requires_grad_(False)
     return model.train()

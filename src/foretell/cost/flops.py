@@ -118,7 +118,9 @@ def _convolution_backward(s: Signature) -> Flops:
 
 
 _ATTENTION: Final = frozenset(
-    f"aten._scaled_dot_product_{kind}_attention{part}" for kind in ("flash", "efficient", "cudnn") for part in ("", "_backward")
+    f"aten._scaled_dot_product_{kind}_attention{part}"
+    for kind in ("flash", "efficient", "cudnn")
+    for part in ("", "_backward")
 )
 
 

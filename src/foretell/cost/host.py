@@ -18,7 +18,10 @@ _PER_LISTED_TENSOR: Final = 0.03
 
 def host_seconds(graph: Graph, prices: list[Price], host: Host) -> list[Seconds]:
     """Time to issue every op of a graph."""
-    return [host.op_seconds * _weight(len(op.inputs), op.signature.name, price) for op, price in zip(graph.ops, prices, strict=True)]
+    return [
+        host.op_seconds * _weight(len(op.inputs), op.signature.name, price)
+        for op, price in zip(graph.ops, prices, strict=True)
+    ]
 
 
 def _weight(inputs: int, name: str, price: Price) -> float:

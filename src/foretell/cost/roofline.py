@@ -24,7 +24,9 @@ _MAKES_NO_KERNEL: Final = frozenset(
 _READS_WHAT_IT_RETURNS: Final = frozenset(
     f"aten.{name}" for name in ("embedding", "index", "index_select", "gather", "_unsafe_index", "_embedding_bag")
 )
-_WAITS_FOR_DEVICE: Final = frozenset(f"aten.{name}" for name in ("_local_scalar_dense", "nonzero", "masked_select", "_unique2"))
+_WAITS_FOR_DEVICE: Final = frozenset(
+    f"aten.{name}" for name in ("_local_scalar_dense", "nonzero", "masked_select", "_unique2")
+)
 
 
 @dataclass(frozen=True, slots=True)

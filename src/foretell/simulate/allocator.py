@@ -47,7 +47,10 @@ class CachingAllocator:
         self.allocated = self.reserved = 0
         self.peak_allocated = self.peak_reserved = 0
         self._capacity = capacity
-        self._free: dict[bool, list[tuple[int, int, _Block]]] = {True: [], False: []}  # by small; sorted by size, address
+        self._free: dict[bool, list[tuple[int, int, _Block]]] = {
+            True: [],
+            False: [],
+        }  # by small; sorted by size, address
         self._next_address = 0
 
     def allocate(self, nbytes: Bytes) -> _Block | None:

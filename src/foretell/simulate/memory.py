@@ -76,7 +76,8 @@ def replay(
         take_aside(role, nbytes)
     made_in_first_step = [i for i, s in enumerate(graph.storages) if s.born < 0 and s.role == "optimizer"]
     first_update = next((i for i, op in enumerate(graph.ops) if op.phase == "optimizer"), 0)
-    peak, peak_op, at_peak, series = 0, -1, dict(held), []
+    peak, peak_op, at_peak = 0, -1, dict(held)
+    series: list[Bytes] = []
     for step in range(_STEPS):
         settled = step == _STEPS - 1
         series = []
@@ -102,7 +103,11 @@ def replay(
             for storage in freed[position]:
                 drop(storage)
     return MemoryTrace(
-        allocated=tuple(series), peak_op=peak_op, peak_allocated=peak, peak_reserved=allocator.peak_reserved, at_peak=at_peak
+        allocated=tuple(series),
+        peak_op=peak_op,
+        peak_allocated=peak,
+        peak_reserved=allocator.peak_reserved,
+        at_peak=at_peak,
     )
 
 

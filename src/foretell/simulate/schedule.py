@@ -59,7 +59,9 @@ def simulate(role: Role, durations: Durations) -> Timeline:
             if not draw:
                 continue
             if durations.host[position] > 0:
-                spans.append(Span(role.name, "host", op.target, op.module, op.phase, issued, durations.host[position], position))
+                spans.append(
+                    Span(role.name, "host", op.target, op.module, op.phase, issued, durations.host[position], position)
+                )
             if length > 0:
                 spans.append(Span(role.name, "device", op.target, op.module, op.phase, begin, length, position))
             for number in starting[position]:
@@ -67,7 +69,16 @@ def simulate(role: Role, durations: Durations) -> Timeline:
                 start = max(clocks.network, clocks.device, clocks.host)
                 clocks.network = finished[number] = start + durations.collectives[number]
                 spans.append(
-                    Span(role.name, "network", collective.name, "", op.phase, start, durations.collectives[number], len(graph.ops) + number)
+                    Span(
+                        role.name,
+                        "network",
+                        collective.name,
+                        "",
+                        op.phase,
+                        start,
+                        durations.collectives[number],
+                        len(graph.ops) + number,
+                    )
                 )
 
     for first, last, times in _segments(role):

@@ -75,7 +75,8 @@ class Timeline:
         roles = list(dict.fromkeys(s.role for s in self.spans))
         streams = list(dict.fromkeys(s.stream for s in self.spans))
         events: list[dict[str, Any]] = [
-            {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": role}} for pid, role in enumerate(roles)
+            {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": role}}
+            for pid, role in enumerate(roles)
         ]
         events += [
             {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": stream}}
