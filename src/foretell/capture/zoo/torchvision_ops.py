@@ -56,7 +56,7 @@ def _own_operators_load() -> bool:
     compiled = [path for kind in ("so", "pyd", "dylib") for path in Path(found.origin).parent.glob(f"_C*.{kind}")]
     try:
         for path in compiled:
-            torch.ops.load_library(path)  # type: ignore[no-untyped-call]
+            torch.ops.load_library(path)
     except (ImportError, OSError):
         return False
     return hasattr(torch.ops.torchvision, "nms")
