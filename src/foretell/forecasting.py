@@ -103,7 +103,9 @@ def _replay(role: Role, device: Device) -> tuple[MemoryTrace, bool]:
     kept = kept_workspaces(role.graph, device)
     capacity = device.usable_bytes - device.context_bytes - _communicator(role)
     try:
-        return replay(role.graph, temporaries=temporaries, kept_workspace=kept, persistent=role.persistent, capacity=capacity), True
+        return replay(
+            role.graph, temporaries=temporaries, kept_workspace=kept, persistent=role.persistent, capacity=capacity
+        ), True
     except OutOfMemory:
         return replay(role.graph, temporaries=temporaries, kept_workspace=kept, persistent=role.persistent), False
 
@@ -167,7 +169,10 @@ def _resources(graph: Graph, role: Role, outcome: _Outcome, step: Seconds, busy:
             moving += price.seconds * op.times
             fullest = max(fullest, price.work.traffic / price.seconds / device.bandwidth)
     talking = outcome.timeline.busy("network")
-    fastest = max((sent_bytes(c) / s for c, s in zip(role.collectives, outcome.durations.collectives, strict=True) if s > 0), default=0.0)
+    fastest = max(
+        (sent_bytes(c) / s for c, s in zip(role.collectives, outcome.durations.collectives, strict=True) if s > 0),
+        default=0.0,
+    )
     network = Use(idle_seconds=step - talking, active_seconds=talking, peak=fastest)
     return Resources(
         device=Use(idle_seconds=max(step - busy, 0.0), active_seconds=busy, peak=1.0 if busy else 0.0),
@@ -179,7 +184,10 @@ def _resources(graph: Graph, role: Role, outcome: _Outcome, step: Seconds, busy:
 
 def _caveats(graph: Graph, outcome: _Outcome, busy: Seconds) -> list[Caveat]:
     caveats = [
-        Caveat("roofline-costs", "Device time is the roofline of published peaks; real kernels are slower, often by half or more."),
+        Caveat(
+            "roofline-costs",
+            "Device time is the roofline of published peaks; real kernels are slower, often by half or more.",
+        ),
         Caveat("not-calibrated", "No interval is given: the model has not been calibrated against measurements yet."),
     ]
     foreign: dict[str, Seconds] = {}
@@ -210,7 +218,7 @@ def fit_batch(
 ) -> BatchFit:
     """Find the largest `batch` whose step fits on every device of the cluster."""
     from foretell.capture import capture  # loads torch
-    from foretell.capture.rescale import extend
+    from foretell.capture.rescale import extend, same_path
 
     if source.endswith(".graph"):
         raise InputError(f"{source} is a captured graph, whose batch is fixed. Give the source it was captured from.")
@@ -222,13 +230,14 @@ def fit_batch(
         return capture(source, {**settings, "batch": str(batch)}, cache=cache)
 
     first, second = (captured(size) for size in sizes)
+    continues = same_path(first, second)
 
     def fits(graph: Graph) -> bool:
         return forecast(graph, on, plan).memory.fits
 
     def fits_at(batch: int) -> bool:
         tell(f"trying batch {batch}")
-        return fits(extend(first, second, sizes=sizes, to=batch))
+        return fits(extend(first, second, sizes=sizes, to=batch) if continues else captured(batch))
 
     low, high = 0, 1
     while fits_at(high) and high < 2**24:

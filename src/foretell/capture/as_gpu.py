@@ -9,6 +9,9 @@ nothing is put back.
 from __future__ import annotations
 
 import importlib
+import inspect
+import itertools
+import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +21,8 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _foreach_utils as foreach_utils
 
+from foretell.errors import CaptureError
+
 aten = torch.ops.aten
 _OVERRIDES: list[torch.library.Library] = []  # a library unregisters its kernels when it is collected
 
@@ -26,6 +31,10 @@ def behave_as_gpu() -> None:
     """Replace the device-dependent choices of this process by a GPU's, once."""
     if _OVERRIDES:
         return
+    if "allow_override" not in inspect.signature(torch.library.Library.impl).parameters:
+        raise CaptureError(
+            f"torch {torch.__version__} is too old to capture with. Upgrade with: pip install 'torch>=2.8'"
+        )
     library = torch.library.Library("aten", "IMPL")
     _OVERRIDES.append(library)
     with warnings.catch_warnings():
@@ -42,6 +51,13 @@ def behave_as_gpu() -> None:
     FakeTensor.__format__ = _formatted  # type: ignore[method-assign]
     torch.tensor = _tensor_of_numbers(torch.tensor)
     torch.backends.mha.set_fastpath_enabled(False)
+
+
+def let_fake_tensors_pass_as_real() -> None:
+    """Transformers takes another path for fake tensors than for a GPU's; ours carry the values it would ask for."""
+    detection = sys.modules.get("transformers.utils.import_utils")
+    if detection is not None:
+        vars(detection)["is_fake_tensor"] = lambda value: False
 
 
 # Attention: which kernel a CUDA build picks. Asked of a Hopper GPU (torch 2.11, cuDNN 9.19) for 1,350 kinds of call.
@@ -74,7 +90,7 @@ def _attention(
         dtype=query.dtype, head_dim=query.shape[-1], value_dim=value.shape[-1], has_mask=attn_mask is not None,
         mask_needs_grad=attn_mask is not None and attn_mask.requires_grad, queries=query.shape[-2], keys=key.shape[-2],
         is_causal=is_causal, grouped=query.shape[-3] != key.shape[-3],
-        dense_last_dim=all(t.stride(-1) == 1 for t in (query, key, value)),
+        dense_last_dim=all(t.stride(-1) == 1 for t in (query, key, value, attn_mask) if t is not None),
     )  # fmt: skip
     needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
     out: torch.Tensor
@@ -98,7 +114,9 @@ def _attention(
     return out
 
 
-def _flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float, causal: bool, scale: float | None) -> torch.Tensor:
+def _flash(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, dropout: float, causal: bool, scale: float | None
+) -> torch.Tensor:
     head_dim = q.shape[-1]
     if scale is None:
         scale = head_dim**-0.5
@@ -140,6 +158,13 @@ def _group_norm(
     return out
 
 
+def _softmax(kernel: Any, input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    # A GPU's kernel reads fp16 and writes fp32 by itself; anything else is converted first.
+    converts = input.dtype == torch.float16 and dtype == torch.float32
+    out: torch.Tensor = kernel(input if converts or dtype is None else input.to(dtype), dim, converts)
+    return out
+
+
 # Batch norm goes to cuDNN when it has weights and running statistics or is training.
 
 
@@ -148,12 +173,12 @@ def _batch_norm(
     variance: torch.Tensor | None, training: bool, momentum: float, eps: float, cudnn_enabled: bool,
 ) -> torch.Tensor:  # fmt: skip
     has_statistics = mean is not None and variance is not None
-    suits_cudnn = weight is not None and bias is not None and weight.dtype == torch.float32 and (training or has_statistics)
-    in_bounds = input.dim() >= 2 and input.numel() // max(input.shape[1], 1) < 2**31
-    if cudnn_enabled and suits_cudnn and in_bounds and eps >= 1e-5 and (training or input.dim() > 2) and input.dtype != torch.bfloat16:
-        out: torch.Tensor = aten.cudnn_batch_norm(input, weight, bias, mean, variance, training, momentum, eps)[0]
-        return out
-    out = aten.native_batch_norm(input, weight, bias, mean, variance, training, momentum, eps)[0]
+    has_weights = weight is not None and bias is not None and weight.dtype == torch.float32
+    fits_kernel = input.dtype != torch.bfloat16 and input.dim() >= 2 and input.numel() // max(input.shape[1], 1) < 2**31
+    wanted = (training or (has_statistics and input.dim() > 2)) and eps >= 1e-5
+    by_cudnn = cudnn_enabled and has_weights and fits_kernel and wanted
+    kernel = aten.cudnn_batch_norm if by_cudnn else aten.native_batch_norm
+    out: torch.Tensor = kernel(input, weight, bias, mean, variance, training, momentum, eps)[0]
     return out
 
 
@@ -162,21 +187,53 @@ def _batch_norm(
 _RNN_RELU, _RNN_TANH, _LSTM, _GRU = 0, 1, 2, 3
 
 
-def _rnn(mode: int, x: torch.Tensor, hx: Any, params: list[torch.Tensor], has_biases: bool, num_layers: int,
-         dropout: float, train: bool, bidirectional: bool, batch_first: bool) -> tuple[torch.Tensor, ...]:  # fmt: skip
+def _rnn(
+    mode: int,
+    x: torch.Tensor,
+    hx: Any,
+    params: list[torch.Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[torch.Tensor, ...]:
     h, c = (hx[0], hx[1]) if mode == _LSTM else (hx, None)
     return _cudnn(mode, x, h, c, params, has_biases, num_layers, dropout, train, bidirectional, batch_first, [])
 
 
-def _packed_rnn(mode: int, data: torch.Tensor, batch_sizes: torch.Tensor, hx: Any, params: list[torch.Tensor],
-                has_biases: bool, num_layers: int, dropout: float, train: bool, bidirectional: bool) -> tuple[torch.Tensor, ...]:  # fmt: skip
+def _packed_rnn(
+    mode: int,
+    data: torch.Tensor,
+    batch_sizes: torch.Tensor,
+    hx: Any,
+    params: list[torch.Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+) -> tuple[torch.Tensor, ...]:
     h, c = (hx[0], hx[1]) if mode == _LSTM else (hx, None)
     sizes = [int(size) for size in batch_sizes.tolist()]
     return _cudnn(mode, data, h, c, params, has_biases, num_layers, dropout, train, bidirectional, False, sizes)
 
 
-def _cudnn(mode: int, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor | None, params: list[torch.Tensor], has_biases: bool,
-           num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool, sizes: list[int]) -> tuple[torch.Tensor, ...]:  # fmt: skip
+def _cudnn(
+    mode: int,
+    x: torch.Tensor,
+    h: torch.Tensor,
+    c: torch.Tensor | None,
+    params: list[torch.Tensor],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+    sizes: list[int],
+) -> tuple[torch.Tensor, ...]:
     gates = {_LSTM: 4, _GRU: 3}.get(mode, 1)
     hidden = params[0].shape[0] // gates
     projection = h.shape[-1] if h.shape[-1] != hidden else 0
@@ -190,9 +247,24 @@ def _cudnn(mode: int, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor | None, 
     return (out, h_n, c_n) if mode == _LSTM else (out, h_n)
 
 
-def _rnn_shapes(x: torch.Tensor, weight: list[torch.Tensor], stride0: int, weight_buf: torch.Tensor | None, hx: torch.Tensor,
-                cx: torch.Tensor | None, mode: int, hidden: int, projection: int, layers: int, batch_first: bool, dropout: float,
-                train: bool, bidirectional: bool, batch_sizes: list[int], dropout_state: torch.Tensor | None) -> tuple[Any, ...]:  # fmt: skip
+def _rnn_shapes(
+    x: torch.Tensor,
+    weight: list[torch.Tensor],
+    stride0: int,
+    weight_buf: torch.Tensor | None,
+    hx: torch.Tensor,
+    cx: torch.Tensor | None,
+    mode: int,
+    hidden: int,
+    projection: int,
+    layers: int,
+    batch_first: bool,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_sizes: list[int],
+    dropout_state: torch.Tensor | None,
+) -> tuple[Any, ...]:
     directions = 2 if bidirectional else 1
     width = (projection or hidden) * directions
     if batch_first and not batch_sizes:  # cuDNN writes time first
@@ -204,7 +276,9 @@ def _rnn_shapes(x: torch.Tensor, weight: list[torch.Tensor], stride0: int, weigh
     if train:  # measured on an H200: gates and cell states of every step, what passes between layers, first states, dropout masks
         kept = {_LSTM: 5, _GRU: 6}.get(mode, 1)
         between = positions * hidden * directions * (layers - 1)
-        reserve = x.element_size() * (kept * positions * hidden * directions * layers + between + 2 * batch * hidden * directions * layers)
+        reserve = x.element_size() * (
+            kept * positions * hidden * directions * layers + between + 2 * batch * hidden * directions * layers
+        )
         reserve += between // 8 if dropout else 0
     if weight_buf is None:
         weight_buf = x.new_empty(sum(w.numel() for w in weight))
@@ -212,12 +286,36 @@ def _rnn_shapes(x: torch.Tensor, weight: list[torch.Tensor], stride0: int, weigh
     return out, torch.empty_like(hx), c_n, x.new_empty(reserve, dtype=torch.uint8), weight_buf
 
 
-def _rnn_backward_shapes(x: torch.Tensor, weight: list[torch.Tensor], stride0: int, weight_buf: torch.Tensor,
-                         hx: torch.Tensor, cx: torch.Tensor | None, *rest: Any) -> tuple[Any, ...]:  # fmt: skip
+def _rnn_backward_shapes(
+    x: torch.Tensor,
+    weight: list[torch.Tensor],
+    stride0: int,
+    weight_buf: torch.Tensor,
+    hx: torch.Tensor,
+    cx: torch.Tensor | None,
+    *rest: Any,
+) -> tuple[Any, ...]:
     return (
         torch.empty_like(x), torch.empty_like(hx), None if cx is None else torch.empty_like(cx),
         [torch.empty_like(w) for w in weight],
     )  # fmt: skip
+
+
+def _pad_packed_sequence(
+    data: torch.Tensor, batch_sizes: torch.Tensor, batch_first: bool, padding_value: float, total_length: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As torch does it, one copy for each run of equal sizes, but asking for the sizes where torch reads memory."""
+    sizes = [int(size) for size in batch_sizes.tolist()]
+    rest = data.shape[1:]
+    out = data.new_full((max(len(sizes), total_length), sizes[0], *rest), padding_value)
+    time, row = 0, 0
+    for size, run in itertools.groupby(sizes):
+        steps = len(list(run))
+        block = data.narrow(0, row, steps * size).view(steps, size, *rest)
+        out.narrow(0, time, steps).narrow(1, 0, size).copy_(block)
+        time, row = time + steps, row + steps * size
+    lengths = torch.tensor([sum(size > i for size in sizes) for i in range(sizes[0])])
+    return (out.transpose(0, 1) if batch_first else out), lengths
 
 
 # Grouped matrix products run in every precision on a GPU; the shape rule that comes with torch knows bf16 only.
@@ -241,11 +339,13 @@ _COMPOSITES: dict[str, Callable[..., Any]] = {
     "scaled_dot_product_attention": _attention,
     "dropout": _dropout,
     "group_norm": _group_norm,
+    "softmax.int": partial(_softmax, aten._softmax), "log_softmax.int": partial(_softmax, aten._log_softmax),
     "batch_norm": _batch_norm,
     "lstm.input": partial(_rnn, _LSTM), "lstm.data": partial(_packed_rnn, _LSTM),
     "gru.input": partial(_rnn, _GRU), "gru.data": partial(_packed_rnn, _GRU),
     "rnn_tanh.input": partial(_rnn, _RNN_TANH), "rnn_tanh.data": partial(_packed_rnn, _RNN_TANH),
     "rnn_relu.input": partial(_rnn, _RNN_RELU), "rnn_relu.data": partial(_packed_rnn, _RNN_RELU),
+    "_pad_packed_sequence": _pad_packed_sequence,
 }  # fmt: skip
 
 
@@ -282,7 +382,9 @@ _CPU_ONLY = """avg_pool3d binary_cross_entropy grid_sampler polar prod.dim_Dimna
     linalg_cholesky_ex linalg_svd linalg_eig linalg_eigh linalg_lstsq linalg_inv_ex stack cat index_copy
     index_copy.dimname""".split()
 
-_without_autocast = partial(torch._C._ExcludeDispatchKeyGuard, torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU))
+_without_autocast = partial(
+    torch._C._ExcludeDispatchKeyGuard, torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+)
 _half_weights: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # autocast casts a parameter once until it is left
 
 
@@ -306,11 +408,12 @@ def _follow_cuda_autocast(library: torch.library.Library) -> None:
     enter = torch.autocast.__init__
 
     def enter_on_cpu(self: torch.autocast, device_type: str, *args: Any, **kwargs: Any) -> None:
-        # The user's own autocast("cuda") means the device we stand in for.
-        dtype = kwargs.pop("dtype", None) if not args else None
-        if device_type == "cuda" and dtype is None and not args:
-            dtype = torch.float16
-        enter(self, "cpu" if device_type == "cuda" else device_type, *args, **({"dtype": dtype} if dtype else {}), **kwargs)
+        # The user's own autocast("cuda") means the device we stand in for, and half means fp16 there.
+        if device_type == "cuda":
+            device_type = "cpu"
+            if not args and kwargs.get("dtype") is None:
+                kwargs["dtype"] = torch.float16
+        enter(self, device_type, *args, **kwargs)
 
     torch.autocast.__init__ = enter_on_cpu  # type: ignore[method-assign]
 
@@ -387,13 +490,15 @@ def _skip_conversions_that_change_nothing() -> None:
     """A module may call `.to(dtype)` on its parts as it runs; torch cannot swap fake parameters that are in use."""
     convert = torch.nn.Module._apply
 
-    def apply(self: torch.nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> torch.nn.Module:
+    def apply(
+        self: torch.nn.Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
+    ) -> torch.nn.Module:
         own = [t for t in (*self._parameters.values(), *self._buffers.values()) if t is not None]
         with torch.no_grad():
             if not all(isinstance(t, FakeTensor) and fn(t) is t for t in own):
                 return convert(self, fn, recurse)  # type: ignore[no-untyped-call,no-any-return]
         for child in self.children() if recurse else ():
-            child._apply(fn)  # type: ignore[no-untyped-call]
+            child._apply(fn)
         return self
 
     torch.nn.Module._apply = apply  # type: ignore[method-assign]

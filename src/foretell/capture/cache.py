@@ -28,9 +28,11 @@ def folder() -> Path:
 
 
 def key(source: str, settings: Mapping[str, str]) -> str:
-    """Names the question: the source as text (its content is checked on reading), settings, versions, our own code."""
-    path = source.rpartition(":")[0] or source
-    where = str(Path(path).resolve()) if Path(path).exists() else ""
+    """Names the question: the source, where it lies and what it says, settings, versions, our own code."""
+    path = Path(source.rpartition(":")[0] or source)
+    where = [str(path.resolve()), _digest(path)] if path.exists() else []
+    if ":" in source and not where:  # a module is looked up from here
+        where = [os.getcwd(), os.environ.get("PYTHONPATH", "")]
     question = [source, where, sorted(settings.items()), _versions(), _own_code(), VERSION]
     return hashlib.sha256(json.dumps(question).encode()).hexdigest()[:32]
 
@@ -87,5 +89,5 @@ def _versions() -> list[tuple[str, str]]:
 
 def _own_code() -> str:
     """Changes whenever the capture itself changes, so that no graph outlives the code that made it."""
-    code = sorted(Path(__file__).parent.rglob("*.py"))
+    code = sorted(path for path in Path(__file__).parent.rglob("*.*") if path.suffix in (".py", ".toml"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest()[:16]

@@ -18,35 +18,36 @@ from pathlib import Path
 from typing import Any
 
 from foretell import errors
-from foretell.errors import CaptureError, ForetellError, WorkloadError
+from foretell.errors import CaptureError, ForetellError, InputError, WorkloadError
 from foretell.graph import Graph
 from foretell.workload import Workload
-
-_LIMIT_SECONDS = float(os.environ.get("FORETELL_CAPTURE_LIMIT", "1800"))
 
 
 def capture_source(source: str, settings: Mapping[str, str]) -> tuple[Graph, list[str]]:
     """The graph of a SOURCE, and the files of the user's that were read for it."""
     with tempfile.TemporaryDirectory(prefix="foretell-") as folder:
         request = {"source": source, "settings": dict(settings)}
-        _run_fresh(Path(folder), json.dumps(request))
+        _run_fresh(Path(folder), json.dumps(request), source)
         return _answer(Path(folder), source)
 
 
 def capture_workload(workload: Workload) -> Graph:
+    limit = _limit_seconds()
     with tempfile.TemporaryDirectory(prefix="foretell-") as folder:
         if _may_fork():
+            _load_what_every_capture_needs()
             process = multiprocessing.get_context("fork").Process(target=_serve, args=(Path(folder), lambda: workload))
             process.start()
-            process.join(_LIMIT_SECONDS)
+            process.join(limit)
             if process.is_alive():
                 process.kill()
+                process.join()
                 raise CaptureError(_too_long(workload.name))
         else:
             import cloudpickle
 
             (Path(folder) / "workload").write_bytes(cloudpickle.dumps(workload))
-            _run_fresh(Path(folder), json.dumps({"workload": str(Path(folder) / "workload")}))
+            _run_fresh(Path(folder), json.dumps({"workload": str(Path(folder) / "workload")}), workload.name)
         return _answer(Path(folder), workload.name)[0]
 
 
@@ -57,21 +58,38 @@ def _may_fork() -> bool:
     return torch is None or not torch.cuda.is_initialized()
 
 
-def _run_fresh(folder: Path, request: str) -> None:
-    """Run this module in a new interpreter; what user code prints goes to stderr."""
+def _load_what_every_capture_needs() -> None:
+    """Fake tensors pull in torch._dynamo, which takes seconds to import: here it is done once, and forks inherit it."""
+    import torch._dynamo  # noqa: F401
+
+    import foretell.capture.fallback  # noqa: F401
+
+
+def _run_fresh(folder: Path, request: str, what: str) -> None:
+    """Run this module in a new interpreter; what user code prints is kept out of ours."""
     command = [sys.executable, "-m", "foretell.capture.child", str(folder)]
     try:
         ended = subprocess.run(
-            command, input=request, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=_LIMIT_SECONDS, check=False
+            command, input=request, text=True, capture_output=True, timeout=_limit_seconds(), check=False
         )
     except subprocess.TimeoutExpired:
-        raise CaptureError(_too_long(request)) from None
+        raise CaptureError(_too_long(what)) from None
     (folder / "stderr").write_text(ended.stderr[-4000:])
+
+
+def _limit_seconds() -> float:
+    text = os.environ.get("FORETELL_CAPTURE_LIMIT", "1800")
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(
+            f"FORETELL_CAPTURE_LIMIT must be a number of seconds, got {text!r}. Unset it for 1800."
+        ) from None
 
 
 def _too_long(what: str) -> str:
     return (
-        f"capturing {what} took longer than {_LIMIT_SECONDS:.0f} s and was stopped. "
+        f"capturing {what} took longer than {_limit_seconds():g} s and was stopped. "
         "Set FORETELL_CAPTURE_LIMIT to more seconds, or try a smaller batch to see where it hangs."
     )
 
@@ -100,7 +118,7 @@ def _serve(folder: Path, get_workload: Callable[[], Workload]) -> None:
         (folder / "done.json").write_text(json.dumps(_user_files(before)))
     except ForetellError as error:
         _leave_error(folder, type(error).__name__, str(error))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         _leave_error(folder, WorkloadError.__name__, explain(error))
 
 
@@ -121,7 +139,7 @@ def explain(error: BaseException) -> str:
 
 
 def _is_library(filename: str) -> bool:
-    own = str(Path(__file__).resolve().parents[1])
+    own = str(Path(__file__).resolve().parents[1]) + os.sep
     return filename.startswith(("<", own)) or "site-packages" in filename or f"{os.sep}lib{os.sep}python3" in filename
 
 

@@ -2,11 +2,13 @@
 
 A step may refuse fake tensors: an operator with no shape rule, a conversion to NumPy, control flow on activations. Then it is run
 on the CPU with the first few samples of the batch, at two sizes; every dimension that grows with the batch is
-extended in proportion. Such a graph carries a caveat.
+extended in proportion. Where the two sizes run different ops, one run scales what is a multiple of its size. Such a
+graph carries a caveat.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,12 +16,16 @@ from torch.utils import _pytree as pytree
 
 from foretell.capture.as_gpu import behave_as_gpu
 from foretell.capture.recorder import Recorder
-from foretell.capture.rescale import extend
+from foretell.capture.rescale import extend, same_path, scale
 from foretell.capture.step import Step, batch_sizes, make_scaler, prepare_batch, prepare_model, prepare_optimizer
 from foretell.capture.trace import record, trace
 from foretell.errors import ForetellError
 from foretell.graph import Caveat, Graph
 from foretell.workload import Workload
+
+_SIZES = (2, 4)
+_MOST_PARAMETERS = 250_000_000
+_RARE_SIZE = 13  # for a step whose path changes with the batch: a width that is a multiple of it would be taken for one
 
 
 def trace_or_run(workload: Workload) -> Graph:
@@ -29,6 +35,8 @@ def trace_or_run(workload: Workload) -> Graph:
     except ForetellError:
         raise
     except Exception as refusal:
+        if not _is_small(workload):
+            raise  # to run it for real would take this machine's memory, or all day
         try:
             return run_small(workload, why=f"{type(refusal).__name__}: {str(refusal).splitlines()[0][:200]}")
         except ForetellError:
@@ -37,27 +45,41 @@ def trace_or_run(workload: Workload) -> Graph:
             raise refusal from None  # the first failure is the one to explain
 
 
+def _is_small(workload: Workload) -> bool:
+    """Whether weights, gradients and two moments in fp32 fit in a few gigabytes of host memory."""
+    try:
+        with torch.device("meta"):
+            return sum(p.numel() for p in workload.model().parameters()) <= _MOST_PARAMETERS
+    except Exception:  # a model that cannot be built on meta says nothing of its size
+        return True
+
+
 def run_small(workload: Workload, why: str) -> Graph:
     behave_as_gpu()
+    torch.set_num_threads(1)
+    torch.backends.mkldnn.set_flags(False)  # its threads do not survive a fork, and it would wait for them forever
     batch = workload.batch()
     samples, tokens = batch_sizes(workload, batch)
     caveat = Caveat("ran-on-cpu", f"Captured from a small real step on the CPU, extended to the batch ({why}).")
     first = next((t for t in pytree.tree_leaves(batch) if isinstance(t, torch.Tensor) and t.dim()), None)
     whole = first.shape[0] if first is not None else 1
-    sizes = [size for size in (2, 4) if size < whole] or [whole]
-    graphs = [_run(workload, _first_samples(batch, whole, size)) for size in sizes]
-    if sizes[-1] == whole:
-        graph = graphs[-1]
-    elif len(graphs) == 2:
-        graph = extend(graphs[0], graphs[1], sizes=(sizes[0], sizes[1]), to=whole)
-    else:
-        graph = extend(graphs[0], _run(workload, _first_samples(batch, whole, 1)), sizes=(sizes[0], 1), to=whole)
+    graph = _extended(lambda size: _run(workload, _first_samples(batch, whole, size)), whole)
     fields = {name: getattr(graph, name) for name in Graph.__dataclass_fields__}
     return Graph(**{**fields, "samples": samples, "tokens": tokens, "caveats": (*graph.caveats, caveat)})
 
 
+def _extended(run: Callable[[int], Graph], whole: int) -> Graph:
+    """The graph of the whole batch, from runs of a few samples."""
+    if whole <= max(_SIZES):
+        return run(whole)
+    first, second = (run(size) for size in _SIZES)
+    if same_path(first, second):
+        return extend(first, second, sizes=_SIZES, to=whole)
+    return run(whole) if whole <= _RARE_SIZE else scale(run(_RARE_SIZE), size=_RARE_SIZE, to=whole)
+
+
 class StandIns:
-    """Runs ops for real; one that has no CPU kernel (cuDNN, flash attention) yields noise of the right shape."""
+    """Runs ops for real; one that no CPU kernel can do (cuDNN, flash attention) yields noise of the right shape."""
 
     def rewrite(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         return None
@@ -65,7 +87,7 @@ class StandIns:
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         try:
             return func(*args, **kwargs)
-        except NotImplementedError:
+        except RuntimeError:  # a mistake of the user's fails on meta just the same
             on_meta = pytree.tree_map(lambda v: v.to("meta") if isinstance(v, torch.Tensor) else v, (args, kwargs))
             return pytree.tree_map(_noise, func(*on_meta[0], **on_meta[1]))
 
@@ -89,6 +111,10 @@ def _run(workload: Workload, batch: Any) -> Graph:
 
 def _first_samples(batch: Any, whole: int, count: int) -> Any:
     return pytree.tree_map(
-        lambda value: value[:count].clone() if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == whole else value,
+        lambda value: (
+            value[:count].clone()
+            if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == whole
+            else value
+        ),
         batch,
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from foretell.graph import Caveat, Graph, Input, Layout, Op, Signature, Storage, Tensor, Value
 
 _DEVICE_QUERY = torch.ops.prim.device.default
+_MAKES_CONSTANT = torch.ops.aten.lift_fresh.default
 _ALIVE = -1
 
 
@@ -30,7 +32,7 @@ class Execution(Protocol):
 
 class Recorder(TorchDispatchMode):
     def __init__(self, execution: Execution | None = None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.recording = False
         self.phase = "forward"  # of ops outside the backward pass
         self.times = 1
@@ -87,6 +89,8 @@ class Recorder(TorchDispatchMode):
                 return value
             return str(value)
 
+        if func is _MAKES_CONSTANT:  # its argument is the program's own list of numbers
+            args = ()
         names, written = self._schema(func)
         encoded = [(names[i], encode(value)) for i, value in enumerate(args)]
         if kwargs:
@@ -106,7 +110,9 @@ class Recorder(TorchDispatchMode):
             self._signatures[key] = signature
         if in_backward:
             node = torch._C._current_autograd_node()
-            module = self.module or self._module_of_node.get(node._sequence_nr(), "") if node is not None else self.module
+            module = (
+                self.module or self._module_of_node.get(node._sequence_nr(), "") if node is not None else self.module
+            )
             phase = "backward"
         else:
             # The autograd node of a forward op is made just before the op is dispatched.
@@ -149,10 +155,10 @@ class Recorder(TorchDispatchMode):
         if number is None:
             number = self._live[address] = len(self._storages)
             self._storages.append([storage.nbytes(), self._roles.get(address), born, _ALIVE])
-            self._watches[address] = weakref.ref(storage, lambda _, a=address: self._released(a))
+            self._watches[address] = weakref.ref(storage, partial(self._released, address))
         return number
 
-    def _released(self, address: int) -> None:
+    def _released(self, address: int, _: Any = None) -> None:
         self._watches.pop(address, None)
         number = self._live.pop(address, None)
         self._roles.pop(address, None)
@@ -210,7 +216,12 @@ class Recorder(TorchDispatchMode):
         end = len(self._ops)
         phases = [op.phase for op in self._ops]
         storages = tuple(
-            Storage(nbytes, role or _role(phases, born, end - 1 if freed == _ALIVE else freed), born, end if freed == _ALIVE else freed)
+            Storage(
+                nbytes,
+                role or _role(phases, born, end - 1 if freed == _ALIVE else freed),
+                born,
+                end if freed == _ALIVE else freed,
+            )
             for nbytes, role, born, freed in self._storages
         )
         layouts = self._layouts
@@ -238,5 +249,3 @@ def _inputs_in(value: Value) -> Iterator[int]:
     elif isinstance(value, tuple):
         for item in value:
             yield from _inputs_in(item)
-
-

@@ -9,11 +9,16 @@ from foretell.errors import CaptureError
 from foretell.graph import Graph, Input, Layout, Op, Signature, Storage, Tensor, Value
 
 
+def same_path(first: Graph, second: Graph) -> bool:
+    """Whether two graphs run the same ops on the same tensors, sizes apart."""
+    counts = [(len(graph.tensors), len(graph.storages), [op.target for op in graph.ops]) for graph in (first, second)]
+    return counts[0] == counts[1]
+
+
 def extend(first: Graph, second: Graph, *, sizes: tuple[int, int], to: int) -> Graph:
     """The graph at batch `to`, every number continued along the line through the two given ones."""
-    if [op.target for op in first.ops] != [op.target for op in second.ops]:
-        # The step takes another path at another size: scale what is a multiple of the batch.
-        return _map(second, second, lambda a, b: round(b * to / sizes[1]) if b and b % sizes[1] == 0 else b)
+    if not same_path(first, second):
+        raise CaptureError("the step takes another path at another batch size, so it cannot be extended to a third.")
 
     def continued(a: int, b: int) -> int:
         return b if a == b else max(round(b + (b - a) * (to - sizes[1]) / (sizes[1] - sizes[0])), 0)
@@ -21,10 +26,13 @@ def extend(first: Graph, second: Graph, *, sizes: tuple[int, int], to: int) -> G
     return _map(first, second, continued)
 
 
+def scale(graph: Graph, *, size: int, to: int) -> Graph:
+    """The graph at batch `to`, from one size alone: what is a multiple of it grows. Choose a size that few widths share."""
+    return _map(graph, graph, lambda _, b: b // size * to if b % size == 0 else b)
+
+
 def _map(first: Graph, second: Graph, continued: Callable[[int, int], int]) -> Graph:
     """`continued` takes a number at the first and at the second size to the number at the wanted size."""
-    if len(first.tensors) != len(second.tensors) or len(first.storages) != len(second.storages):
-        raise CaptureError("the step's tensors differ in number between two batch sizes, so it cannot be extended to a third.")
 
     def layout(a: Layout, b: Layout) -> Layout:
         shape = tuple(continued(x, y) for x, y in zip(a.shape, b.shape, strict=True))

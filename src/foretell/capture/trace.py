@@ -12,7 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from foretell.capture.as_gpu import behave_as_gpu
+from foretell.capture.as_gpu import behave_as_gpu, let_fake_tensors_pass_as_real
 from foretell.capture.recorder import Recorder
 from foretell.capture.step import (
     Step,
@@ -45,6 +45,7 @@ def fake_step(workload: Workload, values: Values) -> Step:
     """The workload's step on fake tensors; called under a fake mode and a recorder."""
     with _disable_current_modes():
         model = prepare_model(workload, _build(workload))
+    let_fake_tensors_pass_as_real()  # once the model's libraries are loaded
     _move_to_fake(model, values)
     batch = prepare_batch(workload, _fake_batch(workload, values))
     optimizer = prepare_optimizer(workload, model)
@@ -153,22 +154,27 @@ def _move_to_fake(model: torch.nn.Module, values: Values) -> None:
             for name, tensor in table.items():
                 if tensor is not None:
                     table[name] = convert(tensor)  # type: ignore[assignment]
-        for name, value in list(vars(module).items()):
-            if isinstance(value, torch.Tensor):
-                vars(module)[name] = convert(value)
-            elif isinstance(value, list | tuple | dict) and name not in ("_parameters", "_buffers", "_modules"):
-                if any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value)):
-                    vars(module)[name] = pytree.tree_map(lambda v: convert(v) if isinstance(v, torch.Tensor) else v, value)
+        for name, value in list(vars(module).items()):  # tensors kept as plain attributes, or in lists of them
+            if name not in ("_parameters", "_buffers", "_modules") and _holds_tensor(value):
+                vars(module)[name] = pytree.tree_map(lambda v: convert(v) if isinstance(v, torch.Tensor) else v, value)
+
+
+def _holds_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor | list | tuple | dict) and any(
+        isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value)
+    )
 
 
 def _fake_batch(workload: Workload, values: Values) -> Any:
     batch = workload.batch()
 
     def convert(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor):
+        if not isinstance(value, torch.Tensor):
             return value
         if value.device.type != "cpu":
             raise WorkloadError(_wrong_device("batch", value))
+        if isinstance(value, FakeTensor):
+            return value
         like = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
         values.give(like, value)
         return like
@@ -205,6 +211,8 @@ def _gradients(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
 
 def _caveats(workload: Workload, values: Values | None) -> Iterator[Caveat]:
     if workload.compile:
-        yield Caveat("compile-not-modelled", "compile=True: fused kernels are not modelled yet; this is the eager step.")
+        yield Caveat(
+            "compile-not-modelled", "compile=True: fused kernels are not modelled yet; this is the eager step."
+        )
     for assumption in values.assumptions if values else ():
         yield Caveat("assumed-values", f"The step depends on values that only a run would know: {assumption}.")

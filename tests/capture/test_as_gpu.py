@@ -1,0 +1,235 @@
+"""Kernel choices: a capture on the CPU runs what a GPU would."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import named, names, the, workload
+from torch import nn
+
+from foretell.capture import capture
+from foretell.capture.as_gpu import attention_backend
+from foretell.graph import Graph
+
+HALF, FULL = torch.bfloat16, torch.float32
+PLAIN: dict[str, Any] = {
+    "dtype": HALF, "head_dim": 64, "value_dim": 64, "has_mask": False, "mask_needs_grad": False, "queries": 128, "keys": 128,
+    "is_causal": False, "grouped": False, "dense_last_dim": True,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("call", "backend"),
+    [
+        ({}, "cudnn"),
+        ({"dtype": torch.float16}, "cudnn"),
+        ({"is_causal": True}, "cudnn"),
+        ({"has_mask": True}, "cudnn"),
+        ({"grouped": True}, "cudnn"),
+        ({"head_dim": 256, "value_dim": 256}, "cudnn"),
+        ({"head_dim": 128, "value_dim": 64}, "cudnn"),
+        ({"head_dim": 60, "value_dim": 60}, "flash"),
+        ({"head_dim": 60, "value_dim": 60, "grouped": True}, "flash"),
+        ({"head_dim": 60, "value_dim": 60, "is_causal": True, "keys": 256}, "math"),
+        ({"head_dim": 60, "value_dim": 60, "has_mask": True}, "math"),
+        ({"head_dim": 512, "value_dim": 512}, "efficient"),
+        ({"has_mask": True, "mask_needs_grad": True}, "efficient"),
+        ({"has_mask": True, "mask_needs_grad": True, "grouped": True}, "math"),
+        ({"dtype": FULL}, "efficient"),
+        ({"dtype": FULL, "has_mask": True, "is_causal": False}, "efficient"),
+        ({"dtype": FULL, "head_dim": 60, "value_dim": 60}, "efficient"),
+        ({"dtype": FULL, "head_dim": 62, "value_dim": 62}, "math"),
+        ({"dtype": FULL, "grouped": True}, "math"),
+        ({"dtype": torch.float64}, "math"),
+        ({"dense_last_dim": False}, "math"),
+    ],
+)
+def test_the_rule_that_picks_an_attention_kernel(call: dict[str, Any], backend: str) -> None:
+    assert attention_backend(**{**PLAIN, **call}) == backend
+
+
+@given(
+    dtype=st.sampled_from([torch.float16, HALF, FULL, torch.float64]), head_dim=st.integers(1, 600), grouped=st.booleans(),
+    has_mask=st.booleans(), mask_needs_grad=st.booleans(), is_causal=st.booleans(), keys=st.integers(1, 300),
+)  # fmt: skip
+def test_no_kernel_is_given_what_it_refuses(has_mask: bool, mask_needs_grad: bool, head_dim: int, **call: Any) -> None:
+    call |= {"has_mask": has_mask, "mask_needs_grad": has_mask and mask_needs_grad}
+    backend = attention_backend(**{**PLAIN, **call, "head_dim": head_dim, "value_dim": head_dim})
+    half = call["dtype"] in (torch.float16, HALF)
+    if backend in ("cudnn", "flash"):
+        assert half
+        assert head_dim <= 256
+    if backend == "flash":
+        assert not has_mask
+    if backend == "efficient":
+        assert call["dtype"] != torch.float64
+        assert not call["grouped"]
+
+
+class Attention(nn.Module):
+    def __init__(
+        self, heads: int = 2, key_heads: int = 2, head_dim: int = 16, mask: str = "none", causal: bool = False
+    ) -> None:
+        super().__init__()
+        self.heads, self.key_heads, self.head_dim, self.mask, self.causal = heads, key_heads, head_dim, mask, causal
+        self.project = nn.Linear(8, (heads + 2 * key_heads) * head_dim)
+        self.bias = nn.Parameter(torch.zeros(1, heads, 5, 5)) if mask == "learned" else None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        all_heads = self.project(x).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        q, k, v = all_heads.split([self.heads, self.key_heads, self.key_heads], dim=1)
+        mask = torch.ones(5, 5, dtype=torch.bool).tril() if self.mask == "bool" else self.bias
+        grouped = self.heads != self.key_heads
+        return nn.functional.scaled_dot_product_attention(q, k, v, mask, is_causal=self.causal, enable_gqa=grouped)
+
+
+@pytest.mark.parametrize(
+    ("precision", "settings", "kernel"),
+    [
+        ("bf16", {"causal": True}, "cudnn_attention"),
+        ("amp-fp16", {"mask": "bool"}, "cudnn_attention"),
+        ("bf16", {"key_heads": 1}, "cudnn_attention"),
+        ("bf16", {"head_dim": 12}, "flash_attention"),
+        ("fp32", {}, "efficient_attention"),
+        ("fp32", {"mask": "bool"}, "efficient_attention"),
+        ("bf16", {"mask": "learned"}, "efficient_attention"),
+    ],
+)
+def test_attention_runs_the_chosen_kernel_both_ways(precision: Any, settings: dict[str, Any], kernel: str) -> None:
+    graph = capture(workload(lambda: Attention(**settings), lambda: torch.randn(2, 5, 8), precision=precision))
+    assert [name for name in names(graph) if "scaled_dot_product" in name] == [
+        f"aten._scaled_dot_product_{kernel}", f"aten._scaled_dot_product_{kernel}_backward",
+    ]  # fmt: skip
+
+
+def test_grouped_heads_are_not_repeated_for_cudnn() -> None:
+    graph = capture(workload(lambda: Attention(heads=4, key_heads=2), lambda: torch.randn(2, 5, 8), precision="bf16"))
+    attention = the(graph, "_scaled_dot_product_cudnn_attention").signature
+    assert [attention.tensor(name).shape[1] for name in ("query", "key", "value")] == [4, 2, 2]
+
+
+def test_heads_are_padded_for_flash_and_the_padding_cut_off() -> None:
+    graph = capture(workload(lambda: Attention(head_dim=12), lambda: torch.randn(2, 5, 8), precision="bf16"))
+    flash = the(graph, "_scaled_dot_product_flash_attention").signature
+    assert flash.tensor("query").shape[-1] == 16
+    assert named(graph, "constant_pad_nd")
+
+
+def test_attention_without_a_fused_kernel_is_matrix_products() -> None:
+    graph = capture(workload(lambda: Attention(key_heads=1), lambda: torch.randn(2, 5, 8)))
+    assert not [name for name in names(graph) if "scaled_dot_product" in name]
+    assert len(named(graph, "bmm", "forward")) == 2
+    assert named(graph, "_softmax") or named(graph, "_safe_softmax")
+
+
+class Convolution(nn.Module):
+    """A convolution and every layer whose kernel depends on the device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.batch = nn.BatchNorm2d(8)
+        self.group = nn.GroupNorm(2, 8)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.drop(self.group(self.batch(self.conv(x))))
+
+
+@cache
+def convolved(precision: Any, channels_last: bool = False, training: bool = True) -> Graph:
+    optimizer = torch.optim.SGD if training else None
+    batch = lambda: torch.randn(2, 3, 6, 6)  # noqa: E731
+    return capture(workload(Convolution, batch, precision=precision, channels_last=channels_last, optimizer=optimizer))
+
+
+@pytest.mark.parametrize(
+    ("precision", "kernel"), [("fp32", "cudnn"), ("amp-fp16", "cudnn"), ("amp-bf16", "native"), ("bf16", "native")]
+)
+def test_batch_norm_is_cudnns_unless_its_input_is_bf16(precision: Any, kernel: str) -> None:
+    graph = convolved(precision)
+    assert [name for name in names(graph) if "batch_norm" in name] == [
+        f"aten.{kernel}_batch_norm", f"aten.{kernel}_batch_norm_backward",
+    ]  # fmt: skip
+
+
+def test_batch_norm_counts_its_batches() -> None:
+    buffers = 8 * 4 * 2 + 8  # running mean and variance, and the number of batches
+    weights = (8 * 3 * 9 + 8 + 4 * 8) * 4
+    assert convolved("fp32").bytes_of("parameter") == weights + buffers
+    assert convolved("fp32").bytes_of("gradient") == weights
+
+
+def test_dropout_is_one_kernel_that_keeps_a_byte_mask() -> None:
+    graph = convolved("fp32")
+    drop = the(graph, "native_dropout").signature
+    assert [x.dtype for x in drop.outputs] == ["float32", "bool"]
+    assert named(graph, "native_dropout_backward")
+    assert not named(graph, "bernoulli_")
+
+
+def test_dropout_does_nothing_in_inference() -> None:
+    graph = convolved("fp32", training=False)
+    assert not named(graph, "native_dropout")
+
+
+def test_channels_last_is_kept_from_the_input_to_the_group_norm() -> None:
+    graph = convolved("fp32", channels_last=True)
+    convolution = the(graph, "convolution").signature
+    assert convolution.inputs[0].strides == (108, 1, 18, 3)
+    assert convolution.inputs[1].strides == (27, 1, 9, 3)
+    assert convolution.outputs[0].strides == (128, 1, 32, 8)
+    group = the(graph, "native_group_norm").signature
+    assert group.inputs[0].strides == (128, 16, 4, 1)  # only the CPU kernel reads channels-last
+
+
+def test_group_norm_copies_only_what_is_channels_last() -> None:
+    assert len(named(convolved("fp32", channels_last=True), "clone", "forward")) == 1
+    assert not named(convolved("fp32"), "clone", "forward")
+
+
+@pytest.mark.parametrize(
+    ("module", "mode"),
+    [
+        (nn.LSTM, 2), (nn.GRU, 3), (nn.RNN, 1),
+    ],
+)  # fmt: skip
+def test_recurrent_layers_are_one_cudnn_call(module: Any, mode: int) -> None:
+    make = lambda: module(8, 6, num_layers=2, bidirectional=True, batch_first=True)  # noqa: E731
+    graph = capture(workload(make, lambda: torch.randn(3, 5, 8), loss=lambda model, x: model(x)[0].mean()))
+    call = the(graph, "_cudnn_rnn", "forward").signature
+    assert call.argument("mode") == mode
+    assert call.outputs[0].shape == (3, 5, 12)
+    assert len(call.tensors("weight")) == 2 * 2 * 4
+    assert named(graph, "_cudnn_rnn_backward", "backward")
+    assert graph.bytes_of("gradient") == sum(p.numel() * 4 for p in make().parameters())
+
+
+def test_packed_sequences_are_one_cudnn_call_too() -> None:
+    class Packed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = nn.LSTM(8, 6)
+
+        def forward(self, batch: Any) -> torch.Tensor:
+            packed = nn.utils.rnn.pack_padded_sequence(batch["x"], batch["lengths"])
+            padded, lengths = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], total_length=7)
+            assert padded.shape == (7, 3, 6)
+            assert lengths.tolist() == batch["lengths"].tolist()
+            return padded
+
+    graph = capture(workload(Packed, lambda: {"x": torch.randn(5, 3, 8), "lengths": torch.tensor([5, 3, 2])}))
+    assert the(graph, "_cudnn_rnn").signature.argument("batch_sizes") == (3, 3, 2, 1, 1)
+
+
+def test_a_transformer_layer_takes_the_same_road_in_inference() -> None:
+    """The CPU has a fast path for it, which a GPU step in training does not take; ours is plain operators."""
+    make = lambda: nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)  # noqa: E731
+    graph = capture(workload(make, lambda: torch.randn(2, 5, 16), optimizer=None, precision="bf16"))
+    assert "aten._transformer_encoder_layer_fwd" not in names(graph)
+    assert named(graph, "_scaled_dot_product_cudnn_attention")

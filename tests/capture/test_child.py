@@ -1,0 +1,215 @@
+"""The capturing child: its answers, the user's mistakes it explains, and the ways it can die."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import mlp, workload
+from torch import nn
+
+from foretell.capture import capture
+from foretell.capture import child as child_module
+from foretell.capture.child import explain
+from foretell.errors import CaptureError, InputError, WorkloadError
+from foretell.workload import Workload
+
+ON_META = torch.randn(2, 8, device="meta")
+
+
+def linear(**settings: Any) -> Workload:
+    return workload(**{"model": lambda: nn.Linear(8, 8), "batch": lambda: torch.randn(2, 8), **settings})
+
+
+def failing(**settings: Any) -> str:
+    with pytest.raises(WorkloadError) as caught:
+        capture(linear(**settings))
+    return str(caught.value)
+
+
+# The user's mistakes: each message says what, got, and what to do next.
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"loss": lambda model, x: model(x)}, r"loss of workload 'tiny' has shape \(2, 8\).*scalar.*\.mean\(\)"),
+        (
+            {"loss": lambda model, x: model(x).mean().item()},
+            r"returned float, not a tensor.*scalar to call backward on",
+        ),
+        ({"loss": lambda model, x: {"loss": model(x)}}, "returned dict, not a tensor"),
+        ({"loss": lambda model, x: model(x).detach().mean()}, r"does not depend on any trainable parameter.*detach"),
+        ({"model": lambda: torch.zeros(3)}, r"returned Tensor, not a torch\.nn\.Module"),
+        ({"model": lambda: nn.Linear(8, 8).requires_grad_(False)}, "trains nothing.*optimizer=None for inference"),
+        ({"batch": lambda: torch.randn(2, 8, device="meta")}, r"the batch holds a tensor on meta.*leave out device"),
+        ({"batch": lambda: ON_META}, r"the batch holds a tensor on meta.*leave out device"),
+    ],
+)
+def test_a_workload_that_is_wrong(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(WorkloadError, match=says) as caught:
+        capture(linear(**settings))
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"precision": "fp61"}, "unknown precision 'fp61'.*Did you mean 'fp16'.*Allowed: fp32, tf32, bf16"),
+        ({"grad_accumulation": 0}, "grad_accumulation must be a whole number of at least 1, got 0"),
+        ({"name": ""}, "needs a name"),
+        ({"model": nn.Linear(2, 2).weight}, "model of workload 'tiny' must be a function, got Parameter"),
+        ({"optimizer": 3}, "must be a function or None, got int"),
+    ],
+)
+def test_a_workload_that_is_wrong_from_the_start(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(WorkloadError, match=says):
+        linear(**settings)
+
+
+def broken_loss(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return model(x[:, :5]).mean()
+
+
+def test_a_failure_in_the_users_code_shows_their_frames_and_not_torchs() -> None:
+    text = failing(loss=broken_loss)
+    assert "RuntimeError" in text
+    assert "model(x[:, :5])" in text
+    assert Path(__file__).name in text
+    assert "site-packages" not in text
+    assert os.path.join("foretell", "capture", "trace.py") not in text
+
+
+def test_a_failure_while_the_model_is_built() -> None:
+    def build() -> nn.Module:
+        raise KeyError("no such width")
+
+    text = failing(model=build)
+    assert "KeyError: 'no such width'" in text
+    assert 'raise KeyError("no such width")' in text
+
+
+def test_a_program_that_exits_is_the_users() -> None:
+    assert "SystemExit: not today" in failing(batch=lambda: sys.exit("not today"))
+
+
+def test_a_long_message_is_cut() -> None:
+    assert len(explain(ValueError("x" * 100_000))) < 2000
+
+
+# The ways to die.
+
+
+@pytest.mark.parametrize("die", [lambda: os._exit(3), lambda: os.kill(os.getpid(), signal.SIGKILL)])
+def test_a_child_that_crashes_takes_nobody_along(die: Callable[[], Any]) -> None:
+    with pytest.raises(CaptureError, match="ended without an answer") as caught:
+        capture(linear(batch=die))
+    assert caught.value.exit_code == 1
+
+
+def test_a_capture_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORETELL_CAPTURE_LIMIT", "0.2")
+
+    def forever() -> None:
+        while True:
+            pass
+
+    started = time.monotonic()
+    with pytest.raises(CaptureError, match=r"capturing tiny took longer than 0\.2 s.*FORETELL_CAPTURE_LIMIT"):
+        capture(linear(batch=forever))
+    assert time.monotonic() - started < 60
+
+
+def test_a_limit_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORETELL_CAPTURE_LIMIT", "soon")
+    with pytest.raises(InputError, match="must be a number of seconds, got 'soon'"):
+        capture(linear())
+
+
+def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    capture(linear())
+    with pytest.raises(CaptureError):
+        capture(linear(batch=lambda: os._exit(1)))
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_callers_torch_is_left_alone() -> None:
+    before = torch.get_num_threads()
+    capture(mlp(precision="amp-bf16"))
+    assert torch.get_num_threads() == before
+    x = torch.randn(2, 4, 5, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.cat([x, x.bfloat16()]).dtype == torch.float32
+    assert torch.nn.functional.scaled_dot_product_attention(x, x, x).isfinite().all()
+
+
+# A new interpreter instead of a fork.
+
+
+def test_a_workload_reaches_a_new_interpreter_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    forked = capture(mlp())
+    monkeypatch.setattr(child_module, "_may_fork", lambda: False)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]))
+    assert capture(mlp()) == forked
+
+
+@pytest.fixture
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("FORETELL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "mine.py").write_text(SOURCE)
+    return str(tmp_path / "mine.py")
+
+
+def test_a_source_is_imported_by_the_child(source: str, tmp_path: Path) -> None:
+    graph = capture(f"{source}:noisy", {"batch": "3"}, cache=False)
+    assert graph.samples == 3
+    assert "mine" not in sys.modules
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "says"),
+    [("nothing", WorkloadError, "not a foretell.Workload"), ("crash", CaptureError, "Its last words:.*goodbye")],
+)
+def test_a_source_that_fails_leaves_no_cache(
+    source: str, tmp_path: Path, function: str, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=f"(?s){says}"):
+        capture(f"{source}:{function}")
+    assert not (tmp_path / "cache").exists()
+
+
+SOURCE = """
+import os
+import signal
+import sys
+
+import torch
+
+import foretell
+
+
+def noisy(batch: int = 2):
+    print("what a program prints is no answer")
+    return foretell.Workload(
+        name="noisy", model=lambda: torch.nn.Linear(4, 4), batch=lambda: torch.randn(batch, 4),
+        loss=lambda model, x: model(x).mean(), optimizer=torch.optim.SGD,
+    )
+
+
+def nothing():
+    return None
+
+
+def crash():
+    print("goodbye", file=sys.stderr, flush=True)
+    os._exit(7)
+"""

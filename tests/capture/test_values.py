@@ -1,0 +1,180 @@
+"""Control flow that depends on contents: exact where they follow from the batch, typical and flagged where not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import codes, named, workload
+from torch import nn
+
+from foretell.capture import capture
+from foretell.graph import Graph
+
+
+class Reads(nn.Module):
+    """A linear layer around a function of the module and the batch."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.function = function
+
+    def forward(self, batch: Any) -> torch.Tensor:
+        return self.function(self.linear, batch)
+
+
+def step_with(function: Any, batch: Any, **settings: Any) -> Graph:
+    return capture(workload(lambda: Reads(function), lambda: batch, **settings))
+
+
+def rows(graph: Graph) -> list[int]:
+    """Samples in each product of the forward pass."""
+    return [op.signature.inputs[1].shape[0] for op in named(graph, "addmm", "forward")]
+
+
+@settings(max_examples=4, deadline=None)
+@given(count=st.integers(1, 20))
+def test_a_number_read_from_the_batch_is_exact(count: int) -> None:
+    def repeat(linear: Any, batch: Any) -> torch.Tensor:
+        x = batch["x"]
+        for _ in range(batch["count"].item()):
+            x = linear(x)
+        return x
+
+    graph = step_with(repeat, {"x": torch.randn(3, 8), "count": torch.tensor(count)})
+    assert len(rows(graph)) == count
+    assert not graph.caveats
+
+
+@pytest.mark.parametrize("lengths", [[2, 3, 1], [4], [1, 1, 1, 1]])
+def test_lengths_computed_from_the_batch_are_exact(lengths: list[int]) -> None:
+    def pieces(linear: Any, batch: Any) -> torch.Tensor:
+        counted = batch["mask"].sum(dim=1)
+        return torch.cat([linear(x[:n]) for x, n in zip(batch["x"], counted.tolist(), strict=True)])
+
+    longest = max(lengths)
+    mask = torch.tensor([[i < n for i in range(longest)] for n in lengths])
+    graph = step_with(pieces, {"x": torch.randn(len(lengths), longest, 8), "mask": mask})
+    assert rows(graph) == lengths
+    assert not graph.caveats
+
+
+def test_a_mask_from_the_batch_selects_exactly() -> None:
+    def masked(linear: Any, batch: Any) -> torch.Tensor:
+        return linear(batch["x"][batch["mask"]])
+
+    mask = torch.tensor([[True, False, True], [False, False, True]])
+    graph = step_with(masked, {"x": torch.randn(2, 3, 8), "mask": mask})
+    assert rows(graph) == [3]
+    assert [op.signature.outputs[0].shape for op in named(graph, "nonzero", "forward")] == [(3, 2)]
+    assert not graph.caveats
+
+
+def test_a_batch_made_under_capture_has_contents_too() -> None:
+    def masked(linear: Any, batch: Any) -> torch.Tensor:
+        return linear(batch["x"][batch["kept"]])
+
+    make = lambda: {"x": torch.randn(6, 8), "kept": torch.arange(6) % 3 == 0}  # noqa: E731
+    graph = capture(workload(lambda: Reads(masked), make))
+    assert rows(graph) == [2]
+    assert not graph.caveats
+
+
+def test_a_branch_on_the_batch_takes_the_right_side() -> None:
+    def branch(linear: Any, batch: Any) -> torch.Tensor:
+        return linear(batch["x"]) if (batch["y"] > 3).all() else batch["x"] * linear.weight[0]
+
+    assert rows(step_with(branch, {"x": torch.randn(2, 8), "y": torch.tensor([4, 5])})) == [2]
+    assert rows(step_with(branch, {"x": torch.randn(2, 8), "y": torch.tensor([3, 5])})) == []
+
+
+def test_writing_unknown_numbers_over_known_ones_forgets_them() -> None:
+    def overwrite(linear: Any, batch: Any) -> torch.Tensor:
+        x = linear(batch["x"])
+        batch["count"].clone().copy_(x.sum())
+        known = batch["count"] * 1
+        known.copy_(x.sum())
+        return x.sum() * known.item()
+
+    graph = step_with(overwrite, {"x": torch.randn(2, 8), "count": torch.tensor(5)})
+    assert codes(graph) == {"assumed-values"}
+
+
+def test_an_integer_that_depends_on_activations_is_assumed_and_said() -> None:
+    def count(linear: Any, batch: Any) -> torch.Tensor:
+        x = linear(batch)
+        return x[: int((x > 0).sum().item())] + x.argmax(-1).max().item()
+
+    graph = step_with(count, torch.randn(64, 8))
+    assert codes(graph) == {"assumed-values"}
+    assert any("half of the elements" in caveat.text for caveat in graph.caveats)
+
+
+def test_half_of_a_comparison_of_activations_holds() -> None:
+    def positive(linear: Any, batch: Any) -> torch.Tensor:
+        x = linear(batch)
+        return linear(x[x[:, 0] > 0])
+
+    graph = step_with(positive, torch.randn(400, 8))
+    assert rows(graph)[0] == 400
+    assert rows(graph)[1] == pytest.approx(200, abs=60)
+    assert codes(graph) == {"assumed-values"}
+
+
+class Experts(nn.Module):
+    """The loop of a mixture of experts: each takes the tokens whose top-k names it."""
+
+    def __init__(self, experts: int, chosen: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(8, experts)
+        self.experts = nn.ModuleList(nn.Linear(8, 8) for _ in range(experts))
+        self.chosen = chosen
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weights, choice = self.gate(x).softmax(-1).topk(self.chosen, dim=-1)
+        out = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            token, slot = torch.where(choice == number)
+            out.index_add_(0, token, expert(x[token]) * weights[token, slot, None])
+        return out
+
+
+@pytest.mark.parametrize("chosen", [1, 2])
+def test_every_token_is_routed_to_as_many_experts_as_it_chooses(chosen: int) -> None:
+    tokens, experts = 128, 4
+    graph = capture(workload(lambda: Experts(experts, chosen), lambda: torch.randn(tokens, 8)))
+    gate, *shares = rows(graph)
+    assert gate == tokens
+    assert len(shares) == experts
+    assert sum(shares) == tokens * chosen
+    assert all(share == pytest.approx(tokens * chosen / experts, rel=0.5) for share in shares)
+    assert [c.text for c in graph.caveats if "uniform" in c.text]
+
+
+@pytest.mark.parametrize(
+    ("function", "indices"),
+    [
+        (lambda x: x.argmax(-1), 8), (lambda x: x.max(-1).indices, 8), (lambda x: x.argmin(0), 16),
+        (lambda x: x.argmax(), 128), (lambda x: x.sort(descending=True).indices, 8), (lambda x: x.topk(3, 0).indices, 16),
+        (lambda x: x.softmax(-1).multinomial(2), 8), (lambda x: x.max(-1, keepdim=True).indices, 8),
+    ],
+)  # fmt: skip
+def test_assumed_choices_stay_within_their_dimension(function: Any, indices: int) -> None:
+    def look_up(linear: Any, batch: Any) -> torch.Tensor:
+        chosen = function(linear(batch)).flatten().tolist()
+        assert all(0 <= i < indices for i in chosen), chosen
+        return linear(batch)
+
+    assert codes(step_with(look_up, torch.randn(16, 8))) == {"assumed-values"}
+
+
+def test_inference_may_read_values_too() -> None:
+    def masked(linear: Any, batch: Any) -> torch.Tensor:
+        return linear(batch["x"][batch["y"] == 1])
+
+    batch = {"x": torch.randn(4, 8), "y": torch.tensor([1, 0, 1, 1])}
+    assert rows(step_with(masked, batch, optimizer=None)) == [3]
