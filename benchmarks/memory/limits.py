@@ -56,6 +56,8 @@ def main() -> None:
     rows = [json.loads(line) for line in LIMITS.read_text().splitlines()]
     results = []
     for row in rows:
+        if all(tried["ok"] for tried in row["tries"]):
+            continue  # the device was not full when the search on it ended
         if options.only in row["key"]:
             results.append(evaluate(row))
             if not options.json:

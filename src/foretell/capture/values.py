@@ -66,7 +66,9 @@ class Values:
         if isinstance(out, FakeTensor):
             followed = _worth_keeping(out)
         else:
-            followed = isinstance(out, tuple | list) and any(isinstance(o, FakeTensor) and _worth_keeping(o) for o in out)
+            followed = isinstance(out, tuple | list) and any(
+                isinstance(o, FakeTensor) and _worth_keeping(o) for o in out
+            )
         if followed and func not in _UNINITIALISED and (func in _ASSUMABLE or self._all_known(args)):
             with _disable_current_modes():
                 self._follow(func, args, kwargs, out)
