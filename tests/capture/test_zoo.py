@@ -153,3 +153,10 @@ def test_an_unknown_optimizer() -> None:
 def test_checkpointing_where_a_model_has_none(capture_in_child: Capture) -> None:
     with pytest.raises(Exception, match="no gradient checkpointing"):
         capture_in_child("hf/poolformer-s12", batch="2", checkpointing="true")
+
+
+def test_the_graph_of_resnet50_is_compact(capture_in_child: Capture, tmp_path: Path) -> None:
+    graph = capture_in_child("timm/resnet50", batch="2", image_size="64")
+    graph.save(tmp_path / "resnet50.graph")
+    assert len(graph.ops) > 700
+    assert (tmp_path / "resnet50.graph").stat().st_size < 200_000
