@@ -3,8 +3,8 @@
     python benchmarks/memory/limits.py [--only TEXT] [--json]
 
 For every workload of data/h200_memory_limits.jsonl: `fit_batch` against the measured limit, and the verdict on every
-batch that was tried, right or wrong, with how far the forecast total lies from the capacity. A workload whose search on the device ended before it was full
-is left out.
+batch that was tried, right or wrong, with how far the forecast total lies from the capacity. A workload whose search on
+the device ended before it was full is left out.
 """
 
 from __future__ import annotations
