@@ -89,9 +89,7 @@ def show_bytes(value: float) -> str:
 
 
 def show_seconds(value: Seconds) -> str:
-    return _scaled(
-        value, ((86400 * 2, "d"), (7200, "h"), (120, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
-    )
+    return _scaled(value, ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")))
 
 
 def show_flops(value: Flops) -> str:
