@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _foreach_utils as foreach_utils
 
 from foretell.errors import CaptureError
@@ -48,6 +48,9 @@ def behave_as_gpu() -> None:
         _follow_cuda_autocast(library)
     _default_to_foreach()
     _skip_conversions_that_change_nothing()
+    # Nothing is compiled in this process; the guard against it is paid at every op.
+    guarded = FakeTensorMode.__torch_dispatch__
+    FakeTensorMode.__torch_dispatch__ = getattr(guarded, "_torchdynamo_orig_callable", guarded)  # type: ignore[method-assign]
     FakeTensor.__format__ = _formatted  # type: ignore[method-assign]
     torch.tensor = _tensor_of_numbers(torch.tensor)
     torch.backends.mha.set_fastpath_enabled(False)

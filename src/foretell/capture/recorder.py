@@ -50,6 +50,10 @@ class Recorder(TorchDispatchMode):
         self._composites: dict[Any, bool] = {}
         self._schemas: dict[Any, tuple[tuple[str, ...], frozenset[str]]] = {}
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # nothing is compiled here; the guard against it would be paid at every op
+
     # The dispatcher calls this for every op below autograd.
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
