@@ -1,0 +1,3 @@
+from foretell.cli import main
+
+main()

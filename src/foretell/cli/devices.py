@@ -1,0 +1,62 @@
+"""`foretell devices`: the hardware catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from foretell.cli.terminal import AsJson, console_of, note, print_drawn, print_json
+from foretell.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def devices(
+    text: Annotated[
+        str, typer.Argument(metavar="[FILTER]", help="Only those whose name or title holds this text.")
+    ] = "",
+    vendor: Annotated[str | None, typer.Option("--vendor", help="Only devices of this vendor.")] = None,
+    links: Annotated[bool, typer.Option("--links", help="List links instead.")] = False,
+    instances: Annotated[bool, typer.Option("--instances", help="List instances that clouds rent instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the hardware catalogue: devices, links, rented instances."""
+    from foretell import hardware
+    from foretell.report import catalogue
+
+    if links and instances:
+        raise InputError("--links and --instances list different things. Give one of them.")
+    if vendor is not None and (links or instances):
+        raise InputError("--vendor filters devices. Leave it out with --links and --instances.")
+    things: Sequence[Any]
+    table: Callable[..., RenderableType]
+    if links:
+        things, table = hardware.links(), catalogue.link_table
+    elif instances:
+        things, table = hardware.instances(), catalogue.instance_table
+    else:
+        things, table = _of_vendor(hardware.devices(), vendor), catalogue.device_table
+    wanted = text.lower()
+    found: list[Any] = [t for t in things if wanted in t.name.lower() or wanted in t.title.lower()]
+    if as_json:
+        import dataclasses
+
+        print_json([dataclasses.asdict(thing) for thing in found])
+    elif found:
+        console = console_of()
+        print_drawn(table(found, width=console.width), console)
+    else:
+        note(f"Nothing in the catalogue holds {text!r} in its name or title.")
+
+
+def _of_vendor(devices: Sequence[Any], vendor: str | None) -> list[Any]:
+    if vendor is None:
+        return list(devices)
+    found = [device for device in devices if device.vendor.lower() == vendor.lower()]
+    if not found:
+        known = ", ".join(sorted({device.vendor for device in devices}))
+        raise InputError(f"no device of vendor {vendor!r} in the catalogue. Vendors: {known}.")
+    return found

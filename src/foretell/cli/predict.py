@@ -1,0 +1,187 @@
+"""`foretell predict` and `foretell inspect`: what a step will cost, and what it is made of."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foretell.cli.terminal import (
+    AsJson,
+    NoCache,
+    Settings,
+    Source,
+    console_of,
+    note,
+    print_drawn,
+    print_json,
+    progress,
+    read_settings,
+)
+from foretell.errors import InputError, RequirementNotMet
+
+if TYPE_CHECKING:
+    from foretell.answer import Forecast
+    from foretell.graph import Graph
+
+
+def predict(
+    source: Source,
+    on: Annotated[
+        list[str],
+        typer.Option(
+            "--on", metavar="CLUSTER", help="Where: h200, 8xh100-sxm, 2xaws:p5.48xlarge, … Give several to compare."
+        ),
+    ],
+    settings: Settings = None,
+    plan: Annotated[
+        str | None, typer.Option("--plan", metavar="PLAN", help="How it is spread: dp=4,tp=2,zero=1.")
+    ] = None,
+    as_json: AsJson = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write a report as one HTML file.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", metavar="FILE", help="Write a trace for ui.perfetto.dev.")
+    ] = None,
+    fit_batch: Annotated[bool, typer.Option("--fit-batch", help="Find the largest batch that fits.")] = False,
+    require_fit: Annotated[bool, typer.Option("--require-fit", help="Exit with 3 if it does not fit.")] = False,
+    no_cache: NoCache = False,
+) -> None:
+    """Forecast one step: time, memory, whether it fits, cost."""
+    if trace is not None and len(on) > 1:
+        raise InputError(f"--trace writes one timeline, got {len(on)} --on. Give one --on, or run it once for each.")
+    _check_question(on, plan)
+    chosen = read_settings(settings or [])
+    batches: list[int] | None = None
+    with progress() as say:
+        if fit_batch:
+            forecasts, batches = _fit_batches(source, chosen, on, plan, say)
+        else:
+            forecasts = _forecasts(_capture(source, chosen, say, cache=not no_cache), on, plan, say)
+    if as_json:
+        _print_answers(forecasts, batches)
+    else:
+        _print_forecasts(forecasts, batches)
+    if html is not None:
+        from foretell.report.html import write_html
+
+        write_html(forecasts, html)
+        note(f"Report written to {html}")
+    if trace is not None:
+        _write_trace(forecasts[0], trace)
+        note(f"Trace written to {trace}; open it at https://ui.perfetto.dev")
+    if require_fit and (over := [f.cluster for f in forecasts if not f.memory.fits]):
+        raise RequirementNotMet(
+            f"{forecasts[0].workload} does not fit on {', '.join(over)}, and --require-fit was given."
+        )
+
+
+def inspect(
+    source: Source,
+    settings: Settings = None,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="How many operators to show.")] = 12,
+    depth: Annotated[
+        int | None, typer.Option("--depth", min=0, metavar="N", help="How deep to show the module tree.")
+    ] = None,
+    on: Annotated[str, typer.Option("--on", metavar="DEVICE", help="The device that prices the ops.")] = "h100-sxm",
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE.graph", help="Save the captured step, to use as a SOURCE.")
+    ] = None,
+    as_json: AsJson = False,
+    no_cache: NoCache = False,
+) -> None:
+    """Show what a step is made of: ops, modules, memory."""
+    from foretell.report.inspection import inspection, inspection_dict
+
+    _check_question([on], None)
+    if save is not None and save.suffix != ".graph":
+        raise InputError(f"--save {save} must end in .graph, so that it can be used as a SOURCE again.")
+    with progress() as say:
+        graph = _capture(source, read_settings(settings or []), say, cache=not no_cache)
+        [forecast] = _forecasts(graph, [on], None, say)
+    if save is not None:
+        _save(graph, save)
+    if as_json:
+        print_json(inspection_dict(forecast, top=top, depth=depth))
+    else:
+        console = console_of()
+        print_drawn(inspection(forecast, top=top, depth=depth, width=console.width), console)
+    if save is not None:
+        note(f"Graph saved to {save}")
+
+
+def _check_question(on: Sequence[str], plan: str | None) -> None:
+    """A slip in a name is told at once, not after a long capture."""
+    from foretell.hardware import Cluster
+    from foretell.workload import Plan
+
+    for cluster in on:
+        Cluster.parse(cluster)
+    if plan is not None:
+        Plan.parse(plan)
+
+
+def _capture(source: str, settings: Mapping[str, str], say: Callable[[str], None], *, cache: bool) -> Graph:
+    from foretell.capture import capture
+
+    return capture(source, settings, progress=say, cache=cache)
+
+
+def _forecasts(graph: Graph, on: Sequence[str], plan: str | None, say: Callable[[str], None]) -> list[Forecast]:
+    from foretell.forecasting import forecast
+
+    forecasts = []
+    for cluster in on:
+        say(f"forecasting {graph.name} on {cluster}")
+        forecasts.append(forecast(graph, on=cluster, plan=plan))
+    return forecasts
+
+
+def _fit_batches(
+    source: str, settings: Mapping[str, str], on: Sequence[str], plan: str | None, say: Callable[[str], None]
+) -> tuple[list[Forecast], list[int]]:
+    from foretell.forecasting import fit_batch
+
+    fits = []
+    for cluster in on:
+        say(f"looking for the largest batch on {cluster}")
+        fits.append(fit_batch(source, settings, cluster, plan, say))
+    return [fit.forecast for fit in fits], [fit.batch for fit in fits]
+
+
+def _write_trace(forecast: Forecast, path: Path) -> None:
+    try:
+        forecast.timeline.to_perfetto(path)
+    except OSError as error:
+        raise InputError(f"the trace cannot be written to {path}: {error.strerror}. Choose another file.") from None
+
+
+def _save(graph: Graph, path: Path) -> None:
+    try:
+        graph.save(path)
+    except OSError as error:
+        raise InputError(f"the graph cannot be saved to {path}: {error.strerror}. Choose another file.") from None
+
+
+def _print_forecasts(forecasts: Sequence[Forecast], batches: Sequence[int] | None) -> None:
+    from foretell.report import tables
+
+    console = console_of()
+    if len(forecasts) == 1:
+        print_drawn(tables.one(forecasts[0], batch=batches[0] if batches else None), console)
+    else:
+        print_drawn(tables.several(forecasts, batches=batches, width=console.width), console)
+
+
+def _print_answers(forecasts: Sequence[Forecast], batches: Sequence[int] | None) -> None:
+    if len(forecasts) == 1 and not batches:
+        sys.stdout.write(forecasts[0].to_json() + "\n")
+        return
+    answers = [f.to_dict() for f in forecasts]
+    for answer, batch in zip(answers, batches or (), strict=False):
+        answer["batch"] = batch
+    print_json(answers[0] if len(answers) == 1 else answers)

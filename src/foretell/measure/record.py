@@ -1,0 +1,264 @@
+"""What a measurement is: rows of five tables, each a frozen dataclass whose fields are the table's columns.
+
+A `Record` is everything one run produced. It is the only thing that travels from the instrument to the store, as
+Python objects or as one line of JSON, and it needs nothing but the standard library. SI units throughout; a number that
+was not measured is None, never zero.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
+
+from foretell.errors import InputError
+from foretell.units import Bytes, Seconds
+
+VERSION: Final = 1
+OUTCOMES: Final = ("ok", "out-of-memory", "nan-loss", "time-limit", "error")
+KINDS: Final = ("step", "operators")  # operators: a tiny model measured for its ops alone
+RESOURCES: Final = ("device", "memory_bandwidth", "network_rx", "network_tx")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """What to measure: a SOURCE with its settings, and how it is spread over ranks."""
+
+    source: str
+    settings: Mapping[str, str] = field(default_factory=dict, hash=False)
+    kind: str = "step"
+    plan: str = ""
+
+    @property
+    def settings_text(self) -> str:
+        return json.dumps(dict(sorted(self.settings.items())), separators=(",", ":"))
+
+    @property
+    def key(self) -> str:
+        """The same for the same question, whoever asks it."""
+        text = "\n".join((self.source, self.settings_text, self.kind, self.plan))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def __str__(self) -> str:
+        settings = " ".join(f"{name}={value}" for name, value in self.settings.items())
+        return " ".join(part for part in (self.source, settings, self.plan) if part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    """One measured step of one rank, or one that failed and how."""
+
+    # What was asked
+    point: str  # Point.key
+    kind: str
+    source: str
+    settings: str  # JSON, names sorted
+    plan: str = ""
+    world_size: int = 1
+    rank: int = 0
+    backend: str = ""  # of the collectives: nccl, gloo
+
+    # What became of it
+    outcome: str = "ok"
+    error: str = ""
+    marks: tuple[str, ...] = ()  # why to mistrust it: throttled, contended, unsteady
+
+    # The workload
+    workload: str = ""
+    precision: str = ""
+    training: bool = True
+    grad_accumulation: int = 1
+    samples: int | None = None
+    tokens: int | None = None
+    graph: str | None = None  # content hash, in the table of graphs
+
+    # Time, without a profiler: medians over repetitions, back to back
+    repetitions: int = 0
+    step_seconds: Seconds | None = None
+    step_low: Seconds | None = None  # 10th percentile
+    step_high: Seconds | None = None  # 90th percentile
+    forward_seconds: Seconds | None = None
+    backward_seconds: Seconds | None = None
+    optimizer_seconds: Seconds | None = None
+    issue_seconds: Seconds | None = None  # host, from the start of a step until all of it is issued
+    # Time, from kernel traces
+    device_seconds: Seconds | None = None  # union of compute kernels
+    host_seconds: Seconds | None = None  # issuing, without waiting for a full queue
+    communication_seconds: Seconds | None = None  # union of collectives
+    bound: str = ""  # device, host
+    kernels: int | None = None
+    kernel_seconds: Seconds | None = None  # sum over kernels
+    unattributed_seconds: Seconds | None = None  # of kernels that no op of the graph launched
+
+    # Memory
+    peak_allocated: Bytes | None = None
+    peak_reserved: Bytes | None = None
+    resting_allocated: Bytes | None = None  # between steps
+    used_outside: Bytes | None = None  # of the device, outside the allocator
+
+    # Resources over one step, as Driple counts them
+    device_idle_seconds: Seconds | None = None
+    device_active_seconds: Seconds | None = None
+    device_peak: float | None = None
+    memory_bandwidth_idle_seconds: Seconds | None = None
+    memory_bandwidth_active_seconds: Seconds | None = None
+    memory_bandwidth_peak: float | None = None
+    network_rx_idle_seconds: Seconds | None = None
+    network_rx_active_seconds: Seconds | None = None
+    network_rx_peak: float | None = None
+    network_tx_idle_seconds: Seconds | None = None
+    network_tx_active_seconds: Seconds | None = None
+    network_tx_peak: float | None = None
+    sent_bytes: Bytes | None = None
+    received_bytes: Bytes | None = None
+    power_watts: float | None = None  # mean while steps ran back to back
+    energy_joules: float | None = None  # of a step
+
+    # Provenance
+    device: str = ""  # name in the catalogue, "" if it is not there
+    device_name: str = ""  # as the driver says it
+    driver: str = ""
+    cuda: str = ""
+    cudnn: str = ""
+    torch: str = ""
+    python: str = ""
+    libraries: str = ""  # JSON: name → version
+    host_cpu: str = ""
+    host_cores: int | None = None
+    sm_clock_hz: float | None = None
+    memory_clock_hz: float | None = None
+    temperature_celsius: float | None = None
+    date: str = ""  # ISO 8601, UTC
+    occasion: str = ""  # one uninterrupted stay on one machine
+    foretell: str = ""
+    commit: str = ""
+
+    @property
+    def id(self) -> str:
+        """Content hash of the row: the same measurement is the same row, wherever it is stored."""
+        return hashlib.sha256(_json(_encoded(self)).encode()).hexdigest()[:20]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpRow:
+    """One op of a step's graph and what it took."""
+
+    op: int  # position in the graph
+    target: str
+    phase: str
+    device_seconds: Seconds | None  # its kernels; on a CPU, the call itself
+    dispatch_seconds: Seconds | None  # host, inside the dispatched call, while it was recorded
+    issue_seconds: Seconds | None  # host, from the launch before to this op's last launch; None without a kernel
+    kernels: tuple[str, ...] = ()
+    kernel_seconds: tuple[Seconds, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphRow:
+    hash: str
+    name: str
+    file: bytes  # a Foretell graph file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesRow:
+    """One resource over time."""
+
+    resource: str  # device, memory_bandwidth, network_rx, network_tx, power
+    counter: str  # where the numbers are from
+    unit: str  # fraction, bytes/s, W
+    seconds: tuple[Seconds, ...]  # since the start of the window
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationRow:
+    """What the caching allocator did in one step, in order."""
+
+    action: tuple[str, ...]  # alloc, free_requested, free_completed, segment_alloc, segment_free, …
+    address: tuple[int, ...]
+    bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """Everything one run of one point produced."""
+
+    step: StepRow
+    ops: tuple[OpRow, ...] = ()
+    graph: GraphRow | None = None
+    series: tuple[SeriesRow, ...] = ()
+    allocations: AllocationRow | None = None
+
+    def to_line(self) -> str:
+        """One line of JSON."""
+        return _json({"version": VERSION} | _encoded(self))
+
+    @classmethod
+    def from_line(cls, line: str) -> Record:
+        try:
+            data = json.loads(line)
+            if data["version"] > VERSION:
+                raise InputError(
+                    f"the record has format {data['version']}, this Foretell reads up to {VERSION}. "
+                    "Upgrade with: pip install -U foretell"
+                )
+            return _decoded(cls, data)
+        except (ValueError, KeyError, TypeError) as error:
+            raise InputError(f"not a measurement record ({type(error).__name__}: {error}).") from error
+
+
+T = TypeVar("T")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _encoded(row: Any) -> dict[str, Any]:
+    """A row as JSON can hold it. Ops go by column: thousands of rows repeat the same names."""
+    out: dict[str, Any] = {}
+    for column in dataclasses.fields(row):
+        value = getattr(row, column.name)
+        if isinstance(value, bytes):
+            value = base64.b64encode(value).decode()
+        elif column.name == "ops":
+            value = {c.name: [getattr(op, c.name) for op in value] for c in dataclasses.fields(OpRow)}
+        elif isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
+            value = [_encoded(item) for item in value]
+        elif dataclasses.is_dataclass(value):
+            value = _encoded(value)
+        out[column.name] = value
+    return out
+
+
+def _decoded(kind: type[T], data: Mapping[str, Any]) -> T:
+    values = {}
+    for name, hint in get_type_hints(kind).items():
+        if name not in data:
+            continue  # written before the column was there: its default holds
+        values[name] = _value(hint, data[name])
+    return kind(**values)
+
+
+def _value(hint: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    if get_origin(hint) is tuple:
+        [item, *_] = get_args(hint)
+        if item is OpRow:
+            rows = zip(*value.values(), strict=True)
+            return tuple(OpRow(**dict(zip(value, map(_frozen, row), strict=True))) for row in rows)
+        return tuple(_value(item, v) for v in value)
+    inner = next((a for a in get_args(hint) if dataclasses.is_dataclass(a)), hint)
+    if isinstance(inner, type) and dataclasses.is_dataclass(inner):
+        return _decoded(inner, value)
+    return base64.b64decode(value) if inner is bytes else value
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
