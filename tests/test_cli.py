@@ -47,8 +47,8 @@ def captured(monkeypatch: pytest.MonkeyPatch) -> None:
     def forecasts(graph: Graph, on: Sequence[str], plan: str | None, say: object) -> list[Forecast]:
         return [small_forecast(cluster=c, capacity=GIB if c == SMALL_DEVICE else 80 * GIB) for c in on]
 
-    monkeypatch.setattr(cli, "_capture", lambda *args, **kwargs: small_graph()[0])
-    monkeypatch.setattr(cli, "_forecasts", forecasts)
+    monkeypatch.setattr(cli.predict, "_capture", lambda *args, **kwargs: small_graph()[0])
+    monkeypatch.setattr(cli.predict, "_forecasts", forecasts)
 
 
 def test_help_starts_light() -> None:
@@ -127,7 +127,7 @@ class TestPredict:
         def fits(source: str, settings: object, on: Sequence[str], plan: object, say: object) -> object:
             return [small_forecast(cluster=c) for c in on], [512 for _ in on]
 
-        monkeypatch.setattr(cli, "_fit_batches", fits)
+        monkeypatch.setattr(cli.predict, "_fit_batches", fits)
         assert "512, the largest that fits" in call("predict", "x", "--on", "h200", "--fit-batch").stdout
         assert json.loads(call("predict", "x", "--on", "h200", "--fit-batch", "--json").stdout)["batch"] == 512
 
@@ -194,7 +194,7 @@ class TestErrors:
     def test_slips_are_told_before_anything_is_captured(
         self, options: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(cli, "_capture", lambda *args, **kwargs: pytest.fail("captured first"))
+        monkeypatch.setattr(cli.predict, "_capture", lambda *args, **kwargs: pytest.fail("captured first"))
         result = call("predict", "x", *options)
         assert result.exit_code == 2
         assert said in result.stderr
@@ -206,7 +206,7 @@ class TestErrors:
         def capture(*args: object, **kwargs: object) -> Graph:
             raise failing.error
 
-        monkeypatch.setattr(cli, "_capture", capture)
+        monkeypatch.setattr(cli.predict, "_capture", capture)
         monkeypatch.delenv("FORETELL_DEBUG", raising=False)
         return failing
 

@@ -175,34 +175,48 @@ class Graph:
     def bytes_of(self, role: str) -> Bytes:
         return sum(s.nbytes for s in self.storages if s.role == role)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the graph whole or not at all: a reader never sees half a file."""
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+    def to_bytes(self) -> bytes:
+        """The graph as a file holds it."""
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
             for name, data in _members(self):
                 archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+        return buffer.getvalue()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the graph whole or not at all: a reader never sees half a file."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        data = self.to_bytes()
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(buffer.getvalue())
+                file.write(data)
             os.replace(temporary, path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
 
     @classmethod
+    def from_bytes(cls, data: bytes, name: str = "the graph") -> Graph:
+        """Read what `to_bytes` gave; `name` is what messages call it."""
+        return cls._read(io.BytesIO(data), name)
+
+    @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Graph:
         """Read a graph file, from a stranger too: no code runs, and every index is checked."""
+        return cls._read(path, str(path))
+
+    @classmethod
+    def _read(cls, file: str | os.PathLike[str] | io.BytesIO, path: str) -> Graph:
         try:
-            with zipfile.ZipFile(path) as archive:
+            with zipfile.ZipFile(file) as archive:
                 if sum(info.file_size for info in archive.infolist()) > MAX_FILE_BYTES:
                     raise GraphFileError(
                         f"{path} unpacks to more than {MAX_FILE_BYTES // MIB} MiB. It is not a graph we made."
                     )
                 parts = {info.filename: archive.read(info) for info in archive.infolist()}
-            return _from_members(parts, str(path))
+            return _from_members(parts, path)
         except FileNotFoundError:
             raise GraphFileError(
                 f"there is no graph file {path}. Capture one with: foretell inspect SOURCE --save {path}"

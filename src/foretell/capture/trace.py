@@ -27,7 +27,7 @@ from foretell.errors import WorkloadError
 from foretell.graph import Caveat, Graph
 from foretell.workload import Workload
 
-_MICRO_STEPS_RECORDED = 2  # the first makes gradients, the second adds to them; all others equal the second
+MICRO_STEPS_RECORDED = 2  # the first makes gradients, the second adds to them; all others equal the second
 
 
 def trace(workload: Workload) -> Graph:
@@ -107,7 +107,7 @@ def _record_once(step: Step, recorder: Recorder) -> bool:
     try:
         with recorder.modules_of(step.model):
             recorder.recording = True
-            step.run(watch, micro_steps=min(accumulation, _MICRO_STEPS_RECORDED))
+            step.run(watch, micro_steps=min(accumulation, MICRO_STEPS_RECORDED))
             recorder.recording = False
     finally:
         for hook in hooks:

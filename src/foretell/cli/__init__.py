@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from foretell.cli.devices import devices
-from foretell.cli.predict import inspect, predict
+from foretell.cli import devices, predict
 from foretell.cli.terminal import guarded
 
 app = typer.Typer(
@@ -49,5 +48,5 @@ def _options(
         os.environ["FORETELL_DEBUG"] = "1"
 
 
-for verb in (predict, inspect, devices):
+for verb in (predict.predict, predict.inspect, devices.devices):
     app.command()(guarded(verb))

@@ -1,6 +1,6 @@
 """Hardware: devices, hosts, links and rented instances from the catalogue, put together as a cluster."""
 
-from foretell.hardware.catalogue import device, devices, host, hosts, instance, instances, link, links
+from foretell.hardware.catalogue import device, devices, host, hosts, instance, instances, link, links, recognise
 from foretell.hardware.cluster import Cluster, Node
 from foretell.hardware.device import Device, Host, Instance, Link
 
@@ -19,4 +19,5 @@ __all__ = [
     "instances",
     "link",
     "links",
+    "recognise",
 ]

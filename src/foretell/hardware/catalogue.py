@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -99,6 +100,29 @@ def device(name: str) -> Device:
 
 def devices() -> tuple[Device, ...]:
     return _DEVICES.all()
+
+
+def recognise(driver_name: str, memory_bytes: int | None = None) -> Device | None:
+    """The device that a driver calls `NVIDIA A100-SXM4-80GB`; None when nothing in the catalogue is near.
+
+    Some word beside the vendor must agree, and the memory within a tenth; then most words win.
+    """
+    said = _words(driver_name)
+    things, aliases = _DEVICES._list(folders())
+    named = {word for word in said if word in things} | {aliases[word] for word in said if word in aliases}
+    found: list[tuple[int, bool, float, Device]] = []
+    for known in things.values():
+        agree = said & (_words(known.title) | _words(known.name)) - _words(known.vendor)
+        off = abs((memory_bytes or known.usable_bytes) / known.usable_bytes - 1)
+        if any(any(c.isdigit() for c in word) for word in agree) and off < 0.1:
+            found.append((len(agree), known.name in named, -off, known))
+    return max(found, key=lambda f: f[:3])[3] if found else None
+
+
+def _words(text: str) -> set[str]:
+    """`a100 sxm 80gb` of `A100-SXM4-80GB`: the catalogue leaves out the generation of a socket."""
+    words = re.findall(r"[a-z0-9]+", re.sub(r"(\d+) gb\b", r"\1gb", text.lower()))
+    return {re.sub(r"^sxm\d$", "sxm", word) for word in words}
 
 
 def link(name: str) -> Link:

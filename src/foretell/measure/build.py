@@ -1,0 +1,73 @@
+"""The workload's step on a real device."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import math
+from typing import Any, Final
+
+import torch
+from torch.utils import _pytree as pytree
+
+from foretell.capture.step import Step, make_scaler, prepare_batch, prepare_model, prepare_optimizer
+from foretell.workload import Workload
+
+# Measuring repeats one batch many times. Steps must not drift into NaN on the way, and a step costs the same at any rate.
+_LEARNING_RATE: Final = 1e-12
+
+
+class LossWatch:
+    """Keeps the last loss, without waiting for it."""
+
+    def __init__(self, workload: Workload) -> None:
+        self._loss: torch.Tensor | None = None
+        self._of = workload.loss
+        self.workload = dataclasses.replace(workload, loss=self._watched) if workload.optimizer else workload
+
+    def _watched(self, model: Any, batch: Any) -> Any:
+        loss = self._of(model, batch)
+        if isinstance(loss, torch.Tensor):
+            self._loss = loss.detach()
+        return loss
+
+    @property
+    def finite(self) -> bool:
+        return self._loss is None or math.isfinite(float(self._loss.float().sum()))
+
+
+def build_step(workload: Workload, device: torch.device) -> Step:
+    """Build model, batch and optimizer on the device; nothing else of it is left behind."""
+    torch.manual_seed(0)
+    use_tf32 = workload.precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = use_tf32
+    model = _model(workload, device)
+    with torch.device(device):
+        batch = workload.batch()
+    batch = pytree.tree_map(lambda v: v.to(device) if isinstance(v, torch.Tensor) else v, batch)
+    batch = prepare_batch(workload, batch)
+    model = prepare_model(workload, model).to(device)
+    optimizer = prepare_optimizer(workload, model)
+    for group in optimizer.param_groups if optimizer else ():
+        group["lr"] = _LEARNING_RATE
+    free_memory(device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    return Step(workload=workload, model=model, batch=batch, optimizer=optimizer,
+                scaler=make_scaler(workload, device.type), device=device.type)  # fmt: skip
+
+
+def free_memory(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def _model(workload: Workload, device: torch.device) -> Any:
+    try:
+        with torch.device(device):
+            return workload.model()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:  # some models compute on the host while they are built
+        return workload.model()

@@ -1,0 +1,233 @@
+"""The instrument: one point on the device at hand → one Record.
+
+It needs torch and what a plain PyTorch image has beside it. What is asked of a step is taken apart, so that no part
+disturbs another: times come from steps with no profiler near, kernels from traced steps, memory from steps of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import torch
+
+from foretell.capture.sources import load_workload
+from foretell.capture.step import Step, batch_sizes
+from foretell.graph import Graph
+from foretell.hardware import device as known_device
+from foretell.measure.build import LossWatch, build_step, free_memory
+from foretell.measure.kernels import OpTimes, busy_seconds, host_seconds, record_on_cuda, record_on_host
+from foretell.measure.machine import Machine, pick_device
+from foretell.measure.record import AllocationRow, GraphRow, OpRow, Point, Record, SeriesRow, StepRow
+from foretell.measure.resources import (
+    Reduced,
+    bandwidth_series,
+    device_series,
+    length_of,
+    reduce_series,
+    sampled_series,
+)
+from foretell.measure.sampler import Sample, Sampler
+from foretell.measure.timing import PARTS, Timing, clock_of, quantile, time_steps
+from foretell.units import Seconds
+
+SECONDS: Final = 0.5  # of repetitions
+_TRACED: Final = 3  # plain steps traced for their kernels
+_UNSTEADY: Final = 1.25  # 90th over 10th percentile of a step
+_DEVICE_BOUND: Final = 0.9  # of the step with a kernel running
+
+
+def measure(point: Point, *, device: str = "auto", seconds: Seconds = SECONDS) -> Record:
+    """Measure one point here and now. Out of memory and a NaN loss are outcomes; bad input is an error."""
+    machine = _machine(pick_device(device))
+    watch = LossWatch(load_workload(point.source, point.settings))
+    asked: dict[str, Any] = {"point": point.key, "kind": point.kind, "source": point.source, "settings": point.settings_text,
+             "plan": point.plan, "workload": watch.workload.name, "precision": watch.workload.precision,
+             "training": watch.workload.optimizer is not None,
+             "grad_accumulation": watch.workload.grad_accumulation}  # fmt: skip
+    try:
+        if point.kind == "operators":
+            return _measure_operators(asked, watch, machine)
+        return _measure_step(asked, watch, machine, seconds)
+    except (torch.OutOfMemoryError, MemoryError) as error:
+        row = StepRow(**asked, outcome="out-of-memory", error=_first_line(error), **machine.provenance())
+        return Record(step=row)
+    finally:
+        free_memory(machine.device)
+
+
+def _measure_step(asked: dict[str, Any], watch: LossWatch, machine: Machine, seconds: Seconds) -> Record:
+    step = build_step(watch.workload, machine.device)
+    cuda = machine.device.type == "cuda"
+    with _samples(machine) as sampler:
+        timing = time_steps(step, clock_of(machine.device), seconds)
+        marks = list(machine.marks())
+        provenance = machine.provenance()  # clocks as they are under load
+        samples = sampler.between(*timing.window) if sampler else []
+    memory = _memory(step) if cuda else {}
+    allocations = _allocations(step) if cuda else None
+    times = record_on_cuda(step, _TRACED) if cuda else record_on_host(step)
+    samples_a_batch, tokens = batch_sizes(watch.workload, step.batch)
+    if timing.quantile(0.9) > _UNSTEADY * timing.quantile(0.1):
+        marks.append(f"unsteady: p90 is {timing.quantile(0.9) / timing.quantile(0.1):.2f} times p10")
+    traced, series = _traced_facts(times, timing, provenance["device"])
+    row = StepRow(
+        **asked, **_outcome(watch), marks=(*marks, *times.notes), samples=samples_a_batch, tokens=tokens,
+        graph=times.graph.content_hash, **_times(timing), **traced, **memory,
+        **_sampled_facts(samples, timing), **provenance,
+    )  # fmt: skip
+    return Record(step=row, ops=_op_rows(times), graph=_graph_row(times.graph), allocations=allocations,
+                  series=(*series, *sampled_series(samples, timing.window[0])))  # fmt: skip
+
+
+def _measure_operators(asked: dict[str, Any], watch: LossWatch, machine: Machine) -> Record:
+    """Only the ops count: no repetitions to time, and the cache emptied before each trace."""
+    step = build_step(watch.workload, machine.device)
+    for _ in range(2):
+        step.run()
+    times = record_on_cuda(step, _TRACED, cold=True) if machine.device.type == "cuda" else record_on_host(step)
+    row = StepRow(
+        **asked, **_outcome(watch), marks=(*machine.marks(), *times.notes), graph=times.graph.content_hash,
+        device_seconds=times.total(times.device), kernels=sum(map(len, times.kernels)),
+        kernel_seconds=times.total(times.device) + times.unattributed, unattributed_seconds=times.unattributed,
+        **machine.provenance(),
+    )  # fmt: skip
+    return Record(step=row, ops=_op_rows(times), graph=_graph_row(times.graph))
+
+
+_MACHINES: dict[torch.device, Machine] = {}
+
+
+def _machine(device: torch.device) -> Machine:
+    return _MACHINES.setdefault(device, Machine(device))
+
+
+@contextmanager
+def _samples(machine: Machine) -> Iterator[Sampler | None]:
+    uuid = f"GPU-{torch.cuda.get_device_properties(machine.device).uuid}" if machine.device.type == "cuda" else None
+    with Sampler(uuid) as sampler:
+        yield sampler
+
+
+def _outcome(watch: LossWatch) -> dict[str, Any]:
+    if watch.finite:
+        return {}
+    return {"outcome": "nan-loss", "error": "the loss is not a finite number; its times are recorded all the same"}
+
+
+def _times(timing: Timing) -> dict[str, Any]:
+    parts = {f"{part}_seconds": timing.parts.get(part) for part in PARTS}
+    return {
+        "repetitions": len(timing.steps), "step_seconds": timing.quantile(0.5), "step_low": timing.quantile(0.1),
+        "step_high": timing.quantile(0.9), "issue_seconds": timing.issue, **parts,
+    }  # fmt: skip
+
+
+def _traced_facts(times: OpTimes, timing: Timing, device: str) -> tuple[dict[str, Any], list[SeriesRow]]:
+    """Device and host time, and the two resources that kernels tell of."""
+    step_seconds = timing.quantile(0.5)
+    summed = times.total(times.device)
+    if not times.steps:  # a CPU, where the host is the device
+        busy = min(summed, step_seconds)
+        facts = {"device_seconds": busy, "host_seconds": timing.issue, "bound": "device",
+                 **_columns("device", Reduced(step_seconds - busy, busy, 1.0))}  # fmt: skip
+        return facts, []
+    # Micro-steps beyond the second were not traced: what overlaps is taken to overlap as in those that were.
+    traced_sum = sum(k.seconds for k in times.steps[0].kernels)
+    whole = (summed + times.unattributed) / traced_sum if traced_sum else 1.0
+    busy = quantile([busy_seconds(s.kernels) for s in times.steps], 0.5) * whole
+    host = quantile([host_seconds(s) for s in times.steps], 0.5) * whole
+    middle = times.steps[len(times.steps) // 2]
+    device_use = device_series(middle)
+    series = [device_use]
+    facts = {
+        "device_seconds": busy, "host_seconds": host,
+        "communication_seconds": quantile([busy_seconds(s.kernels, collectives=True) for s in times.steps], 0.5),
+        "bound": "device" if busy >= _DEVICE_BOUND * step_seconds else "host",
+        "kernels": sum(map(len, times.kernels)), "kernel_seconds": summed + times.unattributed,
+        "unattributed_seconds": times.unattributed,
+        **_columns("device", Reduced(max(0.0, step_seconds - busy), busy, max(device_use.values))),
+    }  # fmt: skip
+    if device:
+        bandwidth_use = bandwidth_series(times, middle, known_device(device).bandwidth)
+        series.append(bandwidth_use)
+        reduced = reduce_series(bandwidth_use, length_of(middle))
+        facts |= _columns("memory_bandwidth", Reduced(reduced.idle_seconds, reduced.active_seconds * whole,
+                                                      reduced.peak).scaled_to(step_seconds))  # fmt: skip
+    return facts, series
+
+
+def _sampled_facts(samples: list[Sample], timing: Timing) -> dict[str, Any]:
+    step_seconds = timing.quantile(0.5)
+    begin, end = timing.window
+    facts: dict[str, Any] = {}
+    power = [s.power_watts for s in samples if s.power_watts is not None and s.time >= begin]
+    if power:
+        mean = sum(power) / len(power)
+        facts |= {"power_watts": mean, "energy_joules": mean * step_seconds}
+    if len(samples) > 1:
+        steps = (samples[-1].time - samples[0].time) / step_seconds
+        facts |= {
+            "received_bytes": round((samples[-1].received_bytes - samples[0].received_bytes) / steps),
+            "sent_bytes": round((samples[-1].sent_bytes - samples[0].sent_bytes) / steps),
+        }
+    for series in sampled_series(samples, begin):
+        if series.resource.startswith("network"):
+            whole = reduce_series(series, end - begin)
+            share = step_seconds / (end - begin)
+            facts |= _columns(
+                series.resource, Reduced(whole.idle_seconds * share, whole.active_seconds * share, whole.peak)
+            )
+    return facts
+
+
+def _columns(resource: str, reduced: Reduced) -> dict[str, float]:
+    return {f"{resource}_idle_seconds": reduced.idle_seconds, f"{resource}_active_seconds": reduced.active_seconds,
+            f"{resource}_peak": reduced.peak}  # fmt: skip
+
+
+def _memory(step: Step) -> dict[str, Any]:
+    torch.cuda.reset_peak_memory_stats()
+    step.run()
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    reserved = torch.cuda.memory_reserved()
+    return {
+        "peak_allocated": torch.cuda.max_memory_allocated(), "peak_reserved": torch.cuda.max_memory_reserved(),
+        "resting_allocated": torch.cuda.memory_allocated(), "used_outside": total - free - reserved,
+    }  # fmt: skip
+
+
+def _allocations(step: Step) -> AllocationRow:
+    """The allocator's own history of one step. Addresses are given as offsets from the lowest."""
+    torch.cuda.memory._record_memory_history(enabled="all", context=None, max_entries=1_000_000)
+    try:
+        step.run()
+        torch.cuda.synchronize()
+        snapshot = torch.cuda.memory._snapshot()
+    finally:
+        torch.cuda.memory._record_memory_history(enabled=None)
+    events = [e for trace in snapshot["device_traces"] for e in trace if e["action"] != "snapshot"]
+    lowest = min((e["addr"] for e in events), default=0)
+    return AllocationRow(
+        action=tuple(e["action"] for e in events), address=tuple(e["addr"] - lowest for e in events),
+        bytes=tuple(e["size"] for e in events),
+    )  # fmt: skip
+
+
+def _op_rows(times: OpTimes) -> tuple[OpRow, ...]:
+    return tuple(
+        OpRow(op=i, target=op.target, phase=op.phase, device_seconds=times.device[i],
+              dispatch_seconds=times.dispatch[i], issue_seconds=times.issue[i], kernels=times.kernels[i],
+              kernel_seconds=times.kernel_seconds[i])
+        for i, op in enumerate(times.graph.ops)
+    )  # fmt: skip
+
+
+def _graph_row(graph: Graph) -> GraphRow:
+    return GraphRow(hash=graph.content_hash, name=graph.name, file=graph.to_bytes())
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0][:300]

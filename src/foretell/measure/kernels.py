@@ -1,0 +1,287 @@
+"""What each op of a step took: a trace of the step's kernels, aligned to the graph recorded in the same process.
+
+The step is traced twice. Once under the recorder, with a numbered profiler range around every dispatched op, so that
+each kernel is known to belong to op i; Python then issues ops slowly and the device idles between them. And a few times
+plainly, with nothing but the kernel trace on, where kernels run as close together as they do in training. Both launch
+the same kernels in the same order, so the durations of the plain traces are given to the ops by position.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from foretell.capture.recorder import Recorder
+from foretell.capture.step import Step
+from foretell.capture.trace import MICRO_STEPS_RECORDED, record
+from foretell.graph import Graph
+from foretell.measure.timing import quantile
+from foretell.units import MIB, Seconds
+
+_RANGE: Final = "foretell#"
+_WAITS: Final = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize")
+_QUEUE_FULL: Final = 4.0  # a launch this many times longer than the median waited for room in the queue
+_COLLECTIVE: Final = "nccl"
+_FLUSH_BYTES: Final = 256 * MIB  # more than any cache
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel, copy or fill on the device, and the moment the host launched it. Nanoseconds of the trace's clock."""
+
+    name: str
+    begin: int
+    end: int
+    launch_begin: int
+    launch_end: int
+
+    @property
+    def seconds(self) -> Seconds:
+        return (self.end - self.begin) / 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedStep:
+    """One plain step as its kernels, in launch order."""
+
+    kernels: tuple[Kernel, ...]
+    begin: int  # when the host started on it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpTimes:
+    """Times of every op of a graph, by position."""
+
+    graph: Graph
+    device: tuple[Seconds, ...]
+    dispatch: tuple[Seconds, ...]
+    issue: tuple[Seconds | None, ...]
+    kernels: tuple[tuple[str, ...], ...]
+    kernel_seconds: tuple[tuple[Seconds, ...], ...]
+    unattributed: Seconds  # of kernels no op launched
+    steps: tuple[TracedStep, ...] = ()  # the plain traces the times are from; empty on a CPU
+    owners: tuple[int | None, ...] = ()  # the op of each kernel, in launch order
+    notes: tuple[str, ...] = field(default=())
+
+    def total(self, times: Iterable[Seconds | None]) -> Seconds:
+        """Over the step, each op as often as it runs."""
+        return sum((t or 0.0) * op.times for t, op in zip(times, self.graph.ops, strict=True))
+
+
+class _Ranges:
+    """Runs each op inside a numbered range, and times the call on the host."""
+
+    def __init__(self) -> None:
+        self.recorder: Recorder | None = None
+        self.nanoseconds: list[int] = []
+
+    def rewrite(self, func: Any, args: Any, kwargs: Any) -> None:
+        return None
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if self.recorder is None or not self.recorder.recording or func.namespace == "profiler":
+            return func(*args, **kwargs)
+        with torch._C._profiler._RecordFunctionFast(f"{_RANGE}{len(self.nanoseconds)}"):
+            begin = time.perf_counter_ns()
+            out = func(*args, **kwargs)
+            self.nanoseconds.append(time.perf_counter_ns() - begin)
+        return out
+
+
+def record_on_host(step: Step, repetitions: int = 3) -> OpTimes:
+    """On a CPU an op is done when its call returns: the call is the op's time. The quietest repetition counts."""
+    taken: list[list[int]] = []
+    for _ in range(repetitions):
+        graph, nanoseconds = _recorded(step)
+        taken.append(nanoseconds)
+    same = [t for t in taken if len(t) == len(graph.ops)]
+    seconds = tuple(min(values) / 1e9 for values in zip(*same, strict=True))
+    nothing: tuple[tuple[Any, ...], ...] = ((),) * len(graph.ops)
+    return OpTimes(graph=graph, device=seconds, dispatch=seconds, issue=(None,) * len(seconds), kernels=nothing,
+                   kernel_seconds=nothing, unattributed=0.0)  # fmt: skip
+
+
+def record_on_cuda(step: Step, repetitions: int = 3, *, cold: bool = False) -> OpTimes:
+    """The graph of the step, and the kernels of each of its ops."""
+    with _profiler(ProfilerActivity.CPU, ProfilerActivity.CUDA) as profiler:
+        graph, nanoseconds = _recorded(step)
+        torch.cuda.synchronize()
+    aligned, ranges, _ = _read(profiler)
+    owners = _owners(aligned, ranges, first=_numbered_from(ranges, len(graph.ops)))
+    # Where a step left something behind, two were recorded, and the graph is the second's.
+    start = max((i + 1 for i, owner in enumerate(owners) if owner is not None and owner < 0), default=0)
+    aligned, owners = aligned[start:], owners[start:]
+    steps = trace_steps(step, repetitions, cold=cold)
+    notes: tuple[str, ...] = ()
+    durations = _common_durations(aligned, steps)
+    if durations is None:
+        notes = ("kernels of the plain traces differ from the recorded step's; times are from the recorded step",)
+        steps = ()
+        durations = [k.seconds for k in aligned]
+    return _by_op(graph, aligned, owners, durations, nanoseconds, steps, notes)
+
+
+def trace_steps(step: Step, repetitions: int, *, cold: bool = False) -> tuple[TracedStep, ...]:
+    """Plain steps, each started with an empty queue, with nothing but the kernel trace on.
+
+    `cold` overwrites the cache before each: a tiny step would find all of its data there, as no real step does.
+    """
+    accumulation = step.workload.grad_accumulation
+    flush = torch.empty(_FLUSH_BYTES, dtype=torch.int8, device=step.device) if cold else None
+    with _profiler(ProfilerActivity.CUDA) as profiler:
+        for _ in range(repetitions):
+            if flush is not None:
+                flush.fill_(0)
+            torch.cuda.synchronize()
+            step.run(micro_steps=min(accumulation, MICRO_STEPS_RECORDED))
+        torch.cuda.synchronize()
+    kernels, _, waits = _read(profiler)
+    if len(kernels) % repetitions:
+        return ()
+    each = len(kernels) // repetitions
+    traced = []
+    for i in range(repetitions):
+        mine = tuple(kernels[i * each + cold : (i + 1) * each])
+        first = mine[0].launch_begin if mine else 0
+        traced.append(TracedStep(kernels=mine, begin=max((w for w in waits if w <= first), default=first)))
+    return tuple(traced)
+
+
+def busy_seconds(kernels: Iterable[Kernel], *, collectives: bool = False) -> Seconds:
+    """Length of the union of kernels; of compute kernels, or of collectives alone."""
+    chosen = sorted((k.begin, k.end) for k in kernels if (_COLLECTIVE in k.name.lower()) == collectives)
+    total = reached = 0
+    for begin, end in chosen:
+        total += max(0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total / 1e9
+
+
+def host_seconds(traced: TracedStep) -> Seconds:
+    """Time to issue the step, without the launches that waited for room in a full queue."""
+    if not traced.kernels:
+        return 0.0
+    launches = [k.launch_end - k.launch_begin for k in traced.kernels]
+    usual = quantile([float(x) for x in launches], 0.5)
+    waited = sum(x - usual for x in launches if x > _QUEUE_FULL * usual)
+    return max(0.0, max(k.launch_end for k in traced.kernels) - traced.begin - waited) / 1e9
+
+
+def _recorded(step: Step) -> tuple[Graph, list[int]]:
+    ranges = _Ranges()
+    recorder = Recorder(ranges)
+    ranges.recorder = recorder
+    with recorder:
+        graph = record(step, recorder)
+    return graph, ranges.nanoseconds[-len(graph.ops) :]
+
+
+def _profiler(*activities: ProfilerActivity) -> profile:
+    return profile(activities=list(activities), acc_events=False)
+
+
+def _read(profiler: profile) -> tuple[list[Kernel], list[tuple[int, int, int]], list[int]]:
+    """Kernels in launch order, numbered ranges as (begin, end, number), and the ends of waits for the device.
+
+    Read from the raw results: the profiler's own tree of events takes seconds to build.
+    """
+    assert profiler.profiler is not None
+    results = profiler.profiler.kineto_results
+    assert results is not None
+    launches: dict[int, tuple[int, int]] = {}
+    ran: list[tuple[int, str, int, int]] = []
+    ranges: list[tuple[int, int, int]] = []
+    waits: list[int] = []
+    on_host = torch._C._autograd.DeviceType.CPU
+    for event in results.events():
+        name = event.name()
+        if event.device_type() == on_host:
+            if name.startswith(_RANGE):
+                begin = event.start_ns()
+                ranges.append((begin, begin + event.duration_ns(), int(name[len(_RANGE) :])))
+            elif name.startswith("cu"):  # cudaLaunchKernel, cuLaunchKernelEx, cudaMemcpyAsync, …
+                begin = event.start_ns()
+                end = begin + event.duration_ns()
+                launches[event.correlation_id()] = (begin, end)
+                if name in _WAITS:
+                    waits.append(end)
+        elif not event.is_user_annotation() and not name.startswith(_RANGE):
+            begin = event.start_ns()
+            ran.append((event.correlation_id(), name, begin, begin + event.duration_ns()))
+    kernels = [
+        Kernel(name, begin, end, *launches.get(correlation, (begin, begin)))
+        for correlation, name, begin, end in sorted(ran)
+        if not name.startswith(("Context Sync", "Event Sync", "Stream Sync", "Stream Wait"))
+    ]
+    return kernels, sorted(ranges), waits
+
+
+def _numbered_from(ranges: Sequence[tuple[int, int, int]], ops: int) -> int:
+    """The number of the graph's first op: a step that left something behind was recorded twice."""
+    return max((number for _, _, number in ranges), default=ops - 1) + 1 - ops
+
+
+def _owners(kernels: Sequence[Kernel], ranges: Sequence[tuple[int, int, int]], first: int) -> list[int | None]:
+    """The op of each kernel: the range its launch falls in. One thread issues at a time, so ranges do not overlap."""
+    begins = [begin for begin, _, _ in ranges]
+    owners: list[int | None] = []
+    for kernel in kernels:
+        place = bisect_right(begins, kernel.launch_begin) - 1
+        inside = place >= 0 and kernel.launch_begin <= ranges[place][1]
+        owners.append(ranges[place][2] - first if inside else None)
+    return owners
+
+
+def _common_durations(aligned: Sequence[Kernel], steps: Sequence[TracedStep]) -> list[Seconds] | None:
+    """The median duration of each kernel over plain steps, if they launched the kernels of the recorded step."""
+    if not steps or any(len(s.kernels) != len(aligned) for s in steps):
+        return None
+    differing = sum(any(s.kernels[i].name != kernel.name for s in steps) for i, kernel in enumerate(aligned))
+    if differing > 0.01 * len(aligned):
+        return None
+    return [quantile([s.kernels[i].seconds for s in steps], 0.5) for i in range(len(aligned))]
+
+
+def _by_op(
+    graph: Graph, aligned: Sequence[Kernel], owners: Sequence[int | None], durations: Sequence[Seconds],
+    nanoseconds: Sequence[int], steps: tuple[TracedStep, ...], notes: tuple[str, ...],
+) -> OpTimes:  # fmt: skip
+    count = len(graph.ops)
+    names: list[list[str]] = [[] for _ in range(count)]
+    seconds: list[list[Seconds]] = [[] for _ in range(count)]
+    unattributed = 0.0
+    for kernel, owner, duration in zip(aligned, owners, durations, strict=True):
+        if owner is None or not 0 <= owner < count:
+            unattributed += duration
+        else:
+            names[owner].append(kernel.name)
+            seconds[owner].append(duration)
+    return OpTimes(
+        graph=graph, device=tuple(sum(s) for s in seconds), dispatch=tuple(n / 1e9 for n in nanoseconds),
+        issue=_issue(count, owners, steps), kernels=tuple(map(tuple, names)), kernel_seconds=tuple(map(tuple, seconds)),
+        unattributed=unattributed, steps=steps, owners=tuple(owners), notes=notes,
+    )  # fmt: skip
+
+
+def _issue(count: int, owners: Sequence[int | None], steps: Sequence[TracedStep]) -> tuple[Seconds | None, ...]:
+    """Host time between the last launch before an op and its own last launch, waiting for the queue left out."""
+    taken: list[list[Seconds]] = [[] for _ in range(count)]
+    for traced in steps:
+        usual = quantile([float(k.launch_end - k.launch_begin) for k in traced.kernels] or [0.0], 0.5)
+        before = traced.begin
+        mine: dict[int, float] = {}
+        for kernel, owner in zip(traced.kernels, owners, strict=True):
+            launch = kernel.launch_end - kernel.launch_begin
+            waited = launch - usual if launch > _QUEUE_FULL * usual else 0.0
+            if owner is not None and 0 <= owner < count:
+                mine[owner] = mine.get(owner, 0.0) + (kernel.launch_end - before - waited) / 1e9
+            before = kernel.launch_end
+        for owner, value in mine.items():
+            taken[owner].append(value)
+    return tuple(quantile(values, 0.5) if values else None for values in taken)

@@ -1,0 +1,134 @@
+"""What a step does to device, memory bandwidth and network over time, and the three numbers each comes down to.
+
+Every series says which counter it is from. NVML averages over longer than most steps, so the device's activity is
+taken from kernel traces instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from foretell.cost.roofline import work_of
+from foretell.graph import Graph
+from foretell.measure.kernels import OpTimes, TracedStep
+from foretell.measure.record import SeriesRow
+from foretell.measure.sampler import Sample
+from foretell.units import BytesPerSecond, Seconds
+
+_BINS: Final = 200
+_ACTIVE: Final = 0.01  # of the series' peak; below, a resource is idle
+
+FROM_KERNELS: Final = "kernel trace: share of each interval with a kernel running"
+FROM_TRAFFIC: Final = (
+    "kernel trace and graph: bytes each op must move at least, over its kernels' time and the published bandwidth"
+)
+FROM_INTERFACES: Final = "/proc/net/dev: bytes over all interfaces but loopback"
+FROM_NVML_POWER: Final = "NVML power usage"
+FROM_NVML_MEMORY: Final = "NVML memory utilisation: share of its window with memory being read or written"
+
+
+@dataclass(frozen=True, slots=True)
+class Reduced:
+    """A series as Driple counts it."""
+
+    idle_seconds: Seconds
+    active_seconds: Seconds
+    peak: float
+
+    def scaled_to(self, step_seconds: Seconds) -> Reduced:
+        """The same activity in a step of another length: a traced step idles longer than a plain one."""
+        return Reduced(max(0.0, step_seconds - self.active_seconds), self.active_seconds, self.peak)
+
+
+def reduce_series(series: SeriesRow, length: Seconds) -> Reduced:
+    """Idle seconds, active seconds and peak of a series whose values each hold until the next moment."""
+    peak = max(series.values, default=0.0)
+    ends = [*series.seconds[1:], length]
+    active = sum(
+        end - begin
+        for begin, end, value in zip(series.seconds, ends, series.values, strict=True)
+        if value > _ACTIVE * peak
+    )
+    return Reduced(max(0.0, length - active), active, peak)
+
+
+def length_of(traced: TracedStep) -> Seconds:
+    """From the host's start on the step to the end of its last kernel."""
+    return (max((k.end for k in traced.kernels), default=traced.begin) - traced.begin) / 1e9
+
+
+def device_series(traced: TracedStep) -> SeriesRow:
+    weights = [1.0] * len(traced.kernels)
+    return _binned(traced, weights, resource="device", counter=FROM_KERNELS)
+
+
+def bandwidth_series(times: OpTimes, traced: TracedStep, bandwidth: BytesPerSecond) -> SeriesRow:
+    traffic = _traffic(times.graph)
+    rates = [
+        min(1.0, traffic[op] / seconds / bandwidth) if seconds else 0.0
+        for op, seconds in enumerate(times.device)
+    ]  # fmt: skip
+    weights = [rates[owner] if owner is not None and 0 <= owner < len(rates) else 0.0 for owner in times.owners]
+    return _binned(traced, weights, resource="memory_bandwidth", counter=FROM_TRAFFIC)
+
+
+def sampled_series(samples: Sequence[Sample], begin: float) -> list[SeriesRow]:
+    """What the sampler saw in a window of steps: power, NVML's memory utilisation, the network."""
+
+    def series(resource: str, counter: str, unit: str, points: list[tuple[float, float]]) -> list[SeriesRow]:
+        if not points:
+            return []
+        seconds, values = zip(*points, strict=True)
+        return [SeriesRow(resource=resource, counter=counter, unit=unit, seconds=seconds, values=values)]
+
+    inside = [s for s in samples if s.time >= begin]
+    power = [(s.time - begin, s.power_watts) for s in inside if s.power_watts is not None]
+    memory = [(s.time - begin, s.memory_utilization) for s in inside if s.memory_utilization is not None]
+    steps = list(pairwise(samples))
+    rx, tx = (
+        [
+            (max(a.time - begin, 0.0), (getattr(b, name) - getattr(a, name)) / (b.time - a.time))
+            for a, b in steps
+            if b.time > a.time
+        ]
+        for name in ("received_bytes", "sent_bytes")
+    )
+    return [
+        *series("power", FROM_NVML_POWER, "W", power),
+        *series("memory_bandwidth", FROM_NVML_MEMORY, "fraction", memory),
+        *series("network_rx", FROM_INTERFACES, "bytes/s", rx),
+        *series("network_tx", FROM_INTERFACES, "bytes/s", tx),
+    ]
+
+
+def _binned(traced: TracedStep, weights: Sequence[float], *, resource: str, counter: str) -> SeriesRow:
+    """Spread each kernel's weight over the intervals it runs in."""
+    length = max(1e-9, length_of(traced))
+    width = length / _BINS
+    values = [0.0] * _BINS
+    reached = traced.begin
+    for kernel, weight in zip(traced.kernels, weights, strict=False):
+        begin, end = max(kernel.begin, reached), kernel.end  # what runs side by side counts once
+        if end > begin:
+            _spread(values, (begin - traced.begin) / 1e9, (end - traced.begin) / 1e9, width, weight)
+            reached = end
+    seconds = tuple(i * width for i in range(_BINS))
+    return SeriesRow(resource=resource, counter=counter, unit="fraction", seconds=seconds,
+                     values=tuple(min(1.0, v / width) for v in values))  # fmt: skip
+
+
+def _spread(values: list[float], begin: Seconds, end: Seconds, width: Seconds, weight: float) -> None:
+    first, last = int(begin / width), min(int(end / width), len(values) - 1)
+    for i in range(first, last + 1):
+        values[i] += weight * max(0.0, min(end, (i + 1) * width) - max(begin, i * width))
+
+
+def _traffic(graph: Graph) -> list[float]:
+    known: dict[int, float] = {}
+    for op in graph.ops:
+        if id(op.signature) not in known:
+            known[id(op.signature)] = float(work_of(op.signature).traffic)
+    return [known[id(op.signature)] for op in graph.ops]

@@ -1,0 +1,120 @@
+"""Samples counters beside a running step, in a process of its own so that it takes neither the GIL nor the device.
+
+The child writes one line a sample to a file: the monotonic clock, which all processes of a machine share, and the
+counters. The parent reads the lines of a window afterwards.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+INTERVAL_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    time: float  # time.monotonic()
+    power_watts: float | None
+    utilization: float | None  # NVML: share of its window with any kernel running
+    memory_utilization: float | None  # NVML: share of its window with memory being read or written
+    received_bytes: int  # all interfaces but loopback, since boot
+    sent_bytes: int
+
+
+class Sampler:
+    """Runs from `with` until its end; `between` gives the samples of a window."""
+
+    def __init__(self, device_uuid: str | None = None, interval: float = INTERVAL_SECONDS) -> None:
+        self._uuid = device_uuid
+        self._interval = interval
+        self._process: subprocess.Popen[bytes] | None = None
+        self._file: Path | None = None
+
+    def __enter__(self) -> Sampler:
+        handle, path = tempfile.mkstemp(prefix="foretell-samples-")
+        self._file = Path(path)
+        command = [sys.executable, __file__, self._uuid or "", str(self._interval), str(os.getpid())]
+        self._process = subprocess.Popen(command, stdout=handle, stdin=subprocess.DEVNULL)
+        os.close(handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)
+
+    def between(self, begin: float, end: float) -> list[Sample]:
+        """Samples of a window of `time.monotonic()`, with the last before it, from which differences start."""
+        if self._file is None:
+            return []
+        samples = []
+        with self._file.open() as file:
+            for line in file:
+                if line.endswith("\n"):
+                    samples.append(Sample(*json.loads(line)))
+        inside = [s for s in samples if begin <= s.time <= end]
+        before = [s for s in samples if s.time < begin]
+        return before[-1:] + inside
+
+
+def read_network() -> tuple[int, int]:
+    """(received, sent) bytes over all interfaces but loopback."""
+    received = sent = 0
+    try:
+        lines = Path("/proc/net/dev").read_text().splitlines()[2:]
+    except OSError:
+        return 0, 0
+    for line in lines:
+        name, _, counters = line.partition(":")
+        if name.strip() != "lo":
+            fields = counters.split()
+            received += int(fields[0])
+            sent += int(fields[8])
+    return received, sent
+
+
+def _nvml(uuid: str) -> tuple[Any, Any] | None:
+    if not uuid:
+        return None
+    try:
+        nvml = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+        return nvml, nvml.nvmlDeviceGetHandleByUUID(uuid)
+    except Exception:  # a plain image has no pynvml: those columns stay empty
+        return None
+
+
+def _main() -> None:
+    uuid, interval, parent = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
+    asked = _nvml(uuid)
+    while os.getppid() == parent:
+        power = utilization = memory = None
+        if asked is not None:
+            nvml, handle = asked
+            power = nvml.nvmlDeviceGetPowerUsage(handle) / 1e3
+            rates = nvml.nvmlDeviceGetUtilizationRates(handle)
+            utilization, memory = rates.gpu / 100, rates.memory / 100
+        received, sent = read_network()
+        sys.stdout.write(json.dumps([time.monotonic(), power, utilization, memory, received, sent]) + "\n")
+        sys.stdout.flush()
+        time.sleep(interval)
+
+
+if __name__ == "__main__":
+    _main()
