@@ -7,7 +7,8 @@ ForetellError                  exit 1: our fault
 │   ├── WorkloadError          a Workload is wrong, or fails in the user's own code
 │   ├── PlanError              a Plan does not divide the devices, or is impossible
 │   ├── CatalogError           unknown hardware, or a catalogue file that is wrong
-│   └── GraphFileError         a truncated, foreign or too new .graph file
+│   ├── GraphFileError         a truncated, foreign or too new .graph file
+│   └── StoreError             a store that is too new, busy, or on a full disk
 └── RequirementNotMet          exit 3: the answer is no, and the user asked to be told by exit code
 """
 
@@ -46,6 +47,10 @@ class CatalogError(InputError):
 
 
 class GraphFileError(InputError):
+    pass
+
+
+class StoreError(InputError):
     pass
 
 
