@@ -19,6 +19,7 @@ from foretell.graph import Caveat, Graph, Input, Layout, Op, Signature, Storage,
 
 _DEVICE_QUERY = torch.ops.prim.device.default
 _MAKES_CONSTANT = torch.ops.aten.lift_fresh.default
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _ALIVE = -1
 
 
@@ -62,8 +63,8 @@ class Recorder(TorchDispatchMode):
         if func is _DEVICE_QUERY:  # asked thousands of times; a fake tensor knows the answer
             return getattr(args[0], "fake_device", None) or func(*args, **kwargs)
         if torch.is_inference_mode_enabled() and self._is_composite(func):
-            with self:  # outside inference, autograd has taken such ops apart already
-                return func.decompose(*args, **kwargs)
+            with self:  # outside inference, autograd has taken such ops apart already, with this same kernel
+                return func._op_dk(_COMPOSITE, *args, **kwargs)
         execution = self._execution
         if execution is None:
             out = func(*args, **kwargs)

@@ -6,8 +6,7 @@ disturbs another: times come from steps with no profiler near, kernels from trac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import functools
 from typing import Any, Final
 
 import torch
@@ -20,19 +19,12 @@ from foretell.measure.build import LossWatch, build_step, free_memory
 from foretell.measure.kernels import OpTimes, busy_seconds, host_seconds, record_on_cuda, record_on_host
 from foretell.measure.machine import Machine, pick_device
 from foretell.measure.record import AllocationRow, GraphRow, OpRow, Point, Record, SeriesRow, StepRow
-from foretell.measure.resources import (
-    Reduced,
-    bandwidth_series,
-    device_series,
-    length_of,
-    reduce_series,
-    sampled_series,
-)
+from foretell.measure.resources import Reduced, bandwidth_use, device_series, reduce_series, sampled_series
 from foretell.measure.sampler import Sample, Sampler
 from foretell.measure.timing import PARTS, Timing, clock_of, quantile, time_steps
 from foretell.units import Seconds
 
-SECONDS: Final = 0.5  # of repetitions
+SECONDS: Final = 0.3  # of repetitions
 _TRACED: Final = 3  # plain steps traced for their kernels
 _UNSTEADY: Final = 1.25  # 90th over 10th percentile of a step
 _DEVICE_BOUND: Final = 0.9  # of the step with a kernel running
@@ -60,13 +52,12 @@ def measure(point: Point, *, device: str = "auto", seconds: Seconds = SECONDS) -
 def _measure_step(asked: dict[str, Any], watch: LossWatch, machine: Machine, seconds: Seconds) -> Record:
     step = build_step(watch.workload, machine.device)
     cuda = machine.device.type == "cuda"
-    with _samples(machine) as sampler:
-        timing = time_steps(step, clock_of(machine.device), seconds)
-        marks = list(machine.marks())
-        provenance = machine.provenance()  # clocks as they are under load
-        samples = sampler.between(*timing.window) if sampler else []
-    memory = _memory(step) if cuda else {}
-    allocations = _allocations(step) if cuda else None
+    sampler = _sampler(machine)
+    timing = time_steps(step, clock_of(machine.device), seconds)
+    marks = list(machine.marks())
+    provenance = machine.provenance()  # clocks as they are under load
+    samples = sampler.between(*timing.window)
+    memory, allocations = _memory(step) if cuda else ({}, None)
     times = record_on_cuda(step, _TRACED) if cuda else record_on_host(step)
     samples_a_batch, tokens = batch_sizes(watch.workload, step.batch)
     if timing.quantile(0.9) > _UNSTEADY * timing.quantile(0.1):
@@ -96,18 +87,16 @@ def _measure_operators(asked: dict[str, Any], watch: LossWatch, machine: Machine
     return Record(step=row, ops=_op_rows(times), graph=_graph_row(times.graph))
 
 
-_MACHINES: dict[torch.device, Machine] = {}
-
-
+@functools.cache
 def _machine(device: torch.device) -> Machine:
-    return _MACHINES.setdefault(device, Machine(device))
+    return Machine(device)
 
 
-@contextmanager
-def _samples(machine: Machine) -> Iterator[Sampler | None]:
+@functools.cache
+def _sampler(machine: Machine) -> Sampler:
+    """One for the whole stay: starting a process beside a step would disturb it."""
     uuid = f"GPU-{torch.cuda.get_device_properties(machine.device).uuid}" if machine.device.type == "cuda" else None
-    with Sampler(uuid) as sampler:
-        yield sampler
+    return Sampler(uuid)
 
 
 def _outcome(watch: LossWatch) -> dict[str, Any]:
@@ -138,23 +127,20 @@ def _traced_facts(times: OpTimes, timing: Timing, device: str) -> tuple[dict[str
     whole = (summed + times.unattributed) / traced_sum if traced_sum else 1.0
     busy = quantile([busy_seconds(s.kernels) for s in times.steps], 0.5) * whole
     host = quantile([host_seconds(s) for s in times.steps], 0.5) * whole
-    middle = times.steps[len(times.steps) // 2]
-    device_use = device_series(middle)
+    device_use = device_series(times)
     series = [device_use]
     facts = {
-        "device_seconds": busy, "host_seconds": host,
+        "device_seconds": busy, "host_seconds": min(host, timing.issue),
         "communication_seconds": quantile([busy_seconds(s.kernels, collectives=True) for s in times.steps], 0.5),
         "bound": "device" if busy >= _DEVICE_BOUND * step_seconds else "host",
         "kernels": sum(map(len, times.kernels)), "kernel_seconds": summed + times.unattributed,
         "unattributed_seconds": times.unattributed,
-        **_columns("device", Reduced(max(0.0, step_seconds - busy), busy, max(device_use.values))),
+        **_columns("device", Reduced(0.0, busy, max(device_use.values)).in_step(step_seconds)),
     }  # fmt: skip
-    if device:
-        bandwidth_use = bandwidth_series(times, middle, known_device(device).bandwidth)
-        series.append(bandwidth_use)
-        reduced = reduce_series(bandwidth_use, length_of(middle))
-        facts |= _columns("memory_bandwidth", Reduced(reduced.idle_seconds, reduced.active_seconds * whole,
-                                                      reduced.peak).scaled_to(step_seconds))  # fmt: skip
+    if device and times.owners:
+        traffic, reduced = bandwidth_use(times, known_device(device).bandwidth)
+        series.append(traffic)
+        facts |= _columns("memory_bandwidth", reduced.in_step(step_seconds))
     return facts, series
 
 
@@ -187,30 +173,25 @@ def _columns(resource: str, reduced: Reduced) -> dict[str, float]:
             f"{resource}_peak": reduced.peak}  # fmt: skip
 
 
-def _memory(step: Step) -> dict[str, Any]:
+def _memory(step: Step) -> tuple[dict[str, Any], AllocationRow]:
+    """Peaks of one step, and the allocator's own history of it. Addresses are offsets from the lowest."""
     torch.cuda.reset_peak_memory_stats()
-    step.run()
-    torch.cuda.synchronize()
-    free, total = torch.cuda.mem_get_info()
-    reserved = torch.cuda.memory_reserved()
-    return {
-        "peak_allocated": torch.cuda.max_memory_allocated(), "peak_reserved": torch.cuda.max_memory_reserved(),
-        "resting_allocated": torch.cuda.memory_allocated(), "used_outside": total - free - reserved,
-    }  # fmt: skip
-
-
-def _allocations(step: Step) -> AllocationRow:
-    """The allocator's own history of one step. Addresses are given as offsets from the lowest."""
     torch.cuda.memory._record_memory_history(enabled="all", context=None, max_entries=1_000_000)
     try:
         step.run()
         torch.cuda.synchronize()
-        snapshot = torch.cuda.memory._snapshot()
+        traces = torch.cuda.memory._snapshot()["device_traces"]
     finally:
         torch.cuda.memory._record_memory_history(enabled=None)
-    events = [e for trace in snapshot["device_traces"] for e in trace if e["action"] != "snapshot"]
+    free, total = torch.cuda.mem_get_info()
+    reserved = torch.cuda.memory_reserved()
+    facts = {
+        "peak_allocated": torch.cuda.max_memory_allocated(), "peak_reserved": torch.cuda.max_memory_reserved(),
+        "resting_allocated": torch.cuda.memory_allocated(), "used_outside": total - free - reserved,
+    }  # fmt: skip
+    events = [e for trace in traces for e in trace if e["action"] != "snapshot"]
     lowest = min((e["addr"] for e in events), default=0)
-    return AllocationRow(
+    return facts, AllocationRow(
         action=tuple(e["action"] for e in events), address=tuple(e["addr"] - lowest for e in events),
         bytes=tuple(e["size"] for e in events),
     )  # fmt: skip

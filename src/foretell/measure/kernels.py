@@ -25,7 +25,7 @@ from foretell.measure.timing import quantile
 from foretell.units import MIB, Seconds
 
 _RANGE: Final = "foretell#"
-_WAITS: Final = ("cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize")
+_WAIT: Final = "cudaDeviceSynchronize"  # ours: a step of its own waits for a stream or an event
 _QUEUE_FULL: Final = 4.0  # a launch this many times longer than the median waited for room in the queue
 _COLLECTIVE: Final = "nccl"
 _FLUSH_BYTES: Final = 256 * MIB  # more than any cache
@@ -65,8 +65,8 @@ class OpTimes:
     kernels: tuple[tuple[str, ...], ...]
     kernel_seconds: tuple[tuple[Seconds, ...], ...]
     unattributed: Seconds  # of kernels no op launched
-    steps: tuple[TracedStep, ...] = ()  # the plain traces the times are from; empty on a CPU
-    owners: tuple[int | None, ...] = ()  # the op of each kernel, in launch order
+    steps: tuple[TracedStep, ...] = ()  # plain traces; none on a CPU
+    owners: tuple[int | None, ...] = ()  # the op of each kernel of such a step, in launch order; unknown if empty
     notes: tuple[str, ...] = field(default=())
 
     def total(self, times: Iterable[Seconds | None]) -> Seconds:
@@ -113,18 +113,17 @@ def record_on_cuda(step: Step, repetitions: int = 3, *, cold: bool = False) -> O
         graph, nanoseconds = _recorded(step)
         torch.cuda.synchronize()
     aligned, ranges, _ = _read(profiler)
-    owners = _owners(aligned, ranges, first=_numbered_from(ranges, len(graph.ops)))
-    # Where a step left something behind, two were recorded, and the graph is the second's.
-    start = max((i + 1 for i, owner in enumerate(owners) if owner is not None and owner < 0), default=0)
-    aligned, owners = aligned[start:], owners[start:]
+    # The graph is the last step's: one before it may have been run for what it leaves behind.
+    ranges = sorted(ranges, key=lambda r: r[2])[-len(graph.ops) :]
+    aligned = [k for k in aligned if k.launch_begin >= ranges[0][0]]
+    owners = _owners(aligned, ranges)
     steps = trace_steps(step, repetitions, cold=cold)
     notes: tuple[str, ...] = ()
     durations = _common_durations(aligned, steps)
     if durations is None:
-        notes = ("kernels of the plain traces differ from the recorded step's; times are from the recorded step",)
-        steps = ()
+        notes = ("recorded alone: plain steps launch other kernels, so the ops' times are from the recorded step",)
         durations = [k.seconds for k in aligned]
-    return _by_op(graph, aligned, owners, durations, nanoseconds, steps, notes)
+    return _by_op(graph, aligned, owners, durations, nanoseconds, steps if not notes else (), steps, notes)
 
 
 def trace_steps(step: Step, repetitions: int, *, cold: bool = False) -> tuple[TracedStep, ...]:
@@ -142,14 +141,14 @@ def trace_steps(step: Step, repetitions: int, *, cold: bool = False) -> tuple[Tr
             step.run(micro_steps=min(accumulation, MICRO_STEPS_RECORDED))
         torch.cuda.synchronize()
     kernels, _, waits = _read(profiler)
-    if len(kernels) % repetitions:
-        return ()
-    each = len(kernels) // repetitions
+    last = max((k.launch_begin for k in kernels), default=0)
+    begins = sorted(w for w in waits if w <= last)[-repetitions:]
     traced = []
-    for i in range(repetitions):
-        mine = tuple(kernels[i * each + cold : (i + 1) * each])
-        first = mine[0].launch_begin if mine else 0
-        traced.append(TracedStep(kernels=mine, begin=max((w for w in waits if w <= first), default=first)))
+    for begin, end in zip(begins, [*begins[1:], None], strict=True):
+        mine = [k for k in kernels if k.launch_begin >= begin and (end is None or k.launch_begin < end)]
+        if cold and end is not None:
+            mine.pop()  # the fill that empties the cache for the next
+        traced.append(TracedStep(kernels=tuple(mine), begin=begin))
     return tuple(traced)
 
 
@@ -183,7 +182,7 @@ def _recorded(step: Step) -> tuple[Graph, list[int]]:
 
 
 def _profiler(*activities: ProfilerActivity) -> profile:
-    return profile(activities=list(activities), acc_events=False)
+    return profile(activities=list(activities), acc_events=True)
 
 
 def _read(profiler: profile) -> tuple[list[Kernel], list[tuple[int, int, int]], list[int]]:
@@ -209,7 +208,7 @@ def _read(profiler: profile) -> tuple[list[Kernel], list[tuple[int, int, int]], 
                 begin = event.start_ns()
                 end = begin + event.duration_ns()
                 launches[event.correlation_id()] = (begin, end)
-                if name in _WAITS:
+                if name == _WAIT:
                     waits.append(end)
         elif not event.is_user_annotation() and not name.startswith(_RANGE):
             begin = event.start_ns()
@@ -219,22 +218,16 @@ def _read(profiler: profile) -> tuple[list[Kernel], list[tuple[int, int, int]], 
         for correlation, name, begin, end in sorted(ran)
         if not name.startswith(("Context Sync", "Event Sync", "Stream Sync", "Stream Wait"))
     ]
-    return kernels, sorted(ranges), waits
+    return kernels, ranges, waits
 
 
-def _numbered_from(ranges: Sequence[tuple[int, int, int]], ops: int) -> int:
-    """The number of the graph's first op: a step that left something behind was recorded twice."""
-    return max((number for _, _, number in ranges), default=ops - 1) + 1 - ops
-
-
-def _owners(kernels: Sequence[Kernel], ranges: Sequence[tuple[int, int, int]], first: int) -> list[int | None]:
+def _owners(kernels: Sequence[Kernel], ranges: Sequence[tuple[int, int, int]]) -> list[int | None]:
     """The op of each kernel: the range its launch falls in. One thread issues at a time, so ranges do not overlap."""
     begins = [begin for begin, _, _ in ranges]
     owners: list[int | None] = []
     for kernel in kernels:
-        place = bisect_right(begins, kernel.launch_begin) - 1
-        inside = place >= 0 and kernel.launch_begin <= ranges[place][1]
-        owners.append(ranges[place][2] - first if inside else None)
+        op = bisect_right(begins, kernel.launch_begin) - 1
+        owners.append(op if op >= 0 and kernel.launch_begin <= ranges[op][1] else None)
     return owners
 
 
@@ -250,22 +243,22 @@ def _common_durations(aligned: Sequence[Kernel], steps: Sequence[TracedStep]) ->
 
 def _by_op(
     graph: Graph, aligned: Sequence[Kernel], owners: Sequence[int | None], durations: Sequence[Seconds],
-    nanoseconds: Sequence[int], steps: tuple[TracedStep, ...], notes: tuple[str, ...],
+    nanoseconds: Sequence[int], common: tuple[TracedStep, ...], steps: tuple[TracedStep, ...], notes: tuple[str, ...],
 ) -> OpTimes:  # fmt: skip
     count = len(graph.ops)
     names: list[list[str]] = [[] for _ in range(count)]
     seconds: list[list[Seconds]] = [[] for _ in range(count)]
     unattributed = 0.0
     for kernel, owner, duration in zip(aligned, owners, durations, strict=True):
-        if owner is None or not 0 <= owner < count:
+        if owner is None:
             unattributed += duration
         else:
             names[owner].append(kernel.name)
             seconds[owner].append(duration)
     return OpTimes(
         graph=graph, device=tuple(sum(s) for s in seconds), dispatch=tuple(n / 1e9 for n in nanoseconds),
-        issue=_issue(count, owners, steps), kernels=tuple(map(tuple, names)), kernel_seconds=tuple(map(tuple, seconds)),
-        unattributed=unattributed, steps=steps, owners=tuple(owners), notes=notes,
+        issue=_issue(count, owners, common), kernels=tuple(map(tuple, names)), kernel_seconds=tuple(map(tuple, seconds)),
+        unattributed=unattributed, steps=steps, owners=tuple(owners) if common else (), notes=notes,
     )  # fmt: skip
 
 
@@ -279,7 +272,7 @@ def _issue(count: int, owners: Sequence[int | None], steps: Sequence[TracedStep]
         for kernel, owner in zip(traced.kernels, owners, strict=True):
             launch = kernel.launch_end - kernel.launch_begin
             waited = launch - usual if launch > _QUEUE_FULL * usual else 0.0
-            if owner is not None and 0 <= owner < count:
+            if owner is not None:
                 mine[owner] = mine.get(owner, 0.0) + (kernel.launch_end - before - waited) / 1e9
             before = kernel.launch_end
         for owner, value in mine.items():

@@ -227,13 +227,29 @@ def _encoded(row: Any) -> dict[str, Any]:
         if isinstance(value, bytes):
             value = base64.b64encode(value).decode()
         elif column.name == "ops":
-            value = {c.name: [getattr(op, c.name) for op in value] for c in dataclasses.fields(OpRow)}
+            value = _ops_encoded(value)
         elif isinstance(value, tuple) and value and dataclasses.is_dataclass(value[0]):
             value = [_encoded(item) for item in value]
         elif dataclasses.is_dataclass(value):
             value = _encoded(value)
         out[column.name] = value
     return out
+
+
+def _ops_encoded(ops: tuple[OpRow, ...]) -> dict[str, list[Any]]:
+    """By column; a kernel's long name is written once."""
+    columns = {c.name: [getattr(op, c.name) for op in ops] for c in dataclasses.fields(OpRow)}
+    names = {name: i for i, name in enumerate(dict.fromkeys(k for op in ops for k in op.kernels))}
+    columns["kernels"] = [[names[k] for k in op.kernels] for op in ops]
+    return columns | {"kernel_names": list(names)}
+
+
+def _ops_decoded(columns: Mapping[str, list[Any]]) -> tuple[OpRow, ...]:
+    names = columns["kernel_names"]
+    columns = {c.name: columns[c.name] for c in dataclasses.fields(OpRow)}
+    columns["kernels"] = [tuple(names[i] for i in kernels) for kernels in columns["kernels"]]
+    columns["kernel_seconds"] = [tuple(seconds) for seconds in columns["kernel_seconds"]]
+    return tuple(OpRow(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True))
 
 
 def _decoded(kind: type[T], data: Mapping[str, Any]) -> T:
@@ -251,14 +267,9 @@ def _value(hint: Any, value: Any) -> Any:
     if get_origin(hint) is tuple:
         [item, *_] = get_args(hint)
         if item is OpRow:
-            rows = zip(*value.values(), strict=True)
-            return tuple(OpRow(**dict(zip(value, map(_frozen, row), strict=True))) for row in rows)
+            return _ops_decoded(value)
         return tuple(_value(item, v) for v in value)
     inner = next((a for a in get_args(hint) if dataclasses.is_dataclass(a)), hint)
     if isinstance(inner, type) and dataclasses.is_dataclass(inner):
         return _decoded(inner, value)
     return base64.b64decode(value) if inner is bytes else value
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value

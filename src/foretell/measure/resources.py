@@ -38,8 +38,8 @@ class Reduced:
     active_seconds: Seconds
     peak: float
 
-    def scaled_to(self, step_seconds: Seconds) -> Reduced:
-        """The same activity in a step of another length: a traced step idles longer than a plain one."""
+    def in_step(self, step_seconds: Seconds) -> Reduced:
+        """The same activity in a step of this length: a traced step idles longer than a plain one."""
         return Reduced(max(0.0, step_seconds - self.active_seconds), self.active_seconds, self.peak)
 
 
@@ -55,24 +55,28 @@ def reduce_series(series: SeriesRow, length: Seconds) -> Reduced:
     return Reduced(max(0.0, length - active), active, peak)
 
 
-def length_of(traced: TracedStep) -> Seconds:
+def _middle(times: OpTimes) -> TracedStep:
+    return times.steps[len(times.steps) // 2]
+
+
+def _length(traced: TracedStep) -> Seconds:
     """From the host's start on the step to the end of its last kernel."""
     return (max((k.end for k in traced.kernels), default=traced.begin) - traced.begin) / 1e9
 
 
-def device_series(traced: TracedStep) -> SeriesRow:
-    weights = [1.0] * len(traced.kernels)
-    return _binned(traced, weights, resource="device", counter=FROM_KERNELS)
+def device_series(times: OpTimes) -> SeriesRow:
+    traced = _middle(times)
+    return _binned(traced, [1.0] * len(traced.kernels), resource="device", counter=FROM_KERNELS)
 
 
-def bandwidth_series(times: OpTimes, traced: TracedStep, bandwidth: BytesPerSecond) -> SeriesRow:
+def bandwidth_use(times: OpTimes, bandwidth: BytesPerSecond) -> tuple[SeriesRow, Reduced]:
+    """Memory traffic over a traced step, and over the whole step."""
     traffic = _traffic(times.graph)
-    rates = [
-        min(1.0, traffic[op] / seconds / bandwidth) if seconds else 0.0
-        for op, seconds in enumerate(times.device)
-    ]  # fmt: skip
+    rates = [min(1.0, traffic[op] / seconds / bandwidth) if seconds else 0.0 for op, seconds in enumerate(times.device)]
     weights = [rates[owner] if owner is not None and 0 <= owner < len(rates) else 0.0 for owner in times.owners]
-    return _binned(traced, weights, resource="memory_bandwidth", counter=FROM_TRAFFIC)
+    series = _binned(_middle(times), weights, resource="memory_bandwidth", counter=FROM_TRAFFIC)
+    active = times.total(s if rate > _ACTIVE else 0.0 for s, rate in zip(times.device, rates, strict=True))
+    return series, Reduced(0.0, active, max(series.values))
 
 
 def sampled_series(samples: Sequence[Sample], begin: float) -> list[SeriesRow]:
@@ -106,7 +110,7 @@ def sampled_series(samples: Sequence[Sample], begin: float) -> list[SeriesRow]:
 
 def _binned(traced: TracedStep, weights: Sequence[float], *, resource: str, counter: str) -> SeriesRow:
     """Spread each kernel's weight over the intervals it runs in."""
-    length = max(1e-9, length_of(traced))
+    length = max(1e-9, _length(traced))
     width = length / _BINS
     values = [0.0] * _BINS
     reached = traced.begin

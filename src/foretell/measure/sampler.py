@@ -6,6 +6,7 @@ counters. The parent reads the lines of a window afterwards.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
@@ -16,7 +17,6 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 INTERVAL_SECONDS = 0.02
@@ -33,43 +33,35 @@ class Sample:
 
 
 class Sampler:
-    """Runs from `with` until its end; `between` gives the samples of a window."""
+    """Runs from when it is made until this process ends; `between` gives the samples of a window."""
 
     def __init__(self, device_uuid: str | None = None, interval: float = INTERVAL_SECONDS) -> None:
-        self._uuid = device_uuid
-        self._interval = interval
-        self._process: subprocess.Popen[bytes] | None = None
-        self._file: Path | None = None
-
-    def __enter__(self) -> Sampler:
         handle, path = tempfile.mkstemp(prefix="foretell-samples-")
-        self._file = Path(path)
-        command = [sys.executable, __file__, self._uuid or "", str(self._interval), str(os.getpid())]
+        command = [sys.executable, __file__, device_uuid or "", str(interval), str(os.getpid())]
         self._process = subprocess.Popen(command, stdout=handle, stdin=subprocess.DEVNULL)
         os.close(handle)
-        return self
+        self._file = open(path)  # noqa: SIM115
+        os.unlink(path)
+        self._samples: list[Sample] = []
+        self._rest = ""
+        atexit.register(self.close)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        if self._file is not None:
-            self._file.unlink(missing_ok=True)
+    def close(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._file.close()
+        atexit.unregister(self.close)
 
     def between(self, begin: float, end: float) -> list[Sample]:
-        """Samples of a window of `time.monotonic()`, with the last before it, from which differences start."""
-        if self._file is None:
-            return []
-        samples = []
-        with self._file.open() as file:
-            for line in file:
-                if line.endswith("\n"):
-                    samples.append(Sample(*json.loads(line)))
-        inside = [s for s in samples if begin <= s.time <= end]
-        before = [s for s in samples if s.time < begin]
-        return before[-1:] + inside
+        """Samples of a window of `time.monotonic()`, with the last before it, from which differences start.
+
+        Windows are asked for in order: what came before is forgotten.
+        """
+        *lines, self._rest = (self._rest + self._file.read()).split("\n")
+        self._samples += [Sample(*json.loads(line)) for line in lines]
+        first = max((i for i, s in enumerate(self._samples) if s.time < begin), default=0)
+        self._samples = self._samples[first:]
+        return [s for s in self._samples if s.time <= end]
 
 
 def read_network() -> tuple[int, int]:

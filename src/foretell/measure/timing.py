@@ -14,7 +14,7 @@ from foretell.capture.step import Step
 from foretell.units import Seconds
 
 _WARM_UP: Final = 3
-_FEWEST: Final = 7
+_FEWEST: Final = 5
 _MOST: Final = 100
 _ISSUED_ALONE: Final = 5  # steps issued into an empty queue, to time the host
 PARTS: Final = ("forward", "backward", "optimizer")
@@ -71,11 +71,13 @@ def clock_of(device: torch.device) -> Clock:
 
 def time_steps(step: Step, clock: Clock, seconds: Seconds, check: Callable[[], None] = lambda: None) -> Timing:
     """Repeat the step for about so many seconds; `check` runs once it is warm, and may raise."""
-    for _ in range(_WARM_UP):
+    for warm in range(_WARM_UP):
         begin = time.perf_counter()
         step.run()
         clock.wait()
-    each = time.perf_counter() - begin
+        each = time.perf_counter() - begin
+        if warm and each > seconds:
+            break
     check()
     gc.collect()
     repetitions = int(min(max(seconds / each, _FEWEST), _MOST))
@@ -105,7 +107,7 @@ def time_steps(step: Step, clock: Clock, seconds: Seconds, check: Callable[[], N
     return Timing(
         steps=durations,
         parts={part: quantile(values, 0.5) for part, values in parts.items()},
-        issue=_issue_seconds(step, clock, seconds / 2),
+        issue=_issue_seconds(step, clock, seconds / 4),
         window=window,
     )
 
