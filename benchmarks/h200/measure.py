@@ -60,14 +60,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--done", type=Path, help="a file with the keys of points that are measured already")
     parser.add_argument("--seconds", type=float, default=540.0, help="start no point after this long")
-    parser.add_argument("--limit", type=float, default=15.0, help="seconds a point may take")
+    parser.add_argument("--limit", type=float, default=20.0, help="seconds a point may take")
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args()
     began = time.monotonic()
     done = set(options.done.read_text().split()) if options.done else set()
     raw = options.out / "raw"
     waiting = [p for p in asked(options.what) if p.key not in done]
-    part, worker = 0, Worker(options.device)
+    part, worker = 0, Worker(options.device, instrument="warmed")
+    worker.start()
     for i, point in enumerate(waiting):
         if time.monotonic() - began > options.seconds:
             break
