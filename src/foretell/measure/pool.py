@@ -451,7 +451,7 @@ def cast(*, rows: int = 1024, columns: int = 1024, source: str = "fp32", target:
     """From one number format to another, and the gradient back."""
     _check_positive(rows=rows, columns=columns)
     _check_choice("source", source, _DTYPES)
-    _check_choice("target", target, set(_DTYPES) - {source})
+    _check_choice("target", target, [name for name in _DTYPES if name != source])
     into = _DTYPES[target]
     return _workload(
         "cast", lambda x: x.to(into), lambda: {"x": torch.randn(rows, columns, dtype=_DTYPES[source])},
