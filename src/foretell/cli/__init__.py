@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from foretell.cli import devices, predict
+from foretell.cli import devices, predict, store
 from foretell.cli.terminal import guarded
 
 app = typer.Typer(
@@ -50,3 +50,4 @@ def _options(
 
 for verb in (predict.predict, predict.inspect, devices.devices):
     app.command()(guarded(verb))
+app.add_typer(store.app)

@@ -387,6 +387,8 @@ class Store:
             else:
                 alike.setdefault(note.columns, []).append(place)
         selects += [(names, f"FROM read_parquet([{', '.join(places)}])") for names, places in alike.items()]
+        if not selects and table not in ROWS:
+            return  # all damaged, and warned about
         if not selects:
             connection.register(table, tables.schema(table).empty_table())
             return

@@ -1,0 +1,300 @@
+"""`foretell store`: what was measured, and the files it comes from and goes to."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from foretell.cli.terminal import AsJson, console_of, guarded, note, print_drawn, print_json, progress
+from foretell.errors import InputError
+
+if TYPE_CHECKING:
+    from foretell.measure.store import Store
+
+StorePath = Annotated[
+    Path, typer.Option("--store", metavar="FOLDER", envvar="FORETELL_STORE", help="The store ($FORETELL_STORE).")
+]
+DEFAULT_STORE = Path("measurements")
+Where = Annotated[
+    str | None, typer.Option("--where", metavar="SQL", help="Only steps this holds for, like \"device = 'h200'\".")
+]
+
+app = typer.Typer(name="store", help="What was measured: list, show, merge, export, import.", no_args_is_help=True)
+
+
+def ls(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
+    """List what a store holds: devices, architectures, outcomes, size."""
+    from foretell.report.stored import summary, summary_table
+
+    facts = summary(_opened(store))
+    if as_json:
+        print_json(facts)
+        return
+    print_drawn(summary_table(facts), console_of())
+    for path, reason in facts["damaged"].items():
+        note(f"{path} is damaged and left out: {reason}. `foretell store merge` sets it aside.")
+
+
+def show(
+    step: Annotated[str | None, typer.Argument(metavar="[ID]", help="A step, by the beginning of its id.")] = None,
+    sql: Annotated[
+        str | None,
+        typer.Option(
+            "--sql", metavar="SQL", help="Any question over steps, ops, graphs, series, allocations, public_…"
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="How many ops to show.")] = 12,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Show one step in full, or the answer to an SQL question."""
+    from foretell.report import stored
+
+    if (step is None) == (sql is None):
+        raise InputError(
+            "show takes the ID of a step, or --sql and a question. Find IDs with: --sql 'SELECT id, source FROM steps'"
+        )
+    opened = _opened(store)
+    if sql is not None:
+        answer = opened.query(sql)
+        rows = stored.plain_rows(answer)
+        if as_json:
+            print_json(rows)
+        else:
+            print_drawn(stored.answer_table(rows, answer.column_names), console_of())
+        return
+    record = _record(opened, step or "")
+    if as_json:
+        print_json(stored.step_dict(record, top))
+    else:
+        print_drawn(stored.step_table(record, top), console_of())
+
+
+def merge(
+    others: Annotated[list[Path] | None, typer.Argument(metavar="[OTHER]…", help="Stores to take in.")] = None,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Take in other stores, and make few files of many. Safe while others append."""
+    from foretell.units import show_bytes
+
+    opened = _opened(store) if not others else _store(store)
+    with progress() as say:
+        say(f"merging {store}")
+        done = opened.merge(*(others or []))
+    if as_json:
+        import dataclasses
+
+        print_json(
+            dataclasses.asdict(done) | {key: [str(p) for p in getattr(done, key)] for key in ("mended", "set_aside")}
+        )
+        return
+    taken = f"{done.taken:,} step{'' if done.taken == 1 else 's'} taken in. " if others else ""
+    print(
+        f"{taken}{done.segments_before:,} segments, {show_bytes(done.bytes_before)} → "
+        f"{done.segments_after:,} segments, {show_bytes(done.bytes_after)}."
+    )
+    for path in done.mended:
+        note(f"{path} was damaged and is whole again.")
+    for path in done.set_aside:
+        note(f"A damaged segment was set aside: {path}")
+
+
+def export(
+    out: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OUT", help="FILE.jsonl[.gz]: records. FILE.csv, FILE.parquet: a table. A folder: every table."
+        ),
+    ],
+    where: Where = None,
+    sql: Annotated[
+        str | None,
+        typer.Option("--sql", metavar="SQL", help="The table to write to FILE.csv or FILE.parquet; else the steps."),
+    ] = None,
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Write records or tables to files that other tools read."""
+    opened = _opened(store)
+    kind = out.name.removesuffix(".gz").rpartition(".")[2] if "." in out.name else "folder"
+    if kind not in ("jsonl", "csv", "parquet", "folder") or (out.suffix == ".gz" and kind != "jsonl"):
+        raise InputError(f"{out} has an ending we do not write. Use .jsonl, .jsonl.gz, .csv, .parquet, or a folder.")
+    if sql is not None and (kind not in ("csv", "parquet") or where is not None):
+        raise InputError(
+            "--sql writes one table, to .csv or .parquet, and holds its own WHERE. Leave out --where, or --sql."
+        )
+    if kind == "jsonl":
+        written = _export_records(opened, out, where)
+    else:
+        condition = f"WHERE {where}" if where is not None else ""
+        chosen = f"SELECT id FROM steps {condition}"
+        tables = {
+            "steps": f"SELECT * FROM steps {condition}",
+            **{part: f"SELECT * FROM {part} WHERE step IN ({chosen})" for part in ("ops", "series", "allocations")},
+            "graphs": f"SELECT * FROM graphs WHERE hash IN (SELECT graph FROM steps {condition})",
+        }
+        if kind == "folder":
+            out.mkdir(parents=True, exist_ok=True)
+            if where is None:
+                tables |= {name: f"SELECT * FROM {name}" for name in opened.tables() if name not in tables}
+            written = {
+                name: _export_table(opened, question, out / f"{name}.parquet", "parquet")
+                for name, question in tables.items()
+            }
+        else:
+            written = {"rows": _export_table(opened, sql or tables["steps"], out, kind)}
+    if as_json:
+        print_json({"file": str(out)} | written)
+    else:
+        note(f"{out}: {', '.join(f'{count:,} {name}' for name, count in written.items())}")
+
+
+def import_(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH…", help="Record files (.jsonl[.gz]), public measurements (.csv[.gz]), other stores."
+        ),
+    ],
+    store: StorePath = DEFAULT_STORE,
+    as_json: AsJson = False,
+) -> None:
+    """Take in record files, public measurements and other stores."""
+    opened = _store(store)
+    done: list[dict[str, Any]] = []
+    failed: list[InputError] = []
+    for path in paths:
+        try:
+            taken = _import(opened, path)
+        except InputError as error:
+            if len(paths) == 1:
+                raise
+            failed.append(error)  # the rest continues
+            note(f"error: {error}")
+            continue
+        done.append({"file": str(path)} | taken)
+        if not as_json:
+            print(f"{path}: {taken['rows']:,} {taken['what']}{'' if taken['new'] else ', there already'}")
+    if as_json:
+        print_json(done)
+    if failed:
+        raise InputError(
+            f"{len(failed)} of {len(paths)} files could not be imported, as said above; the others are stored."
+        )
+
+
+for name, verb in (("ls", ls), ("show", show), ("merge", merge), ("export", export), ("import", import_)):
+    app.command(name)(guarded(verb))
+
+
+def _store(path: Path) -> Store:
+    from foretell.measure.store import Store
+
+    return Store(path, warn=note)
+
+
+def _opened(path: Path) -> Store:
+    store = _store(path)
+    if not store.exists():
+        store.snapshot()  # says so if it is there and too new
+        raise InputError(
+            f"there is no store at {path}. Name one with --store or $FORETELL_STORE, "
+            f"or make one with: foretell store import FILE --store {path}"
+        )
+    return store
+
+
+def _record(store: Store, start: str) -> Any:
+    if not start.isalnum():
+        raise InputError(
+            f"{start!r} is not the id of a step. Find IDs with: foretell store show --sql 'SELECT id, source FROM steps'"
+        )
+    ids = store.query(f"SELECT id FROM steps WHERE starts_with(id, '{start}') ORDER BY id").column("id").to_pylist()
+    if len(ids) != 1:
+        found = (
+            f"{len(ids):,} steps: {', '.join(ids[:4])}{', …' if len(ids) > 4 else ''}. Give more of it"
+            if ids
+            else "no step"
+        )
+        raise InputError(
+            f"{start!r} begins the id of {found}. Find IDs with: foretell store show --sql 'SELECT id, source FROM steps'"
+        )
+    return next(store.records(f"id = '{ids[0]}'"))
+
+
+def _export_records(store: Store, out: Path, where: str | None) -> dict[str, int]:
+    count = 0
+    with _whole_file(out) as temporary:
+        opener: Callable[..., IO[str]] = gzip.open if out.suffix == ".gz" else open
+        with opener(temporary, "wt", encoding="utf-8") as file:
+            for record in store.records(where):
+                file.write(record.to_line() + "\n")
+                count += 1
+    return {"records": count}
+
+
+def _export_table(store: Store, sql: str, out: Path, kind: str) -> int:
+    with _whole_file(out) as temporary:
+        store.write_query(sql, temporary, kind)
+    return int(store.query(f"SELECT count(*) AS n FROM ({sql.rstrip().rstrip(';')})").column("n")[0].as_py())
+
+
+@contextmanager
+def _whole_file(path: Path) -> Iterator[Path]:
+    """A file beside it to write, which takes its place when it is whole."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        os.replace(temporary, path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}. Choose another file, or make room.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _import(store: Store, path: Path) -> dict[str, Any]:
+    name = path.name.removesuffix(".gz")
+    if path.is_dir():
+        done = store.merge(path)
+        return {"what": "steps of another store", "rows": done.taken, "new": done.taken}
+    if name.endswith(".jsonl"):
+        return _import_records(store, path)
+    if name.endswith(".csv"):
+        from foretell.measure.importers import read_public
+
+        read = read_public(path)
+        if read.ignored:
+            note(f"{path}: columns that {read.format.name} does not have are left out: {', '.join(read.ignored)}")
+        new = store.add_table(read.format.name, read.table)
+        only = " (evaluation only)" if read.format.evaluation_only else ""
+        rows = read.table.num_rows
+        return {"what": f"rows of public_{read.format.name}{only}", "rows": rows, "new": rows if new else 0}
+    raise InputError(
+        f"{path} is nothing we import. Give a record file (.jsonl, .jsonl.gz), a public measurement (.csv, .csv.gz), or a store."
+    )
+
+
+def _import_records(store: Store, path: Path) -> dict[str, Any]:
+    from foretell.measure.record_file import RecordFile
+
+    broken: list[tuple[int, str]] = []
+    read = 0
+
+    def records() -> Iterator[Any]:
+        nonlocal read
+        for record in RecordFile(path).records(lambda number, reason: broken.append((number, reason))):
+            read += 1
+            yield record
+
+    new = store.append(records())
+    for number, reason in broken:
+        note(f"{path}, line {number} is left out: {reason}")
+    return {"what": "records", "rows": read, "new": new, "broken_lines": [number for number, _ in broken]}

@@ -1,0 +1,259 @@
+"""What a store holds: counts for `store ls`, one step in full for `store show`, and any table an SQL question gives."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from foretell.measure.record import OpRow, Record, StepRow
+from foretell.measure.store import PUBLIC, Store
+from foretell.measure.tables import ROWS
+from foretell.report.findings import show_share
+from foretell.report.tables import section
+from foretell.units import show_bytes, show_count, show_seconds
+
+_MANY_SEGMENTS = 200
+_CELL = 60  # characters of a long value
+
+
+def summary(store: Store) -> dict[str, Any]:
+    """What `store ls --json` prints."""
+    snapshot = store.snapshot()
+    public = [table for table in snapshot.files if table.startswith(PUBLIC)]
+
+    def ask(sql: str) -> list[dict[str, Any]]:
+        return plain_rows(store.query(sql))
+
+    def counts(column: str, origin: str = "steps") -> dict[str, int]:
+        rows = ask(f"SELECT {column} AS name, count(*) AS count FROM {origin} GROUP BY ALL ORDER BY count DESC, name")
+        return {row["name"]: row["count"] for row in rows}
+
+    return {
+        "schema_version": 1,
+        "store": str(store.path),
+        "bytes": store.size(),
+        "segments": sum(len(snapshot.segments(table)) for table in snapshot.files),
+        "rows": {table: ask(f"SELECT count(*) AS n FROM {table}")[0]["n"] for table in ROWS},
+        "devices": ask(
+            """SELECT coalesce(nullif(device, ''), device_name) AS device, count(*) AS steps,
+                      count(*) FILTER (outcome = 'ok') AS ok, count(DISTINCT source) AS architectures,
+                      count(DISTINCT occasion) AS occasions, min(date) AS first, max(date) AS last
+               FROM steps GROUP BY 1 ORDER BY steps DESC, device"""
+        ),
+        "outcomes": counts("outcome"),
+        "kinds": counts("kind"),
+        "marks": counts("mark", "(SELECT unnest(marks) AS mark FROM steps)"),
+        "architectures": counts("source"),
+        "occasions": counts("occasion"),
+        "public": [
+            {"table": table}
+            | ask(
+                f"""SELECT count(*) AS rows, count(DISTINCT origin) AS files, any_value(source) AS source,
+                           any_value(licence) AS licence, bool_or(evaluation_only) AS evaluation_only FROM {table}"""
+            )[0]
+            for table in public
+        ],
+        "damaged": {str(path): reason for path, reason in store.damaged().items()},
+    }
+
+
+def summary_table(facts: Mapping[str, Any]) -> RenderableType:
+    rows = facts["rows"]
+    parts: list[RenderableType] = [
+        Text.assemble(
+            (facts["store"], "bold"),
+            f"  {rows['steps']:,} steps, {rows['ops']:,} ops, {rows['graphs']:,} graphs"
+            f" · {show_bytes(facts['bytes'])} in {facts['segments']:,} segments",
+        )
+    ]
+    if facts["devices"]:
+        parts.append(section("Devices", _of(facts["devices"])))
+    for title, key in (("Outcomes", "outcomes"), ("Marks", "marks")):
+        if facts[key]:
+            parts.append(section(title, Text(_counted(facts[key]))))
+    for title, key in (("Architectures", "architectures"), ("Occasions", "occasions")):
+        if facts[key]:
+            parts.append(section(title, Text(_counted(facts[key], most=8)), f"{len(facts[key]):,}"))
+    if facts["public"]:
+        parts.append(
+            section(
+                "Public tables", _of(facts["public"], names=("table", "rows", "files", "licence", "evaluation_only"))
+            )
+        )
+    if facts["segments"] > _MANY_SEGMENTS:
+        parts.append(
+            Text("\nMany small segments make queries slow. Merge them with: foretell store merge", style="dim")
+        )
+    return Group(*parts)
+
+
+def step_dict(record: Record, top: int) -> dict[str, Any]:
+    """What `store show ID --json` prints."""
+    return {
+        "schema_version": 1,
+        "id": record.step.id,
+        "step": asdict(record.step),
+        "ops": len(record.ops),
+        "top_ops": [asdict(op) for op in _slowest(record, top)],
+        "series": [asdict(series) for series in record.series],
+        "allocations": len(record.allocations.action) if record.allocations else 0,
+    }
+
+
+def step_table(record: Record, top: int) -> RenderableType:
+    step = record.step
+    parts: list[RenderableType] = [
+        Text.assemble((step.source, "bold"), f" {step.settings} {step.plan}", (f"  {step.id}", "dim")),
+        _facts(step),
+    ]
+    if slowest := _slowest(record, top):
+        whole = sum(op.device_seconds or 0.0 for op in record.ops)
+        table = _grid("op", "operator", "phase", "device", "share", "kernels")
+        for op in slowest:
+            seconds = op.device_seconds or 0.0
+            share = show_share(seconds / whole) if whole else "–"
+            name = op.target.removesuffix(".default")
+            table.add_row(str(op.op), name, op.phase, show_seconds(seconds), share, str(len(op.kernels)))
+        parts.append(section("Top ops", table, f"of {len(record.ops):,}, by device time"))
+    if record.series:
+        table = _grid("resource", "counter", "samples", "mean", "peak")
+        for s in record.series:
+            if s.values:
+                mean, peak = sum(s.values) / len(s.values), max(s.values)
+                table.add_row(
+                    s.resource, s.counter, f"{len(s.values):,}", f"{mean:.3g} {s.unit}", f"{peak:.3g} {s.unit}"
+                )
+        parts.append(section("Resources over time", table))
+    return Group(*parts)
+
+
+def answer_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> RenderableType:
+    """The rows of any SQL answer."""
+    return Group(_of(rows, names=names), Text(f"\n{len(rows):,} row{'' if len(rows) == 1 else 's'}.", style="dim"))
+
+
+def plain_rows(table: Any) -> list[dict[str, Any]]:
+    """The rows of an Arrow table as JSON can hold them: no bytes, no NaN, no dates."""
+    return [{name: _plain(value) for name, value in row.items()} for row in table.to_pylist()]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return float(value) if type(value).__name__ == "Decimal" else str(value)
+
+
+def _slowest(record: Record, top: int) -> list[OpRow]:
+    timed = [op for op in record.ops if op.device_seconds is not None]
+    return sorted(timed, key=lambda op: -(op.device_seconds or 0.0))[:top]
+
+
+def _facts(step: StepRow) -> RenderableType:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, value in _said(step):
+        if value:
+            table.add_row(name, value)
+    return table
+
+
+def _said(step: StepRow) -> Iterator[tuple[str, str]]:
+    def words(show: Callable[[float], str], **values: float | None) -> str:
+        shown = ((name, value) for name, value in values.items() if value is not None)
+        return " · ".join(f"{name.replace('_', ' ')} {show(value)}" for name, value in shown)
+
+    yield "Outcome", " · ".join(part for part in (step.outcome, *step.marks, step.error) if part)
+    sizes = ((step.samples, "samples"), (step.tokens, "tokens"))
+    kind = "training" if step.training else "inference"
+    yield (
+        "Step",
+        " · ".join([f"{kind} {step.precision}".strip(), *(f"{show_count(n)} {what}" for n, what in sizes if n)]),
+    )
+    if step.step_seconds is not None:
+        yield (
+            "Step time",
+            " · ".join(
+                part
+                for part in (
+                    f"{show_seconds(step.step_seconds)}, median of {step.repetitions}",
+                    words(show_seconds, from_=step.step_low, to=step.step_high).replace("from ", "from"),
+                    f"bound by the {step.bound}" if step.bound else "",
+                )
+                if part
+            ),
+        )
+    yield (
+        "Phases",
+        words(
+            show_seconds, forward=step.forward_seconds, backward=step.backward_seconds, optimizer=step.optimizer_seconds
+        ),
+    )
+    yield (
+        "Traced",
+        words(
+            show_seconds, device=step.device_seconds, host=step.host_seconds, communication=step.communication_seconds
+        ),
+    )
+    yield "Memory", words(
+        show_bytes, allocated=step.peak_allocated, reserved=step.peak_reserved, resting=step.resting_allocated,
+        outside=step.used_outside,
+    )  # fmt: skip
+    yield "Network", words(show_bytes, sent=step.sent_bytes, received=step.received_bytes)
+    yield "Power", words("{:.0f} W".format, mean=step.power_watts)
+    versions = (
+        f"{name} {value}"
+        for name, value in (("torch", step.torch), ("CUDA", step.cuda), ("driver", step.driver))
+        if value
+    )
+    where = [step.device or step.device_name, f"rank {step.rank} of {step.world_size}" if step.world_size > 1 else ""]
+    yield "Where", " · ".join(part for part in (*where, step.host_cpu, *versions) if part)
+    yield "When", " · ".join(part for part in (step.date, step.occasion) if part)
+
+
+def _counted(counts: Mapping[str, int], most: int | None = None) -> str:
+    shown = [f"{name or '(none)'} {count:,}" for name, count in list(counts.items())[:most]]
+    return " · ".join(shown) + (" · …" if most is not None and len(counts) > most else "")
+
+
+def _of(rows: Sequence[Mapping[str, Any]], *, names: Sequence[str] | None = None) -> RenderableType:
+    names = list(rows[0]) if names is None else names
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    for name in names:
+        text = any(isinstance(row[name], str) for row in rows)
+        table.add_column(name.replace("_", " "), justify="left" if text else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row[name]) for name in names))
+    return table
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = f"{value:,}" if isinstance(value, int) else f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _CELL else text[: _CELL - 1] + "…"
+
+
+def _grid(*headings: str) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    for heading in headings:
+        left = heading in ("operator", "phase", "resource", "counter")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=heading != "operator")
+    return table
