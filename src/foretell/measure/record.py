@@ -139,8 +139,12 @@ class StepRow:
 
     @property
     def id(self) -> str:
-        """Content hash of the row: the same measurement is the same row, wherever it is stored."""
-        return hashlib.sha256(_json(_encoded(self)).encode()).hexdigest()[:20]
+        """Content hash of the row: the same measurement is the same row, wherever it is stored.
+
+        Defaults are left out, so that a column added later does not change the id of rows written before it.
+        """
+        told = {f.name: value for f in dataclasses.fields(self) if (value := getattr(self, f.name)) != f.default}
+        return hashlib.sha256(_json(told).encode()).hexdigest()[:20]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
