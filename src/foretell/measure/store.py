@@ -407,15 +407,17 @@ class Store:
         given: set[str] = set()
         for _ in range(_TRIES):
             try:
-                for record in self._read_once(wanted, given, parts):
-                    given.add(record.step.id)
+                for id, record in self._read_once(wanted, given, parts):
+                    given.add(id)
                     yield record
                 return
             except FileNotFoundError as error:  # merged meanwhile: go on with those not given yet
                 missing = error
         raise StoreError(f"{missing.filename} of the store {self.path} was listed and is not there. Try again.")
 
-    def _read_once(self, wanted: set[str] | None, given: set[str], parts: Sequence[str]) -> Iterator[Record]:
+    def _read_once(
+        self, wanted: set[str] | None, given: set[str], parts: Sequence[str]
+    ) -> Iterator[tuple[str, Record]]:
         snapshot = self.snapshot()
         readable = {table: {path for path, _, _ in self.readable(snapshot, table)} for table in parts}
         for commit in snapshot.commits:
@@ -433,7 +435,7 @@ class Store:
                 streams[table] = _Grouped(path if path in readable[table] else None, table, frozenset(ids))
             for id, step in rows:
                 part = {table: stream.take(id) for table, stream in streams.items()}
-                yield Record(
+                yield id, Record(
                     step=step, graph=graphs.get(step.graph or ""), ops=part.get("ops", ()), series=part.get("series", ()),
                     allocations=next(iter(part.get("allocations", ())), None),
                 )  # fmt: skip
