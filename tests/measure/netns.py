@@ -26,19 +26,39 @@ _serial = itertools.count()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    namespace: str
-    address: str
+class Cluster:
+    name: str
+    size: int
 
-    def start(self, *command: str, log: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-        with log.open("w") as output:
+    @property
+    def switch(self) -> str:
+        return f"{self.name}-switch"
+
+    @property
+    def hosts(self) -> list[str]:
+        """Names of the namespaces."""
+        return [f"{self.name}-{i}" for i in range(self.size)]
+
+    def address(self, host: int) -> str:
+        return f"10.213.0.{host + 1}"
+
+    def limit(self, bits_per_second: float) -> None:
+        """Set the rate of every link, in both directions."""
+        rate = f"root tbf rate {bits_per_second:.0f}bit burst {BURST_BYTES} limit {QUEUE_BYTES}"
+        for i, host in enumerate(self.hosts):
+            _run(f"tc -n {host} qdisc replace dev {INTERFACE} {rate}")  # what the host sends
+            _run(f"tc -n {self.switch} qdisc replace dev port{i} {rate}")  # what it receives
+
+    def start(
+        self, host: int, command: list[str], *, log: Path, environment: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        with log.open("wb") as output:
             return subprocess.Popen(
-                ["ip", "netns", "exec", self.namespace, *command],
-                env={**os.environ, **(environment or {})},
+                ["ip", "netns", "exec", self.hosts[host], *command],
+                env={**os.environ, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                text=True,
             )
 
 
@@ -46,8 +66,7 @@ def why_not() -> str:
     """The reason why no cluster can be made here, or nothing."""
     if os.geteuid() != 0:
         return "network namespaces need root"
-    missing = [tool for tool in ("ip", "tc") if shutil.which(tool) is None]
-    if missing:
+    if missing := [tool for tool in ("ip", "tc") if shutil.which(tool) is None]:
         return f"no {' and no '.join(missing)}: apt-get install iproute2"
     try:
         with cluster(1, bits_per_second=1e9):
@@ -57,35 +76,25 @@ def why_not() -> str:
 
 
 @contextmanager
-def cluster(hosts: int, *, bits_per_second: float) -> Iterator[list[Host]]:
+def cluster(size: int, *, bits_per_second: float) -> Iterator[Cluster]:
     """Hosts that reach one another, and nothing else, at this rate."""
-    name = f"foretell-{os.getpid()}-{next(_serial)}"
-    switch = f"{name}-switch"
-    namespaces = [switch, *(f"{name}-{i}" for i in range(hosts))]
-    made = [Host(namespace=n, address=f"10.213.0.{i + 1}") for i, n in enumerate(namespaces[1:])]
+    made = Cluster(name=f"foretell-{os.getpid()}-{next(_serial)}", size=size)
     try:
-        for namespace in namespaces:
-            _run(f"ip netns add {namespace}")
-        _run(f"ip -n {switch} link add bridge type bridge")
-        _run(f"ip -n {switch} link set bridge up")
-        for i, host in enumerate(made):
-            _join(host, switch, f"port{i}", bits_per_second)
+        _run(f"ip netns add {made.switch}")
+        _run(f"ip -n {made.switch} link add bridge type bridge")
+        _run(f"ip -n {made.switch} link set bridge up")
+        for i, host in enumerate(made.hosts):
+            _run(f"ip netns add {host}")
+            _run(f"ip -n {host} link add {INTERFACE} type veth peer name port{i} netns {made.switch}")
+            _run(f"ip -n {made.switch} link set port{i} master bridge up")
+            _run(f"ip -n {host} address add {made.address(i)}/24 dev {INTERFACE}")
+            _run(f"ip -n {host} link set lo up")
+            _run(f"ip -n {host} link set {INTERFACE} up")
+        made.limit(bits_per_second)
         yield made
     finally:
-        for namespace in namespaces:  # its processes end with the test; links and limits go with it
+        for namespace in (*made.hosts, made.switch):  # links and limits go with their namespaces
             subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
-
-
-def _join(host: Host, switch: str, port: str, bits_per_second: float) -> None:
-    limit = f"root tbf rate {bits_per_second:.0f}bit burst {BURST_BYTES} limit {QUEUE_BYTES}"
-    inside, outside = f"-n {host.namespace}", f"-n {switch}"
-    _run(f"ip {inside} link add {INTERFACE} type veth peer name {port} netns {switch}")
-    _run(f"ip {outside} link set {port} master bridge up")
-    _run(f"ip {inside} address add {host.address}/24 dev {INTERFACE}")
-    _run(f"ip {inside} link set lo up")
-    _run(f"ip {inside} link set {INTERFACE} up")
-    _run(f"tc {inside} qdisc add dev {INTERFACE} {limit}")  # what the host sends
-    _run(f"tc {outside} qdisc add dev {port} {limit}")  # what it receives
 
 
 def _run(command: str) -> None:

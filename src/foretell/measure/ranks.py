@@ -28,7 +28,7 @@ from foretell.measure.build import LossWatch, build_step, free_memory
 from foretell.measure.kernels import busy_seconds, host_seconds, trace_steps
 from foretell.measure.network import CounterSampler, Traffic, has_rdma, read_counters
 from foretell.measure.record import Point, Record, SeriesRow, StepRow
-from foretell.measure.resources import device_series, reduce_series
+from foretell.measure.resources import reduce_series
 from foretell.measure.spread import RankStep, plan_for, spread
 from foretell.measure.timing import PARTS, Clock, clock_of, quantile
 from foretell.measure.world import RankLost, World, join
@@ -137,10 +137,10 @@ def _measure_step(asked: dict[str, Any], watch: LossWatch, step: RankStep, world
         world.barrier()  # what was sent has arrived, and so was counted on both sides
         traffic = Traffic.between(begin, read_counters(world.interface)).without(idle)
     provenance = world.machine.provenance()
-    series = list(sampler.series(*repeated.window))
+    series = sampler.series(*repeated.window)
     network, untold = _network_facts(traffic, series, repeated, world)
-    traced, traced_series = _traced_facts(step, quantile(repeated.steps, 0.5), world)
     low, middle, high = (quantile(repeated.steps, q) for q in (0.1, 0.5, 0.9))
+    traced = _traced_facts(step, middle, world.device)
     if high > _UNSTEADY * low:
         marks.append(f"unsteady: p90 is {high / low:.2f} times p10")
     samples, tokens = batch_sizes(watch.workload, step.batch)
@@ -154,7 +154,7 @@ def _measure_step(asked: dict[str, Any], watch: LossWatch, step: RankStep, world
         **parts, **_memory(world.device), **network,
         **traced, **provenance,
     )  # fmt: skip
-    return Record(step=row, series=(*traced_series, *series))
+    return Record(step=row, series=series)
 
 
 def _warm_up(step: RankStep, clock: Clock) -> Seconds:
@@ -211,20 +211,19 @@ def _network_facts(
     return facts, []
 
 
-def _traced_facts(step: RankStep, seconds: Seconds, world: World) -> tuple[dict[str, Any], list[SeriesRow]]:
-    """How long collectives run, and on a GPU the kernels beside them. Their waiting for other ranks is part of it."""
-    if world.device.type == "cpu":
-        return {"communication_seconds": _gloo_seconds(step)}, []
+def _traced_facts(step: RankStep, seconds: Seconds, device: torch.device) -> dict[str, Any]:
+    """How long collectives run, their waiting for other ranks included, and on a GPU the kernels beside them."""
+    if device.type == "cpu":
+        return {"communication_seconds": _gloo_seconds(step)}
     traced = trace_steps(step, _TRACED)
     if not traced or step.workload.grad_accumulation > MICRO_STEPS_RECORDED:  # not the whole step
-        return {}, []
+        return {}
     busy = quantile([busy_seconds(t.kernels) for t in traced], 0.5)
-    use = device_series(traced[len(traced) // 2])
     return {
         "communication_seconds": quantile([busy_seconds(t.kernels, collectives=True) for t in traced], 0.5),
         "device_seconds": busy, "host_seconds": quantile([host_seconds(t) for t in traced], 0.5),
-        "device_idle_seconds": max(0.0, seconds - busy), "device_active_seconds": busy, "device_peak": max(use.values),
-    }, [use]  # fmt: skip
+        "device_idle_seconds": max(0.0, seconds - busy), "device_active_seconds": busy,
+    }  # fmt: skip
 
 
 def _gloo_seconds(step: RankStep) -> Seconds:

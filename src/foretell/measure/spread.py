@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import torch
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from foretell.capture.step import Step, Watch, prepare_optimizer
@@ -81,6 +80,8 @@ def spread(plain: Step, plan: Plan, device: torch.device) -> RankStep:
 
 
 def _sharded(model: torch.nn.Module, plan: Plan, device: torch.device) -> Any:
+    from torch.distributed.fsdp import fully_shard  # a second to import, which DDP need not wait for
+
     if plan.hybrid_shard is None:
         mesh = init_device_mesh(device.type, (plan.dp,), mesh_dim_names=("shard",))
     else:

@@ -24,8 +24,8 @@ from foretell.measure.network import NAMED_BY, address_towards, find_interface, 
 from foretell.units import Seconds
 
 TIMEOUT: Final = 300.0  # that a rank waits for the others
-_GRACE: Final = 5.0  # for the others to say what happened to them
-_START: Final = "torchrun --nnodes 2 --rdzv-backend c10d --rdzv-endpoint HOST:29500 --no-python foretell measure …"
+_GRACE: Final = 3.0  # for the others to say what happened to them
+_START: Final = "torchrun --nnodes 2 --node-rank 0 --master-addr HOST --no-python foretell measure …"
 
 T = TypeVar("T")
 
@@ -76,14 +76,16 @@ class Peer:
 class World:
     """The ranks of this job, seen from one of them."""
 
-    def __init__(self, place: Place, backend: str, device: torch.device, interface: str, store: Any) -> None:
+    def __init__(
+        self, place: Place, *, backend: str, device: torch.device, interface: str, store: Any, limit: datetime.timedelta
+    ) -> None:
         self.place, self.backend, self.device, self.interface = place, backend, device, interface
         self.machine = Machine(device)
         self.broken = False
         self.peers: list[Peer] = []
         self._store = store
         # Words between ranks go their own way: they wait for no step, and need no GPU.
-        self._words = dist.new_group(backend="gloo")
+        self._words = dist.new_group(backend="gloo", timeout=limit)
         self.peers = self.gather(_peer(place))
 
     @property
@@ -134,16 +136,15 @@ class World:
         asking.join(2 * _GRACE)  # the store itself may be on the host that hangs
         if mine:
             return RankLost(f"rank {place.rank} failed: {mine}.")
-        said = _first_line(error)
+        said = _first_line(error).partition(". This is typically")[0]
         if failed := [f"{self.peers[rank]} failed: {text}" for rank, text in sorted({**reports}.items()) if text]:
             return RankLost(f"{'; '.join(failed)}. Rank {place.rank} cannot go on alone.")
-        silent = [str(peer) for peer in self.peers if peer.rank not in reports]
-        # Without a store, the address in gloo's message must do.
-        named = [str(peer) for peer in self.peers if f"[{peer.address}]" in said]
-        gone = (named if place.rank not in reports else silent) or named or ["another rank"]
+        silent = [peer for peer in self.peers if reports and peer.rank not in reports]
+        named = [peer for peer in self.peers if f"[{peer.address}]" in said]
+        gone = [peer for peer in named if peer in silent] or silent or named
         return RankLost(
-            f"rank {place.rank} lost {' and '.join(gone)}: ended, or does not answer ({said}). "
-            "Read the end of its output, and start the job again."
+            f"rank {place.rank} lost {' and '.join(map(str, gone)) or 'another rank'}: it ended, or does not answer "
+            f"({said}). Read the end of its output, and start the job again."
         )
 
     def _ask(self, mine: str, reports: dict[int, str]) -> None:
@@ -183,7 +184,7 @@ def join(*, backend: str | None = None, interface: str | None = None, timeout: S
     try:
         store, rank, size = next(rendezvous("env://", timeout=limit))
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
-        world = World(place, backend, device, interface, store)
+        world = World(place, backend=backend, device=device, interface=interface, store=store, limit=limit)
     except RuntimeError as error:
         raise RankLost(
             f"rank {place.rank} could not meet the other {place.size - 1} at {place.master} within {timeout:g} s "
