@@ -137,8 +137,14 @@ class _Turn:
     job: Job
     number: int
 
-    def claim(self, place: Place) -> str:
-        return f"{self.job.point.key} {self.number} {place.device}"
+    def claim(self, store: Records, place: Place) -> ExitStack | None:
+        """Keeps other campaigns from measuring it meanwhile; None while one of them does."""
+        claims = ExitStack()
+        for device in (place.device,) if self.job.device else (place.device, "any"):
+            if not claims.enter_context(store.claim(f"{self.job.point.key} {self.number} {device}")):
+                claims.close()
+                return None
+        return claims
 
 
 @dataclass(slots=True)
@@ -204,12 +210,11 @@ class _Driver:
             if self._is_stored(turn, place):
                 self._skip(turn)
                 continue
-            claim = ExitStack()
-            if not claim.enter_context(self.store.claim(turn.claim(place))):
-                claim.close()
+            claim = turn.claim(self.store, place)
+            if claim is None:
                 self.aside[turn] = time.monotonic() + _AGAIN
                 continue
-            self.stored.pop(place.device, None)  # another campaign may have stored it just before our claim
+            self.stored.clear()  # another campaign may have stored it just before our claim
             if self._is_stored(turn, place):
                 claim.close()
                 self._skip(turn)
@@ -422,30 +427,33 @@ class _Beat:
 
 def drive_ray(descriptor: int) -> None:
     link = Connection(descriptor)
+    address, wanted, folder, instrument, silence = link.recv()
+    try:
+        ray = _connect(address, folder)
+    except InputError as error:
+        link.send(_Beat(error=str(error)))
+        return
     with contextlib.suppress(EOFError, OSError):  # the campaign is over
-        address, wanted, folder, instrument, silence = link.recv()
-        try:
-            ray = _connect(address, folder)
-        except InputError as error:
-            link.send(_Beat(error=str(error)))
-            return
-        cluster = _Cluster(ray, wanted, instrument)
-        told = heard = 0.0
-        while True:
-            while link.poll(0):
-                cluster.start(*link.recv())
-            ended = cluster.wait(_RAY_TICK)
-            if ended or time.monotonic() - told > 1.0:
-                told = time.monotonic()
-                if _answers(ray.get_runtime_context().gcs_address):
-                    heard = told
-                    cluster.look_around()
-                elif told - heard > silence:
-                    link.send(_Beat(error=_head_is_gone(address)))
-                    os._exit(1)  # Ray would wait for it in vain
-                link.send(_Beat(places=cluster.places(), troubles=dict(cluster.troubles), ended=ended))
-    with contextlib.suppress(NameError):
-        ray.shutdown()
+        _attend(link, ray, _Cluster(ray, wanted, instrument, None if folder else os.getcwd()), address, silence)
+    ray.shutdown()
+
+
+def _attend(link: Connection, ray: Any, cluster: _Cluster, address: str, silence: Seconds) -> None:
+    looked = heard = time.monotonic()
+    while True:
+        while link.poll(0):
+            cluster.start(*link.recv())
+        if ended := cluster.wait(_RAY_TICK):
+            link.send(_Beat(places=cluster.places(), troubles=dict(cluster.troubles), ended=ended))
+        if time.monotonic() - looked > 1.0:
+            looked = time.monotonic()
+            if _answers(ray.get_runtime_context().gcs_address):
+                heard = looked
+                cluster.look_around()
+            elif looked - heard > silence:
+                link.send(_Beat(error=_head_is_gone(address)))
+                os._exit(1)  # Ray would wait for it in vain
+            link.send(_Beat(places=cluster.places(), troubles=dict(cluster.troubles)))
 
 
 def _connect(address: str, folder: str | None) -> Any:
@@ -509,8 +517,8 @@ class _Held:
 class _Cluster:
     """Seats on all nodes, and what they are doing."""
 
-    def __init__(self, ray: Any, wanted: frozenset[str], instrument: str) -> None:
-        self.ray, self.wanted, self.instrument = ray, wanted, instrument
+    def __init__(self, ray: Any, wanted: frozenset[str], instrument: str, folder: str | None) -> None:
+        self.ray, self.wanted, self.instrument, self.folder = ray, wanted, instrument, folder
         self.troubles: dict[str, str] = {}
         self._held: dict[str, _Held] = {}
         self._tries: Counter[str] = Counter()
@@ -555,6 +563,7 @@ class _Cluster:
                 if id not in self._held and self._tries[id] < _NODE_TRIES:
                     self._tries[id] += 1
                     self._held[id] = self._sit(node["NodeID"], device)
+                    self.troubles[id] = f"{id}: Ray has not given it to us yet."
         self._hear(gpus)
 
     def _devices(self, node: Mapping[str, Any], gpus: bool) -> Iterator[tuple[str, str]]:
@@ -570,7 +579,7 @@ class _Cluster:
         on_node = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
         share = {"num_cpus": 1} if device == "cpu" else {"num_gpus": 1, "num_cpus": 0}
         seat = self.ray.remote(_Seat).options(scheduling_strategy=on_node, max_restarts=0, max_task_retries=0, **share)
-        actor = seat.remote(device, self.instrument, os.getcwd())
+        actor = seat.remote(device, self.instrument, self.folder)
         return _Held(actor=actor, node=node, description=actor.describe.remote())
 
     def _hear(self, gpus: bool) -> None:
@@ -585,7 +594,7 @@ class _Cluster:
             except Exception as error:
                 self._give_up(id, _first_line(getattr(error, "cause", None) or error))
                 continue
-            self.troubles.pop(id, None)
+            del self.troubles[id], self._tries[id]
             if any(place.fits(wanted) for wanted in self.wanted):
                 held.place = place
             else:

@@ -278,8 +278,9 @@ def _describe(device: str) -> dict[str, Any]:
 
     from foretell.measure.machine import Machine, pick_device
 
-    torch.empty(1, device=device)  # a device in use for someone else alone says so here, not at every point
-    return Machine(pick_device(device)).provenance()
+    here = pick_device(device)
+    torch.empty(1, device=here)  # a device in use for someone else alone says so here, not at every point
+    return Machine(here).provenance()
 
 
 def _answer(point: Point, measure: Callable[..., Record], device: str, columns: Mapping[str, Any]) -> bytes:
