@@ -60,16 +60,16 @@ class _Source:
         root = self.commit.path.parents[1]
         return [root / table / (name + segments.SUFFIX) for table, name in self.commit.note.parts.items()]
 
-    def read(self, table: str) -> Table | None:
+    def read(self, table: str, rotten: set[Path]) -> Table | None:
         """The rows of a table that count; None where there are none."""
-        if table == "steps":
-            path = self.commit.path
-        elif table in self.commit.note.parts:
-            path = self.commit.path.parents[1] / table / (self.commit.note.parts[table] + segments.SUFFIX)
-            if self.store.note(path) is None:
-                return None
-        else:
+        if table != "steps" and table not in self.commit.note.parts:
             return None
+        name = self.commit.path.stem if table == "steps" else self.commit.note.parts[table]
+        path = self.commit.path.parents[1] / table / (name + segments.SUFFIX)
+        if path in rotten:
+            return None
+        if self.store.note(path) is None:
+            raise StoreError(f"{path} cannot be read any more. Nothing is lost; merge again, which sets it aside.")
         rows = tables.completed(table, segments.read_table(path))
         return _left(rows, tables.KEYS[table], self.out) if self.out else rows
 
@@ -89,11 +89,17 @@ def merge(store: Store, others: Sequence[Store]) -> Merged:
         size = sum(path.stat().st_size for path in files)
         bad = store.damaged()
         mended = [path for path in bad if _mend(store, path, others)]
-        taken = _merge_steps(store, others)
+        bad = (
+            {path: reason for each in (store, *others) for path, reason in each.damaged().items()}
+            if bad or others
+            else {}
+        )
+        rotten = {path for path in bad if segments.is_rotten(path)}
+        taken = _merge_steps(store, others, rotten, waiting=set(bad) - rotten)
         _merge_graphs(store, others)
         for other in others:
             _copy_public(store, other)
-        aside = _clear(store, bad)
+        aside = _clear(store, [path for path in rotten if path.is_relative_to(store.root)])
         after = _files(store)
         return Merged(
             taken=taken, segments_before=len(files), segments_after=len(after), bytes_before=size,
@@ -117,14 +123,16 @@ def _mend(store: Store, path: Path, others: Sequence[Store]) -> bool:
     return False
 
 
-def _merge_steps(store: Store, others: Sequence[Store]) -> int:
+def _merge_steps(store: Store, others: Sequence[Store], rotten: set[Path], waiting: set[Path]) -> int:
+    """`waiting` are parts that are missing or cannot be read now: they may yet turn up, so their steps are left alone."""
     known = store.snapshot().ids()
-    for group in _groups(_sources(store, others)):
+    sources = (source for source in _sources(store, others) if waiting.isdisjoint(source.paths()))
+    for group in _groups(sources):
         if len(group) == 1 and group[0].ours and group[0].whole and not group[0].out:
             continue  # nothing to gain
         made = {}
         for table in ("steps", *PARTS):
-            read = [rows for source in group if (rows := source.read(table)) is not None]
+            read = [rows for source in group if (rows := source.read(table, rotten)) is not None]
             if read:
                 made[table] = need("pyarrow").concat_tables(read, promote_options="default")
         encoded = {table: segments.encode(made[table], version=VERSION) for table in PARTS if table in made}
@@ -157,12 +165,10 @@ def _sources(store: Store, others: Sequence[Store]) -> Iterator[_Source]:
 
 
 def _groups(sources: Iterable[_Source]) -> Iterator[list[_Source]]:
-    """Small commits together, until a segment is full; those with a part that may yet turn up stay alone."""
+    """Small commits together, until a segment is full."""
     group: list[_Source] = []
     rows = size = 0
     for source in sources:
-        if source.ours and any(not path.exists() for path in source.paths()):
-            continue
         if source.rows >= _FULL_ROWS or source.bytes >= _FULL_BYTES:
             yield [source]
             continue
@@ -215,7 +221,7 @@ def _copy_public(store: Store, other: Store) -> None:
 def _clear(store: Store, bad: Iterable[Path]) -> list[Path]:
     """Set damaged segments aside; remove what is replaced and what killed writers left."""
     with store.writing():
-        bad = [path for path in bad if path.exists() and _bytes(path) is None]
+        bad = [path for path in bad if segments.is_rotten(path)]
         snapshot = store.snapshot(lock=False)
         notes = [store.note(path) for path in snapshot.replaced if path.exists()]
         replaced_parts = {
@@ -225,9 +231,12 @@ def _clear(store: Store, bad: Iterable[Path]) -> list[Path]:
             for table, name in note.parts.items()
         }
         orphans = snapshot.orphans()
-        lost_commit = any(path.parent.name == "steps" for path in bad)  # it may have named some of the orphans
-        aside = [*bad, *(path for path in orphans if lost_commit and path not in (*bad, *replaced_parts))]
-        moved = [_set_aside(store, path) for path in aside]
+        # A commit that cannot be read may have named some of them: set aside with it, or left if it may be read again.
+        unread = [path for path in snapshot.files["steps"] if store.note(path) is None]
+        unnamed = [path for path in orphans if path not in replaced_parts] if unread else []
+        if not all(path in bad for path in unread):
+            orphans, unnamed = [path for path in orphans if path in replaced_parts], []
+        moved = [_set_aside(store, path) for path in dict.fromkeys((*bad, *unnamed))]
         # Commits before their parts: a part without a commit is nothing, a commit without its part is a loss.
         for path in (
             *snapshot.replaced,

@@ -235,11 +235,11 @@ class Store:
             raise StoreError(f"{self.path} is a file, and a store is a folder. Take it in with: foretell store import")
 
     def _commit(self, batch: Sequence[Record]) -> int:
-        records = {exact.step.id: exact for exact in map(tables.exact, batch)}
+        records = {exact.step.id: exact for exact in map(tables.exact, reversed(batch))}  # the first of its id counts
         while True:
             known = self.snapshot()
             ids = known.ids()
-            fresh = [record for id, record in records.items() if id not in ids]
+            fresh = [record for id, record in reversed(records.items()) if id not in ids]
             if not fresh:
                 return 0
             made = tables.tables_of(fresh)
