@@ -141,7 +141,6 @@ def export(
             "graphs": f"SELECT * FROM graphs WHERE hash IN (SELECT graph FROM steps {condition})",
         }
         if kind == "folder":
-            out.mkdir(parents=True, exist_ok=True)
             if where is None:
                 tables |= {name: f"SELECT * FROM {name}" for name in opened.tables() if name not in tables}
             written = {
@@ -242,8 +241,7 @@ def _export_records(store: Store, out: Path, where: str | None) -> dict[str, int
 
 def _export_table(store: Store, sql: str, out: Path, kind: str) -> int:
     with _whole_file(out) as temporary:
-        store.write_query(sql, temporary, kind)
-    return int(store.query(f"SELECT count(*) AS n FROM ({sql.rstrip().rstrip(';')})").column("n")[0].as_py())
+        return store.write_query(sql, temporary, kind)
 
 
 @contextmanager
@@ -252,12 +250,13 @@ def _whole_file(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        os.replace(temporary, path)
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}. Choose another file, or make room.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _import(store: Store, path: Path) -> dict[str, Any]:

@@ -186,11 +186,17 @@ class Store:
 
     def query(self, sql: str) -> Table:
         """The answer to an SQL question over steps, ops, graphs, series, allocations and public_NAME."""
-        return self._retried(lambda: self._query(sql, lambda answer: answer.to_arrow_table()))
 
-    def write_query(self, sql: str, path: Path, format: str) -> None:
-        """Write the answer to a file: parquet, csv or json (lines)."""
-        self._retried(lambda: self._query(f"COPY ({sql.rstrip().rstrip(';')}) TO {_text(str(path))} (FORMAT {format})"))
+        def ask(connection: Any) -> Table:
+            answer = connection.sql(sql)
+            return answer.to_arrow_table() if answer is not None else need("pyarrow").table({})
+
+        return self._retried(lambda: self._query(sql, ask))
+
+    def write_query(self, sql: str, path: Path, format: str) -> int:
+        """Write the answer to a file, as parquet or csv, and return its rows."""
+        copy = f"COPY ({sql.rstrip().rstrip(';')}) TO {_text(str(path))} (FORMAT {format})"
+        return self._retried(lambda: int(self._query(sql, lambda connection: connection.execute(copy).fetchone()[0])))
 
     def damaged(self) -> dict[Path, str]:
         """Segments that cannot be read and why, every byte checked. Queries go on without them."""
@@ -350,7 +356,8 @@ class Store:
                 missing = error
         raise StoreError(f"{missing.filename} of the store {self.path} was listed and is not there. Try again.")
 
-    def _query(self, sql: str, use: Callable[[Any], Table] = lambda answer: answer) -> Any:
+    def _query(self, sql: str, ask: Callable[[Any], Any]) -> Any:
+        """Ask a connection that knows the tables of the question."""
         duckdb = need("duckdb")
         snapshot = self.snapshot()
         words = set(re.findall(r"\w+", sql.lower()))
@@ -359,8 +366,7 @@ class Store:
             for table in used:
                 self._define(connection, snapshot, table)
             try:
-                answer = connection.sql(sql)
-                return use(answer) if answer is not None else need("pyarrow").table({})
+                return ask(connection)
             except duckdb.IOException as error:
                 for table in used:
                     for path, _ in snapshot.segments(table):
