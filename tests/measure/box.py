@@ -100,7 +100,7 @@ def _rank(name: str, out: str, timeout: str, *runs: str) -> None:
                 links.limit(run.bits_per_second)
             world.barrier()
             print("measuring", flush=True)
-            measure_ranks(Point(source=SOURCE, plan=run.plan, settings=run.settings), world, out=Path(out))
+            measure_ranks(Point(source=SOURCE, plan=run.plan, settings=run.settings), world, seconds=0.3, out=Path(out))
 
 
 if __name__ == "__main__":
