@@ -1,39 +1,50 @@
-"""Measures the H200 dataset on a machine where nothing can be installed: points in, files of records out.
+"""Measures the H200 dataset on a machine with a slow host where nothing can be installed: points in, record files out.
 
     python benchmarks/h200/measure.py steps   --out FOLDER [--seconds 540]   the steps of points.py
     python benchmarks/h200/measure.py repeats --out FOLDER                   a tenth of them, on another occasion
     python benchmarks/h200/measure.py FILE    --out FOLDER                   a campaign file, as `foretell design` writes it
 
-It is `foretell measure --campaign` with record files in place of the store, which needs pyarrow and DuckDB. A run that is
-stopped goes on where it was, given the files of earlier runs with --done. Take the files in with `foretell store import`.
+Building and recording a step takes the host far longer than timing it takes the device. So hands prepare a round of
+points side by side, and then each takes its times alone while the others wait. Points of one architecture go to one hand,
+which has its kernels loaded. Take the files in with `foretell store import`; --done says what is measured already.
 """
 
 from __future__ import annotations
 
 import argparse
+import collections
 import gzip
+import importlib
+import multiprocessing
 import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "src")]
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own chatter
-os.environ["PYTHONPATH"] = os.pathsep.join(sys.path[:2])
 
+import torch
 from points import REPEATS, STEPS
 
+from foretell.capture import zoo
+from foretell.capture.child import explain
 from foretell.errors import ForetellError
+from foretell.measure.instrument import Asked, Prepared
 from foretell.measure.jobs import Campaign
 from foretell.measure.record import Point, Record
 from foretell.measure.record_file import RecordFile
-from foretell.measure.worker import Worker, failure
+from foretell.measure.worker import failure
 
-_PART_BYTES = 150 * 10**6  # of a file of records before it is packed
+OPERATORS_AT_ONCE = 16  # tiny points share a round
+_OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
 
 
-def asked(what: str) -> list[Point]:
+def asked_for(what: str) -> list[Point]:
     if what in ("steps", "repeats"):
         return list(STEPS if what == "steps" else REPEATS)
     return list(Campaign.load(what).points)
@@ -50,41 +61,194 @@ def shown(record: Record) -> str:
     )
 
 
+# A hand: prepares what it is given, takes its times when it is its turn, then writes the records.
+
+
+def hand(link: Connection, file: RecordFile, device: str) -> None:
+    while True:
+        points: list[Point] = link.recv()
+        began = time.monotonic()
+        prepared: list[Prepared] = []
+        for point in points:
+            record = _prepare(point, device, prepared)
+            if record is not None and record.step.outcome == "out-of-memory" and len(points) == 1:
+                link.send(("full", record.step.error))
+                break
+            if record is not None:
+                file.append(record)
+        else:
+            link.send(("prepared", time.monotonic() - began))
+        if len(points) == 1 and not prepared and record is not None and record.step.outcome == "out-of-memory":
+            again = link.recv()  # try it again now that the others rest, or give it up
+            if again:
+                record = _prepare(points[0], device, prepared)
+            if record is not None:
+                file.append(record)
+            link.send(("prepared", 0.0))
+        companions = link.recv()
+        began = time.monotonic()
+        taken = []
+        for one in prepared:
+            one.asked.machine.companions = companions
+            try:
+                taken.append(one.take())
+            except _OUT_OF_MEMORY as error:
+                file.append(one.asked.out_of_memory(error))
+            one.step = None
+        prepared.clear()
+        torch.cuda.empty_cache() if device != "cpu" else None
+        link.send(("taken", time.monotonic() - began))
+        lines = []
+        for one in taken:
+            record = one.record()
+            file.append(record)
+            lines.append(f"{record.step.source} {record.step.settings} {shown(record)}")
+        link.send(("written", lines))
+
+
+def _prepare(point: Point, device: str, prepared: list[Prepared]) -> Record | None:
+    try:
+        asked = Asked(point, device)
+        asked.machine.companions = frozenset({os.getppid()})  # not alone
+    except (Exception, SystemExit) as error:
+        return failure(point, "error", str(error) if isinstance(error, ForetellError) else explain(error), {})
+    try:
+        prepared.append(asked.prepare())
+    except _OUT_OF_MEMORY as error:
+        torch.cuda.empty_cache() if device != "cpu" else None
+        return asked.out_of_memory(error)
+    except (Exception, SystemExit) as error:
+        return failure(point, "error", explain(error), asked.machine.provenance())
+    return None
+
+
+@dataclass
+class Hand:
+    """The parent's side of a hand."""
+
+    number: int
+    file: RecordFile
+    device: str
+    work: collections.deque[list[Point]] = field(default_factory=collections.deque)
+    now: list[Point] = field(default_factory=list)
+    process: Any = None
+    link: Any = None
+
+    def start(self) -> None:
+        self.link, theirs = multiprocessing.Pipe()
+        context = multiprocessing.get_context("fork")  # the libraries are loaded, the device is not touched
+        self.process = context.Process(target=hand, args=(theirs, self.file, self.device), daemon=False)
+        self.process.start()
+        theirs.close()
+
+    def say(self, what: Any) -> None:
+        self.link.send(what)
+
+    def hear(self, seconds: float) -> tuple[str, Any]:
+        try:
+            if self.link.poll(max(0.0, seconds)):
+                return self.link.recv()
+            why = ("time-limit", f"it was not ready after {seconds:.0f} s")
+        except EOFError:
+            why = ("error", "the measuring process ended")
+        for point in self.now:
+            self.file.append(failure(point, *why, {}))
+        print(f"      hand {self.number}: {why} {self.now[0]}", flush=True)
+        self.process.kill()
+        self.process.join()
+        self.start()
+        return "lost", why[1]
+
+
+def rounds(hands: list[Hand], limit: float, until: float) -> int:
+    """Work off all hands' work, round by round; how many points were begun."""
+    begun, began = 0, time.monotonic()
+    while time.monotonic() < until:
+        busy = [h for h in hands if h.work]
+        if not busy:
+            break
+        start = time.monotonic()
+        for h in busy:
+            h.now = h.work.popleft()
+            h.say(h.now)
+        deadline = time.monotonic() + limit
+        answers = {h.number: h.hear(deadline - time.monotonic()) for h in busy}
+        for h in busy:
+            if answers[h.number][0] == "full":
+                h.say(True)
+                answers[h.number] = h.hear(limit)
+        ready = [h for h in busy if answers[h.number][0] == "prepared"]
+        prepared = time.monotonic()
+        pids = frozenset(h.process.pid for h in hands) | {os.getpid()}
+        for h in ready:
+            h.say(pids)
+            answers[h.number] = h.hear(limit)
+        taken = time.monotonic()
+        for h in ready:
+            if answers[h.number][0] == "taken":
+                for line in h.hear(limit)[1]:
+                    print("     ", line, flush=True)
+        begun += sum(len(h.now) for h in busy)
+        print(f"{time.monotonic() - began:5.0f} s: {begun} points; {prepared - start:.1f} s prepared {len(busy)}, "
+              f"{taken - prepared:.1f} taken, {time.monotonic() - taken:.1f} written", flush=True)  # fmt: skip
+    return begun
+
+
+def share_out(points: list[Point], hands: list[Hand]) -> None:
+    """Points of one source to one hand, sources in their order to the hand with the least to do."""
+    by_source: dict[str, list[Point]] = {}
+    for point in points:
+        by_source.setdefault(point.source, []).append(point)
+    for mine in by_source.values():
+        size = OPERATORS_AT_ONCE if mine[0].kind == "operators" else 1
+        least = min(hands, key=lambda h: len(h.work))
+        for i in range(0, len(mine), size):
+            if size > 1:  # operators need no architecture's kernels: spread them evenly
+                least = min(hands, key=lambda h: len(h.work))
+            least.work.append(mine[i : i + size])
+
+
 def pack(path: Path, to: Path) -> None:
     (to / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes(), 6))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what")
+    parser.add_argument("what", nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--done", type=Path, help="a file with the keys of points that are measured already")
-    parser.add_argument("--seconds", type=float, default=540.0, help="start no point after this long")
-    parser.add_argument("--limit", type=float, default=20.0, help="seconds a point may take")
+    parser.add_argument("--seconds", type=float, default=540.0, help="begin no round after this long")
+    parser.add_argument("--limit", type=float, default=40.0, help="seconds that preparing a round may take")
+    parser.add_argument("--hands", type=int, default=14)
     parser.add_argument("--device", default="cuda")
     options = parser.parse_args()
     began = time.monotonic()
     done = set(options.done.read_text().split()) if options.done else set()
     raw = options.out / "raw"
-    waiting = [p for p in asked(options.what) if p.key not in done]
-    part, worker = 0, Worker(options.device, instrument="warmed")
-    worker.start()
-    for i, point in enumerate(waiting):
-        if time.monotonic() - began > options.seconds:
-            break
-        start = time.monotonic()
-        try:
-            record = worker.measure(point, options.limit)
-        except ForetellError as error:  # the process is gone; the next point gets a fresh one
-            record = failure(point, "error", str(error), worker.columns)
-        file = RecordFile(raw / f"{Path(options.what).stem}-{part}.jsonl")
-        file.append(record)
-        part += file.path.stat().st_size > _PART_BYTES
-        when, took = start - began, time.monotonic() - start
-        print(f"{when:5.0f} s {took:5.2f}  {i + 1}/{len(waiting)} {point}: {shown(record)}", flush=True)
-    worker.end()
+    raw.mkdir(parents=True)
+    hands = [Hand(n, RecordFile(raw / f"{n}.jsonl"), options.device) for n in range(options.hands)]
+    for name in ("timm/resnet18", "torchvision/resnet18", "hf/bert-base", "hf/llama-small"):
+        zoo.workload_function(*name.split("/"))()  # loads what every hand needs, slow from a cold disk
+    importlib.import_module("transformers.models.llama.modeling_llama")
+    for h in hands:
+        h.start()
+    shares = len(options.what)
+    for i, what in enumerate(options.what):  # each gets an equal share of what time is left
+        for h in hands:
+            h.work.clear()
+        share_out([p for p in asked_for(what) if p.key not in done or what == "repeats"], hands)
+        left = options.seconds - (time.monotonic() - began)
+        rounds(hands, options.limit, time.monotonic() + left / (shares - i))
+    for h in hands:
+        h.process.kill()
+    packed = sorted(raw.glob("*.jsonl"))
+    merged = [raw / f"part-{i}.jsonl" for i in range(6)]
+    for i, path in enumerate(packed):
+        with merged[i % 6].open("ab") as file:
+            file.write(path.read_bytes())
+        path.unlink()
     with ProcessPoolExecutor() as pool:
-        list(pool.map(pack, sorted(raw.glob("*.jsonl")), [options.out] * 99))
+        list(pool.map(pack, [m for m in merged if m.exists()], [options.out] * 6))
     for path in raw.glob("*.jsonl"):
         path.unlink()
     raw.rmdir()

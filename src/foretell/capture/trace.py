@@ -53,14 +53,17 @@ def fake_step(workload: Workload, values: Values) -> Step:
                 scaler=make_scaler(workload, "cpu"), device="cpu")  # fmt: skip
 
 
-def record(step: Step, recorder: Recorder, values: Values | None = None) -> Graph:
-    """Record the steady state: a step in which optimizer state, and whatever else the first step makes, is there."""
-    steady = step.workload.step is None and _record_once(step, recorder)
+def record(step: Step, recorder: Recorder, values: Values | None = None, *, warm: bool = False) -> Graph:
+    """Record the steady state: a step in which optimizer state, and whatever else the first step makes, is there.
+
+    `warm` says that it has been run before.
+    """
+    steady = (warm or step.workload.step is None) and (_record_once(step, recorder, warm) or warm)
     if not steady:
         recorder.forget()
         if step.workload.step is not None:
             step.run()
-        _record_once(step, recorder)
+        _record_once(step, recorder, warm)
     workload = step.workload
     samples, tokens = batch_sizes(workload, step.batch)
     return recorder.graph(
@@ -70,7 +73,7 @@ def record(step: Step, recorder: Recorder, values: Values | None = None) -> Grap
     )  # fmt: skip
 
 
-def _record_once(step: Step, recorder: Recorder) -> bool:
+def _record_once(step: Step, recorder: Recorder, warm: bool) -> bool:
     """Record one step; False if it left something behind that the next step would find."""
     accumulation = step.workload.grad_accumulation
     optimizer = step.optimizer
@@ -78,7 +81,7 @@ def _record_once(step: Step, recorder: Recorder) -> bool:
     def watch(phase: str, micro: int) -> None:
         recorder.phase = phase
         recorder.times = accumulation - 1 if micro else 1
-        if phase == "optimizer" and optimizer is not None and not optimizer.state:
+        if phase == "optimizer" and optimizer is not None and not optimizer.state and not warm:
             recorder.recording = False
             optimizer.step()  # makes the state that the recorded update finds
             recorder.mark(_host_state(optimizer), "host")

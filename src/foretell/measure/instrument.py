@@ -7,21 +7,31 @@ disturbs another: times come from steps with no profiler near, kernels from trac
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 
 from foretell.capture.sources import load_workload
 from foretell.capture.step import Step, batch_sizes
-from foretell.graph import Graph
 from foretell.hardware import device as known_device
 from foretell.measure.build import LossWatch, build_step, free_memory
-from foretell.measure.kernels import OpTimes, busy_seconds, host_seconds, record_on_cuda, record_on_host
+from foretell.measure.kernels import (
+    Alignment,
+    OpTimes,
+    Traces,
+    align,
+    busy_seconds,
+    host_seconds,
+    op_times,
+    record_on_host,
+    trace_steps,
+)
 from foretell.measure.machine import Machine, pick_device
 from foretell.measure.record import AllocationRow, GraphRow, OpRow, Point, Record, SeriesRow, StepRow
 from foretell.measure.resources import Reduced, bandwidth_use, device_series, reduce_series, sampled_series
 from foretell.measure.sampler import Sample, Sampler
-from foretell.measure.timing import PARTS, Timing, clock_of, quantile, time_steps
+from foretell.measure.timing import PARTS, Timing, clock_of, quantile, time_steps, warm_up
 from foretell.units import Seconds
 
 SECONDS: Final = 0.3  # of repetitions
@@ -32,59 +42,112 @@ _DEVICE_BOUND: Final = 0.9  # of the step with a kernel running
 
 def measure(point: Point, *, device: str = "auto", seconds: Seconds = SECONDS) -> Record:
     """Measure one point here and now. Out of memory and a NaN loss are outcomes; bad input is an error."""
-    machine = _machine(pick_device(device))
-    watch = LossWatch(load_workload(point.source, point.settings))
-    asked: dict[str, Any] = {"point": point.key, "kind": point.kind, "source": point.source, "settings": point.settings_text,
-             "plan": point.plan, "workload": watch.workload.name, "precision": watch.workload.precision,
-             "training": watch.workload.optimizer is not None,
-             "grad_accumulation": watch.workload.grad_accumulation}  # fmt: skip
+    asked = Asked(point, device)
     try:
-        if point.kind == "operators":
-            return _measure_operators(asked, watch, machine)
-        return _measure_step(asked, watch, machine, seconds)
+        return asked.prepare().take(seconds).record()
     except (torch.OutOfMemoryError, MemoryError) as error:
-        row = StepRow(**asked, outcome="out-of-memory", error=_first_line(error), **machine.provenance())
-        return Record(step=row)
+        return asked.out_of_memory(error)
     finally:
-        free_memory(machine.device)
+        free_memory(asked.machine.device)
 
 
-def _measure_step(asked: dict[str, Any], watch: LossWatch, machine: Machine, seconds: Seconds) -> Record:
-    step = build_step(watch.workload, machine.device)
-    cuda = machine.device.type == "cuda"
-    sampler = _sampler(machine)
-    timing = time_steps(step, clock_of(machine.device), seconds)
-    marks = list(machine.marks())
-    provenance = machine.provenance()  # clocks as they are under load
-    samples = sampler.between(*timing.window)
-    memory, allocations = _memory(step) if cuda else ({}, None)
-    times = record_on_cuda(step, _TRACED) if cuda else record_on_host(step)
-    samples_a_batch, tokens = batch_sizes(watch.workload, step.batch)
-    if timing.quantile(0.9) > _UNSTEADY * timing.quantile(0.1):
-        marks.append(f"unsteady: p90 is {timing.quantile(0.9) / timing.quantile(0.1):.2f} times p10")
-    traced, series = _traced_facts(times, timing, provenance["device"])
-    row = StepRow(
-        **asked, **_outcome(watch), marks=(*marks, *times.notes), samples=samples_a_batch, tokens=tokens,
-        graph=times.graph.content_hash, **_times(timing), **traced, **memory,
-        **_sampled_facts(samples, timing), **provenance,
-    )  # fmt: skip
-    return Record(step=row, ops=_op_rows(times), graph=_graph_row(times.graph), allocations=allocations,
-                  series=(*series, *sampled_series(samples, timing.window[0])))  # fmt: skip
+class Asked:
+    """A point that names a workload, on a device that is there."""
+
+    def __init__(self, point: Point, device: str = "auto") -> None:
+        self.machine = _machine(pick_device(device))
+        self.watch = LossWatch(load_workload(point.source, point.settings))
+        self.operators = point.kind == "operators"
+        workload = self.watch.workload
+        self.columns: dict[str, Any] = {
+            "point": point.key, "kind": point.kind, "source": point.source, "settings": point.settings_text,
+            "plan": point.plan, "workload": workload.name, "precision": workload.precision,
+            "training": workload.optimizer is not None, "grad_accumulation": workload.grad_accumulation,
+        }  # fmt: skip
+
+    def out_of_memory(self, error: BaseException) -> Record:
+        text = str(error).strip().split("\n")[0][:300]
+        return Record(step=StepRow(**self.columns, outcome="out-of-memory", error=text, **self.machine.provenance()))
+
+    def prepare(self) -> Prepared:
+        """Build and warm the step, and learn all of it that does not hang on the clock."""
+        device = self.machine.device
+        cuda = device.type == "cuda"
+        step = build_step(self.watch.workload, device)
+        warm_up(step, clock_of(device))
+        memory, allocations = _memory(step) if cuda and not self.operators else ({}, None)
+        if self.machine.companions:
+            memory.pop("used_outside", None)  # theirs is in it
+        _sampler(self.machine)  # starts it, while nothing is timed yet
+        aligned = align(step) if cuda else None
+        samples, tokens = batch_sizes(self.watch.workload, step.batch)
+        columns = self.columns | memory | {"samples": samples, "tokens": tokens}
+        free_memory(device)
+        return Prepared(self, step, aligned, allocations, columns)
 
 
-def _measure_operators(asked: dict[str, Any], watch: LossWatch, machine: Machine) -> Record:
-    """Only the ops count: no repetitions to time, and the cache emptied before each trace."""
-    step = build_step(watch.workload, machine.device)
-    for _ in range(2):
-        step.run()
-    times = record_on_cuda(step, _TRACED, cold=True) if machine.device.type == "cuda" else record_on_host(step)
-    row = StepRow(
-        **asked, **_outcome(watch), marks=(*machine.marks(), *times.notes), graph=times.graph.content_hash,
-        device_seconds=times.total(times.device), kernels=sum(map(len, times.kernels)),
-        kernel_seconds=times.total(times.device) + times.unattributed, unattributed_seconds=times.unattributed,
-        **machine.provenance(),
-    )  # fmt: skip
-    return Record(step=row, ops=_op_rows(times), graph=_graph_row(times.graph))
+@dataclass(slots=True)
+class Prepared:
+    """A warm step. Several may be prepared side by side; taking its times needs the machine to itself."""
+
+    asked: Asked
+    step: Step
+    aligned: Alignment | None  # None on a CPU, where the host's clock tells an op's time
+    allocations: AllocationRow | None
+    columns: dict[str, Any]
+
+    def take(self, seconds: Seconds = SECONDS) -> Taken:
+        """Time the step and trace its kernels. Of operators, only the kernels, with an empty cache before each step."""
+        machine, operators = self.asked.machine, self.asked.operators
+        timing, sampler = None, _sampler(machine)
+        if not operators:
+            with sampler.awake():
+                timing = time_steps(self.step, clock_of(machine.device), seconds)
+        marks = tuple(machine.marks())
+        provenance = machine.provenance()  # clocks as they are under load
+        samples = sampler.between(*timing.window) if timing else []
+        alone = self.aligned is None
+        traces = record_on_host(self.step) if alone else trace_steps(self.step, _TRACED, cold=operators)
+        finite = self.asked.watch.finite
+        return Taken(self, timing, marks, samples, traces, {**self.columns, **provenance}, finite)
+
+
+@dataclass(slots=True)
+class Taken:
+    """Everything measured; what remains needs no device."""
+
+    of: Prepared
+    timing: Timing | None
+    marks: tuple[str, ...]
+    samples: list[Sample]
+    traces: Traces | OpTimes
+    columns: dict[str, Any]
+    finite: bool
+
+    def record(self) -> Record:
+        aligned, traces = self.of.aligned, self.traces
+        times = op_times(aligned, traces.read()) if aligned and isinstance(traces, Traces) else traces
+        assert isinstance(times, OpTimes)
+        marks = [*self.marks, *times.notes]
+        columns = {**self.columns, "graph": times.graph.content_hash}
+        series: list[SeriesRow] = []
+        if not self.finite:
+            columns |= {
+                "outcome": "nan-loss",
+                "error": "the loss is not a finite number; times are recorded all the same",
+            }
+        if self.timing is None:
+            columns |= _kernel_facts(times) | {"device_seconds": times.total(times.device)}
+        else:
+            low, high = self.timing.quantile(0.1), self.timing.quantile(0.9)
+            if high > _UNSTEADY * low:
+                marks.append(f"unsteady: p90 is {high / low:.2f} times p10")
+            traced, series = _traced_facts(times, self.timing, columns["device"])
+            columns |= _times(self.timing) | traced | _sampled_facts(self.samples, self.timing)
+            series += sampled_series(self.samples, self.timing.window[0])
+        graph = GraphRow(hash=times.graph.content_hash, name=times.graph.name, file=times.graph.to_bytes())
+        return Record(step=StepRow(**columns, marks=tuple(marks)), ops=_op_rows(times), graph=graph,
+                      series=tuple(series), allocations=self.of.allocations)  # fmt: skip
 
 
 @functools.cache
@@ -97,12 +160,6 @@ def _sampler(machine: Machine) -> Sampler:
     """One for the whole stay: starting a process beside a step would disturb it."""
     uuid = f"GPU-{torch.cuda.get_device_properties(machine.device).uuid}" if machine.device.type == "cuda" else None
     return Sampler(uuid)
-
-
-def _outcome(watch: LossWatch) -> dict[str, Any]:
-    if watch.finite:
-        return {}
-    return {"outcome": "nan-loss", "error": "the loss is not a finite number; its times are recorded all the same"}
 
 
 def _times(timing: Timing) -> dict[str, Any]:
@@ -133,8 +190,7 @@ def _traced_facts(times: OpTimes, timing: Timing, device: str) -> tuple[dict[str
         "device_seconds": busy, "host_seconds": min(host, timing.issue),
         "communication_seconds": quantile([busy_seconds(s.kernels, collectives=True) for s in times.steps], 0.5),
         "bound": "device" if busy >= _DEVICE_BOUND * step_seconds else "host",
-        "kernels": sum(map(len, times.kernels)), "kernel_seconds": summed + times.unattributed,
-        "unattributed_seconds": times.unattributed,
+        **_kernel_facts(times),
         **_columns("device", Reduced(0.0, busy, max(device_use.values)).in_step(step_seconds)),
     }  # fmt: skip
     if device and times.owners:
@@ -142,6 +198,13 @@ def _traced_facts(times: OpTimes, timing: Timing, device: str) -> tuple[dict[str
         series.append(traffic)
         facts |= _columns("memory_bandwidth", reduced.in_step(step_seconds))
     return facts, series
+
+
+def _kernel_facts(times: OpTimes) -> dict[str, Any]:
+    return {
+        "kernels": sum(map(len, times.kernels)), "kernel_seconds": times.total(times.device) + times.unattributed,
+        "unattributed_seconds": times.unattributed,
+    }  # fmt: skip
 
 
 def _sampled_facts(samples: list[Sample], timing: Timing) -> dict[str, Any]:
@@ -204,11 +267,3 @@ def _op_rows(times: OpTimes) -> tuple[OpRow, ...]:
               kernel_seconds=times.kernel_seconds[i])
         for i, op in enumerate(times.graph.ops)
     )  # fmt: skip
-
-
-def _graph_row(graph: Graph) -> GraphRow:
-    return GraphRow(hash=graph.content_hash, name=graph.name, file=graph.to_bytes())
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0][:300]

@@ -9,6 +9,7 @@ the same kernels in the same order, so the durations of the plain traces are giv
 from __future__ import annotations
 
 import time
+import warnings
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -107,27 +108,50 @@ def record_on_host(step: Step, repetitions: int = 3) -> OpTimes:
                    kernel_seconds=nothing, unattributed=0.0)  # fmt: skip
 
 
-def record_on_cuda(step: Step, repetitions: int = 3, *, cold: bool = False) -> OpTimes:
-    """The graph of the step, and the kernels of each of its ops."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alignment:
+    """A recorded step: its graph, its kernels in launch order, and the op that launched each."""
+
+    graph: Graph
+    kernels: tuple[Kernel, ...]
+    owners: tuple[int | None, ...]
+    nanoseconds: tuple[int, ...]  # host, inside each op
+
+
+def align(step: Step) -> Alignment:
+    """Record a warm step on a CUDA device with its kernels traced."""
     with _profiler(ProfilerActivity.CPU, ProfilerActivity.CUDA) as profiler:
         graph, nanoseconds = _recorded(step)
         torch.cuda.synchronize()
-    aligned, ranges, _ = _read(profiler)
-    # The graph is the last step's: one before it may have been run for what it leaves behind.
-    ranges = sorted(ranges, key=lambda r: r[2])[-len(graph.ops) :]
-    aligned = [k for k in aligned if k.launch_begin >= ranges[0][0]]
-    owners = _owners(aligned, ranges)
-    steps = trace_steps(step, repetitions, cold=cold)
-    notes: tuple[str, ...] = ()
-    durations = _common_durations(aligned, steps)
-    if durations is None:
-        notes = ("recorded alone: plain steps launch other kernels, so the ops' times are from the recorded step",)
-        durations = [k.seconds for k in aligned]
-    return _by_op(graph, aligned, owners, durations, nanoseconds, steps if not notes else (), steps, notes)
+    kernels, ranges, _ = _read(profiler)
+    ranges.sort()
+    owners = _owners(kernels, ranges)
+    return Alignment(graph=graph, kernels=tuple(kernels), owners=tuple(owners), nanoseconds=tuple(nanoseconds))
 
 
-def trace_steps(step: Step, repetitions: int, *, cold: bool = False) -> tuple[TracedStep, ...]:
-    """Plain steps, each started with an empty queue, with nothing but the kernel trace on.
+@dataclass(frozen=True, slots=True)
+class Traces:
+    """Plain steps that were traced, not read yet: reading takes a while, and no device."""
+
+    profiler: profile
+    repetitions: int
+    cold: bool
+
+    def read(self) -> tuple[TracedStep, ...]:
+        kernels, _, waits = _read(self.profiler)
+        last = max((k.launch_begin for k in kernels), default=0)
+        begins = sorted(w for w in waits if w <= last)[-self.repetitions :]
+        traced = []
+        for begin, end in zip(begins, [*begins[1:], None], strict=True):
+            mine = [k for k in kernels if k.launch_begin >= begin and (end is None or k.launch_begin < end)]
+            if self.cold and end is not None:
+                mine.pop()  # the fill that empties the cache for the next
+            traced.append(TracedStep(kernels=tuple(mine), begin=begin))
+        return tuple(traced)
+
+
+def trace_steps(step: Step, repetitions: int, *, cold: bool = False) -> Traces:
+    """Run plain steps, each started with an empty queue, with nothing but the kernel trace on.
 
     `cold` overwrites the cache before each: a tiny step would find all of its data there, as no real step does.
     """
@@ -140,16 +164,17 @@ def trace_steps(step: Step, repetitions: int, *, cold: bool = False) -> tuple[Tr
             torch.cuda.synchronize()
             step.run(micro_steps=min(accumulation, MICRO_STEPS_RECORDED))
         torch.cuda.synchronize()
-    kernels, _, waits = _read(profiler)
-    last = max((k.launch_begin for k in kernels), default=0)
-    begins = sorted(w for w in waits if w <= last)[-repetitions:]
-    traced = []
-    for begin, end in zip(begins, [*begins[1:], None], strict=True):
-        mine = [k for k in kernels if k.launch_begin >= begin and (end is None or k.launch_begin < end)]
-        if cold and end is not None:
-            mine.pop()  # the fill that empties the cache for the next
-        traced.append(TracedStep(kernels=tuple(mine), begin=begin))
-    return tuple(traced)
+    return Traces(profiler, repetitions, cold)
+
+
+def op_times(aligned: Alignment, steps: tuple[TracedStep, ...]) -> OpTimes:
+    """Give the kernels of plain steps to the ops that launch them."""
+    if difference := _difference(aligned.kernels, steps):
+        note = f"recorded alone: ops' times are from the recorded step, because {difference}"
+        return _by_op(aligned, [k.seconds for k in aligned.kernels], (), steps, (note,))
+    columns = zip(*(s.kernels for s in steps), strict=True)
+    durations = [quantile([k.seconds for k in column], 0.5) for column in columns]
+    return _by_op(aligned, durations, steps, steps, ())
 
 
 def busy_seconds(kernels: Iterable[Kernel], *, collectives: bool = False) -> Seconds:
@@ -177,12 +202,14 @@ def _recorded(step: Step) -> tuple[Graph, list[int]]:
     recorder = Recorder(ranges)
     ranges.recorder = recorder
     with recorder:
-        graph = record(step, recorder)
+        graph = record(step, recorder, warm=True)
     return graph, ranges.nanoseconds[-len(graph.ops) :]
 
 
 def _profiler(*activities: ProfilerActivity) -> profile:
-    return profile(activities=list(activities), acc_events=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that it forgets events between cycles, and there is one
+        return profile(activities=list(activities), acc_events=False)  # or it builds its tree of events at the end
 
 
 def _read(profiler: profile) -> tuple[list[Kernel], list[tuple[int, int, int]], list[int]]:
@@ -231,34 +258,41 @@ def _owners(kernels: Sequence[Kernel], ranges: Sequence[tuple[int, int, int]]) -
     return owners
 
 
-def _common_durations(aligned: Sequence[Kernel], steps: Sequence[TracedStep]) -> list[Seconds] | None:
-    """The median duration of each kernel over plain steps, if they launched the kernels of the recorded step."""
-    if not steps or any(len(s.kernels) != len(aligned) for s in steps):
-        return None
-    differing = sum(any(s.kernels[i].name != kernel.name for s in steps) for i, kernel in enumerate(aligned))
-    if differing > 0.01 * len(aligned):
-        return None
-    return [quantile([s.kernels[i].seconds for s in steps], 0.5) for i in range(len(aligned))]
+def _difference(kernels: Sequence[Kernel], steps: Sequence[TracedStep]) -> str:
+    """How plain steps differ from the recorded one in the kernels they launch; empty when they do not."""
+    for traced in steps:
+        if len(traced.kernels) != len(kernels):
+            first = next(
+                (i for i, (a, b) in enumerate(zip(kernels, traced.kernels, strict=False)) if a.name != b.name), -1
+            )
+            return (
+                f"a plain step launches {len(traced.kernels)} kernels and the recorded one {len(kernels)}, "
+                f"first {traced.kernels[first].name[:80]!r} for {kernels[first].name[:80]!r}"
+            )
+        if sum(a.name != b.name for a, b in zip(kernels, traced.kernels, strict=True)) > 0.01 * len(kernels):
+            return "plain steps launch other kernels"
+    return "" if steps else "no plain step was traced"
 
 
 def _by_op(
-    graph: Graph, aligned: Sequence[Kernel], owners: Sequence[int | None], durations: Sequence[Seconds],
-    nanoseconds: Sequence[int], common: tuple[TracedStep, ...], steps: tuple[TracedStep, ...], notes: tuple[str, ...],
+    aligned: Alignment, durations: Sequence[Seconds], common: tuple[TracedStep, ...], steps: tuple[TracedStep, ...],
+    notes: tuple[str, ...],
 ) -> OpTimes:  # fmt: skip
-    count = len(graph.ops)
+    count = len(aligned.graph.ops)
     names: list[list[str]] = [[] for _ in range(count)]
     seconds: list[list[Seconds]] = [[] for _ in range(count)]
     unattributed = 0.0
-    for kernel, owner, duration in zip(aligned, owners, durations, strict=True):
+    for kernel, owner, duration in zip(aligned.kernels, aligned.owners, durations, strict=True):
         if owner is None:
             unattributed += duration
         else:
             names[owner].append(kernel.name)
             seconds[owner].append(duration)
     return OpTimes(
-        graph=graph, device=tuple(sum(s) for s in seconds), dispatch=tuple(n / 1e9 for n in nanoseconds),
-        issue=_issue(count, owners, common), kernels=tuple(map(tuple, names)), kernel_seconds=tuple(map(tuple, seconds)),
-        unattributed=unattributed, steps=steps, owners=tuple(owners) if common else (), notes=notes,
+        graph=aligned.graph, device=tuple(sum(s) for s in seconds),
+        dispatch=tuple(n / 1e9 for n in aligned.nanoseconds), issue=_issue(count, aligned.owners, common),
+        kernels=tuple(map(tuple, names)), kernel_seconds=tuple(map(tuple, seconds)), unattributed=unattributed,
+        steps=steps, owners=aligned.owners if common else (), notes=notes,
     )  # fmt: skip
 
 

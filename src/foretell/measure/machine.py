@@ -53,6 +53,7 @@ class Machine:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
+        self.companions: frozenset[int] = frozenset()  # processes that hold the device and wait while we measure
 
     @functools.cached_property
     def nvml(self) -> tuple[Any, Any] | None:
@@ -117,7 +118,8 @@ class Machine:
         reasons = self.ask("CurrentClocksEventReasons") or 0
         if slowed := [text for bit, text in _THROTTLED.items() if reasons & bit]:
             yield f"throttled: {', '.join(slowed)}"
-        others = [p for p in self.ask("ComputeRunningProcesses") or () if p.pid != os.getpid()]
+        us = self.companions | {os.getpid()}
+        others = [p for p in self.ask("ComputeRunningProcesses") or () if p.pid not in us]
         if others:
             yield f"contended: {len(others)} other process{'es' * (len(others) > 1)} on the device"
         if self.device.type == "cpu" and (load := _load_beside_us()) > _BUSY_LOAD:

@@ -15,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +35,7 @@ class Sample:
 
 
 class Sampler:
-    """Runs from when it is made until this process ends; `between` gives the samples of a window."""
+    """A process that sleeps unless it is told to be awake; `between` gives the samples of a window."""
 
     def __init__(self, device_uuid: str | None = None, interval: float = INTERVAL_SECONDS) -> None:
         handle, path = tempfile.mkstemp(prefix="foretell-samples-")
@@ -42,6 +44,9 @@ class Sampler:
         os.close(handle)
         self._file = open(path)  # noqa: SIM115
         os.unlink(path)
+        while not self._file.readline() and self._process.poll() is None:
+            time.sleep(INTERVAL_SECONDS)  # until it is up: starting must not fall into a window
+        self._process.send_signal(signal.SIGSTOP)
         self._samples: list[Sample] = []
         self._rest = ""
         atexit.register(self.close)
@@ -51,6 +56,14 @@ class Sampler:
         self._process.wait()
         self._file.close()
         atexit.unregister(self.close)
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        self._process.send_signal(signal.SIGCONT)
+        try:
+            yield
+        finally:
+            self._process.send_signal(signal.SIGSTOP)
 
     def between(self, begin: float, end: float) -> list[Sample]:
         """Samples of a window of `time.monotonic()`, with the last before it, from which differences start.

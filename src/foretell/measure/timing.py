@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -13,7 +12,7 @@ import torch
 from foretell.capture.step import Step
 from foretell.units import Seconds
 
-_WARM_UP: Final = 3
+_WARM_UP: Final = 2
 _FEWEST: Final = 5
 _MOST: Final = 100
 _ISSUED_ALONE: Final = 5  # steps issued into an empty queue, to time the host
@@ -69,17 +68,20 @@ def clock_of(device: torch.device) -> Clock:
     return CudaClock() if device.type == "cuda" else HostClock()
 
 
-def time_steps(step: Step, clock: Clock, seconds: Seconds, check: Callable[[], None] = lambda: None) -> Timing:
-    """Repeat the step for about so many seconds; `check` runs once it is warm, and may raise."""
-    for warm in range(_WARM_UP):
-        begin = time.perf_counter()
+def warm_up(step: Step, clock: Clock) -> None:
+    """Run the step until all it makes on first use is there."""
+    for _ in range(_WARM_UP):
         step.run()
         clock.wait()
-        each = time.perf_counter() - begin
-        if warm and each > seconds:
-            break
-    check()
+
+
+def time_steps(step: Step, clock: Clock, seconds: Seconds) -> Timing:
+    """Repeat a warm step for about so many seconds."""
     gc.collect()
+    begin = time.perf_counter()
+    step.run()
+    clock.wait()
+    each = time.perf_counter() - begin
     repetitions = int(min(max(seconds / each, _FEWEST), _MOST))
     marks: list[tuple[str, Any]] = []
 
