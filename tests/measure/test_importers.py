@@ -167,3 +167,9 @@ def test_peak_times_time_is_flops() -> None:
     bf16 = rows[(rows.dtype == "bfloat16") & (rows.device == "NVIDIA H200")]
     rate = 2.0 * bf16.m * bf16.n * bf16.k / bf16.seconds
     assert 400e12 < rate.max() < 1.1 * 989e12
+
+
+def test_the_page_lists_every_format() -> None:
+    page = (ROOT / "docs" / "store.md").read_text(encoding="utf-8")
+    for form in formats().values():
+        assert f"| `public_{form.name}` | {form.row} | {form.source}; {form.licence}" in page

@@ -38,7 +38,7 @@ PUBLIC: Final = "public_"
 _BATCH_ROWS: Final = 1 << 18
 _BATCH_SECONDS: Final = 1.0
 _TRIES: Final = 10
-_FOUND_BY: Final = ("id", "point", "device", "device_name", "outcome")
+_FOUND_BY: Final = ("id", "point", "device", "device_name", "outcome")  # in every version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,7 +326,7 @@ class Store:
         if path not in self._commits:
             if (note := self.note(path)) is None:
                 return None
-            found = tables.completed("steps", segments.read_table(path, [c for c in note.columns if c in _FOUND_BY]))
+            found = segments.read_table(path, list(_FOUND_BY))
             rows = zip(*(found.column(name).to_pylist() for name in _FOUND_BY), strict=True)
             self._commits[path] = Commit(path=path, note=note, rows=tuple(rows))
         return self._commits[path]

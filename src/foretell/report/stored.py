@@ -44,12 +44,12 @@ def summary(store: Store) -> dict[str, Any]:
         "devices": ask(
             """SELECT coalesce(nullif(device, ''), device_name) AS device, count(*) AS steps,
                       count(*) FILTER (outcome = 'ok') AS ok, count(DISTINCT source) AS architectures,
-                      count(DISTINCT occasion) AS occasions, min(date) AS first, max(date) AS last
+                      count(DISTINCT occasion) AS occasions, left(min(date), 16) AS first, left(max(date), 16) AS last
                FROM steps GROUP BY 1 ORDER BY steps DESC, device"""
         ),
         "outcomes": counts("outcome"),
         "kinds": counts("kind"),
-        "marks": counts("mark", "(SELECT unnest(marks) AS mark FROM steps)"),
+        "marks": counts("mark", "(SELECT split_part(unnest(marks), ':', 1) AS mark FROM steps)"),
         "architectures": counts("source"),
         "occasions": counts("occasion"),
         "public": [
@@ -255,5 +255,5 @@ def _grid(*headings: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
     for heading in headings:
         left = heading in ("operator", "phase", "resource", "counter")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=heading != "operator")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=heading not in ("operator", "counter"))
     return table
