@@ -118,7 +118,7 @@ def test_a_lost_rank_ends_the_others(end: signal.Signals, hosts: int, tmp_path: 
     assert codes == [1] * len(others), said
     assert took < 30
     for host in others:
-        assert f"rank {host} lost rank {last} (" in said[host]
+        assert f"rank {host} lost rank {last} (" in said[host], said[host]
         assert made.address(last) in said[host]
         [kept] = read(tmp_path / f"out.rank{host}.jsonl")
         assert kept.step.outcome == "error"

@@ -30,7 +30,7 @@ from foretell.measure.network import CounterSampler, Traffic, has_rdma, read_cou
 from foretell.measure.record import Point, Record, SeriesRow, StepRow
 from foretell.measure.resources import reduce_series
 from foretell.measure.spread import RankStep, plan_for, spread
-from foretell.measure.timing import PARTS, Clock, clock_of, quantile
+from foretell.measure.timing import PARTS, Clock, clock_of, quantile, warm_up
 from foretell.measure.world import RankLost, World, join
 from foretell.units import Seconds
 from foretell.workload import Plan
@@ -38,7 +38,6 @@ from foretell.workload import Plan
 __all__ = ["SECONDS", "RankLost", "World", "join", "measure_ranks"]
 
 SECONDS: Final = 1.0  # of repetitions
-_WARM_UP: Final = 3  # DDP settles its buckets in the first
 _FEWEST: Final = 5
 _MOST: Final = 100
 _TRACED: Final = 3
@@ -122,7 +121,8 @@ class _Repeated:
 
 def _measure_step(asked: dict[str, Any], watch: LossWatch, step: RankStep, world: World, seconds: Seconds) -> Record:
     clock = clock_of(world.device)
-    slowest = max(world.gather(_warm_up(step, clock)))  # the same number in every rank
+    warm_up(step, clock)
+    slowest = max(world.gather(_once(step, clock)))  # the same number in every rank
     repetitions = int(min(max(seconds / slowest, _FEWEST), _MOST))
     with CounterSampler(world.interface) as sampler:
         world.barrier()
@@ -157,11 +157,10 @@ def _measure_step(asked: dict[str, Any], watch: LossWatch, step: RankStep, world
     return Record(step=row, series=series)
 
 
-def _warm_up(step: RankStep, clock: Clock) -> Seconds:
-    for _ in range(_WARM_UP):
-        begin = time.perf_counter()
-        step.run()
-        clock.wait()
+def _once(step: RankStep, clock: Clock) -> Seconds:
+    begin = time.perf_counter()
+    step.run()
+    clock.wait()
     return time.perf_counter() - begin
 
 
@@ -215,7 +214,7 @@ def _traced_facts(step: RankStep, seconds: Seconds, device: torch.device) -> dic
     """How long collectives run, their waiting for other ranks included, and on a GPU the kernels beside them."""
     if device.type == "cpu":
         return {"communication_seconds": _gloo_seconds(step)}
-    traced = trace_steps(step, _TRACED)
+    traced = trace_steps(step, _TRACED).read()
     if not traced or step.workload.grad_accumulation > MICRO_STEPS_RECORDED:  # not the whole step
         return {}
     busy = quantile([busy_seconds(t.kernels) for t in traced], 0.5)

@@ -25,6 +25,8 @@ from foretell.units import Seconds
 
 TIMEOUT: Final = 300.0  # that a rank waits for the others
 _GRACE: Final = 3.0  # for the others to say what happened to them
+# How torch words a collective that could not go on; most of gloo's errors are plain RuntimeErrors.
+_OF_OTHERS: Final = re.compile(r"gloo|nccl|pair closure|by peer|timed out|socket|broken pipe", re.IGNORECASE)
 _START: Final = "torchrun --nnodes 2 --node-rank 0 --master-addr HOST --no-python foretell measure …"
 
 T = TypeVar("T")
@@ -209,7 +211,7 @@ def _peer(place: Place) -> Peer:
 
 
 def _of_a_collective(error: Exception) -> bool:
-    return isinstance(error, dist.DistError) or "gloo" in str(error) or "NCCL" in str(error)
+    return isinstance(error, dist.DistError) or _OF_OTHERS.search(str(error)) is not None
 
 
 def _first_line(error: Exception) -> str:
