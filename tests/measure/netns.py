@@ -12,9 +12,10 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,6 +97,10 @@ def cluster(size: int, *, bits_per_second: float) -> Iterator[Cluster]:
         yield made
     finally:
         for namespace in (*made.hosts, made.switch):  # links and limits go with their namespaces
+            left = subprocess.run(["ip", "netns", "pids", namespace], capture_output=True, text=True, check=False)
+            for process in left.stdout.split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(process), signal.SIGKILL)
             subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
 
 
