@@ -47,26 +47,17 @@ class _Source:
     ours: bool
     whole: bool
 
-    @property
-    def rows(self) -> int:
-        parts = (self.store.note(path) for path in self.paths() if path.exists())
-        return len(self.commit.rows) + sum(note.rows for note in parts if note is not None)
-
-    @property
-    def bytes(self) -> int:
-        return sum(path.stat().st_size for path in (self.commit.path, *self.paths()) if path.exists())
-
-    def paths(self) -> list[Path]:
-        root = self.commit.path.parents[1]
-        return [root / table / (name + segments.SUFFIX) for table, name in self.commit.note.parts.items()]
+    def size(self) -> tuple[int, int]:
+        """Rows and bytes, of all tables."""
+        notes = [self.store.note(path) for path in self.commit.parts.values() if path.exists()]
+        rows = len(self.commit.rows) + sum(note.rows for note in notes if note is not None)
+        paths = (self.commit.path, *self.commit.parts.values())
+        return rows, sum(path.stat().st_size for path in paths if path.exists())
 
     def read(self, table: str, rotten: set[Path]) -> Table | None:
         """The rows of a table that count; None where there are none."""
-        if table != "steps" and table not in self.commit.note.parts:
-            return None
-        name = self.commit.path.stem if table == "steps" else self.commit.note.parts[table]
-        path = self.commit.path.parents[1] / table / (name + segments.SUFFIX)
-        if path in rotten:
+        path = self.commit.path if table == "steps" else self.commit.parts.get(table)
+        if path is None or path in rotten:
             return None
         if self.store.note(path) is None:
             raise StoreError(f"{path} cannot be read any more. Nothing is lost; merge again, which sets it aside.")
@@ -126,7 +117,7 @@ def _mend(store: Store, path: Path, others: Sequence[Store]) -> bool:
 def _merge_steps(store: Store, others: Sequence[Store], rotten: set[Path], waiting: set[Path]) -> int:
     """`waiting` are parts that are missing or cannot be read now: they may yet turn up, so their steps are left alone."""
     known = store.snapshot().ids()
-    sources = (source for source in _sources(store, others) if waiting.isdisjoint(source.paths()))
+    sources = (source for source in _sources(store, others) if waiting.isdisjoint(source.commit.parts.values()))
     for group in _groups(sources):
         if len(group) == 1 and group[0].ours and group[0].whole and not group[0].out:
             continue  # nothing to gain
@@ -155,10 +146,9 @@ def _sources(store: Store, others: Sequence[Store]) -> Iterator[_Source]:
             found.append((not origin.is_whole(commit, snapshot.files), number, commit, origin, snapshot))
     seen: set[str] = set()
     for broken, number, commit, origin, snapshot in sorted(found, key=lambda f: (f[0], f[1], f[2].path)):
-        ids = frozenset(commit.ids)
-        out = ids & seen
-        seen |= ids
-        if number == 0 or out != ids:
+        out = commit.ids & seen
+        seen |= commit.ids
+        if number == 0 or out != commit.ids:
             yield _Source(
                 store=origin, snapshot=snapshot, commit=commit, out=out, ours=number == 0, whole=not broken
             )  # fmt: skip
@@ -169,14 +159,15 @@ def _groups(sources: Iterable[_Source]) -> Iterator[list[_Source]]:
     group: list[_Source] = []
     rows = size = 0
     for source in sources:
-        if source.rows >= _FULL_ROWS or source.bytes >= _FULL_BYTES:
+        more_rows, more_bytes = source.size()
+        if more_rows >= _FULL_ROWS or more_bytes >= _FULL_BYTES:
             yield [source]
             continue
-        if group and (rows + source.rows > _FULL_ROWS or size + source.bytes > _FULL_BYTES):
+        if group and (rows + more_rows > _FULL_ROWS or size + more_bytes > _FULL_BYTES):
             yield group
             group, rows, size = [], 0, 0
         group.append(source)
-        rows, size = rows + source.rows, size + source.bytes
+        rows, size = rows + more_rows, size + more_bytes
     if group:
         yield group
 

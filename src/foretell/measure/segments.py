@@ -144,13 +144,16 @@ def rows_with(path: Path, key: str, wanted: Collection[str]) -> Iterator[Table]:
                 yield file.read_row_group(group).filter(hits)
 
 
-def listing(folder: Path) -> list[Path]:
-    """All segments in a folder, by name; not those that are being written."""
+def names(folder: Path) -> list[str]:
+    """The file names of all segments in a folder, sorted; not those that are being written."""
     try:
-        names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(SUFFIX))
+        return sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(SUFFIX))
     except FileNotFoundError:
         return []
-    return [folder / name for name in names]
+
+
+def listing(folder: Path) -> list[Path]:
+    return [folder / name for name in names(folder)]
 
 
 def leftovers(folder: Path) -> list[Path]:

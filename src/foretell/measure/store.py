@@ -17,7 +17,7 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,10 +48,8 @@ class Commit:
     path: Path
     note: Note
     rows: tuple[tuple[str, ...], ...]  # _FOUND_BY, of each step
-
-    @property
-    def ids(self) -> Iterator[str]:
-        return (row[0] for row in self.rows)
+    ids: frozenset[str]
+    parts: Mapping[str, Path]  # table → where the rows of these steps are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +58,13 @@ class Snapshot:
 
     commits: tuple[Commit, ...]
     repeated: Mapping[Path, frozenset[str]]  # steps of a commit that an earlier one has too: two stores in one folder
-    files: Mapping[str, Collection[Path]]  # table → every segment in its folder, by name
+    files: Mapping[str, Mapping[Path, None]]  # table → every segment in its folder, as a set in order
     replaced: frozenset[Path]  # merged into others, and not removed yet
     graphs: Mapping[str, Path]  # hash → where it is
+    mistrusted: frozenset[Path]  # known to be damaged or missing when this was made
 
     def ids(self) -> set[str]:
-        return {id for commit in self.commits for id in commit.ids}
+        return set().union(*(commit.ids for commit in self.commits))
 
     def segments(self, table: str) -> list[tuple[Path, frozenset[str]]]:
         """The segments of a table, each with the steps to leave out of it."""
@@ -73,9 +72,9 @@ class Snapshot:
             return [(commit.path, self.repeated.get(commit.path, frozenset())) for commit in self.commits]
         if table in PARTS:
             return [
-                (_beside(commit.path, table, commit.note.parts[table]), self.repeated.get(commit.path, frozenset()))
+                (commit.parts[table], self.repeated.get(commit.path, frozenset()))
                 for commit in self.commits
-                if table in commit.note.parts
+                if table in commit.parts
             ]
         return [(path, frozenset()) for path in self.files.get(table, ()) if path not in self.replaced]
 
@@ -97,6 +96,8 @@ class Store:
         self._notes: dict[Path, Note] = {}
         self._commits: dict[Path, Commit] = {}
         self._hashes: dict[Path, tuple[str, ...]] = {}
+        self._paths: dict[str, dict[str, Path]] = {}  # table, file name → path: making thousands anew takes the time
+        self._last: Snapshot | None = None
 
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r})"
@@ -271,9 +272,9 @@ class Store:
     def _snapshot(self, lock: bool) -> Snapshot:
         # Locked, or a merge could add the new name behind our eyes and remove the old one before them.
         with segments.locked(self._lock, shared=True) if lock else nullcontext():
-            files = {
-                table: dict.fromkeys(segments.listing(self.root / table)) for table in self.tables()
-            }  # sets, in order
+            files = {table: self._list(table) for table in self.tables()}
+        if self._last is not None and self._last.files == files and self._last.mistrusted == self._warned:
+            return self._last
         commits = [c for path in files["steps"] if (c := self._read_commit(path)) is not None]
         replaced = {_beside(c.path, "steps", name) for c in commits for name in c.note.replaces}
         for table in files:
@@ -286,19 +287,23 @@ class Store:
         seen: set[str] = set()
         repeated: dict[Path, frozenset[str]] = {}
         for commit in commits:
-            ids = set(commit.ids)
-            if again := ids & seen:
-                repeated[commit.path] = frozenset(again)
-            seen |= ids
-        return Snapshot(
-            commits=tuple(commits), repeated=repeated, files=files, replaced=frozenset(replaced),
-            graphs={h: path for path in files["graphs"] if path not in replaced for h in self._graph_hashes(path)},
+            if not seen.isdisjoint(commit.ids):
+                repeated[commit.path] = commit.ids & seen
+            seen |= commit.ids
+        graphs = {h: path for path in files["graphs"] if path not in replaced for h in self._graph_hashes(path)}
+        self._last = Snapshot(
+            commits=tuple(commits), repeated=repeated, files=files, replaced=frozenset(replaced), graphs=graphs,
+            mistrusted=frozenset(self._warned),
         )  # fmt: skip
+        return self._last
 
-    def is_whole(self, commit: Commit, files: Mapping[str, Collection[Path]]) -> bool:
+    def _list(self, table: str) -> dict[Path, None]:
+        folder, known = self.root / table, self._paths.setdefault(table, {})
+        return {known.get(name) or known.setdefault(name, folder / name): None for name in segments.names(folder)}
+
+    def is_whole(self, commit: Commit, files: Mapping[str, Mapping[Path, None]]) -> bool:
         """Whether all parts are there, and none is known to be damaged."""
-        parts = {table: _beside(commit.path, table, name) for table, name in commit.note.parts.items()}
-        return all(path in files[table] and path not in self._warned for table, path in parts.items())
+        return all(path in files[table] and path not in self._warned for table, path in commit.parts.items())
 
     def note(self, path: Path) -> Note | None:
         """What a segment says of itself; None, with a warning, when it is damaged."""
@@ -327,8 +332,11 @@ class Store:
             if (note := self.note(path)) is None:
                 return None
             found = segments.read_table(path, list(_FOUND_BY))
-            rows = zip(*(found.column(name).to_pylist() for name in _FOUND_BY), strict=True)
-            self._commits[path] = Commit(path=path, note=note, rows=tuple(rows))
+            rows = tuple(zip(*(found.column(name).to_pylist() for name in _FOUND_BY), strict=True))
+            self._commits[path] = Commit(
+                path=path, note=note, rows=rows, ids=frozenset(row[0] for row in rows),
+                parts={table: _beside(path, table, name) for table, name in note.parts.items()},
+            )  # fmt: skip
         return self._commits[path]
 
     def _graph_hashes(self, path: Path) -> tuple[str, ...]:
@@ -427,7 +435,7 @@ class Store:
         snapshot = self.snapshot()
         readable = {table: {path for path, _, _ in self.readable(snapshot, table)} for table in parts}
         for commit in snapshot.commits:
-            ids = set(commit.ids) - given - snapshot.repeated.get(commit.path, frozenset())
+            ids = commit.ids - given - snapshot.repeated.get(commit.path, frozenset())
             ids = ids if wanted is None else ids & wanted
             if not ids:
                 continue
@@ -437,8 +445,8 @@ class Store:
             graphs = self._graphs(snapshot, {row.graph for _, row in rows}) if parts else {}
             streams = {}
             for table in parts:
-                path = _beside(commit.path, table, commit.note.parts.get(table, ""))
-                streams[table] = _Grouped(path if path in readable[table] else None, table, frozenset(ids))
+                path = commit.parts.get(table)
+                streams[table] = _Grouped(path if path in readable[table] else None, table, ids)
             for id, step in rows:
                 part = {table: stream.take(id) for table, stream in streams.items()}
                 yield id, Record(
