@@ -23,6 +23,17 @@ _COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
 _ALIVE = -1
 
 
+# Under any dispatch mode, autograd's formulas avoid writing in place and copy instead. The gradient they copy is one
+# they have just made, so here the ops are run as they are without a mode: in place.
+_IN_PLACE_IN_BACKWARD: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.index_put.default: lambda self, indices, values, accumulate=False: (
+        torch.ops.aten._index_put_impl_.default(self, indices, values, accumulate, True)
+    ),
+    torch.ops.aten.index_add.default: torch.ops.aten.index_add_.default,
+    torch.ops.aten.scatter_add.default: torch.ops.aten.scatter_add_.default,
+}
+
+
 class Execution(Protocol):
     """How ops are run while they are recorded, where running them plainly will not do."""
 
@@ -65,6 +76,9 @@ class Recorder(TorchDispatchMode):
         if torch.is_inference_mode_enabled() and self._is_composite(func):
             with self:  # outside inference, autograd has taken such ops apart already, with this same kernel
                 return func._op_dk(_COMPOSITE, *args, **kwargs)
+        if func in _IN_PLACE_IN_BACKWARD and torch._C._current_graph_task_id() != -1:
+            with self:
+                return _IN_PLACE_IN_BACKWARD[func](*args, **kwargs)
         execution = self._execution
         if execution is None:
             out = func(*args, **kwargs)

@@ -54,7 +54,15 @@ def build_step(workload: Workload, device: torch.device) -> Step:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     return Step(workload=workload, model=model, batch=batch, optimizer=optimizer,
-                scaler=make_scaler(workload, device.type), device=device.type)  # fmt: skip
+                scaler=_steady_scaler(workload, device), device=device.type)  # fmt: skip
+
+
+def _steady_scaler(workload: Workload, device: torch.device) -> torch.amp.GradScaler | None:
+    """One that has found its scale: until then it overflows and skips updates, which no later step does."""
+    scaler = make_scaler(workload, device.type)
+    if scaler is not None:
+        scaler.load_state_dict(scaler.state_dict() | {"scale": 1.0})
+    return scaler
 
 
 def free_memory(device: torch.device) -> None:

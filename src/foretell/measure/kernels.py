@@ -61,7 +61,7 @@ class OpTimes:
 
     graph: Graph
     device: tuple[Seconds, ...]
-    dispatch: tuple[Seconds, ...]
+    dispatch: tuple[Seconds, ...]  # to a tenth of a microsecond, which is all a Python clock tells
     issue: tuple[Seconds | None, ...]
     kernels: tuple[tuple[str, ...], ...]
     kernel_seconds: tuple[tuple[Seconds, ...], ...]
@@ -290,7 +290,7 @@ def _by_op(
             seconds[owner].append(duration)
     return OpTimes(
         graph=aligned.graph, device=tuple(sum(s) for s in seconds),
-        dispatch=tuple(n / 1e9 for n in aligned.nanoseconds), issue=_issue(count, aligned.owners, common),
+        dispatch=tuple(round(n, -2) / 1e9 for n in aligned.nanoseconds), issue=_issue(count, aligned.owners, common),
         kernels=tuple(map(tuple, names)), kernel_seconds=tuple(map(tuple, seconds)), unattributed=unattributed,
         steps=steps, owners=aligned.owners if common else (), notes=notes,
     )  # fmt: skip
