@@ -157,7 +157,7 @@ def _embedding_backward(s: Signature, device: Device) -> Bytes:
     return segments * width * 4 + indices.numel * 48 + MIB
 
 
-@formula("aten.index_put", "aten.index_put_")
+@formula("aten.index_put", "aten.index_put_", "aten._index_put_impl_")
 def _index_put(s: Signature, device: Device) -> Bytes:
     """Accumulating sorts the indices first; values that are not dense are copied."""
     if not s.argument("accumulate"):
