@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import math
+import re
 from typing import Any, Final
 
 import torch
@@ -15,6 +16,8 @@ from foretell.workload import Workload
 
 # Measuring repeats one batch many times. Steps must not drift into NaN on the way, and a step costs the same at any rate.
 _LEARNING_RATE: Final = 1e-12
+# Only CUDA's own allocator has an exception for it; the CPU's, cuBLAS and cuDNN say it in words.
+_NO_MEMORY: Final = re.compile(r"out of memory|can't allocate memory|ALLOC_FAILED", re.IGNORECASE)
 
 
 class LossWatch:
@@ -71,11 +74,15 @@ def free_memory(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
+def ran_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_NO_MEMORY.search(str(error))))
+
+
 def _model(workload: Workload, device: torch.device) -> Any:
     try:
         with torch.device(device):
             return workload.model()
-    except torch.OutOfMemoryError:
-        raise
-    except Exception:  # some models compute on the host while they are built
-        return workload.model()
+    except Exception as error:
+        if ran_out_of_memory(error):
+            raise
+        return workload.model()  # some models compute on the host while they are built

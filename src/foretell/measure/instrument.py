@@ -7,6 +7,7 @@ disturbs another: times come from steps with no profiler near, kernels from trac
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,8 +15,9 @@ import torch
 
 from foretell.capture.sources import load_workload
 from foretell.capture.step import Step, batch_sizes
+from foretell.errors import PlanError
 from foretell.hardware import device as known_device
-from foretell.measure.build import LossWatch, build_step, free_memory
+from foretell.measure.build import LossWatch, build_step, free_memory, ran_out_of_memory
 from foretell.measure.kernels import (
     Alignment,
     OpTimes,
@@ -33,6 +35,7 @@ from foretell.measure.resources import Reduced, bandwidth_use, device_series, re
 from foretell.measure.sampler import Sample, Sampler
 from foretell.measure.timing import PARTS, Timing, clock_of, quantile, time_steps, warm_up
 from foretell.units import Seconds
+from foretell.workload import Plan
 
 SECONDS: Final = 0.3  # of repetitions
 _TRACED: Final = 3  # plain steps traced for their kernels
@@ -45,7 +48,9 @@ def measure(point: Point, *, device: str = "auto", seconds: Seconds = SECONDS) -
     asked = Asked(point, device)
     try:
         return asked.prepare().take(seconds).record()
-    except (torch.OutOfMemoryError, MemoryError) as error:
+    except Exception as error:
+        if not ran_out_of_memory(error):
+            raise
         return asked.out_of_memory(error)
     finally:
         free_memory(asked.machine.device)
@@ -55,6 +60,11 @@ class Asked:
     """A point that names a workload, on a device that is there."""
 
     def __init__(self, point: Point, device: str = "auto") -> None:
+        if Plan.parse(point.plan) != Plan():
+            raise PlanError(
+                f"plan {point.plan} cannot be measured on one device. Start one process a device with torchrun, as "
+                "docs/hosts.md shows, or leave out the plan."
+            )
         self.machine = _machine(pick_device(device))
         self.watch = LossWatch(load_workload(point.source, point.settings))
         self.operators = point.kind == "operators"
@@ -66,7 +76,8 @@ class Asked:
         }  # fmt: skip
 
     def out_of_memory(self, error: BaseException) -> Record:
-        text = str(error).strip().split("\n")[0][:300]
+        text = str(error).strip().split("\n")[0].rpartition("DefaultCPUAllocator: ")[2][:300]
+        text = text or "the host's memory is full"
         return Record(step=StepRow(**self.columns, outcome="out-of-memory", error=text, **self.machine.provenance()))
 
     def prepare(self) -> Prepared:
@@ -143,7 +154,8 @@ class Taken:
             if high > _UNSTEADY * low:
                 marks.append(f"unsteady: p90 is {high / low:.2f} times p10")
             traced, series = _traced_facts(times, self.timing, columns["device"])
-            columns |= _times(self.timing) | traced | _sampled_facts(self.samples, self.timing)
+            parts = {} if self.of.step.workload.step else self.timing.parts  # a step of the user's own is one piece
+            columns |= _times(self.timing, parts) | traced | _sampled_facts(self.samples, self.timing)
             series += sampled_series(self.samples, self.timing.window[0])
         graph = GraphRow(hash=times.graph.content_hash, name=times.graph.name, file=times.graph.to_bytes())
         return Record(step=StepRow(**columns, marks=tuple(marks)), ops=_op_rows(times), graph=graph,
@@ -162,11 +174,11 @@ def _sampler(machine: Machine) -> Sampler:
     return Sampler(uuid)
 
 
-def _times(timing: Timing) -> dict[str, Any]:
-    parts = {f"{part}_seconds": timing.parts.get(part) for part in PARTS}
+def _times(timing: Timing, parts: Mapping[str, Seconds]) -> dict[str, Any]:
+    columns = {f"{part}_seconds": parts.get(part) for part in PARTS}
     return {
         "repetitions": len(timing.steps), "step_seconds": timing.quantile(0.5), "step_low": timing.quantile(0.1),
-        "step_high": timing.quantile(0.9), "issue_seconds": timing.issue, **parts,
+        "step_high": timing.quantile(0.9), "issue_seconds": timing.issue, **columns,
     }  # fmt: skip
 
 

@@ -139,15 +139,7 @@ class Traces:
 
     def read(self) -> tuple[TracedStep, ...]:
         kernels, _, waits = _read(self.profiler)
-        last = max((k.launch_begin for k in kernels), default=0)
-        begins = sorted(w for w in waits if w <= last)[-self.repetitions :]
-        traced = []
-        for begin, end in zip(begins, [*begins[1:], None], strict=True):
-            mine = [k for k in kernels if k.launch_begin >= begin and (end is None or k.launch_begin < end)]
-            if self.cold and end is not None:
-                mine.pop()  # the fill that empties the cache for the next
-            traced.append(TracedStep(kernels=tuple(mine), begin=begin))
-        return tuple(traced)
+        return _split(kernels, waits, self.repetitions, self.cold)
 
 
 def trace_steps(step: Step, repetitions: int, *, cold: bool = False) -> Traces:
@@ -203,7 +195,7 @@ def _recorded(step: Step) -> tuple[Graph, list[int]]:
     ranges.recorder = recorder
     with recorder:
         graph = record(step, recorder, warm=True)
-    return graph, ranges.nanoseconds[-len(graph.ops) :]
+    return graph, ranges.nanoseconds[len(ranges.nanoseconds) - len(graph.ops) :]
 
 
 def _profiler(*activities: ProfilerActivity) -> profile:
@@ -248,6 +240,20 @@ def _read(profiler: profile) -> tuple[list[Kernel], list[tuple[int, int, int]], 
     return kernels, ranges, waits
 
 
+def _split(kernels: Sequence[Kernel], waits: Iterable[int], repetitions: int, cold: bool) -> tuple[TracedStep, ...]:
+    """The last so many steps of a trace: each begins when the wait before it ends."""
+    last = max((k.launch_begin for k in kernels), default=0)
+    begins = sorted(w for w in waits if w <= last)
+    traced = []
+    for begin, end in zip(begins, [*begins[1:], None], strict=True):
+        mine = [k for k in kernels if k.launch_begin >= begin and (end is None or k.launch_begin < end)]
+        if cold and end is not None:
+            mine = mine[:-1]  # without the fill that empties the cache for the next
+        if mine:  # there are none between two waits, where the user's own code waits at its end
+            traced.append(TracedStep(kernels=tuple(mine), begin=begin))
+    return tuple(traced[-repetitions:])
+
+
 def _owners(kernels: Sequence[Kernel], ranges: Sequence[tuple[int, int, int]]) -> list[int | None]:
     """The op of each kernel: the range its launch falls in. One thread issues at a time, so ranges do not overlap."""
     begins = [begin for begin, _, _ in ranges]
@@ -262,13 +268,9 @@ def _difference(kernels: Sequence[Kernel], steps: Sequence[TracedStep]) -> str:
     """How plain steps differ from the recorded one in the kernels they launch; empty when they do not."""
     for traced in steps:
         if len(traced.kernels) != len(kernels):
-            first = next(
-                (i for i, (a, b) in enumerate(zip(kernels, traced.kernels, strict=False)) if a.name != b.name), -1
-            )
-            return (
-                f"a plain step launches {len(traced.kernels)} kernels and the recorded one {len(kernels)}, "
-                f"first {traced.kernels[first].name[:80]!r} for {kernels[first].name[:80]!r}"
-            )
+            pairs = zip(kernels, traced.kernels, strict=False)
+            first = next((f", first {b.name[:80]!r} for {a.name[:80]!r}" for a, b in pairs if a.name != b.name), "")
+            return f"a plain step launches {len(traced.kernels)} kernels and the recorded one {len(kernels)}{first}"
         if sum(a.name != b.name for a, b in zip(kernels, traced.kernels, strict=True)) > 0.01 * len(kernels):
             return "plain steps launch other kernels"
     return "" if steps else "no plain step was traced"
