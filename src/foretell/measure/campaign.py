@@ -342,6 +342,7 @@ class RayExecutor:
         wanted: Iterable[str] = ("",),
         folder: str | os.PathLike[str] | None = None,
         instrument: str = INSTRUMENT,
+        seconds: Seconds | None = None,
         silence: Seconds = 20.0,
     ) -> None:
         """`wanted`: devices to look for, "" for any; `folder`: sent to every node, to run in; `silence`: until the head
@@ -350,7 +351,7 @@ class RayExecutor:
             raise InputError("a campaign on a cluster needs Ray. Install it with: pip install 'foretell[ray]'")
         self.address, self.silence = address, silence
         self.troubles: Mapping[str, str] = {}
-        self._question = (address, frozenset(wanted), folder and os.fspath(folder), instrument, silence)
+        self._question = (address, frozenset(wanted), folder and os.fspath(folder), (instrument, seconds), silence)
         self._popen: subprocess.Popen[bytes] | None = None
         self._places: Sequence[Place] = ()
 
@@ -427,14 +428,14 @@ class _Beat:
 
 def drive_ray(descriptor: int) -> None:
     link = Connection(descriptor)
-    address, wanted, folder, instrument, silence = link.recv()
+    address, wanted, folder, measuring, silence = link.recv()
     try:
         ray = _connect(address, folder)
     except InputError as error:
         link.send(_Beat(error=str(error)))
         return
     with contextlib.suppress(EOFError, OSError):  # the campaign is over
-        _attend(link, ray, _Cluster(ray, wanted, instrument, None if folder else os.getcwd()), address, silence)
+        _attend(link, ray, _Cluster(ray, wanted, measuring, None if folder else os.getcwd()), address, silence)
     ray.shutdown()
 
 
@@ -487,10 +488,11 @@ def _answers(address: str) -> bool:
 class _Seat:
     """Runs on a node and holds one of its devices."""
 
-    def __init__(self, device: str, instrument: str, folder: str | None) -> None:
+    def __init__(self, device: str, measuring: tuple[str, Seconds | None], folder: str | None) -> None:
         if folder and os.path.isdir(folder):
             os.chdir(folder)  # a disk that all nodes share: sources have the same path here
-        self.worker = Worker(device, instrument=instrument)
+        instrument, seconds = measuring
+        self.worker = Worker(device, instrument=instrument, seconds=seconds)
 
     def describe(self) -> dict[str, Any]:
         return dict(self.worker.start())
@@ -517,8 +519,10 @@ class _Held:
 class _Cluster:
     """Seats on all nodes, and what they are doing."""
 
-    def __init__(self, ray: Any, wanted: frozenset[str], instrument: str, folder: str | None) -> None:
-        self.ray, self.wanted, self.instrument, self.folder = ray, wanted, instrument, folder
+    def __init__(
+        self, ray: Any, wanted: frozenset[str], measuring: tuple[str, Seconds | None], folder: str | None
+    ) -> None:
+        self.ray, self.wanted, self.measuring, self.folder = ray, wanted, measuring, folder
         self.troubles: dict[str, str] = {}
         self._held: dict[str, _Held] = {}
         self._tries: Counter[str] = Counter()
@@ -579,7 +583,7 @@ class _Cluster:
         on_node = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
         share = {"num_cpus": 1} if device == "cpu" else {"num_gpus": 1, "num_cpus": 0}
         seat = self.ray.remote(_Seat).options(scheduling_strategy=on_node, max_restarts=0, max_task_retries=0, **share)
-        actor = seat.remote(device, self.instrument, self.folder)
+        actor = seat.remote(device, self.measuring, self.folder)
         return _Held(actor=actor, node=node, description=actor.describe.remote())
 
     def _hear(self, gpus: bool) -> None:

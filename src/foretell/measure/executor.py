@@ -41,9 +41,10 @@ class LocalExecutor:
     patience = 0.0
 
     def __init__(
-        self, devices: Sequence[str] = (), *, wanted: Iterable[str] = (), instrument: str = INSTRUMENT
-    ) -> None:
-        self.devices, self.wanted, self.instrument = devices, frozenset(wanted), instrument
+        self, devices: Sequence[str] = (), *, wanted: Iterable[str] = (), instrument: str = INSTRUMENT,
+        seconds: Seconds | None = None,
+    ) -> None:  # fmt: skip
+        self.devices, self.wanted, self.instrument, self.seconds = devices, frozenset(wanted), instrument, seconds
         self.troubles: dict[str, str] = {}
         self._workers: dict[str, Worker] = {}
         self._places: dict[str, Place] | None = None
@@ -56,7 +57,7 @@ class LocalExecutor:
 
     def _open(self) -> dict[str, Place]:
         devices = list(dict.fromkeys(self.devices)) or self._devices_here()
-        self._workers = {device: Worker(device, instrument=self.instrument) for device in devices}
+        self._workers = {device: Worker(device, instrument=self.instrument, seconds=self.seconds) for device in devices}
         self._pool = futures.ThreadPoolExecutor(len(devices))
         starting = {device: self._pool.submit(worker.start) for device, worker in self._workers.items()}
         places = {}

@@ -39,7 +39,7 @@ from foretell.measure.record import Point, Record, StepRow
 from foretell.units import Seconds, show_seconds
 
 INSTRUMENT: Final = (
-    "foretell.measure.instrument"  # a module with measure(point, *, device) and perhaps describe(device)
+    "foretell.measure.instrument"  # a module with measure(point, *, device[, seconds]) and perhaps describe(device)
 )
 START_LIMIT: Final[Seconds] = 300.0  # torch from a cold network disk takes its time
 _TICK: Final[Seconds] = 0.2  # how soon a death is noticed when a child of the worker keeps the socket open
@@ -99,8 +99,9 @@ def failure(point: Point, outcome: str, error: str, columns: Mapping[str, Any]) 
 class Worker:
     """The parent's side. `measure` blocks; `end` may be called from another thread meanwhile."""
 
-    def __init__(self, device: str, *, instrument: str = INSTRUMENT) -> None:
-        self.device, self.instrument = device, instrument
+    def __init__(self, device: str, *, instrument: str = INSTRUMENT, seconds: Seconds | None = None) -> None:
+        """`seconds`: of repetitions, if not as many as the instrument takes by itself."""
+        self.device, self.instrument, self.seconds = device, instrument, seconds
         self.columns: Mapping[str, Any] = {}  # what the worker says of its device, once it has started
         self._process: _Process | None = None
         self._ended = False
@@ -108,7 +109,7 @@ class Worker:
     def start(self) -> Mapping[str, Any]:
         if self._ended:
             raise DeviceLost(f"the worker on {self.device} was ended.")
-        self._process = process = _Process(self.device, self.instrument)
+        self._process = process = _Process(self.device, self.instrument, self.seconds)
         try:
             kind, body = process.receive(START_LIMIT)
         except WorkerLost as error:
@@ -156,13 +157,14 @@ class Worker:
 class _Process:
     """One process and the socket to it."""
 
-    def __init__(self, device: str, instrument: str) -> None:
+    def __init__(self, device: str, instrument: str, seconds: Seconds | None) -> None:
         self._link, theirs = multiprocessing.Pipe()
         self._words = tempfile.TemporaryFile()  # noqa: SIM115
         fcntl.fcntl(self._words, fcntl.F_SETFL, os.O_RDWR | os.O_APPEND)  # so that it can be emptied under a writer
         # A session of its own: an interrupt at the terminal is ours to handle, and its children end with it.
         self._popen = subprocess.Popen(
-            [sys.executable, "-m", "foretell.measure.worker", str(theirs.fileno()), device, instrument],
+            [sys.executable, "-m", "foretell.measure.worker", str(theirs.fileno()), device, instrument,
+             "" if seconds is None else str(seconds)],
             stdin=subprocess.DEVNULL, stdout=self._words, stderr=self._words, pass_fds=[theirs.fileno()],
             start_new_session=True,
         )  # fmt: skip
@@ -246,9 +248,10 @@ def _lock(name: str, how: int) -> Iterator[None]:
 # The worker's side
 
 
-def _serve(link: Connection, device: str, instrument: str) -> None:
+def _serve(link: Connection, device: str, instrument: str, seconds: str) -> None:
     try:
         module = importlib.import_module(instrument)
+        measure = functools.partial(module.measure, seconds=float(seconds)) if seconds else module.measure
         columns = getattr(module, "describe", _describe)(device)
     except Exception as error:
         link.send_bytes(f"failed {error}".encode())
@@ -260,7 +263,7 @@ def _serve(link: Connection, device: str, instrument: str) -> None:
         point = Point(**json.loads(points.get()))
         with alone_on(device):
             link.send_bytes(b"begun ")
-            answer = _answer(point, module.measure, device, columns)
+            answer = _answer(point, measure, device, columns)
         link.send_bytes(answer)
 
 
@@ -315,5 +318,5 @@ def _tidy() -> None:
 
 
 if __name__ == "__main__":
-    _descriptor, _device, _instrument = sys.argv[1:]
-    _serve(Connection(int(_descriptor)), _device, _instrument)
+    _descriptor, *_asked = sys.argv[1:]
+    _serve(Connection(int(_descriptor)), *_asked)
