@@ -17,7 +17,7 @@ from foretell.workload import Workload
 # Measuring repeats one batch many times. Steps must not drift into NaN on the way, and a step costs the same at any rate.
 _LEARNING_RATE: Final = 1e-12
 # Only CUDA's own allocator has an exception for it; the CPU's, cuBLAS and cuDNN say it in words.
-_NO_MEMORY: Final = re.compile(r"out of memory|can't allocate memory|ALLOC_FAILED", re.IGNORECASE)
+_NO_MEMORY: Final = re.compile(r"out of memory|not enough memory|can't allocate memory|ALLOC_FAILED", re.IGNORECASE)
 
 
 class LossWatch:

@@ -41,7 +41,9 @@ __all__ = [
     "LocalExecutor",
     "Progress",
     "RayExecutor",
+    "Records",
     "Summary",
+    "rescue",
     "run",
 ]
 
@@ -277,7 +279,8 @@ class _Driver:
         """Back to the end of the queue, or the record of giving up."""
         self.tries[now.turn] += end.counts
         if (tries := self.tries[now.turn]) > self.retries:
-            return failure(now.turn.job.point, "error", f"given up after {tries} tries: {end.lost}", now.place.columns)
+            text = f"given up after {tries} tr{'ies' if tries > 1 else 'y'}: {end.lost}"
+            return failure(now.turn.job.point, "error", text, now.place.columns)
         self.waiting[now.turn] = None
         self.retried += end.counts
         self._say(f"{now.turn.job.point} on {now.place}: {end.lost} It is tried again.")
@@ -287,7 +290,7 @@ class _Driver:
         try:
             self.store.append(records)
         except (StoreError, OSError) as error:
-            raise CampaignStopped(f"{error} {_rescue(records)} {self.so_far()}. {_RESUME}") from error
+            raise CampaignStopped(f"{error} {rescue(records)} {self.so_far()}. {_RESUME}") from error
 
     def _say(self, said: str) -> None:
         finished = sum(self.outcomes.values())
@@ -315,7 +318,7 @@ class _Driver:
                        left=tuple(self.left), seconds=time.monotonic() - self.began)  # fmt: skip
 
 
-def _rescue(records: Iterable[Record]) -> str:
+def rescue(records: Iterable[Record]) -> str:
     """Save what the store could not take, wherever there is room."""
     for folder in (tempfile.gettempdir(), Path.home(), Path.cwd()):
         file = RecordFile(Path(folder) / f"foretell-rescued-{os.getpid()}.jsonl")

@@ -27,7 +27,9 @@ class Executor(Protocol):
     """Where points are measured. `start` is only called for a place that has nothing to do."""
 
     patience: Seconds  # how long to wait for a device when none fits
-    troubles: Mapping[str, str]  # places that cannot be used, and why
+
+    @property
+    def troubles(self) -> Mapping[str, str]: ...  # places that cannot be used, and why
 
     def places(self) -> Sequence[Place]: ...
     def start(self, place: Place, point: Point, limit: Seconds) -> None: ...
