@@ -245,7 +245,7 @@ def _split(kernels: Sequence[Kernel], waits: Iterable[int], repetitions: int, co
     last = max((k.launch_begin for k in kernels), default=0)
     begins = sorted(w for w in waits if w <= last)
     traced = []
-    for begin, end in zip(begins, [*begins[1:], None], strict=True):
+    for begin, end in zip(begins, [*begins[1:], None], strict=False):
         mine = [k for k in kernels if k.launch_begin >= begin and (end is None or k.launch_begin < end)]
         if cold and end is not None:
             mine = mine[:-1]  # without the fill that empties the cache for the next
