@@ -45,7 +45,9 @@ class Reduced:
 
 def reduce_series(series: SeriesRow, length: Seconds) -> Reduced:
     """Idle seconds, active seconds and peak of a series whose values each hold until the next moment."""
-    peak = max(series.values, default=0.0)
+    if not series.values:
+        return Reduced(length, 0.0, 0.0)
+    peak = max(series.values)
     ends = [*series.seconds[1:], length]
     active = sum(
         end - begin

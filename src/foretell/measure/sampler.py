@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 INTERVAL_SECONDS = 0.02
+_PATIENCE = 1.0  # seconds to wake up in
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,7 @@ class Sampler:
         self._process.send_signal(signal.SIGSTOP)
         self._samples: list[Sample] = []
         self._rest = ""
+        self._since = 0.0
         atexit.register(self.close)
 
     def close(self) -> None:
@@ -59,7 +61,10 @@ class Sampler:
 
     @contextmanager
     def awake(self) -> Iterator[None]:
+        self._since = time.monotonic()
         self._process.send_signal(signal.SIGCONT)
+        while not self._fresh() and self._process.poll() is None and time.monotonic() < self._since + _PATIENCE:
+            time.sleep(INTERVAL_SECONDS / 20)  # differences start from a reading made now, not when it fell asleep
         try:
             yield
         finally:
@@ -70,11 +75,16 @@ class Sampler:
 
         Windows are asked for in order: what came before is forgotten.
         """
+        fresh = self._fresh()
+        first = max((i for i, s in enumerate(fresh) if s.time < begin), default=0)
+        self._samples = fresh[first:]
+        return [s for s in self._samples if s.time <= end]
+
+    def _fresh(self) -> list[Sample]:
+        """What it saw since it was woken last."""
         *lines, self._rest = (self._rest + self._file.read()).split("\n")
         self._samples += [Sample(*json.loads(line)) for line in lines]
-        first = max((i for i, s in enumerate(self._samples) if s.time < begin), default=0)
-        self._samples = self._samples[first:]
-        return [s for s in self._samples if s.time <= end]
+        return [s for s in self._samples if s.time >= self._since]
 
 
 def read_network() -> tuple[int, int]:
