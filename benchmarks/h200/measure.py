@@ -34,7 +34,7 @@ from points import REPEATS, STEPS
 from foretell.capture import zoo
 from foretell.capture.child import explain
 from foretell.errors import ForetellError
-from foretell.measure.instrument import Asked, Prepared
+from foretell.measure.instrument import Asked, Prepared, measure
 from foretell.measure.jobs import Campaign
 from foretell.measure.record import Point, Record
 from foretell.measure.record_file import RecordFile
@@ -67,6 +67,9 @@ def shown(record: Record) -> str:
 def hand(link: Connection, file: RecordFile, device: str) -> None:
     while True:
         points: list[Point] = link.recv()
+        if points[0] == "alone":
+            link.send(("written", [_measured_alone(point, device, file) for point in points[1:]]))
+            continue
         began = time.monotonic()
         prepared: list[Prepared] = []
         for point in points:
@@ -98,12 +101,24 @@ def hand(link: Connection, file: RecordFile, device: str) -> None:
         prepared.clear()
         torch.cuda.empty_cache() if device != "cpu" else None
         link.send(("taken", time.monotonic() - began))
-        lines = []
+        lines, again = [], []
         for one in taken:
             record = one.record()
+            if any(mark.startswith("recorded alone") for mark in record.step.marks):
+                again.append(record.step.point)  # its ops were recorded in company: their times are not to be had so
+                continue
             file.append(record)
             lines.append(f"{record.step.source} {record.step.settings} {shown(record)}")
-        link.send(("written", lines))
+        link.send(("written", (lines, again)))
+
+
+def _measured_alone(point: Point, device: str, file: RecordFile) -> str:
+    try:
+        record = measure(point, device=device)
+    except (Exception, SystemExit) as error:
+        record = failure(point, "error", explain(error), {})
+    file.append(record)
+    return f"{point}: {shown(record)}"
 
 
 def _prepare(point: Point, device: str, prepared: list[Prepared]) -> Record | None:
@@ -160,9 +175,10 @@ class Hand:
         return "lost", why[1]
 
 
-def rounds(hands: list[Hand], limit: float, until: float) -> int:
-    """Work off all hands' work, round by round; how many points were begun."""
+def rounds(hands: list[Hand], limit: float, until: float) -> list[Point]:
+    """Work off all hands' work, round by round; what has to be measured again, alone."""
     begun, began = 0, time.monotonic()
+    again: list[Point] = []
     while time.monotonic() < until:
         busy = [h for h in hands if h.work]
         if not busy:
@@ -185,13 +201,15 @@ def rounds(hands: list[Hand], limit: float, until: float) -> int:
             answers[h.number] = h.hear(limit)
         taken = time.monotonic()
         for h in ready:
-            if answers[h.number][0] == "taken":
-                for line in h.hear(limit)[1]:
+            if answers[h.number][0] == "taken" and (written := h.hear(limit))[0] == "written":
+                lines, keys = written[1]
+                again += [point for point in h.now if point.key in keys]
+                for line in lines:
                     print("     ", line, flush=True)
         begun += sum(len(h.now) for h in busy)
         print(f"{time.monotonic() - began:5.0f} s: {begun} points; {prepared - start:.1f} s prepared {len(busy)}, "
               f"{taken - prepared:.1f} taken, {time.monotonic() - taken:.1f} written", flush=True)  # fmt: skip
-    return begun
+    return again
 
 
 def share_out(points: list[Point], hands: list[Hand]) -> None:
@@ -238,7 +256,12 @@ def main() -> None:
             h.work.clear()
         share_out([p for p in asked_for(what) if p.key not in done or what == "repeats"], hands)
         left = options.seconds - (time.monotonic() - began)
-        rounds(hands, options.limit, time.monotonic() + left / (shares - i))
+        again = rounds(hands, options.limit, time.monotonic() + left / (shares - i))
+        for point in again:
+            if time.monotonic() - began < options.seconds:
+                hands[0].now = [point]
+                hands[0].say(["alone", point])
+                print("alone", *hands[0].hear(options.limit)[1], flush=True)
     for h in hands:
         h.process.kill()
     packed = sorted(raw.glob("*.jsonl"))

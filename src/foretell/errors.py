@@ -8,7 +8,8 @@ ForetellError                  exit 1: our fault
 │   ├── PlanError              a Plan does not divide the devices, or is impossible
 │   ├── CatalogError           unknown hardware, or a catalogue file that is wrong
 │   ├── GraphFileError         a truncated, foreign or too new .graph file
-│   └── StoreError             a store that is too new, busy, or on a full disk
+│   ├── StoreError             a store that is too new, busy, or on a full disk
+│   └── ModelError             a fitted model that is missing, broken or too new
 └── RequirementNotMet          exit 3: the answer is no, and the user asked to be told by exit code
 """
 
@@ -51,6 +52,10 @@ class GraphFileError(InputError):
 
 
 class StoreError(InputError):
+    pass
+
+
+class ModelError(InputError):
     pass
 
 

@@ -154,7 +154,9 @@ class Taken:
             if high > _UNSTEADY * low:
                 marks.append(f"unsteady: p90 is {high / low:.2f} times p10")
             traced, series = _traced_facts(times, self.timing, columns["device"])
-            parts = {} if self.of.step.workload.step else self.timing.parts  # a step of the user's own is one piece
+            parts = (
+                {} if self.of.asked.watch.workload.step else self.timing.parts
+            )  # a step of the user's own is one piece
             columns |= _times(self.timing, parts) | traced | _sampled_facts(self.samples, self.timing)
             series += sampled_series(self.samples, self.timing.window[0])
         graph = GraphRow(hash=times.graph.content_hash, name=times.graph.name, file=times.graph.to_bytes())

@@ -1,0 +1,79 @@
+"""Packs record files from the H200 into the dataset, a store in benchmarks/data/h200.
+
+    python benchmarks/h200/collect.py FILE.jsonl.gz … [--to FOLDER]
+
+Left out are failures that say nothing about the point: memory that other points prepared at the same time had taken, and
+time limits of a round. Times of ops that were not taken alone are dropped. Host times are rounded to a tenth of a
+microsecond, which is more than a Python clock knows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[2] / "src")]
+
+from foretell.measure.record import OpRow, Record
+from foretell.measure.record_file import RecordFile
+from foretell.measure.store import Store
+
+HERE = Path(__file__).parents[1] / "data" / "h200"
+
+
+def is_about_the_point(record: Record) -> bool:
+    step = record.step
+    crowded = "Process " in step.error or "CUDA error: out of memory" in step.error
+    return step.outcome in ("ok", "nan-loss") or not (crowded or step.outcome == "time-limit")
+
+
+def recorded_in_company(record: Record) -> bool:
+    """Its ops' times are from a recorded step, while other points were prepared on the device."""
+    alone = any(mark.startswith("recorded alone") for mark in record.step.marks)
+    return alone and record.step.used_outside is None
+
+
+def rounded(record: Record) -> Record:
+    if recorded_in_company(record):
+        return dataclasses.replace(record, ops=())
+
+    def of(op: OpRow) -> OpRow:
+        dispatch, issue = (None if t is None else round(t, 7) for t in (op.dispatch_seconds, op.issue_seconds))
+        return dataclasses.replace(op, dispatch_seconds=dispatch, issue_seconds=issue)
+
+    return dataclasses.replace(record, ops=tuple(map(of, record.ops)))
+
+
+def records(paths: list[Path]) -> Iterator[Record]:
+    for path in paths:
+        kept = 0
+        for record in RecordFile(path).records(broken=lambda line, why: print(f"line {line} is no record: {why}")):
+            if is_about_the_point(record):
+                kept += 1
+                yield rounded(record)
+        print(f"{path.name}: {kept} records")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("--to", type=Path, default=HERE)
+    options = parser.parse_args()
+    store = Store(options.to)
+    known = {step.id for step in store.steps()} if store.exists() else set()
+    with tempfile.TemporaryDirectory() as folder:
+        fresh = Store(folder)
+        print(f"{fresh.append(r for r in records(options.files) if r.step.id not in known)} new records")
+        fresh.merge()
+        # Segments are named by their content: a new stay adds files, and changes none.
+        shutil.copytree(folder, options.to, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*lock"))
+    print(f"{store.size() / 1e6:.1f} MB in all")
+
+
+if __name__ == "__main__":
+    main()
