@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,10 +18,11 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from foretell import cli
+from foretell.cli.measure import _told
 from foretell.errors import StoreError
 from foretell.forecasting import forecast
 from foretell.graph import Graph
-from foretell.measure.campaign import LocalExecutor
+from foretell.measure.campaign import LocalExecutor, Progress
 from foretell.measure.record import OpRow, Record, SeriesRow, StepRow
 from foretell.measure.record_file import RecordFile
 from foretell.measure.store import Store
@@ -210,6 +213,20 @@ class TestACampaign:
         assert (summary["skipped"], summary["outcomes"]) == (2, {"error": 1})
         assert [record.step.outcome for record in RecordFile("r.jsonl").records()] == ["ok", "ok", "error", "error"]
         assert not Path("r.jsonl.claims").exists()
+
+    def test_a_person_sees_a_bar(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        class Terminal(io.StringIO):
+            def isatty(self) -> bool:
+                return True
+
+        screen = Terminal()
+        monkeypatch.setattr(sys, "stderr", screen)
+        with _told() as tell:
+            tell(Progress(done=1, total=4, failed=0, running=1, seconds_left=None, said="tiny batch=2 on cpu"))
+            tell(Progress(done=2, total=4, failed=1, running=1, seconds_left=90, said="tiny batch=4: error: why"))
+        seen = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
+        assert "2/4 · 1 failed · 1.5 min left · tiny batch=4: error: why" in seen
+        assert any(line.strip() == "tiny batch=4: error: why" for line in seen.replace("\r", "\n").split("\n"))
 
     def test_points_without_a_device_are_left(self) -> None:
         Path("far.toml").write_text('[[points]]\nsource = "stand-in"\ndevice = "h200"\n')

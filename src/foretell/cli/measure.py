@@ -340,14 +340,16 @@ def _told() -> Iterator[Callable[[Progress], None]]:
         return
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar
+    from rich.table import Column
     from rich.text import Text
 
     from foretell.units import show_seconds
 
     console = console_of(stderr=True)
-    columns = TextColumn("{task.completed}/{task.total}"), BarColumn(), TextColumn("{task.description}", markup=False)
+    last = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    columns = BarColumn(bar_width=16), TextColumn("{task.description}", markup=False, table_column=last)
     failed = 0
-    with Bar(*columns, console=console) as bar:
+    with Bar(*columns, console=console, expand=True) as bar:
         task = bar.add_task("starting", total=None)
 
         def tell(now: Progress) -> None:
@@ -355,10 +357,11 @@ def _told() -> Iterator[Callable[[Progress], None]]:
             if now.failed > failed:  # stays on the screen above the bar
                 console.print(Text(now.said, style="yellow"))
                 failed = now.failed
-            left = f"{show_seconds(now.seconds_left)} left · " if now.seconds_left is not None else ""
+            left = f"{show_seconds(now.seconds_left)} left · " if now.seconds_left else ""
             failures = f"{now.failed} failed · " if now.failed else ""
             said = now.said.partition("\n")[0]
-            bar.update(task, completed=now.done, total=now.total, description=f"{failures}{left}{said}")
+            words = f"{now.done}/{now.total} · {failures}{left}{said}"
+            bar.update(task, completed=now.done, total=now.total, description=words)
 
         yield tell
 
