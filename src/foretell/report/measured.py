@@ -96,7 +96,9 @@ def _answer(step: StepRow) -> RenderableType:
     colour = ("yellow" if step.marks else "green") if ran else "red"
     words = _HEADLINES.get(step.outcome, step.outcome.replace("-", " "))
     headline = Text.assemble((f" {words.upper()} ", f"bold reverse {colour}"), f"  {step.error}" if step.error else "")
-    return Panel(Group(headline, "", facts), title=_title(step), title_align="left", border_style=colour, padding=(1, 2))
+    return Panel(
+        Group(headline, "", facts), title=_title(step), title_align="left", border_style=colour, padding=(1, 2)
+    )
 
 
 def _title(step: StepRow) -> Text:
