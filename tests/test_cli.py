@@ -44,7 +44,7 @@ def call(*arguments: str) -> Result:
 def captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """SOURCE is always the small transformer; the device called SMALL_DEVICE is too small for it."""
 
-    def forecasts(graph: Graph, on: Sequence[str], plan: str | None, say: object) -> list[Forecast]:
+    def forecasts(graph: Graph, on: Sequence[str], plan: str | None, model: object, say: object) -> list[Forecast]:
         return [small_forecast(cluster=c, capacity=GIB if c == SMALL_DEVICE else 80 * GIB) for c in on]
 
     monkeypatch.setattr(cli.predict, "_capture", lambda *args, **kwargs: small_graph()[0])
@@ -123,8 +123,14 @@ class TestPredict:
         assert result.exit_code == 2
         assert "--set" in result.stderr
 
+    def test_an_unknown_model_is_bad_input(self) -> None:
+        result = call("predict", "x", "--on", "h200", "--model", "h200-2026.1")
+        assert result.exit_code == 2
+        assert "Did you mean 'h200-2026.11'" in result.stderr
+        assert "foretell fit" in result.stderr
+
     def test_fit_batch_tells_the_batch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fits(source: str, settings: object, on: Sequence[str], plan: object, say: object) -> object:
+        def fits(source: str, settings: object, on: Sequence[str], plan: object, model: object, say: object) -> object:
             return [small_forecast(cluster=c) for c in on], [512 for _ in on]
 
         monkeypatch.setattr(cli.predict, "_fit_batches", fits)

@@ -21,7 +21,8 @@ from foretell.answer import (
 from foretell.cost.collectives import collective_seconds, sent_bytes
 from foretell.cost.flops import total_flops
 from foretell.cost.host import host_seconds
-from foretell.cost.roofline import Price, price_ops
+from foretell.cost.model import DEFAULT as DEFAULT_MODEL
+from foretell.cost.model import ROOFLINE, CostModel, Priced, load_model
 from foretell.cost.workspace import kept_workspaces, temporary_bytes
 from foretell.errors import InputError, RequirementNotMet
 from foretell.graph import Caveat, Graph
@@ -35,7 +36,8 @@ from foretell.simulate.timeline import Timeline
 from foretell.units import MIB, Bytes, Seconds
 from foretell.workload import Plan, Workload
 
-MODEL = "roofline-2026.11"
+__all__ = ["DEFAULT_MODEL", "BatchFit", "fit_batch", "forecast", "load_model"]
+
 _MEMORY_ERROR = 0.03  # one standard deviation of predicted over measured totals, see docs/memory.md
 _NCCL_BUFFERS: Bytes = 200 * MIB  # an estimate of what NCCL takes for its channels
 _PEAK_OF_PRECISION = {"amp-bf16": "bf16", "amp-fp16": "fp16"}
@@ -47,20 +49,25 @@ def forecast(
     plan: Plan | str | None = None,
     *,
     settings: Mapping[str, str] | None = None,
+    model: str | CostModel = DEFAULT_MODEL,
 ) -> Forecast:
-    """Forecast one steady-state step of a workload (or captured graph, or SOURCE) on a cluster."""
+    """Forecast one steady-state step of a workload (or captured graph, or SOURCE) on a cluster.
+
+    `model` names what prices operators: one that is shipped, the folder of one you fitted, or `roofline`.
+    """
     cluster = Cluster.parse(on) if isinstance(on, str) else on
     if isinstance(plan, str):
         plan = Plan.parse(plan)
     plan = plan or Plan(dp=cluster.devices)
     plan.check_devices(cluster.devices)
+    prices_by = load_model(model) if isinstance(model, str) else model
     graph = _graph(workload, settings)
     program = parallelize(graph, plan)
     role = program.roles[0]
-    outcomes = [_on_node(role, node, cluster) for node in dict.fromkeys(cluster.nodes)]
+    outcomes = [_on_node(role, node, cluster, prices_by) for node in dict.fromkeys(cluster.nodes)]
     slowest = max(outcomes, key=lambda o: o.timeline.makespan)
     heaviest = max(outcomes, key=lambda o: o.memory.total / o.memory.capacity)
-    return _answer(graph, cluster, plan, role, slowest, heaviest)
+    return _answer(graph, cluster, plan, role, slowest, heaviest, prices_by)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +75,7 @@ class _Outcome:
     """The step on one kind of node."""
 
     node: Node
-    prices: list[Price]
+    priced: Priced
     durations: Durations
     timeline: Timeline
     memory: Memory
@@ -83,8 +90,9 @@ def _graph(workload: Workload | Graph | str, settings: Mapping[str, str] | None)
     return capture(workload, settings)
 
 
-def _on_node(role: Role, node: Node, cluster: Cluster) -> _Outcome:
-    prices = price_ops(role.graph, node.device)
+def _on_node(role: Role, node: Node, cluster: Cluster, model: CostModel) -> _Outcome:
+    priced = model.price(role.graph, node.device)
+    prices = priced.prices
     durations = Durations(
         device=[p.seconds for p in prices],
         host=host_seconds(role.graph, prices, node.host),
@@ -94,7 +102,7 @@ def _on_node(role: Role, node: Node, cluster: Cluster) -> _Outcome:
     trace, fits = _replay(role, node.device)
     timeline = simulate(role, durations)
     memory = _memory(role, node.device, trace, fits)
-    return _Outcome(node=node, prices=prices, durations=durations, timeline=timeline, memory=memory, trace=trace)
+    return _Outcome(node=node, priced=priced, durations=durations, timeline=timeline, memory=memory, trace=trace)
 
 
 def _replay(role: Role, device: Device) -> tuple[MemoryTrace, bool]:
@@ -137,7 +145,9 @@ def _fit_probability(needed: Bytes, capacity: Bytes) -> float:
     return round(0.5 * math.erfc(-distance / math.sqrt(2)), 4)
 
 
-def _answer(graph: Graph, cluster: Cluster, plan: Plan, role: Role, slowest: _Outcome, heaviest: _Outcome) -> Forecast:
+def _answer(
+    graph: Graph, cluster: Cluster, plan: Plan, role: Role, slowest: _Outcome, heaviest: _Outcome, model: CostModel
+) -> Forecast:  # fmt: skip
     timeline, step = slowest.timeline, slowest.timeline.makespan
     busy = sum(s * op.times for s, op in zip(slowest.durations.device, graph.ops, strict=True))
     issuing = sum(s * op.times for s, op in zip(slowest.durations.host, graph.ops, strict=True))
@@ -145,7 +155,7 @@ def _answer(graph: Graph, cluster: Cluster, plan: Plan, role: Role, slowest: _Ou
     price = cluster.dollars_per_hour
     micro_steps = graph.grad_accumulation * plan.dp
     return Forecast(
-        model=MODEL, workload=graph.name, cluster=str(cluster), plan=str(plan),
+        model=model.name, workload=graph.name, cluster=str(cluster), plan=str(plan),
         step_time=Duration(seconds=step), device_time=Duration(seconds=busy), host_time=Duration(seconds=issuing),
         exposed_communication=Duration(seconds=max(timeline.exposed("network", behind="device"), 0.0)), bubble=Duration(seconds=0.0),
         memory=heaviest.memory, network=Network(sent_bytes=sent, received_bytes=sent),
@@ -156,7 +166,7 @@ def _answer(graph: Graph, cluster: Cluster, plan: Plan, role: Role, slowest: _Ou
             mfu=total_flops(graph) / step / slowest.node.device.peak(_PEAK_OF_PRECISION.get(graph.precision, graph.precision)),
         ),
         cost=Cost(dollars_per_hour=price, dollars_per_step=None if price is None else price * step / 3600),
-        caveats=(*graph.caveats, *_caveats(graph, slowest, busy)),
+        caveats=(*graph.caveats, *_caveats(slowest, busy, model)),
         timeline=timeline, memory_trace=heaviest.trace, graph=graph,
     )  # fmt: skip
 
@@ -164,7 +174,7 @@ def _answer(graph: Graph, cluster: Cluster, plan: Plan, role: Role, slowest: _Ou
 def _resources(graph: Graph, role: Role, outcome: _Outcome, step: Seconds, busy: Seconds) -> Resources:
     device = outcome.node.device
     moving, fullest = 0.0, 0.0
-    for op, price in zip(graph.ops, outcome.prices, strict=True):
+    for op, price in zip(graph.ops, outcome.priced.prices, strict=True):
         if price.seconds > 0 and price.work.traffic:
             moving += price.seconds * op.times
             fullest = max(fullest, price.work.traffic / price.seconds / device.bandwidth)
@@ -182,19 +192,19 @@ def _resources(graph: Graph, role: Role, outcome: _Outcome, step: Seconds, busy:
     )
 
 
-def _caveats(graph: Graph, outcome: _Outcome, busy: Seconds) -> list[Caveat]:
-    caveats = [
-        Caveat(
-            "roofline-costs",
-            "Device time is the roofline of published peaks; real kernels are slower, often by half or more.",
-        ),
-        Caveat("not-calibrated", "No interval is given: the model has not been calibrated against measurements yet."),
-    ]
-    foreign: dict[str, Seconds] = {}
-    for op, price in zip(graph.ops, outcome.prices, strict=True):
-        if not op.target.startswith(("aten.", "prims.", "prim.")):
-            foreign[op.signature.name] = foreign.get(op.signature.name, 0.0) + price.seconds * op.times
-    for name, seconds in sorted(foreign.items()):
+def _caveats(outcome: _Outcome, busy: Seconds, model: CostModel) -> list[Caveat]:
+    caveats = []
+    device = outcome.node.device.name
+    if model.name == ROOFLINE:
+        text = "Device time is the roofline of published peaks; real kernels are slower, often by half or more."
+        caveats.append(Caveat("roofline-costs", text))
+    elif (measured_on := model.device) != device:
+        text = f"Operators were measured on {measured_on}; for {device} they are carried over by its published numbers."
+        caveats.append(Caveat("device-not-measured", text))
+    caveats.append(
+        Caveat("not-calibrated", "No interval is given: the model has not been calibrated against measurements yet.")
+    )
+    for name, seconds in sorted(outcome.priced.unknown.items()):
         caveats.append(Caveat("op-without-model", f"{name} priced by bytes", seconds / busy if busy else 0.0))
     return caveats
 
@@ -215,6 +225,7 @@ def fit_batch(
     progress: Callable[[str], None] | None = None,
     *,
     cache: bool = True,
+    model: str | CostModel = DEFAULT_MODEL,
 ) -> BatchFit:
     """Find the largest `batch` whose step fits on every device of the cluster."""
     from foretell.capture import capture  # loads torch
@@ -233,7 +244,7 @@ def fit_batch(
     continues = same_path(first, second)
 
     def fits(graph: Graph) -> bool:
-        return forecast(graph, on, plan).memory.fits
+        return forecast(graph, on, plan, model=ROOFLINE).memory.fits  # memory does not hang on it, and it is quick
 
     def fits_at(batch: int) -> bool:
         tell(f"trying batch {batch}")
@@ -246,7 +257,7 @@ def fit_batch(
         middle = (low + high) // 2
         low, high = (middle, high) if fits_at(middle) else (low, middle)
     while low:  # the search worked on continued graphs; the answer is captured for real
-        answer = forecast(captured(low), on, plan)
+        answer = forecast(captured(low), on, plan, model=model)
         if answer.memory.fits:
             return BatchFit(batch=low, forecast=answer)
         low = min(low - 1, int(low * 0.99))

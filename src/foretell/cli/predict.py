@@ -23,6 +23,13 @@ from foretell.cli.terminal import (
 )
 from foretell.errors import InputError, RequirementNotMet
 
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model", metavar="NAME", help="What prices operators: a shipped model, a fitted folder, or roofline."
+    ),
+]
+
 if TYPE_CHECKING:
     from foretell.answer import Forecast
     from foretell.graph import Graph
@@ -49,9 +56,11 @@ def predict(
     ] = None,
     fit_batch: Annotated[bool, typer.Option("--fit-batch", help="Find the largest batch that fits.")] = False,
     require_fit: Annotated[bool, typer.Option("--require-fit", help="Exit with 3 if it does not fit.")] = False,
+    model: Model = None,
     no_cache: NoCache = False,
 ) -> None:
     """Forecast one step: time, memory, whether it fits, cost."""
+    _check_model(model)
     if trace is not None and len(on) > 1:
         raise InputError(f"--trace writes one timeline, got {len(on)} --on. Give one --on, or run it once for each.")
     _check_question(on, plan)
@@ -59,9 +68,9 @@ def predict(
     batches: list[int] | None = None
     with progress() as say:
         if fit_batch:
-            forecasts, batches = _fit_batches(source, chosen, on, plan, say)
+            forecasts, batches = _fit_batches(source, chosen, on, plan, model, say)
         else:
-            forecasts = _forecasts(_capture(source, chosen, say, cache=not no_cache), on, plan, say)
+            forecasts = _forecasts(_capture(source, chosen, say, cache=not no_cache), on, plan, model, say)
     if as_json:
         _print_answers(forecasts, batches)
     else:
@@ -91,6 +100,7 @@ def inspect(
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE.graph", help="Save the captured step, to use as a SOURCE.")
     ] = None,
+    model: Model = None,
     as_json: AsJson = False,
     no_cache: NoCache = False,
 ) -> None:
@@ -98,11 +108,12 @@ def inspect(
     from foretell.report.inspection import inspection, inspection_dict
 
     _check_question([on], None)
+    _check_model(model)
     if save is not None and save.suffix != ".graph":
         raise InputError(f"--save {save} must end in .graph, so that it can be used as a SOURCE again.")
     with progress() as say:
         graph = _capture(source, read_settings(settings or []), say, cache=not no_cache)
-        [forecast] = _forecasts(graph, [on], None, say)
+        [forecast] = _forecasts(graph, [on], None, model, say)
     if save is not None:
         _save(graph, save)
     if as_json:
@@ -131,25 +142,39 @@ def _capture(source: str, settings: Mapping[str, str], say: Callable[[str], None
     return capture(source, settings, progress=say, cache=cache)
 
 
-def _forecasts(graph: Graph, on: Sequence[str], plan: str | None, say: Callable[[str], None]) -> list[Forecast]:
-    from foretell.forecasting import forecast
+def _check_model(model: str | None) -> None:
+    from foretell.forecasting import load_model
+
+    if model is not None:
+        load_model(model)
+
+
+def _forecasts(
+    graph: Graph, on: Sequence[str], plan: str | None, model: str | None, say: Callable[[str], None]
+) -> list[Forecast]:
+    from foretell.forecasting import DEFAULT_MODEL, forecast
 
     forecasts = []
     for cluster in on:
         say(f"forecasting {graph.name} on {cluster}")
-        forecasts.append(forecast(graph, on=cluster, plan=plan))
+        forecasts.append(forecast(graph, on=cluster, plan=plan, model=model or DEFAULT_MODEL))
     return forecasts
 
 
 def _fit_batches(
-    source: str, settings: Mapping[str, str], on: Sequence[str], plan: str | None, say: Callable[[str], None]
+    source: str,
+    settings: Mapping[str, str],
+    on: Sequence[str],
+    plan: str | None,
+    model: str | None,
+    say: Callable[[str], None],
 ) -> tuple[list[Forecast], list[int]]:
-    from foretell.forecasting import fit_batch
+    from foretell.forecasting import DEFAULT_MODEL, fit_batch
 
     fits = []
     for cluster in on:
         say(f"looking for the largest batch on {cluster}")
-        fits.append(fit_batch(source, settings, cluster, plan, say))
+        fits.append(fit_batch(source, settings, cluster, plan, say, model=model or DEFAULT_MODEL))
     return [fit.forecast for fit in fits], [fit.batch for fit in fits]
 
 

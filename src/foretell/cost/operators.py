@@ -5,6 +5,7 @@ Physics bounds the answer: what is learned is log(time ÷ roofline), so a model 
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -80,7 +81,7 @@ class OperatorModels:
         folder.mkdir(parents=True, exist_ok=True)
         index = {"version": VERSION, "families": {}}
         for family, model in self.families.items():
-            (folder / f"{family}.txt").write_text(model.trees)
+            (folder / f"{family}.txt.gz").write_bytes(gzip.compress(model.trees.encode(), mtime=0))
             index["families"][family] = {"columns": model.columns, "operators": model.operators}  # type: ignore[index]
         (folder / "operators.json").write_text(json.dumps(index))
 
@@ -96,7 +97,7 @@ class OperatorModels:
             families = {
                 family: FamilyModel(
                     columns=tuple(entry["columns"]), operators=tuple(entry["operators"]),
-                    trees=(folder / f"{family}.txt").read_text(),
+                    trees=gzip.decompress((folder / f"{family}.txt.gz").read_bytes()).decode(),
                 )
                 for family, entry in index["families"].items()
             }  # fmt: skip

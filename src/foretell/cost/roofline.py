@@ -19,10 +19,17 @@ _PEAK_OF: Final = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "fl
                    "float8_e4m3fn": "fp8", "float8_e5m2": "fp8"}  # fmt: skip
 _MAKES_NO_KERNEL: Final = frozenset(
     f"aten.{name}" for name in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh", "set_",
-                                "resize_", "_local_scalar_dense", "is_same_size", "sym_size", "_reshape_alias")
+                                "resize_", "_local_scalar_dense", "is_same_size", "sym_size", "_reshape_alias", "as_strided_")
 )  # fmt: skip
 _READS_WHAT_IT_RETURNS: Final = frozenset(
     f"aten.{name}" for name in ("embedding", "index", "index_select", "gather", "_unsafe_index", "_embedding_bag")
+)
+_READS_NO_TENSOR: Final = frozenset(  # they take one for its shape alone
+    f"aten.{name}"
+    for name in ("new_zeros", "new_ones", "new_full", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like")
+)
+_READS_ONE_OF_A_ROW: Final = frozenset(
+    f"aten.nll_loss{kind}_{way}" for kind in ("", "2d") for way in ("forward", "backward")
 )
 _WAITS_FOR_DEVICE: Final = frozenset(
     f"aten.{name}" for name in ("_local_scalar_dense", "nonzero", "masked_select", "_unique2")
@@ -85,6 +92,10 @@ def _traffic(s: Signature) -> Bytes:
     written = _bytes(s.outputs)
     if s.name in _READS_WHAT_IT_RETURNS:
         return 2 * written + _bytes([x for x in s.inputs if x.dtype.startswith(("int", "uint", "bool"))])
+    if s.name in _READS_NO_TENSOR:
+        return written
+    if s.name in _READS_ONE_OF_A_ROW:
+        return written + 2 * _bytes([x for x in s.inputs if x.dtype.startswith("int")])
     return _bytes(s.inputs) + (written or _bytes([s.inputs[i] for i in s.mutates]))
 
 

@@ -65,7 +65,8 @@ def load(store: Store, device: str = "h200", progress: Callable[[str], None] = l
     descriptions: list[Description] = []
     columns: list[tuple[Seconds, int, int, float]] = []
     known: dict[tuple[Signature, bool], Description] = {}
-    for number, (step, seconds, launched) in enumerate(_op_times(store, steps)):
+    for number, seconds, launched in _op_times(store, steps):
+        step = steps[number]
         if number % 50 == 0:
             progress(f"reading measured steps: {number} of {len(steps)}")
         assert step.graph is not None
@@ -108,16 +109,18 @@ def joined(tables: Sequence[OpTable]) -> OpTable:
     )  # fmt: skip
 
 
-def _op_times(store: Store, steps: Sequence[StepRow]) -> Iterable[tuple[StepRow, Floats, npt.NDArray[np.bool_]]]:
+def _op_times(store: Store, steps: Sequence[StepRow]) -> Iterable[tuple[int, Floats, npt.NDArray[np.bool_]]]:
+    """(index of the step, seconds of each op, whether it launches a kernel); a step may have none."""
     table = store.query("select step, device_seconds, len(kernels) > 0 as launched from ops order by step, op")
     ids = table["step"].to_numpy(zero_copy_only=False)
     seconds = table["device_seconds"].to_numpy(zero_copy_only=False)
     launched = table["launched"].to_numpy(zero_copy_only=False)
     starts = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]])
     spans = {ids[a]: (a, b) for a, b in zip(starts, [*starts[1:], len(ids)], strict=True)}
-    for step in steps:
-        a, b = spans[step.id]
-        yield step, seconds[a:b], launched[a:b]
+    for number, step in enumerate(steps):
+        if step.id in spans:
+            a, b = spans[step.id]
+            yield number, seconds[a:b], launched[a:b]
 
 
 def _distinct(

@@ -14,7 +14,7 @@ from foretell.learn.dataset import OpTable
 ROUNDS: Final = 350
 _TREES: Final[dict[str, Any]] = {
     "objective": "regression", "learning_rate": 0.05, "num_leaves": 47, "min_data_in_leaf": 8, "feature_fraction": 0.6,
-    "bagging_fraction": 0.8, "bagging_freq": 1, "lambda_l2": 1.0, "cat_smooth": 5, "verbose": -1, "num_threads": 2,
+    "bagging_fraction": 0.8, "bagging_freq": 1, "lambda_l2": 1.0, "cat_smooth": 5, "verbose": -1, "num_threads": 1,
     "deterministic": True, "force_row_wise": True,
 }  # fmt: skip
 _ALONE: Final = 0.2  # weight of an op measured by itself; a step's ops together weigh 100

@@ -1,0 +1,44 @@
+"""`foretell fit`: measurements → a model that `predict --model` takes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foretell.cli.store import DEFAULT_STORE, StorePath
+from foretell.cli.terminal import AsJson, note, print_json, progress
+from foretell.errors import InputError
+
+
+def fit(
+    out: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the model is written; its name is the model's.")],
+    store: StorePath = DEFAULT_STORE,
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="Learn what was measured on it.")] = "h200",
+    products: Annotated[
+        Path | None,
+        typer.Option("--products", metavar="FILE", help="Public measurements of matrix products to learn from too."),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of what is random in the fit.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Fit the models of operators on a store of measurements."""
+    from foretell.learn.fit import fit as fit_model
+    from foretell.measure.store import Store
+
+    if out.exists() and not (out / "operators.json").exists() and any(out.iterdir()):
+        raise InputError(f"{out} holds something else than a model. Choose a new folder.")
+    opened = Store(store)
+    if not opened.exists():
+        raise InputError(f"there is no store in {store}. Measure first: foretell measure SOURCE --store {store}")
+    with progress() as say:
+        card = fit_model(opened, out, device=device, public=products, seed=seed, progress=say)
+    if as_json:
+        print_json(asdict(card))
+    else:
+        note(
+            f"Fitted on {card.ops} ops of {card.steps} steps of {card.architectures} architectures on {card.device}; "
+            f"use it with: foretell predict SOURCE --on {card.device} --model {out}"
+        )

@@ -1,0 +1,94 @@
+"""The cost model of a forecast: learned where operators were measured, the roofline where they were not.
+
+Models are folders of plain files. One is shipped inside the package and found by its name; `roofline` needs none.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from foretell.cost.features import describe
+from foretell.cost.operators import OperatorModels
+from foretell.cost.roofline import Price, price_ops
+from foretell.errors import ModelError, did_you_mean
+from foretell.graph import Graph
+from foretell.hardware import Device
+from foretell.units import Seconds
+
+SHIPPED: Final = Path(__file__).parent / "models"
+ROOFLINE: Final = "roofline"
+DEFAULT: Final = "h200-2026.11"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Priced:
+    """Ops with their prices, and the device time of those no model knows, by operator."""
+
+    prices: list[Price]
+    unknown: Mapping[str, Seconds] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostModel:
+    name: str
+    device: str = ""  # what it was measured on
+    operators: OperatorModels | None = None  # None: the roofline alone
+
+    def price(self, graph: Graph, device: Device) -> Priced:
+        """Price every op of a graph; equal signatures are priced once."""
+        prices = price_ops(graph, device)
+        if self.operators is None:
+            return Priced(prices=prices)
+        tf32 = graph.precision == "tf32"
+        known = {id(op.signature): op.signature for op, p in zip(graph.ops, prices, strict=True) if p.work.kernel}
+        names = [s.name for s in known.values()]
+        descriptions = [describe(s, device, tf32=tf32) for s in known.values()]
+        seconds = dict(zip(known, self.operators.seconds(names, descriptions).tolist(), strict=True))
+        strange = {
+            key
+            for key, name, d in zip(known, names, descriptions, strict=True)
+            if not self.operators.knows(name, d.family)
+        }
+        unknown: dict[str, Seconds] = {}
+        out = []
+        for op, price in zip(graph.ops, prices, strict=True):
+            key = id(op.signature)
+            if not price.work.kernel:
+                out.append(price)
+                continue
+            learned = Price(price.work, max(seconds[key], price.seconds))  # nothing is faster than the roofline
+            out.append(learned)
+            if key in strange:
+                unknown[op.signature.name] = unknown.get(op.signature.name, 0.0) + learned.seconds * op.times
+        return Priced(prices=out, unknown=unknown)
+
+
+def names() -> list[str]:
+    return [ROOFLINE, *sorted(path.name for path in SHIPPED.iterdir() if path.is_dir())]
+
+
+@functools.cache
+def load_model(name: str = DEFAULT) -> CostModel:
+    """A shipped model by its name, or the folder of one that was fitted."""
+    if name == ROOFLINE:
+        return CostModel(name=ROOFLINE)
+    folder = SHIPPED / name
+    if not folder.is_dir():
+        folder = Path(name)
+    if not folder.is_dir():
+        known = names()
+        raise ModelError(
+            f"no model {name!r}. {did_you_mean(name, known)}Shipped: {', '.join(known)}; or give the folder of one "
+            "that `foretell fit` wrote."
+        )
+    operators = OperatorModels.load(folder)
+    try:
+        card = json.loads((folder / "card.json").read_text())
+        return CostModel(name=folder.name, device=str(card["device"]), operators=operators)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelError(f"{folder} has no card that says what it was measured on ({error}). Fit it anew.") from error

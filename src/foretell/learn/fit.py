@@ -1,0 +1,79 @@
+"""`fit`: a store of measurements, and public ones beside it → a model folder that `forecast` takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from foretell.errors import ModelError
+from foretell.hardware import device as known_device
+from foretell.hardware import recognise
+from foretell.learn.dataset import Measured, OpTable, joined, load, products
+from foretell.learn.operators import fit_operators
+from foretell.measure.importers import read_public
+from foretell.measure.store import Store
+
+_PRODUCTS_TAKEN: Final = 12_000  # of the public ones: beyond that they teach nothing new
+_SMALLEST_PRODUCT: Final = 16  # rows; thinner ones are decoding, not training
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """What a model was fitted on; written beside it."""
+
+    name: str
+    device: str
+    steps: int
+    architectures: int
+    ops: int
+    public: dict[str, int]  # rows taken from public measurements, by source
+    torch: list[str]
+    first: str
+    last: str
+    seed: int
+
+
+def fit(
+    store: Store, folder: Path, *, device: str = "h200", public: Path | None = None, seed: int = 0,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Card:  # fmt: skip
+    """Fit a model on what a store holds of a device, and save it in a folder."""
+    measured = load(store, device, progress)
+    if not len(measured.ops):
+        raise ModelError(
+            f"the store holds no ops measured on {device}. Measure some first: foretell measure SOURCE --device cuda"
+        )
+    beside = public_products(public, device, progress) if public else {}
+    models = fit_operators(joined([measured.ops, *beside.values()]), seed=seed, progress=progress)
+    models.save(folder)
+    card = _card(folder.name, measured, beside, seed)
+    (folder / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n")
+    return card
+
+
+def public_products(file: Path, device: str, progress: Callable[[str], None]) -> dict[str, OpTable]:
+    """Matrix products of this device among public measurements, with who measured them."""
+    progress(f"reading {file}")
+    rows = read_public(file).table.to_pylist()
+    target = known_device(device)
+    names = {row["device"] for row in rows}
+    ours = {name for name in names if (found := recognise(name)) is not None and found.name == target.name}
+    mine = [r for r in rows if r["device"] in ours and r["dtype"] == "bfloat16" and r["m"] >= _SMALLEST_PRODUCT]
+    thinned = mine[:: max(1, len(mine) // _PRODUCTS_TAKEN)]
+    if not thinned:
+        return {}
+    origin = thinned[0]["source"]
+    return {str(origin): products([(r["m"], r["n"], r["k"], r["seconds"]) for r in thinned], target)}
+
+
+def _card(name: str, measured: Measured, beside: dict[str, OpTable], seed: int) -> Card:
+    steps = [s for s in measured.steps if s.kind == "step"]
+    dates = sorted(s.date for s in measured.steps)
+    return Card(
+        name=name, device=measured.device.name, steps=len(steps), architectures=len({s.source for s in steps}),
+        ops=len(measured.ops), public={source: len(table) for source, table in beside.items()},
+        torch=sorted({s.torch for s in measured.steps}), first=dates[0], last=dates[-1], seed=seed,
+    )  # fmt: skip

@@ -1,0 +1,69 @@
+"""The cost model of a forecast: the one that is shipped, and the roofline."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from foretell import forecast
+from foretell.cost.model import DEFAULT, ROOFLINE, load_model, names
+from foretell.errors import ModelError
+from foretell.graph import Graph
+from foretell.hardware import device
+from tests.report.examples import small_graph
+
+H200 = device("h200")
+
+
+@pytest.fixture
+def graph() -> Graph:
+    return small_graph()[0]
+
+
+def test_nothing_is_faster_than_the_roofline(graph: Graph) -> None:
+    learned, least = (load_model(name).price(graph, H200).prices for name in (DEFAULT, ROOFLINE))
+    assert all(a.seconds >= b.seconds for a, b in zip(learned, least, strict=True))
+    assert sum(a.seconds for a in learned) > 1.2 * sum(b.seconds for b in least)
+
+
+def test_equal_ops_cost_the_same(graph: Graph) -> None:
+    prices = load_model().price(graph, H200).prices
+    seen: dict[object, float] = {}
+    for op, price in zip(graph.ops, prices, strict=True):
+        if price.work.kernel:
+            assert seen.setdefault(op.signature, price.seconds) == price.seconds
+
+
+def test_the_forecast_names_its_model(graph: Graph) -> None:
+    assert forecast(graph, on="h200").model == DEFAULT
+    plain = forecast(graph, on="h200", model=ROOFLINE)
+    assert plain.model == ROOFLINE
+    assert any(c.code == "roofline-costs" for c in plain.caveats)
+
+
+def test_a_device_that_was_not_measured_is_told(graph: Graph) -> None:
+    assert not any(c.code == "device-not-measured" for c in forecast(graph, on="h200").caveats)
+    [told] = [c for c in forecast(graph, on="a100-80g-sxm").caveats if c.code == "device-not-measured"]
+    assert "h200" in told.text
+    assert "a100-80g-sxm" in told.text
+
+
+def test_an_operator_nobody_measured_is_told_with_its_share(graph: Graph) -> None:
+    first = next(i for i, op in enumerate(graph.ops) if op.target.startswith("aten.mm"))
+    odd = dataclasses.replace(graph.ops[first].signature, target="mylib.odd.default")
+    ops = [dataclasses.replace(op, signature=odd) if i == first else op for i, op in enumerate(graph.ops)]
+    answer = forecast(dataclasses.replace(graph, ops=tuple(ops)), on="h200")
+    [told] = [c for c in answer.caveats if c.code == "op-without-model"]
+    assert told.text.startswith("mylib.odd")
+    assert told.share is not None
+    assert 0 < told.share < 1
+
+
+def test_models_by_name_and_by_folder(tmp_path: Path) -> None:
+    assert {ROOFLINE, DEFAULT} <= set(names())
+    with pytest.raises(ModelError, match="foretell fit"):
+        load_model(str(tmp_path / "nosuch"))
+    with pytest.raises(ModelError, match="holds no model"):
+        load_model(str(tmp_path))
