@@ -42,8 +42,7 @@ class LossWatch:
 def build_step(workload: Workload, device: torch.device) -> Step:
     """Build model, batch and optimizer on the device; nothing else of it is left behind."""
     torch.manual_seed(0)
-    use_tf32 = workload.precision == "tf32"
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = use_tf32
+    allow_units(workload)
     model = _model(workload, device)
     with torch.device(device):
         batch = workload.batch()
@@ -58,6 +57,11 @@ def build_step(workload: Workload, device: torch.device) -> Step:
         torch.cuda.reset_peak_memory_stats(device)
     return Step(workload=workload, model=model, batch=batch, optimizer=optimizer,
                 scaler=_steady_scaler(workload, device), device=device.type)  # fmt: skip
+
+
+def allow_units(workload: Workload) -> None:
+    """Let the process use tf32 units or not, as the workload says. It holds for the whole process, until the next."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = workload.precision == "tf32"
 
 
 def _steady_scaler(workload: Workload, device: torch.device) -> torch.amp.GradScaler | None:

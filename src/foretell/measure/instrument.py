@@ -17,7 +17,7 @@ from foretell.capture.sources import load_workload
 from foretell.capture.step import Step, batch_sizes
 from foretell.errors import PlanError
 from foretell.hardware import device as known_device
-from foretell.measure.build import LossWatch, build_step, free_memory, ran_out_of_memory
+from foretell.measure.build import LossWatch, allow_units, build_step, free_memory, ran_out_of_memory
 from foretell.measure.kernels import (
     Alignment,
     OpTimes,
@@ -110,6 +110,7 @@ class Prepared:
     def take(self, seconds: Seconds = SECONDS) -> Taken:
         """Time the step and trace its kernels. Of operators, only the kernels, with an empty cache before each step."""
         machine, operators = self.asked.machine, self.asked.operators
+        allow_units(self.asked.watch.workload)  # another point may have been prepared since
         timing, sampler = None, _sampler(machine)
         if not operators:
             with sampler.awake():
