@@ -20,7 +20,6 @@ from foretell.answer import (
 )
 from foretell.cost.collectives import collective_seconds, sent_bytes
 from foretell.cost.flops import total_flops
-from foretell.cost.host import host_seconds
 from foretell.cost.model import DEFAULT as DEFAULT_MODEL
 from foretell.cost.model import ROOFLINE, CostModel, Priced, load_model
 from foretell.cost.workspace import kept_workspaces, temporary_bytes
@@ -95,7 +94,7 @@ def _on_node(role: Role, node: Node, cluster: Cluster, model: CostModel) -> _Out
     prices = priced.prices
     durations = Durations(
         device=[p.seconds for p in prices],
-        host=host_seconds(role.graph, prices, node.host),
+        host=model.host.seconds(role.graph, prices, node.host),
         waits=[p.work.waits for p in prices],
         collectives=[collective_seconds(c, cluster) for c in role.collectives],
     )

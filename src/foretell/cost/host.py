@@ -1,32 +1,75 @@
-"""Host time: what Python, autograd and the dispatcher need to issue each op, before the device can run it."""
+"""Host time: what Python, autograd and the dispatcher need to issue each op, before the device can run it.
+
+Costs are relative to a host's `op_seconds`, so that one table serves fast and slow hosts. What an op costs depends on
+when it runs: a forward op that autograd watches costs more than the same op in inference.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 from foretell.cost.roofline import Price
-from foretell.graph import Graph
+from foretell.errors import ModelError
+from foretell.graph import Graph, Op
 from foretell.hardware import Host
 from foretell.units import Seconds
 
-# Relative to an op that launches a kernel. Views touch no device; a number kept by the host is a plain read; an op over
-# a list of tensors also walks the list.
-_VIEW: Final = 0.35
-_HOST_NUMBER: Final = 0.05
-_PER_LISTED_TENSOR: Final = 0.03
+MODES: Final = ("inference", "forward", "backward", "optimizer")
+FILE: Final = "host.json"
+_HOST_NUMBER: Final = 0.05  # a number that the host keeps is a plain read
 
 
-def host_seconds(graph: Graph, prices: list[Price], host: Host) -> list[Seconds]:
-    """Time to issue every op of a graph."""
-    return [
-        host.op_seconds * _weight(len(op.inputs), op.signature.name, price)
-        for op, price in zip(graph.ops, prices, strict=True)
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCosts:
+    """In units of a host's `op_seconds`."""
+
+    kernel: Mapping[str, float] = field(hash=False)  # an op that launches a kernel, by mode
+    view: Mapping[str, float] = field(hash=False)  # one that launches none
+    listed: float  # an op over a list of tensors
+    tensor: float  # and each tensor of the list
+    step: float  # once a step: the loop around it
+
+    def seconds(self, graph: Graph, prices: list[Price], host: Host) -> list[Seconds]:
+        """Time to issue every op of a graph."""
+        costs = [self.weight(op, graph, price) for op, price in zip(graph.ops, prices, strict=True)]
+        if costs:
+            costs[0] += self.step
+        return [host.op_seconds * cost for cost in costs]
+
+    def weight(self, op: Op, graph: Graph, price: Price) -> float:
+        mode = mode_of(op, graph)
+        if walks_a_list(op):
+            return self.listed + self.tensor * len(op.inputs)
+        if price.work.kernel:
+            return self.kernel[mode]
+        if op.signature.name == "aten._local_scalar_dense" and not price.work.waits:
+            return _HOST_NUMBER
+        return self.view[mode]
+
+    @classmethod
+    def load(cls, path: Path) -> HostCosts:
+        try:
+            return cls(**json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            raise ModelError(f"{path} holds no costs of a host ({error}). Fit them with: foretell fit") from error
 
 
-def _weight(inputs: int, name: str, price: Price) -> float:
-    if price.work.kernel:
-        return 1.0 + (_PER_LISTED_TENSOR * inputs if "_foreach_" in name or "_fused_" in name else 0.0)
-    if name == "aten._local_scalar_dense" and not price.work.waits:
-        return _HOST_NUMBER
-    return _VIEW
+def mode_of(op: Op, graph: Graph) -> str:
+    return op.phase if graph.training else "inference"
+
+
+def walks_a_list(op: Op) -> bool:
+    return "_foreach_" in op.signature.name or "_fused_" in op.signature.name
+
+
+@cache
+def usual_costs() -> HostCosts:
+    """Where a model brings none of its own."""
+    return HostCosts(
+        kernel=dict.fromkeys(MODES, 1.0), view=dict.fromkeys(MODES, 0.35), listed=1.0, tensor=0.03, step=0.0
+    )

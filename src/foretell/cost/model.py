@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from foretell.cost.features import describe
+from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.operators import OperatorModels
 from foretell.cost.roofline import Price, price_ops
 from foretell.errors import ModelError, did_you_mean
@@ -38,6 +39,7 @@ class CostModel:
     name: str
     device: str = ""  # what it was measured on
     operators: OperatorModels | None = None  # None: the roofline alone
+    host: HostCosts = field(default_factory=usual_costs)
 
     def price(self, graph: Graph, device: Device) -> Priced:
         """Price every op of a graph; equal signatures are priced once."""
@@ -87,8 +89,9 @@ def load_model(name: str = DEFAULT) -> CostModel:
             "that `foretell fit` wrote."
         )
     operators = OperatorModels.load(folder)
+    host = HostCosts.load(folder / FILE)
     try:
         card = json.loads((folder / "card.json").read_text())
-        return CostModel(name=folder.name, device=str(card["device"]), operators=operators)
+        return CostModel(name=folder.name, device=str(card["device"]), operators=operators, host=host)
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"{folder} has no card that says what it was measured on ({error}). Fit it anew.") from error

@@ -8,10 +8,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from foretell.cost.host import FILE
 from foretell.errors import ModelError
 from foretell.hardware import device as known_device
 from foretell.hardware import recognise
 from foretell.learn.dataset import Measured, OpTable, joined, load, products
+from foretell.learn.host import fit_host
 from foretell.learn.operators import fit_operators
 from foretell.measure.importers import read_public
 from foretell.measure.store import Store
@@ -49,6 +51,8 @@ def fit(
     beside = public_products(public, device, progress) if public else {}
     models = fit_operators(joined([measured.ops, *beside.values()]), seed=seed, progress=progress)
     models.save(folder)
+    progress("fitting what the host pays")
+    (folder / FILE).write_text(json.dumps(asdict(fit_host(measured)), indent=2) + "\n")
     card = _card(folder.name, measured, beside, seed)
     (folder / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n")
     return card

@@ -1,0 +1,72 @@
+"""Measured steps → what a host pays to issue ops.
+
+The time of a host-bound step is its host's; of the others the trace says how long issuing took. Counts of ops go
+together, so least squares alone would give one kind all and another nothing: it is held near what single ops were
+seen to take in the traces.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from foretell.cost.host import MODES, HostCosts, mode_of, walks_a_list
+from foretell.cost.roofline import price_ops
+from foretell.graph import Graph
+from foretell.hardware import host as known_host
+from foretell.learn.dataset import Measured
+
+Floats = npt.NDArray[np.float64]
+_HOST_BOUND: Final = 0.85  # of the step with a kernel running, at most
+# Relative to a forward op: kernel and view by mode, a list, a tensor of it, a step. Medians of issue times in traces.
+_SEEN: Final = np.array([0.5, 1.0, 0.8, 0.55, 0.2, 0.35, 0.35, 0.1, 0.9, 0.07, 10.0])
+_HOLD: Final = 20.0  # how firmly it is held there, in steps
+_ROUNDS: Final = 10
+
+
+def fit_host(measured: Measured) -> HostCosts:
+    steps = [s for s in measured.steps if s.kind == "step" and s.host_seconds and s.graph in measured.graphs]
+    counts = np.array([_counts(measured.graphs[s.graph or ""], measured) for s in steps])
+    bound = np.array([(s.device_seconds or 0) < _HOST_BOUND * (s.step_seconds or 1) for s in steps])
+    took = np.where(bound, [s.step_seconds or 0 for s in steps], [s.host_seconds or 0 for s in steps])
+    unit = known_host(measured.device.host).op_seconds
+    costs = _solve(counts, took.astype(np.float64)) / unit
+    kernel, view = costs[:4].tolist(), costs[4:8].tolist()
+    return HostCosts(
+        kernel=dict(zip(MODES, kernel, strict=True)), view=dict(zip(MODES, view, strict=True)),
+        listed=float(costs[8]), tensor=float(costs[9]), step=float(costs[10]),
+    )  # fmt: skip
+
+
+def _counts(graph: Graph, measured: Measured) -> list[float]:
+    """How many ops of each kind a step issues."""
+    counts = [0.0] * len(_SEEN)
+    for op, price in zip(graph.ops, price_ops(graph, measured.device), strict=True):
+        mode = MODES.index(mode_of(op, graph))
+        if walks_a_list(op):
+            counts[8] += op.times
+            counts[9] += op.times * len(op.inputs)
+        else:
+            counts[mode if price.work.kernel else 4 + mode] += op.times
+    counts[10] = 1.0
+    return counts
+
+
+def _solve(counts: Floats, took: Floats) -> Floats:
+    """Seconds of each kind: relative errors, robust against odd steps, never negative."""
+    from scipy.optimize import nnls
+
+    scale = float(np.median(took / (counts @ _SEEN)))
+    prior = _SEEN * scale
+    held = np.diag(np.sqrt(_HOLD) / prior)
+    weight = 1 / took
+    costs = prior
+    for _ in range(_ROUNDS):
+        table = np.vstack([counts * weight[:, None], held])
+        wanted = np.concatenate([took * weight, np.full(len(prior), np.sqrt(_HOLD))])
+        costs, _ = nnls(table, wanted)
+        off = np.abs(counts @ costs / took - 1)
+        weight = 1 / took / np.sqrt(off + 0.05)
+    return np.asarray(costs, dtype=np.float64)

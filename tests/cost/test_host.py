@@ -1,0 +1,59 @@
+"""What a host pays to issue ops."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from foretell.cost.host import MODES, HostCosts, usual_costs, walks_a_list
+from foretell.cost.model import DEFAULT, load_model
+from foretell.cost.roofline import price_ops
+from foretell.errors import ModelError
+from foretell.graph import Graph
+from foretell.hardware import device, host
+from tests.report.examples import small_graph
+
+H200, VM = device("h200"), host("cloud-vm")
+
+
+@pytest.fixture
+def graph() -> Graph:
+    return small_graph()[0]
+
+
+@pytest.mark.parametrize("costs", [usual_costs(), load_model(DEFAULT).host], ids=["usual", "fitted"])
+def test_every_op_costs_something_and_a_view_costs_less(costs: HostCosts, graph: Graph) -> None:
+    prices = price_ops(graph, H200)
+    assert all(s > 0 for s in costs.seconds(graph, prices, VM))
+    for mode in MODES:
+        assert 0 < costs.view[mode] < costs.kernel[mode]
+
+
+def test_a_host_twice_as_slow_takes_twice_as_long(graph: Graph) -> None:
+    prices = price_ops(graph, H200)
+    slow = dataclasses.replace(VM, op_seconds=2 * VM.op_seconds)
+    costs = load_model(DEFAULT).host
+    assert sum(costs.seconds(graph, prices, slow)) == pytest.approx(2 * sum(costs.seconds(graph, prices, VM)))
+
+
+def test_inference_is_cheaper_than_a_forward_pass_that_is_watched(graph: Graph) -> None:
+    prices = price_ops(graph, H200)
+    watched = graph if graph.training else dataclasses.replace(graph, training=True)
+    free = dataclasses.replace(graph, training=False)
+    costs = load_model(DEFAULT).host
+    assert sum(costs.seconds(free, prices, VM)) < sum(costs.seconds(watched, prices, VM))
+
+
+def test_longer_lists_take_longer(graph: Graph) -> None:
+    costs = load_model(DEFAULT).host
+    listed = [(op, p) for op, p in zip(graph.ops, price_ops(graph, H200), strict=True) if walks_a_list(op)]
+    for op, price in listed:
+        assert costs.weight(op, graph, price) >= costs.listed + costs.tensor * len(op.inputs)
+
+
+def test_a_broken_file_says_so(tmp_path: Path) -> None:
+    (tmp_path / "host.json").write_text("{}")
+    with pytest.raises(ModelError, match="foretell fit"):
+        HostCosts.load(tmp_path / "host.json")
