@@ -64,7 +64,7 @@ def forecast(
     program = parallelize(graph, plan)
     role = program.roles[0]
     outcomes = [_on_node(role, node, cluster, prices_by) for node in dict.fromkeys(cluster.nodes)]
-    slowest = max(outcomes, key=lambda o: o.timeline.makespan)
+    slowest = max(outcomes, key=lambda o: o.timeline.period)
     heaviest = max(outcomes, key=lambda o: o.memory.total / o.memory.capacity)
     return _answer(graph, cluster, plan, role, slowest, heaviest, prices_by)
 
@@ -147,7 +147,7 @@ def _fit_probability(needed: Bytes, capacity: Bytes) -> float:
 def _answer(
     graph: Graph, cluster: Cluster, plan: Plan, role: Role, slowest: _Outcome, heaviest: _Outcome, model: CostModel
 ) -> Forecast:  # fmt: skip
-    timeline, step = slowest.timeline, slowest.timeline.makespan
+    timeline, step = slowest.timeline, slowest.timeline.period
     busy = sum(s * op.times for s, op in zip(slowest.durations.device, graph.ops, strict=True))
     issuing = sum(s * op.times for s, op in zip(slowest.durations.host, graph.ops, strict=True))
     sent = sum(sent_bytes(c) for c in role.collectives)

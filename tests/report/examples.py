@@ -153,7 +153,7 @@ def priced(graph: Graph, seconds: list[float], *, cluster: str, capacity: int, *
             Caveat("not-calibrated", "Intervals are wide: the cost model has seen no measurement of this device."),
             Caveat("op-without-model", "aten.foo is priced by its bytes.", 0.012),
         ),
-        "timeline": Timeline(spans=tuple(spans), makespan=step),
+        "timeline": Timeline(spans=tuple(spans), makespan=step, period=step),
         "memory_trace": trace,
         "graph": graph,
     }

@@ -61,6 +61,7 @@ def test_a_step_is_at_least_its_busiest_stream_and_at_most_their_sum(ops: list[t
     timeline = simulate(role(["forward"] * len(ops)), durations(device, host, waits))
     assert timeline.makespan >= max(sum(device), sum(host)) - 1e-9
     assert timeline.makespan <= sum(device) + sum(host) + 1e-9
+    assert max(sum(device), sum(host)) - 1e-9 <= timeline.period <= timeline.makespan + 1e-9
     assert timeline.busy("device") == pytest.approx(sum(device))
 
 
@@ -102,3 +103,10 @@ def test_the_trace_opens_in_perfetto(tmp_path: Path) -> None:
     assert len(complete) == 5  # two on the host, two on the device, one on the network
     assert max(e["ts"] + e["dur"] for e in complete) == pytest.approx(4.5e6)
     assert {e["args"]["name"] for e in events if e["ph"] == "M"} == {"dp", "host", "device", "network"}
+
+
+def test_in_training_the_host_runs_ahead_of_the_device() -> None:
+    two = role(["forward", "forward"])
+    assert simulate(two, durations([5, 1], [1, 1])).period == pytest.approx(6)  # the device never waits for the host
+    assert simulate(two, durations([1, 1], [5, 5])).period == pytest.approx(10)  # nor the host for the device
+    assert simulate(two, durations([5, 1], [1, 1], waits=[False, True])).period == pytest.approx(7)  # unless it must

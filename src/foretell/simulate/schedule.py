@@ -1,6 +1,7 @@
 """Durations → Timeline: the host issues ops one after another, the device runs them in order, the network runs beside.
 
-The step ends when all are done. Repeated micro-steps are run twice and continued in proportion.
+The step ends when all are done. Repeated micro-steps are run twice and continued in proportion. A second step follows
+the first as in training, its host running ahead: what it adds is the period.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def simulate(role: Role, durations: Durations) -> Timeline:
         waiting[collective.waited_for_by].append(number)
     finished: dict[int, Seconds] = {}
 
-    def run(first: int, last: int, draw: bool) -> None:
+    def run(first: int, last: int, *, draw: bool, communicates: bool) -> None:
         for position in range(first, last):
             op = graph.ops[position]
             issued = clocks.host
@@ -56,41 +57,36 @@ def simulate(role: Role, durations: Durations) -> Timeline:
                 clocks.device = begin + length
             if durations.waits[position]:
                 clocks.host = max(clocks.host, clocks.device)
-            if not draw:
-                continue
-            if durations.host[position] > 0:
+            if draw and durations.host[position] > 0:
                 spans.append(
                     Span(role.name, "host", op.target, op.module, op.phase, issued, durations.host[position], position)
                 )
-            if length > 0:
+            if draw and length > 0:
                 spans.append(Span(role.name, "device", op.target, op.module, op.phase, begin, length, position))
-            for number in starting[position]:
-                collective = role.collectives[number]
+            for number in starting[position] if communicates else ():
+                name, seconds = role.collectives[number].name, durations.collectives[number]
                 start = max(clocks.network, clocks.device, clocks.host)
-                clocks.network = finished[number] = start + durations.collectives[number]
-                spans.append(
-                    Span(
-                        role.name,
-                        "network",
-                        collective.name,
-                        "",
-                        op.phase,
-                        start,
-                        durations.collectives[number],
-                        len(graph.ops) + number,
-                    )
-                )
+                clocks.network = finished[number] = start + seconds
+                if draw:
+                    task = len(graph.ops) + number
+                    spans.append(Span(role.name, "network", name, "", op.phase, start, seconds, task))
 
-    for first, last, times in _segments(role):
-        if times > 1:
-            run(first, last, draw=False)
-            before = (clocks.host, clocks.device)
-            if times > 2:
-                run(first, last, draw=False)
-                clocks.host += (clocks.host - before[0]) * (times - 3)
-                clocks.device += (clocks.device - before[1]) * (times - 3)
-        run(first, last, draw=True)
-    return Timeline(spans=tuple(spans), makespan=max(clocks.host, clocks.device, clocks.network))
+    def run_step(*, draw: bool) -> Seconds:
+        for first, last, times in segments:
+            if times > 1:
+                run(first, last, draw=False, communicates=False)
+                before = (clocks.host, clocks.device)
+                if times > 2:
+                    run(first, last, draw=False, communicates=False)
+                    clocks.host += (clocks.host - before[0]) * (times - 3)
+                    clocks.device += (clocks.device - before[1]) * (times - 3)
+            run(first, last, draw=draw, communicates=True)
+        return max(clocks.host, clocks.device, clocks.network)
+
+    segments = list(_segments(role))
+    makespan = run_step(draw=True)
+    finished.clear()  # what the first step waited for is not what the second does
+    return Timeline(spans=tuple(spans), makespan=makespan, period=run_step(draw=False) - makespan)
 
 
 def _segments(role: Role) -> Iterator[tuple[int, int, int]]:

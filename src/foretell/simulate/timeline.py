@@ -32,10 +32,14 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """The spans of a step; repeated micro-steps are drawn once and counted in `makespan`."""
+    """The spans of a step that starts with empty queues; repeated micro-steps are drawn once and counted in `makespan`.
+
+    Steps that follow each other start before the one before has ended: `period` is what each of them adds.
+    """
 
     spans: tuple[Span, ...]
     makespan: Seconds
+    period: Seconds
 
     def on(self, stream: str) -> Iterator[Span]:
         return (span for span in self.spans if span.stream == stream)
