@@ -25,6 +25,7 @@ _REASONS: Final = 5
 _PANELS: Final = 9
 _DOTS: Final = 500  # of one kind in a panel; more would only be darker
 _WIDTH, _HEIGHT = 280, 220
+_TITLE: Final = 38  # letters that fit above a panel
 
 
 # In the terminal.
@@ -173,6 +174,7 @@ def _panel(family: str, kinds: Mapping[str, Sequence[Row]], number: int) -> str:
             if row.traffic > 0 and upwards(row) > 0
         ]
     counts = ", ".join(f"{len(rows):,} {kind}" for kind, rows in mine.items())
+    shown = family if len(family) <= _TITLE else family[: _TITLE - 1] + "…"
     ends = (
         f'<text x="8" y="{_HEIGHT - 4}">{show_bytes(math.exp(x.least))}</text>'
         f'<text x="{_WIDTH - 8}" y="{_HEIGHT - 4}" text-anchor="end">{show_bytes(math.exp(x.most))}, '
@@ -180,7 +182,7 @@ def _panel(family: str, kinds: Mapping[str, Sequence[Row]], number: int) -> str:
     )
     return _svg(
         _WIDTH, _HEIGHT, f'<rect class="outline" x="0" y="16" width="{_WIDTH}" height="{_HEIGHT - 32}"/>'
-        f'<text class="strong" x="0" y="10">{escape(family)}</text>{"".join(dots)}{ends}',
+        f'<text class="strong" x="0" y="10">{escape(shown)}</text>{"".join(dots)}{ends}',
         name=f"panel-{number}", title=family, description=counts,
     )  # fmt: skip
 
