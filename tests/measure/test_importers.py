@@ -163,10 +163,10 @@ class TestFormats:
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public files are not beside the repository")
 def test_peak_times_time_is_flops() -> None:
     """A slip by a thousand in a unit would show: no matrix product is faster than the device's datasheet."""
-    rows = read_public(PUBLIC / "gemm.csv.gz").table.to_pandas()
-    bf16 = rows[(rows.dtype == "bfloat16") & (rows.device == "NVIDIA H200")]
-    rate = 2.0 * bf16.m * bf16.n * bf16.k / bf16.seconds
-    assert 400e12 < rate.max() < 1.1 * 989e12
+    rows = read_public(PUBLIC / "gemm.csv.gz").table.to_pylist()
+    ours = [r for r in rows if r["dtype"] == "bfloat16" and r["device"] == "NVIDIA H200"]
+    fastest = max(2.0 * r["m"] * r["n"] * r["k"] / r["seconds"] for r in ours)
+    assert 400e12 < fastest < 1.1 * 989e12
 
 
 def test_the_page_lists_every_format() -> None:
