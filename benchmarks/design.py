@@ -131,7 +131,7 @@ def boosted(t: Table, train: Array, test: Array) -> Array:
 
     table = np.column_stack([t.family, np.log(t.base), t.phi])
     options = {"objective": "l2", "learning_rate": 0.1, "num_leaves": 31, "min_data_in_leaf": 10, "verbose": -1,
-               "num_threads": 2, "seed": 0}  # fmt: skip
+               "num_threads": 1, "seed": 0}  # fmt: skip
     data = lightgbm.Dataset(table[train], t.y[train], weight=t.weight[train], categorical_feature=[0])
     return np.asarray(lightgbm.train(options, data, num_boost_round=150).predict(table[test]))
 
