@@ -8,18 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from foretell.graph import Graph
 from foretell.units import Bytes
 
+COLLECTIVES: Final = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "broadcast", "send-recv")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Ranks that talk to each other: `size` of them, `stride` apart, in `count` such groups at the same time."""
+
+    size: int
+    stride: int = 1
+    count: int = 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """Communication among `ranks` ranks; `nbytes` is the size of the tensor each of them holds."""
+    """Communication in a group; `nbytes` is the whole tensor: gathered, or not yet scattered."""
 
-    kind: str  # all-reduce
+    kind: str  # one of COLLECTIVES
     nbytes: Bytes
-    ranks: int
+    group: Group
     name: str
     starts_after: int  # the op whose end makes the data ready
     waited_for_by: int  # the first op that needs the result

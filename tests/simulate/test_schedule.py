@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.graph import Graph, Op, Signature
-from foretell.program import Collective, Role
+from foretell.program import Collective, Group, Role
 from foretell.simulate.schedule import Durations, simulate
 
 NOTHING = Signature("aten.relu.default", (), ())
@@ -30,7 +30,9 @@ def durations(
 
 
 def all_reduce(after: int, before: int) -> Collective:
-    return Collective(kind="all-reduce", nbytes=4, ranks=2, name="bucket", starts_after=after, waited_for_by=before)
+    return Collective(
+        kind="all-reduce", nbytes=4, group=Group(size=2), name="bucket", starts_after=after, waited_for_by=before
+    )
 
 
 def test_the_slower_of_host_and_device_sets_the_pace() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from foretell.graph import Graph
-from foretell.program import Collective, Program, Role
+from foretell.program import Collective, Group, Program, Role
 from foretell.units import MIB, Bytes
 from foretell.workload import Plan
 
@@ -30,7 +30,7 @@ def _buckets(graph: Graph, plan: Plan) -> list[Collective]:
         if held >= limit or number == len(ready_gradients) - 1:
             start = ready if plan.overlap else last_backward
             buckets.append(
-                Collective(kind="all-reduce", nbytes=held, ranks=plan.dp, name=f"all-reduce bucket {len(buckets)}",
+                Collective(kind="all-reduce", nbytes=held, group=Group(size=plan.dp), name=f"all-reduce bucket {len(buckets)}",
                            starts_after=start, waited_for_by=update)
             )  # fmt: skip
             held, limit = 0, plan.bucket_bytes
