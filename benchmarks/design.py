@@ -28,7 +28,9 @@ import numpy.typing as npt
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "src")]
 
+from foretell.graph import Graph
 from foretell.hardware import Device
+from foretell.graph import Graph
 from foretell.hardware import device as known_device
 from foretell.measure.candidates import BUILDING, FLOOR, RUNS_BESIDE, Candidate, features, lesson_of, row_keys
 from foretell.measure.candidates import candidate as candidate_of
@@ -58,7 +60,8 @@ def read(store: Store, device: Device) -> list[Measured]:
         step = record.step
         if any(mark.startswith("recorded alone") for mark in step.marks):
             continue
-        graph = store.graph(step.graph or "")
+        assert record.graph is not None
+        graph = Graph.from_bytes(record.graph.file)
         sums: dict[str, tuple[float, int]] = {}
         for key, op, row in zip(row_keys(graph), graph.ops, record.ops, strict=True):
             if row.device_seconds:

@@ -19,6 +19,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "src")]
 
+from foretell.graph import Graph
 from foretell.measure.record import OpRow, Record
 from foretell.measure.record_file import RecordFile
 from foretell.measure.store import Store
@@ -46,7 +47,10 @@ def rounded(record: Record) -> Record:
         dispatch, issue = (None if t is None else round(t, 7) for t in (op.dispatch_seconds, op.issue_seconds))
         return dataclasses.replace(op, dispatch_seconds=dispatch, issue_seconds=issue)
 
-    return dataclasses.replace(record, ops=tuple(map(of, record.ops)))
+    graph = record.graph
+    if graph is not None:
+        graph = dataclasses.replace(graph, file=Graph.from_bytes(graph.file).to_bytes(packed=False))
+    return dataclasses.replace(record, graph=graph, ops=tuple(map(of, record.ops)))
 
 
 def records(paths: list[Path]) -> Iterator[Record]:

@@ -250,15 +250,10 @@ def main() -> None:
     importlib.import_module("transformers.models.llama.modeling_llama")
     for h in hands:
         h.start()
-    shares = len(options.what)
-    for i, what in enumerate(options.what):  # each gets an equal share of what time is left
-        for h in hands:
-            h.work.clear()
+    for what in options.what:  # one after the other, as far as the time goes
         share_out([p for p in asked_for(what) if p.key not in done or what == "repeats"], hands)
-        left = options.seconds - (time.monotonic() - began)
-        again = rounds(hands, options.limit, time.monotonic() + left / (shares - i))
-        for point in again:
-            if time.monotonic() - began < options.seconds:
+        for point in rounds(hands, options.limit, began + options.seconds):
+            if time.monotonic() < began + options.seconds:
                 hands[0].now = [point]
                 hands[0].say(["alone", point])
                 print("alone", *hands[0].hear(options.limit)[1], flush=True)

@@ -175,12 +175,13 @@ class Graph:
     def bytes_of(self, role: str) -> Bytes:
         return sum(s.nbytes for s in self.storages if s.role == role)
 
-    def to_bytes(self) -> bytes:
-        """The graph as a file holds it."""
+    def to_bytes(self, *, packed: bool = True) -> bytes:
+        """The graph as a file holds it. Where many are kept together, unpacked ones compress better as a whole."""
+        method = zipfile.ZIP_DEFLATED if packed else zipfile.ZIP_STORED
         buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        with zipfile.ZipFile(buffer, "w", method, compresslevel=9) as archive:
             for name, data in _members(self):
-                archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+                archive.writestr(zipfile.ZipInfo(name), data, method)
         return buffer.getvalue()
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -106,6 +106,8 @@ class Recorder(TorchDispatchMode):
                 return tuple([encode(item) for item in value])
             if value is None or isinstance(value, bool | int | float | str):
                 return value
+            if isinstance(value, torch.UntypedStorage):  # its text would be every byte, fetched one by one
+                return "storage"
             return str(value)
 
         if func is _MAKES_CONSTANT:  # its argument is the program's own list of numbers

@@ -1,22 +1,33 @@
-"""Collectives: how long communication among ranks takes over the cluster's links, and what it puts on them."""
+"""Collectives: how long communication among ranks takes over the cluster's links, and what it puts on them.
+
+A collective is a startup, hops that pay latency, and bytes at the pace of the slowest link they cross; the numbers of
+each kind of link are fitted, in the catalogue. docs/collectives.md derives every formula here.
+"""
 
 from __future__ import annotations
 
-from foretell.hardware import Cluster
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from foretell.cost.spread import Seat, Spread, spreads
+from foretell.hardware import Cluster, Fabric, Link, Node, Protocol, fabric_of, link
 from foretell.program import Collective
-from foretell.units import Bytes, Seconds
+from foretell.units import Bytes, BytesPerSecond, Seconds
+
+FabricOf = Callable[[Link], Fabric]
+
+# How often a ring passes the whole tensor, less one share.
+_PASSES = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1, "all-to-all": 1, "broadcast": 1}
+_PRICED_AS = {"broadcast": "all-gather"}
 
 
-def collective_seconds(collective: Collective, cluster: Cluster) -> Seconds:
-    """A ring, at the pace of the slowest link it crosses."""
+def collective_seconds(collective: Collective, cluster: Cluster, fabrics: FabricOf = fabric_of) -> Seconds:
+    """How long a collective takes when its groups run at the same time: the slowest of them, by the best algorithm."""
     if collective.group.size == 1:
         return 0.0
-    links = {(node.inside.bandwidth, node.inside.latency) for node in cluster.nodes if node.count > 1}
-    if cluster.between is not None and cluster.between_bandwidth and len(cluster.nodes) > 1:
-        links.add((cluster.between_bandwidth, cluster.between.latency))
-    slowest = min(bandwidth for bandwidth, _ in links)
-    latency = max(latency for _, latency in links)
-    return sent_bytes(collective) / slowest + _steps(collective) * latency
+    counts = tuple(node.count for node in cluster.nodes)
+    return max(_seconds(collective, cluster, spread, fabrics) for spread in spreads(collective.group, counts))
 
 
 def sent_bytes(collective: Collective) -> Bytes:
@@ -26,11 +37,158 @@ def sent_bytes(collective: Collective) -> Bytes:
         return 0
     if collective.kind == "send-recv":
         return collective.nbytes
-    return round(_steps(collective) * collective.nbytes / ranks)
+    return round(_PASSES[collective.kind] * (ranks - 1) * collective.nbytes / ranks)
 
 
-def _steps(collective: Collective) -> int:
-    """How often a rank of a ring sends."""
-    if collective.kind == "send-recv":
-        return 1
-    return (2 if collective.kind == "all-reduce" else 1) * (collective.group.size - 1)
+def compute_slowdown(cluster: Cluster) -> float:
+    """How many times longer compute takes while a collective runs beside it: its copies occupy compute units."""
+    factors = [1.0]
+    for node in dict.fromkeys(cluster.nodes):
+        links = [node.inside] if cluster.between is None else [node.inside, cluster.between]
+        taken = max(fabric_of(each).units for each in links) if cluster.devices > 1 else 0
+        factors.append(1 / (1 - min(taken / node.device.compute_units, 0.5)))
+    return max(factors)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """A link as a group finds it: what is left of its rate, and the numbers of its fabric."""
+
+    rate: BytesPerSecond
+    latency: Seconds
+    fabric: Fabric
+    in_switch: bool = False
+
+    @property
+    def startup(self) -> Seconds:
+        return self.fabric.startup * self.latency
+
+    def moving(self, kind: str, wire: float, own: float = 0.0) -> Seconds:
+        return self._moving(self.fabric.protocols[_PRICED_AS.get(kind, kind)], wire, own)
+
+    def in_switch_moving(self, wire: float, own: float) -> Seconds:
+        return self._moving(self.fabric.in_switch, wire, own) if self.fabric.in_switch else math.inf
+
+    def _moving(self, protocol: Protocol, wire: float, own: float) -> Seconds:
+        steady = (wire / protocol.efficiency + own * protocol.copy) / self.rate
+        return steady + math.sqrt(protocol.knee * self.latency * wire / self.rate)
+
+
+def _seconds(collective: Collective, cluster: Cluster, spread: Spread, fabrics: FabricOf) -> Seconds:
+    inside, between = _inside(cluster, spread, fabrics), None
+    if spread.nodes > 1:
+        between = _between(collective, cluster, spread, fabrics)
+    kind, nbytes, ranks = collective.kind, collective.nbytes, collective.group.size
+    if kind == "send-recv":
+        lane = between or inside
+        assert lane is not None
+        return lane.startup + lane.latency + lane.moving(kind, nbytes)
+    if kind == "all-to-all":
+        return _all_to_all(nbytes, ranks, spread, inside, between)
+    ways = [_ring(kind, nbytes, ranks, spread.nodes, inside, between)]
+    if kind == "all-reduce":
+        ways += [_tree(nbytes, spread, inside, between), _in_switch(nbytes, ranks, spread.nodes, inside, between)]
+    return min(ways)
+
+
+def _ring(
+    kind: str, nbytes: Bytes, ranks: int, nodes: int, inside: _Lane | None, between: _Lane | None
+) -> Seconds:  # fmt: skip
+    """Every rank sends to the next one; nodes pass the ring on through all ports of their members at once."""
+    passes = _PASSES[kind]
+    wire = nbytes if kind == "broadcast" else passes * (ranks - 1) / ranks * nbytes
+    outer = passes * nodes if between else 0
+    inner = max(passes * (ranks - 1) - outer, 0)
+    lanes = [lane for lane in (inside, between) if lane]
+    waiting = (inner * inside.latency if inside else 0.0) + (outer * between.latency if between else 0.0)
+    return (
+        max(lane.startup for lane in lanes) + waiting + max(lane.moving(kind, wire, nbytes / ranks) for lane in lanes)
+    )
+
+
+def _tree(nbytes: Bytes, spread: Spread, inside: _Lane | None, between: _Lane | None) -> Seconds:
+    """Up and down a tree of nodes, along a chain inside each: fewer hops than a ring, slightly more bytes."""
+    if between is None:
+        return math.inf
+    lanes = [lane for lane in (inside, between) if lane]
+    chain = max(seat.members for seat in spread.seats) - 1
+    waiting = 2 * math.ceil(math.log2(spread.nodes)) * between.latency + (2 * chain * inside.latency if inside else 0.0)
+    moving = max(lane.moving("all-reduce", 2 * nbytes) for lane in lanes)
+    return max(lane.startup for lane in lanes) + waiting + moving
+
+
+def _in_switch(nbytes: Bytes, ranks: int, nodes: int, inside: _Lane | None, between: _Lane | None) -> Seconds:
+    """The switch inside a node adds up what its devices send; between nodes a tree of their sums."""
+    if inside is None or not inside.in_switch or ranks < inside.fabric.in_switch_from * nodes:
+        return math.inf
+    waiting, moving = 2 * inside.latency, inside.in_switch_moving(nbytes, nbytes / ranks)
+    startup = inside.startup
+    if between is not None:
+        waiting += 2 * math.ceil(math.log2(nodes)) * between.latency
+        moving = max(moving, between.moving("all-reduce", 2 * nbytes))
+        startup = max(startup, between.startup)
+    return startup + waiting + moving
+
+
+def _all_to_all(nbytes: Bytes, ranks: int, spread: Spread, inside: _Lane | None, between: _Lane | None) -> Seconds:
+    """Each rank sends a share to every other: neighbours' inside, the others' through the ports of the node."""
+    members = max(seat.members for seat in spread.seats)
+    share, moving, startup, latency = nbytes / ranks, 0.0, 0.0, 0.0
+    if inside is not None:
+        moving, startup, latency = (
+            inside.moving("all-to-all", share * (members - 1), share),
+            inside.startup,
+            inside.latency,
+        )
+    if between is not None:
+        moving = max(moving, between.moving("all-to-all", share * (ranks - members) * members))
+        startup, latency = max(startup, between.startup), max(latency, between.latency)
+    return startup + math.ceil(math.log2(ranks)) * latency + moving
+
+
+def _inside(cluster: Cluster, spread: Spread, fabrics: FabricOf) -> _Lane | None:
+    """The slowest of the links inside the group's nodes; None where it has one member a node."""
+    lanes = [_lane_of(cluster.nodes[seat.node], seat, fabrics) for seat in spread.seats if seat.members > 1]
+    return min(lanes, key=lambda lane: lane.rate, default=None)
+
+
+def _lane_of(node: Node, seat: Seat, fabrics: FabricOf) -> _Lane:
+    way = node.inside
+    if way.reach is not None and way.beyond is not None and seat.first // way.reach != seat.last // way.reach:
+        way = link(way.beyond)
+    fabric = fabrics(way)
+    lanes_used = min(seat.members / fabric.full_at, 1.0)
+    shared = (2 / max(seat.active, 2)) ** fabric.sharing
+    return _Lane(way.bandwidth * lanes_used * shared, way.latency, fabric, way.in_switch)
+
+
+def _between(collective: Collective, cluster: Cluster, spread: Spread, fabrics: FabricOf) -> _Lane:
+    """The link between nodes, at the node that gives the group least."""
+    way = cluster.between
+    assert way is not None
+    fabric = fabrics(way)
+    alone = collective.kind == "send-recv"  # one member's message crosses, whoever else sits beside it
+    rate = min(_way_out(cluster.nodes[seat.node], seat, way, fabric, alone) for seat in spread.seats)
+    if not (cluster.topology == "rail-optimized" and spread.aligned):
+        rate /= cluster.oversubscription
+    if collective.kind == "all-to-all":
+        rate /= _DETOUR[cluster.topology](spread.nodes)
+    return _Lane(rate, way.latency, fabric)
+
+
+# How many links an average message between two nodes takes up: in a switched network one, on a ring a quarter of it.
+_DETOUR: dict[str, Callable[[int], float]] = {
+    "fat-tree": lambda nodes: 1.0,
+    "rail-optimized": lambda nodes: 1.0,
+    "torus": lambda nodes: max(1.0, math.sqrt(nodes) / 2),
+    "ring": lambda nodes: max(1.0, nodes / 4),
+}
+
+
+def _way_out(node: Node, seat: Seat, way: Link, fabric: Fabric, alone: bool) -> BytesPerSecond:
+    """What a group gets of a node's ports: its members' own, or its part of the one they share."""
+    members = 1 if alone else seat.members
+    if node.port is None and fabric.ports == "device":
+        return way.bandwidth * members
+    port = node.port or way.bandwidth * node.count
+    return port * members / (seat.active // seat.members if alone else seat.active)

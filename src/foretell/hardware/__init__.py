@@ -1,18 +1,35 @@
 """Hardware: devices, hosts, links and rented instances from the catalogue, put together as a cluster."""
 
-from foretell.hardware.catalogue import device, devices, host, hosts, instance, instances, link, links, recognise
+from foretell.hardware.catalogue import (
+    device,
+    devices,
+    fabric,
+    fabric_of,
+    host,
+    hosts,
+    instance,
+    instances,
+    link,
+    links,
+    recognise,
+)
 from foretell.hardware.cluster import Cluster, Node
 from foretell.hardware.device import Device, Host, Instance, Link
+from foretell.hardware.fabric import Fabric, Protocol
 
 __all__ = [
     "Cluster",
     "Device",
+    "Fabric",
     "Host",
     "Instance",
     "Link",
     "Node",
+    "Protocol",
     "device",
     "devices",
+    "fabric",
+    "fabric_of",
     "host",
     "hosts",
     "instance",

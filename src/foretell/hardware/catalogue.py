@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from foretell.errors import CatalogError
 from foretell.hardware import schema
 from foretell.hardware.device import Device, Host, Instance, Link
+from foretell.hardware.fabric import Fabric
 from foretell.units import Dollars
 
 SHIPPED = Path(__file__).parent / "catalog"
@@ -89,6 +90,7 @@ class _Shelf(Generic[T]):
 
 _DEVICES = _Shelf("device", schema.DEVICE, schema.make_device)
 _LINKS = _Shelf("link", schema.LINK, schema.make_link)
+_FABRICS = _Shelf("fabric", schema.FABRIC, schema.make_fabric)
 _HOSTS = _Shelf("host", schema.HOST, schema.make_host)
 _INSTANCES = _Shelf("instance", schema.INSTANCE, schema.make_instance)
 
@@ -131,6 +133,15 @@ def link(name: str) -> Link:
 
 def links() -> tuple[Link, ...]:
     return _LINKS.all()
+
+
+def fabric(name: str) -> Fabric:
+    """How a kind of link carries collectives."""
+    return _FABRICS.get(name)
+
+
+def fabric_of(link: Link) -> Fabric:
+    return fabric(link.fabric or ("rdma" if link.kind == "between" else "pcie"))
 
 
 def host(name: str) -> Host:

@@ -27,6 +27,7 @@ class Node:
     host: Host
     inside: Link
     dollars_per_hour: Dollars | None = None  # None: no known instance rents this device
+    port: BytesPerSecond | None = None  # one way out for all its devices; None: as the link between nodes says
 
     def __post_init__(self) -> None:
         if self.count < 1:

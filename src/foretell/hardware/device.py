@@ -128,9 +128,18 @@ class Link:
     latency: Seconds
     kind: LinkKind  # inside a node, between nodes, or either
     source: str
+    fabric: str = ""  # how it carries collectives, by name; empty: pcie inside a node, rdma between nodes
+    reach: int | None = None  # joins neighbours in blocks of this many; None: all of them
+    beyond: str | None = None  # the link for the others, by name
+    in_switch: bool = False  # its switch can add numbers up
 
     def __post_init__(self) -> None:
         _check_choice(f"link {self.name!r}", "kind", self.kind, get_args(LinkKind))
+        if (self.reach is None) != (self.beyond is None):
+            raise CatalogError(
+                f"link {self.name!r}: reach and beyond belong together, got reach={self.reach!r} and "
+                f"beyond={self.beyond!r}. Say what joins devices out of reach, like 'pcie-4'."
+            )
         _check_positive(f"link {self.name!r}", "bandwidth", self.bandwidth)
         _check_positive(f"link {self.name!r}", "latency", self.latency)
 

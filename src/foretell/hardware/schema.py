@@ -18,6 +18,7 @@ from foretell.hardware.device import (
     Instance,
     Link,
 )
+from foretell.hardware.fabric import PROTOCOLS, Fabric, Protocol
 from foretell.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._:-]*")
@@ -51,6 +52,12 @@ def _number(value: Any) -> float:
 def _count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InputError(f"must be a whole number of at least 1, got {value!r}.")
+    return value
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"must be true or false, got {value!r}.")
     return value
 
 
@@ -110,6 +117,23 @@ LINK: Table = {
     "bandwidth": _bandwidth,
     "latency": _duration,
     "source": _text,
+    "fabric?": _name,
+    "reach?": _count,
+    "beyond?": _name,
+    "in_switch?": _flag,
+}
+_PROTOCOL: Table = {"efficiency": _number, "knee": _number, "copy?": _number}
+FABRIC: Table = {
+    "title": _text,
+    "aliases?": _names,
+    "startup": _number,
+    "full_at?": _number,
+    "sharing?": _number,
+    "ports?": _text,
+    "units?": _count,
+    "source": _text,
+    **{name: _PROTOCOL for name in PROTOCOLS},
+    "in-switch?": {**_PROTOCOL, "from": _count},
 }
 HOST: Table = {"title": _text, "aliases?": _names, "cores": _count, "op_time": _duration, "source": _text}
 INSTANCE: Table = {
@@ -211,7 +235,30 @@ def make_link(name: str, values: dict[str, Any]) -> Link:
         latency=values["latency"],
         kind=values["kind"],
         source=values["source"],
+        fabric=values["fabric"] or "",
+        reach=values["reach"],
+        beyond=values["beyond"],
+        in_switch=bool(values["in_switch"]),
     )
+
+
+def make_fabric(name: str, values: dict[str, Any]) -> Fabric:
+    in_switch = values["in-switch"]
+    optional = {key: values[key] for key in ("full_at", "sharing", "ports", "units") if values[key] is not None}
+    return Fabric(
+        name=name,
+        title=values["title"],
+        startup=values["startup"],
+        protocols={kind: _protocol(values[kind]) for kind in PROTOCOLS},
+        in_switch=_protocol(in_switch) if in_switch else None,
+        in_switch_from=in_switch["from"] if in_switch else 2,
+        source=values["source"],
+        **optional,
+    )
+
+
+def _protocol(table: Mapping[str, Any]) -> Protocol:
+    return Protocol(efficiency=table["efficiency"], knee=table["knee"], copy=table["copy"] or 0.0)
 
 
 def make_host(name: str, values: dict[str, Any]) -> Host:

@@ -60,7 +60,8 @@ def load(store: Store, device: str = "h200", progress: Callable[[str], None] = l
     steps = [
         s for s in store.steps(f"device = '{target.name}'") if s.outcome in ("ok", "nan-loss") and s.world_size == 1
     ]
-    graphs: dict[str, Graph] = {}
+    progress("reading graphs")
+    graphs = store.graphs({s.graph for s in steps if s.graph is not None})
     names: list[str] = []
     descriptions: list[Description] = []
     columns: list[tuple[Seconds, int, int, float]] = []
@@ -70,7 +71,7 @@ def load(store: Store, device: str = "h200", progress: Callable[[str], None] = l
         if number % 50 == 0:
             progress(f"reading measured steps: {number} of {len(steps)}")
         assert step.graph is not None
-        graph = graphs.get(step.graph) or graphs.setdefault(step.graph, store.graph(step.graph))
+        graph = graphs[step.graph]
         if any(mark.startswith(RECORDED_ALONE) for mark in step.marks):
             continue
         tf32 = graph.precision == "tf32"

@@ -160,7 +160,7 @@ class Taken:
             )  # a step of the user's own is one piece
             columns |= _times(self.timing, parts) | traced | _sampled_facts(self.samples, self.timing)
             series += sampled_series(self.samples, self.timing.window[0])
-        graph = GraphRow(hash=times.graph.content_hash, name=times.graph.name, file=times.graph.to_bytes())
+        graph = GraphRow(hash=times.graph.content_hash, name=times.graph.name, file=times.graph.to_bytes(packed=False))
         return Record(step=StepRow(**columns, marks=tuple(marks)), ops=_op_rows(times), graph=graph,
                       series=tuple(series), allocations=self.of.allocations)  # fmt: skip
 

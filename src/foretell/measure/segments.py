@@ -24,6 +24,8 @@ from foretell.measure.tables import Table, need
 SUFFIX: Final = ".parquet"
 _KEY: Final = b"foretell"
 _ROW_GROUP: Final = 1 << 16  # rows; small enough to read one step's without the rest
+_FILE_GROUP: Final = 64  # of rows that hold a graph's file each
+_PAGE: Final = 1 << 26  # bytes; a page is compressed as one, and like graphs follow each other
 _TEMPORARY: Final = ".writing-"
 
 
@@ -49,7 +51,11 @@ def encode(
     said = {"version": version, "parts": dict(sorted((parts or {}).items())), "replaces": sorted(replaces)}
     table = table.replace_schema_metadata({_KEY: json.dumps(said).encode()})
     sink = need("pyarrow").BufferOutputStream()
-    need("pyarrow.parquet").write_table(table, sink, compression="zstd", row_group_size=_ROW_GROUP)
+    files = "file" in table.column_names
+    need("pyarrow.parquet").write_table(
+        table, sink, compression="zstd", compression_level=9, row_group_size=_FILE_GROUP if files else _ROW_GROUP,
+        data_page_size=_PAGE, use_dictionary=not files,
+    )  # fmt: skip
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
