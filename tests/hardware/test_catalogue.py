@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from foretell.errors import CatalogError
-from foretell.hardware import catalogue, device, devices, host, hosts, instance, instances, link, links
+from foretell.hardware import catalogue, device, devices, fabric_of, host, hosts, instance, instances, link, links
 from foretell.hardware.device import DTYPES, Device, Instance
 
 NARROWER = [("fp64", "fp32"), ("fp32", "tf32"), ("tf32", "bf16"), ("tf32", "fp16"), ("bf16", "fp8"), ("fp16", "fp8")]
@@ -65,7 +65,8 @@ def test_every_instance_is_sane(i: Instance) -> None:
 def test_links_and_hosts_are_sane() -> None:
     for li in links():
         assert 1e8 < li.bandwidth < 2e12
-        assert 1e-6 <= li.latency <= 1e-4
+        assert 5e-7 <= li.latency <= 1e-4
+        assert fabric_of(li).source
         assert li.source
     assert all(2e-6 < h.op_seconds < 1e-4 and h.source for h in hosts())
 

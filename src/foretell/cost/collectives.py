@@ -186,9 +186,9 @@ _DETOUR: dict[str, Callable[[int], float]] = {
 
 
 def _way_out(node: Node, seat: Seat, way: Link, fabric: Fabric, alone: bool) -> BytesPerSecond:
-    """What a group gets of a node's ports: its members' own, or its part of the one they share."""
+    """What a group gets of a node's ports, its members' own or its part of a shared one, and of the host's copying."""
     members = 1 if alone else seat.members
-    if node.port is None and fabric.ports == "device":
-        return way.bandwidth * members
-    port = node.port or way.bandwidth * node.count
-    return port * members / (seat.active // seat.members if alone else seat.active)
+    part = members / (seat.active // seat.members if alone else seat.active)
+    shared = node.port or (way.bandwidth * node.count if fabric.ports == "node" else None)
+    rate = way.bandwidth * members if shared is None else shared * part
+    return rate if fabric.through is None else 1 / (1 / rate + 1 / (fabric.through * part))

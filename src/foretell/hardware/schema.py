@@ -130,9 +130,10 @@ FABRIC: Table = {
     "full_at?": _number,
     "sharing?": _number,
     "ports?": _text,
+    "through?": _bandwidth,
     "units?": _count,
     "source": _text,
-    **{name: _PROTOCOL for name in PROTOCOLS},
+    **dict.fromkeys(PROTOCOLS, _PROTOCOL),
     "in-switch?": {**_PROTOCOL, "from": _count},
 }
 HOST: Table = {"title": _text, "aliases?": _names, "cores": _count, "op_time": _duration, "source": _text}
@@ -244,7 +245,9 @@ def make_link(name: str, values: dict[str, Any]) -> Link:
 
 def make_fabric(name: str, values: dict[str, Any]) -> Fabric:
     in_switch = values["in-switch"]
-    optional = {key: values[key] for key in ("full_at", "sharing", "ports", "units") if values[key] is not None}
+    optional = {
+        key: values[key] for key in ("full_at", "sharing", "ports", "through", "units") if values[key] is not None
+    }
     return Fabric(
         name=name,
         title=values["title"],

@@ -1,0 +1,70 @@
+"""How a group of ranks lies on the nodes of a cluster: which links its collectives cross, and who else is on them."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from foretell.program import Group
+
+_GROUPS_LOOKED_AT = 32  # of an irregular layout; a regular one looks the same from every group
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Members of one group on one node: how many, and from which device to which."""
+
+    node: int  # the first node that looks like this
+    members: int
+    first: int
+    last: int
+    active: int  # devices of the node that talk at the same time, of all groups
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """One group on its nodes; nodes that look alike are one seat."""
+
+    nodes: int
+    seats: tuple[Seat, ...]
+
+    @property
+    def aligned(self) -> bool:
+        """Whether its members have the same places in every node, so that each talks along its own rail."""
+        return len({(seat.members, seat.first, seat.last) for seat in self.seats}) == 1
+
+
+@functools.lru_cache(maxsize=4096)
+def spreads(group: Group, counts: tuple[int, ...]) -> tuple[Spread, ...]:
+    """The different ways in which groups lie on nodes of `counts` devices."""
+    looked_at = 1 if _is_regular(group, counts) else min(group.count, _GROUPS_LOOKED_AT)
+    found = (_spread(group, counts, number) for number in range(looked_at))
+    return tuple(dict.fromkeys(found))
+
+
+def _is_regular(group: Group, counts: tuple[int, ...]) -> bool:
+    if len(set(counts)) > 1:
+        return False
+    devices, length = counts[0], group.size * group.stride
+    return devices % length == 0 or group.stride % devices == 0 or (length % devices == 0 == devices % group.stride)
+
+
+def _spread(group: Group, counts: tuple[int, ...], number: int) -> Spread:
+    block, offset = divmod(number, group.stride)
+    start = block * group.stride * group.size + offset
+    end = start + (group.size - 1) * group.stride
+    low, nodes = 0, 0
+    seats: dict[tuple[int, int, int, int], Seat] = {}
+    for node, devices in enumerate(counts):
+        first = start if start >= low else start + -(-(low - start) // group.stride) * group.stride
+        last = min(end, low + devices - 1)
+        if low <= first <= last:
+            members = (last - first) // group.stride + 1
+            last = first + (members - 1) * group.stride
+            active = min(devices, members * group.count)
+            seats.setdefault(
+                (devices, members, first - low, last - low), Seat(node, members, first - low, last - low, active)
+            )
+            nodes += 1
+        low += devices
+    return Spread(nodes, tuple(seats.values()))

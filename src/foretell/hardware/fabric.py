@@ -1,0 +1,58 @@
+"""How a kind of link carries collectives: the few fitted numbers that turn its rate and latency into seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from foretell.errors import CatalogError
+from foretell.units import BytesPerSecond
+
+PROTOCOLS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "send-recv")
+Ports = Literal["device", "node"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """What moving `w` bytes takes over a link of rate `B` and latency `l`: w/(efficiency·B) + √(knee·l·w/B).
+
+    The root is the best a pipeline of chunks can do: small chunks pay latency, large ones fill it late.
+    """
+
+    efficiency: float  # of the link's rate, for a very long message
+    knee: float  # in latencies; the larger it is, the later a message reaches that rate
+    copy: float = 0.0  # what a rank's own share adds, in its time on the link
+
+    def __post_init__(self) -> None:
+        if not 0 < self.efficiency <= 1.5:
+            raise CatalogError(f"efficiency is a fraction of the link's rate, got {self.efficiency!r}.")
+        if self.knee < 0 or self.copy < 0:
+            raise CatalogError(f"knee and copy must not be negative, got {self.knee!r} and {self.copy!r}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """One kind of link: how its devices share it, and its protocols."""
+
+    name: str
+    title: str
+    startup: float  # to begin a collective, in latencies
+    protocols: Mapping[str, Protocol] = field(hash=False)
+    in_switch: Protocol | None = None  # all-reduce computed by the switch, on links that can
+    in_switch_from: int = 2  # the fewest ranks it is used for
+    full_at: float = 1.0  # ranks that use all lanes of a device: more than 1 where lanes go to fixed neighbours
+    sharing: float = 0.0  # the rate falls with (2 / active devices)^sharing: 0 behind a switch, 1 on one bus
+    ports: Ports = "device"  # to the outside: one each, or one for the node
+    through: BytesPerSecond | None = None  # what a node can copy on the way out, where data passes through its memory
+    units: int = 0  # compute units a collective keeps from the step while it runs
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if missing := [name for name in PROTOCOLS if name not in self.protocols]:
+            raise CatalogError(f"fabric {self.name!r} says nothing of {', '.join(missing)}. Add a table for each.")
+        if self.ports not in get_args(Ports):
+            raise CatalogError(f"fabric {self.name!r}: ports is device or node, got {self.ports!r}.")
+        for name in ("startup", "sharing", "units"):
+            if getattr(self, name) < 0:
+                raise CatalogError(f"fabric {self.name!r}: {name} must not be negative, got {getattr(self, name)!r}.")
