@@ -27,7 +27,7 @@ from foretell.errors import InputError, RequirementNotMet
 from foretell.graph import Caveat, Graph
 from foretell.hardware import Cluster, Device, Node
 from foretell.parallel import parallelize
-from foretell.program import Role
+from foretell.program import Program, Role
 from foretell.simulate.allocator import OutOfMemory
 from foretell.simulate.memory import MemoryTrace, replay
 from foretell.simulate.schedule import Durations, simulate
@@ -66,7 +66,7 @@ def forecast(
     outcomes = [_on_node(role, node, cluster, prices_by) for node in dict.fromkeys(cluster.nodes)]
     slowest = max(outcomes, key=lambda o: o.timeline.period)
     heaviest = max(outcomes, key=lambda o: o.memory.total / o.memory.capacity)
-    return _answer(graph, cluster, plan, role, slowest, heaviest, prices_by)
+    return _answer(program, cluster, plan, role, slowest, heaviest, prices_by)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,12 +145,13 @@ def _fit_probability(needed: Bytes, capacity: Bytes) -> float:
 
 
 def _answer(
-    graph: Graph, cluster: Cluster, plan: Plan, role: Role, slowest: _Outcome, heaviest: _Outcome, model: CostModel
+    program: Program, cluster: Cluster, plan: Plan, role: Role, slowest: _Outcome, heaviest: _Outcome, model: CostModel
 ) -> Forecast:  # fmt: skip
+    graph, whole = role.graph, program.whole
     timeline, step = slowest.timeline, slowest.timeline.period
     busy = sum(s * op.times for s, op in zip(slowest.durations.device, graph.ops, strict=True))
     issuing = sum(s * op.times for s, op in zip(slowest.durations.host, graph.ops, strict=True))
-    sent = sum(sent_bytes(c) for c in role.collectives)
+    sent = sum(sent_bytes(c) * role.runs(c) for c in role.collectives)
     price = cluster.dollars_per_hour
     micro_steps = graph.grad_accumulation * plan.dp
     return Forecast(
@@ -162,7 +163,8 @@ def _answer(
         throughput=Throughput(
             samples_per_second=graph.samples * micro_steps / step if graph.samples else None,
             tokens_per_second=graph.tokens * micro_steps / step if graph.tokens else None,
-            mfu=total_flops(graph) / step / slowest.node.device.peak(_PEAK_OF_PRECISION.get(graph.precision, graph.precision)),
+            mfu=total_flops(whole) * plan.dp / plan.devices / step
+            / slowest.node.device.peak(_PEAK_OF_PRECISION.get(graph.precision, graph.precision)),
         ),
         cost=Cost(dollars_per_hour=price, dollars_per_step=None if price is None else price * step / 3600),
         caveats=(*graph.caveats, *_caveats(slowest, busy, model)),

@@ -33,8 +33,11 @@ class Collective:
     nbytes: Bytes
     group: Group
     name: str
-    starts_after: int  # the op whose end makes the data ready
+    starts_after: int  # the op whose end makes the data ready; -1: it is there before the step
     waited_for_by: int  # the first op that needs the result
+    issued_by: int | None = None  # the op before which the host asks for it; None: right after `starts_after`
+    lane: str = "dp"  # collectives of one lane run one after another
+    every_micro_step: bool = False  # or only in the last of those that repeat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +50,14 @@ class Role:
     collectives: tuple[Collective, ...] = ()
     persistent: Mapping[str, Bytes] = field(default_factory=dict)  # role of a storage → bytes
 
+    def runs(self, collective: Collective) -> int:
+        """How often it runs in a step."""
+        op = collective.starts_after if collective.issued_by is None else collective.issued_by
+        return self.graph.ops[op].times if collective.every_micro_step else 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     roles: tuple[Role, ...]
     ranks: int
+    whole: Graph  # one replica's step, before it was split

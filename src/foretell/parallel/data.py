@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from foretell.graph import Graph
-from foretell.program import Collective, Group, Program, Role
+from foretell.parallel.rewrite import first_of, last_of
+from foretell.program import Collective, Group, Role
 from foretell.units import MIB, Bytes
 from foretell.workload import Plan
 
 _FIRST_BUCKET = 1 * MIB  # DDP keeps its first bucket small, to start communicating early
 
 
-def data_parallel(graph: Graph, plan: Plan) -> Program:
-    if plan.dp == 1 or not graph.training:
-        return Program(roles=(Role(name="dp", count=plan.dp, graph=graph),), ranks=plan.dp)
-    collectives = tuple(_buckets(graph, plan))
+def data_parallel(role: Role, plan: Plan, group: Group) -> Role:
+    """The role with the gradients of its replicas averaged."""
+    if group.size == 1 or not role.graph.training:
+        return role
+    collectives = tuple(buckets(role.graph, plan, group))
     copies = sum(c.nbytes for c in collectives)  # buckets are copies of the gradients
-    role = Role(name="dp", count=plan.dp, graph=graph, collectives=collectives, persistent={"gradient": copies})
-    return Program(roles=(role,), ranks=plan.dp)
+    held = {**role.persistent, "gradient": role.persistent.get("gradient", 0) + copies}
+    return replace(role, collectives=(*role.collectives, *collectives), persistent=held)
 
 
-def _buckets(graph: Graph, plan: Plan) -> list[Collective]:
-    update = next((i for i, op in enumerate(graph.ops) if op.phase == "optimizer"), len(graph.ops))
-    last_backward = max((i for i, op in enumerate(graph.ops) if op.phase == "backward"), default=0)
-    buckets: list[Collective] = []
+def buckets(graph: Graph, plan: Plan, group: Group) -> list[Collective]:
+    update, last_backward = first_of(graph, "optimizer"), last_of(graph, "backward")
+    made: list[Collective] = []
     held, limit = 0, _FIRST_BUCKET
     ready_gradients = _ready(graph)
     for number, (ready, nbytes) in enumerate(ready_gradients):
         held += nbytes
         if held >= limit or number == len(ready_gradients) - 1:
             start = ready if plan.overlap else last_backward
-            buckets.append(
-                Collective(kind="all-reduce", nbytes=held, group=Group(size=plan.dp), name=f"all-reduce bucket {len(buckets)}",
+            made.append(
+                Collective(kind="all-reduce", nbytes=held, group=group, name=f"all-reduce bucket {len(made)}",
                            starts_after=start, waited_for_by=update)
             )  # fmt: skip
             held, limit = 0, plan.bucket_bytes
-    return buckets
+    return made
 
 
 def _ready(graph: Graph) -> list[tuple[int, Bytes]]:

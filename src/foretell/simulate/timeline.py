@@ -17,13 +17,14 @@ class Span:
     """One task in time, on one stream of one rank role."""
 
     role: str
-    stream: str  # host, device or network
+    stream: str  # host, device or network; a lane of the network beside the first is named after it
     name: str
     module: str
     phase: str
     start: Seconds
     duration: Seconds
     task: int  # position in the program
+    after: int = -1  # the span whose end let this one begin; -1: none that is drawn
 
     @property
     def end(self) -> Seconds:
@@ -42,7 +43,7 @@ class Timeline:
     period: Seconds
 
     def on(self, stream: str) -> Iterator[Span]:
-        return (span for span in self.spans if span.stream == stream)
+        return (span for span in self.spans if span.stream.partition(" ")[0] == stream)
 
     def busy(self, stream: str) -> Seconds:
         """Time in which at least one span of the stream runs."""
@@ -61,6 +62,15 @@ class Timeline:
                 i += 1
             exposed += (end - start) - hidden
         return exposed
+
+    def critical_path(self) -> tuple[Span, ...]:
+        """The chain of spans that the end of the step hangs on, each begun by the end of the one before."""
+        if not self.spans:
+            return ()
+        path = [max(self.spans, key=lambda span: span.end)]
+        while path[-1].after >= 0:
+            path.append(self.spans[path[-1].after])
+        return tuple(reversed(path))
 
     def _covered(self, stream: str) -> Iterator[tuple[Seconds, Seconds]]:
         begin, until = None, 0.0

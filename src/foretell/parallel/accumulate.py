@@ -1,0 +1,104 @@
+"""Gradient accumulation: a step of n micro-steps is recorded as the first, which makes gradients, and one more, run
+n − 1 times, which adds to them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from foretell.graph import Graph, Input, Op, Signature, Storage, Tensor
+from foretell.parallel.rewrite import first_of
+
+_ADD = (("self", Input(0)), ("other", Input(1)))
+
+
+def accumulate(graph: Graph, micro_steps: int) -> Graph:
+    """The same step with another number of micro-steps."""
+    if micro_steps == graph.grad_accumulation or not graph.training:
+        return graph
+    update = first_of(graph, "optimizer")
+    second = _second_micro_step(graph, update)
+    if second is None:
+        return replace(_repeated(graph, update, micro_steps - 1), grad_accumulation=micro_steps)
+    if micro_steps == 1:
+        return replace(_without(graph, second, update), grad_accumulation=1)
+    ops = tuple(replace(op, times=micro_steps - 1) if second <= i < update else op for i, op in enumerate(graph.ops))
+    return replace(graph, ops=ops, grad_accumulation=micro_steps)
+
+
+def _second_micro_step(graph: Graph, update: int) -> int | None:
+    """Where the repeated micro-step begins: a forward pass after a backward one."""
+    phases = [op.phase for op in graph.ops[:update]]
+    return next((i for i in range(1, update) if phases[i] == "forward" and phases[i - 1] == "backward"), None)
+
+
+def _without(graph: Graph, first: int, end: int) -> Graph:
+    gone = end - first
+
+    def moved(position: int) -> int:
+        return position if position < first else max(position - gone, first - 1)
+
+    kept = graph.ops[:first] + graph.ops[end:]
+    storages = tuple(
+        replace(s, nbytes=0, role="host", born=-1, freed=-1) if first <= s.born < end
+        else replace(s, born=moved(s.born), freed=moved(s.freed))
+        for s in graph.storages
+    )  # fmt: skip
+    return replace(graph, ops=kept, storages=storages)
+
+
+def _repeated(graph: Graph, update: int, times: int) -> Graph:
+    """The micro-step recorded once more, `times` times, adding to the gradients of the first."""
+    made = [n for n, s in enumerate(graph.storages) if 0 <= s.born < update]
+    copies = {number: len(graph.storages) + i for i, number in enumerate(made)}
+    tensors = list(graph.tensors)
+    known: dict[int, int] = {}
+
+    def copied(tensor: int) -> int:
+        if tensor not in known:
+            t = graph.tensors[tensor]
+            known[tensor] = tensor
+            if t.storage in copies:
+                known[tensor] = len(tensors)
+                tensors.append(Tensor(t.layout, copies[t.storage], t.offset))
+        return known[tensor]
+
+    written = {graph.tensors[t].storage: (i, t) for i, op in enumerate(graph.ops[:update]) for t in op.outputs}
+    gradients: dict[int, list[int]] = defaultdict(list)  # op that finishes them → gradients
+    for storage, (position, tensor) in written.items():
+        if graph.storages[storage].role == "gradient":
+            gradients[position].append(tensor)
+    ops: list[Op] = []
+    begins, ends = [], []  # of the repetition of each op, what it adds up included
+    for position, op in enumerate(graph.ops[:update]):
+        begins.append(update + len(ops))
+        ops.append(
+            replace(op, times=times, inputs=tuple(map(copied, op.inputs)), outputs=tuple(map(copied, op.outputs)))
+        )
+        for tensor in gradients[position]:
+            layout = tensors[tensor].layout
+            add = Signature("aten.add_.Tensor", (layout, layout), (layout,), _ADD, (0,))
+            ops.append(Op(add, "backward", op.module, (tensor, copied(tensor)), (tensor,), times))
+        ends.append(update + len(ops) - 1)
+    repeated = []
+    for number in made:
+        s = graph.storages[number]
+        last = written[number][0] if s.role == "gradient" and number in written else min(s.freed, update - 1)
+        role = "temporary" if s.role == "gradient" else s.role
+        repeated.append(Storage(s.nbytes, role, begins[s.born], ends[last]))
+    shifted = [_later(s, update, len(ops)) for s in graph.storages]
+    return replace(
+        graph,
+        ops=(*graph.ops[:update], *ops, *graph.ops[update:]),
+        tensors=tuple(tensors),
+        storages=(*shifted, *repeated),
+    )
+
+
+def _later(storage: Storage, update: int, shift: int) -> Storage:
+    """A storage that lives into the update lives as much later as ops were put before it."""
+
+    def moved(position: int) -> int:
+        return position + shift if position >= update else position
+
+    return replace(storage, born=moved(storage.born), freed=moved(storage.freed))

@@ -1,0 +1,101 @@
+"""Repeated blocks of a model, found in the numbers of its module paths: layers.0, layers.1, …
+
+A container is a chain of blocks if at least two of its numbered children are made of several modules. Where a block is
+itself little more than such a chain (the stages of a convolutional net), the inner blocks are taken.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from foretell.graph import Graph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """Positions of a block's ops in one pass, first and last."""
+
+    first: int
+    last: int
+
+
+def blocks(graph: Graph) -> tuple[str, ...]:
+    """Module paths of the repeated blocks, in the order in which they run."""
+    order = list(dict.fromkeys(op.module for op in graph.ops if op.phase == "forward" and op.module))
+    inside: dict[str, set[str]] = defaultdict(set)  # numbered path → modules in it
+    for module in order:
+        for path in _numbered(module):
+            inside[path].add(module)
+    chains: dict[str, list[str]] = defaultdict(list)
+    for path, modules in inside.items():
+        if len(modules) > 1:
+            chains[path.rpartition(".")[0]].append(path)
+    chains = {container: paths for container, paths in chains.items() if len(paths) > 1}
+    chosen = {path for container, paths in chains.items() if not _within(container, chains) for path in paths}
+    for path in sorted(chosen):
+        inner = [paths for container, paths in chains.items() if container.startswith(path + ".") or container == path]
+        covered = {m for paths in inner for p in paths for m in inside[p]}
+        if inner and 2 * len(covered) > len(inside[path]) and _unbroken(graph, path, covered):
+            chosen = (chosen - {path}) | {p for paths in inner for p in paths}
+    position = {module: i for i, module in enumerate(order)}
+    return tuple(sorted(chosen, key=lambda path: min(position[m] for m in inside[path])))
+
+
+def block_of(paths: Iterable[str]) -> Mapping[str, str]:
+    return _BlockOf(paths)
+
+
+class _BlockOf(dict[str, str]):
+    """Module → the block that holds it, "" outside of all."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        super().__init__()
+        self._paths = set(paths)
+
+    def __missing__(self, module: str) -> str:
+        parts = module.split(".")
+        found = next((p for i in range(len(parts), 0, -1) if (p := ".".join(parts[:i])) in self._paths), "")
+        self[module] = found
+        return found
+
+
+def passes(graph: Graph, paths: Iterable[str]) -> list[dict[str, dict[str, Span]]]:
+    """For each recorded micro-step: phase → block → where its ops lie; "" holds what is outside of blocks."""
+    where = block_of(paths)
+    found: list[dict[str, dict[str, Span]]] = []
+    phase = ""
+    for position, op in enumerate(graph.ops):
+        if op.phase == "optimizer":
+            continue
+        if op.phase == "forward" and phase != "forward":
+            found.append({"forward": {}, "backward": {}})
+        phase = op.phase
+        block = where[op.module]
+        spans = found[-1][phase]
+        spans[block] = Span(first=spans[block].first if block in spans else position, last=position)
+    return found
+
+
+def _numbered(module: str) -> list[str]:
+    """Every prefix of a path that ends in a number: layers.0, or layers.layer_0."""
+    parts = module.split(".")
+    return [".".join(parts[: i + 1]) for i, part in enumerate(parts) if part.rpartition("_")[2].isdigit()]
+
+
+def _within(container: str, chains: Mapping[str, object]) -> bool:
+    parts = container.split(".")
+    return any(".".join(parts[:i]) in chains for i in range(len(parts))) and bool(container)
+
+
+def _unbroken(graph: Graph, path: str, covered: set[str]) -> bool:
+    """Whether the block does nothing of its own between its inner ones: they follow each other, as layers do."""
+    inner = [op.module in covered for op in graph.ops if op.phase == "forward" and _under(op.module, path)]
+    first = inner.index(True)
+    last = len(inner) - 1 - inner[::-1].index(True)
+    return all(inner[first : last + 1])
+
+
+def _under(module: str, path: str) -> bool:
+    return module == path or module.startswith(path + ".")

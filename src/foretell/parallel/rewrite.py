@@ -1,0 +1,96 @@
+"""Edits of a graph that passes share: ops put in, layouts changed, storages added, lifetimes kept right."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from foretell.graph import Graph, Layout, Op, Signature, Storage, Tensor
+
+
+def with_storages(graph: Graph, changed: Mapping[int, Storage], added: Sequence[Storage] = ()) -> Graph:
+    storages = tuple(changed.get(i, s) for i, s in enumerate(graph.storages))
+    return replace(graph, storages=(*storages, *added))
+
+
+def first_of(graph: Graph, phase: str) -> int:
+    """The first op of a phase, or past the last op where there is none."""
+    return next((i for i, op in enumerate(graph.ops) if op.phase == phase), len(graph.ops))
+
+
+def last_of(graph: Graph, phase: str) -> int:
+    return max((i for i, op in enumerate(graph.ops) if op.phase == phase), default=-1)
+
+
+class Relayout:
+    """Gives ops new layouts: tensors that change get a number of their own, equal signatures stay one object."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.tensors = list(graph.tensors)
+        self._made: dict[tuple[int, Layout], int] = {}
+        self._signatures: dict[tuple[Signature, tuple[Layout, ...], tuple[Layout, ...]], Signature] = {}
+
+    def op(self, op: Op, layout: Callable[[int], Layout]) -> Op:
+        inputs = tuple(self._tensor(t, layout(t)) for t in op.inputs)
+        outputs = tuple(self._tensor(t, layout(t)) for t in op.outputs)
+        if inputs == op.inputs and outputs == op.outputs:
+            return op
+        return replace(op, signature=self.signature(op.signature, inputs, outputs), inputs=inputs, outputs=outputs)
+
+    def signature(self, signature: Signature, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Signature:
+        key = (
+            signature,
+            tuple(self.tensors[t].layout for t in inputs),
+            tuple(self.tensors[t].layout for t in outputs),
+        )
+        if key not in self._signatures:
+            self._signatures[key] = replace(signature, inputs=key[1], outputs=key[2])
+        return self._signatures[key]
+
+    def _tensor(self, number: int, layout: Layout) -> int:
+        tensor = self._graph.tensors[number]
+        if tensor.layout == layout:
+            return number
+        key = (number, layout)
+        if key not in self._made:
+            self._made[key] = len(self.tensors)
+            self.tensors.append(Tensor(layout, tensor.storage, tensor.offset))
+        return self._made[key]
+
+
+def contiguous(shape: Sequence[int], dtype: str) -> Layout:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return Layout(tuple(shape), tuple(reversed(strides)), dtype)
+
+
+def shard_of(layout: Layout, ways: int) -> Layout:
+    """A rank's part of a tensor cut along its first dimension, as torch cuts it: all parts padded to the largest."""
+    if not layout.shape:
+        return layout
+    return contiguous((-(-layout.shape[0] // ways), *layout.shape[1:]), layout.dtype)
+
+
+def shard_update(graph: Graph, ways: int) -> Graph:
+    """The optimizer's ops, and the state they keep, on one of `ways` parts of every parameter."""
+    relayout = Relayout(graph)
+    cut = {id(layout): shard_of(layout, ways) for layout in {id(t.layout): t.layout for t in graph.tensors}.values()}
+
+    def layout(tensor: int) -> Layout:
+        t = graph.tensors[tensor]
+        return t.layout if graph.storages[t.storage].role == "host" else cut[id(t.layout)]
+
+    ops = tuple(relayout.op(op, layout) if op.phase == "optimizer" else op for op in graph.ops)
+    update = first_of(graph, "optimizer")
+    changed = {}
+    for number, storage in enumerate(graph.storages):
+        if storage.role == "optimizer" or (storage.role == "temporary" and storage.born >= update):
+            changed[number] = replace(storage, nbytes=_shard_bytes(storage, ways))
+    return with_storages(replace(graph, ops=ops, tensors=tuple(relayout.tensors)), changed)
+
+
+def _shard_bytes(storage: Storage, ways: int) -> int:
+    return storage.nbytes if storage.nbytes <= 8 else -(-storage.nbytes // ways)  # counters are not cut

@@ -1,0 +1,120 @@
+"""One rank's streams: the host issues ops one after another, the device runs them in order, lanes of the network run
+beside. Every span remembers the one it waited for, which makes the critical path."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from foretell.program import Role
+from foretell.simulate.timeline import Span
+from foretell.units import Seconds
+
+_Event = tuple[Seconds, int]  # when, and the span whose end it is (-1: not drawn)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Durations:
+    """Plain numbers, one an op or a collective, predicted or measured."""
+
+    device: Sequence[Seconds]
+    host: Sequence[Seconds]
+    waits: Sequence[bool]  # the host goes on only when the device is done with the op
+    collectives: Sequence[Seconds]
+
+
+class Rank:
+    """The clocks of a rank, moved on by running ranges of its ops."""
+
+    def __init__(self, role: Role, durations: Durations) -> None:
+        self.role, self.durations = role, durations
+        self.host: _Event = (0.0, -1)
+        self.device: _Event = (0.0, -1)
+        self.network: dict[str, _Event] = {}
+        self.spans: list[Span] = []
+        self._finished: dict[int, _Event] = {}
+        self._ready: dict[int, _Event] = {}
+        self._before: dict[int, list[int]] = defaultdict(list)  # op → collectives the host asks for before it
+        self._after: dict[int, list[int]] = defaultdict(list)
+        self._waiting: dict[int, list[int]] = defaultdict(list)
+        self._makes_ready: dict[int, list[int]] = defaultdict(list)
+        for number, collective in enumerate(role.collectives):
+            if collective.issued_by is None:
+                self._after[collective.starts_after].append(number)
+            else:
+                self._before[collective.issued_by].append(number)
+                self._makes_ready[collective.starts_after].append(number)
+            self._waiting[collective.waited_for_by].append(number)
+
+    @property
+    def end(self) -> Seconds:
+        return max(self.host[0], self.device[0], *(event[0] for event in self.network.values()), 0.0)
+
+    def forget_results(self) -> None:
+        """What one step waited for is not what the next does."""
+        self._finished.clear()
+
+    def wait_for_the_last(self) -> None:
+        for number in self._waiting[len(self.role.graph.ops)]:
+            self.device = max(self.device, self._finished.get(number, self.device))
+
+    def move_on(self, host: Seconds, device: Seconds, network: dict[str, Seconds]) -> None:
+        """Let time pass on every stream, undrawn."""
+        self.host = (self.host[0] + host, -1)
+        self.device = (self.device[0] + device, -1)
+        for lane, seconds in network.items():
+            self.network[lane] = (self.network[lane][0] + seconds, -1)
+
+    def run(self, first: int, last: int, *, draw: bool, reduces: bool) -> None:
+        """Run the ops from `first` up to `last`; `reduces` says that this is the last micro-step."""
+        durations, ops = self.durations, self.role.graph.ops
+        device_seconds, host_seconds, waits = durations.device, durations.host, durations.waits
+        for number in self._makes_ready[first - 1]:  # what came before the range has happened
+            self._ready[number] = self.device
+        for position in range(first, last):
+            for number in self._before.get(position, ()):
+                self._communicate(number, self._ready.get(number, (0.0, -1)), ops[position].phase, draw, reduces)
+            issuing, length = host_seconds[position], device_seconds[position]
+            issued = self.host
+            self.host = (issued[0] + issuing, issued[1])
+            if draw and issuing > 0:
+                self._draw("host", position, issued, issuing)
+                self.host = (self.host[0], len(self.spans) - 1)
+            begin = max(self.host, self.device)
+            waited = self._waiting.get(position)
+            if waited:
+                begin = max([begin, *(self._finished[n] for n in waited if n in self._finished)])
+            if length > 0 or waited:
+                self.device = (begin[0] + length, begin[1])
+                if draw and length > 0:
+                    self._draw("device", position, begin, length)
+                    self.device = (self.device[0], len(self.spans) - 1)
+            if waits[position]:
+                self.host = max(self.host, self.device)
+            for number in self._makes_ready.get(position, ()):
+                self._ready[number] = self.device
+            for number in self._after.get(position, ()):
+                self._communicate(number, self.device, ops[position].phase, draw, reduces)
+
+    def _communicate(self, number: int, ready: _Event, phase: str, draw: bool, reduces: bool) -> None:
+        collective = self.role.collectives[number]
+        if not (reduces or collective.every_micro_step):
+            return
+        lane, seconds = collective.lane, self.durations.collectives[number]
+        begin = max(self.network.get(lane, (0.0, -1)), ready, self.host)
+        done = (begin[0] + seconds, begin[1])
+        if draw:
+            stream = "network" if lane == "dp" else f"network {lane}"
+            task = len(self.role.graph.ops) + number
+            self.spans.append(
+                Span(self.role.name, stream, collective.name, "", phase, begin[0], seconds, task, begin[1])
+            )
+            done = (done[0], len(self.spans) - 1)
+        self.network[lane] = self._finished[number] = done
+
+    def _draw(self, stream: str, position: int, begin: _Event, seconds: Seconds) -> None:
+        op = self.role.graph.ops[position]
+        self.spans.append(
+            Span(self.role.name, stream, op.target, op.module, op.phase, begin[0], seconds, position, begin[1])
+        )
