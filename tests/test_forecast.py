@@ -137,7 +137,7 @@ def test_what_does_not_fit_is_said_with_numbers() -> None:
     ("on", "plan", "error", "said"),
     [
         ("8xh100-sxm", "dp=4", PlanError, "4"),
-        ("8xh100-sxm", "dp=4,tp=2", PlanError, "tp"),
+        ("8xh100-sxm", "dp=4,tp=3", PlanError, "tp"),
         ("8xh10o", None, CatalogError, "Did you mean"),
         ("8xh100-sxm", "dq=8", PlanError, "Did you mean 'dp'"),
         ("8xh100-sxm", "dp=8,zero=7", PlanError, "0, 1, 2, 3"),

@@ -9,10 +9,11 @@ from foretell.graph import Graph
 from foretell.parallel.accumulate import accumulate
 from foretell.parallel.data import data_parallel
 from foretell.parallel.shard import Sharding, shard
+from foretell.parallel.tensor import tensor_parallel
 from foretell.program import Group, Program, Role
 from foretell.workload import Plan
 
-_UNDERSTOOD = ("dp", "bucket_bytes", "overlap", "zero", "hybrid_shard", "grad_accumulation")
+_UNDERSTOOD = ("dp", "tp", "sequence_parallel", "bucket_bytes", "overlap", "zero", "hybrid_shard", "grad_accumulation")
 
 
 def parallelize(graph: Graph, plan: Plan) -> Program:
@@ -24,7 +25,7 @@ def parallelize(graph: Graph, plan: Plan) -> Program:
             f"Settings that work: {', '.join(_UNDERSTOOD)}."
         )
     graph = accumulate(graph, plan.grad_accumulation or graph.grad_accumulation)
-    role = Role(name="dp", count=plan.dp, graph=graph)
+    role = tensor_parallel(Role(name="dp", count=plan.devices, graph=graph), plan)
     return Program(roles=(_replicated(role, plan),), ranks=plan.devices, whole=graph)
 
 

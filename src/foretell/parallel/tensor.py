@@ -1,0 +1,197 @@
+"""Tensor parallelism, found in the graph: pairs of matrix products between which everything can work on parts.
+
+A product whose weight is cut by columns leaves each rank some features; if all that follows carries them (heads of an
+attention, units of an activation) up to products that sum over them, those are cut by rows, and one sum over the ranks
+closes the region. Embedding tables are cut by rows of the vocabulary, and the product before the loss by its classes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+from foretell.errors import PlanError
+from foretell.graph import Graph, Op
+from foretell.parallel.parameters import parameters
+from foretell.parallel.split import Cut, Indivisible, Split, Stuck, made
+from foretell.parallel.spread import PRODUCTS, Policy, Spread
+from foretell.program import Group, Role
+from foretell.workload import Plan
+
+_STRETCHES = (1, 3, 2)  # a weight may hold queries, keys and values, or gate and up, one after another
+
+
+def tensor_parallel(role: Role, plan: Plan) -> Role:
+    """The role of one of `tp` ranks that share every matrix product."""
+    if plan.tp == 1:
+        return role
+    graph = role.graph
+    group = Group(size=plan.tp, stride=1, count=plan.devices // plan.tp)
+    search = _Search(graph, plan.tp)
+    cuts, tables = search.found()
+    if search.indivisible:
+        module, why = next(iter(search.indivisible.items()))
+        raise PlanError(
+            f"tp={plan.tp} cannot share {module} of {graph.name!r}: {why}. "
+            "Choose a tp that divides the heads and widths of the model, or spread the step by dp, zero or pp."
+        )
+    if not cuts:
+        raise PlanError(
+            f"tp={plan.tp} finds no pair of matrix products in {graph.name!r} with nothing between them that needs whole "
+            "rows. Spread the step by dp, zero or pp."
+        )
+    policy = Policy(group=group, lane="tp", sequence=plan.sequence_parallel)
+    spread = Spread(graph, policy, cuts, tables)
+    try:
+        split = spread.whole_step()
+    except Stuck as reason:
+        raise PlanError(
+            f"tp={plan.tp} cannot carry its parts through {graph.name!r}: {reason}. Choose another tp."
+        ) from None
+    ordered = tuple(sorted(spread.collectives, key=lambda c: (c.starts_after, c.waited_for_by)))
+    return replace(role, graph=split, collectives=(*role.collectives, *ordered))
+
+
+class _Search:
+    def __init__(self, graph: Graph, ways: int) -> None:
+        self.graph, self.ways = graph, ways
+        self.parameters = {p.storage: p for p in parameters(graph)}
+        self.forward = next((i for i, op in enumerate(graph.ops) if op.phase != "forward"), len(graph.ops))
+        self.origin = dict(self._origins())
+        self.last_use: dict[int, int] = {}
+        for position, op in enumerate(graph.ops[: self.forward]):
+            for t in op.inputs:
+                self.last_use[graph.tensors[t].storage] = position
+        self.indivisible: dict[str, str] = {}  # module → the arithmetic
+
+    def found(self) -> tuple[dict[int, Split], set[str]]:
+        """Cuts of parameters, and modules whose table is cut."""
+        cuts: dict[int, Split] = {}
+        for positions in self._products_by_input().values():
+            if any(self._weight(p) in cuts for p in positions):
+                continue  # a row of a region found before
+            for stretches in _STRETCHES:
+                region = self._try(positions, stretches)
+                if region is not None:
+                    cuts.update(region)
+                    self.indivisible.pop(self.graph.ops[positions[0]].module, None)
+                    break
+        tables = set(self._tables(cuts)) if cuts else set()
+        return cuts, tables
+
+    def _origins(self) -> Iterator[tuple[int, int]]:
+        """Storages that hold a parameter or a cast of one."""
+        known = dict.fromkeys(self.parameters)
+        origin = {s: s for s in known}
+        for op in self.graph.ops[: self.forward]:
+            if len(op.inputs) == 1 and op.outputs:
+                source = origin.get(self.graph.tensors[op.inputs[0]].storage)
+                if source is not None:
+                    origin.setdefault(self.graph.tensors[op.outputs[0]].storage, source)
+        yield from origin.items()
+
+    def _weight(self, position: int) -> int | None:
+        op = self.graph.ops[position]
+        return self.origin.get(self.graph.tensors[op.inputs[-1]].storage)
+
+    def _products_by_input(self) -> dict[int, list[int]]:
+        found = defaultdict(list)
+        for position, op in enumerate(self.graph.ops[: self.forward]):
+            if op.signature.name in PRODUCTS and self._weight(position) is not None:
+                found[self.graph.tensors[op.inputs[-2]].storage].append(position)
+        return found
+
+    def _try(self, positions: list[int], stretches: int) -> dict[int, Split] | None:
+        """Cut products that read the same by columns, and follow the parts until they are added up."""
+        cuts: dict[int, Split] = {}
+        spread = Spread(self.graph, Policy(group=Group(size=self.ways), lane=""), {})
+        try:
+            for position in positions:
+                op = self.graph.ops[position]
+                uneven = self._feeds_the_loss(position)
+                self._cut(spread, op.inputs[-1], Cut(1, stretches, uneven=uneven), cuts)
+                for bias in op.inputs[:-2]:
+                    self._cut(spread, bias, Cut(0, stretches, uneven=uneven), cuts)
+            closed = self._follow(spread, positions[0], cuts)
+        except Indivisible as reason:
+            self.indivisible.setdefault(self.graph.ops[positions[0]].module, str(reason))
+            return None
+        except Stuck:
+            return None
+        return cuts if closed else None
+
+    def _cut(self, spread: Spread, operand: int, cut: Cut, cuts: dict[int, Split]) -> None:
+        """Cut a parameter, and the cast of it that the product reads."""
+        storage = self.graph.tensors[operand].storage
+        parameter = self.parameters.get(self.origin.get(storage, -1))
+        if parameter is None:
+            raise Stuck("a product adds something that is no parameter")
+        split = made(self.graph.tensors[operand].layout, cut, self.ways)
+        cast = self.graph.storages[storage].nbytes / self.graph.storages[parameter.storage].nbytes
+        cuts[parameter.storage] = replace(split, period=round(split.period / cast))
+        spread.states[storage] = split
+
+    def _follow(self, spread: Spread, first: int, cuts: dict[int, Split]) -> bool:
+        closed, position, end = False, first, first
+        while position <= end:
+            op = self.graph.ops[position]
+            if op.signature.name in PRODUCTS and (weight := self._weight(position)) is not None:
+                given = spread.cut(op.inputs[-2])
+                if given is not None and given.dim == 1:
+                    if weight in cuts:
+                        raise Stuck("a weight would have to be cut twice")
+                    self._cut(spread, op.inputs[-1], Cut(0), cuts)
+                    closed = True
+            else:
+                self._cut_along(spread, op, cuts)
+            spread.step(position, op)
+            closed = closed or (op.signature.name == "aten._log_softmax" and spread.cut(op.inputs[0]) is not None)
+            for t in op.outputs:
+                storage = self.graph.tensors[t].storage
+                if isinstance(spread.states.get(storage), Split) and storage not in self.origin:
+                    end = max(end, min(self.last_use.get(storage, -1), self.forward - 1))
+            position += 1
+        return closed
+
+    def _cut_along(self, spread: Spread, op: Op, cuts: dict[int, Split]) -> None:
+        """Cut a parameter that is added to parts, or multiplied with them, as they are: a bias of its own."""
+        found = [
+            (len(x.shape) - c.dim, c)
+            for t, x in zip(op.inputs, op.signature.inputs, strict=True)
+            if (c := spread.cut(t))
+        ]
+        for t, layout in zip(op.inputs, op.signature.inputs, strict=True):
+            storage = self.graph.tensors[t].storage
+            for from_last, cut in found if storage in self.origin and storage not in spread.states else ():
+                dim = len(layout.shape) - from_last
+                if dim >= 0 and layout.shape[dim] > 1 and cut.tokens is False:
+                    self._cut(spread, t, replace(cut, dim=dim), cuts)
+                    break
+
+    def _feeds_the_loss(self, position: int) -> bool:
+        """Whether the product's result is what the loss takes the softmax of, views, casts and shifts apart."""
+        storage = self.graph.tensors[self.graph.ops[position].outputs[0]].storage
+        for op in self.graph.ops[position + 1 : self.forward]:
+            if any(self.graph.tensors[t].storage == storage for t in op.inputs):
+                if op.signature.name == "aten._log_softmax":
+                    return True
+                if (
+                    len(op.inputs) == 1
+                    and op.outputs
+                    and op.signature.outputs[0].shape[-1:] == op.signature.inputs[0].shape[-1:]
+                ):
+                    storage = self.graph.tensors[op.outputs[0]].storage
+        return False
+
+    def _tables(self, cuts: dict[int, Split]) -> Iterator[str]:
+        for op in self.graph.ops[: self.forward]:
+            if op.signature.name == "aten.embedding":
+                storage = self.origin.get(self.graph.tensors[op.inputs[0]].storage)
+                if (
+                    storage is not None
+                    and self.parameters[storage].gradient is not None
+                    and op.signature.inputs[0].shape[0] >= self.ways
+                ):
+                    cuts.setdefault(storage, made(self.parameters[storage].layout, Cut(0, uneven=True), self.ways))
+                    yield op.module

@@ -1,0 +1,54 @@
+"""Tensor parallelism from the graph: products shrink, memory shrinks, what cannot be shared is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from foretell import forecast
+from foretell.cost.flops import total_flops
+from foretell.errors import PlanError
+from foretell.parallel import parallelize
+from foretell.workload import Plan
+
+from .models import graph
+
+
+@pytest.mark.parametrize(("family", "least"), [("vit", 0.45), ("llama", 0.48)])
+@pytest.mark.parametrize("sequence", [False, True])
+def test_two_ranks_share_the_products(family: str, least: float, sequence: bool) -> None:
+    whole = graph(family)
+    split = parallelize(whole, Plan(tp=2, sequence_parallel=sequence)).roles[0].graph
+    assert least <= total_flops(split) / total_flops(whole) <= 0.56
+    assert len(split.ops) == len(whole.ops)
+    for purpose in ("parameter", "gradient", "optimizer"):
+        assert split.bytes_of(purpose) < 0.62 * whole.bytes_of(purpose)
+
+
+def test_along_the_sequence_activations_shrink_too() -> None:
+    alone, with_sequence = (
+        parallelize(graph("llama"), Plan(tp=2, sequence_parallel=s)).roles[0].graph.bytes_of("activation")
+        for s in (False, True)
+    )
+    assert with_sequence < alone
+
+
+def test_heads_that_do_not_divide_are_refused_with_the_arithmetic() -> None:
+    with pytest.raises(PlanError, match=r"tp=4 cannot share layers.0.attention.q of 'llama': 2 is not a multiple of 4"):
+        parallelize(graph("llama"), Plan(tp=4))
+
+
+def test_replicas_reduce_their_parts_of_the_gradients() -> None:
+    whole = parallelize(graph("llama"), Plan(dp=2)).roles[0]
+    shared = parallelize(graph("llama"), Plan(dp=2, tp=2)).roles[0]
+    gradients = [sum(c.nbytes for c in role.collectives if c.lane == "dp") for role in (whole, shared)]
+    assert gradients[1] < 0.55 * gradients[0]
+    assert {c.group.stride for c in shared.collectives if c.lane == "dp"} == {2}
+    assert {c.group.stride for c in shared.collectives if c.lane == "tp"} == {1}
+
+
+def test_it_is_priced_by_whatever_prices_ops() -> None:
+    alone = forecast(graph("llama"), on="h100-sxm", model="roofline")
+    shared = forecast(graph("llama"), on="2xh100-sxm", plan="tp=2", model="roofline")
+    assert shared.device_time.seconds < alone.device_time.seconds
+    assert shared.network.sent_bytes > 0
+    assert shared.memory.allocated < alone.memory.allocated
