@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from foretell.cli import design, devices, fit, measure, predict, store
+from foretell.cli import bench, design, devices, fit, measure, predict, store
 from foretell.cli.terminal import guarded
 
 app = typer.Typer(
@@ -51,3 +51,4 @@ def _options(
 for verb in (predict.predict, predict.inspect, measure.measure, design.design, fit.fit, devices.devices):
     app.command()(guarded(verb))
 app.add_typer(store.app)
+app.add_typer(bench.app)

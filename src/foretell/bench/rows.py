@@ -1,0 +1,45 @@
+"""Rows of the public files: CSV, read without a data-frame library; a missing column is an error, not zero."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import hashlib
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from foretell.errors import InputError
+
+Row = dict[str, str]
+
+
+def read_rows(folder: Path, name: str, columns: Sequence[str]) -> list[Row]:
+    """All rows of `name.csv` or `name.csv.gz`."""
+    for path in (folder / f"{name}.csv.gz", folder / f"{name}.csv"):
+        if path.is_file():
+            break
+    else:
+        raise InputError(f"no {name}.csv or {name}.csv.gz in {folder}. Give --data the folder of public measurements.")
+    raw = path.read_bytes()
+    text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
+    with io.StringIO(text, newline="") as file:
+        reader = csv.DictReader(file)
+        missing = [column for column in columns if column not in (reader.fieldnames or ())]
+        if missing:
+            raise InputError(
+                f"{path} has no column {', '.join(missing)}; it has {', '.join(reader.fieldnames or ())}. "
+                "Give --data the folder of public measurements."
+            )
+        return list(reader)
+
+
+def number(row: Row, column: str) -> float | None:
+    """A value that may be missing."""
+    text = row[column].strip()
+    return float(text) if text and text.lower() != "nan" else None
+
+
+def is_in_half(key: str) -> bool:
+    """A split that does not hang on the order or number of rows."""
+    return hashlib.sha256(key.encode()).digest()[0] < 128

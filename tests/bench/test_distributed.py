@@ -1,0 +1,130 @@
+"""The benchmark on small made-up files: it finds what was put in, and says what it cannot run."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from foretell.bench import Figure, placements, run, submissions
+from foretell.bench.figures import rank_correlation, relative_errors
+from foretell.bench.overlap import exposed_seconds, slowest_of
+from foretell.bench.rows import is_in_half, read_rows
+from foretell.cli import app
+from foretell.errors import InputError
+
+
+def write(path: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0].keys())
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def steps_of_a_known_cluster() -> list[dict[str, object]]:
+    """ResNet-50 on T4: nodes that send 1 GB/s, compute of 5 ms a sample."""
+    rows: list[dict[str, object]] = []
+    job = placements._Job("imagenet", "t4", 4 * 25_600_000)
+    truth = placements._Calibration(4e9, 1e9, 2e-5, 1.0, 0.02, 0.4)
+    for batch in (20, 40, 80):
+        alone = 0.005 * batch
+        common = {"app": "imagenet", "cluster": "aws", "gpu": "T4", "local_bsz": batch}
+        rows.append(
+            {**common, "placement": 1, "num_nodes": 1, "num_replicas": 1, "step_time_s": alone, "sync_time_s": 0.001}
+        )
+        for placement in (2, 3, 4, 11, 12, 13, 14, 22, 24, 44, 111, 112, 114, 122, 222, 224, 244, 333, 344, 444):
+            counts = tuple(sorted(map(int, str(placement)), reverse=True))
+            [(step, sync)] = truth.steps(job, [placements._Step(counts, batch, alone, 0.0, 0.0)])
+            rows.append({**common, "placement": placement, "num_nodes": len(counts), "num_replicas": sum(counts),
+                         "step_time_s": step, "sync_time_s": sync})  # fmt: skip
+    return rows
+
+
+def test_a_cluster_is_calibrated_on_half_of_its_placements(tmp_path: Path) -> None:
+    write(tmp_path / "ddp_step_times.csv", steps_of_a_known_cluster())
+    step, sync, ernest = placements.figures(tmp_path)
+    assert step.value is not None and step.value < 0.02  # noqa: PT018
+    assert sync.value is not None and sync.value < 0.05  # noqa: PT018
+    assert step.met
+    assert ernest.value is not None and ernest.value > step.value  # noqa: PT018
+    assert ernest.met is None
+
+
+def test_a_fixed_part_is_found_in_submissions(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = []
+    for org, sample in (("a", 3e-4), ("b", 2e-4), ("c", 4e-4)):
+        for devices, batch in ((8, 400), (64, 50), (256, 32)):
+            submission = submissions._Submission("a100-80g-sxm", devices, 8, None, batch, 0.0)
+            step = submissions._step(submission, sample, 0.004, 0.02)
+            rows.append({"round": "v1", "org": org, "benchmark": "resnet", "accelerator": "NVIDIA A100-SXM4-80GB",
+                         "acc_per_node": 8, "num_acc": devices, "global_batch_size": batch * devices,
+                         "step_time_s": step, "host_network": ""})  # fmt: skip
+    write(tmp_path / "mlperf_training.csv", rows)
+    ours, linear = submissions.figures(tmp_path)
+    assert ours.rows == 18
+    assert ours.met
+    assert ours.value is not None and ours.value < 0.01  # noqa: PT018
+    assert linear.value is not None and linear.value > 0.1  # noqa: PT018
+
+
+def test_ports_of_a_submission() -> None:
+    assert submissions._port("Management: 1x Ethernet 40Gb/s, Compute: 8x ConnectX-6 IB HDR 200Gb/Sec") == 200e9
+    assert submissions._port("1x ConnectX-5 IB EDR 100Gb/Sec") == 12.5e9
+    assert submissions._port("TODO") is None
+
+
+def test_what_cannot_run_is_named(tmp_path: Path) -> None:
+    [waiting] = run(tmp_path, only=["megatron_memory"])
+    assert waiting.value is None
+    assert waiting.note
+
+
+def test_errors_say_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no ddp_step_times"):
+        run(tmp_path, only=["ddp_step_times"])
+    with pytest.raises(InputError, match="Did you mean 'ddp_step_times'"):
+        run(tmp_path, only=["dpp_step_times"])
+    with pytest.raises(InputError, match="is no folder"):
+        run(tmp_path / "nowhere")
+    write(tmp_path / "few.csv", [{"a": 1}])
+    with pytest.raises(InputError, match="has no column b; it has a"):
+        read_rows(tmp_path, "few", ("a", "b"))
+
+
+def test_the_verb(tmp_path: Path) -> None:
+    write(tmp_path / "ddp_step_times.csv", steps_of_a_known_cluster())
+    result = CliRunner().invoke(
+        app, ["bench", "distributed", "--data", str(tmp_path), "--only", "ddp_step_times", "--json"]
+    )
+    assert result.exit_code == 0
+    assert [line["met"] for line in json.loads(result.stdout)] == [True, True, None]
+    drawn = CliRunner().invoke(app, ["bench", "distributed", "--data", str(tmp_path), "--only", "llm_h100_sweep"])
+    assert "llm_h100_sweep" in drawn.stdout
+
+
+def test_figures() -> None:
+    assert Figure(source="s", measure="m", value=0.1, bar=0.2).met
+    assert not Figure(source="s", measure="m", value=0.1, bar=0.2, at_least=True).met
+    assert not Figure(source="s", measure="m", value=None, bar=0.2).met
+    assert relative_errors([1.1], [1.0])[0] == pytest.approx(0.1)
+    assert rank_correlation([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
+
+
+def test_communication_hides_behind_compute_but_for_its_last_bucket() -> None:
+    large = 1000 * 2**20
+    assert exposed_seconds(1.0, 0.1, large, 0.5) == pytest.approx(0.1 * 0.025)
+    assert exposed_seconds(0.0, 0.1, large, 0.5) == pytest.approx(0.1)
+    assert exposed_seconds(1.0, 0.1, 1, 0.5) == pytest.approx(0.1)
+
+
+def test_the_slowest_of_many() -> None:
+    sampled = np.random.default_rng(0).standard_normal((20000, 16)).max(axis=1).mean()
+    assert slowest_of(16) == pytest.approx(sampled, rel=0.03)
+    assert slowest_of(1) == 0
+    assert 40 < sum(is_in_half(str(i)) for i in range(100)) < 60
