@@ -33,8 +33,8 @@ class Figure:
 
 
 def relative_errors(predicted: Sequence[float], measured: Sequence[float]) -> np.ndarray:
-    ratios: np.ndarray = np.asarray(predicted, dtype=float) / np.asarray(measured, dtype=float)
-    return np.abs(ratios - 1)
+    errors: np.ndarray = np.abs(np.asarray(predicted, dtype=float) / np.asarray(measured, dtype=float) - 1)
+    return errors
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
