@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from foretell.answer import (
-    Breakdown,
     Cost,
     Duration,
     Forecast,
-    Memory,
     Network,
-    RankMemory,
     Resources,
     Throughput,
     Use,
 )
-from foretell.cost.collectives import collective_seconds, sent_bytes
 from foretell.cost.flops import total_flops
 from foretell.cost.model import DEFAULT as DEFAULT_MODEL
-from foretell.cost.model import ROOFLINE, CostModel, Priced, load_model
-from foretell.cost.workspace import kept_workspaces, temporary_bytes
+from foretell.cost.model import ROOFLINE, CostModel, load_model
 from foretell.errors import InputError, RequirementNotMet
 from foretell.graph import Caveat, Graph
-from foretell.hardware import Cluster, Device, Node
+from foretell.hardware import Cluster
 from foretell.parallel import parallelize
-from foretell.program import Program, Role
-from foretell.simulate.allocator import OutOfMemory
-from foretell.simulate.memory import MemoryTrace, replay
-from foretell.simulate.schedule import Durations, simulate
-from foretell.simulate.timeline import Timeline
-from foretell.units import MIB, Bytes, Seconds
+from foretell.program import Program
+from foretell.running import Placed, Run, run
+from foretell.units import Seconds
 from foretell.workload import Plan, Workload
 
 __all__ = ["DEFAULT_MODEL", "BatchFit", "fit_batch", "forecast", "load_model"]
 
-_MEMORY_ERROR = 0.03  # one standard deviation of predicted over measured totals, see docs/memory.md
-_NCCL_BUFFERS: Bytes = 200 * MIB  # an estimate of what NCCL takes for its channels
 _PEAK_OF_PRECISION = {"amp-bf16": "bf16", "amp-fp16": "fp16"}
 
 
@@ -61,24 +50,9 @@ def forecast(
     plan.check_devices(cluster.devices)
     prices_by = load_model(model) if isinstance(model, str) else model
     graph = _graph(workload, settings)
-    program = parallelize(graph, plan)
-    role = program.roles[0]
-    outcomes = [_on_node(role, node, cluster, prices_by) for node in dict.fromkeys(cluster.nodes)]
-    slowest = max(outcomes, key=lambda o: o.timeline.period)
-    heaviest = max(outcomes, key=lambda o: o.memory.total / o.memory.capacity)
-    return _answer(program, cluster, plan, role, slowest, heaviest, prices_by)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Outcome:
-    """The step on one kind of node."""
-
-    node: Node
-    priced: Priced
-    durations: Durations
-    timeline: Timeline
-    memory: Memory
-    trace: MemoryTrace
+    device = cluster.nodes[0].device
+    program = parallelize(graph, plan, lambda g: [p.seconds for p in prices_by.price(g, device).prices])
+    return _answer(program, cluster, plan, run(program, cluster, prices_by), prices_by)
 
 
 def _graph(workload: Workload | Graph | str, settings: Mapping[str, str] | None) -> Graph:
@@ -89,102 +63,35 @@ def _graph(workload: Workload | Graph | str, settings: Mapping[str, str] | None)
     return capture(workload, settings)
 
 
-def _on_node(role: Role, node: Node, cluster: Cluster, model: CostModel) -> _Outcome:
-    priced = model.price(role.graph, node.device)
-    prices = priced.prices
-    durations = Durations(
-        device=[p.seconds for p in prices],
-        host=model.host.seconds(role.graph, prices, node.host),
-        waits=[p.work.waits for p in prices],
-        collectives=[collective_seconds(c, cluster) for c in role.collectives],
-    )
-    trace, fits = _replay(role, node.device)
-    timeline = simulate(role, durations)
-    memory = _memory(role, node.device, trace, fits)
-    return _Outcome(node=node, priced=priced, durations=durations, timeline=timeline, memory=memory, trace=trace)
-
-
-def _replay(role: Role, device: Device) -> tuple[MemoryTrace, bool]:
-    """The step's memory on a device; when it does not fit, as it would be on one without limit."""
-    temporaries = temporary_bytes(role.graph, device)
-    kept = kept_workspaces(role.graph, device)
-    capacity = device.usable_bytes - device.context_bytes - _communicator(role)
-    try:
-        return replay(
-            role.graph, temporaries=temporaries, kept_workspace=kept, persistent=role.persistent, capacity=capacity
-        ), True
-    except OutOfMemory:
-        return replay(role.graph, temporaries=temporaries, kept_workspace=kept, persistent=role.persistent), False
-
-
-def _communicator(role: Role) -> Bytes:
-    return _NCCL_BUFFERS if role.count > 1 else 0
-
-
-def _memory(role: Role, device: Device, trace: MemoryTrace, fits: bool) -> Memory:
-    communicator = _communicator(role)
-    total = trace.peak_reserved + device.context_bytes + communicator
-    least = trace.peak_allocated + device.context_bytes + communicator  # the cache gives way when memory is short
-    at = trace.at_peak
-    return Memory(
-        allocated=trace.peak_allocated, reserved=trace.peak_reserved, context=device.context_bytes, communicator=communicator,
-        total=total, capacity=device.usable_bytes, fits=fits, fit_probability=_fit_probability(least, device.usable_bytes),
-        breakdown=Breakdown(
-            parameters=at.get("parameter", 0), gradients=at.get("gradient", 0), optimizer=at.get("optimizer", 0),
-            activations=at.get("activation", 0), inputs=at.get("input", 0), temporaries=at.get("temporary", 0),
-            workspace=at.get("workspace", 0),
-        ),
-        peak_module=role.graph.ops[trace.peak_op].module if trace.peak_op >= 0 else "",
-        ranks=(RankMemory(role=role.name, count=role.count, total=total),),
-    )  # fmt: skip
-
-
-def _fit_probability(needed: Bytes, capacity: Bytes) -> float:
-    distance = math.log(capacity / needed) / _MEMORY_ERROR
-    return round(0.5 * math.erfc(-distance / math.sqrt(2)), 4)
-
-
-def _answer(
-    program: Program, cluster: Cluster, plan: Plan, role: Role, slowest: _Outcome, heaviest: _Outcome, model: CostModel
-) -> Forecast:  # fmt: skip
-    graph, whole = role.graph, program.whole
-    timeline, step = slowest.timeline, slowest.timeline.period
-    busy = sum(s * op.times for s, op in zip(slowest.durations.device, graph.ops, strict=True))
-    issuing = sum(s * op.times for s, op in zip(slowest.durations.host, graph.ops, strict=True))
-    sent = sum(sent_bytes(c) * role.runs(c) for c in role.collectives)
-    price = cluster.dollars_per_hour
-    micro_steps = graph.grad_accumulation * plan.dp
+def _answer(program: Program, cluster: Cluster, plan: Plan, ran: Run, model: CostModel) -> Forecast:
+    slowest, whole, step = ran.slowest, program.whole, ran.timeline.period
+    busy, price = slowest.device_seconds, cluster.dollars_per_hour
+    peak = slowest.node.device.peak(_PEAK_OF_PRECISION.get(whole.precision, whole.precision))
+    micro_steps = whole.grad_accumulation * plan.dp
     return Forecast(
-        model=model.name, workload=graph.name, cluster=str(cluster), plan=str(plan),
-        step_time=Duration(seconds=step), device_time=Duration(seconds=busy), host_time=Duration(seconds=issuing),
-        exposed_communication=Duration(seconds=max(timeline.exposed("network", behind="device"), 0.0)), bubble=Duration(seconds=0.0),
-        memory=heaviest.memory, network=Network(sent_bytes=sent, received_bytes=sent),
-        resources=_resources(graph, role, slowest, step, busy),
+        model=model.name, workload=whole.name, cluster=str(cluster), plan=str(plan),
+        step_time=Duration(seconds=step), device_time=Duration(seconds=busy), host_time=Duration(seconds=slowest.host_seconds),
+        exposed_communication=Duration(seconds=ran.exposed), bubble=Duration(seconds=ran.bubble),
+        memory=ran.memory, network=Network(sent_bytes=ran.sent, received_bytes=ran.sent), resources=_resources(ran, step),
         throughput=Throughput(
-            samples_per_second=graph.samples * micro_steps / step if graph.samples else None,
-            tokens_per_second=graph.tokens * micro_steps / step if graph.tokens else None,
-            mfu=total_flops(whole) * plan.dp / plan.devices / step
-            / slowest.node.device.peak(_PEAK_OF_PRECISION.get(graph.precision, graph.precision)),
+            samples_per_second=whole.samples * micro_steps / step if whole.samples else None,
+            tokens_per_second=whole.tokens * micro_steps / step if whole.tokens else None,
+            mfu=total_flops(whole) * plan.dp / plan.devices / step / peak,
         ),
         cost=Cost(dollars_per_hour=price, dollars_per_step=None if price is None else price * step / 3600),
-        caveats=(*graph.caveats, *_caveats(slowest, busy, model)),
-        timeline=timeline, memory_trace=heaviest.trace, graph=graph,
+        caveats=(*whole.caveats, *_caveats(slowest, busy, model)),
+        timeline=ran.timeline, memory_trace=ran.heaviest.trace, graph=ran.heaviest.role.graph,
     )  # fmt: skip
 
 
-def _resources(graph: Graph, role: Role, outcome: _Outcome, step: Seconds, busy: Seconds) -> Resources:
-    device = outcome.node.device
+def _resources(ran: Run, step: Seconds) -> Resources:
+    placed, busy = ran.slowest, ran.slowest.device_seconds
     moving, fullest = 0.0, 0.0
-    for op, price in zip(graph.ops, outcome.priced.prices, strict=True):
+    for op, price in zip(placed.role.graph.ops, placed.priced.prices, strict=True):
         if price.seconds > 0 and price.work.traffic:
             moving += price.seconds * op.times
-            fullest = max(fullest, price.work.traffic / price.seconds / device.bandwidth)
-    talking = outcome.timeline.busy("network")
-    fastest = max(
-        (sent_bytes(c) / s for c, s in zip(role.collectives, outcome.durations.collectives, strict=True) if s > 0),
-        default=0.0,
-    )
-    network = Use(idle_seconds=step - talking, active_seconds=talking, peak=fastest)
+            fullest = max(fullest, price.work.traffic / price.seconds / placed.node.device.bandwidth)
+    network = Use(idle_seconds=max(step - ran.talking, 0.0), active_seconds=ran.talking, peak=ran.fastest_link)
     return Resources(
         device=Use(idle_seconds=max(step - busy, 0.0), active_seconds=busy, peak=1.0 if busy else 0.0),
         memory_bandwidth=Use(idle_seconds=max(step - moving, 0.0), active_seconds=moving, peak=min(fullest, 1.0)),
@@ -193,7 +100,7 @@ def _resources(graph: Graph, role: Role, outcome: _Outcome, step: Seconds, busy:
     )
 
 
-def _caveats(outcome: _Outcome, busy: Seconds, model: CostModel) -> list[Caveat]:
+def _caveats(outcome: Placed, busy: Seconds, model: CostModel) -> list[Caveat]:
     caveats = []
     device = outcome.node.device.name
     if model.name == ROOFLINE:

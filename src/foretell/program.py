@@ -56,8 +56,29 @@ class Role:
         return self.graph.ops[op].times if collective.every_micro_step else 1
 
 
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What a pipeline stage does next: one phase of one micro-batch through one of its chunks."""
+
+    phase: str  # forward, backward, or weights: the part of a backward pass that no other stage waits for
+    chunk: int
+    micro_batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """How the stages of a program take turns. Role s is stage s; chunk c lies on stage c modulo the stages."""
+
+    micro_batches: int
+    chunks: int
+    orders: tuple[tuple[Action, ...], ...]  # by stage
+    ranges: tuple[Mapping[tuple[str, int], tuple[int, int]], ...]  # by stage: phase and chunk → first op, past the last
+    hand_over: tuple[Collective, ...]  # from chunk c to c + 1, and as much back
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     roles: tuple[Role, ...]
     ranks: int
     whole: Graph  # one replica's step, before it was split
+    pipeline: Pipeline | None = None

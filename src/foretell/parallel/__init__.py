@@ -6,27 +6,39 @@ from dataclasses import fields
 
 from foretell.errors import PlanError
 from foretell.graph import Graph
-from foretell.parallel.accumulate import accumulate
+from foretell.parallel.accumulate import accumulate, steady_micro_step
 from foretell.parallel.data import data_parallel
+from foretell.parallel.pipeline import Weigh, bytes_touched, pipelined
 from foretell.parallel.shard import Sharding, shard
 from foretell.parallel.tensor import tensor_parallel
 from foretell.program import Group, Program, Role
 from foretell.workload import Plan
 
-_UNDERSTOOD = ("dp", "tp", "sequence_parallel", "bucket_bytes", "overlap", "zero", "hybrid_shard", "grad_accumulation")
+_UNDERSTOOD = (
+    "dp", "tp", "pp", "sequence_parallel", "bucket_bytes", "overlap", "zero", "hybrid_shard", "grad_accumulation", "schedule",
+    "virtual_stages",
+)  # fmt: skip
 
 
-def parallelize(graph: Graph, plan: Plan) -> Program:
-    """Place a step on ranks. A setting that is not modelled is refused, never ignored."""
+def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Program:
+    """Place a step on ranks. A setting that is not modelled is refused, never ignored.
+
+    `weigh` says what each op of a graph costs, for cutting a pipeline where it balances.
+    """
     ahead = [f.name for f in fields(plan) if f.name not in _UNDERSTOOD and getattr(plan, f.name) != f.default]
     if ahead:
         raise PlanError(
             f"plan {plan} asks for {', '.join(ahead)}, which this version does not model yet. "
             f"Settings that work: {', '.join(_UNDERSTOOD)}."
         )
-    graph = accumulate(graph, plan.grad_accumulation or graph.grad_accumulation)
-    role = tensor_parallel(Role(name="dp", count=plan.devices, graph=graph), plan)
-    return Program(roles=(_replicated(role, plan),), ranks=plan.devices, whole=graph)
+    micro_steps = plan.grad_accumulation or graph.grad_accumulation
+    whole = accumulate(graph, micro_steps)
+    own = whole if plan.pp == 1 else steady_micro_step(whole)
+    role = tensor_parallel(Role(name="dp", count=plan.devices, graph=own), plan)
+    if plan.pp == 1:
+        return Program(roles=(_replicated(role, plan),), ranks=plan.devices, whole=whole)
+    roles, pipeline = pipelined(role, plan, micro_steps, weigh, lambda part: _replicated(part, plan))
+    return Program(roles=roles, ranks=plan.devices, whole=whole, pipeline=pipeline)
 
 
 def _replicated(role: Role, plan: Plan) -> Role:

@@ -26,6 +26,29 @@ def accumulate(graph: Graph, micro_steps: int) -> Graph:
     return replace(graph, ops=ops, grad_accumulation=micro_steps)
 
 
+def steady_micro_step(graph: Graph) -> Graph:
+    """One micro-step and the update, as every micro-step but the first runs: gradients are there, and added to."""
+    if not graph.training:
+        return graph
+    repeated = accumulate(graph, max(graph.grad_accumulation, 2))
+    update = first_of(repeated, "optimizer")
+    second = _second_micro_step(repeated, update)
+    if second is None:
+        return graph
+
+    def moved(position: int) -> int:
+        return max(position - second, 0)
+
+    storages = tuple(
+        replace(s, born=0, freed=moved(s.freed)) if 0 <= s.born < second and s.role == "gradient"
+        else replace(s, nbytes=0, role="host", born=-1, freed=-1) if 0 <= s.born < second
+        else replace(s, born=s.born if s.born < 0 else moved(s.born), freed=moved(s.freed))
+        for s in repeated.storages
+    )  # fmt: skip
+    ops = tuple(replace(op, times=1) if op.times != 1 else op for op in repeated.ops[second:])
+    return replace(repeated, ops=ops, storages=storages)
+
+
 def _second_micro_step(graph: Graph, update: int) -> int | None:
     """Where the repeated micro-step begins: a forward pass after a backward one."""
     phases = [op.phase for op in graph.ops[:update]]

@@ -3,7 +3,8 @@
 3 gathers a block's parameters before it runs, forward and backward, and frees them after; 2 keeps them in between. Both
 scatter the block's gradients when its backward is done. 1 keeps parameters whole, scatters gradients in buckets after
 the last micro-step, and gathers the parameters it has updated. Repeated blocks are the units; what is outside of them
-is one more, gathered first, kept for the backward pass and scattered last.
+is one more, gathered first, kept for the backward pass and scattered last. Stages of a pipeline scatter in their last
+micro-batch alone, as torch lets them.
 """
 
 from __future__ import annotations
@@ -123,7 +124,8 @@ class _Units:
         whole = sum(self._gathered_bytes(p) for p in self.members[path])
         self.collectives.append(
             Collective(kind="all-gather", nbytes=whole, group=self.sharding.shard, name=f"all-gather {path or 'the rest'}",
-                       starts_after=ready, waited_for_by=wanted, issued_by=asked, every_micro_step=True)
+                       starts_after=ready, waited_for_by=wanted, issued_by=asked,
+                       every_micro_step=self.plan.pp == 1 or self.plan.zero == 3)
         )  # fmt: skip
         self.added.append(Storage(whole, "temporary", asked, wanted))  # arrives in one piece, and is copied out
         self.added += [Storage(self._gathered_bytes(p), "parameter", wanted, held_to) for p in self.members[path]]
@@ -141,7 +143,7 @@ class _Units:
             whole = sum(self._padded(p) * ITEM_BYTES[p.layout.dtype] for p in trained)
             scattered = Collective(
                 kind="reduce-scatter", nbytes=whole, group=self.sharding.shard, name=f"reduce-scatter {path or 'the rest'}",
-                starts_after=last, waited_for_by=self.update, every_micro_step=True,
+                starts_after=last, waited_for_by=self.update, every_micro_step=self.plan.pp == 1,
             )  # fmt: skip
             self.collectives.append(scattered)
             if self.sharding.replicas.size > 1:

@@ -74,7 +74,7 @@ class Spread:
         if op.outputs and all(tensors[t].storage in read for t in op.outputs) and not op.signature.mutates:
             return self._rewritten(op, {})
         if self._adds_terms(op):
-            for t in op.outputs:
+            for t in (*op.outputs, *(op.inputs[i] for i in op.signature.mutates)):
                 states[tensors[t].storage] = PARTIAL
             return op
         for t in op.inputs:
@@ -118,16 +118,25 @@ class Spread:
         layouts = op.signature.inputs
         for i, t in enumerate(op.inputs):
             storage = self.graph.tensors[t].storage
-            if cuts[i] is None and (storage in self._free or self.policy.slices):
+            free = storage in self._free or self._is_gradient(storage)
+            if cuts[i] is None and (free or self.policy.slices):
                 like = next((c for c, x in zip(cuts, layouts, strict=True) if c and x.shape == layouts[i].shape), None)
                 if like is not None:
                     cuts[i] = like
-                    if storage in self._free:
+                    if free:
                         self.states[storage] = made(layouts[i], like, self.ways)
+                        self._shrink(storage)
 
     def _adds_terms(self, op: Op) -> bool:
-        given = [self.states.get(self.graph.tensors[t].storage) for t in op.inputs]
-        return op.signature.name in _ADDS and len(given) > 1 and all(state is PARTIAL for state in given)
+        """Whether an op adds terms of sums: what it makes is a term too. Gradients start as what is added to them."""
+        if op.signature.name not in _ADDS or len(op.inputs) < 2:
+            return False
+        storages = [self.graph.tensors[t].storage for t in op.inputs]
+        terms = [s for s in storages if self.states.get(s) is PARTIAL]
+        return bool(terms) and all(s in terms or (s not in self.states and self._is_gradient(s)) for s in storages)
+
+    def _is_gradient(self, storage: int) -> bool:
+        return self.graph.storages[storage].role == "gradient"
 
     def _add_up(self, tensor: int, op: Op, position: int) -> None:
         """Add up a sum before an op needs it: all of it everywhere, or along the sequence a part to each rank."""

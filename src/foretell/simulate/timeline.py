@@ -41,6 +41,7 @@ class Timeline:
     spans: tuple[Span, ...]
     makespan: Seconds
     period: Seconds
+    waiting: Seconds = 0.0  # of a pipeline: what even its busiest stage spends without work
 
     def on(self, stream: str) -> Iterator[Span]:
         return (span for span in self.spans if span.stream.partition(" ")[0] == stream)

@@ -1,0 +1,272 @@
+"""Pipeline stages: which ops, parameters and storages of a step belong to which stage, cut where it balances."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from foretell.errors import PlanError
+from foretell.graph import Graph, Input, Op, Signature, Storage, Value
+from foretell.parallel.blocks import block_of, blocks
+from foretell.parallel.parameters import parameters
+from foretell.units import Bytes
+from foretell.workload import Plan
+
+_ELSEWHERE: Final = Storage(0, "host", -1, -1)
+
+
+class Stages:
+    """A step cut into chunks of consecutive blocks. Chunk c lies on stage c modulo the stages."""
+
+    def __init__(self, graph: Graph, plan: Plan, weights: Sequence[float], times: int) -> None:
+        self.graph, self.plan, self.times = graph, plan, times
+        self.chunks = plan.pp * plan.virtual_stages
+        self.chunk_of = self._assign(weights)
+        self.homes = self._homes()
+
+    def _assign(self, weights: Sequence[float]) -> list[int]:
+        """The chunk of every op before the update."""
+        paths = blocks(self.graph)
+        if len(paths) < self.chunks:
+            raise PlanError(
+                f"pp={self.plan.pp} × virtual_stages={self.plan.virtual_stages} = {self.chunks} chunks, but {self.graph.name!r} "
+                f"has {len(paths)} repeated blocks to cut between. Choose pp × virtual_stages ≤ {max(len(paths), 1)}."
+            )
+        number = {path: i for i, path in enumerate(paths)}
+        where = block_of(paths)
+        unit_of_module: dict[str, int] = {}
+        units: list[int] = []  # of each op: the block it is in, or the last one before it
+        current = 0
+        for op in self.graph.ops:
+            if op.phase == "forward":
+                current = max(number.get(where[op.module], current), current)
+                unit_of_module.setdefault(op.module, current)
+            elif op.phase == "backward":
+                if where[op.module]:
+                    current = number[where[op.module]]
+                elif op.module and op.module in unit_of_module:
+                    current = unit_of_module[op.module]
+            units.append(current)
+        cost = [0.0] * len(paths)
+        for op, unit, weight in zip(self.graph.ops, units, weights, strict=True):
+            if op.phase != "optimizer":
+                cost[unit] += weight
+        chunk = _balanced(cost, self.chunks)
+        return [chunk[unit] for unit in units]
+
+    def _homes(self) -> dict[int, int]:
+        """The stage of every parameter, its gradient and its optimizer state."""
+        homes: dict[int, int] = {}
+        for p in parameters(self.graph):
+            homes[p.storage] = self.chunk_of[p.used[0]] % self.plan.pp
+            if p.gradient is not None:
+                homes[p.gradient] = homes[p.storage]
+        update = [op for op in self.graph.ops if op.phase == "optimizer"]
+        for _ in range(2):
+            for op in update:
+                for row in _rows(op):
+                    storages = [self.graph.tensors[t].storage for t in row]
+                    known = next((homes[s] for s in storages if s in homes), None)
+                    if known is not None:
+                        for s in storages:
+                            homes.setdefault(s, known)
+        return homes
+
+    def stage(self, stage: int) -> tuple[Graph, dict[tuple[str, int], tuple[int, int]], list[int]]:
+        """A stage's ops, where each phase of each chunk lies in them, and the new place of every op of the step."""
+        ops: list[Op] = []
+        ranges: dict[tuple[str, int], tuple[int, int]] = {}
+        places: list[int] = []  # of each op of the step: how many of this stage's come before it
+        unknown = 0
+        put_off = self._put_off() if self.plan.schedule == "zero-bubble" else frozenset()
+        later: list[int] = []
+        for position, op in enumerate(self.graph.ops):
+            if op.phase == "optimizer":
+                if later:
+                    ranges["weights", stage] = (len(ops), len(ops) + len(later))
+                    for at in later:
+                        places[at] = len(ops)
+                        ops.append(self.graph.ops[at])
+                    later = []
+                places.append(len(ops))
+                own, unknown = self._own_part(op, stage, unknown)
+                if own is not None:
+                    ops.append(own)
+                continue
+            places.append(len(ops))
+            chunk = self.chunk_of[position]
+            if chunk % self.plan.pp != stage:
+                continue
+            if position in put_off:
+                later.append(position)
+                continue
+            key = (op.phase, chunk)
+            ops.append(op)
+            ranges[key] = (ranges.get(key, (len(ops) - 1, 0))[0], len(ops))
+        storages = self._storages(stage, ops, places)
+        repeated = tuple(op if op.phase == "optimizer" else replace(op, times=self.times) for op in ops)
+        return replace(self.graph, ops=repeated, storages=storages), ranges, places
+
+    def _own_part(self, op: Op, stage: int, unknown: int) -> tuple[Op | None, int]:
+        """What of an update's op concerns the stage's own parameters."""
+        rows = list(_rows(op))
+        home = [
+            next((self.homes[s] for t in row if (s := self.graph.tensors[t].storage) in self.homes), None)
+            for row in rows
+        ]
+        if all(h is None for h in home):  # counters and the like: shared out evenly
+            mine = [(unknown + i) % self.plan.pp == stage for i in range(len(rows))]
+            unknown += len(rows)
+        else:
+            mine = [h == stage for h in home]
+        if all(mine):
+            return op, unknown
+        if not any(mine):
+            return None, unknown
+        return _only(op, mine), unknown
+
+    def _put_off(self) -> frozenset[int]:
+        """Backward ops whose results only gradients of their own module need: no other layer waits for them."""
+        wanted: dict[int, set[str]] = {}  # storage → modules that make gradients of it, "…" where others want it
+        found = set()
+        for position in range(len(self.graph.ops) - 1, -1, -1):
+            op = self.graph.ops[position]
+            if op.phase != "backward":
+                continue
+            outputs = [self.graph.tensors[t].storage for t in op.outputs]
+            for_gradients = bool(outputs) and all(
+                self.graph.storages[s].role == "gradient" or (s in wanted and wanted[s] <= {op.module, ""})
+                for s in outputs
+            )
+            if for_gradients:
+                found.add(position)
+            for t in op.inputs:
+                wanted.setdefault(self.graph.tensors[t].storage, set()).add(op.module if for_gradients else "…")
+        return frozenset(found)
+
+    def _storages(self, stage: int, ops: Sequence[Op], places: Sequence[int]) -> tuple[Storage, ...]:
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for position, op in enumerate(ops):
+            for t in (*op.inputs, *op.outputs):
+                storage = self.graph.tensors[t].storage
+                first.setdefault(storage, position)
+                last[storage] = position
+        end = len(ops)
+        out = []
+        for number, s in enumerate(self.graph.storages):
+            home = self.homes.get(number)
+            if number not in first and home != stage:
+                out.append(_ELSEWHERE)
+            elif s.born < 0:
+                out.append(replace(s, freed=end) if home in (None, stage) or number in first else _ELSEWHERE)
+            else:
+                born = min(places[s.born] if s.born < len(places) else end - 1, first.get(number, end - 1))
+                freed = (
+                    end if s.freed >= len(self.graph.ops) else max(places[s.freed] - 1, last.get(number, born), born)
+                )
+                out.append(replace(s, born=max(born, 0), freed=freed))
+        return tuple(out)
+
+    def crossing(self, chunk: int) -> Bytes:
+        """Bytes of trained values that a chunk hands to the next."""
+        trained: set[int] = {p.storage for p in parameters(self.graph) if p.gradient is not None}
+        made_in: dict[int, int] = {}
+        crossing: dict[int, Bytes] = {}
+        for position, op in enumerate(self.graph.ops):
+            if op.phase != "forward":
+                break
+            storages = [self.graph.tensors[t].storage for t in op.inputs]
+            here = self.chunk_of[position]
+            for t, storage in zip(op.inputs, storages, strict=True):
+                if made_in.get(storage, here) <= chunk < here:
+                    crossing[storage] = max(crossing.get(storage, 0), self.graph.tensors[t].layout.distinct_bytes)
+            if any(s in trained for s in storages):
+                for t in op.outputs:
+                    storage = self.graph.tensors[t].storage
+                    if self.graph.storages[storage].role != "parameter":
+                        trained.add(storage)
+                        made_in.setdefault(storage, here)
+        return sum(crossing.values())
+
+
+def _balanced(cost: Sequence[float], parts: int) -> list[int]:
+    """Cut a row of costs into parts whose largest is as small as can be; each has at least one."""
+    count = len(cost)
+    sums = [0.0]
+    for c in cost:
+        sums.append(sums[-1] + c)
+    best = [[0.0] * (count + 1) for _ in range(parts + 1)]
+    cut = [[0] * (count + 1) for _ in range(parts + 1)]
+    for end in range(1, count + 1):
+        best[1][end] = sums[end]
+    for part in range(2, parts + 1):
+        for end in range(part, count + 1):
+            best[part][end] = float("inf")
+            for begin in range(end - 1, part - 2, -1):
+                worst = max(best[part - 1][begin], sums[end] - sums[begin])
+                if worst < best[part][end]:
+                    best[part][end], cut[part][end] = worst, begin
+                if sums[end] - sums[begin] > best[part][end]:
+                    break
+    bounds, end = [], count
+    for part in range(parts, 0, -1):
+        begin = cut[part][end] if part > 1 else 0
+        bounds.append((begin, end))
+        end = begin
+    out = [0] * count
+    for part, (begin, end) in enumerate(reversed(bounds)):
+        out[begin:end] = [part] * (end - begin)
+    return out
+
+
+def _lists(op: Op) -> list[tuple[Value, ...]]:
+    return [v for _, v in op.signature.arguments if isinstance(v, tuple) and v and all(isinstance(i, Input) for i in v)]
+
+
+def _rows(op: Op) -> Sequence[Sequence[int]]:
+    """The tensors of each parameter that an update's op takes; one row where it takes no lists."""
+    lists = _lists(op)
+    if not lists:
+        return [(*op.inputs, *op.outputs)]
+    count = min(map(len, lists))
+    rows = []
+    for i in range(count):
+        row = [op.inputs[v.index] for values in lists if isinstance(v := values[i], Input)]
+        rows.append(row + ([op.outputs[i]] if len(op.outputs) == count else []))
+    return rows
+
+
+def _only(op: Op, mine: Sequence[bool]) -> Op:
+    """An op over lists, on some of their items."""
+    keep: list[int] = []
+    arguments: list[tuple[str, Value]] = []
+    for name, value in op.signature.arguments:
+        if isinstance(value, tuple) and len(value) == len(mine):
+            kept = [v for v, own in zip(value, mine, strict=True) if own]
+            numbered: list[Value] = []
+            for v in kept:
+                if isinstance(v, Input):
+                    keep.append(v.index)
+                    numbered.append(Input(len(keep) - 1))
+                else:
+                    numbered.append(v)
+            arguments.append((name, tuple(numbered)))
+        elif isinstance(value, Input):
+            keep.append(value.index)
+            arguments.append((name, Input(len(keep) - 1)))
+        else:
+            arguments.append((name, value))
+    outputs = [i for i in range(len(op.outputs)) if len(op.outputs) != len(mine) or mine[i]]
+    renumbered = {old: new for new, old in enumerate(keep)}
+    signature = Signature(
+        op.signature.target,
+        tuple(op.signature.inputs[i] for i in keep),
+        tuple(op.signature.outputs[i] for i in outputs),
+        tuple(arguments),
+        tuple(renumbered[i] for i in op.signature.mutates if i in renumbered),
+    )
+    return replace(
+        op, signature=signature, inputs=tuple(op.inputs[i] for i in keep), outputs=tuple(op.outputs[i] for i in outputs)
+    )

@@ -1,0 +1,198 @@
+"""A program on a cluster: every role priced on the node that is slowest for it, timed together, its memory replayed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from foretell.answer import Breakdown, Memory, RankMemory
+from foretell.cost.collectives import collective_seconds, sent_bytes
+from foretell.cost.model import CostModel, Priced
+from foretell.cost.workspace import kept_workspaces, temporary_bytes
+from foretell.hardware import Cluster, Device, Node
+from foretell.program import Program, Role
+from foretell.simulate.allocator import OutOfMemory
+from foretell.simulate.memory import MemoryTrace, replay
+from foretell.simulate.pipeline import simulate_pipeline
+from foretell.simulate.schedule import Durations, simulate
+from foretell.simulate.timeline import Timeline
+from foretell.units import MIB, Bytes, Seconds
+
+_MEMORY_ERROR = 0.03  # one standard deviation of predicted over measured totals, see docs/memory.md
+_NCCL_BUFFERS: Bytes = 200 * MIB  # an estimate of what NCCL takes for its channels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A role on one kind of node."""
+
+    role: Role
+    node: Node
+    priced: Priced
+    durations: Durations
+    trace: MemoryTrace
+    memory: Memory
+
+    @property
+    def device_seconds(self) -> Seconds:
+        return sum(s * op.times for s, op in zip(self.durations.device, self.role.graph.ops, strict=True))
+
+    @property
+    def host_seconds(self) -> Seconds:
+        return sum(s * op.times for s, op in zip(self.durations.host, self.role.graph.ops, strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What running a program on a cluster comes to."""
+
+    slowest: Placed
+    heaviest: Placed
+    timeline: Timeline
+    exposed: Seconds  # what communication adds to the step
+    bubble: Seconds
+    memory: Memory
+    sent: Bytes  # by the rank that sends most
+    talking: Seconds
+    fastest_link: float  # bytes per second, at its peak
+
+
+def run(program: Program, cluster: Cluster, model: CostModel) -> Run:
+    known: dict[object, Placed] = {}
+    placed = [_on_nodes(role, nodes, cluster, model, known) for role, nodes in _places(program, cluster)]
+    heaviest = max((p for options in placed for p in options), key=lambda p: p.memory.total / p.memory.capacity)
+    slowest = [max(options, key=lambda p: p.device_seconds + p.host_seconds) for options in placed]
+    talks = _Talks(program, cluster, slowest)
+    if program.pipeline is None:
+        timelines = [simulate(p.role, p.durations) for p in placed[0]]
+        timeline = max(timelines, key=lambda t: t.period)
+        pace = placed[0][timelines.index(timeline)]
+        free = simulate(pace.role, _free(pace.durations)) if pace.role.collectives else timeline
+    else:
+        at = [p.role for p in slowest].index(heaviest.role)
+        timeline = simulate_pipeline(program, [p.durations for p in slowest], talks.hand_over, at)
+        nothing = [0.0] * len(talks.hand_over)
+        free = simulate_pipeline(program, [_free(p.durations) for p in slowest], nothing)
+        pace = max(slowest, key=lambda p: p.device_seconds)
+    ranks = tuple(
+        RankMemory(role=options[0].role.name, count=options[0].role.count, total=max(p.memory.total for p in options))
+        for options in placed
+    )
+    return Run(
+        slowest=pace, heaviest=heaviest, timeline=timeline, exposed=max(timeline.period - free.period, 0.0),
+        bubble=free.waiting, memory=replace(heaviest.memory, ranks=ranks), sent=talks.sent, talking=talks.seconds,
+        fastest_link=talks.fastest,
+    )  # fmt: skip
+
+
+class _Talks:
+    """What the rank that talks most sends, and for how long."""
+
+    def __init__(self, program: Program, cluster: Cluster, placed: Sequence[Placed]) -> None:
+        pipeline = program.pipeline
+        self.hand_over = [collective_seconds(c, cluster) for c in pipeline.hand_over] if pipeline else []
+        self.sent, self.seconds, self.fastest = 0, 0.0, 0.0
+        for stage, p in enumerate(placed):
+            said = [(c, s, p.role.runs(c)) for c, s in zip(p.role.collectives, p.durations.collectives, strict=True)]
+            if pipeline:
+                stages, times = len(placed), pipeline.micro_batches
+                for boundary, (c, s) in enumerate(zip(pipeline.hand_over, self.hand_over, strict=True)):
+                    ways = (boundary % stages == stage) + ((boundary + 1) % stages == stage)  # forward on, and back
+                    said.append((c, s, ways * times))
+            self.sent = max(self.sent, sum(sent_bytes(c) * times for c, _, times in said))
+            self.seconds = max(self.seconds, sum(s * times for _, s, times in said))
+            self.fastest = max([self.fastest, *(sent_bytes(c) / s for c, s, times in said if s > 0 and times)])
+
+
+def _free(durations: Durations) -> Durations:
+    return replace(durations, collectives=[0.0] * len(durations.collectives))
+
+
+def _places(program: Program, cluster: Cluster) -> list[tuple[Role, list[Node]]]:
+    """The different nodes that each role lies on: stages take ranks one after another."""
+    places: list[tuple[Role, list[Node]]] = []
+    first = 0
+    for role in program.roles:
+        seen: dict[int, Node] = {}
+        start = 0
+        for node in cluster.nodes:
+            if start < first + role.count and start + node.count > first:
+                seen[id(node)] = node
+            start += node.count
+        places.append((role, list(seen.values())))
+        first += role.count
+    return places
+
+
+def _on_nodes(
+    role: Role, nodes: Sequence[Node], cluster: Cluster, model: CostModel, known: dict[object, Placed]
+) -> list[Placed]:
+    placed = []
+    for node in nodes:
+        key = (id(node), *_likeness(role))  # stages in the middle of a pipeline are alike
+        if key not in known:
+            known[key] = _on_node(role, node, cluster, model)
+        placed.append(replace(known[key], role=role))
+    return placed
+
+
+def _likeness(role: Role) -> tuple[object, ...]:
+    ops = tuple((id(op.signature), op.times) for op in role.graph.ops)
+    said = tuple((c.kind, c.nbytes, c.starts_after) for c in role.collectives)
+    held = tuple(sorted((r, role.graph.bytes_of(r)) for r in ("parameter", "gradient", "optimizer", "activation")))
+    return hash(ops), said, held, tuple(sorted(role.persistent.items()))
+
+
+def _on_node(role: Role, node: Node, cluster: Cluster, model: CostModel) -> Placed:
+    priced = model.price(role.graph, node.device)
+    prices = priced.prices
+    durations = Durations(
+        device=[p.seconds for p in prices],
+        host=model.host.seconds(role.graph, prices, node.host),
+        waits=[p.work.waits for p in prices],
+        collectives=[collective_seconds(c, cluster) for c in role.collectives],
+    )
+    trace, fits = _replay(role, node.device)
+    memory = _memory(role, node.device, trace, fits)
+    return Placed(role=role, node=node, priced=priced, durations=durations, trace=trace, memory=memory)
+
+
+def _replay(role: Role, device: Device) -> tuple[MemoryTrace, bool]:
+    """The step's memory on a device; when it does not fit, as it would be on one without limit."""
+    temporaries = temporary_bytes(role.graph, device)
+    kept = kept_workspaces(role.graph, device)
+    capacity = device.usable_bytes - device.context_bytes - _communicator(role)
+    try:
+        return replay(
+            role.graph, temporaries=temporaries, kept_workspace=kept, persistent=role.persistent, capacity=capacity
+        ), True
+    except OutOfMemory:
+        return replay(role.graph, temporaries=temporaries, kept_workspace=kept, persistent=role.persistent), False
+
+
+def _communicator(role: Role) -> Bytes:
+    return _NCCL_BUFFERS if role.count > 1 or role.collectives else 0
+
+
+def _memory(role: Role, device: Device, trace: MemoryTrace, fits: bool) -> Memory:
+    communicator = _communicator(role)
+    total = trace.peak_reserved + device.context_bytes + communicator
+    least = trace.peak_allocated + device.context_bytes + communicator  # the cache gives way when memory is short
+    at = trace.at_peak
+    return Memory(
+        allocated=trace.peak_allocated, reserved=trace.peak_reserved, context=device.context_bytes, communicator=communicator,
+        total=total, capacity=device.usable_bytes, fits=fits, fit_probability=_fit_probability(least, device.usable_bytes),
+        breakdown=Breakdown(
+            parameters=at.get("parameter", 0), gradients=at.get("gradient", 0), optimizer=at.get("optimizer", 0),
+            activations=at.get("activation", 0), inputs=at.get("input", 0), temporaries=at.get("temporary", 0),
+            workspace=at.get("workspace", 0),
+        ),
+        peak_module=role.graph.ops[trace.peak_op].module if trace.peak_op >= 0 else "",
+        ranks=(RankMemory(role=role.name, count=role.count, total=total),),
+    )  # fmt: skip
+
+
+def _fit_probability(needed: Bytes, capacity: Bytes) -> float:
+    distance = math.log(capacity / needed) / _MEMORY_ERROR
+    return round(0.5 * math.erfc(-distance / math.sqrt(2)), 4)

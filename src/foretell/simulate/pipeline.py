@@ -1,0 +1,175 @@
+"""Stages taking turns: how long a pipelined step is, when every stage knows how long its passes take.
+
+Host and device of a stage add up as maxima of sums, so a pass is summed up exactly by three numbers: its length on a
+device that never waits for the host, its length behind a host that starts with it, and what it takes the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from foretell.program import Action, Pipeline, Program
+from foretell.simulate.rank import Durations, Rank
+from foretell.simulate.timeline import Span, Timeline
+from foretell.units import Seconds
+
+_LONG_AGO: Seconds = -1e4
+_NO_OP = 2**31  # a span that is a whole pass is no op of any graph
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    device: Seconds  # from its begin, with the host ahead
+    behind_host: Seconds  # from the host's begin, with the device idle
+    host: Seconds
+    network: Seconds  # until what it sends to replicas has arrived
+
+
+@dataclass(slots=True)
+class _Stage:
+    host: Seconds = 0.0
+    device: Seconds = 0.0
+    network: Seconds = 0.0
+    busy: Seconds = 0.0
+    last: int = -1  # span that ended last on the device
+    next: int = 0
+
+
+def simulate_pipeline(
+    program: Program, durations: Sequence[Durations], hand_over: Sequence[Seconds], detailed: int | None = None
+) -> Timeline:
+    """One step of all stages; `hand_over` is what it takes from a chunk to the next, and back.
+
+    The first micro-batch of the stage `detailed` is drawn op by op, all else pass by pass.
+    """
+    pipeline = program.pipeline
+    if pipeline is None:
+        raise ValueError("a program without a pipeline has one role: use simulate")
+    return _Run(program, pipeline, durations, hand_over, detailed).timeline()
+
+
+class _Run:
+    def __init__(
+        self, program: Program, pipeline: Pipeline, durations: Sequence[Durations], hand_over: Sequence[Seconds],
+        detailed: int | None,
+    ) -> None:  # fmt: skip
+        self.program, self.pipeline, self.durations = program, pipeline, durations
+        self.hand_over, self.detailed = hand_over, detailed
+        self.stages = [_Stage() for _ in program.roles]
+        self.done: dict[tuple[str, int, int], tuple[Seconds, int]] = {}
+        self.spans: list[Span] = []
+        self._passes: dict[tuple[int, str, int, bool], _Pass] = {}
+
+    def timeline(self) -> Timeline:
+        waiting = set(range(len(self.stages)))
+        while waiting:
+            ran = [stage for stage in sorted(waiting) if self._advance(stage)]
+            if not ran:
+                raise ValueError("the stages wait for each other: the orders of the schedule do not fit together")
+            waiting = {s for s in waiting if self.stages[s].next < len(self.pipeline.orders[s])}
+        for number, stage in enumerate(self.stages):
+            self._update(number, stage)
+        makespan = max(max(s.device, s.host, s.network) for s in self.stages)
+        busiest = max(s.busy for s in self.stages)
+        return Timeline(
+            spans=tuple(self.spans), makespan=makespan, period=makespan, waiting=max(makespan - busiest, 0.0)
+        )
+
+    def _advance(self, number: int) -> bool:
+        """Run what a stage can run now."""
+        stage, order = self.stages[number], self.pipeline.orders[number]
+        began = stage.next
+        while stage.next < len(order):
+            action = order[stage.next]
+            arrival = self._arrival(action)
+            if arrival is None:
+                break
+            self._run(number, stage, action, *arrival)
+            stage.next += 1
+        return stage.next > began
+
+    def _arrival(self, action: Action) -> tuple[Seconds, int] | None:
+        """When an action has what it needs from other stages, and from which span; None: not yet."""
+        chunk, batch = action.chunk, action.micro_batch
+        if action.phase == "forward":
+            return (0.0, -1) if chunk == 0 else self._handed("forward", chunk - 1, chunk - 1, batch)
+        if action.phase == "weights":
+            return self.done.get(("backward", chunk, batch))
+        if chunk == self.pipeline.chunks - 1:
+            return self.done.get(("forward", chunk, batch))
+        return self._handed("backward", chunk + 1, chunk, batch)
+
+    def _handed(self, phase: str, giver: int, boundary: int, batch: int) -> tuple[Seconds, int] | None:
+        done = self.done.get((phase, giver, batch))
+        return None if done is None else (done[0] + self.hand_over[boundary], done[1])
+
+    def _run(self, number: int, stage: _Stage, action: Action, arrival: Seconds, sender: int) -> None:
+        last = action.micro_batch == self.pipeline.micro_batches - 1
+        p = self._pass(number, action.phase, action.chunk, last)
+        begin = max(stage.device, arrival)
+        end = max(begin + p.device, stage.host + p.behind_host)
+        after = sender if arrival > stage.device else stage.last
+        if number == self.detailed and action.micro_batch == 0:
+            self._draw_ops(number, stage, action, (begin, after))
+        else:
+            phase = "forward" if action.phase == "forward" else "backward"
+            name = f"{action.phase} of micro-batch {action.micro_batch}, chunk {action.chunk}"
+            self._draw(number, "device", name, phase, end - p.device, p.device, after)
+        stage.network = max(stage.network, end - p.device + p.network)
+        stage.host += p.host
+        stage.busy += p.device
+        stage.device, stage.last = end, len(self.spans) - 1
+        self.done[action.phase, action.chunk, action.micro_batch] = (end, stage.last)
+
+    def _draw(
+        self, number: int, stream: str, name: str, phase: str, begin: Seconds, length: Seconds, after: int
+    ) -> None:
+        role = self.program.roles[number].name
+        self.spans.append(Span(role, stream, name, "", phase, begin, length, _NO_OP, after))
+
+    def _draw_ops(self, number: int, stage: _Stage, action: Action, begin: tuple[Seconds, int]) -> None:
+        rank = Rank(self.program.roles[number], self.durations[number])
+        rank.host, rank.device = (stage.host, -1), (begin[0], -1)
+        rank.run(*self.pipeline.ranges[number][action.phase, action.chunk], draw=True, reduces=False)
+        offset = len(self.spans)
+        for span in rank.spans:
+            after = span.after + offset if span.after >= 0 else begin[1]
+            self.spans.append(replace(span, after=after))
+
+    def _update(self, number: int, stage: _Stage) -> None:
+        ranges = self.pipeline.ranges[number].values()
+        first = max((last for _, last in ranges), default=0)
+        if first >= len(self.program.roles[number].graph.ops):
+            return
+        p = self._pass(number, "optimizer", -1, True)
+        begin = max(stage.device, stage.network)
+        if stage.network > stage.device:
+            self._draw(number, "network", "gradients", "backward", stage.device, begin - stage.device, stage.last)
+            stage.last = len(self.spans) - 1
+        end = max(begin + p.device, stage.host + p.behind_host)
+        self._draw(number, "device", "update", "optimizer", end - p.device, p.device, stage.last)
+        stage.busy += p.device
+        stage.device, stage.host = end, stage.host + p.host
+        stage.network = max(stage.network, end - p.device + p.network)
+
+    def _pass(self, number: int, phase: str, chunk: int, last: bool) -> _Pass:
+        key = (number, phase, chunk, last)
+        if key not in self._passes:
+            role = self.program.roles[number]
+            ranges = self.pipeline.ranges[number]
+            begin, end = ranges.get((phase, chunk), (0, 0))
+            if phase == "optimizer":
+                begin, end = max(r[1] for r in ranges.values()), len(role.graph.ops)
+            warm, cold = Rank(role, self.durations[number]), Rank(role, self.durations[number])
+            warm.host = (_LONG_AGO, -1)
+            cold.device = (_LONG_AGO, -1)
+            for rank in (warm, cold):
+                rank.run(begin, end, draw=False, reduces=last)
+                if phase == "optimizer":
+                    rank.wait_for_the_last()
+            network = max((event[0] for event in warm.network.values()), default=0.0)
+            self._passes[key] = _Pass(
+                max(warm.device[0], 0.0), max(cold.device[0], 0.0), max(cold.host[0], 0.0), network
+            )
+        return self._passes[key]

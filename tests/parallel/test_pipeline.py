@@ -1,0 +1,139 @@
+"""Pipelines: stages hold the whole step between them, schedules keep to their textbook bubbles."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foretell import forecast
+from foretell.cost.flops import total_flops
+from foretell.errors import PlanError
+from foretell.graph import Graph
+from foretell.parallel import parallelize
+from foretell.parallel.accumulate import steady_micro_step
+from foretell.parallel.orders import most_in_flight, orders
+from foretell.program import Pipeline, Program, Role
+from foretell.simulate.pipeline import simulate_pipeline
+from foretell.simulate.rank import Durations
+from foretell.workload import Plan
+
+from .models import graph
+
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
+
+
+def idle(program: Program, device: float = 1.0) -> list[Durations]:
+    return [
+        Durations(
+            device=[0.0 if op.phase == "optimizer" else device for op in role.graph.ops], host=[0.0] * len(role.graph.ops),
+            waits=[False] * len(role.graph.ops), collectives=[0.0] * len(role.collectives),
+        )
+        for role in program.roles
+    ]  # fmt: skip
+
+
+def equal_stages(stages: int, micro_batches: int, schedule: str, chunks: int = 1) -> tuple[Program, list[Durations]]:
+    """A forward pass of 1 and a backward pass of 2 on every chunk; 1 of the 2 can be put off."""
+    plan = Plan(pp=stages, schedule=schedule, virtual_stages=chunks)
+    empty = Graph(name="g", ops=(), tensors=(), storages=())
+    op = graph("cnn").ops[0]
+    phases = ["forward", "backward", "weights"]
+    ranges, roles = [], []
+    for stage in range(stages):
+        own = [c * stages + stage for c in range(chunks)]
+        kinds = [(phase, c) for phase in phases for c in own]
+        ranges.append({kind: (i, i + 1) for i, kind in enumerate(kinds)})
+        roles.append(Role(name=f"stage {stage}", count=1, graph=replace(empty, ops=(op,) * len(kinds))))
+    pipeline = Pipeline(
+        micro_batches=micro_batches, chunks=stages * chunks, orders=orders(plan, micro_batches, training=True),
+        ranges=tuple(ranges), hand_over=(),
+    )  # fmt: skip
+    program = Program(roles=tuple(roles), ranks=stages, whole=empty, pipeline=pipeline)
+    backward = 1.0 if schedule == "zero-bubble" else 2.0
+    seconds = [1.0 / chunks] * chunks + [backward / chunks] * chunks + [1.0 / chunks] * chunks
+    count = len(seconds)
+    times = Durations(device=seconds, host=[0.0] * count, waits=[False] * count, collectives=[])
+    return program, [times] * stages
+
+
+@settings(deadline=None)
+@given(st.integers(1, 6), st.integers(1, 12))
+def test_the_bubble_is_what_the_papers_say(stages: int, rounds: int) -> None:
+    micro_batches = stages * rounds
+    for schedule, chunks in (("gpipe", 1), ("1f1b", 1), ("interleaved", 2)):
+        program, durations = equal_stages(stages, micro_batches, schedule, chunks)
+        ran = simulate_pipeline(program, durations, [0.0] * (stages * chunks - 1))
+        assert ran.waiting == pytest.approx((stages - 1) * 3 / chunks), schedule
+    program, durations = equal_stages(stages, micro_batches, "zero-bubble")
+    assert simulate_pipeline(program, durations, [0.0] * (stages - 1)).waiting == pytest.approx(stages - 1)
+
+
+@given(st.integers(1, 6), st.integers(1, 24), st.sampled_from(SCHEDULES))
+def test_every_stage_takes_every_micro_batch_forward_and_back(stages: int, micro_batches: int, schedule: str) -> None:
+    micro_batches = micro_batches * stages if schedule == "interleaved" else micro_batches
+    for order in orders(Plan(pp=stages, schedule=schedule), micro_batches, training=True):
+        for phase in ("forward", "backward"):
+            assert sorted(a.micro_batch for a in order if a.phase == phase) == list(range(micro_batches))
+        assert len(set(order)) == len(order)
+
+
+def test_one_forward_one_backward_holds_as_many_micro_batches_as_stages_follow() -> None:
+    held = [sum(most_in_flight(order).values()) for order in orders(Plan(pp=4), 16, training=True)]
+    assert held == [4, 3, 2, 1]
+    assert [sum(most_in_flight(o).values()) for o in orders(Plan(pp=4, schedule="gpipe"), 16, training=True)] == [
+        16
+    ] * 4
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("family", ["vit", "llama", "cnn"])
+def test_stages_hold_the_whole_step_between_them(family: str, schedule: str) -> None:
+    plan = Plan(pp=3, schedule=schedule, grad_accumulation=6)
+    program = parallelize(graph(family), plan)
+    step = steady_micro_step(program.whole)
+    own = [replace(role.graph, ops=tuple(replace(op, times=1) for op in role.graph.ops)) for role in program.roles]
+    assert sum(map(total_flops, own)) == total_flops(step)
+    for purpose in ("parameter", "gradient", "optimizer"):
+        assert sum(g.bytes_of(purpose) for g in own) == pytest.approx(step.bytes_of(purpose), rel=0.01)
+    passing = [op.target for op in step.ops if op.phase != "optimizer"]
+    assert sorted(op.target for g in own for op in g.ops if op.phase != "optimizer") == sorted(passing)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.floats(0, 50), st.floats(0, 50), st.sampled_from(SCHEDULES))
+def test_slower_links_never_make_a_faster_step(fast: float, more: float, schedule: str) -> None:
+    program = parallelize(graph("llama"), Plan(pp=3, schedule=schedule, grad_accumulation=6))
+    durations = idle(program)
+    busiest = max(sum(d.device) for d in durations) * 6
+    free, quick, slow = (simulate_pipeline(program, durations, [s] * 2).makespan for s in (0.0, fast, fast + more))
+    assert busiest <= free <= quick <= slow
+    path = simulate_pipeline(program, durations, [0.0] * 2).critical_path()
+    assert sum(span.duration for span in path) <= free + 1e-6
+
+
+def test_the_first_and_last_stage_hand_over_the_same() -> None:
+    pipeline = parallelize(graph("llama"), Plan(pp=3, grad_accumulation=3)).pipeline
+    assert pipeline is not None
+    assert [c.nbytes for c in pipeline.hand_over] == [2 * 16 * 32 * 4] * 2
+
+
+def test_too_many_stages_are_refused_with_the_arithmetic() -> None:
+    with pytest.raises(PlanError, match=r"pp=4 × virtual_stages=1 = 4 chunks, but 'llama' has 3 repeated blocks"):
+        parallelize(graph("llama"), Plan(pp=4, grad_accumulation=4))
+    with pytest.raises(PlanError, match=r"4 / 3 = 1\.33"):
+        parallelize(graph("llama"), Plan(pp=3, schedule="interleaved", grad_accumulation=4))
+    with pytest.raises(PlanError, match="needs schedule=interleaved"):
+        parallelize(graph("llama"), Plan(pp=3, virtual_stages=2, grad_accumulation=4))
+
+
+def test_all_together() -> None:
+    plan = "dp=2,tp=2,pp=3,zero=1,grad_accumulation=6"
+    ran = forecast(graph("llama"), on="12xh100-sxm", plan=plan, model="roofline")
+    assert ran.bubble.seconds > 0
+    assert [(r.role, r.count) for r in ran.memory.ranks] == [("stage 0", 4), ("stage 1", 4), ("stage 2", 4)]
+    assert ran.step_time.seconds >= ran.device_time.seconds
+    assert ran.network.sent_bytes == ran.network.received_bytes > 0
+    assert {span.role for span in ran.timeline.spans} == {"stage 0", "stage 1", "stage 2"}
