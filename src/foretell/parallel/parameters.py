@@ -24,13 +24,15 @@ class Parameter:
 def parameters(graph: Graph) -> tuple[Parameter, ...]:
     """Parameters, trained and frozen, in the order of their first use. Buffers are not among them."""
     uses, layouts, weighing = _uses(graph)
-    unclaimed = _gradients(graph)
+    unclaimed: dict[int, list[tuple[int, str, int]]] = defaultdict(list)  # by size
+    for gradient_storage, numel, gradient_module, written in _gradients(graph):
+        unclaimed[numel].append((gradient_storage, gradient_module, written))
     found = []
     for storage in sorted(uses, key=lambda s: uses[s][0]):
         layout = layouts[storage]
         module = graph.ops[uses[storage][0]].module
         modules = {graph.ops[position].module for position in uses[storage]}
-        gradient, ready = _claim(unclaimed, modules, layout.numel)
+        gradient, ready = _claim(unclaimed[layout.numel], modules)
         if gradient is None and storage not in weighing:
             continue
         found.append(
@@ -79,11 +81,11 @@ def _gradients(graph: Graph) -> list[tuple[int, int, str, int]]:
     return [(s, numel[s], module.get(s, ""), last[s]) for s in sorted(last, key=lambda s: last[s])]
 
 
-def _claim(unclaimed: list[tuple[int, int, str, int]], modules: set[str], numel: int) -> tuple[int | None, int]:
-    """A gradient of this size from the modules that use the parameter; failing that, the last of this size."""
-    fitting = [g for g in unclaimed if g[1] == numel]
-    own = [g for g in fitting if g[2] in modules] or [g for g in fitting if not g[2]]
-    if not own:
-        return None, -1
-    unclaimed.remove(own[-1])
-    return own[-1][0], own[-1][3]
+def _claim(fitting: list[tuple[int, str, int]], modules: set[str]) -> tuple[int | None, int]:
+    """The last gradient of a size that comes from the modules which use the parameter, or from none."""
+    for wanted in (modules, {""}):
+        for i in range(len(fitting) - 1, -1, -1):
+            if fitting[i][1] in wanted:
+                storage, _, written = fitting.pop(i)
+                return storage, written
+    return None, -1

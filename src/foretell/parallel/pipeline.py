@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from foretell.graph import Graph
@@ -29,7 +29,7 @@ def pipelined(
     made, ranges = [], []
     for stage in range(plan.pp):
         graph, where, places = stages.stage(stage)
-        own = tuple(_moved(c, places) for c in role.collectives if _belongs(c, stages, stage, plan))
+        own = tuple(_moved(c, places, len(graph.ops)) for c in role.collectives if c.starts_after in places)
         part = Role(name=f"stage {stage}", count=plan.devices // plan.pp, graph=graph, collectives=own)
         part = replicate(part)
         waiting = _activations_in_flight(graph, where, turns[stage])
@@ -38,24 +38,20 @@ def pipelined(
         ranges.append(where)
     between = Group(size=2, stride=plan.devices // plan.pp, count=plan.devices // plan.pp)
     hand_over = tuple(
-        Collective(kind="send-recv", nbytes=stages.crossing(chunk), group=between, name=f"send to chunk {chunk + 1}",
+        Collective(kind="send-recv", nbytes=nbytes, group=between, name=f"send to chunk {chunk + 1}",
                    starts_after=-1, waited_for_by=0, lane="pp", every_micro_step=True)
-        for chunk in range(stages.chunks - 1)
+        for chunk, nbytes in enumerate(stages.crossings())
     )  # fmt: skip
     return tuple(made), Pipeline(
         micro_batches=micro_batches, chunks=stages.chunks, orders=turns, ranges=tuple(ranges), hand_over=hand_over
     )
 
 
-def _belongs(collective: Collective, stages: Stages, stage: int, plan: Plan) -> bool:
-    return stages.chunk_of[max(collective.starts_after, 0)] % plan.pp == stage
-
-
-def _moved(collective: Collective, places: Sequence[int]) -> Collective:
-    """A collective of the whole step, at its place among the stage's ops."""
+def _moved(collective: Collective, places: Mapping[int, int], end: int) -> Collective:
+    """A collective of the whole step, at its place among the stage's ops; what it waits for may lie on the next stage."""
     starts = places[collective.starts_after]
-    waited = places[collective.waited_for_by] if collective.waited_for_by < len(places) else collective.waited_for_by
-    return replace(collective, starts_after=starts, waited_for_by=max(waited, starts + 1))
+    waited = places.get(collective.waited_for_by, starts + 1)
+    return replace(collective, starts_after=starts, waited_for_by=min(max(waited, starts + 1), end))
 
 
 def _activations_in_flight(

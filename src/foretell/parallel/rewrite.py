@@ -29,7 +29,7 @@ class Relayout:
         self._graph = graph
         self.tensors = list(graph.tensors)
         self._made: dict[tuple[int, Layout], int] = {}
-        self._signatures: dict[tuple[Signature, tuple[Layout, ...], tuple[Layout, ...]], Signature] = {}
+        self._signatures: dict[tuple[object, ...], Signature] = {}
 
     def op(self, op: Op, layout: Callable[[int], Layout]) -> Op:
         inputs = tuple(self._tensor(t, layout(t)) for t in op.inputs)
@@ -39,13 +39,10 @@ class Relayout:
         return replace(op, signature=self.signature(op.signature, inputs, outputs), inputs=inputs, outputs=outputs)
 
     def signature(self, signature: Signature, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Signature:
-        key = (
-            signature,
-            tuple(self.tensors[t].layout for t in inputs),
-            tuple(self.tensors[t].layout for t in outputs),
-        )
+        layouts = [tuple(self.tensors[t].layout for t in side) for side in (inputs, outputs)]
+        key = (id(signature), *(tuple(map(id, side)) for side in layouts))
         if key not in self._signatures:
-            self._signatures[key] = replace(signature, inputs=key[1], outputs=key[2])
+            self._signatures[key] = replace(signature, inputs=layouts[0], outputs=layouts[1])
         return self._signatures[key]
 
     def _tensor(self, number: int, layout: Layout) -> int:
@@ -77,11 +74,15 @@ def shard_of(layout: Layout, ways: int) -> Layout:
 def shard_update(graph: Graph, ways: int) -> Graph:
     """The optimizer's ops, and the state they keep, on one of `ways` parts of every parameter."""
     relayout = Relayout(graph)
-    cut = {id(layout): shard_of(layout, ways) for layout in {id(t.layout): t.layout for t in graph.tensors}.values()}
+    cut: dict[int, Layout] = {}
 
     def layout(tensor: int) -> Layout:
         t = graph.tensors[tensor]
-        return t.layout if graph.storages[t.storage].role == "host" else cut[id(t.layout)]
+        if graph.storages[t.storage].role == "host":
+            return t.layout
+        if id(t.layout) not in cut:
+            cut[id(t.layout)] = shard_of(t.layout, ways)
+        return cut[id(t.layout)]
 
     ops = tuple(relayout.op(op, layout) if op.phase == "optimizer" else op for op in graph.ops)
     update = first_of(graph, "optimizer")

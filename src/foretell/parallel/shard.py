@@ -50,7 +50,7 @@ def _optimizer_state(role: Role, plan: Plan, sharding: Sharding) -> Role:
     scattered = [replace(c, kind="reduce-scatter", name=c.name.replace("all-reduce", "reduce-scatter"), group=sharding.shard)
                  for c in buckets(graph, plan, sharding.shard)]  # fmt: skip
     end = len(graph.ops)
-    gathered = sum(p.layout.nbytes for p in parameters(graph) if p.gradient is not None)
+    gathered = graph.bytes_of("gradient")
     gather = Collective(kind="all-gather", nbytes=gathered, group=sharding.shard, name="all-gather updated parameters",
                         starts_after=end - 1, waited_for_by=end)  # fmt: skip
     copies = sum(c.nbytes for c in scattered)

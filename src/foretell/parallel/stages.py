@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -10,6 +10,7 @@ from foretell.errors import PlanError
 from foretell.graph import Graph, Input, Op, Signature, Storage, Value
 from foretell.parallel.blocks import block_of, blocks
 from foretell.parallel.parameters import parameters
+from foretell.parallel.rewrite import first_of
 from foretell.units import Bytes
 from foretell.workload import Plan
 
@@ -22,8 +23,15 @@ class Stages:
     def __init__(self, graph: Graph, plan: Plan, weights: Sequence[float], times: int) -> None:
         self.graph, self.plan, self.times = graph, plan, times
         self.chunks = plan.pp * plan.virtual_stages
+        self.parameters = parameters(graph)
         self.chunk_of = self._assign(weights)
         self.homes = self._homes()
+        self.update = first_of(graph, "optimizer")
+        self.put_off = self._put_off() if plan.schedule == "zero-bubble" else frozenset[int]()
+        self.shares = self._shared_out()
+        self.positions: list[list[int]] = [[] for _ in range(plan.pp)]
+        for position in range(self.update):
+            self.positions[self.chunk_of[position] % plan.pp].append(position)
 
     def _assign(self, weights: Sequence[float]) -> list[int]:
         """The chunk of every op before the update."""
@@ -58,7 +66,7 @@ class Stages:
     def _homes(self) -> dict[int, int]:
         """The stage of every parameter, its gradient and its optimizer state."""
         homes: dict[int, int] = {}
-        for p in parameters(self.graph):
+        for p in self.parameters:
             homes[p.storage] = self.chunk_of[p.used[0]] % self.plan.pp
             if p.gradient is not None:
                 homes[p.gradient] = homes[p.storage]
@@ -73,58 +81,46 @@ class Stages:
                             homes.setdefault(s, known)
         return homes
 
-    def stage(self, stage: int) -> tuple[Graph, dict[tuple[str, int], tuple[int, int]], list[int]]:
-        """A stage's ops, where each phase of each chunk lies in them, and the new place of every op of the step."""
+    def stage(self, stage: int) -> tuple[Graph, dict[tuple[str, int], tuple[int, int]], dict[int, int]]:
+        """A stage's ops, where each phase of each chunk lies in them, and where each op of the step went."""
         ops: list[Op] = []
         ranges: dict[tuple[str, int], tuple[int, int]] = {}
-        places: list[int] = []  # of each op of the step: how many of this stage's come before it
-        unknown = 0
-        put_off = self._put_off() if self.plan.schedule == "zero-bubble" else frozenset()
-        later: list[int] = []
-        for position, op in enumerate(self.graph.ops):
-            if op.phase == "optimizer":
-                if later:
-                    ranges["weights", stage] = (len(ops), len(ops) + len(later))
-                    for at in later:
-                        places[at] = len(ops)
-                        ops.append(self.graph.ops[at])
-                    later = []
-                places.append(len(ops))
-                own, unknown = self._own_part(op, stage, unknown)
-                if own is not None:
-                    ops.append(own)
-                continue
-            places.append(len(ops))
-            chunk = self.chunk_of[position]
-            if chunk % self.plan.pp != stage:
-                continue
-            if position in put_off:
-                later.append(position)
-                continue
-            key = (op.phase, chunk)
+        places: dict[int, int] = {}
+        later = [position for position in self.positions[stage] if position in self.put_off]
+        for position in self.positions[stage]:
+            if position not in self.put_off:
+                op = self.graph.ops[position]
+                key = (op.phase, self.chunk_of[position])
+                places[position] = len(ops)
+                ops.append(op if self.times == 1 else replace(op, times=self.times))
+                ranges[key] = (ranges.get(key, (len(ops) - 1, 0))[0], len(ops))
+        if later:
+            ranges["weights", stage] = (len(ops), len(ops) + len(later))
+        for position in later:
+            places[position] = len(ops)
+            ops.append(replace(self.graph.ops[position], times=self.times))
+        for position, op in self.shares[stage].items():
+            places[position] = len(ops)
             ops.append(op)
-            ranges[key] = (ranges.get(key, (len(ops) - 1, 0))[0], len(ops))
-        storages = self._storages(stage, ops, places)
-        repeated = tuple(op if op.phase == "optimizer" else replace(op, times=self.times) for op in ops)
-        return replace(self.graph, ops=repeated, storages=storages), ranges, places
+        return replace(self.graph, ops=tuple(ops), storages=self._storages(stage, ops, places)), ranges, places
 
-    def _own_part(self, op: Op, stage: int, unknown: int) -> tuple[Op | None, int]:
-        """What of an update's op concerns the stage's own parameters."""
-        rows = list(_rows(op))
-        home = [
-            next((self.homes[s] for t in row if (s := self.graph.tensors[t].storage) in self.homes), None)
-            for row in rows
-        ]
-        if all(h is None for h in home):  # counters and the like: shared out evenly
-            mine = [(unknown + i) % self.plan.pp == stage for i in range(len(rows))]
-            unknown += len(rows)
-        else:
-            mine = [h == stage for h in home]
-        if all(mine):
-            return op, unknown
-        if not any(mine):
-            return None, unknown
-        return _only(op, mine), unknown
+    def _shared_out(self) -> list[dict[int, Op]]:
+        """By stage: position → what of an update's op concerns the stage's own parameters."""
+        shares: list[dict[int, Op]] = [{} for _ in range(self.plan.pp)]
+        turn = 0
+        for position in range(self.update, len(self.graph.ops)):
+            op = self.graph.ops[position]
+            homes = [
+                next((self.homes[s] for t in row if (s := self.graph.tensors[t].storage) in self.homes), None)
+                for row in _rows(op)
+            ]
+            if all(h is None for h in homes):  # counters and the like: dealt out evenly
+                homes = [(turn + i) % self.plan.pp for i in range(len(homes))]
+                turn += len(homes)
+            for stage in {h for h in homes if h is not None}:
+                mine = [h == stage for h in homes]
+                shares[stage][position] = op if all(mine) else _only(op, mine)
+        return shares
 
     def _put_off(self) -> frozenset[int]:
         """Backward ops whose results only gradients of their own module need: no other layer waits for them."""
@@ -145,50 +141,50 @@ class Stages:
                 wanted.setdefault(self.graph.tensors[t].storage, set()).add(op.module if for_gradients else "…")
         return frozenset(found)
 
-    def _storages(self, stage: int, ops: Sequence[Op], places: Sequence[int]) -> tuple[Storage, ...]:
+    def _storages(self, stage: int, ops: Sequence[Op], places: Mapping[int, int]) -> tuple[Storage, ...]:
+        """Storages live in a stage from its first op that touches them to its last, or as long as they did."""
         first: dict[int, int] = {}
         last: dict[int, int] = {}
+        tensors = self.graph.tensors
         for position, op in enumerate(ops):
             for t in (*op.inputs, *op.outputs):
-                storage = self.graph.tensors[t].storage
+                storage = tensors[t].storage
                 first.setdefault(storage, position)
                 last[storage] = position
         end = len(ops)
-        out = []
-        for number, s in enumerate(self.graph.storages):
-            home = self.homes.get(number)
-            if number not in first and home != stage:
-                out.append(_ELSEWHERE)
-            elif s.born < 0:
-                out.append(replace(s, freed=end) if home in (None, stage) or number in first else _ELSEWHERE)
-            else:
-                born = min(places[s.born] if s.born < len(places) else end - 1, first.get(number, end - 1))
-                freed = (
-                    end if s.freed >= len(self.graph.ops) else max(places[s.freed] - 1, last.get(number, born), born)
-                )
-                out.append(replace(s, born=max(born, 0), freed=freed))
+        out = [_ELSEWHERE] * len(self.graph.storages)
+        for number in {*first, *(s for s, home in self.homes.items() if home == stage)}:
+            s = self.graph.storages[number]
+            outlives = s.freed >= len(self.graph.ops)
+            if s.born < 0:
+                out[number] = replace(s, freed=end)
+                continue
+            born = min(places.get(s.born, end - 1), first.get(number, end - 1))
+            freed = end if outlives else max(places.get(s.freed, 0), last.get(number, born), born)
+            out[number] = Storage(s.nbytes, s.role, born, freed)
         return tuple(out)
 
-    def crossing(self, chunk: int) -> Bytes:
-        """Bytes of trained values that a chunk hands to the next."""
-        trained: set[int] = {p.storage for p in parameters(self.graph) if p.gradient is not None}
+    def crossings(self) -> list[Bytes]:
+        """Bytes of trained values that each chunk hands to the next."""
+        trained: set[int] = {p.storage for p in self.parameters if p.gradient is not None}
         made_in: dict[int, int] = {}
-        crossing: dict[int, Bytes] = {}
+        crossing: list[dict[int, Bytes]] = [{} for _ in range(self.chunks - 1)]
         for position, op in enumerate(self.graph.ops):
             if op.phase != "forward":
                 break
             storages = [self.graph.tensors[t].storage for t in op.inputs]
             here = self.chunk_of[position]
             for t, storage in zip(op.inputs, storages, strict=True):
-                if made_in.get(storage, here) <= chunk < here:
-                    crossing[storage] = max(crossing.get(storage, 0), self.graph.tensors[t].layout.distinct_bytes)
+                for boundary in range(made_in.get(storage, here), here):
+                    known = crossing[boundary].get(storage, 0)
+                    crossing[boundary][storage] = max(known, self.graph.tensors[t].layout.distinct_bytes)
             if any(s in trained for s in storages):
                 for t in op.outputs:
                     storage = self.graph.tensors[t].storage
                     if self.graph.storages[storage].role != "parameter":
                         trained.add(storage)
                         made_in.setdefault(storage, here)
-        return sum(crossing.values())
+        return [sum(handed.values()) for handed in crossing]
 
 
 def _balanced(cost: Sequence[float], parts: int) -> list[int]:

@@ -63,6 +63,7 @@ class _Search:
         for position, op in enumerate(graph.ops[: self.forward]):
             for t in op.inputs:
                 self.last_use[graph.tensors[t].storage] = position
+        self.before_the_loss = frozenset(self._before_the_loss())
         self.indivisible: dict[str, str] = {}  # module → the arithmetic
 
     def found(self) -> tuple[dict[int, Split], set[str]]:
@@ -109,7 +110,7 @@ class _Search:
         try:
             for position in positions:
                 op = self.graph.ops[position]
-                uneven = self._feeds_the_loss(position)
+                uneven = position in self.before_the_loss
                 self._cut(spread, op.inputs[-1], Cut(1, stretches, uneven=uneven), cuts)
                 for bias in op.inputs[:-2]:
                     self._cut(spread, bias, Cut(0, stretches, uneven=uneven), cuts)
@@ -169,20 +170,23 @@ class _Search:
                     self._cut(spread, t, replace(cut, dim=dim), cuts)
                     break
 
-    def _feeds_the_loss(self, position: int) -> bool:
-        """Whether the product's result is what the loss takes the softmax of, views, casts and shifts apart."""
-        storage = self.graph.tensors[self.graph.ops[position].outputs[0]].storage
-        for op in self.graph.ops[position + 1 : self.forward]:
-            if any(self.graph.tensors[t].storage == storage for t in op.inputs):
-                if op.signature.name == "aten._log_softmax":
-                    return True
-                if (
-                    len(op.inputs) == 1
-                    and op.outputs
-                    and op.signature.outputs[0].shape[-1:] == op.signature.inputs[0].shape[-1:]
-                ):
-                    storage = self.graph.tensors[op.outputs[0]].storage
-        return False
+    def _before_the_loss(self) -> Iterator[int]:
+        """Products whose result the loss takes the softmax of, views, casts and shifts apart."""
+        made_by: dict[int, int] = {}
+        for position, op in enumerate(self.graph.ops[: self.forward]):
+            for t in op.outputs:
+                made_by.setdefault(self.graph.tensors[t].storage, position)
+            if op.signature.name == "aten._log_softmax":
+                at = made_by.get(self.graph.tensors[op.inputs[0]].storage)
+                while at is not None:
+                    source = self.graph.ops[at]
+                    if source.signature.name in PRODUCTS:
+                        yield at
+                        break
+                    same_width = len({x.shape[-1:] for x in (*source.signature.inputs, *source.signature.outputs)}) == 1
+                    if len(source.inputs) != 1 or not same_width:
+                        break
+                    at = made_by.get(self.graph.tensors[source.inputs[0]].storage)
 
     def _tables(self, cuts: dict[int, Split]) -> Iterator[str]:
         for op in self.graph.ops[: self.forward]:
