@@ -59,7 +59,8 @@ def main() -> None:
 def _pairs(steps: list[StepRow]) -> list[tuple[StepRow, StepRow]]:
     by_point: dict[str, list[StepRow]] = defaultdict(list)
     for row in steps:
-        by_point[row.point].append(row)
+        if not any(mark.startswith("recorded alone") for mark in row.marks):  # no two of their steps are alike
+            by_point[row.point].append(row)
     return [
         pair for rows in by_point.values() for pair in combinations(rows, 2) if pair[0].occasion != pair[1].occasion
     ]

@@ -3,8 +3,9 @@
     python benchmarks/h200/collect.py FILE.jsonl.gz … [--to FOLDER]
 
 Left out are failures that say nothing about the point: memory that other points prepared at the same time had taken, and
-time limits of a round. Times of ops that were not taken alone are dropped. Host times are rounded to a tenth of a
-microsecond, which is more than a Python clock knows.
+time limits of a round; and records whose ops could not be timed in plain steps, where another record of the point has
+them. Times of ops that were not taken alone are dropped. Host times are rounded to a tenth of a microsecond, which is
+more than a Python clock knows.
 """
 
 from __future__ import annotations
@@ -33,10 +34,14 @@ def is_about_the_point(record: Record) -> bool:
     return step.outcome in ("ok", "nan-loss") or not (crowded or step.outcome == "time-limit")
 
 
+def recorded_alone(record: Record) -> bool:
+    """Its ops' times are from a recorded step: plain steps launch other kernels."""
+    return any(mark.startswith("recorded alone") for mark in record.step.marks)
+
+
 def recorded_in_company(record: Record) -> bool:
-    """Its ops' times are from a recorded step, while other points were prepared on the device."""
-    alone = any(mark.startswith("recorded alone") for mark in record.step.marks)
-    return alone and record.step.used_outside is None
+    """And other points were prepared on the device meanwhile."""
+    return recorded_alone(record) and record.step.used_outside is None
 
 
 def rounded(record: Record) -> Record:
@@ -53,14 +58,16 @@ def rounded(record: Record) -> Record:
     return dataclasses.replace(record, graph=graph, ops=tuple(map(of, record.ops)))
 
 
-def records(paths: list[Path]) -> Iterator[Record]:
+def read(paths: list[Path]) -> Iterator[Record]:
     for path in paths:
-        kept = 0
         for record in RecordFile(path).records(broken=lambda line, why: print(f"line {line} is no record: {why}")):
             if is_about_the_point(record):
-                kept += 1
-                yield rounded(record)
-        print(f"{path.name}: {kept} records")
+                yield record
+
+
+def records(paths: list[Path]) -> Iterator[Record]:
+    well = {record.step.point for record in read(paths) if record.step.outcome == "ok" and not recorded_alone(record)}
+    return (rounded(r) for r in read(paths) if not (recorded_alone(r) and r.step.point in well))
 
 
 def main() -> None:

@@ -34,6 +34,7 @@ from points import REPEATS, STEPS
 from foretell.capture import zoo
 from foretell.capture.child import explain
 from foretell.errors import ForetellError
+from foretell.measure import bundles
 from foretell.measure.instrument import Asked, Prepared, measure
 from foretell.measure.jobs import Campaign
 from foretell.measure.record import Point, Record
@@ -218,10 +219,10 @@ def share_out(points: list[Point], hands: list[Hand]) -> None:
     for point in points:
         by_source.setdefault(point.source, []).append(point)
     for mine in by_source.values():
-        size = OPERATORS_AT_ONCE if mine[0].kind == "operators" else 1
+        size = OPERATORS_AT_ONCE if mine[0].kind == "operators" and mine[0].source != bundles.SOURCE else 1
         least = min(hands, key=lambda h: len(h.work))
         for i in range(0, len(mine), size):
-            if size > 1:  # operators need no architecture's kernels: spread them evenly
+            if mine[0].kind == "operators":  # they need no architecture's kernels: spread them evenly
                 least = min(hands, key=lambda h: len(h.work))
             least.work.append(mine[i : i + size])
 

@@ -132,6 +132,7 @@ def convolution(
     dilation: int = 1,
     groups: int = 1,
     padded: bool = True,
+    flat: Literal["no", "first", "rest"] = "no",
     transposed: bool = False,
     bias: bool = False,
     channels_last: bool = False,
@@ -139,13 +140,21 @@ def convolution(
     training: bool = True,
     precision: Precision = "fp32",
 ) -> Workload:
-    """A convolution over `dims` equal sides; without `input_gradient` it is a network's first."""
+    """A convolution over `dims` equal sides; without `input_gradient` it is a network's first.
+
+    A flat kernel is 1 wide along the first side or along the rest, as separable convolutions are.
+    """
     _check(dims=(dims, 1, 3), kernel=(kernel, 1, 63), stride=(stride, 1, 32), dilation=(dilation, 1, 64))
     _check_positive(batch=batch, channels=channels, filters=filters, size=size, groups=groups)
     _check_that(channels % groups == filters % groups == 0, f"groups={groups} must divide channels and filters")
     _check_that(dims == 2 or not channels_last, "channels_last needs dims=2")
+    _check_choice("flat", flat, ("no", "first", "rest"))
+    thin = [(flat == "first") if i == 0 else (flat == "rest") for i in range(dims)]
+    kernels, strides, dilations = (tuple(1 if t else n for t in thin) for n in (kernel, stride, dilation))
+    padding = tuple(0 if t else _padding(kernel, dilation, padded) for t in thin)
     side = _convolved(size, kernel, stride, dilation, padded, transposed)
     _check_that(side >= 1, f"kernel={kernel} with dilation={dilation} is larger than size={size}")
+    sides = [size if t else side for t in thin]
 
     def layer() -> nn.Module:
         kinds = (
@@ -154,13 +163,12 @@ def convolution(
             else (nn.Conv1d, nn.Conv2d, nn.Conv3d)
         )
         return kinds[dims - 1](
-            channels, filters, kernel, stride=stride, padding=_padding(kernel, dilation, padded), dilation=dilation,
-            groups=groups, bias=bias,
+            channels, filters, kernels, stride=strides, padding=padding, dilation=dilations, groups=groups, bias=bias,
         )  # fmt: skip
 
     return _workload(
         "convolution", lambda layer, x: layer(x), lambda: {"x": torch.randn(batch, channels, *[size] * dims)}, layer=layer,
-        gradients=(lambda: [torch.randn(batch, filters, *[side] * dims)]) if training else None,
+        gradients=(lambda: [torch.randn(batch, filters, *sides)]) if training else None,
         wanted=("x",) if input_gradient else (), precision=precision, channels_last=channels_last,
     )  # fmt: skip
 
@@ -745,12 +753,12 @@ Drawn = tuple[Settings, float, float]  # settings; numbers in tensors, gradients
 def candidates(seed: int = 0) -> list[Point]:
     """About six thousand points, always the same for a seed, operators mixed."""
     points: dict[str, Point] = {}
-    for name, (count, drawn) in _DRAWS.items():
+    for name, (count, drawn_by) in _DRAWS.items():
         draw = random.Random(f"{seed}/{name}")
         wanted, tries = len(points) + count, 0
         while len(points) < wanted and tries < 50 * count:
             tries += 1
-            settings, numbers, flops = drawn(draw)
+            settings, numbers, flops = drawn_by(draw)
             if not _is_wanted(draw, str(settings.get("precision", "fp32")), numbers, flops):
                 continue
             point = Point(source=_PREFIX + name, kind="operators", settings=_texts(settings))
@@ -785,11 +793,21 @@ def _texts(settings: Settings) -> dict[str, str]:
 def _is_wanted(draw: random.Random, precision: str, numbers: float, flops: float) -> bool:
     """Neither too large nor too slow; and of the tiny ones, which all cost what a launch costs, only some."""
     size = 2 if precision.endswith("16") else 4
-    # A training step reads and writes each number a few times.
-    seconds = flops / _FLOPS[precision.removeprefix("amp-")] + 3 * numbers * size / _BANDWIDTH
+    seconds = seconds_of(precision, numbers, flops)
     if numbers * size > _BYTES or seconds > _SECONDS:
         return False
     return seconds > _TINY_SECONDS or _chance(draw, 0.2)
+
+
+def seconds_of(precision: str, numbers: float, flops: float) -> float:
+    """About what a training step of an operator takes: it reads and writes each number a few times."""
+    size = 2 if precision.endswith("16") else 4
+    return flops / _FLOPS[precision.removeprefix("amp-")] + 3 * numbers * size / _BANDWIDTH
+
+
+def drawn(name: str, draw: random.Random) -> Drawn:
+    """Settings of an operator of the pool, and what they hold and compute."""
+    return _DRAWS[name][1](draw)
 
 
 def _chance(draw: random.Random, probability: float) -> bool:
@@ -810,7 +828,7 @@ def _log(draw: random.Random, low: float, high: float) -> int:
     return round(math.exp(draw.uniform(math.log(low), math.log(high))))
 
 
-def _count(draw: random.Random, low: int, high: int) -> int:
+def usual_count(draw: random.Random, low: int, high: int) -> int:
     """Log-uniform; mostly a power of two or half as much again, as people choose batches."""
     number = _log(draw, low, high)
     if _chance(draw, 0.3):
@@ -820,7 +838,7 @@ def _count(draw: random.Random, low: int, high: int) -> int:
     return min(high, max(low, rounded))
 
 
-def _width(draw: random.Random, low: int, high: int) -> int:
+def usual_width(draw: random.Random, low: int, high: int) -> int:
     """Log-uniform; mostly a multiple of 64, 32 or 8, as widths of layers are; sometimes anything."""
     number = _log(draw, low, high)
     multiple = draw.choices((64, 32, 8, 1), (50, 15, 20, 15))[0]
@@ -835,14 +853,14 @@ def _draw_convolution(draw: random.Random) -> Drawn:
     stride = 1 if _chance(draw, 0.72) else 2
     dilation = draw.choice((2, 4, 6, 12)) if kernel == 3 and _chance(draw, 0.07) else 1
     widest = 512 if dims == 3 else 2048
-    channels, filters, groups = _width(draw, 8, widest), _width(draw, 8, widest), 1
+    channels, filters, groups = usual_width(draw, 8, widest), usual_width(draw, 8, widest), 1
     first = kernel > 1 and _chance(draw, 0.08)  # the first of a network
     patches = kernel in (14, 16) or (kernel in (2, 4) and _chance(draw, 0.5))
     if patches:
         stride = kernel
     kind = draw.random()
     if first or kernel >= 14:
-        channels, filters = draw.choice((1, 3, 3, 3, 4)), _width(draw, 16, 1024)
+        channels, filters = draw.choice((1, 3, 3, 3, 4)), usual_width(draw, 16, 1024)
     elif kind < 0.22 and kernel > 1:
         filters = groups = channels
         if _chance(draw, 0.05):
@@ -855,19 +873,29 @@ def _draw_convolution(draw: random.Random) -> Drawn:
     usual = [s for s in (7, 14, 28, 56, 112, 224) if s >= kernel]
     size = draw.choice(usual) if dims == 2 and _chance(draw, 0.5) else max(kernel, _log(draw, *sides))
     padded = not patches and _chance(draw, 0.93)
-    batch = _count(draw, 1, 32 if dims == 3 else 512)
+    batch = usual_count(draw, 1, 32 if dims == 3 else 512)
     if not padded and dilation * (kernel - 1) + 1 > size:
         dilation = 1
-    side = _convolved(size, kernel, stride, dilation, padded, transposed)
-    settings: Settings = {
-        "dims": dims, "batch": batch, "channels": channels, "filters": filters, "size": size, "kernel": kernel,
-        "stride": stride, "dilation": dilation, "groups": groups, "padded": padded, "transposed": transposed,
-        "bias": _chance(draw, 0.3), "channels_last": dims == 2 and _chance(draw, 0.35),
-        "input_gradient": not (first or kernel >= 14), "training": _chance(draw, 0.92), "precision": _precision(draw),
-    }  # fmt: skip
-    weights = channels * filters // groups * kernel**dims
-    numbers = 2 * (batch * (channels * size**dims + filters * side**dims) + weights)
-    positions = batch * (size if transposed else side) ** dims
+    return convolution_drawn(
+        dims=dims, batch=batch, channels=channels, filters=filters, size=size, kernel=kernel, stride=stride,
+        dilation=dilation, groups=groups, padded=padded, transposed=transposed, bias=_chance(draw, 0.3),
+        channels_last=dims == 2 and _chance(draw, 0.35), input_gradient=not (first or kernel >= 14), training=_chance(draw, 0.92),
+        precision=_precision(draw),
+    )  # fmt: skip
+
+
+def convolution_drawn(**settings: Any) -> Drawn:
+    """What a convolution of these settings holds and computes."""
+    batch, channels, filters, groups = (settings[name] for name in ("batch", "channels", "filters", "groups"))
+    dims, size, kernel = settings["dims"], settings["size"], settings["kernel"]
+    side = _convolved(
+        size, kernel, settings["stride"], settings["dilation"], settings["padded"], settings["transposed"]
+    )
+    wide = {"first": dims - 1, "rest": 1}.get(settings.get("flat", "no"), dims)  # sides along which the kernel is
+    out = side**wide * size ** (dims - wide)
+    weights = channels * filters // groups * kernel**wide
+    numbers = 2 * (batch * (channels * size**dims + filters * out) + weights)
+    positions = batch * (size**dims if settings["transposed"] else out)
     # What convolutions lose against plain products: a little, or with narrow groups nearly everything.
     slow = 6.0 if 1 < groups < channels else 1.5
     if groups == channels > 1:
@@ -876,11 +904,11 @@ def _draw_convolution(draw: random.Random) -> Drawn:
 
 
 def _draw_linear(draw: random.Random) -> Drawn:
-    rows, inputs, outputs = _count(draw, 4, 131072), _width(draw, 16, 16384), _width(draw, 16, 16384)
+    rows, inputs, outputs = usual_count(draw, 4, 131072), usual_width(draw, 16, 16384), usual_width(draw, 16, 16384)
     if _chance(draw, 0.08):
         outputs = draw.choice((1, 2, 10, 21, 1000, 21841, 30522, 32000, 50257, 128256))
     if _chance(draw, 0.3):  # tokens of images or texts
-        rows = _count(draw, 1, 128) * draw.choice((49, 50, 128, 196, 197, 256, 257, 512, 577, 1024))
+        rows = usual_count(draw, 1, 128) * draw.choice((49, 50, 128, 196, 197, 256, 257, 512, 577, 1024))
     settings: Settings = {"rows": rows, "inputs": inputs, "outputs": outputs, "bias": _chance(draw, 0.65),
                           "input_gradient": _chance(draw, 0.92), "training": _chance(draw, 0.9),
                           "precision": _precision(draw)}  # fmt: skip
@@ -888,8 +916,8 @@ def _draw_linear(draw: random.Random) -> Drawn:
 
 
 def _draw_matmul(draw: random.Random) -> Drawn:
-    batch = 1 if _chance(draw, 0.25) else _count(draw, 2, 4096)
-    m, n, k = (_width(draw, 1, 8192) if batch == 1 else _width(draw, 1, 2048) for _ in range(3))
+    batch = 1 if _chance(draw, 0.25) else usual_count(draw, 2, 4096)
+    m, n, k = (usual_width(draw, 1, 8192) if batch == 1 else usual_width(draw, 1, 2048) for _ in range(3))
     settings = {"batch": batch, "m": m, "n": n, "k": k, "first_transposed": _chance(draw, 0.2),
                 "second_transposed": _chance(draw, 0.4), "precision": _precision(draw)}  # fmt: skip
     return settings, 2.0 * batch * (m * k + k * n + m * n), 6.0 * batch * m * n * k
@@ -897,8 +925,8 @@ def _draw_matmul(draw: random.Random) -> Drawn:
 
 def _draw_grouped_matmul(draw: random.Random) -> Drawn:
     groups = draw.choice((2, 4, 8, 8, 16, 32, 60, 64, 64, 128))
-    rows = _count(draw, max(groups, 64), 65536)
-    inputs, outputs = (max(8, _width(draw, 64, 8192) // 8 * 8) for _ in range(2))
+    rows = usual_count(draw, max(groups, 64), 65536)
+    inputs, outputs = (max(8, usual_width(draw, 64, 8192) // 8 * 8) for _ in range(2))
     settings: Settings = {"groups": groups, "rows": rows, "inputs": inputs, "outputs": outputs,
                           "skewed": _chance(draw, 0.4), "training": _chance(draw, 0.85), "precision": "bf16"}  # fmt: skip
     numbers = 2.0 * (rows * (inputs + outputs) + groups * inputs * outputs)
@@ -923,13 +951,15 @@ def _draw_attention(draw: random.Random) -> Drawn:
     if backend not in ("efficient", "math") and _chance(draw, 0.2):
         kv_heads = draw.choice([n for n in (1, 2, 4, 8) if heads % n == 0])
     queries = (
-        _count(draw, 16, 8192) if _chance(draw, 0.7) else draw.choice((49, 50, 64, 77, 144, 196, 197, 257, 577, 1500))
+        usual_count(draw, 16, 8192)
+        if _chance(draw, 0.7)
+        else draw.choice((49, 50, 64, 77, 144, 196, 197, 257, 577, 1500))
     )
-    keys = queries if _chance(draw, 0.85) else _count(draw, 16, 4096)
+    keys = queries if _chance(draw, 0.85) else usual_count(draw, 16, 4096)
     mask = _weighted(draw, {"none": 75, "bool": 12, "float": 13}) if backend != "flash" else "none"
     causal = mask == "none" and queries == keys and _chance(draw, 0.4)
     # Batches from one image or text to the many small windows of a windowed transformer.
-    batch = _count(draw, 1, 128) if queries > 64 else _count(draw, 1, 4096)
+    batch = usual_count(draw, 1, 128) if queries > 64 else usual_count(draw, 1, 4096)
     settings: Settings = {
         "batch": batch, "heads": heads, "kv_heads": kv_heads, "queries": queries, "keys": keys, "head_dim": head_dim,
         "causal": causal, "mask": mask, "heads_inside": _chance(draw, 0.8), "dropout": 0.1 if _chance(draw, 0.12) else 0.0,
@@ -944,8 +974,8 @@ def _draw_attention(draw: random.Random) -> Drawn:
 
 def _draw_recurrent(draw: random.Random) -> Drawn:
     cell = _weighted(draw, {"lstm": 60, "gru": 30, "rnn": 10})
-    batch, seq, hidden = _count(draw, 1, 1024), _count(draw, 8, 512), _width(draw, 32, 2048)
-    inputs = hidden if _chance(draw, 0.5) else _width(draw, 16, 1024)
+    batch, seq, hidden = usual_count(draw, 1, 1024), usual_count(draw, 8, 512), usual_width(draw, 32, 2048)
+    inputs = hidden if _chance(draw, 0.5) else usual_width(draw, 16, 1024)
     layers = draw.choice((1, 1, 1, 2, 2, 3, 4))
     both = _chance(draw, 0.3)
     settings: Settings = {"cell": cell, "batch": batch, "seq": seq, "inputs": inputs, "hidden": hidden, "layers": layers,
@@ -959,7 +989,7 @@ def _draw_recurrent(draw: random.Random) -> Drawn:
 
 def _draw_norm(draw: random.Random) -> Drawn:
     kind = _weighted(draw, {"layer": 30, "rms": 17, "batch": 33, "group": 14, "instance": 6})
-    channels = _width(draw, 8, 8192 if kind in ("layer", "rms") else 2048)
+    channels = usual_width(draw, 8, 8192 if kind in ("layer", "rms") else 2048)
     precision, affine, groups = _precision(draw), _chance(draw, 0.93), 1
     if kind == "batch" and _chance(draw, 0.4):
         precision = draw.choice(("amp-bf16", "amp-bf16", "amp-fp16"))
@@ -974,7 +1004,7 @@ def _draw_norm(draw: random.Random) -> Drawn:
         if kind == "instance":
             size = max(4, size)
         positions = size * size
-    batch = _count(draw, 2, 512)
+    batch = usual_count(draw, 2, 512)
     settings: Settings = {"kind": kind, "batch": batch, "channels": channels, "size": size, "groups": groups,
                           "affine": affine, "channels_last": channels_last, "training": _chance(draw, 0.9),
                           "precision": precision}  # fmt: skip
@@ -984,7 +1014,7 @@ def _draw_norm(draw: random.Random) -> Drawn:
 def _matrix(draw: random.Random, most: float = 2e8) -> tuple[int, int]:
     """Rows and columns of up to so many numbers in all."""
     numbers = math.exp(draw.uniform(math.log(256), math.log(most)))
-    columns = _width(draw, 1, 16384)
+    columns = usual_width(draw, 1, 16384)
     return max(1, round(numbers / columns)), columns
 
 
@@ -1005,8 +1035,8 @@ def _draw_cast(draw: random.Random) -> Drawn:
 
 def _draw_copy(draw: random.Random) -> Drawn:
     op = _weighted(draw, dict.fromkeys(_MOVES, 5) | {"permute": 40, "cat": 15, "split": 12})
-    batch = _count(draw, 1, 512)
-    rows, columns = _width(draw, 4, 4096), _width(draw, 4, 4096)
+    batch = usual_count(draw, 1, 512)
+    rows, columns = usual_width(draw, 4, 4096), usual_width(draw, 4, 4096)
     parts = draw.choice((2, 3, 3, 4, 6))
     settings = {"op": op, "batch": batch, "rows": rows, "columns": columns, "order": draw.choice(_ORDERS), "parts": parts,
                 "precision": _precision(draw)}  # fmt: skip
@@ -1026,7 +1056,7 @@ def _draw_reduction(draw: random.Random) -> Drawn:
 
 def _draw_softmax(draw: random.Random) -> Drawn:
     columns = _log(draw, 4, 8192) if _chance(draw, 0.8) else draw.choice((30522, 32000, 50257, 128256))
-    rows = _count(draw, 1, 262144)
+    rows = usual_count(draw, 1, 262144)
     precision = _precision(draw)
     settings: Settings = {"rows": rows, "columns": columns, "logarithm": _chance(draw, 0.3),
                           "in_fp32": precision in ("bf16", "fp16") and _chance(draw, 0.3), "precision": precision}  # fmt: skip
@@ -1036,22 +1066,22 @@ def _draw_softmax(draw: random.Random) -> Drawn:
 def _draw_loss(draw: random.Random) -> Drawn:
     op = _weighted(draw, {"cross_entropy": 50, "smoothed": 15, "mse": 10, "l1": 5, "smooth_l1": 5, "bce": 15})
     classes = draw.choice((2, 10, 1000, 1000, 21841, 30522, 32000, 50257, 128256, 151936, 250002))
-    rows, pixels = _count(draw, 1, 32768), 1
+    rows, pixels = usual_count(draw, 1, 32768), 1
     if _chance(draw, 0.15):
-        classes, rows, pixels = draw.choice((19, 21, 150)), _count(draw, 1, 32), draw.choice((128, 256, 512)) ** 2
+        classes, rows, pixels = draw.choice((19, 21, 150)), usual_count(draw, 1, 32), draw.choice((128, 256, 512)) ** 2
     settings = {"op": op, "rows": rows, "classes": classes, "pixels": pixels, "precision": _precision(draw)}
     return settings, 6.0 * rows * classes * pixels, 0.0
 
 
 def _draw_embedding(draw: random.Random) -> Drawn:
-    rows, width = _log(draw, 100, 2_000_000), _width(draw, 8, 4096)
-    picks, bag = _count(draw, 1, 65536), draw.choice((1, 1, 1, 1, 8, 32))
+    rows, width = _log(draw, 100, 2_000_000), usual_width(draw, 8, 4096)
+    picks, bag = usual_count(draw, 1, 65536), draw.choice((1, 1, 1, 1, 8, 32))
     settings = {"rows": rows, "width": width, "picks": picks, "bag": bag, "precision": _precision(draw)}
     return settings, 2.0 * rows * width + 3.0 * picks * width * bag, 0.0
 
 
 def _draw_indexing(draw: random.Random) -> Drawn:
-    rows, width, picks = _log(draw, 16, 500_000), _width(draw, 1, 4096), _count(draw, 1, 200_000)
+    rows, width, picks = _log(draw, 16, 500_000), usual_width(draw, 1, 4096), usual_count(draw, 1, 200_000)
     settings = {"op": draw.choice(tuple(_INDEXED)), "rows": rows, "width": width, "picks": picks,
                 "precision": _precision(draw)}  # fmt: skip
     return settings, 6.0 * width * (rows + picks), 0.0
@@ -1059,7 +1089,7 @@ def _draw_indexing(draw: random.Random) -> Drawn:
 
 def _draw_sorting(draw: random.Random) -> Drawn:
     op = _weighted(draw, {"sort": 30, "topk": 40, "argsort": 15, "argmax": 15})
-    rows, columns = _count(draw, 1, 65536), _log(draw, 4, 100_000)
+    rows, columns = usual_count(draw, 1, 65536), _log(draw, 4, 100_000)
     settings = {"op": op, "rows": rows, "columns": columns, "k": min(columns, draw.choice((1, 2, 4, 8, 50, 1000))),
                 "precision": draw.choice(("fp32", "bf16"))}  # fmt: skip
     return settings, 20.0 * rows * columns, 0.0
@@ -1071,7 +1101,7 @@ def _draw_pooling(draw: random.Random) -> Drawn:
     size = draw.choice((7, 14, 28, 56, 112)) if dims == 2 else _log(draw, *((16, 8192) if dims == 1 else (4, 32)))
     kernel = draw.choice((1, 1, 1, 7)) if op == "adaptive" else draw.choice((2, 3, 3, 3, 5))
     kernel = min(kernel, size)
-    batch, channels = _count(draw, 1, 512), _width(draw, 8, 2048)
+    batch, channels = usual_count(draw, 1, 512), usual_width(draw, 8, 2048)
     settings: Settings = {"op": op, "dims": dims, "batch": batch, "channels": channels, "size": size, "kernel": kernel,
                           "stride": draw.choice((1, 2, 2)), "channels_last": dims == 2 and _chance(draw, 0.35),
                           "precision": _precision(draw)}  # fmt: skip
@@ -1082,7 +1112,7 @@ def _draw_interpolation(draw: random.Random) -> Drawn:
     op = _weighted(draw, {"nearest": 35, "bilinear": 40, "bicubic": 12, "grid": 13})
     size = _log(draw, 4, 256)
     target = size * 2 if _chance(draw, 0.5) else _log(draw, 8, 512)
-    batch, channels = _count(draw, 1, 128), _width(draw, 1, 1024)
+    batch, channels = usual_count(draw, 1, 128), usual_width(draw, 1, 1024)
     settings: Settings = {"op": op, "batch": batch, "channels": channels, "size": size, "target": target,
                           "channels_last": op != "grid" and _chance(draw, 0.25), "precision": _precision(draw)}  # fmt: skip
     return settings, 6.0 * batch * channels * (size**2 + target**2), 0.0
@@ -1091,7 +1121,7 @@ def _draw_interpolation(draw: random.Random) -> Drawn:
 def _draw_optimizer(draw: random.Random) -> Drawn:
     name = draw.choice([n for n in OPTIMIZERS if n not in ("none", "adagrad-fused")])  # that one is for CPUs alone
     kind = draw.choice(tuple(_PARAMETERS))
-    width, layers = _width(draw, 16, 4096), _count(draw, 1, 64)
+    width, layers = usual_width(draw, 16, 4096), usual_count(draw, 1, 64)
     settings: Settings = {"name": name, "kind": kind, "width": width, "layers": layers, "clip": _chance(draw, 0.15),
                           "precision": _weighted(draw, {"fp32": 65, "bf16": 35})}  # fmt: skip
     shapes = _PARAMETERS[kind](width)
