@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from foretell.answer import Breakdown, Memory, RankMemory
@@ -11,7 +11,7 @@ from foretell.cost.collectives import collective_seconds, sent_bytes
 from foretell.cost.model import CostModel, Priced
 from foretell.cost.workspace import kept_workspaces, temporary_bytes
 from foretell.hardware import Cluster, Device, Node
-from foretell.program import Program, Role
+from foretell.program import Collective, Group, Program, Role
 from foretell.simulate.allocator import OutOfMemory
 from foretell.simulate.memory import MemoryTrace, replay
 from foretell.simulate.pipeline import simulate_pipeline
@@ -60,10 +60,11 @@ class Run:
 
 def run(program: Program, cluster: Cluster, model: CostModel) -> Run:
     known: dict[object, Placed] = {}
-    placed = [_on_nodes(role, nodes, cluster, model, known) for role, nodes in _places(program, cluster)]
+    cluster_seconds = _Collectives(cluster)
+    placed = [_on_nodes(role, nodes, cluster_seconds, model, known) for role, nodes in _places(program, cluster)]
     heaviest = max((p for options in placed for p in options), key=lambda p: p.memory.total / p.memory.capacity)
     slowest = [max(options, key=lambda p: p.device_seconds + p.host_seconds) for options in placed]
-    talks = _Talks(program, cluster, slowest)
+    talks = _Talks(program, cluster_seconds, slowest)
     if program.pipeline is None:
         timelines = [simulate(p.role, p.durations) for p in placed[0]]
         timeline = max(timelines, key=lambda t: t.period)
@@ -73,7 +74,8 @@ def run(program: Program, cluster: Cluster, model: CostModel) -> Run:
         at = [p.role for p in slowest].index(heaviest.role)
         timeline = simulate_pipeline(program, [p.durations for p in slowest], talks.hand_over, at)
         nothing = [0.0] * len(talks.hand_over)
-        free = simulate_pipeline(program, [_free(p.durations) for p in slowest], nothing)
+        freed = {id(p.durations): _free(p.durations) for p in slowest}
+        free = simulate_pipeline(program, [freed[id(p.durations)] for p in slowest], nothing)
         pace = max(slowest, key=lambda p: p.device_seconds)
     ranks = tuple(
         RankMemory(role=options[0].role.name, count=options[0].role.count, total=max(p.memory.total for p in options))
@@ -86,12 +88,26 @@ def run(program: Program, cluster: Cluster, model: CostModel) -> Run:
     )  # fmt: skip
 
 
+class _Collectives:
+    """Seconds of collectives on a cluster; a step repeats a few of them many times."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: dict[tuple[str, Bytes, Group], Seconds] = {}
+
+    def __call__(self, collective: Collective) -> Seconds:
+        key = (collective.kind, collective.nbytes, collective.group)
+        if key not in self._known:
+            self._known[key] = collective_seconds(collective, self._cluster)
+        return self._known[key]
+
+
 class _Talks:
     """What the rank that talks most sends, and for how long."""
 
-    def __init__(self, program: Program, cluster: Cluster, placed: Sequence[Placed]) -> None:
+    def __init__(self, program: Program, seconds_of: _Collectives, placed: Sequence[Placed]) -> None:
         pipeline = program.pipeline
-        self.hand_over = [collective_seconds(c, cluster) for c in pipeline.hand_over] if pipeline else []
+        self.hand_over = [seconds_of(c) for c in pipeline.hand_over] if pipeline else []
         self.sent, self.seconds, self.fastest = 0, 0.0, 0.0
         for stage, p in enumerate(placed):
             said = [(c, s, p.role.runs(c)) for c, s in zip(p.role.collectives, p.durations.collectives, strict=True)]
@@ -126,32 +142,54 @@ def _places(program: Program, cluster: Cluster) -> list[tuple[Role, list[Node]]]
 
 
 def _on_nodes(
-    role: Role, nodes: Sequence[Node], cluster: Cluster, model: CostModel, known: dict[object, Placed]
+    role: Role, nodes: Sequence[Node], seconds_of: _Collectives, model: CostModel, known: dict[object, Placed]
 ) -> list[Placed]:
     placed = []
     for node in nodes:
-        key = (id(node), *_likeness(role))  # stages in the middle of a pipeline are alike
+        key = (id(node), *_likeness(role))  # stages in the middle of a pipeline are alike, what waits there apart
         if key not in known:
-            known[key] = _on_node(role, node, cluster, model)
-        placed.append(replace(known[key], role=role))
+            known[key] = _on_node(role, node, seconds_of, model)
+        like = known[key]
+        waiting = {what: n - like.role.persistent.get(what, 0) for what, n in role.persistent.items()}
+        placed.append(replace(like, role=role, memory=_with(like, role, waiting)) if any(waiting.values()) else
+                      replace(like, role=role))  # fmt: skip
     return placed
 
 
+def _with(like: Placed, role: Role, more: Mapping[str, Bytes]) -> Memory:
+    """The memory of a role that differs from another in what it holds all along."""
+    device, extra = like.node.device, sum(more.values())
+    trace = replace(
+        like.trace, peak_allocated=like.trace.peak_allocated + extra, peak_reserved=like.trace.peak_reserved + extra,
+        at_peak={**like.trace.at_peak, **{w: like.trace.at_peak.get(w, 0) + n for w, n in more.items()}},
+    )  # fmt: skip
+    total = trace.peak_reserved + device.context_bytes + _communicator(role)
+    if total > device.usable_bytes:
+        trace, fits = _replay(role, device)  # whether the cache can give way is seen only so
+        return _memory(role, device, trace, fits)
+    return _memory(role, device, trace, True)
+
+
 def _likeness(role: Role) -> tuple[object, ...]:
-    ops = tuple((id(op.signature), op.times) for op in role.graph.ops)
+    ops = tuple(
+        (op.target, sum(x.numel for x in op.signature.inputs))
+        if op.phase == "optimizer"
+        else (id(op.signature), op.times)
+        for op in role.graph.ops
+    )
     said = tuple((c.kind, c.nbytes, c.starts_after) for c in role.collectives)
     held = tuple(sorted((r, role.graph.bytes_of(r)) for r in ("parameter", "gradient", "optimizer", "activation")))
-    return hash(ops), said, held, tuple(sorted(role.persistent.items()))
+    return hash(ops), said, held
 
 
-def _on_node(role: Role, node: Node, cluster: Cluster, model: CostModel) -> Placed:
+def _on_node(role: Role, node: Node, seconds_of: _Collectives, model: CostModel) -> Placed:
     priced = model.price(role.graph, node.device)
     prices = priced.prices
     durations = Durations(
         device=[p.seconds for p in prices],
         host=model.host.seconds(role.graph, prices, node.host),
         waits=[p.work.waits for p in prices],
-        collectives=[collective_seconds(c, cluster) for c in role.collectives],
+        collectives=[seconds_of(c) for c in role.collectives],
     )
     trace, fits = _replay(role, node.device)
     memory = _memory(role, node.device, trace, fits)

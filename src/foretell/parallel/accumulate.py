@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from foretell.graph import Graph, Input, Op, Signature, Storage, Tensor
+from foretell.graph import Graph, Input, Layout, Op, Signature, Storage, Tensor
 from foretell.parallel.rewrite import first_of
 
 _ADD = (("self", Input(0)), ("other", Input(1)))
@@ -30,7 +30,7 @@ def steady_micro_step(graph: Graph) -> Graph:
     """One micro-step and the update, as every micro-step but the first runs: gradients are there, and added to."""
     if not graph.training:
         return graph
-    repeated = accumulate(graph, max(graph.grad_accumulation, 2))
+    repeated = graph if graph.grad_accumulation > 1 else accumulate(graph, 2)
     update = first_of(repeated, "optimizer")
     second = _second_micro_step(repeated, update)
     if second is None:
@@ -39,13 +39,17 @@ def steady_micro_step(graph: Graph) -> Graph:
     def moved(position: int) -> int:
         return max(position - second, 0)
 
+    gone = Storage(0, "host", -1, -1)
     storages = tuple(
-        replace(s, born=0, freed=moved(s.freed)) if 0 <= s.born < second and s.role == "gradient"
-        else replace(s, nbytes=0, role="host", born=-1, freed=-1) if 0 <= s.born < second
-        else replace(s, born=s.born if s.born < 0 else moved(s.born), freed=moved(s.freed))
+        Storage(s.nbytes, s.role, 0, moved(s.freed)) if 0 <= s.born < second and s.role == "gradient"
+        else gone if 0 <= s.born < second
+        else Storage(s.nbytes, s.role, s.born if s.born < 0 else moved(s.born), moved(s.freed))
         for s in repeated.storages
     )  # fmt: skip
-    ops = tuple(replace(op, times=1) if op.times != 1 else op for op in repeated.ops[second:])
+    ops = tuple(
+        op if op.times == 1 else Op(op.signature, op.phase, op.module, op.inputs, op.outputs)
+        for op in repeated.ops[second:]
+    )
     return replace(repeated, ops=ops, storages=storages)
 
 
@@ -91,17 +95,18 @@ def _repeated(graph: Graph, update: int, times: int) -> Graph:
     for storage, (position, tensor) in written.items():
         if graph.storages[storage].role == "gradient":
             gradients[position].append(tensor)
+    adds: dict[Layout, Signature] = {}
     ops: list[Op] = []
     begins, ends = [], []  # of the repetition of each op, what it adds up included
     for position, op in enumerate(graph.ops[:update]):
         begins.append(update + len(ops))
-        ops.append(
-            replace(op, times=times, inputs=tuple(map(copied, op.inputs)), outputs=tuple(map(copied, op.outputs)))
-        )
+        inputs, outputs = tuple(map(copied, op.inputs)), tuple(map(copied, op.outputs))
+        ops.append(Op(op.signature, op.phase, op.module, inputs, outputs, times))
         for tensor in gradients[position]:
             layout = tensors[tensor].layout
-            add = Signature("aten.add_.Tensor", (layout, layout), (layout,), _ADD, (0,))
-            ops.append(Op(add, "backward", op.module, (tensor, copied(tensor)), (tensor,), times))
+            if layout not in adds:
+                adds[layout] = Signature("aten.add_.Tensor", (layout, layout), (layout,), _ADD, (0,))
+            ops.append(Op(adds[layout], "backward", op.module, (tensor, copied(tensor)), (tensor,), times))
         ends.append(update + len(ops) - 1)
     repeated = []
     for number in made:
@@ -124,4 +129,4 @@ def _later(storage: Storage, update: int, shift: int) -> Storage:
     def moved(position: int) -> int:
         return position + shift if position >= update else position
 
-    return replace(storage, born=moved(storage.born), freed=moved(storage.freed))
+    return Storage(storage.nbytes, storage.role, moved(storage.born), moved(storage.freed))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from foretell.graph import Graph, Input, Op, Signature, Storage, Tensor
+from foretell.graph import Graph, Input, Layout, Op, Signature, Storage, Tensor
 from foretell.parallel.carry import Carried, carry
 from foretell.parallel.split import PARTIAL, Cut, Split, State, Stuck, find, made, part
 from foretell.program import Collective, Group
@@ -43,6 +43,8 @@ class Spread:
         self.tensors = list(graph.tensors)
         self._added: list[Storage] = []
         self._made: dict[tuple[int, Cut | int], int] = {}
+        self._parts: dict[tuple[int, Cut], Layout] = {}
+        self._cuts: dict[tuple[int, Split], Cut] = {}
         self._signatures: dict[tuple[object, ...], Signature] = {}
         self._carried: dict[tuple[object, ...], list[Carried]] = {}
         self._written: dict[int, int] = {}
@@ -104,7 +106,12 @@ class Spread:
     def cut(self, tensor: int) -> Cut | None:
         t = self.graph.tensors[tensor]
         state = self.states.get(t.storage)
-        return find(t.layout, state, self.ways) if isinstance(state, Split) else None
+        if not isinstance(state, Split):
+            return None
+        key = (id(t.layout), state)
+        if key not in self._cuts:
+            self._cuts[key] = find(t.layout, state, self.ways)
+        return self._cuts[key]
 
     def _carry(self, op: Op, replaced: Mapping[int, int] | None = None) -> list[Carried]:
         cuts = [None if replaced and t in replaced else self.cut(t) for t in op.inputs]
@@ -207,7 +214,7 @@ class Spread:
 
     def _shrink(self, number: int) -> None:
         storage = self.graph.storages[number]
-        self.storages[number] = replace(storage, nbytes=-(-storage.nbytes // self.ways))
+        self.storages[number] = Storage(-(-storage.nbytes // self.ways), storage.role, storage.born, storage.freed)
 
     def _rewritten(self, op: Op, replaced: Mapping[int, int]) -> Op:
         inputs = tuple(replaced[t] if t in replaced else self._part(t) for t in op.inputs)
@@ -215,10 +222,10 @@ class Spread:
         if inputs == op.inputs and outputs == op.outputs:
             return op
         layouts = [tuple(self.tensors[t].layout for t in side) for side in (inputs, outputs)]
-        key = (id(op.signature), *layouts)
+        key = (id(op.signature), *(tuple(map(id, side)) for side in layouts))
         if key not in self._signatures:
             self._signatures[key] = replace(op.signature, inputs=layouts[0], outputs=layouts[1])
-        return replace(op, signature=self._signatures[key], inputs=inputs, outputs=outputs)
+        return Op(self._signatures[key], op.phase, op.module, inputs, outputs, op.times)
 
     def _part(self, tensor: int) -> int:
         cut = self.cut(tensor)
@@ -228,7 +235,10 @@ class Spread:
         if key not in self._made:
             t = self.graph.tensors[tensor]
             self._made[key] = len(self.tensors)
-            self.tensors.append(Tensor(part(t.layout, cut, self.ways), t.storage, t.offset))
+            known = (id(t.layout), cut)
+            if known not in self._parts:
+                self._parts[known] = part(t.layout, cut, self.ways)
+            self.tensors.append(Tensor(self._parts[known], t.storage, t.offset))
         return self._made[key]
 
     def _update(self, ops: list[Op]) -> list[Op]:

@@ -92,17 +92,20 @@ class Stages:
                 op = self.graph.ops[position]
                 key = (op.phase, self.chunk_of[position])
                 places[position] = len(ops)
-                ops.append(op if self.times == 1 else replace(op, times=self.times))
+                ops.append(self._repeated(op))
                 ranges[key] = (ranges.get(key, (len(ops) - 1, 0))[0], len(ops))
         if later:
             ranges["weights", stage] = (len(ops), len(ops) + len(later))
         for position in later:
             places[position] = len(ops)
-            ops.append(replace(self.graph.ops[position], times=self.times))
+            ops.append(self._repeated(self.graph.ops[position]))
         for position, op in self.shares[stage].items():
             places[position] = len(ops)
             ops.append(op)
         return replace(self.graph, ops=tuple(ops), storages=self._storages(stage, ops, places)), ranges, places
+
+    def _repeated(self, op: Op) -> Op:
+        return Op(op.signature, op.phase, op.module, op.inputs, op.outputs, self.times)
 
     def _shared_out(self) -> list[dict[int, Op]]:
         """By stage: position → what of an update's op concerns the stage's own parameters."""
@@ -157,7 +160,7 @@ class Stages:
             s = self.graph.storages[number]
             outlives = s.freed >= len(self.graph.ops)
             if s.born < 0:
-                out[number] = replace(s, freed=end)
+                out[number] = Storage(s.nbytes, s.role, s.born, end)
                 continue
             born = min(places.get(s.born, end - 1), first.get(number, end - 1))
             freed = end if outlives else max(places.get(s.freed, 0), last.get(number, born), born)

@@ -59,7 +59,7 @@ class _Run:
         self.stages = [_Stage() for _ in program.roles]
         self.done: dict[tuple[str, int, int], tuple[Seconds, int]] = {}
         self.spans: list[Span] = []
-        self._passes: dict[tuple[int, str, int, bool], _Pass] = {}
+        self._passes: dict[tuple[int, int, int, bool], _Pass] = {}
 
     def timeline(self) -> Timeline:
         waiting = set(range(len(self.stages)))
@@ -154,14 +154,13 @@ class _Run:
         stage.network = max(stage.network, end - p.device + p.network)
 
     def _pass(self, number: int, phase: str, chunk: int, last: bool) -> _Pass:
-        key = (number, phase, chunk, last)
+        role, durations, ranges = self.program.roles[number], self.durations[number], self.pipeline.ranges[number]
+        begin, end = ranges.get((phase, chunk), (0, 0))
+        if phase == "optimizer":
+            begin, end = max(r[1] for r in ranges.values()), len(role.graph.ops)
+        key = (id(durations), begin, end, last)  # stages that are alike share their durations
         if key not in self._passes:
-            role = self.program.roles[number]
-            ranges = self.pipeline.ranges[number]
-            begin, end = ranges.get((phase, chunk), (0, 0))
-            if phase == "optimizer":
-                begin, end = max(r[1] for r in ranges.values()), len(role.graph.ops)
-            warm, cold = Rank(role, self.durations[number]), Rank(role, self.durations[number])
+            warm, cold = Rank(role, durations), Rank(role, durations)
             warm.host = (_LONG_AGO, -1)
             cold.device = (_LONG_AGO, -1)
             for rank in (warm, cold):
