@@ -17,7 +17,7 @@ import numpy as np
 
 from foretell.bench.figures import Figure, relative_errors
 from foretell.bench.overlap import exposed_seconds, slowest_of
-from foretell.bench.rows import is_in_half, number, read_rows
+from foretell.bench.rows import Say, is_in_half, number, read_rows
 from foretell.cost.collectives import collective_seconds
 from foretell.hardware import Cluster, Link, Node, device, fabric, host
 from foretell.program import Collective, Group
@@ -91,7 +91,8 @@ class _Job:
     gradients: Bytes
 
 
-def figures(data: Path) -> list[Figure]:
+def figures(data: Path, say: Say, most: int) -> list[Figure]:
+    say(f"calibrating on {SOURCE}")
     step_errors, sync_errors, ernest_errors = [], [], []
     unknown = 0
     for job, steps in _jobs(data).items():

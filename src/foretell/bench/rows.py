@@ -6,12 +6,13 @@ import csv
 import gzip
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from foretell.errors import InputError
 
 Row = dict[str, str]
+Say = Callable[[str], None]  # progress, for a person
 
 
 def read_rows(folder: Path, name: str, columns: Sequence[str]) -> list[Row]:

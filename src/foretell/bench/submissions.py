@@ -19,7 +19,7 @@ import numpy as np
 
 from foretell.bench.figures import Figure, relative_errors
 from foretell.bench.overlap import exposed_seconds, slowest_of
-from foretell.bench.rows import Row, number, read_rows
+from foretell.bench.rows import Row, Say, number, read_rows
 from foretell.cost.collectives import collective_seconds
 from foretell.hardware import Cluster, Node, device, host, link, recognise
 from foretell.program import Collective, Group
@@ -52,7 +52,8 @@ class _Pair:
     wanted: _Submission
 
 
-def figures(data: Path) -> list[Figure]:
+def figures(data: Path, say: Say, most: int) -> list[Figure]:
+    say(f"pairing {SOURCE}")
     pairs, unknown = _pairs(read_rows(data, SOURCE, _COLUMNS))
     systems = np.array([pair.system for pair in pairs])
     if len(set(systems)) < 2:

@@ -31,13 +31,17 @@ def _bench() -> None:
 def distributed(
     data: Data,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="SOURCE", help="Only this source.")] = None,
+    most: Annotated[
+        int,
+        typer.Option("--rows", min=1, metavar="N", help="Forecast at most N rows of a source; they are drawn evenly."),
+    ] = 120,
     as_json: AsJson = False,
 ) -> None:
     """Steps of several devices: plans, collectives, scaling, memory."""
     from foretell.bench import run
 
     with progress() as say:
-        figures = run(data, only or (), say)
+        figures = run(data, only or (), say, most)
     if as_json:
         print_json([figure.to_dict() for figure in figures])
     else:
