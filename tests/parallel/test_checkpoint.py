@@ -1,0 +1,73 @@
+"""Activation checkpointing against torch: a model that checkpoints itself is the oracle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+from foretell.capture import capture
+from foretell.cost.flops import total_flops
+from foretell.errors import PlanError
+from foretell.graph import Graph
+from foretell.parallel import parallelize
+from foretell.simulate.memory import replay
+from foretell.workload import Plan, Workload
+
+from .models import FAMILIES, graph, loss
+
+
+def checkpoints_itself(family: str) -> Graph:
+    build, batch, blocks = FAMILIES[family]
+
+    def model() -> Any:
+        made = build()
+        for block in getattr(made, blocks):
+            inner = block.forward
+            block.forward = lambda x, inner=inner: checkpoint(inner, x, use_reentrant=False)
+        return made
+
+    return capture(Workload(name=family, model=model, batch=batch, loss=loss, optimizer=lambda p: torch.optim.AdamW(p)))
+
+
+@pytest.mark.parametrize("family", ["vit", "llama"])
+def test_full_checkpointing_is_what_a_model_that_checkpoints_itself_does(family: str) -> None:
+    planned = parallelize(graph(family), Plan(checkpointing="full")).roles[0].graph
+    own = checkpoints_itself(family)
+    assert total_flops(planned) == total_flops(own)
+    assert replay(planned).peak_allocated == pytest.approx(replay(own).peak_allocated, rel=0.02)
+
+
+def test_more_blocks_hold_less_and_compute_more() -> None:
+    graphs = [parallelize(graph("llama"), Plan(checkpointing=f)).roles[0].graph for f in (0.0, 1 / 3, 2 / 3, 1.0)]
+    assert [total_flops(g) for g in graphs] == sorted(total_flops(g) for g in graphs)
+    held = [replay(g).allocated[next(i for i, op in enumerate(g.ops) if op.phase == "backward")] for g in graphs]
+    assert held == sorted(held, reverse=True)
+    assert held[0] > held[-1]
+
+
+def test_attention_alone_is_computed_again() -> None:
+    whole, selective, full = (
+        parallelize(graph("llama"), Plan(checkpointing=what)).roles[0].graph for what in ("none", "selective", "full")
+    )
+    assert total_flops(whole) < total_flops(selective) < total_flops(full)
+    again = [op for op in selective.ops if op.phase == "backward" and op.signature.name.endswith("_attention")]
+    assert len(again) == 3
+
+
+def test_what_the_ranks_say_is_said_again() -> None:
+    plain = parallelize(graph("llama"), Plan(tp=2)).roles[0]
+    again = parallelize(graph("llama"), Plan(tp=2, checkpointing="full")).roles[0]
+    assert (
+        len(again.collectives) == len(plain.collectives) + 3
+    )  # the sum after each attention; the last of a block is not needed
+    assert len({c.starts_after for c in again.collectives}) > len({c.starts_after for c in plain.collectives})
+
+
+def test_nothing_to_compute_again_is_refused() -> None:
+    with pytest.raises(PlanError, match="no attention"):
+        parallelize(graph("cnn"), Plan(checkpointing="selective"))
+    with pytest.raises(PlanError, match="between 0 and 1"):
+        parallelize(graph("cnn"), Plan(checkpointing=1.5))
