@@ -8,6 +8,7 @@ from foretell.errors import PlanError
 from foretell.graph import Graph
 from foretell.parallel.accumulate import accumulate, steady_micro_step
 from foretell.parallel.checkpoint import checkpointed
+from foretell.parallel.context import context_parallel
 from foretell.parallel.data import data_parallel
 from foretell.parallel.pipeline import Weigh, bytes_touched, pipelined
 from foretell.parallel.shard import Sharding, shard
@@ -17,7 +18,7 @@ from foretell.workload import Plan
 
 _UNDERSTOOD = (
     "dp", "tp", "pp", "sequence_parallel", "bucket_bytes", "overlap", "zero", "hybrid_shard", "grad_accumulation", "schedule",
-    "virtual_stages", "checkpointing",
+    "virtual_stages", "checkpointing", "cp",
 )  # fmt: skip
 
 
@@ -36,7 +37,7 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
     whole = accumulate(graph, micro_steps)
     own = whole if plan.pp == 1 else steady_micro_step(whole)
     role = tensor_parallel(Role(name="dp", count=plan.devices, graph=own), plan)
-    role = checkpointed(role, plan)
+    role = checkpointed(context_parallel(role, plan), plan)
     if plan.pp == 1:
         return Program(roles=(_replicated(role, plan),), ranks=plan.devices, whole=whole)
     roles, pipeline = pipelined(role, plan, micro_steps, weigh, lambda part: _replicated(part, plan))

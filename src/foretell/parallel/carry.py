@@ -33,6 +33,10 @@ def carry(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
     return _RULES.get(signature.name, elementwise)(signature, cuts)
 
 
+def has_rule(name: str) -> bool:
+    return name in _RULES
+
+
 def elementwise(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
     out: list[Carried] = []
     for layout in signature.outputs:
@@ -84,6 +88,11 @@ def embedding(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]
     if table is not None:
         return [PARTIAL if table.dim == 0 else Cut(len(signature.outputs[0].shape) - 1)]
     return [index]
+
+
+@carries("aten.embedding_dense_backward")
+def embedding_backward(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
+    return [PARTIAL if any(c is not None for c in cuts) else None]
 
 
 @carries("aten.sum", "aten.mean")
@@ -177,8 +186,8 @@ def attention(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]
     if len({c.dim if c else None for c in given}) > 1:
         raise Stuck("attention meets queries, keys and values that are cut differently")
     cut = next((c for c in given if c), None)
-    if cut is not None and cut.dim > 1:
-        raise Stuck("attention needs whole sequences and whole heads")
+    if cut is not None and not (cut.dim < 2 or (cut.dim == 2 and cut.tokens)):  # cut along the sequence, keys go round
+        raise Stuck("attention needs whole heads")
     return [cut if len(layout.shape) > 2 else None for layout in signature.outputs]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from foretell.graph import Graph, Input, Layout, Op, Signature, Storage, Tensor
-from foretell.parallel.carry import Carried, carry
+from foretell.parallel.carry import Carried, carry, has_rule
 from foretell.parallel.split import PARTIAL, Cut, Split, State, Stuck, find, made, part
 from foretell.program import Collective, Group
 
@@ -86,8 +86,12 @@ class Spread:
             return self._table_gradient(position, op)
         try:
             carried, replaced = self._carry(op), dict[int, int]()
+            if self.policy.slices and "scaled_dot_product" in op.signature.name:
+                replaced = self._send_round(position, op)
         except Stuck:
-            replaced = self._gather_tokens(position, op)
+            if self.policy.slices and not any("float" in x.dtype for x in op.signature.inputs):
+                return op  # labels and positions are cut before the step, however the model shifts them
+            replaced = {} if self.policy.slices else self._gather_tokens(position, op)
             if not replaced:
                 raise
             carried = self._carry(op, replaced)
@@ -122,17 +126,38 @@ class Spread:
         return self._carried[key]
 
     def _cut_what_is_free(self, op: Op, cuts: list[Cut | None]) -> None:
+        if has_rule(op.signature.name):
+            return
         layouts = op.signature.inputs
+        found = [(len(x.shape) - c.dim, x.shape[c.dim], c) for c, x in zip(cuts, layouts, strict=True) if c is not None]
         for i, t in enumerate(op.inputs):
             storage = self.graph.tensors[t].storage
             free = storage in self._free or self._is_gradient(storage)
-            if cuts[i] is None and (free or self.policy.slices):
-                like = next((c for c, x in zip(cuts, layouts, strict=True) if c and x.shape == layouts[i].shape), None)
-                if like is not None:
-                    cuts[i] = like
+            if cuts[i] is not None or not (free or self.policy.slices):
+                continue
+            for from_last, size, cut in found:
+                dim = len(layouts[i].shape) - from_last
+                if (
+                    dim >= 0
+                    and layouts[i].shape[dim] == size
+                    and (free or self.graph.storages[storage].role != "parameter")
+                ):
+                    cuts[i] = replace(cut, dim=dim)
                     if free:
-                        self.states[storage] = made(layouts[i], like, self.ways)
+                        self.states[storage] = made(layouts[i], replace(cut, dim=dim), self.ways)
                         self._shrink(storage)
+                    break
+
+    def _send_round(self, position: int, op: Op) -> dict[int, int]:
+        """Keys and values of every rank pass by every other, while it computes; on the way back their gradients too."""
+        passing = [op.signature.argument(name) for name in ("key", "value")]
+        tensors = [op.inputs[v.index] for v in passing if isinstance(v, Input)]
+        if all(self.cut(t) is None for t in tensors):
+            return {}
+        nbytes = sum(self.graph.tensors[t].layout.nbytes for t in tensors) * (self.ways - 1) // self.ways
+        times = 2 if op.phase == "backward" else 1
+        self._say("send-recv", nbytes * times, f"keys and values of {op.module}", position - 1, position + 1)
+        return {t: t for t in tensors}
 
     def _adds_terms(self, op: Op) -> bool:
         """Whether an op adds terms of sums: what it makes is a term too. Gradients start as what is added to them."""

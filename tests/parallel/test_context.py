@@ -1,0 +1,50 @@
+"""Context parallelism: every op works on a part of the sequence, keys and values go round."""
+
+from __future__ import annotations
+
+import pytest
+
+from foretell import forecast
+from foretell.cost.flops import total_flops
+from foretell.errors import PlanError
+from foretell.parallel import parallelize
+from foretell.workload import Plan
+
+from .models import graph
+
+
+@pytest.mark.parametrize("ways", [2, 4])
+def test_ranks_share_every_sequence(ways: int) -> None:
+    whole = graph("llama")
+    role = parallelize(whole, Plan(cp=ways)).roles[0]
+    assert total_flops(role.graph) == pytest.approx(total_flops(whole) / ways)
+    assert role.graph.bytes_of("activation") == pytest.approx(whole.bytes_of("activation") / ways, rel=0.01)
+    assert role.graph.bytes_of("parameter") == whole.bytes_of("parameter")
+
+
+def test_keys_and_values_pass_every_rank_and_their_gradients_come_back() -> None:
+    role = parallelize(graph("llama"), Plan(cp=4)).roles[0]
+    sent = [c.nbytes for c in role.collectives if c.kind == "send-recv"]
+    keys_and_values = 2 * 2 * 4 * 16 * 8 * 4  # both, batch, heads after repeating, length, size, bytes
+    assert sent == [keys_and_values * 3 // 4] * 3 + [2 * keys_and_values * 3 // 4] * 3
+
+
+def test_gradients_are_added_up_over_replicas_and_parts() -> None:
+    role = parallelize(graph("llama"), Plan(dp=2, cp=2, tp=2)).roles[0]
+    assert {(c.group.size, c.group.stride) for c in role.collectives if c.lane == "dp"} == {(4, 2)}
+    assert {(c.group.size, c.group.stride) for c in role.collectives if c.kind == "send-recv"} == {(2, 2)}
+
+
+def test_sequences_that_do_not_divide_are_refused_with_the_arithmetic() -> None:
+    with pytest.raises(PlanError, match=r"cp=3 must divide the sequence: 16 / 3 = 5\.33"):
+        parallelize(graph("llama"), Plan(cp=3))
+    with pytest.raises(PlanError, match="has none"):
+        parallelize(graph("vit"), Plan(cp=2))
+
+
+def test_with_everything_else() -> None:
+    ran = forecast(
+        graph("llama"), on="2x12xh100-sxm", plan="dp=2,tp=2,cp=2,pp=3,zero=3,grad_accumulation=3", model="roofline"
+    )
+    assert ran.memory.fits
+    assert ran.step_time.seconds > 0
