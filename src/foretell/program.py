@@ -38,6 +38,7 @@ class Collective:
     issued_by: int | None = None  # the op before which the host asks for it; None: right after `starts_after`
     lane: str = "dp"  # collectives of one lane run one after another
     every_micro_step: bool = False  # or only in the last of those that repeat
+    turns: int = 1  # how many take the same link one after another
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +50,7 @@ class Role:
     graph: Graph
     collectives: tuple[Collective, ...] = ()
     persistent: Mapping[str, Bytes] = field(default_factory=dict)  # role of a storage → bytes
+    issues_for: int = 1  # devices whose ops its host issues before the update
 
     def runs(self, collective: Collective) -> int:
         """How often it runs in a step."""

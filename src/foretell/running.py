@@ -99,7 +99,7 @@ class _Collectives:
         key = (collective.kind, collective.nbytes, collective.group)
         if key not in self._known:
             self._known[key] = collective_seconds(collective, self._cluster)
-        return self._known[key]
+        return self._known[key] * collective.turns
 
 
 class _Talks:
@@ -187,13 +187,22 @@ def _on_node(role: Role, node: Node, seconds_of: _Collectives, model: CostModel)
     prices = priced.prices
     durations = Durations(
         device=[p.seconds for p in prices],
-        host=model.host.seconds(role.graph, prices, node.host),
+        host=_issuing(role, model.host.seconds(role.graph, prices, node.host)),
         waits=[p.work.waits for p in prices],
         collectives=[seconds_of(c) for c in role.collectives],
+        gap=model.host.gap,
     )
     trace, fits = _replay(role, node.device)
     memory = _memory(role, node.device, trace, fits)
     return Placed(role=role, node=node, priced=priced, durations=durations, trace=trace, memory=memory)
+
+
+def _issuing(role: Role, seconds: list[Seconds]) -> list[Seconds]:
+    if role.issues_for == 1:
+        return seconds
+    return [
+        s if op.phase == "optimizer" else s * role.issues_for for s, op in zip(seconds, role.graph.ops, strict=True)
+    ]
 
 
 def _replay(role: Role, device: Device) -> tuple[MemoryTrace, bool]:

@@ -11,14 +11,16 @@ from foretell.parallel.checkpoint import checkpointed
 from foretell.parallel.context import context_parallel
 from foretell.parallel.data import data_parallel
 from foretell.parallel.pipeline import Weigh, bytes_touched, pipelined
+from foretell.parallel.server import served
 from foretell.parallel.shard import Sharding, shard
+from foretell.parallel.single_process import single_process
 from foretell.parallel.tensor import tensor_parallel
 from foretell.program import Group, Program, Role
 from foretell.workload import Plan
 
 _UNDERSTOOD = (
     "dp", "tp", "pp", "sequence_parallel", "bucket_bytes", "overlap", "zero", "hybrid_shard", "grad_accumulation", "schedule",
-    "virtual_stages", "checkpointing", "cp",
+    "virtual_stages", "checkpointing", "cp", "servers", "asynchronous", "data_parallel",
 )  # fmt: skip
 
 
@@ -33,6 +35,8 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
             f"plan {plan} asks for {', '.join(ahead)}, which this version does not model yet. "
             f"Settings that work: {', '.join(_UNDERSTOOD)}."
         )
+    if plan.asynchronous and not plan.servers:
+        raise PlanError("asynchronous=true needs parameter servers, got servers=0. Set servers=1 or more.")
     micro_steps = plan.grad_accumulation or graph.grad_accumulation
     whole = accumulate(graph, micro_steps)
     own = whole if plan.pp == 1 else steady_micro_step(whole)
@@ -46,6 +50,10 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
 
 def _replicated(role: Role, plan: Plan) -> Role:
     """One replica's role, with what replicas tell each other."""
+    if plan.servers:
+        return served(role, plan)
+    if plan.data_parallel == "dp":
+        return single_process(role, plan)
     inner = plan.tp  # ranks between neighbours of a data-parallel group
     replicas = plan.dp * plan.cp  # context-parallel ranks hold the same parameters, and their gradients add up too
     if plan.zero == 0:
