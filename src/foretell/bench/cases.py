@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from foretell.bench.figures import relative_errors
 from foretell.bench.rows import Row, Say
 from foretell.errors import InputError
 from foretell.forecasting import forecast
@@ -27,6 +28,7 @@ from foretell.workload import Plan
 
 _TWO_BATCHES = (2, 4)  # a batch of one takes short cuts
 _QUIET = 1e-3  # a host so fast that it is never waited for, so that its time can be told apart
+ENOUGH = 8  # rows to fit four factors on
 _SOFT = 6.0  # device and host run side by side: nearly their maximum
 
 
@@ -86,6 +88,22 @@ def calibrate(answers: Sequence[Answer], measured: Sequence[Seconds]) -> list[fl
 
     found = least_squares(off, np.zeros(4), bounds=(-2.1, 2.1), loss="soft_l1", f_scale=0.1)
     return [float(factor) for factor in np.exp(found.x)]
+
+
+def errors_across(cases: Sequence[tuple[str, Answer, Seconds]], *, inverse: bool = False) -> np.ndarray:
+    """Errors of each kind of model with the factors of all others; `inverse` for rates in place of times."""
+    errors = []
+    for kind in dict.fromkeys(case[0] for case in cases):
+        known = [case for case in cases if case[0] != kind]
+        test = [case for case in cases if case[0] == kind]
+        if len(known) >= ENOUGH:
+            factors = calibrate([answer for _, answer, _ in known], [seconds for _, _, seconds in known])
+            predicted, measured = (
+                [answer.seconds(factors) for _, answer, _ in test],
+                [seconds for _, _, seconds in test],
+            )
+            errors.append(relative_errors(measured, predicted) if inverse else relative_errors(predicted, measured))
+    return np.concatenate(errors) if errors else np.array([])
 
 
 class Models:

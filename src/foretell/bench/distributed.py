@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from foretell.bench import gpt_steps, llm_sweep, placements, submissions
+from foretell.bench import gpt_steps, llm_sweep, mpt, placements, submissions
 from foretell.bench.figures import Figure
 from foretell.bench.rows import Say
 from foretell.errors import InputError, did_you_mean
@@ -17,6 +17,7 @@ SOURCES: Mapping[str, Callable[[Path, Say, int], list[Figure]]] = MappingProxyTy
         submissions.SOURCE: submissions.figures,
         llm_sweep.SOURCE: llm_sweep.figures,
         gpt_steps.SOURCE: gpt_steps.figures,
+        mpt.SOURCE: mpt.figures,
     }
 )
 
@@ -25,7 +26,6 @@ MOST_ROWS = 120
 # What the table of accuracy is to hold and does not yet.
 WAITING: Mapping[str, str] = MappingProxyType(
     {
-        "fsdp_mpt": "no loader yet",
         "megatron_memory": "no loader yet",
     }
 )

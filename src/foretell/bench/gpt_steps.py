@@ -6,14 +6,11 @@ Factors are fitted on some model shapes and tested on the others, each shape onc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from foretell.bench.cases import Answer, Models, Refusal, ask, calibrate, sample
-from foretell.bench.figures import Figure, relative_errors
+from foretell.bench.cases import Answer, Models, Refusal, ask, errors_across, sample
+from foretell.bench.figures import Figure
 from foretell.bench.rows import Row, Say, read_rows
 from foretell.hardware import Cluster
 from foretell.units import Seconds
@@ -46,7 +43,7 @@ def figures(data: Path, say: Say, most: int) -> list[Figure]:
             refused[answer.why[:80]] += 1
     note = f"{len(chosen)} of {len(rows)} rows asked"
     note += "".join(f"; {count} not run: {why}" for why, count in refused.items())
-    errors = _errors(cases)
+    errors = errors_across([(c.shape, c.answer, c.seconds) for c in cases])
     if not len(errors):
         return [
             Figure(source=SOURCE, measure=_MEASURE, value=None, bar=0.08, note=f"too few rows to calibrate; {note}")
@@ -72,14 +69,3 @@ def _ask(models: Models, row: Row) -> Answer | Refusal:
     plan = Plan(dp=dp, tp=tp, pp=pp, grad_accumulation=max(micro_steps, 1))
     cluster = Cluster.parse(f"{row['# GPUs']}xa100-40g-sxm")
     return ask(models.graph(config, settings, int(row["micro batch"])), cluster, plan)
-
-
-def _errors(cases: Sequence[_Case]) -> np.ndarray:
-    errors = []
-    for shape in dict.fromkeys(case.shape for case in cases):
-        known = [case for case in cases if case.shape != shape]
-        test = [case for case in cases if case.shape == shape]
-        if len(known) >= 8:
-            factors = calibrate([c.answer for c in known], [c.seconds for c in known])
-            errors.append(relative_errors([c.answer.seconds(factors) for c in test], [c.seconds for c in test]))
-    return np.concatenate(errors) if errors else np.array([])

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from foretell.bench.cases import Answer, Models, Refusal, ask, calibrate, sample
+from foretell.bench.cases import ENOUGH, Answer, Models, Refusal, ask, calibrate, sample
 from foretell.bench.figures import Figure, rank_correlation, relative_errors
 from foretell.bench.rows import Row, Say, number, read_rows
 from foretell.hardware import Cluster, device
@@ -155,7 +155,7 @@ def _across(ran: Sequence[_Case]) -> tuple[list[Seconds], list[Seconds], list[fl
     mfu: list[float] = []
     for size in _MODELS:
         known = [case for case in ran if case.model != size and case.mfu >= _READABLE]
-        if len(known) < 8:
+        if len(known) < ENOUGH:
             continue
         factors = calibrate([c.answer for c in known], [c.seconds or 0.0 for c in known])
         for case in (case for case in ran if case.model == size):

@@ -1,0 +1,153 @@
+"""`foretell bench accuracy`: steps of a store, foretold while their kind was left out, beside what was measured."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from foretell.bench.figures import Figure
+from foretell.errors import InputError
+from foretell.learn import evaluate
+from foretell.learn.calibrate import Coverage, coverage
+from foretell.learn.dataset import RECORDED_ALONE, load
+from foretell.learn.evaluate import Errors, Foretold
+from foretell.learn.fit import public_products
+from foretell.learn.rivals import NAMES as RIVALS
+from foretell.measure.record import StepRow
+from foretell.measure.store import Store
+
+FAMILIES = "families.json"  # in a store's folder: source → family
+
+
+def foretell_store(
+    path: Path, *, device: str = "h200", products: Path | None = None, split: str = "family", seed: int = 0,
+    workers: int = 2, say: Callable[[str], None] = lambda text: None,
+) -> list[Foretold]:  # fmt: skip
+    """Every step of a store, foretold by models that saw nothing of its group."""
+    if split not in evaluate.SPLITS:
+        raise InputError(f"no split {split!r}. Allowed: {', '.join(evaluate.SPLITS)}.")
+    store = Store(path)
+    if not store.exists():
+        raise InputError(f"there is no store in {path}. Measure into one with: foretell measure SOURCE --store {path}")
+    measured = load(store, device, say)
+    groups = evaluate.groups(measured, split, families_of(path), seed)
+    if len(set(groups.values())) < (1 if split == "batch" else 2):
+        raise InputError(
+            f"{path} holds too few steps measured on {device} to leave some out. Measure more architectures."
+        )
+    beside = list(public_products(products, device, say).values()) if products else []
+    return evaluate.leave_groups_out(measured, groups, beside=beside, seed=seed, workers=workers, progress=say)
+
+
+def families_of(path: Path) -> dict[str, str]:
+    file = path / FAMILIES
+    found: dict[str, str] = json.loads(file.read_text()) if file.is_file() else {}
+    return found
+
+
+def noise(path: Path, device: str = "h200") -> dict[str, float]:
+    """How far the same point moves between occasions, on average: of the step, of its device time."""
+    by_point: dict[str, list[StepRow]] = defaultdict(list)
+    for row in Store(path).steps(f"device = '{device}' AND outcome = 'ok' AND kind = 'step'"):
+        if not any(mark.startswith(RECORDED_ALONE) for mark in row.marks):
+            by_point[row.point].append(row)
+    moved: dict[str, list[float]] = {"step": [], "device": []}
+    for rows in by_point.values():
+        for a, b in combinations(rows, 2):
+            if a.occasion != b.occasion:
+                for what, first, second in (
+                    ("step", a.step_seconds, b.step_seconds),
+                    ("device", a.device_seconds, b.device_seconds),
+                ):
+                    if first and second:
+                        moved[what].append(abs(first - second) / ((first + second) / 2))
+    return {what: float(np.mean(those)) for what, those in moved.items() if those}
+
+
+def figures(steps: Sequence[Foretold], moves: dict[str, float]) -> list[Figure]:
+    """The table, with the bars the project set itself for families left out."""
+    device = _errors(steps, "device")
+    step = _errors(steps, "step")
+    busy = [s for s in steps if s.busy]
+    bar = max(0.10, 1.3 * moves.get("step", 0.0))
+    said = (
+        f"1.3 times what the same step moves between occasions ({moves['step']:.1%}) where that is more than 10 %"
+        if moves
+        else ""
+    )
+    lines = [
+        Figure(source="device time", measure="mean error", value=device.mean, bar=0.06, rows=device.count),
+        Figure(source="device time", measure="median error", value=device.median, bar=0.04, rows=device.count),
+        Figure(source="device time", measure="90th percentile", value=device.p90, rows=device.count),
+        Figure(source="device time", measure="rank correlation", value=device.rank, rows=device.count),
+        Figure(source="step time", measure="mean error", value=step.mean, bar=bar, rows=step.count, note=said),
+        Figure(source="step time", measure="median error", value=step.median, rows=step.count),
+    ]
+    if busy:
+        kept = _errors(busy, "step")
+        lines.append(
+            Figure(source="step time", measure="device-bound, mean error", value=kept.mean, bar=0.05, rows=kept.count)
+        )
+    lines += [Figure(source=f"rival: {name}", measure="device time, mean error", value=errors.mean, rows=errors.count)
+              for name, errors in rivals(steps).items()]  # fmt: skip
+    for c in coverage(steps):
+        if not c.group:
+            lines.append(
+                Figure(
+                    source=f"{c.what} interval",
+                    measure="architectures inside 90 %",
+                    value=c.inside,
+                    rows=c.architectures,
+                )
+            )
+    return lines
+
+
+def rivals(steps: Sequence[Foretold]) -> dict[str, Errors]:
+    measured = [s.device for s in steps]
+    found = {"roofline": Errors.of([s.roofline for s in steps], measured)}
+    return found | {
+        name: Errors.of([s.others[name] for s in steps], measured) for name in RIVALS if all(s.others for s in steps)
+    }
+
+
+def save(steps: Sequence[Foretold], moves: dict[str, float], path: Path) -> None:
+    lines = [json.dumps(_short(asdict(s))) for s in steps]
+    path.write_text('{"noise": ' + json.dumps(_short(moves)) + ', "steps": [\n' + ",\n".join(lines) + "\n]}\n")
+
+
+def read(path: Path) -> tuple[list[Foretold], dict[str, float]]:
+    try:
+        found = json.loads(path.read_text())
+        return [Foretold(**row) for row in found["steps"]], found["noise"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} holds no results of this benchmark ({error}). Make some: foretell bench accuracy --save"
+        ) from error
+
+
+def rejected(steps: Sequence[Foretold]) -> list[Coverage]:
+    """Groups whose intervals hold too few or too many architectures to be chance."""
+    return [c for c in coverage(steps) if c.group and c.p_value < 0.05]
+
+
+def _errors(steps: Sequence[Foretold], what: str) -> Errors:
+    if what == "device":
+        return Errors.of([s.device_said for s in steps], [s.device for s in steps])
+    return Errors.of([s.period_said for s in steps], [s.period for s in steps])
+
+
+def _short(value: Any) -> Any:
+    """Four digits say all there is."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {k: _short(v) for k, v in value.items()}
+    return [_short(v) for v in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,103 @@
+"""`fsdp_mpt`: pre-training throughput of MPT under FSDP, 8 to 128 A100.
+
+Models are captured shallow: a step is linear in its layers, so two depths give any. The same holds for batch and
+sequence, so few captures serve all rows. Factors are fitted on all model sizes but the one that is tested.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from foretell.bench.cases import Answer, Models, Refusal, ask, errors_across, sample
+from foretell.bench.figures import Figure
+from foretell.bench.rows import Row, Say, read_rows
+from foretell.graph import Graph
+from foretell.hardware import Cluster
+from foretell.units import Seconds
+from foretell.workload import Plan
+
+SOURCE = "fsdp_mpt"
+_COLUMNS = ("Model", "SeqLen (T)", "# GPUs", "GPU", "MicroBatchSize", "GradAccum", "GlobalBatchSize (T)", "Throughput (T/s)",
+            "Sharding Strategy", "Activation Checkpointing")  # fmt: skip
+_MEASURE = "throughput of other model sizes, mean error"
+# Width, layers, heads, as the parameter counts of the source confirm.
+_SHAPES = {
+    "125m": (768, 12, 12), "350m": (1024, 24, 16), "760m": (1536, 24, 12), "1b": (2048, 24, 16), "3b": (2560, 32, 20),
+    "7b": (4096, 32, 32), "13b": (5120, 40, 40), "30b": (7168, 48, 56), "70b": (8192, 80, 64),
+}  # fmt: skip
+_DEVICES = {"a100_80gb": "a100-80g-sxm", "a100_40gb": "a100-40g-sxm"}
+_VOCABULARY = 50368
+_DEPTHS, _SEQUENCES = (2, 4), (512, 1024)
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    shape: str
+    answer: Answer
+    seconds: Seconds
+
+
+def figures(data: Path, say: Say, most: int) -> list[Figure]:
+    rows = [row for row in read_rows(data, SOURCE, _COLUMNS) if row["Model"] in _SHAPES and row["GPU"] in _DEVICES]
+    models, cases, refused = Models(say), [], Counter[str]()
+    chosen = sample(rows, most, by=("Model",))
+    for row in sorted(chosen, key=lambda row: row["Model"]):
+        say(f"{SOURCE}: {row['Model']} on {row['# GPUs']}")
+        answer = _ask(models, row)
+        if isinstance(answer, Answer):
+            seconds = float(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"])
+            cases.append(_Case(row["Model"], answer, seconds))
+        else:
+            refused[answer.why[:80]] += 1
+    note = f"{len(chosen)} of {len(rows)} rows asked"
+    note += "".join(f"; {count} not run: {why}" for why, count in refused.items())
+    errors = errors_across([(c.shape, c.answer, c.seconds) for c in cases], inverse=True)
+    if not len(errors):
+        return [
+            Figure(source=SOURCE, measure=_MEASURE, value=None, bar=0.08, note=f"too few rows to calibrate; {note}")
+        ]
+    return [Figure(source=SOURCE, measure=_MEASURE, value=float(errors.mean()), bar=0.08, rows=len(errors), note=note)]
+
+
+def _ask(models: Models, row: Row) -> Answer | Refusal:
+    devices = int(row["# GPUs"])
+    cluster = Cluster.parse(f"{-(-devices // 8)}x{min(devices, 8)}x{_DEVICES[row['GPU']]}@roce-200g")
+    plan = Plan(dp=devices, zero=3, grad_accumulation=int(row["GradAccum"]))
+    answers = [ask(_graph(models, row, depth), cluster, plan) for depth in _DEPTHS]
+    shallow, deep = answers
+    if isinstance(shallow, Refusal) or isinstance(deep, Refusal):
+        return shallow if isinstance(shallow, Refusal) else deep
+    return _at_depth(shallow, deep, _SHAPES[row["Model"]][1])
+
+
+def _graph(models: Models, row: Row, depth: int) -> Graph:
+    """By batch at two lengths, then by length."""
+    from foretell.capture.rescale import extend
+
+    width, _, heads = _SHAPES[row["Model"]]
+    config = {
+        "model_type": "opt", "architectures": ["OPTForCausalLM"], "vocab_size": _VOCABULARY, "hidden_size": width,
+        "word_embed_proj_dim": width, "ffn_dim": 4 * width, "num_hidden_layers": depth, "num_attention_heads": heads,
+        "max_position_embeddings": 2048, "activation_function": "gelu", "dropout": 0.0, "enable_bias": False,
+    }  # fmt: skip
+    checkpointing = str(row["Activation Checkpointing"] == "True").lower()
+    settings = {"precision": "bf16", "checkpointing": checkpointing}
+    batch, length = int(row["MicroBatchSize"]), int(row["SeqLen (T)"])
+    two = [models.graph(config, {**settings, "seq": str(seq)}, batch) for seq in _SEQUENCES]
+    return extend(two[0], two[1], sizes=_SEQUENCES, to=length)
+
+
+def _at_depth(shallow: Answer, deep: Answer, layers: int) -> Answer:
+    """Every part continued along the line through two depths."""
+    far = (layers - _DEPTHS[0]) / (_DEPTHS[1] - _DEPTHS[0])
+
+    def continued(a: float, b: float) -> float:
+        return max(a + (b - a) * far, 0.0)
+
+    parts = {
+        name: continued(getattr(shallow, name), getattr(deep, name)) for name in ("device", "host", "waiting", "bubble")
+    }
+    return dataclasses.replace(deep, **parts)  # type: ignore[arg-type]
