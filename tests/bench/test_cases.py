@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretell.bench import cases, gpt_steps, llm_sweep
+from foretell.bench import cases, gpt_steps, llm_sweep, mpt
 from foretell.bench.cases import Answer, Refusal, ask, calibrate, sample
 from foretell.hardware import Cluster
 from foretell.workload import Plan
@@ -23,7 +23,7 @@ def quiet(text: str) -> None:
 
 
 def answer(device: float, host: float = 0.0, waiting: float = 0.0, bubble: float = 0.0, memory: int = 10**9) -> Answer:
-    held = {"parameters": 0, "gradients": 0, "optimizer": 0, "allocated": memory}
+    held = {"parameters": 0, "gradients": 0, "optimizer": 0, "allocated": memory, "total": memory}
     return Answer(device=device, host=host, waiting=waiting, bubble=bubble, memory=held)
 
 
@@ -115,6 +115,36 @@ def test_steps_of_a_gpt(tmp_path: Path, asked: Callable[[Any, Cluster, Plan], An
     [figure] = gpt_steps.figures(tmp_path, quiet, 1000)
     assert figure.met
     assert figure.rows == 36
+
+
+def test_steps_under_fsdp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in whose steps are linear in layers; the graph of a row is what the row asks for."""
+
+    def stand_in(graph: tuple[int, int, int], cluster: Cluster, plan: Plan) -> Answer:
+        layers, batch, width = graph
+        return answer(1e-5 * (layers + 1) * batch * width, 1e-3 * layers, 1e-5 * layers * plan.dp)
+
+    monkeypatch.setattr(mpt, "ask", stand_in)
+    monkeypatch.setattr(
+        mpt, "_graph", lambda models, row, depth: (depth, int(row["MicroBatchSize"]), mpt._SHAPES[row["Model"]][0])
+    )
+    rows = []
+    for model in ("125m", "1b", "7b"):
+        width, layers, _ = mpt._SHAPES[model]
+        for devices in (8, 16, 64):
+            for batch in (1, 2, 4):
+                seconds = stand_in((layers, batch, width), Cluster.parse("8xa100"), Plan(dp=devices)).seconds(
+                    TRUE_FACTORS
+                )
+                rows.append({
+                    "Model": model, "SeqLen (T)": 2048, "# GPUs": devices, "GPU": "a100_80gb", "MicroBatchSize": batch,
+                    "GradAccum": 1, "GlobalBatchSize (T)": 1000, "Throughput (T/s)": 1000 / seconds,
+                    "Sharding Strategy": "FULL_SHARD", "Activation Checkpointing": True,
+                })  # fmt: skip
+    _write(tmp_path / "fsdp_mpt.csv", rows)
+    [figure] = mpt.figures(tmp_path, quiet, 1000)
+    assert figure.met
+    assert figure.rows == 27
 
 
 def test_an_impossible_plan_is_told_from_one_that_is_not_modelled(small_graph: Any) -> None:

@@ -18,12 +18,10 @@ from foretell.learn import evaluate
 from foretell.learn.calibrate import Coverage, coverage
 from foretell.learn.dataset import RECORDED_ALONE, load
 from foretell.learn.evaluate import Errors, Foretold
-from foretell.learn.fit import public_products
+from foretell.learn.fit import families_of, public_products
 from foretell.learn.rivals import NAMES as RIVALS
 from foretell.measure.record import StepRow
 from foretell.measure.store import Store
-
-FAMILIES = "families.json"  # in a store's folder: source → family
 
 
 def foretell_store(
@@ -37,19 +35,13 @@ def foretell_store(
     if not store.exists():
         raise InputError(f"there is no store in {path}. Measure into one with: foretell measure SOURCE --store {path}")
     measured = load(store, device, say)
-    groups = evaluate.groups(measured, split, families_of(path), seed)
+    groups = evaluate.groups(measured, split, families_of(store), seed)
     if len(set(groups.values())) < (1 if split == "batch" else 2):
         raise InputError(
             f"{path} holds too few steps measured on {device} to leave some out. Measure more architectures."
         )
     beside = list(public_products(products, device, say).values()) if products else []
     return evaluate.leave_groups_out(measured, groups, beside=beside, seed=seed, workers=workers, progress=say)
-
-
-def families_of(path: Path) -> dict[str, str]:
-    file = path / FAMILIES
-    found: dict[str, str] = json.loads(file.read_text()) if file.is_file() else {}
-    return found
 
 
 def noise(path: Path, device: str = "h200") -> dict[str, float]:
@@ -116,6 +108,33 @@ def rivals(steps: Sequence[Foretold]) -> dict[str, Errors]:
     return found | {
         name: Errors.of([s.others[name] for s in steps], measured) for name in RIVALS if all(s.others for s in steps)
     }
+
+
+def tables(steps: Sequence[Foretold], moves: dict[str, float]) -> dict[str, Any]:
+    """What a page shows, as plain numbers."""
+    by_group: dict[str, list[Foretold]] = defaultdict(list)
+    for s in steps:
+        by_group[s.group].append(s)
+    covered = {(c.what, c.group): c for c in coverage(steps)}
+    worst = sorted(steps, key=lambda s: -abs(s.device_said / s.device - 1))[:12]
+    families = [
+        {"family": group, "steps": len(those), "architectures": len({s.source for s in those}),
+         "device": asdict(_errors(those, "device")), "step": asdict(_errors(those, "step")),
+         "inside": {what: covered[what, group].inside for what in ("device", "step")},
+         "p": {what: covered[what, group].p_value for what in ("device", "step")}}
+        for group, those in sorted(by_group.items(), key=lambda t: -len(t[1]))
+    ]  # fmt: skip
+    busy, idle = [s for s in steps if s.busy], [s for s in steps if not s.busy]
+    return {
+        "figures": [figure.to_dict() for figure in figures(steps, moves)], "families": families,
+        "methods": {"Foretell": asdict(_errors(steps, "device"))} | {n: asdict(e) for n, e in rivals(steps).items()},
+        "step": {name: asdict(_errors(those, "step")) for name, those in
+                 (("all", steps), ("device-bound", busy), ("host-bound", idle)) if those},
+        "coverage": {what: asdict(covered[what, ""]) for what in ("device", "step")},
+        "points": {"device": [(s.device, s.device_said, s.group) for s in steps],
+                   "step": [(s.period, s.period_said, s.group) for s in steps]},
+        "worst": [(s.source, s.settings, s.group, s.device, s.device_said) for s in worst], "noise": moves,
+    }  # fmt: skip
 
 
 def save(steps: Sequence[Foretold], moves: dict[str, float], path: Path) -> None:

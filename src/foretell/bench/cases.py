@@ -65,7 +65,11 @@ def ask(graph: Graph, cluster: Cluster, plan: Plan) -> Answer | Refusal:
     except InputError as error:
         return Refusal(why=str(error), impossible="does not model yet" not in str(error))
     device, bubble = found.device_time.seconds, found.bubble.seconds
-    memory = {**dataclasses.asdict(found.memory.breakdown), "allocated": found.memory.allocated}
+    memory = {
+        **dataclasses.asdict(found.memory.breakdown),
+        "allocated": found.memory.allocated,
+        "total": found.memory.total,
+    }
     return Answer(
         device=device, host=found.host_time.seconds / _QUIET, bubble=bubble, memory=memory,
         waiting=max(found.step_time.seconds - device - bubble, 0.0),

@@ -69,6 +69,11 @@ class _Case:
         return others + states - self._gathered_again
 
     @property
+    def needs(self) -> float:
+        """With what the allocator keeps beside it, the context and the communicators."""
+        return self.predicted_memory + self.answer.memory["total"] - self.answer.memory["allocated"]
+
+    @property
     def _gathered_again(self) -> float:
         """What our tensor parallelism keeps of gathered activations, as PyTorch's does."""
         shape, plan = _MODELS[self.model], self.plan
@@ -130,7 +135,7 @@ def _figures(
     readable = errors[np.array(mfu) >= _READABLE]
     memory = relative_errors([c.predicted_memory for c in ran], [c.memory for c in ran])
     capacity = device("h100-sxm").usable_bytes
-    right = [(c.predicted_memory > capacity) == (c.seconds is None) for c in cases]
+    right = [(c.needs > capacity) == (c.seconds is None) for c in cases]
     right += [False] * impossible[0] + [True] * impossible[1]
     few = f"{_READABLE:.0%} MFU and more"
     return [
