@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from foretell.cli import bench, design, devices, fit, measure, predict, store
+from foretell.cli import bench, design, devices, fit, measure, predict, scale, store
 from foretell.cli.terminal import guarded
 
 app = typer.Typer(
@@ -48,7 +48,7 @@ def _options(
         os.environ["FORETELL_DEBUG"] = "1"
 
 
-for verb in (predict.predict, predict.inspect, measure.measure, design.design, fit.fit, devices.devices):
+for verb in (predict.predict, predict.inspect, scale.scale, measure.measure, design.design, fit.fit, devices.devices):
     app.command()(guarded(verb))
 app.add_typer(store.app)
 app.add_typer(bench.app)
