@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -112,3 +113,18 @@ def test_in_training_the_host_runs_ahead_of_the_device() -> None:
     assert simulate(two, durations([5, 1], [1, 1])).period == pytest.approx(6)  # the device never waits for the host
     assert simulate(two, durations([1, 1], [5, 5])).period == pytest.approx(10)  # nor the host for the device
     assert simulate(two, durations([5, 1], [1, 1], waits=[False, True])).period == pytest.approx(7)  # unless it must
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS), min_size=2, max_size=12), SECONDS, st.data())
+def test_a_step_is_at_least_its_critical_path(ops: list[tuple[float, float]], slow: float, data: st.DataObject) -> None:
+    phases = ["backward"] * (len(ops) - 1) + ["optimizer"]
+    device, host = [op[0] for op in ops], [op[1] for op in ops]
+    start = data.draw(st.integers(0, len(ops) - 2))
+    step = role(phases, collectives=(all_reduce(after=start, before=len(ops) - 1),))
+    timeline = simulate(step, durations(device, host, collectives=[slow]))
+    path = timeline.critical_path()
+    assert sum(span.duration for span in path) <= timeline.makespan + 1e-9
+    assert all(first.end <= then.start + 1e-9 for first, then in pairwise(path))
+    if path:
+        assert path[-1].end == pytest.approx(timeline.makespan)
+        assert sum(span.duration for span in path) == pytest.approx(timeline.makespan)

@@ -52,7 +52,10 @@ def predict(
         Path | None, typer.Option("--html", metavar="FILE", help="Write a report as one HTML file.")
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option("--trace", metavar="FILE", help="Write a trace for ui.perfetto.dev.")
+        Path | None,
+        typer.Option(
+            "--trace", metavar="FILE", help="Write a trace for ui.perfetto.dev, or a Chakra trace to FILE.et."
+        ),
     ] = None,
     fit_batch: Annotated[bool, typer.Option("--fit-batch", help="Find the largest batch that fits.")] = False,
     require_fit: Annotated[bool, typer.Option("--require-fit", help="Exit with 3 if it does not fit.")] = False,
@@ -82,7 +85,7 @@ def predict(
         note(f"Report written to {html}")
     if trace is not None:
         _write_trace(forecasts[0], trace)
-        note(f"Trace written to {trace}; open it at https://ui.perfetto.dev")
+        note(f"Trace written to {trace}" + ("" if trace.suffix == ".et" else "; open it at https://ui.perfetto.dev"))
     if require_fit and (over := [f.cluster for f in forecasts if not f.memory.fits]):
         raise RequirementNotMet(
             f"{forecasts[0].workload} does not fit on {', '.join(over)}, and --require-fit was given."
@@ -180,7 +183,10 @@ def _fit_batches(
 
 def _write_trace(forecast: Forecast, path: Path) -> None:
     try:
-        forecast.timeline.to_perfetto(path)
+        if path.suffix == ".et":
+            forecast.timeline.to_chakra(path)
+        else:
+            forecast.timeline.to_perfetto(path)
     except OSError as error:
         raise InputError(f"the trace cannot be written to {path}: {error.strerror}. Choose another file.") from None
 

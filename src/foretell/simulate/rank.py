@@ -22,6 +22,7 @@ class Durations:
     host: Sequence[Seconds]
     waits: Sequence[bool]  # the host goes on only when the device is done with the op
     collectives: Sequence[Seconds]
+    gap: Seconds = 0.0  # between two kernels of a busy device
 
 
 class Rank:
@@ -70,6 +71,7 @@ class Rank:
         """Run the ops from `first` up to `last`; `reduces` says that this is the last micro-step."""
         durations, ops = self.durations, self.role.graph.ops
         device_seconds, host_seconds, waits = durations.device, durations.host, durations.waits
+        gap = durations.gap
         for number in self._makes_ready[first - 1]:  # what came before the range has happened
             self._ready[number] = self.device
         for position in range(first, last):
@@ -81,7 +83,7 @@ class Rank:
             if draw and issuing > 0:
                 self._draw("host", position, issued, issuing)
                 self.host = (self.host[0], len(self.spans) - 1)
-            begin = max(self.host, self.device)
+            begin = max(self.host, (self.device[0] + gap, self.device[1]) if length > 0 else self.device)
             waited = self._waiting.get(position)
             if waited:
                 begin = max([begin, *(self._finished[n] for n in waited if n in self._finished)])
@@ -108,8 +110,9 @@ class Rank:
             stream = "network" if lane == "dp" else f"network {lane}"
             task = len(self.role.graph.ops) + number
             self.spans.append(
-                Span(self.role.name, stream, collective.name, "", phase, begin[0], seconds, task, begin[1])
-            )
+                Span(self.role.name, stream, collective.name, "", phase, begin[0], seconds, task, begin[1],
+                     collective.kind, collective.nbytes)
+            )  # fmt: skip
             done = (done[0], len(self.spans) - 1)
         self.network[lane] = self._finished[number] = done
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretell.units import Seconds
+from foretell.units import Bytes, Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class Span:
     duration: Seconds
     task: int  # position in the program
     after: int = -1  # the span whose end let this one begin; -1: none that is drawn
+    kind: str = ""  # of a collective
+    nbytes: Bytes = 0
 
     @property
     def end(self) -> Seconds:
@@ -104,3 +106,15 @@ class Timeline:
             for s in self.spans
         ]  # fmt: skip
         Path(path).write_text(json.dumps({"displayTimeUnit": "ms", "traceEvents": events}))
+
+    def to_chakra(self, path: str | os.PathLike[str]) -> list[Path]:
+        """Write Chakra execution traces, one for each role: `path` itself, or with the role's number before its ending."""
+        from foretell.simulate.chakra import encode
+
+        roles = list(dict.fromkeys(s.role for s in self.spans))
+        path, written = Path(path), []
+        for number, role in enumerate(roles):
+            file = path if len(roles) == 1 else path.with_name(f"{path.stem}.{number}{path.suffix}")
+            file.write_bytes(encode(self.spans, role))
+            written.append(file)
+        return written
