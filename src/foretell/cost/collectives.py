@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import attrgetter
 
-from foretell.cost.spread import Seat, Spread, spreads
+from foretell.cost.spread import Seat, Spread, spreads_on
 from foretell.hardware import Cluster, Fabric, Link, Node, Protocol, fabric_of, link
 from foretell.program import Collective
 from foretell.units import Bytes, BytesPerSecond, Seconds
@@ -20,7 +19,6 @@ FabricOf = Callable[[Link], Fabric]
 
 # How often a ring passes the whole tensor, less one share.
 _PASSES = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1, "all-to-all": 1, "broadcast": 1}
-_COUNT = attrgetter("count")
 _PRICED_AS = {"broadcast": "all-gather"}
 
 
@@ -28,8 +26,8 @@ def collective_seconds(collective: Collective, cluster: Cluster, fabrics: Fabric
     """How long a collective takes when its groups run at the same time: the slowest of them, by the best algorithm."""
     if collective.group.size == 1:
         return 0.0
-    counts = tuple(map(_COUNT, cluster.nodes))
-    return max(_seconds(collective, cluster, spread, fabrics) for spread in spreads(collective.group, counts))
+    placed = spreads_on(cluster.nodes, collective.group)
+    return max(_seconds(collective, cluster, spread, fabrics) for spread in placed)
 
 
 def sent_bytes(collective: Collective) -> Bytes:

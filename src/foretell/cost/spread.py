@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 
+from foretell.hardware import Node
 from foretell.program import Group
 
 _GROUPS_LOOKED_AT = 32  # of an irregular layout; a regular one looks the same from every group
@@ -34,7 +34,23 @@ class Spread:
         return len({(seat.members, seat.first, seat.last) for seat in self.seats}) == 1
 
 
-@functools.lru_cache(maxsize=4096)
+_CLUSTERS_KEPT = 8
+_placed: dict[int, tuple[tuple[Node, ...], dict[Group, tuple[Spread, ...]]]] = {}
+
+
+def spreads_on(nodes: tuple[Node, ...], group: Group) -> tuple[Spread, ...]:
+    """As `spreads`, remembered by the very tuple of nodes: to count or hash thousands of them takes longer than to price."""
+    kept = _placed.get(id(nodes))
+    if kept is None or kept[0] is not nodes:
+        if len(_placed) >= _CLUSTERS_KEPT:
+            _placed.clear()
+        kept = _placed[id(nodes)] = (nodes, {})
+    by_group = kept[1]
+    if group not in by_group:
+        by_group[group] = spreads(group, tuple(node.count for node in nodes))
+    return by_group[group]
+
+
 def spreads(group: Group, counts: tuple[int, ...]) -> tuple[Spread, ...]:
     """The different ways in which groups lie on nodes of `counts` devices."""
     looked_at = 1 if _is_regular(group, counts) else min(group.count, _GROUPS_LOOKED_AT)
