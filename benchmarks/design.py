@@ -30,7 +30,6 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "src")]
 
 from foretell.graph import Graph
 from foretell.hardware import Device
-from foretell.graph import Graph
 from foretell.hardware import device as known_device
 from foretell.measure.candidates import BUILDING, FLOOR, RUNS_BESIDE, Candidate, features, lesson_of, row_keys
 from foretell.measure.candidates import candidate as candidate_of

@@ -12,15 +12,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parents[2] / "src")]
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "src")]
+
+from points import FAMILY
 
 from foretell.graph import Graph
+from foretell.learn.fit import FAMILIES
 from foretell.measure.record import OpRow, Record
 from foretell.measure.record_file import RecordFile
 from foretell.measure.store import Store
@@ -83,6 +87,7 @@ def main() -> None:
         fresh.merge()
         # Segments are named by their content: a new stay adds files, and changes none.
         shutil.copytree(folder, options.to, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*lock"))
+    (options.to / FAMILIES).write_text(json.dumps(dict(sorted(FAMILY.items())), indent=0) + "\n")
     print(f"{store.size() / 1e6:.1f} MB in all")
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from foretell.answer import (
     Cost,
-    Duration,
     Forecast,
     Network,
     Resources,
@@ -20,6 +19,7 @@ from foretell.cost.model import ROOFLINE, CostModel, load_model
 from foretell.errors import InputError, RequirementNotMet
 from foretell.graph import Caveat, Graph
 from foretell.hardware import Cluster
+from foretell.intervals import between, intervals, why_none
 from foretell.parallel import parallelize
 from foretell.program import Program
 from foretell.running import Placed, Run, run
@@ -65,13 +65,15 @@ def _graph(workload: Workload | Graph | str, settings: Mapping[str, str] | None)
 
 def _answer(program: Program, cluster: Cluster, plan: Plan, ran: Run, model: CostModel) -> Forecast:
     slowest, whole, step = ran.slowest, program.whole, ran.timeline.period
+    known = intervals(program, ran, model)
     busy, price = slowest.device_seconds, cluster.dollars_per_hour
     peak = slowest.node.device.peak(_PEAK_OF_PRECISION.get(whole.precision, whole.precision))
     micro_steps = whole.grad_accumulation * plan.dp
     return Forecast(
         model=model.name, workload=whole.name, cluster=str(cluster), plan=str(plan),
-        step_time=Duration(seconds=step), device_time=Duration(seconds=busy), host_time=Duration(seconds=slowest.host_seconds),
-        exposed_communication=Duration(seconds=ran.exposed), bubble=Duration(seconds=ran.bubble),
+        step_time=between(step, known and known.step), device_time=between(busy, known and known.device),
+        host_time=between(slowest.host_seconds, known and known.host),
+        exposed_communication=between(ran.exposed, known and (0.0, 0.0)), bubble=between(ran.bubble, known and (0.0, 0.0)),
         memory=ran.memory, network=Network(sent_bytes=ran.sent, received_bytes=ran.sent), resources=_resources(ran, step),
         throughput=Throughput(
             samples_per_second=whole.samples * micro_steps / step if whole.samples else None,
@@ -79,7 +81,7 @@ def _answer(program: Program, cluster: Cluster, plan: Plan, ran: Run, model: Cos
             mfu=total_flops(whole) * plan.dp / plan.devices / step / peak,
         ),
         cost=Cost(dollars_per_hour=price, dollars_per_step=None if price is None else price * step / 3600),
-        caveats=(*whole.caveats, *_caveats(slowest, busy, model)),
+        caveats=(*whole.caveats, *_caveats(program, slowest, busy, model)),
         timeline=ran.timeline, memory_trace=ran.heaviest.trace, graph=ran.heaviest.role.graph,
     )  # fmt: skip
 
@@ -100,7 +102,7 @@ def _resources(ran: Run, step: Seconds) -> Resources:
     )
 
 
-def _caveats(outcome: Placed, busy: Seconds, model: CostModel) -> list[Caveat]:
+def _caveats(program: Program, outcome: Placed, busy: Seconds, model: CostModel) -> list[Caveat]:
     caveats = []
     device = outcome.node.device.name
     if model.name == ROOFLINE:
@@ -109,9 +111,8 @@ def _caveats(outcome: Placed, busy: Seconds, model: CostModel) -> list[Caveat]:
     elif (measured_on := model.device) != device:
         text = f"Operators were measured on {measured_on}; for {device} they are carried over by its published numbers."
         caveats.append(Caveat("device-not-measured", text))
-    caveats.append(
-        Caveat("not-calibrated", "No interval is given: the model has not been calibrated against measurements yet.")
-    )
+    if why := why_none(program, outcome, model):
+        caveats.append(Caveat("not-calibrated", f"No interval is given: {why}."))
     for name, seconds in sorted(outcome.priced.unknown.items()):
         caveats.append(Caveat("op-without-model", f"{name} priced by bytes", seconds / busy if busy else 0.0))
     return caveats

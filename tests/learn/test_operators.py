@@ -12,8 +12,8 @@ from foretell.cost.operators import OperatorModels
 from foretell.errors import ModelError
 from foretell.graph import Layout, Signature
 from foretell.hardware import device
-from foretell.learn.dataset import OpTable, joined, products
-from foretell.learn.evaluate import Errors, step_seconds
+from foretell.learn.dataset import OpTable, products
+from foretell.learn.evaluate import Errors
 from foretell.learn.operators import fit_operators
 
 pytest.importorskip("lightgbm")
@@ -70,13 +70,3 @@ def test_a_broken_model_says_so(tmp_path: Path) -> None:
     (tmp_path / "operators.json").write_text('{"version": 99, "families": {}}')
     with pytest.raises(ModelError, match="Upgrade"):
         OperatorModels.load(tmp_path)
-
-
-def test_a_step_is_the_sum_of_its_ops(models: OperatorModels) -> None:
-    table = made_up(3, seed=5)
-    in_steps = OpTable(
-        names=table.names, descriptions=table.descriptions, seconds=table.seconds, count=np.array([1, 2, 5]),
-        step=np.array([0, 0, 7]), share=np.zeros(3),
-    )  # fmt: skip
-    each = models.seconds(table.names, table.descriptions)
-    assert step_seconds(models, joined([in_steps, table])) == pytest.approx({0: each[0] + 2 * each[1], 7: 5 * each[2]})

@@ -48,3 +48,59 @@ def distributed(
         from foretell.report.benches import bench_table
 
         print_drawn(bench_table(figures), console_of())
+
+
+@app.command()
+@guarded
+def accuracy(
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="FOLDER", help="A store of measured steps to foretell unseen.")
+    ] = None,
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="What its steps were measured on.")] = "h200",
+    split: Annotated[
+        str, typer.Option("--split", metavar="NAME", help="What is left out: family, architecture, random or batch.")
+    ] = "family",
+    products: Annotated[
+        Path | None,
+        typer.Option("--products", metavar="FILE", help="Public measurements of matrix products to learn from too."),
+    ] = None,
+    saved: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and foretell nothing.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Keep what was said of each step.")
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option("--page", metavar="FILE", help="Write a page with tables, and charts beside it.")
+    ] = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Fits that run side by side.")] = 2,
+    as_json: AsJson = False,
+) -> None:
+    """Steps of one device that the model has not seen: device time, step time, intervals, rivals."""
+    from foretell.bench import accuracy as bench
+    from foretell.errors import InputError
+
+    if (data is None) == (saved is None):
+        raise InputError(
+            "give --data STORE to foretell its steps, or --from FILE to show what was saved, and not both."
+        )
+    if saved is not None:
+        steps, moves = bench.read(saved)
+    else:
+        assert data is not None
+        with progress() as say:
+            steps = bench.foretell_store(data, device=device, products=products, split=split, workers=workers, say=say)
+        moves = bench.noise(data, device)
+    if save is not None:
+        bench.save(steps, moves, save)
+    if page is not None:
+        from foretell.report.accuracy import write_page
+
+        write_page(page, bench.tables(steps, moves))
+    found = bench.figures(steps, moves)
+    if as_json:
+        print_json([figure.to_dict() for figure in found])
+    else:
+        from foretell.report.benches import bench_table
+
+        print_drawn(bench_table(found), console_of())

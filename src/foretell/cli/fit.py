@@ -22,9 +22,13 @@ def fit(
         typer.Option("--products", metavar="FILE", help="Public measurements of matrix products to learn from too."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of what is random in the fit.")] = 0,
+    intervals: Annotated[
+        bool,
+        typer.Option("--intervals/--no-intervals", help="Find out how far off it is on unseen families; takes longer."),
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Fit the models of operators on a store of measurements."""
+    """Fit the models of operators, of the host and of their errors on a store of measurements."""
     from foretell.learn.fit import fit as fit_model
     from foretell.measure.store import Store
 
@@ -34,7 +38,7 @@ def fit(
     if not opened.exists():
         raise InputError(f"there is no store in {store}. Measure first: foretell measure SOURCE --store {store}")
     with progress() as say:
-        card = fit_model(opened, out, device=device, public=products, seed=seed, progress=say)
+        card = fit_model(opened, out, device=device, public=products, seed=seed, intervals=intervals, progress=say)
     if as_json:
         print_json(asdict(card))
     else:

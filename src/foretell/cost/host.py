@@ -26,13 +26,14 @@ _HOST_NUMBER: Final = 0.05  # a number that the host keeps is a plain read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCosts:
-    """In units of a host's `op_seconds`."""
+    """In units of a host's `op_seconds`, but for the gap."""
 
     kernel: Mapping[str, float] = field(hash=False)  # an op that launches a kernel, by mode
     view: Mapping[str, float] = field(hash=False)  # one that launches none
     listed: float  # an op over a list of tensors
     tensor: float  # and each tensor of the list
     step: float  # once a step: the loop around it
+    gap: Seconds = 0.0  # and, in seconds, what passes between two kernels of a busy device
 
     def seconds(self, graph: Graph, prices: list[Price], host: Host) -> list[Seconds]:
         """Time to issue every op of a graph."""

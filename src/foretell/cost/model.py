@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from foretell.cost import uncertainty
 from foretell.cost.features import describe
 from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.operators import OperatorModels
 from foretell.cost.roofline import Price, price_ops
+from foretell.cost.uncertainty import Calibration
 from foretell.errors import ModelError, did_you_mean
 from foretell.graph import Graph
 from foretell.hardware import Device
@@ -32,6 +34,7 @@ class Priced:
 
     prices: list[Price]
     unknown: Mapping[str, Seconds] = field(default_factory=dict)
+    families: Mapping[int, str] = field(default_factory=dict)  # id of a signature → the family it was priced in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +43,7 @@ class CostModel:
     device: str = ""  # what it was measured on
     operators: OperatorModels | None = None  # None: the roofline alone
     host: HostCosts = field(default_factory=usual_costs)
+    calibration: Calibration | None = None  # None: nobody knows how far off it is
 
     def price(self, graph: Graph, device: Device) -> Priced:
         """Price every op of a graph; equal signatures are priced once."""
@@ -67,7 +71,8 @@ class CostModel:
             out.append(learned)
             if key in strange:
                 unknown[op.signature.name] = unknown.get(op.signature.name, 0.0) + learned.seconds * op.times
-        return Priced(prices=out, unknown=unknown)
+        families = {key: d.family for key, d in zip(known, descriptions, strict=True)}
+        return Priced(prices=out, unknown=unknown, families=families)
 
 
 def names() -> list[str]:
@@ -90,8 +95,12 @@ def load_model(name: str = DEFAULT) -> CostModel:
         )
     operators = OperatorModels.load(folder)
     host = HostCosts.load(folder / FILE)
+    calibrated = folder / uncertainty.FILE
+    calibration = uncertainty.Calibration.load(calibrated) if calibrated.is_file() else None
     try:
         card = json.loads((folder / "card.json").read_text())
-        return CostModel(name=folder.name, device=str(card["device"]), operators=operators, host=host)
+        return CostModel(
+            name=folder.name, device=str(card["device"]), operators=operators, host=host, calibration=calibration
+        )
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"{folder} has no card that says what it was measured on ({error}). Fit it anew.") from error

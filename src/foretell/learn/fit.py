@@ -8,11 +8,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from foretell.cost import uncertainty
 from foretell.cost.host import FILE
 from foretell.errors import ModelError
 from foretell.hardware import device as known_device
 from foretell.hardware import recognise
+from foretell.learn.calibrate import calibrate
 from foretell.learn.dataset import Measured, OpTable, joined, load, products
+from foretell.learn.evaluate import groups, leave_groups_out
 from foretell.learn.host import fit_host
 from foretell.learn.operators import fit_operators
 from foretell.measure.importers import read_public
@@ -20,6 +23,8 @@ from foretell.measure.store import Store
 
 _PRODUCTS_TAKEN: Final = 12_000  # of the public ones: beyond that they teach nothing new
 _SMALLEST_PRODUCT: Final = 16  # rows; thinner ones are decoding, not training
+_FEWEST_GROUPS: Final = 5  # families that must be there for intervals to mean something
+FAMILIES: Final = "families.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +45,12 @@ class Card:
 
 def fit(
     store: Store, folder: Path, *, device: str = "h200", public: Path | None = None, seed: int = 0,
-    progress: Callable[[str], None] = lambda text: None,
+    intervals: bool = True, workers: int = 2, progress: Callable[[str], None] = lambda text: None,
 ) -> Card:  # fmt: skip
-    """Fit a model on what a store holds of a device, and save it in a folder."""
+    """Fit a model on what a store holds of a device, and save it in a folder.
+
+    `intervals` asks how far off it is on families it has not seen, which takes a fit for each of them.
+    """
     measured = load(store, device, progress)
     if not len(measured.ops):
         raise ModelError(
@@ -53,9 +61,27 @@ def fit(
     models.save(folder)
     progress("fitting what the host pays")
     (folder / FILE).write_text(json.dumps(asdict(fit_host(measured)), indent=2) + "\n")
+    (folder / uncertainty.FILE).unlink(missing_ok=True)
+    split = groups(measured, "family", families_of(store), seed)
+    if intervals and len(set(split.values())) >= _FEWEST_GROUPS:
+        unseen = leave_groups_out(
+            measured, split, beside=list(beside.values()), seed=seed, workers=workers, progress=progress
+        )
+        save_calibration(calibrate(unseen), folder)
     card = _card(folder.name, measured, beside, seed)
     (folder / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n")
     return card
+
+
+def save_calibration(calibration: uncertainty.Calibration, folder: Path) -> None:
+    (folder / uncertainty.FILE).write_text(json.dumps(asdict(calibration)) + "\n")
+
+
+def families_of(store: Store) -> dict[str, str]:
+    """Source → family, where the store's folder says so; an architecture is its own otherwise."""
+    file = store.path / FAMILIES
+    found: dict[str, str] = json.loads(file.read_text()) if file.is_file() else {}
+    return found
 
 
 def public_products(file: Path, device: str, progress: Callable[[str], None]) -> dict[str, OpTable]:

@@ -7,6 +7,7 @@ seen to take in the traces.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -17,6 +18,8 @@ from foretell.cost.roofline import price_ops
 from foretell.graph import Graph
 from foretell.hardware import host as known_host
 from foretell.learn.dataset import Measured
+from foretell.measure.record import StepRow
+from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
 _HOST_BOUND: Final = 0.85  # of the step with a kernel running, at most
@@ -24,6 +27,8 @@ _HOST_BOUND: Final = 0.85  # of the step with a kernel running, at most
 _SEEN: Final = np.array([0.5, 1.0, 0.8, 0.55, 0.2, 0.35, 0.35, 0.1, 0.9, 0.07, 10.0])
 _HOLD: Final = 20.0  # how firmly it is held there, in steps
 _ROUNDS: Final = 10
+_BUSY: Final = 0.95  # of the step with a kernel running, at least
+_FEWEST: Final = 10  # busy steps that say something together
 
 
 def fit_host(measured: Measured) -> HostCosts:
@@ -36,8 +41,19 @@ def fit_host(measured: Measured) -> HostCosts:
     kernel, view = costs[:4].tolist(), costs[4:8].tolist()
     return HostCosts(
         kernel=dict(zip(MODES, kernel, strict=True)), view=dict(zip(MODES, view, strict=True)),
-        listed=float(costs[8]), tensor=float(costs[9]), step=float(costs[10]),
+        listed=float(costs[8]), tensor=float(costs[9]), step=float(costs[10]), gap=_gap(steps, counts),
     )  # fmt: skip
+
+
+def _gap(steps: Sequence[StepRow], counts: Floats) -> Seconds:
+    """What busy devices' steps take beyond their kernels, for each op that launches one."""
+    launching = counts[:, :4].sum(axis=1) + counts[:, 8]
+    gaps = [
+        (s.step_seconds - s.device_seconds) / n
+        for s, n in zip(steps, launching, strict=True)
+        if s.step_seconds and s.device_seconds and _BUSY * s.step_seconds < s.device_seconds < s.step_seconds
+    ]
+    return float(np.median(gaps)) if len(gaps) >= _FEWEST else 0.0
 
 
 def _counts(graph: Graph, measured: Measured) -> list[float]:

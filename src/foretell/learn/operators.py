@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -11,43 +12,73 @@ import numpy.typing as npt
 from foretell.cost.operators import FamilyModel, OperatorModels, matrix
 from foretell.learn.dataset import OpTable
 
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 ROUNDS: Final = 350
 _TREES: Final[dict[str, Any]] = {
-    "objective": "regression", "learning_rate": 0.05, "num_leaves": 47, "min_data_in_leaf": 8, "feature_fraction": 0.6,
-    "bagging_fraction": 0.8, "bagging_freq": 1, "lambda_l2": 1.0, "cat_smooth": 5, "verbose": -1, "num_threads": 1,
-    "deterministic": True, "force_row_wise": True,
+    "objective": "huber", "alpha": 0.5, "learning_rate": 0.05, "num_leaves": 47, "min_data_in_leaf": 8,
+    "feature_fraction": 0.6, "bagging_fraction": 0.8, "bagging_freq": 1, "lambda_l2": 1.0, "cat_smooth": 5, "verbose": -1,
+    "num_threads": 1, "deterministic": True, "force_row_wise": True,
 }  # fmt: skip
-_ALONE: Final = 0.2  # weight of an op measured by itself; a step's ops together weigh 100
-_AT_LEAST: Final = 0.02
+_AT_LEAST: Final = 0.3  # weight of an op that takes nothing of its step
 _FEWEST: Final = 20  # rows a family needs for a model of its own
+_MOST: Final = 15_000  # rows a family is fitted on: the heaviest; the rest are launches that take no time
 
 
 def fit_operators(
     ops: OpTable, *, seed: int = 0, rounds: int = ROUNDS, progress: Callable[[str], None] = lambda text: None
 ) -> OperatorModels:
     """A model for every family that was measured often enough."""
-    families = np.array([d.family for d in ops.descriptions])
     models: dict[str, FamilyModel] = {}
-    for family in sorted(set(families)):
-        mine = ops.where(families == family)
-        if len(mine) >= _FEWEST:
-            progress(f"fitting {family} on {len(mine)} ops")
-            models[family] = _fit_family(mine, seed, rounds)
+    for family, rows in training_rows(ops).items():
+        if len(rows.wanted) >= _FEWEST:
+            progress(f"fitting {family} on {len(rows.wanted)} ops")
+            models[family] = rows.fit(np.ones(len(rows.wanted), bool), seed=seed, rounds=rounds)
     return OperatorModels(families=models)
 
 
-def _fit_family(ops: OpTable, seed: int, rounds: int) -> FamilyModel:
-    import lightgbm
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRows:
+    """The ops of one family as trees read them."""
 
-    columns = tuple(sorted({name for d in ops.descriptions for name in d.values}))
-    operators = tuple(sorted(set(ops.names)))
-    table = matrix(ops.names, ops.descriptions, columns, operators)
-    wanted = np.log(ops.seconds / np.array([d.roofline for d in ops.descriptions]))
-    data = lightgbm.Dataset(table, wanted, weight=weights(ops), categorical_feature=[len(columns)])
-    booster = lightgbm.train(_TREES | {"seed": seed}, data, num_boost_round=rounds)
-    return FamilyModel(columns=columns, operators=operators, trees=booster.model_to_string())
+    columns: tuple[str, ...]
+    operators: tuple[str, ...]
+    ops: npt.NDArray[np.int64]  # which rows of the op table these are
+    table: Floats
+    wanted: Floats  # log(time ÷ roofline)
+    weights: Floats
+
+    def fit(self, chosen: Bools, *, seed: int, rounds: int) -> FamilyModel:
+        import lightgbm
+
+        seen = np.flatnonzero(chosen)
+        if len(seen) > _MOST:
+            seen = np.sort(seen[np.argsort(-self.weights[seen], kind="stable")[:_MOST]])
+        data = lightgbm.Dataset(
+            self.table[seen], self.wanted[seen], weight=self.weights[seen], categorical_feature=[len(self.columns)]
+        )
+        booster = lightgbm.train(_TREES | {"seed": seed}, data, num_boost_round=rounds)
+        return FamilyModel(columns=self.columns, operators=self.operators, trees=booster.model_to_string())
 
 
-def weights(ops: OpTable) -> npt.NDArray[np.float64]:
-    """An op counts as much as the part of its step that it takes."""
-    return np.where(ops.step >= 0, 100.0 * ops.share + _AT_LEAST, _ALONE)
+def training_rows(ops: OpTable) -> Mapping[str, TrainingRows]:
+    families = np.array([d.family for d in ops.descriptions])
+    weight = weights(ops)
+    rows = {}
+    for family in sorted(set(families)):
+        mine = np.flatnonzero(families == family)
+        rows_of = mine.tolist()
+        names, descriptions = [ops.names[i] for i in rows_of], [ops.descriptions[i] for i in rows_of]
+        columns = tuple(sorted({name for d in descriptions for name in d.values}))
+        operators = tuple(sorted(set(names)))
+        least = np.array([d.roofline for d in descriptions])
+        rows[family] = TrainingRows(
+            columns=columns, operators=operators, ops=mine, table=matrix(names, descriptions, columns, operators),
+            wanted=np.log(ops.seconds[mine] / least), weights=weight[mine],
+        )  # fmt: skip
+    return rows
+
+
+def weights(ops: OpTable) -> Floats:
+    """An op counts the more, the more of its step it takes; one measured by itself as one that takes a hundredth."""
+    return np.where(ops.step >= 0, np.sqrt(100.0 * np.maximum(ops.share, 0.0)) + _AT_LEAST, 1.0)

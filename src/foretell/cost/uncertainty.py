@@ -1,0 +1,91 @@
+"""How sure a forecast is: spreads found on families of networks that a model had not seen.
+
+Of a step's device time, each family of ops is uncertain by what it was off by when unseen, and what no model knows by much
+more: a step made of well-known ops gets a narrow interval, one of strange ops a wide one. Device and host are drawn
+together, as they were off together, and pass through the simulator; a margin makes nine of ten unseen steps fall inside.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from foretell.errors import ModelError
+from foretell.units import Seconds
+
+Floats = npt.NDArray[np.float64]
+FILE: Final = "calibration.json"
+LEVEL: Final = 0.9
+SLOWER: Final = (
+    0.35,
+    0.6,
+    1.0,
+    1.6,
+    2.8,
+)  # device speeds at which a step is simulated; between them it is interpolated
+Range = tuple[Seconds, Seconds]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    families: Mapping[str, float] = field(hash=False)  # spread of the log error of a family's part of a step
+    other: float  # of a family that is not among them
+    floor: float  # and of what all share
+    unknown: float  # for ops no model knows, by their part of the step
+    device: float  # how many spreads hold 90 % of steps
+    pairs: Sequence[tuple[float, float]]  # errors of unseen steps: the device's in spreads, the host's as a logarithm
+    host: float  # logarithm that holds 90 % of hosts
+    margin: float  # added to the logarithm of a step's interval on either side
+
+    def spread(self, parts: Mapping[str, Seconds], unknown: float) -> float:
+        """Of the log of a step's device time, from the time of each family of its ops."""
+        whole = sum(parts.values()) or 1.0
+        known = sum((self.families.get(f, self.other) * s / whole) ** 2 for f, s in parts.items())
+        return math.sqrt(self.floor**2 + known) + self.unknown * unknown
+
+    def device_range(self, seconds: Seconds, spread: float) -> Range:
+        return _around(seconds, self.device * spread)
+
+    def host_range(self, seconds: Seconds) -> Range:
+        return _around(seconds, self.host)
+
+    def step_range(self, curve: Sequence[tuple[float, Seconds]], spread: float) -> Range:
+        """From the step time at several speeds of the device, all else as foretold."""
+        low, high = _quantiles(self.drawn(curve, spread))
+        middle = dict(curve)[1.0]
+        return min(low, middle) * math.exp(-self.margin), max(high, middle) * math.exp(self.margin)
+
+    def drawn(self, curve: Sequence[tuple[float, Seconds]], spread: float) -> Floats:
+        """Step times as they would be were this step off as unseen ones were."""
+        return draw_steps(curve, np.array(self.pairs), spread)
+
+    @classmethod
+    def load(cls, path: Path) -> Calibration:
+        try:
+            return cls(**json.loads(path.read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            raise ModelError(f"{path} holds no calibration ({error}). Fit it with: foretell fit") from error
+
+
+def draw_steps(curve: Sequence[tuple[float, Seconds]], pairs: Floats, spread: float) -> Floats:
+    """When all durations are doubled so is the step: its time depends on the device's speed over the host's alone."""
+    device, host = np.exp(pairs[:, 0] * spread), np.exp(pairs[:, 1])
+    factors, seconds = (np.array(column) for column in zip(*curve, strict=True))
+    ratio = np.clip(device / host, factors[0], factors[-1])
+    return np.asarray(host * np.exp(np.interp(np.log(ratio), np.log(factors), np.log(seconds))), dtype=np.float64)
+
+
+def _quantiles(drawn: Floats) -> Range:
+    low, high = np.quantile(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    return float(low), float(high)
+
+
+def _around(seconds: Seconds, width: float) -> Range:
+    return seconds * math.exp(-width), seconds * math.exp(width)

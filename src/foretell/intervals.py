@@ -1,0 +1,64 @@
+"""Intervals of a forecast, where the model knows how far off it was on steps it had not seen."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from foretell.answer import Duration
+from foretell.cost.model import CostModel
+from foretell.cost.uncertainty import SLOWER, Range
+from foretell.program import Program
+from foretell.running import Placed, Run
+from foretell.simulate.schedule import simulate
+from foretell.units import Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    step: Range
+    device: Range
+    host: Range
+
+
+def intervals(program: Program, ran: Run, model: CostModel) -> Intervals | None:
+    """For the device the model was measured on and one rank; others it was not held against measurements of."""
+    calibration, placed = model.calibration, ran.slowest
+    if calibration is None or why_none(program, placed, model):
+        return None
+    parts: dict[str, Seconds] = defaultdict(float)
+    for op, seconds in zip(placed.role.graph.ops, placed.durations.device, strict=True):
+        parts[placed.priced.families.get(id(op.signature), "")] += seconds * op.times
+    busy = placed.device_seconds
+    spread = calibration.spread(parts, sum(placed.priced.unknown.values()) / busy if busy else 0.0)
+    return Intervals(
+        step=calibration.step_range(list(_curve(placed, ran.timeline.period)), spread),
+        device=calibration.device_range(busy, spread), host=calibration.host_range(placed.host_seconds),
+    )  # fmt: skip
+
+
+def why_none(program: Program, placed: Placed, model: CostModel) -> str:
+    """What keeps a forecast without intervals; "" where nothing does."""
+    if model.calibration is None:
+        return "the model has not been calibrated against measurements"
+    if placed.node.device.name != model.device:
+        return f"the model was held against measurements on {model.device} alone"
+    if program.ranks > 1:
+        return "the model was held against measurements of single devices alone"
+    return ""
+
+
+def between(seconds: Seconds, bounds: Range | None) -> Duration:
+    return Duration(seconds=seconds) if bounds is None else Duration(seconds=seconds, low=bounds[0], high=bounds[1])
+
+
+def _curve(placed: Placed, period: Seconds) -> Iterator[tuple[float, Seconds]]:
+    """The step time were the device slower or faster."""
+    durations = placed.durations
+    for factor in SLOWER:
+        if factor == 1.0:
+            yield factor, period
+            continue
+        slower = replace(durations, device=[s * factor for s in durations.device], gap=durations.gap * factor)
+        yield factor, simulate(placed.role, slower).period

@@ -1,0 +1,105 @@
+"""Intervals: calibrated on steps that were foretold unseen, and held against others."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from foretell.bench import accuracy
+from foretell.cost.uncertainty import SLOWER, draw_steps
+from foretell.learn.calibrate import calibrate, coverage
+from foretell.learn.evaluate import Errors, Foretold
+from foretell.report.accuracy import write_page
+
+
+def steps(count: int = 400, groups: int = 8, *, seed: int = 0, off: float = 0.1) -> list[Foretold]:
+    """Steps whose device is off by `off` in one family of ops and by a tenth of that in the other."""
+    draw = np.random.default_rng(seed)
+    made = []
+    for i in range(count):
+        share = draw.uniform()
+        said = float(draw.lognormal(-4, 1))
+        parts_said = {"matmul": said * share, "convolution": said * (1 - share)}
+        errors = {"matmul": math.exp(draw.normal(0, off / 10)), "convolution": math.exp(draw.normal(0, off))}
+        parts = {f: (s, s * errors[f]) for f, s in parts_said.items()}
+        device = sum(true for _, true in parts.values())
+        host_said = float(said * draw.lognormal(0, 1))
+        host = host_said * math.exp(draw.normal(0, 0.2))
+        made.append(
+            Foretold(
+                step=str(i),
+                source=f"net{i // 2}",
+                settings='{"batch":"8"}',
+                group=f"group{i % groups}",
+                bound="device",
+                device=device,
+                period=max(device, host),
+                host=host,
+                device_said=said,
+                period_said=max(said, host_said),
+                host_said=host_said,
+                roofline=said / 2,
+                parts=parts,
+                unknown=0.0,
+                curve=[(f, max(said * f, host_said)) for f in SLOWER],
+                others={"formula": said / 2, "linear": said, "trees": said},
+            )
+        )
+    return made
+
+
+def test_nine_of_ten_unseen_steps_fall_inside() -> None:
+    for c in coverage(steps()):
+        if not c.group:
+            assert 0.86 <= c.inside <= 0.94, c
+
+
+def test_a_family_of_ops_that_is_off_by_more_makes_intervals_wider() -> None:
+    found = calibrate(steps())
+    known, strange = found.spread({"matmul": 1.0}, 0.0), found.spread({"convolution": 1.0}, 0.0)
+    assert strange > 3 * known
+    assert found.spread({"matmul": 1.0}, 0.5) > known + 0.2, "what no model knows is uncertain"
+    low, high = found.device_range(1.0, strange)
+    assert low < 1 < high
+    assert low * high == pytest.approx(1)
+
+
+def test_a_host_bound_step_is_as_uncertain_as_its_host() -> None:
+    found = calibrate(steps())
+    host_bound = [(f, 1.0) for f in SLOWER]
+    wide = found.step_range(host_bound, 0.01)
+    device_bound = [(f, f) for f in SLOWER]
+    drawn = draw_steps(device_bound, np.array([(1.0, 0.5)]), 0.1)
+    assert drawn[0] == pytest.approx(math.exp(0.1), rel=1e-6), "a slow host costs a busy device nothing"
+    assert wide[1] / wide[0] > 1.3
+
+
+def test_intervals_that_never_hold_are_rejected() -> None:
+    bad = [s for s in steps() if s.group != "group0"]
+    worse = [s for s in steps(seed=1, off=2.0) if s.group == "group0"]
+    found = {(c.what, c.group): c for c in coverage([*bad, *worse])}
+    assert found["device", "group0"].p_value < 0.05
+
+
+def test_results_come_back_and_make_a_page(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    some = steps(60, 3)
+    accuracy.save(some, {"step": 0.1, "device": 0.01}, tmp_path / "saved.json")
+    read, moves = accuracy.read(tmp_path / "saved.json")
+    assert [s.source for s in read] == [s.source for s in some]
+    assert accuracy.figures(read, moves)[0].value == pytest.approx(
+        accuracy.figures(some, moves)[0].value or 0, rel=1e-2
+    )
+    write_page(tmp_path / "page.md", accuracy.tables(read, moves))
+    text = (tmp_path / "page.md").read_text()
+    assert "group1" in text
+    assert "<svg" in (tmp_path / "page-step.svg").read_text()
+
+
+def test_errors_are_fractions_of_what_was_measured() -> None:
+    found = Errors.of([1.1, 0.8, 2.0], [1.0, 1.0, 2.0])
+    assert found.mean == pytest.approx(0.1)
+    assert found.median == pytest.approx(0.1)
+    assert found.rmse == pytest.approx(math.sqrt(0.05 / 3))
+    assert found.bias == pytest.approx(-0.1 / 3)
