@@ -50,6 +50,7 @@ class Role:
     graph: Graph
     collectives: tuple[Collective, ...] = ()
     persistent: Mapping[str, Bytes] = field(default_factory=dict)  # role of a storage → bytes
+    partitioned: frozenset[int] = frozenset()  # gradients that only the replicas of the same experts share
     issues_for: int = 1  # devices whose ops its host issues before the update
 
     def runs(self, collective: Collective) -> int:

@@ -10,6 +10,7 @@ from foretell.parallel.accumulate import accumulate, steady_micro_step
 from foretell.parallel.checkpoint import checkpointed
 from foretell.parallel.context import context_parallel
 from foretell.parallel.data import data_parallel
+from foretell.parallel.expert import expert_parallel
 from foretell.parallel.pipeline import Weigh, bytes_touched, pipelined
 from foretell.parallel.server import served
 from foretell.parallel.shard import Sharding, shard
@@ -20,7 +21,7 @@ from foretell.workload import Plan
 
 _UNDERSTOOD = (
     "dp", "tp", "pp", "sequence_parallel", "bucket_bytes", "overlap", "zero", "hybrid_shard", "grad_accumulation", "schedule",
-    "virtual_stages", "checkpointing", "cp", "servers", "asynchronous", "data_parallel",
+    "virtual_stages", "checkpointing", "cp", "ep", "servers", "asynchronous", "data_parallel",
 )  # fmt: skip
 
 
@@ -41,7 +42,7 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
     whole = accumulate(graph, micro_steps)
     own = whole if plan.pp == 1 else steady_micro_step(whole)
     role = tensor_parallel(Role(name="dp", count=plan.devices, graph=own), plan)
-    role = checkpointed(context_parallel(role, plan), plan)
+    role = checkpointed(expert_parallel(context_parallel(role, plan), plan), plan)
     if plan.pp == 1:
         return Program(roles=(_replicated(role, plan),), ranks=plan.devices, whole=whole)
     roles, pipeline = pipelined(role, plan, micro_steps, weigh, lambda part: _replicated(part, plan))

@@ -90,6 +90,14 @@ def embedding(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]
     return [index]
 
 
+@carries("aten._grouped_mm")
+def grouped_product(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
+    """Cut by experts: rows come whole, having travelled; gradients of experts are cut as they are."""
+    if cuts[0] is not None or any(c is not None and c.dim for c in cuts):
+        raise Stuck("a grouped product needs whole rows")
+    return [Cut(0) if len(layout.shape) == 3 and cuts[-1] is not None else None for layout in signature.outputs]
+
+
 @carries("aten.embedding_dense_backward")
 def embedding_backward(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
     return [PARTIAL if any(c is not None for c in cuts) else None]
@@ -220,7 +228,7 @@ def put_back(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
 
 
 @carries("aten.convolution", "aten.convolution_backward", "aten.index", "aten.gather", "aten.scatter", "aten.index_put",
-         "aten.index_select", "aten.index_add", "aten._grouped_mm", "aten.roll", "aten.upsample_bilinear2d")  # fmt: skip
+         "aten.index_select", "aten.index_add", "aten.roll", "aten.upsample_bilinear2d")  # fmt: skip
 def whole_only(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
     if any(c is not None for c in cuts):
         raise Stuck(f"{signature.name} needs whole tensors")

@@ -17,17 +17,23 @@ def data_parallel(role: Role, plan: Plan, group: Group) -> Role:
     """The role with the gradients of its replicas averaged."""
     if group.size == 1 or not role.graph.training:
         return role
-    collectives = tuple(buckets(role.graph, plan, group))
+    collectives = buckets(role.graph, plan, group, leave_out=role.partitioned)
+    if role.partitioned and group.size > plan.ep:
+        fewer = Group(size=group.size // plan.ep, stride=group.stride * plan.ep, count=group.count * plan.ep)
+        rest = frozenset(range(len(role.graph.storages))) - role.partitioned
+        collectives += [
+            replace(c, name=f"{c.name} of experts") for c in buckets(role.graph, plan, fewer, leave_out=rest)
+        ]
     copies = sum(c.nbytes for c in collectives)  # buckets are copies of the gradients
     held = {**role.persistent, "gradient": role.persistent.get("gradient", 0) + copies}
     return replace(role, collectives=(*role.collectives, *collectives), persistent=held)
 
 
-def buckets(graph: Graph, plan: Plan, group: Group) -> list[Collective]:
+def buckets(graph: Graph, plan: Plan, group: Group, leave_out: frozenset[int] = frozenset()) -> list[Collective]:
     update, last_backward = first_of(graph, "optimizer"), last_of(graph, "backward")
     made: list[Collective] = []
     held, limit = 0, _FIRST_BUCKET
-    ready_gradients = _ready(graph)
+    ready_gradients = _ready(graph, leave_out)
     for number, (ready, nbytes) in enumerate(ready_gradients):
         held += nbytes
         if held >= limit or number == len(ready_gradients) - 1:
@@ -40,12 +46,16 @@ def buckets(graph: Graph, plan: Plan, group: Group) -> list[Collective]:
     return made
 
 
-def _ready(graph: Graph) -> list[tuple[int, Bytes]]:
+def _ready(graph: Graph, leave_out: frozenset[int]) -> list[tuple[int, Bytes]]:
     """(op that last writes it, bytes) of every gradient, in the order in which they become ready."""
     ready: dict[int, int] = {}
     for position, op in enumerate(graph.ops):
         if op.phase == "backward":
             for tensor in op.outputs:
                 ready[graph.tensors[tensor].storage] = position
-    gradients = [(ready[i], s.nbytes) for i, s in enumerate(graph.storages) if s.role == "gradient" and i in ready]
+    gradients = [
+        (ready[i], s.nbytes)
+        for i, s in enumerate(graph.storages)
+        if s.role == "gradient" and i in ready and i not in leave_out
+    ]
     return sorted(gradients)

@@ -30,7 +30,13 @@ def pipelined(
     for stage in range(plan.pp):
         graph, where, places = stages.stage(stage)
         own = tuple(_moved(c, places, len(graph.ops)) for c in role.collectives if c.starts_after in places)
-        part = Role(name=f"stage {stage}", count=plan.devices // plan.pp, graph=graph, collectives=own)
+        part = Role(
+            name=f"stage {stage}",
+            count=plan.devices // plan.pp,
+            graph=graph,
+            collectives=own,
+            partitioned=role.partitioned,
+        )
         part = replicate(part)
         waiting = _activations_in_flight(graph, where, turns[stage])
         held = {**part.persistent, "activation": part.persistent.get("activation", 0) + waiting}

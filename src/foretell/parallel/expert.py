@@ -1,0 +1,86 @@
+"""Expert parallelism: ranks share the experts of a mixture, and rows travel to the experts they were routed to.
+
+Experts are found as weights of grouped products. Rows are sent before the first product and come back after the last,
+forward and backward. Routing is taken as even: a rank receives as many rows as it sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import groupby
+
+from foretell.errors import PlanError
+from foretell.graph import Caveat, Graph, Op
+from foretell.parallel.split import Cut, Indivisible, Split, Stuck, made
+from foretell.parallel.spread import Policy, Spread
+from foretell.program import Collective, Group, Role
+from foretell.workload import Plan
+
+_GROUPED = "aten._grouped_mm"
+
+
+def expert_parallel(role: Role, plan: Plan) -> Role:
+    if plan.ep == 1:
+        return role
+    if plan.zero:
+        raise PlanError(
+            f"ep={plan.ep} with zero={plan.zero} is not modelled yet: experts and the rest would be sharded over different "
+            "ranks. Set zero=0, or leave ep out."
+        )
+    group = Group(size=plan.ep, stride=plan.tp, count=plan.devices // plan.ep)
+    graph = role.graph
+    try:
+        spread = Spread(graph, Policy(group=group, lane="ep"), _experts(graph, plan.ep))
+        split = spread.whole_step()
+    except Indivisible as reason:
+        raise PlanError(
+            f"ep={plan.ep} cannot share the experts of {graph.name!r}: {reason}. Choose a divisor."
+        ) from None
+    except Stuck as reason:
+        raise PlanError(f"ep={plan.ep} cannot share the experts of {graph.name!r}: {reason}.") from None
+    own = frozenset(
+        s for s, state in spread.states.items() if isinstance(state, Split) and graph.storages[s].role == "gradient"
+    )
+    even = Caveat(
+        "even-routing", "Experts are taken to be chosen evenly; the busiest rank of a real step has more to do."
+    )
+    split = replace(split, caveats=(*split.caveats, even))
+    said = (*role.collectives, *spread.collectives, *_journeys(graph, group))
+    return replace(role, graph=split, collectives=said, partitioned=own)
+
+
+def _experts(graph: Graph, ways: int) -> dict[int, Split]:
+    """Weights of grouped products, and the ends of their groups: a number for each expert."""
+    found = {}
+    for op in graph.ops:
+        if op.signature.name != _GROUPED or len(op.inputs) < 3:
+            continue
+        for t in op.inputs[1:]:
+            tensor = graph.tensors[t]
+            if len(tensor.layout.shape) in (1, 3):
+                found[tensor.storage] = made(tensor.layout, Cut(0), ways)
+    if not found:
+        raise PlanError(f"ep={ways} shares experts, and {graph.name!r} has no grouped products. Leave ep out.")
+    return found
+
+
+def _journeys(graph: Graph, group: Group) -> Iterator[Collective]:
+    """To the experts and back, for every run of grouped products of a module."""
+    rows = [
+        (i, op)
+        for i, op in enumerate(graph.ops)
+        if op.signature.name == _GROUPED and len(op.signature.outputs[0].shape) == 2
+    ]
+    for _, run in groupby(rows, key=lambda at: (at[1].module, at[1].phase)):
+        products = list(run)
+        (first, sent), (last, made_by) = products[0], products[-1]
+        yield _journey(group, sent, sent.signature.inputs[0].nbytes, "rows to experts", first - 1, first)
+        if made_by.signature.outputs[0].shape != sent.signature.inputs[0].shape:
+            continue  # the first layer of a model: nobody asks for the gradient of its rows
+        yield _journey(group, made_by, made_by.signature.outputs[0].nbytes, "rows from experts", last, last + 1)
+
+
+def _journey(group: Group, op: Op, nbytes: int, what: str, after: int, before: int) -> Collective:
+    return Collective(kind="all-to-all", nbytes=nbytes, group=group, name=f"all-to-all {what} of {op.module}", starts_after=after,
+                      waited_for_by=before, lane="ep", every_micro_step=True)  # fmt: skip

@@ -1,0 +1,90 @@
+"""Expert parallelism on a mixture written with torch's grouped product."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+
+from foretell import forecast
+from foretell.capture import capture
+from foretell.cost.flops import total_flops
+from foretell.errors import PlanError
+from foretell.graph import Graph
+from foretell.parallel import parallelize
+from foretell.workload import Plan, Workload
+
+from .models import graph
+
+EXPERTS, WIDTH, INNER, ROWS = 8, 32, 64, 128
+
+
+class Mixture(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(WIDTH, EXPERTS)
+        self.up = nn.Parameter(torch.zeros(EXPERTS, WIDTH, INNER))
+        self.down = nn.Parameter(torch.zeros(EXPERTS, INNER, WIDTH))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight, chosen = self.gate(x).softmax(-1).max(-1)
+        order = chosen.argsort()
+        ends = torch.histc(chosen.float(), EXPERTS, 0, EXPERTS - 1).cumsum(0).int()
+        inner = torch._grouped_mm(x[order], self.up, ends).relu()
+        return x + torch._grouped_mm(inner, self.down, ends) * weight[:, None]
+
+
+@cache
+def mixture() -> Graph:
+    return capture(Workload(
+        name="mixture", model=lambda: nn.Sequential(nn.Linear(WIDTH, WIDTH), *(Mixture() for _ in range(2)), nn.Linear(WIDTH, 16)),
+        precision="bf16",
+        batch=lambda: {"x": torch.randn(ROWS, WIDTH), "y": torch.randint(16, (ROWS,))},
+        loss=lambda model, b: nn.functional.cross_entropy(model(b["x"]), b["y"]),
+        optimizer=lambda parameters: torch.optim.AdamW(parameters),
+    ))  # fmt: skip
+
+
+def test_rows_travel_to_the_experts_and_back_twice() -> None:
+    role = parallelize(mixture(), Plan(dp=8, ep=4)).roles[0]
+    journeys = [c for c in role.collectives if c.kind == "all-to-all"]
+    assert len(journeys) == 2 * 4  # layers, and there and back on each of two passes
+    assert {(c.nbytes, c.group.size) for c in journeys} == {(ROWS * WIDTH * 2, 4)}
+
+
+def test_each_rank_holds_its_experts() -> None:
+    whole, role = mixture(), parallelize(mixture(), Plan(dp=8, ep=4)).roles[0]
+    experts = 2 * 2 * EXPERTS * WIDTH * INNER * 2
+    for purpose, copies in (("parameter", 1), ("gradient", 1), ("optimizer", 2)):
+        saved = whole.bytes_of(purpose) - role.graph.bytes_of(purpose)
+        assert saved == copies * experts * 3 // 4
+    assert total_flops(role.graph) == pytest.approx(total_flops(whole), rel=0.01)  # as many rows come as go
+
+
+def test_experts_are_reduced_among_those_who_hold_the_same() -> None:
+    role = parallelize(mixture(), Plan(dp=8, ep=4)).roles[0]
+    groups = {
+        c.name.endswith("of experts"): (c.group.size, c.group.stride)
+        for c in role.collectives
+        if c.kind == "all-reduce"
+    }
+    assert groups == {False: (8, 1), True: (2, 4)}
+    alone = parallelize(mixture(), Plan(dp=8, ep=8)).roles[0]
+    assert not any("experts" in c.name for c in alone.collectives if c.kind == "all-reduce")
+
+
+def test_what_cannot_be_shared_is_refused_with_the_arithmetic() -> None:
+    with pytest.raises(PlanError, match="8 is not a multiple of 3"):
+        parallelize(mixture(), Plan(dp=3, ep=3))
+    with pytest.raises(PlanError, match="no grouped products"):
+        parallelize(graph("llama"), Plan(dp=2, ep=2))
+    with pytest.raises(PlanError, match="not modelled yet"):
+        parallelize(mixture(), Plan(dp=2, ep=2, zero=3))
+
+
+def test_a_forecast_says_that_routing_is_taken_as_even() -> None:
+    answer = forecast(mixture(), on="8xh100-sxm", plan="dp=8,ep=8", model="roofline")
+    assert answer.memory.fits
+    assert answer.network.sent_bytes > 0
