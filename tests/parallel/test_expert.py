@@ -86,5 +86,5 @@ def test_what_cannot_be_shared_is_refused_with_the_arithmetic() -> None:
 
 def test_a_forecast_says_that_routing_is_taken_as_even() -> None:
     answer = forecast(mixture(), on="8xh100-sxm", plan="dp=8,ep=8", model="roofline")
-    assert answer.memory.fits
+    assert "even-routing" in {caveat.code for caveat in answer.caveats}
     assert answer.network.sent_bytes > 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from foretell.errors import PlanError
 from foretell.graph import Graph
@@ -43,6 +43,7 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
     own = whole if plan.pp == 1 else steady_micro_step(whole)
     role = tensor_parallel(Role(name="dp", count=plan.devices, graph=own), plan)
     role = checkpointed(expert_parallel(context_parallel(role, plan), plan), plan)
+    whole = replace(whole, caveats=role.graph.caveats)
     if plan.pp == 1:
         return Program(roles=(_replicated(role, plan),), ranks=plan.devices, whole=whole)
     roles, pipeline = pipelined(role, plan, micro_steps, weigh, lambda part: _replicated(part, plan))

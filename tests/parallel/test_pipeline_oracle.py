@@ -1,0 +1,44 @@
+"""The interleaved order of every stage is torch's, action by action; 1f1b is its case of one chunk a stage."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from torch.distributed.pipelining.schedules import ScheduleInterleaved1F1B
+
+from foretell.parallel.orders import orders
+from foretell.workload import Plan
+
+
+def torch_order(stages: int, chunks: int, micro_batches: int) -> list[list[str]]:
+    """torch writes down the order of every rank when a schedule is made; its stages need not run for that."""
+    made = [
+        SimpleNamespace(
+            group_size=stages, group_rank=0, num_stages=stages * chunks, stage_index=chunk * stages, is_first=chunk == 0,
+            is_last=False, has_backward=True,
+            stage_index_to_group_rank={i: i % stages for i in range(stages * chunks)},
+        )
+        for chunk in range(chunks)
+    ]  # fmt: skip
+    written = ScheduleInterleaved1F1B(made, micro_batches).pipeline_order
+    return [[str(action) for action in written[rank] if action is not None] for rank in range(stages)]
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4, 8])
+@pytest.mark.parametrize("chunks", [2, 3])
+@pytest.mark.parametrize("rounds", [1, 2, 4])
+def test_interleaved_takes_torchs_turns(stages: int, chunks: int, rounds: int) -> None:
+    plan = Plan(pp=stages, schedule="interleaved", virtual_stages=chunks)
+    ours = [
+        [f"{a.chunk}{a.phase[0].upper()}{a.micro_batch}" for a in order]
+        for order in orders(plan, stages * rounds, training=True)
+    ]
+    assert ours == torch_order(stages, chunks, stages * rounds)
+
+
+@pytest.mark.parametrize("stages", [2, 4, 8])
+def test_one_chunk_a_stage_is_one_forward_one_backward(stages: int) -> None:
+    plans = [Plan(pp=stages, schedule=schedule) for schedule in ("1f1b", "interleaved")]
+    first, second = (orders(plan, 2 * stages, training=True) for plan in plans)
+    assert first == second
