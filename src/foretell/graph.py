@@ -48,20 +48,18 @@ class Layout:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: str
+    # A few layouts are asked for these many thousand times.
+    numel: int = field(init=False, compare=False, repr=False)
+    nbytes: Bytes = field(init=False, compare=False, repr=False)
+    distinct_bytes: Bytes = field(init=False, compare=False, repr=False)  # a broadcast side (stride 0) is stored once
 
-    @property
-    def numel(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> Bytes:
-        return self.numel * ITEM_BYTES[self.dtype]
-
-    @property
-    def distinct_bytes(self) -> Bytes:
-        """Bytes that lie in memory: a broadcast dimension (stride 0) is stored once."""
-        numel = math.prod(size for size, stride in zip(self.shape, self.strides, strict=True) if stride or size == 0)
-        return numel * ITEM_BYTES[self.dtype]
+    def __post_init__(self) -> None:
+        numel, item = math.prod(self.shape), ITEM_BYTES[self.dtype]
+        stored = numel
+        if numel and 0 in self.strides:
+            stored = math.prod([size for size, stride in zip(self.shape, self.strides, strict=True) if stride])
+        for name, value in (("numel", numel), ("nbytes", numel * item), ("distinct_bytes", stored * item)):
+            object.__setattr__(self, name, value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,4 +61,4 @@ def _curve(placed: Placed, period: Seconds) -> Iterator[tuple[float, Seconds]]:
             yield factor, period
             continue
         slower = replace(durations, device=[s * factor for s in durations.device], gap=durations.gap * factor)
-        yield factor, simulate(placed.role, slower).period
+        yield factor, simulate(placed.role, slower, draw=False).period

@@ -51,9 +51,11 @@ class CostModel:
         if self.operators is None:
             return Priced(prices=prices)
         tf32 = graph.precision == "tf32"
-        known = {id(op.signature): op.signature for op, p in zip(graph.ops, prices, strict=True) if p.work.kernel}
-        names = [s.name for s in known.values()]
-        descriptions = [describe(s, device, tf32=tf32) for s in known.values()]
+        known = {
+            id(op.signature): (op.signature, p.work) for op, p in zip(graph.ops, prices, strict=True) if p.work.kernel
+        }
+        names = [s.name for s, _ in known.values()]
+        descriptions = [describe(s, device, tf32=tf32, work=work) for s, work in known.values()]
         seconds = dict(zip(known, self.operators.seconds(names, descriptions).tolist(), strict=True))
         strange = {
             key

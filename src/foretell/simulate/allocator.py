@@ -112,15 +112,11 @@ class CachingAllocator:
             self._free[small] = [entry for entry in pool if entry[2].size != entry[2].segment]
 
     def _put_free(self, block: _Block) -> None:
-        insort(self._free[block.small], (block.size, block.address, block), key=_by_size_and_address)
+        insort(self._free[block.small], (block.size, block.address, block))  # addresses differ: blocks are not compared
 
     def _take_out(self, block: _Block) -> None:
         pool = self._free[block.small]
-        del pool[bisect_left(pool, (block.size, block.address), key=_by_size_and_address)]
-
-
-def _by_size_and_address(entry: tuple[int, int, _Block]) -> tuple[int, int]:
-    return entry[:2]
+        del pool[bisect_left(pool, (block.size, block.address))]
 
 
 def _merged(block: _Block, neighbour: _Block) -> _Block:

@@ -7,7 +7,7 @@ device that never waits for the host, its length behind a host that starts with 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from foretell.program import Action, Pipeline, Program
 from foretell.simulate.rank import Durations, Rank
@@ -135,7 +135,7 @@ class _Run:
         offset = len(self.spans)
         for span in rank.spans:
             after = span.after + offset if span.after >= 0 else begin[1]
-            self.spans.append(replace(span, after=after))
+            self.spans.append(span._replace(after=after))
 
     def _update(self, number: int, stage: _Stage) -> None:
         ranges = self.pipeline.ranges[number].values()

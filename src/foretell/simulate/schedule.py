@@ -16,11 +16,11 @@ from foretell.units import Seconds
 __all__ = ["Durations", "simulate"]
 
 
-def simulate(role: Role, durations: Durations) -> Timeline:
-    """One step of a rank."""
+def simulate(role: Role, durations: Durations, *, draw: bool = True) -> Timeline:
+    """One step of a rank; undrawn, its spans are left out."""
     rank = Rank(role, durations)
     segments = list(_segments(role))
-    makespan = _run_step(rank, segments, draw=True)
+    makespan = _run_step(rank, segments, draw=draw)
     rank.forget_results()
     period = _run_step(rank, segments, draw=False) - makespan
     return Timeline(spans=tuple(rank.spans), makespan=makespan, period=period)
