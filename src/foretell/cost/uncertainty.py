@@ -23,13 +23,7 @@ from foretell.units import Seconds
 Floats = npt.NDArray[np.float64]
 FILE: Final = "calibration.json"
 LEVEL: Final = 0.9
-SLOWER: Final = (
-    0.35,
-    0.6,
-    1.0,
-    1.6,
-    2.8,
-)  # device speeds at which a step is simulated; between them it is interpolated
+SLOWER: Final = (0.6, 1.0, 1.6)  # device speeds at which a step is simulated; between and beyond them a line does
 Range = tuple[Seconds, Seconds]
 
 
@@ -77,9 +71,11 @@ class Calibration:
 def draw_steps(curve: Sequence[tuple[float, Seconds]], pairs: Floats, spread: float) -> Floats:
     """When all durations are doubled so is the step: its time depends on the device's speed over the host's alone."""
     device, host = np.exp(pairs[:, 0] * spread), np.exp(pairs[:, 1])
-    factors, seconds = (np.array(column) for column in zip(*curve, strict=True))
-    ratio = np.clip(device / host, factors[0], factors[-1])
-    return np.asarray(host * np.exp(np.interp(np.log(ratio), np.log(factors), np.log(seconds))), dtype=np.float64)
+    factors, seconds = (np.log(column) for column in zip(*curve, strict=True))
+    slopes = np.diff(seconds) / np.diff(factors)
+    ratio = np.log(device / host)
+    piece = np.clip(np.searchsorted(factors, ratio) - 1, 0, len(slopes) - 1)
+    return np.asarray(host * np.exp(seconds[piece] + slopes[piece] * (ratio - factors[piece])), dtype=np.float64)
 
 
 def _quantiles(drawn: Floats) -> Range:
