@@ -24,6 +24,14 @@ def test_two_ranks_share_the_products(family: str, least: float, sequence: bool)
         assert split.bytes_of(purpose) < 0.62 * whole.bytes_of(purpose)
 
 
+@pytest.mark.parametrize("precision", ["bf16", "amp-bf16"])
+@pytest.mark.parametrize("family", ["vit", "llama"])
+def test_it_is_found_in_every_precision(family: str, precision: str) -> None:
+    whole = graph(family, precision=precision)
+    split = parallelize(whole, Plan(tp=2)).roles[0].graph
+    assert total_flops(split) <= 0.56 * total_flops(whole)
+
+
 def test_along_the_sequence_activations_shrink_too() -> None:
     alone, with_sequence = (
         parallelize(graph("llama"), Plan(tp=2, sequence_parallel=s)).roles[0].graph.bytes_of("activation")

@@ -97,10 +97,16 @@ class _Search:
         return self.origin.get(self.graph.tensors[op.inputs[-1]].storage)
 
     def _products_by_input(self) -> dict[int, list[int]]:
+        """Positions of products by what they read; autocast gives each a cast of its own."""
         found = defaultdict(list)
+        source: dict[int, int] = {}
         for position, op in enumerate(self.graph.ops[: self.forward]):
-            if op.signature.name in PRODUCTS and self._weight(position) is not None:
-                found[self.graph.tensors[op.inputs[-2]].storage].append(position)
+            if op.signature.name == "aten._to_copy" and op.outputs:
+                read = self.graph.tensors[op.inputs[0]].storage
+                source[self.graph.tensors[op.outputs[0]].storage] = source.get(read, read)
+            elif op.signature.name in PRODUCTS and self._weight(position) is not None:
+                read = self.graph.tensors[op.inputs[-2]].storage
+                found[source.get(read, read)].append(position)
         return found
 
     def _try(self, positions: list[int], stretches: int) -> dict[int, Split] | None:
