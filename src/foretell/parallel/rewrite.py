@@ -9,7 +9,9 @@ from foretell.graph import Graph, Layout, Op, Signature, Storage, Tensor
 
 
 def with_storages(graph: Graph, changed: Mapping[int, Storage], added: Sequence[Storage] = ()) -> Graph:
-    storages = tuple(changed.get(i, s) for i, s in enumerate(graph.storages))
+    storages = list(graph.storages)
+    for number, storage in changed.items():
+        storages[number] = storage
     return replace(graph, storages=(*storages, *added))
 
 

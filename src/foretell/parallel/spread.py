@@ -53,9 +53,7 @@ class Spread:
 
     def whole_step(self) -> Graph:
         """The step with every op on parts where there are parts."""
-        ops = []
-        for position, op in enumerate(self.graph.ops):
-            ops.append(op if op.phase == "optimizer" else self.step(position, op))
+        ops = [op if op.phase == "optimizer" else self.step(i, op) for i, op in enumerate(self.graph.ops)]
         ops = self._update(ops)
         for storage, state in self.states.items():
             if isinstance(state, Split) and self.graph.storages[storage].born < 0:
