@@ -71,7 +71,7 @@ class _Run:
         for number, stage in enumerate(self.stages):
             self._update(number, stage)
         makespan = max(max(s.device, s.host, s.network) for s in self.stages)
-        busiest = max(s.busy for s in self.stages)
+        busiest = max(max(s.busy, s.host) for s in self.stages)  # a host that cannot keep up is no bubble
         return Timeline(
             spans=tuple(self.spans), makespan=makespan, period=makespan, waiting=max(makespan - busiest, 0.0)
         )
@@ -111,7 +111,7 @@ class _Run:
         end = max(begin + p.device, stage.host + p.behind_host)
         after = sender if arrival > stage.device else stage.last
         if number == self.detailed and action.micro_batch == 0:
-            self._draw_ops(number, stage, action, (begin, after))
+            self._draw_ops(number, stage, self.pipeline.ranges[number][action.phase, action.chunk], (begin, after))
         else:
             phase = "forward" if action.phase == "forward" else "backward"
             name = f"{action.phase} of micro-batch {action.micro_batch}, chunk {action.chunk}"
@@ -128,10 +128,10 @@ class _Run:
         role = self.program.roles[number].name
         self.spans.append(Span(role, stream, name, "", phase, begin, length, _NO_OP, after))
 
-    def _draw_ops(self, number: int, stage: _Stage, action: Action, begin: tuple[Seconds, int]) -> None:
+    def _draw_ops(self, number: int, stage: _Stage, ops: tuple[int, int], begin: tuple[Seconds, int]) -> None:
         rank = Rank(self.program.roles[number], self.durations[number])
         rank.host, rank.device = (stage.host, -1), (begin[0], -1)
-        rank.run(*self.pipeline.ranges[number][action.phase, action.chunk], draw=True, reduces=False)
+        rank.run(*ops, draw=True, reduces=False)
         offset = len(self.spans)
         for span in rank.spans:
             after = span.after + offset if span.after >= 0 else begin[1]
@@ -148,7 +148,10 @@ class _Run:
             self._draw(number, "network", "gradients", "backward", stage.device, begin - stage.device, stage.last)
             stage.last = len(self.spans) - 1
         end = max(begin + p.device, stage.host + p.behind_host)
-        self._draw(number, "device", "update", "optimizer", end - p.device, p.device, stage.last)
+        if number == self.detailed:
+            self._draw_ops(number, stage, (first, len(self.program.roles[number].graph.ops)), (begin, stage.last))
+        else:
+            self._draw(number, "device", "update", "optimizer", end - p.device, p.device, stage.last)
         stage.busy += p.device
         stage.device, stage.host = end, stage.host + p.host
         stage.network = max(stage.network, end - p.device + p.network)
