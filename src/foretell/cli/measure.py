@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -64,6 +65,9 @@ def measure(
         str | None, typer.Option("--plan", metavar="PLAN", help="Under torchrun, how it is spread: dp=4,zero=3.")
     ] = None,
     backend: Annotated[str | None, typer.Option("--backend", help="Under torchrun: nccl or gloo.")] = None,
+    host: Annotated[
+        bool, typer.Option("--host", help="Measure how fast this machine issues work, instead of a SOURCE.")
+    ] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Show the forecast of the same step beside it.")] = False,
     top: Annotated[int, typer.Option("--top", min=0, metavar="N", help="How many ops to show.")] = 12,
     as_json: AsJson = False,
@@ -72,6 +76,9 @@ def measure(
     from foretell.measure.record import Point
     from foretell.workload import Plan
 
+    if host:
+        _measure_host(sources or [], campaign, device, as_json)
+        return
     among_ranks = int(os.environ.get("WORLD_SIZE") or 1) > 1
     _check(sources or [], campaign, ray, device, among_ranks, plan=plan, backend=backend, repeat=repeat)
     chosen = read_settings(settings or [])
@@ -92,6 +99,24 @@ def measure(
         _show(records, compare=compare, top=top, as_json=as_json, listed=len(points) * repeat > 1)
         _say_where([r for r in records if _is_kept(r)] if not lost else [], kept, fell_back=not (store or out))
         _end(records, lost)
+
+
+def _measure_host(sources: Sequence[str], campaign: Path | None, device: str, as_json: bool) -> None:
+    if sources or campaign:
+        raise InputError("--host runs a probe of its own: leave out SOURCE and --campaign.")
+    from foretell.measure.host_speed import host_speed
+    from foretell.units import show_seconds
+
+    with progress() as say:
+        say("issuing many small ops")
+        found = host_speed(device)
+    if as_json:
+        print_json(asdict(found))
+        return
+    note(
+        f"This host issues an op in {show_seconds(found.op_seconds)} ({show_seconds(found.low)} to {show_seconds(found.high)} "
+        f'in single steps). For a host of your own in a catalogue: op_time = "{found.op_seconds * 1e6:.1f} us"'
+    )
 
 
 def _check(
