@@ -71,9 +71,9 @@ def _answer(program: Program, cluster: Cluster, plan: Plan, ran: Run, model: Cos
     micro_steps = whole.grad_accumulation * plan.dp
     return Forecast(
         model=model.name, workload=whole.name, cluster=str(cluster), plan=str(plan),
-        step_time=between(step, known and known.step), device_time=between(busy, known and known.device),
-        host_time=between(slowest.host_seconds, known and known.host),
-        exposed_communication=between(ran.exposed, known and (0.0, 0.0)), bubble=between(ran.bubble, known and (0.0, 0.0)),
+        step_time=between(step, known.step), device_time=between(busy, known.device),
+        host_time=between(slowest.host_seconds, known.host),
+        exposed_communication=between(ran.exposed, known.others), bubble=between(ran.bubble, known.others),
         memory=ran.memory, network=Network(sent_bytes=ran.sent, received_bytes=ran.sent), resources=_resources(ran, step),
         throughput=Throughput(
             samples_per_second=whole.samples * micro_steps / step if whole.samples else None,

@@ -17,16 +17,19 @@ from foretell.units import Seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
-    step: Range
-    device: Range
-    host: Range
+    """None where nothing is known."""
+
+    step: Range | None = None
+    device: Range | None = None
+    host: Range | None = None
+    others: Range | None = None  # communication and bubble, which one rank has none of
 
 
-def intervals(program: Program, ran: Run, model: CostModel) -> Intervals | None:
+def intervals(program: Program, ran: Run, model: CostModel) -> Intervals:
     """For the device the model was measured on and one rank; others it was not held against measurements of."""
     calibration, placed = model.calibration, ran.slowest
     if calibration is None or why_none(program, placed, model):
-        return None
+        return Intervals()
     parts: dict[str, Seconds] = defaultdict(float)
     for op, seconds in zip(placed.role.graph.ops, placed.durations.device, strict=True):
         parts[placed.priced.families.get(id(op.signature), "")] += seconds * op.times
@@ -35,6 +38,7 @@ def intervals(program: Program, ran: Run, model: CostModel) -> Intervals | None:
     return Intervals(
         step=calibration.step_range(list(_curve(placed, ran.timeline.period)), spread),
         device=calibration.device_range(busy, spread), host=calibration.host_range(placed.host_seconds),
+        others=(0.0, 0.0),
     )  # fmt: skip
 
 

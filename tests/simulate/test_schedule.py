@@ -128,3 +128,14 @@ def test_a_step_is_at_least_its_critical_path(ops: list[tuple[float, float]], sl
     if path:
         assert path[-1].end == pytest.approx(timeline.makespan)
         assert sum(span.duration for span in path) == pytest.approx(timeline.makespan)
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.booleans()), min_size=1, max_size=30), st.floats(0, 0.1))
+def test_a_step_takes_as_long_undrawn(ops: list[tuple[float, float, bool]], gap: float) -> None:
+    device, host, waits = (list(column) for column in zip(*ops, strict=True))
+    times = Durations(device=device, host=host, waits=waits, collectives=[], gap=gap)
+    plain = role(["forward"] * len(ops))
+    drawn, undrawn = simulate(plain, times), simulate(plain, times, draw=False)
+    assert undrawn.makespan == pytest.approx(drawn.makespan)
+    assert undrawn.period == pytest.approx(drawn.period)
+    assert not undrawn.spans

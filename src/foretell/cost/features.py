@@ -34,6 +34,11 @@ class Description:
     values: Values
 
 
+_ADDS_UP: Final = frozenset(
+    f"aten.upsample_{kind}_backward" for kind in ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d")
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Context:
     tf32: bool
@@ -52,7 +57,14 @@ def describe(signature: Signature, device: Device, *, tf32: bool, work: Work | N
     values["memory"] = log(memory * 1e6)
     values["balance"] = log(arithmetic / memory) if arithmetic and memory else -20.0
     values |= function(signature, device, context)
-    return Description(family, max(arithmetic, memory, LAUNCH_FLOOR), values)
+    return Description(family, max(arithmetic, memory * _crowding(signature), LAUNCH_FLOOR), values)
+
+
+def _crowding(signature: Signature) -> float:
+    """How many numbers are added to the same place, one waiting for another: an interpolation's gradient."""
+    if signature.name not in _ADDS_UP or not signature.outputs:
+        return 1.0
+    return max(1.0, signature.inputs[0].numel / max(signature.outputs[0].numel, 1))
 
 
 def family_of(name: str) -> str:

@@ -13,7 +13,6 @@ from foretell.cost.operators import FamilyModel, OperatorModels, matrix
 from foretell.learn.dataset import OpTable
 
 Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 ROUNDS: Final = 350
 _TREES: Final[dict[str, Any]] = {
     "objective": "huber", "alpha": 0.5, "learning_rate": 0.05, "num_leaves": 47, "min_data_in_leaf": 8,
@@ -22,7 +21,6 @@ _TREES: Final[dict[str, Any]] = {
 }  # fmt: skip
 _AT_LEAST: Final = 0.3  # weight of an op that takes nothing of its step
 _FEWEST: Final = 20  # rows a family needs for a model of its own
-_MOST: Final = 15_000  # rows a family is fitted on: the heaviest; the rest are launches that take no time
 
 
 def fit_operators(
@@ -33,7 +31,7 @@ def fit_operators(
     for family, rows in training_rows(ops).items():
         if len(rows.wanted) >= _FEWEST:
             progress(f"fitting {family} on {len(rows.wanted)} ops")
-            models[family] = rows.fit(np.ones(len(rows.wanted), bool), seed=seed, rounds=rounds)
+            models[family] = rows.fit(seed=seed, rounds=rounds)
     return OperatorModels(families=models)
 
 
@@ -43,20 +41,14 @@ class TrainingRows:
 
     columns: tuple[str, ...]
     operators: tuple[str, ...]
-    ops: npt.NDArray[np.int64]  # which rows of the op table these are
     table: Floats
     wanted: Floats  # log(time ÷ roofline)
     weights: Floats
 
-    def fit(self, chosen: Bools, *, seed: int, rounds: int) -> FamilyModel:
+    def fit(self, *, seed: int, rounds: int) -> FamilyModel:
         import lightgbm
 
-        seen = np.flatnonzero(chosen)
-        if len(seen) > _MOST:
-            seen = np.sort(seen[np.argsort(-self.weights[seen], kind="stable")[:_MOST]])
-        data = lightgbm.Dataset(
-            self.table[seen], self.wanted[seen], weight=self.weights[seen], categorical_feature=[len(self.columns)]
-        )
+        data = lightgbm.Dataset(self.table, self.wanted, weight=self.weights, categorical_feature=[len(self.columns)])
         booster = lightgbm.train(_TREES | {"seed": seed}, data, num_boost_round=rounds)
         return FamilyModel(columns=self.columns, operators=self.operators, trees=booster.model_to_string())
 
@@ -73,7 +65,7 @@ def training_rows(ops: OpTable) -> Mapping[str, TrainingRows]:
         operators = tuple(sorted(set(names)))
         least = np.array([d.roofline for d in descriptions])
         rows[family] = TrainingRows(
-            columns=columns, operators=operators, ops=mine, table=matrix(names, descriptions, columns, operators),
+            columns=columns, operators=operators, table=matrix(names, descriptions, columns, operators),
             wanted=np.log(ops.seconds[mine] / least), weights=weight[mine],
         )  # fmt: skip
     return rows

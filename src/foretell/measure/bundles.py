@@ -66,7 +66,7 @@ def points(seed: int, shares: Mapping[str, int]) -> list[Point]:
 
 
 def _as(part: Workload, module: nn.Module) -> nn.Module:
-    return module.to(memory_format=torch.channels_last) if part.channels_last else module  # type: ignore[call-overload,no-any-return]
+    return module.to(memory_format=torch.channels_last) if part.channels_last else module  # type: ignore[call-overload]
 
 
 def _channels_last(value: Any) -> Any:

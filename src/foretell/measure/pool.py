@@ -157,14 +157,15 @@ def convolution(
     sides = [size if t else side for t in thin]
 
     def layer() -> nn.Module:
-        kinds = (
+        kinds: tuple[type[Any], ...] = (
             (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
             if transposed
             else (nn.Conv1d, nn.Conv2d, nn.Conv3d)
         )
-        return kinds[dims - 1](
+        made: nn.Module = kinds[dims - 1](
             channels, filters, kernels, stride=strides, padding=padding, dilation=dilations, groups=groups, bias=bias,
         )  # fmt: skip
+        return made
 
     return _workload(
         "convolution", lambda layer, x: layer(x), lambda: {"x": torch.randn(batch, channels, *[size] * dims)}, layer=layer,

@@ -69,6 +69,9 @@ class Rank:
 
     def run(self, first: int, last: int, *, draw: bool, reduces: bool) -> None:
         """Run the ops from `first` up to `last`; `reduces` says that this is the last micro-step."""
+        if not (draw or self.role.collectives):
+            self._run_undrawn(first, last)
+            return
         durations, ops = self.durations, self.role.graph.ops
         device_seconds, host_seconds, waits = durations.device, durations.host, durations.waits
         gap = durations.gap
@@ -98,6 +101,17 @@ class Rank:
                 self._ready[number] = self.device
             for number in self._after.get(position, ()):
                 self._communicate(number, self.device, ops[position].phase, draw, reduces)
+
+    def _run_undrawn(self, first: int, last: int) -> None:
+        """The same clocks, with nothing to draw and nobody to talk to: most of a forecast's time would go here."""
+        d, host, device = self.durations, self.host[0], self.device[0]
+        for issuing, length, waits in zip(d.host[first:last], d.device[first:last], d.waits[first:last], strict=True):
+            host += issuing
+            if length > 0:
+                device = max(host, device + d.gap) + length
+            if waits and device > host:
+                host = device
+        self.host, self.device = (host, -1), (device, -1)
 
     def _communicate(self, number: int, ready: _Event, phase: str, draw: bool, reduces: bool) -> None:
         collective = self.role.collectives[number]
