@@ -9,6 +9,7 @@ import pytest
 
 from foretell import forecast
 from foretell.cost.model import DEFAULT, ROOFLINE, load_model, names
+from foretell.cost.operators import OperatorModels
 from foretell.errors import ModelError
 from foretell.graph import Graph
 from foretell.hardware import device
@@ -67,3 +68,26 @@ def test_models_by_name_and_by_folder(tmp_path: Path) -> None:
         load_model(str(tmp_path / "nosuch"))
     with pytest.raises(ModelError, match="holds no model"):
         load_model(str(tmp_path))
+
+
+def test_what_was_priced_before_is_priced_the_same(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = dataclasses.replace(load_model())  # one that was asked nothing yet
+    first = model.price(graph, H200)
+    other = model.price(graph, device("a100-80g-sxm"))
+    monkeypatch.setattr(OperatorModels, "seconds", lambda *_: pytest.fail("the models were asked again"))
+    again = model.price(graph, H200)
+    assert [p.seconds for p in again.prices] == [p.seconds for p in first.prices]
+    assert [p.seconds for p in other.prices] != [p.seconds for p in first.prices]
+    assert again.unknown == first.unknown
+
+
+def test_an_interval_is_given_where_the_model_was_held_against_measurements(graph: Graph) -> None:
+    f = forecast(graph, on="h200")
+    for time in (f.step_time, f.device_time, f.host_time):
+        assert time.low is not None
+        assert time.high is not None
+        assert time.low < time.seconds < time.high
+    for on in ("a100-80g-sxm", "2xh200"):
+        other = forecast(graph, on=on)
+        assert other.step_time.low is None
+        assert any(c.code == "not-calibrated" for c in other.caveats)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from foretell.cost.flops import skipped
-from foretell.cost.roofline import Work, peak_name, work_of
+from foretell.cost.roofline import peak_name, work_of
 from foretell.graph import ITEM_BYTES, Layout, Signature
 from foretell.hardware import Device
 from foretell.units import Seconds
@@ -45,12 +45,11 @@ class _Context:
     rate: float  # of matrix arithmetic, FLOP/s
 
 
-def describe(signature: Signature, device: Device, *, tf32: bool, work: Work | None = None) -> Description:
-    """Describe an op; `work` is what `work_of` says of it, where that is known."""
+def describe(signature: Signature, device: Device, *, tf32: bool) -> Description:
     family, function = family_of(signature.name), _function_of(signature.name)
     rate = device.peak(peak_name(signature, tf32=tf32))
     context = _Context(tf32, rate)
-    work = work or work_of(signature)
+    work = work_of(signature)
     arithmetic, memory = work.flops / rate, work.traffic / device.bandwidth
     values = _general(signature, device)
     values["arithmetic"] = log(arithmetic * 1e6)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from foretell.cost import uncertainty
 from foretell.cost.features import describe
@@ -19,13 +19,14 @@ from foretell.cost.operators import OperatorModels
 from foretell.cost.roofline import Price, price_ops
 from foretell.cost.uncertainty import Calibration
 from foretell.errors import ModelError, did_you_mean
-from foretell.graph import Graph
+from foretell.graph import Graph, Signature
 from foretell.hardware import Device
 from foretell.units import Seconds
 
 SHIPPED: Final = Path(__file__).parent / "models"
 ROOFLINE: Final = "roofline"
 DEFAULT: Final = "h200-2026.11"
+_REMEMBERED: Final = 50_000  # ops a model keeps the times of, for each device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,6 +38,12 @@ class Priced:
     families: Mapping[int, str] = field(default_factory=dict)  # id of a signature → the family it was priced in
 
 
+class _Learned(NamedTuple):
+    seconds: Seconds
+    family: str
+    known: bool  # whether a model has seen the operator
+
+
 @dataclass(frozen=True, kw_only=True)
 class CostModel:
     name: str
@@ -44,6 +51,9 @@ class CostModel:
     operators: OperatorModels | None = None  # None: the roofline alone
     host: HostCosts = field(default_factory=usual_costs)
     calibration: Calibration | None = None  # None: nobody knows how far off it is
+    _seen: dict[tuple[Device, bool], dict[Signature, _Learned]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
 
     def price(self, graph: Graph, device: Device) -> Priced:
         """Price every op of a graph; equal signatures are priced once."""
@@ -51,30 +61,36 @@ class CostModel:
         if self.operators is None:
             return Priced(prices=prices)
         tf32 = graph.precision == "tf32"
-        known = {
-            id(op.signature): (op.signature, p.work) for op, p in zip(graph.ops, prices, strict=True) if p.work.kernel
-        }
-        names = [s.name for s, _ in known.values()]
-        descriptions = [describe(s, device, tf32=tf32, work=work) for s, work in known.values()]
-        seconds = dict(zip(known, self.operators.seconds(names, descriptions).tolist(), strict=True))
-        strange = {
-            key
-            for key, name, d in zip(known, names, descriptions, strict=True)
-            if not self.operators.knows(name, d.family)
-        }
+        distinct = {id(op.signature): op.signature for op, p in zip(graph.ops, prices, strict=True) if p.work.kernel}
+        seen = self._learn(distinct.values(), device, tf32)
+        learned = {key: seen[signature] for key, signature in distinct.items()}
         unknown: dict[str, Seconds] = {}
         out = []
         for op, price in zip(graph.ops, prices, strict=True):
-            key = id(op.signature)
             if not price.work.kernel:
                 out.append(price)
                 continue
-            learned = Price(price.work, max(seconds[key], price.seconds))  # nothing is faster than the roofline
-            out.append(learned)
-            if key in strange:
-                unknown[op.signature.name] = unknown.get(op.signature.name, 0.0) + learned.seconds * op.times
-        families = {key: d.family for key, d in zip(known, descriptions, strict=True)}
+            mine = learned[id(op.signature)]
+            seconds = max(mine.seconds, price.seconds)  # nothing is faster than the roofline
+            out.append(Price(price.work, seconds))
+            if not mine.known:
+                unknown[op.signature.name] = unknown.get(op.signature.name, 0.0) + seconds * op.times
+        families = {key: mine.family for key, mine in learned.items()}
         return Priced(prices=out, unknown=unknown, families=families)
+
+    def _learn(self, signatures: Iterable[Signature], device: Device, tf32: bool) -> Mapping[Signature, _Learned]:
+        """Asks the models for what they were not asked before: plans and batches repeat most ops of each other."""
+        assert self.operators is not None
+        seen = self._seen.setdefault((device, tf32), {})
+        if len(seen) > _REMEMBERED:
+            seen.clear()
+        fresh = list(dict.fromkeys(s for s in signatures if s not in seen))
+        if fresh:
+            descriptions = [describe(s, device, tf32=tf32) for s in fresh]
+            seconds = self.operators.seconds([s.name for s in fresh], descriptions).tolist()
+            for s, d, took in zip(fresh, descriptions, seconds, strict=True):
+                seen[s] = _Learned(took, d.family, self.operators.knows(s.name, d.family))
+        return seen
 
 
 def names() -> list[str]:
