@@ -294,7 +294,7 @@ def test_two_campaigns_on_one_store_measure_each_point_once(log: Path, tmp_path:
 
 
 def test_an_interrupt_ends_the_workers_and_says_how_to_go_on(log: Path, tmp_path: Path) -> None:
-    campaign = started(tmp_path / "store", 4, seconds=0.5)
+    campaign = started(tmp_path / "store", 4, seconds=2.0)  # long enough for a busy machine to interrupt it
     wait_until(lambda: sum(measured(log).values()) == 2)
     worker = int(log.read_text().split()[2])
     campaign.send_signal(signal.SIGINT)
