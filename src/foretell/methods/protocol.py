@@ -37,6 +37,7 @@ class Example:
     query: Query
     measured: Mapping[str, float]  # target → value
     cost: Seconds = 0.0  # what measuring it took
+    ops: Sequence[Seconds] = ()  # on the device, one run of each op of the graph, 0 for no kernel; empty: not timed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
