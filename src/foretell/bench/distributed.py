@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from foretell.bench import gpt_steps, llm_sweep, mpt, placements, submissions
+from foretell.bench import gpt_steps, llm_sweep, megatron, mpt, placements, submissions
 from foretell.bench.figures import Figure
-from foretell.bench.rows import Say
+from foretell.bench.rows import Say, is_there
 from foretell.errors import InputError, did_you_mean
 
 SOURCES: Mapping[str, Callable[[Path, Say, int], list[Figure]]] = MappingProxyType(
@@ -18,17 +18,11 @@ SOURCES: Mapping[str, Callable[[Path, Say, int], list[Figure]]] = MappingProxyTy
         llm_sweep.SOURCE: llm_sweep.figures,
         gpt_steps.SOURCE: gpt_steps.figures,
         mpt.SOURCE: mpt.figures,
+        megatron.SOURCE: megatron.figures,
     }
 )
 
 MOST_ROWS = 120
-
-# What the table of accuracy is to hold and does not yet.
-WAITING: Mapping[str, str] = MappingProxyType(
-    {
-        "megatron_memory": "no loader yet",
-    }
-)
 
 
 def run(data: Path, only: Sequence[str] = (), say: Say = lambda text: None, most: int = MOST_ROWS) -> list[Figure]:
@@ -38,17 +32,13 @@ def run(data: Path, only: Sequence[str] = (), say: Say = lambda text: None, most
     """
     if not data.is_dir():
         raise InputError(f"{data} is no folder. Give --data the folder of public measurements (docs/data.md).")
-    known = [*SOURCES, *WAITING]
     for name in only:
-        if name not in known:
-            raise InputError(f"no source {name!r}. {did_you_mean(name, known)}Sources: {', '.join(known)}.")
+        if name not in SOURCES:
+            raise InputError(f"no source {name!r}. {did_you_mean(name, SOURCES)}Sources: {', '.join(SOURCES)}.")
     found: list[Figure] = []
     for name, figures in SOURCES.items():
-        if not only or name in only:
+        if name in only or (not only and is_there(data, name)):
             found += figures(data, say, most)
-    found += [
-        Figure(source=name, measure="not run", value=None, note=why)
-        for name, why in WAITING.items()
-        if not only or name in only
-    ]
+        elif not only:
+            found.append(Figure(source=name, measure="not run", value=None, note="the folder has no such file"))
     return found

@@ -15,12 +15,18 @@ Row = dict[str, str]
 Say = Callable[[str], None]  # progress, for a person
 
 
+def is_there(folder: Path, name: str) -> bool:
+    return any(path.is_file() for path in _places(folder, name))
+
+
+def _places(folder: Path, name: str) -> tuple[Path, ...]:
+    return folder / f"{name}.csv.gz", folder / f"{name}.csv"
+
+
 def read_rows(folder: Path, name: str, columns: Sequence[str]) -> list[Row]:
     """All rows of `name.csv` or `name.csv.gz`."""
-    for path in (folder / f"{name}.csv.gz", folder / f"{name}.csv"):
-        if path.is_file():
-            break
-    else:
+    path = next((path for path in _places(folder, name) if path.is_file()), None)
+    if path is None:
         raise InputError(f"no {name}.csv or {name}.csv.gz in {folder}. Give --data the folder of public measurements.")
     raw = path.read_bytes()
     text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode()
