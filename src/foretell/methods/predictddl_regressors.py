@@ -1,0 +1,123 @@
+"""The four regressors of PredictDDL: linear, polynomial, support vectors, a perceptron; validation chooses among them.
+
+scikit-learn fits them; what is kept are arrays, so that a saved predictor is no pickle and answers in microseconds.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+FORMS: Final = ("linear", "polynomial", "svr", "mlp")
+_STRENGTHS: Final[Mapping[str, tuple[float, ...]]] = {
+    "linear": (0.1, 1.0, 10.0, 100.0),  # weight of the squared coefficients
+    "polynomial": (1.0, 10.0, 100.0, 1000.0),
+    "svr": (1.0, 10.0, 100.0),  # cost of an error
+    "mlp": (0.1, 1.0, 10.0),
+}
+_FOLDS: Final = 4
+_BEYOND: Final = float(np.log(4.0))  # an answer stays within four times what was seen: polynomials run away
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Regressor:
+    """A fitted form: standardised features in, logarithm of the target out."""
+
+    form: str
+    strength: float
+    state: Mapping[str, Floats]
+    validated: float  # mean relative error on architectures it did not see while it was chosen; NaN: there was one only
+
+    def predict(self, features: Floats) -> Floats:
+        s = self.state
+        x = (features - s["mean"]) / s["scale"]
+        if self.form == "linear":
+            said = x @ s["weight"]
+        elif self.form == "polynomial":
+            said = _squares(x) @ s["weight"]
+        elif self.form == "svr":
+            distance = (x**2).sum(1)[:, None] + (s["vectors"] ** 2).sum(1) - 2 * x @ s["vectors"].T
+            said = np.exp(-s["gamma"] * distance) @ s["weight"]
+        else:
+            said = np.maximum(x @ s["weight1"] + s["bias1"], 0.0) @ s["weight"]
+        return np.asarray(np.clip(said + s["intercept"], s["least"], s["most"]), dtype=np.float64)
+
+
+def choose(features: Floats, target: Floats, groups: Sequence[str], forms: Sequence[str] = FORMS) -> Regressor:
+    """The form and strength that err least on groups left out, fitted on all. `target` is a logarithm."""
+    folds = list(_folds(groups))
+    best: tuple[float, str, float] | None = None
+    for form in forms:
+        for strength in _STRENGTHS[form]:
+            off = [
+                np.abs(
+                    np.expm1(fit(features[seen], target[seen], form, strength).predict(features[left]) - target[left])
+                )
+                for seen, left in folds
+            ]
+            error = float(np.concatenate(off).mean()) if off else float("nan")
+            if best is None or error < best[0]:
+                best = (error, form, strength)
+    assert best is not None
+    form, strength = (best[1], best[2]) if folds else ("linear", 1.0)
+    return fit(features, target, form, strength, validated=best[0])
+
+
+def fit(features: Floats, target: Floats, form: str, strength: float, validated: float = float("nan")) -> Regressor:
+    mean = features.mean(axis=0)
+    deviation = features.std(axis=0)
+    scale = np.where(deviation > 1e-9, deviation, 1.0)
+    x = (features - mean) / scale
+    state = {name: np.asarray(value, dtype=np.float64) for name, value in _state(x, target, form, strength).items()}
+    state |= {"mean": mean, "scale": scale, "least": np.asarray(target.min() - _BEYOND),
+              "most": np.asarray(target.max() + _BEYOND)}  # fmt: skip
+    return Regressor(form=form, strength=strength, state=state, validated=validated)
+
+
+def _state(x: Floats, target: Floats, form: str, strength: float) -> dict[str, Any]:
+    if form in ("linear", "polynomial"):
+        from sklearn.linear_model import Ridge
+
+        ridge = Ridge(alpha=strength).fit(x if form == "linear" else _squares(x), target)
+        return {"weight": ridge.coef_, "intercept": ridge.intercept_}
+    if form == "svr":
+        from sklearn.svm import SVR
+
+        gamma = 1 / x.shape[1]
+        svr = SVR(C=strength, epsilon=0.01, gamma=gamma).fit(x, target)
+        return {
+            "vectors": svr.support_vectors_,
+            "weight": svr.dual_coef_[0],
+            "gamma": gamma,
+            "intercept": svr.intercept_[0],
+        }
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.neural_network import MLPRegressor
+
+    middle = float(target.mean())
+    mlp = MLPRegressor(hidden_layer_sizes=(32,), alpha=strength, solver="lbfgs", max_iter=200, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # one that stops early is judged like any other
+        mlp.fit(x, target - middle)
+    return {"weight1": mlp.coefs_[0], "bias1": mlp.intercepts_[0], "weight": mlp.coefs_[1][:, 0],
+            "intercept": mlp.intercepts_[1][0] + middle}  # fmt: skip
+
+
+def _squares(x: Floats) -> Floats:
+    """The features and all their products, as a polynomial of the second degree has them."""
+    first, second = np.triu_indices(x.shape[1])
+    return np.concatenate([x, x[:, first] * x[:, second]], axis=1)
+
+
+def _folds(groups: Sequence[str]) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    from sklearn.model_selection import GroupKFold
+
+    different = len(set(groups))
+    if different > 1:
+        yield from GroupKFold(min(_FOLDS, different)).split(np.zeros(len(groups)), groups=list(groups))
