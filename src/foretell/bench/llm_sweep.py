@@ -16,6 +16,7 @@ import numpy as np
 from foretell.bench.cases import ENOUGH, Answer, Models, Refusal, ask, calibrate, sample
 from foretell.bench.figures import Figure, rank_correlation, relative_errors
 from foretell.bench.rows import Row, Say, number, read_rows
+from foretell.graph import Graph
 from foretell.hardware import Cluster, device
 from foretell.units import Bytes, Seconds
 from foretell.workload import Plan
@@ -83,12 +84,12 @@ class _Case:
 
 
 def figures(data: Path, say: Say, most: int) -> list[Figure]:
-    rows = [row for row in read_rows(data, SOURCE, _COLUMNS) if row["model"] in _MODELS]
+    rows = rows_of(data)
     chosen = sample(rows, most, by=("model", "status"))
     models, cases, refused, impossible_crashes = Models(say), [], Counter[str](), [0, 0]
     for row in chosen:
         say(f"{SOURCE}: {row['model']} on {row['gpus']}")
-        answer = ask(_graph(models, row), Cluster.parse(_CLUSTER.format(**row)), _plan(row))
+        answer = ask(graph_of(models, row), cluster_of(row), plan_of(row))
         if isinstance(answer, Answer):
             cases.append(_case(row, answer))
         elif answer.impossible:
@@ -98,11 +99,19 @@ def figures(data: Path, say: Say, most: int) -> list[Figure]:
     return _figures(cases, impossible_crashes, refused, f"{len(chosen)} of {len(rows)} rows asked")
 
 
-def _graph(models: Models, row: Row) -> Any:
+def rows_of(data: Path) -> list[Row]:
+    return [row for row in read_rows(data, SOURCE, _COLUMNS) if row["model"] in _MODELS]
+
+
+def graph_of(models: Models, row: Row) -> Graph:
     return models.graph(_MODELS[row["model"]], {"seq": row["seq_len"], "precision": "bf16"}, int(row["micro_batch"]))
 
 
-def _plan(row: Row) -> Plan:
+def cluster_of(row: Row) -> Cluster:
+    return Cluster.parse(_CLUSTER.format(**row))
+
+
+def plan_of(row: Row) -> Plan:
     tp = int(row["tp"])
     return Plan(dp=int(row["dp"]), tp=tp, pp=int(row["pp"]), zero=int(row["zero"]), sequence_parallel=tp > 1,
                 grad_accumulation=int(row["grad_accum"]))  # fmt: skip
@@ -116,7 +125,7 @@ def _case(row: Row, answer: Answer) -> _Case:
     throughput = number(row, "tokens_per_s")
     tokens = int(row["dp"]) * int(row["micro_batch"]) * int(row["grad_accum"]) * int(row["seq_len"])
     return _Case(
-        row["model"], _plan(row), int(row["micro_batch"]), int(row["seq_len"]), answer,
+        row["model"], plan_of(row), int(row["micro_batch"]), int(row["seq_len"]), answer,
         tokens / throughput if throughput else None, round((number(row, "memory_gb") or 0) * 1e9), number(row, "mfu") or 0.0,
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from foretell.workload import Plan
 
 STEP_TIME: Final = "step_time"  # seconds
 DEVICE_TIME: Final = "device_time"  # seconds of kernels on the busiest device
+HOST_TIME: Final = "host_time"  # seconds the host needs to issue the step
 MEMORY: Final = "memory"  # peak allocated bytes on the worst device
 
 
