@@ -1,0 +1,217 @@
+"""The interaction network: what ops of a step do to each other, which a sum of their times does not know.
+
+Ops that are alike are one node, so a step of a hundred equal layers is as small as one layer. Nodes tell each other, along
+the flow of data and through the whole step, what they are; each then says by how much its ops take more or less than by
+themselves. Where it says nothing, the forecast is the sum of op times exactly.
+
+Trained with PyTorch Geometric in `learn/interaction.py`; what is here needs NumPy alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from foretell.cost.roofline import Price
+from foretell.errors import ModelError
+from foretell.graph import PHASES, Graph, Signature
+from foretell.hardware import Device
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+FILE: Final = "interaction.safetensors"
+VERSION: Final = 1
+MOST: Final = 0.5  # logarithm beyond which no op is corrected
+PLAIN: Final = ("seconds", "over_roofline", "flops", "bytes", "intensity", "of_cache", "cached", "position", *PHASES,
+                "count", "share", "log_share", "step_seconds", "training")  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outline:
+    """A step as the network sees it before anything is priced: one node for each signature that launches a kernel."""
+
+    firsts: Sequence[int]  # the place in the graph of each node's first op
+    node_of: Mapping[int, int]  # id of a signature of the graph → its node
+    count: Floats  # runs of a node's ops in the step
+    flops: Floats
+    traffic: Floats
+    least: Floats  # seconds at the roofline
+    cached: Floats  # part of what its ops read that was touched so lately that it is in the cache
+    position: Floats  # in the step, from 0 to 1, on average
+    phases: Floats
+    makes: Ints  # edges: the node that wrote last what another reads
+    takes: Ints
+    often: Floats  # how often an edge is there
+    training: bool
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+    def shares(self, *, onto: bool = False) -> Floats:
+        """Of each edge, among those into the node it ends at, or among those out of the node it comes from."""
+        ends = self.makes if onto else self.takes
+        return self.often / np.bincount(ends, weights=self.often, minlength=len(self))[ends]
+
+
+def outline(graph: Graph, prices: Sequence[Price], device: Device) -> Outline:
+    """One walk over the ops in order; `prices` are the roofline's."""
+    nodes: dict[Signature, int] = {}
+    node_of: dict[int, int] = {}
+    first: list[int] = []
+    sums: list[list[float]] = []  # of each node: runs, place, cached bytes, read bytes, runs by phase
+    edges: dict[tuple[int, int], int] = {}
+    writer: dict[int, int] = {}
+    touched: dict[int, float] = {}  # storage → bytes moved in all when it was last used
+    tensors, cache, moved = graph.tensors, float(device.l2_bytes), 0.0
+    for place, (op, price) in enumerate(zip(graph.ops, prices, strict=True)):
+        if not price.work.kernel:
+            continue
+        signature = op.signature
+        if id(signature) not in node_of:
+            node_of[id(signature)] = nodes.setdefault(signature, len(nodes))
+        node = node_of[id(signature)]
+        if node == len(first):
+            first.append(place)
+            sums.append([0.0] * 7)
+        mine = sums[node]
+        mine[0] += op.times
+        mine[1] += op.times * place
+        mine[4 + PHASES.index(op.phase)] += op.times
+        read = {tensors[t].storage: x.distinct_bytes for t, x in zip(op.inputs, signature.inputs, strict=True)}
+        for storage, size in read.items():
+            age = moved - touched.get(storage, -math.inf)
+            if age < cache:
+                mine[2] += op.times * min(size, cache - age)
+            mine[3] += op.times * size
+            if storage in writer:
+                edge = (writer[storage], node)
+                edges[edge] = edges.get(edge, 0) + op.times
+            touched[storage] = moved
+        moved += price.work.traffic
+        for t in op.outputs:
+            storage = tensors[t].storage
+            writer[storage], touched[storage] = node, moved
+        for i in signature.mutates:
+            storage = tensors[op.inputs[i]].storage
+            writer[storage], touched[storage] = node, moved
+    table = np.array(sums).reshape(-1, 7)
+    count = table[:, 0]
+    alone = [prices[i] for i in first]
+    pairs = np.array(list(edges), dtype=np.int64).reshape(-1, 2)
+    return Outline(
+        firsts=first, node_of=node_of, count=count, flops=np.array([p.work.flops for p in alone]),
+        traffic=np.array([p.work.traffic for p in alone], dtype=np.float64), least=np.array([p.seconds for p in alone]),
+        cached=table[:, 2] / np.maximum(table[:, 3], 1.0), position=table[:, 1] / np.maximum(count * len(graph.ops), 1.0),
+        phases=table[:, 4:] / np.maximum(count, 1.0)[:, None], makes=pairs[:, 0], takes=pairs[:, 1],
+        often=np.array(list(edges.values()), dtype=np.float64), training=graph.training,
+    )  # fmt: skip
+
+
+def node_features(step: Outline, seconds: Floats, device: Device) -> Floats:
+    """What a node knows of itself; `PLAIN` names the columns. Its family is apart."""
+    whole = max(float(seconds @ step.count), 1e-12)
+    share = seconds * step.count / whole
+    traffic = np.maximum(step.traffic, 1.0)
+    ridge = device.peak("bf16") / device.bandwidth
+    return np.column_stack([
+        np.log(np.maximum(seconds, 1e-9) * 1e6), np.log(np.maximum(seconds, 1e-9) / np.maximum(step.least, 1e-8)),
+        np.log1p(step.flops), np.log(traffic), np.log1p(step.flops / traffic / ridge), np.log(traffic / device.l2_bytes),
+        step.cached, step.position, step.phases, np.log(np.maximum(step.count, 1.0)), share, np.log(share + 1e-6),
+        np.full(len(share), math.log(whole * 1e3)), np.full(len(share), float(step.training)),
+    ])  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interaction:
+    """The trained network."""
+
+    families: tuple[str, ...]  # of ops, in the order of their columns
+    weights: Mapping[str, npt.NDArray[np.float32]]
+
+    def correct(self, step: Outline, seconds: Floats, families: Sequence[str], device: Device) -> Floats:
+        """The logarithm of what each node's ops take in this step over what they take by themselves."""
+        w = self.weights
+        said = self._states(step, seconds, families, device) @ w["head.weight"].T + w["head.bias"]
+        return np.asarray(MOST * np.tanh(said[:, 0]), dtype=np.float64)
+
+    def embed(self, step: Outline, seconds: Floats, families: Sequence[str], device: Device) -> Floats:
+        """A step as one vector: its nodes' states, each by its part of the step."""
+        share = seconds * step.count / max(float(seconds @ step.count), 1e-12)
+        return np.asarray(share @ self._states(step, seconds, families, device), dtype=np.float64)
+
+    def _states(
+        self, step: Outline, seconds: Floats, families: Sequence[str], device: Device
+    ) -> npt.NDArray[np.float32]:
+        w = self.weights
+        x = (node_table(step, seconds, families, self.families, device) - w["mean"]) / w["scale"]
+        state = np.maximum(x.astype(np.float32) @ w["encode.weight"].T + w["encode.bias"], 0)
+        share = (seconds * step.count / max(float(seconds @ step.count), 1e-12)).astype(np.float32)
+        into, onto = _Sum(step.makes, step.takes, step.shares()), _Sum(step.takes, step.makes, step.shares(onto=True))
+        number = 0
+        while f"rounds.{number}.own.weight" in w:
+            at = f"rounds.{number}."
+            told = (
+                state @ w[f"{at}own.weight"].T + w[f"{at}own.bias"] + into(state @ w[f"{at}into.weight"].T)
+                + onto(state @ w[f"{at}onto.weight"].T) + (share @ state) @ w[f"{at}whole.weight"].T
+            )  # fmt: skip
+            state = state + np.maximum(told, 0)
+            number += 1
+        return np.asarray(state, dtype=np.float32)
+
+    def save(self, folder: Path) -> None:
+        from safetensors.numpy import save_file
+
+        folder.mkdir(parents=True, exist_ok=True)
+        about = {"version": str(VERSION), "families": json.dumps(self.families), "columns": json.dumps(PLAIN)}
+        save_file({name: np.ascontiguousarray(w) for name, w in self.weights.items()}, folder / FILE, metadata=about)
+
+    @classmethod
+    def load(cls, path: Path) -> Interaction:
+        from safetensors import safe_open
+
+        try:
+            with safe_open(path, framework="numpy") as file:
+                about = file.metadata() or {}
+                if int(about["version"]) > VERSION or tuple(json.loads(about["columns"])) != PLAIN:
+                    raise ModelError(
+                        f"{path} was written by another version of Foretell. Fit it anew, or upgrade with: "
+                        "pip install -U foretell"
+                    )
+                weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no mapping)
+            return cls(families=tuple(json.loads(about["families"])), weights=weights)
+        except ModelError:
+            raise
+        except Exception as error:  # the format's own errors have no common type
+            raise ModelError(f"{path} holds no interaction network ({error}). Fit one with: foretell fit") from error
+
+
+class _Sum:
+    """Adds up what nodes send along edges, each by its share, at the nodes they lead to."""
+
+    def __init__(self, makes: Ints, takes: Ints, share: Floats) -> None:
+        order = np.argsort(takes, kind="stable")
+        self._makes, self._share = makes[order], share[order].astype(np.float32)[:, None]
+        self._ends, self._starts = np.unique(takes[order], return_index=True)
+
+    def __call__(self, sent: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        out = np.zeros_like(sent)
+        if len(self._ends):
+            out[self._ends] = np.add.reduceat(sent[self._makes] * self._share, self._starts)
+        return out
+
+
+def node_table(step: Outline, seconds: Floats, families: Sequence[str], known: Sequence[str], device: Device) -> Floats:
+    """All that a node knows of itself: its numbers, and its family as one of the known."""
+    place = {name: i for i, name in enumerate(known)}
+    kinds = np.zeros((len(step), len(known)))
+    for row, family in zip(kinds, families, strict=True):
+        if family in place:
+            row[place[family]] = 1.0
+    return np.hstack([node_features(step, seconds, device), kinds])

@@ -1,0 +1,36 @@
+"""One function on many things, in forked workers that share what is too large to send."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from typing import Any, TypeVar
+
+Shared = TypeVar("Shared")
+Asked = TypeVar("Asked")
+Got = TypeVar("Got")
+_shared: Any = None  # what forked workers inherit
+
+
+def each(
+    function: Callable[[Shared, Asked], Got], shared: Shared, asked: Iterable[Asked], workers: int
+) -> Iterator[tuple[Asked, Got]]:
+    """`function(shared, one)` for each one asked, as they are done; it must be a function of a module."""
+    global _shared
+    if workers < 2:
+        yield from ((one, function(shared, one)) for one in asked)
+        return
+    _shared = shared
+    try:
+        with ProcessPoolExecutor(min(workers, os.cpu_count() or 1), mp_context=get_context("fork")) as pool:
+            futures = {pool.submit(_in_worker, function, one): one for one in asked}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+    finally:
+        _shared = None
+
+
+def _in_worker(function: Callable[[Any, Asked], Got], one: Asked) -> Got:
+    return function(_shared, one)
