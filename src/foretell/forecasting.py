@@ -19,7 +19,7 @@ from foretell.cost.model import ROOFLINE, CostModel, load_model
 from foretell.errors import InputError, RequirementNotMet
 from foretell.graph import Caveat, Graph
 from foretell.hardware import Cluster
-from foretell.intervals import between, intervals, why_none
+from foretell.intervals import between, how_held, intervals, why_none
 from foretell.parallel import parallelize
 from foretell.program import Program
 from foretell.running import Placed, Run, run
@@ -113,6 +113,8 @@ def _caveats(program: Program, outcome: Placed, busy: Seconds, model: CostModel)
         caveats.append(Caveat("device-not-measured", text))
     if why := why_none(program, outcome, model):
         caveats.append(Caveat("not-calibrated", f"No interval is given: {why}."))
+    elif held := how_held(outcome, model):
+        caveats.append(Caveat("calibrated-elsewhere", held))
     for name, seconds in sorted(outcome.priced.unknown.items()):
         caveats.append(Caveat("op-without-model", f"{name} priced by bytes", seconds / busy if busy else 0.0))
     return caveats

@@ -26,10 +26,13 @@ class Intervals:
 
 
 def intervals(program: Program, ran: Run, model: CostModel) -> Intervals:
-    """For the device the model was measured on and one rank; others it was not held against measurements of."""
+    """For one rank; several were not held against measurements."""
     calibration, placed = model.calibration, ran.slowest
-    if calibration is None or why_none(program, placed, model):
+    if why_none(program, placed, model):
         return Intervals()
+    if placed.node.device.name != model.device:
+        return _elsewhere(ran, model)
+    assert calibration is not None
     parts: dict[str, Seconds] = defaultdict(float)
     for op, seconds in zip(placed.role.graph.ops, placed.durations.device, strict=True):
         parts[placed.priced.families.get(id(op.signature), "")] += seconds * op.times
@@ -42,15 +45,44 @@ def intervals(program: Program, ran: Run, model: CostModel) -> Intervals:
     )  # fmt: skip
 
 
+def _elsewhere(ran: Run, model: CostModel) -> Intervals:
+    """From published steps of other devices. They tell no host from its device, so a host gets no interval."""
+    placed, busy = ran.slowest, ran.slowest.device_seconds
+    assert model.unmeasured is not None
+    device, half = placed.node.device, computes_in_half(placed)
+    unknown = sum(placed.priced.unknown.values()) / busy if busy else 0.0
+    return Intervals(
+        step=model.unmeasured.step_range(ran.timeline.period, device, half, unknown),
+        device=model.unmeasured.step_range(busy, device, half, unknown), others=(0.0, 0.0),
+    )  # fmt: skip
+
+
+def computes_in_half(placed: Placed) -> bool:
+    return placed.role.graph.precision.endswith("16")
+
+
 def why_none(program: Program, placed: Placed, model: CostModel) -> str:
     """What keeps a forecast without intervals; "" where nothing does."""
-    if model.calibration is None:
+    elsewhere = placed.node.device.name != model.device
+    if (model.unmeasured if elsewhere else model.calibration) is None:
+        if elsewhere and model.calibration is not None:
+            return f"the model was held against measurements on {model.device} alone"
         return "the model has not been calibrated against measurements"
-    if placed.node.device.name != model.device:
-        return f"the model was held against measurements on {model.device} alone"
     if program.ranks > 1:
         return "the model was held against measurements of single devices alone"
     return ""
+
+
+def how_held(placed: Placed, model: CostModel) -> str:
+    """What an interval on a device that was not measured rests on; "" where it was, or where there is none."""
+    device, unmeasured = placed.node.device, model.unmeasured
+    if unmeasured is None or device.name == model.device:
+        return ""
+    held = sorted({h.device for h in unmeasured.held} - {device.name})
+    text = f"The interval is from errors on published steps of {len(held)} devices, each foretold while left out"
+    if unmeasured.is_far(device, computes_in_half(placed)):
+        text += f"; none of them is near {device.name} in its published numbers, so it is stretched"
+    return f"{text}."
 
 
 def between(seconds: Seconds, bounds: Range | None) -> Duration:

@@ -17,7 +17,7 @@ from foretell.cost.features import describe
 from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.operators import OperatorModels
 from foretell.cost.roofline import Price, price_ops
-from foretell.cost.uncertainty import Calibration
+from foretell.cost.uncertainty import Calibration, Unmeasured
 from foretell.errors import ModelError, did_you_mean
 from foretell.graph import Graph, Signature
 from foretell.hardware import Device
@@ -25,6 +25,7 @@ from foretell.units import Seconds
 
 SHIPPED: Final = Path(__file__).parent / "models"
 ROOFLINE: Final = "roofline"
+ELSEWHERE: Final = "elsewhere"  # the folder of a model's operators for other devices than its own
 DEFAULT: Final = "h200-2026.11"
 _REMEMBERED: Final = 50_000  # ops a model keeps the times of, for each device
 
@@ -49,8 +50,10 @@ class CostModel:
     name: str
     device: str = ""  # what it was measured on
     operators: OperatorModels | None = None  # None: the roofline alone
+    elsewhere: OperatorModels | None = None  # for other devices than its own; None: the same
     host: HostCosts = field(default_factory=usual_costs)
     calibration: Calibration | None = None  # None: nobody knows how far off it is
+    unmeasured: Unmeasured | None = None  # the same for other devices than its own
     _seen: dict[tuple[Device, bool], dict[Signature, _Learned]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -87,9 +90,10 @@ class CostModel:
         fresh = list(dict.fromkeys(s for s in signatures if s not in seen))
         if fresh:
             descriptions = [describe(s, device, tf32=tf32) for s in fresh]
-            seconds = self.operators.seconds([s.name for s in fresh], descriptions).tolist()
+            models = self.operators if self.elsewhere is None or device.name == self.device else self.elsewhere
+            seconds = models.seconds([s.name for s in fresh], descriptions).tolist()
             for s, d, took in zip(fresh, descriptions, seconds, strict=True):
-                seen[s] = _Learned(took, d.family, self.operators.knows(s.name, d.family))
+                seen[s] = _Learned(took, d.family, models.knows(s.name, d.family))
         return seen
 
 
@@ -113,12 +117,20 @@ def load_model(name: str = DEFAULT) -> CostModel:
         )
     operators = OperatorModels.load(folder)
     host = HostCosts.load(folder / FILE)
+    beyond = OperatorModels.load(folder / ELSEWHERE).families if (folder / ELSEWHERE).is_dir() else None
+    held = folder / uncertainty.ELSEWHERE_FILE
     calibrated = folder / uncertainty.FILE
     calibration = uncertainty.Calibration.load(calibrated) if calibrated.is_file() else None
     try:
         card = json.loads((folder / "card.json").read_text())
         return CostModel(
-            name=folder.name, device=str(card["device"]), operators=operators, host=host, calibration=calibration
+            name=folder.name,
+            device=str(card["device"]),
+            operators=operators,
+            elsewhere=OperatorModels(families={**operators.families, **beyond}) if beyond else None,
+            unmeasured=uncertainty.Unmeasured.load(held) if held.is_file() else None,
+            host=host,
+            calibration=calibration,
         )
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"{folder} has no card that says what it was measured on ({error}). Fit it anew.") from error

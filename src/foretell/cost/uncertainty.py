@@ -18,10 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.errors import ModelError
+from foretell.hardware import Device
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
 FILE: Final = "calibration.json"
+ELSEWHERE_FILE: Final = "elsewhere.json"
 LEVEL: Final = 0.9
 SLOWER: Final = (0.6, 1.0, 1.6)  # device speeds at which a step is simulated; between and beyond them a line does
 Range = tuple[Seconds, Seconds]
@@ -66,6 +68,69 @@ class Calibration:
             return cls(**json.loads(path.read_text()))
         except (OSError, ValueError, TypeError) as error:
             raise ModelError(f"{path} holds no calibration ({error}). Fit it with: foretell fit") from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldDevice:
+    """How far off published steps of a device were while nothing of it was in the fit."""
+
+    device: str
+    half: bool  # products in 16 bits
+    numbers: Sequence[float]  # where the device lies among devices
+    errors: Sequence[float]  # log(measured ÷ said) of steps, the same number of times for every architecture
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmeasured:
+    """Intervals on devices a model was not measured on: every device counts as one, the more the nearer it lies."""
+
+    held: Sequence[HeldDevice]
+    reach: float  # distance within which a device says much of another
+    unknown: float  # added for ops no model knows, by their part of the step
+
+    def step_range(self, seconds: Seconds, device: Device, half: bool, unknown: float) -> Range:
+        """Quantiles of the errors elsewhere, stretched where no device that was held is near."""
+        low, high = self.errors(numbers_of(device, half), half)
+        more = self.unknown * unknown
+        return seconds * math.exp(low - more), seconds * math.exp(high + more)
+
+    def errors(self, place: Sequence[float], half: bool) -> tuple[float, float]:
+        away = np.array([distance(place, h.numbers) for h in self.held])
+        weights = np.exp(-0.5 * (away / self.reach) ** 2)
+        each = [np.full(len(h.errors), w / len(h.errors)) for h, w in zip(self.held, weights, strict=True)]
+        values, weight = np.concatenate([h.errors for h in self.held]), np.concatenate(each)
+        order = np.argsort(values)
+        reached = np.cumsum(weight[order]) / weight.sum()
+        tail = (1 - LEVEL) / 2
+        low = float(values[order][np.searchsorted(reached, tail)])
+        high = float(values[order][min(int(np.searchsorted(reached, 1 - tail)), len(values) - 1)])
+        stretch = max(1.0, float(away.min()) / self.reach)
+        return min(low, 0.0) * stretch, max(high, 0.0) * stretch
+
+    def is_far(self, device: Device, half: bool) -> bool:
+        place = numbers_of(device, half)
+        return min(distance(place, h.numbers) for h in self.held) > self.reach
+
+    @classmethod
+    def load(cls, path: Path) -> Unmeasured:
+        try:
+            found = json.loads(path.read_text())
+            return cls(**found | {"held": [HeldDevice(**h) for h in found["held"]]})
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise ModelError(
+                f"{path} holds no errors on other devices ({error}). Fit them with: foretell fit"
+            ) from error
+
+
+def numbers_of(device: Device, half: bool) -> tuple[float, ...]:
+    """Where a device lies among devices: doublings of its rates, its size, and how it balances them."""
+    rate = device.peak("fp16") if half else device.vector_peak("fp32")
+    amounts = (device.bandwidth / 1e12, rate / 1e13, device.compute_units / 100, device.l2_bytes / 2**23)
+    return (*(round(math.log2(amount), 3) for amount in amounts), 2.0 * half)
+
+
+def distance(one: Sequence[float], other: Sequence[float]) -> float:
+    return math.dist(one, other)
 
 
 def draw_steps(curve: Sequence[tuple[float, Seconds]], pairs: Floats, spread: float) -> Floats:

@@ -76,12 +76,12 @@ def coverage(steps: Sequence[Foretold]) -> list[Coverage]:
                     inside[what][group].append((s.source, low <= true <= high, high / low))
     found = []
     for what, groups in inside.items():
-        found.append(_coverage(what, "", [row for rows in groups.values() for row in rows]))
-        found += [_coverage(what, group, rows) for group, rows in sorted(groups.items(), key=lambda t: -len(t[1]))]
+        found.append(coverage_of(what, "", [row for rows in groups.values() for row in rows]))
+        found += [coverage_of(what, group, rows) for group, rows in sorted(groups.items(), key=lambda t: -len(t[1]))]
     return found
 
 
-def _coverage(what: str, group: str, rows: Sequence[tuple[str, bool, float]]) -> Coverage:
+def coverage_of(what: str, group: str, rows: Sequence[tuple[str, bool, float]]) -> Coverage:
     from scipy.stats import binomtest
 
     by_source: dict[str, list[bool]] = defaultdict(list)

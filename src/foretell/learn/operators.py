@@ -45,11 +45,11 @@ class TrainingRows:
     wanted: Floats  # log(time ÷ roofline)
     weights: Floats
 
-    def fit(self, *, seed: int, rounds: int) -> FamilyModel:
+    def fit(self, *, seed: int, rounds: int, trees: Mapping[str, Any] | None = None) -> FamilyModel:
         import lightgbm
 
         data = lightgbm.Dataset(self.table, self.wanted, weight=self.weights, categorical_feature=[len(self.columns)])
-        booster = lightgbm.train(_TREES | {"seed": seed}, data, num_boost_round=rounds)
+        booster = lightgbm.train(_TREES | dict(trees or {}) | {"seed": seed}, data, num_boost_round=rounds)
         return FamilyModel(columns=self.columns, operators=self.operators, trees=booster.model_to_string())
 
 

@@ -1,0 +1,124 @@
+"""Published steps foretold by models that saw nothing of their device → how wide intervals on a new device must be."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from foretell.cost.model import CostModel
+from foretell.cost.operators import OperatorModels
+from foretell.cost.uncertainty import HeldDevice, Unmeasured, distance, numbers_of
+from foretell.graph import Graph
+from foretell.hardware import device as known_device
+from foretell.hardware import host as known_host
+from foretell.learn.calibrate import Coverage, coverage_of
+from foretell.learn.devices import chip
+from foretell.learn.elsewhere import PublishedStep
+from foretell.parallel import parallelize
+from foretell.simulate.rank import Durations
+from foretell.simulate.schedule import simulate
+from foretell.units import Seconds
+from foretell.workload import Plan
+
+LEARNED, CARRIED, ROOFLINE = "learned", "carried", "roofline"
+_UNKNOWN: Final = 0.5  # an op no model knows is off by about this, as on our own device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForetoldElsewhere:
+    """A published step, and what was said of it while its device was left out."""
+
+    origin: str
+    device: str
+    source: str
+    trains: bool
+    half: bool
+    seconds: Seconds
+    said: Mapping[str, Seconds]  # by LEARNED (from many devices), CARRIED (from our own alone), ROOFLINE
+    unknown: float  # part of the device time that no model knows
+
+    @property
+    def error(self) -> float:
+        return math.log(self.seconds / self.said[LEARNED])
+
+
+def foretell_published(
+    steps: Iterable[tuple[PublishedStep, Graph]], model: CostModel, left_out: Mapping[str, OperatorModels],
+    everything: OperatorModels,
+) -> list[ForetoldElsewhere]:  # fmt: skip
+    """`left_out` has the models that did not see a chip, by its name; a chip nobody measured ops of needs none."""
+    assert model.operators is not None
+    own = model.operators.families
+    pricing: dict[str, dict[str, CostModel]] = {}
+    found = []
+    for step, graph in steps:
+        if chip(step.device) not in pricing:
+            seen = left_out.get(chip(step.device), everything).families
+            pricing[chip(step.device)] = {
+                LEARNED: CostModel(
+                    name=LEARNED, device=model.device, operators=model.operators, host=model.host,
+                    elsewhere=OperatorModels(families={**own, **seen}),
+                ),
+                CARRIED: CostModel(name=CARRIED, device=model.device, operators=model.operators, host=model.host),
+                ROOFLINE: CostModel(name=ROOFLINE, host=model.host),
+            }  # fmt: skip
+        ways = pricing[chip(step.device)]
+        said = {way: _step_seconds(graph, step.device, ways[way]) for way in ways}
+        found.append(
+            ForetoldElsewhere(
+                origin=step.origin, device=step.device, source=step.source, trains=step.trains,
+                half=graph.precision.endswith("16"), seconds=step.seconds,
+                said={way: seconds for way, (seconds, _) in said.items()}, unknown=said[LEARNED][1],
+            )
+        )  # fmt: skip
+    return found
+
+
+def _step_seconds(graph: Graph, device: str, model: CostModel) -> tuple[Seconds, float]:
+    """The step's time, and the part of its device time that no model knows."""
+    target = known_device(device)
+    priced = model.price(graph, target)
+    durations = Durations(
+        device=[p.seconds for p in priced.prices],
+        host=model.host.seconds(graph, priced.prices, known_host(target.host)),
+        waits=[p.work.waits for p in priced.prices], collectives=[], gap=model.host.gap,
+    )  # fmt: skip
+    period = simulate(parallelize(graph, Plan(dp=1)).roles[0], durations, draw=False).period
+    busy = sum(p.seconds * op.times for p, op in zip(priced.prices, graph.ops, strict=True))
+    return period, sum(priced.unknown.values()) / busy if busy else 0.0
+
+
+def hold(steps: Sequence[ForetoldElsewhere]) -> Unmeasured:
+    """Each device with its errors; `reach` is how far devices usually lie from the nearest other."""
+    groups: dict[tuple[str, bool], list[ForetoldElsewhere]] = defaultdict(list)
+    for s in steps:
+        groups[s.device, s.half].append(s)
+    held = [
+        HeldDevice(
+            device=device, half=half, numbers=numbers_of(known_device(device), half),
+            errors=sorted(round(s.error, 4) for s in those),
+        )
+        for (device, half), those in sorted(groups.items())
+    ]  # fmt: skip
+    nearest = (
+        [min(distance(a.numbers, b.numbers) for b in held if b is not a) for a in held] if len(held) > 1 else [1.0]
+    )
+    return Unmeasured(held=held, reach=round(max(float(np.max(nearest)), 0.5), 3), unknown=_UNKNOWN)
+
+
+def coverage_elsewhere(steps: Sequence[ForetoldElsewhere]) -> list[Coverage]:
+    """Every device against intervals from the errors on the others; first all of them, then each."""
+    rows: dict[str, list[tuple[str, bool, float]]] = defaultdict(list)
+    for device in sorted({s.device for s in steps}):
+        known = hold([s for s in steps if chip(s.device) != chip(device)])
+        for s in steps:
+            if s.device == device:
+                low, high = known.step_range(s.said[LEARNED], known_device(device), s.half, s.unknown)
+                rows[device].append((f"{device} {s.source}", low <= s.seconds <= high, high / low))
+    everything = [row for those in rows.values() for row in those]
+    return [coverage_of("step", "", everything), *(coverage_of("step", d, those) for d, those in rows.items())]
