@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from foretell.answer import (
@@ -51,8 +53,21 @@ def forecast(
     prices_by = load_model(model) if isinstance(model, str) else model
     graph = _graph(workload, settings)
     device = cluster.nodes[0].device
-    program = parallelize(graph, plan, lambda g: [p.seconds for p in prices_by.price(g, device).prices])
-    return _answer(program, cluster, plan, run(program, cluster, prices_by), prices_by)
+    with _no_search_for_garbage():
+        program = parallelize(graph, plan, lambda g: [p.seconds for p in prices_by.price(g, device).prices])
+        return _answer(program, cluster, plan, run(program, cluster, prices_by), prices_by)
+
+
+@contextmanager
+def _no_search_for_garbage() -> Iterator[None]:
+    """A plan makes a hundred thousand small objects that live to its end: to search them over and over is a fifth of it."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _graph(workload: Workload | Graph | str, settings: Mapping[str, str] | None) -> Graph:
@@ -68,7 +83,7 @@ def _answer(program: Program, cluster: Cluster, plan: Plan, ran: Run, model: Cos
     known = intervals(program, ran, model)
     busy, price = slowest.device_seconds, cluster.dollars_per_hour
     peak = slowest.node.device.peak(_PEAK_OF_PRECISION.get(whole.precision, whole.precision))
-    micro_steps = whole.grad_accumulation * plan.dp
+    micro_steps = program.micro_steps * plan.dp
     return Forecast(
         model=model.name, workload=whole.name, cluster=str(cluster), plan=str(plan),
         step_time=between(step, known.step), device_time=between(busy, known.device),
@@ -78,7 +93,7 @@ def _answer(program: Program, cluster: Cluster, plan: Plan, ran: Run, model: Cos
         throughput=Throughput(
             samples_per_second=whole.samples * micro_steps / step if whole.samples else None,
             tokens_per_second=whole.tokens * micro_steps / step if whole.tokens else None,
-            mfu=total_flops(whole) * plan.dp / plan.devices / step / peak,
+            mfu=total_flops(whole) / whole.grad_accumulation * micro_steps / plan.devices / step / peak,
         ),
         cost=Cost(dollars_per_hour=price, dollars_per_step=None if price is None else price * step / 3600),
         caveats=(*whole.caveats, *_caveats(program, slowest, busy, model)),

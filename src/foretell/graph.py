@@ -39,6 +39,8 @@ ITEM_BYTES: Final[Mapping[str, int]] = {
     "complex128": 16, "complex64": 8, "complex32": 4,
     "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8, "bool": 1,
 }  # fmt: skip
+_DTYPE_NUMBERS: Final = {name: number for number, name in enumerate(ITEM_BYTES)}
+_COUNTED: Final = ("numel", "nbytes", "distinct_bytes", "hashed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +54,18 @@ class Layout:
     numel: int = field(init=False, compare=False, repr=False)
     nbytes: Bytes = field(init=False, compare=False, repr=False)
     distinct_bytes: Bytes = field(init=False, compare=False, repr=False)  # a broadcast side (stride 0) is stored once
+    hashed: int = field(init=False, compare=False, repr=False)  # of numbers alone, so that it travels between processes
+
+    def __hash__(self) -> int:
+        return self.hashed
 
     def __post_init__(self) -> None:
         numel, item = math.prod(self.shape), ITEM_BYTES[self.dtype]
         stored = numel
         if numel and 0 in self.strides:
             stored = math.prod([size for size, stride in zip(self.shape, self.strides, strict=True) if stride])
-        for name, value in (("numel", numel), ("nbytes", numel * item), ("distinct_bytes", stored * item)):
+        hashed = hash((self.shape, self.strides, _DTYPE_NUMBERS[self.dtype]))
+        for name, value in zip(_COUNTED, (numel, numel * item, stored * item, hashed), strict=True):
             object.__setattr__(self, name, value)
 
 

@@ -83,5 +83,6 @@ class Pipeline:
 class Program:
     roles: tuple[Role, ...]
     ranks: int
-    whole: Graph  # one replica's step, before it was split
+    whole: Graph  # one replica's step as it was captured, before it was split
+    micro_steps: int = 1  # that the plan makes of it
     pipeline: Pipeline | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -178,8 +179,10 @@ def _likeness(role: Role) -> tuple[object, ...]:
         for op in role.graph.ops
     )
     said = tuple((c.kind, c.nbytes, c.starts_after) for c in role.collectives)
-    held = tuple(sorted((r, role.graph.bytes_of(r)) for r in ("parameter", "gradient", "optimizer", "activation")))
-    return hash(ops), said, held
+    held: dict[str, Bytes] = defaultdict(int)
+    for s in role.graph.storages:
+        held[s.role] += s.nbytes
+    return hash(ops), said, *sorted(held.items())
 
 
 def _on_node(role: Role, node: Node, seconds_of: _Collectives, model: CostModel) -> Placed:

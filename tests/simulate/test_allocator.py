@@ -92,7 +92,7 @@ def test_books_balance_whatever_happens(actions: list[tuple[int, bool, int]]) ->
     for block in held:
         allocator.release(block)
     assert allocator.allocated == 0
-    spans = sorted((b.address, b.address + b.size) for pool in allocator._free.values() for *_, b in pool)
+    spans = sorted((address, address + size) for pool in allocator.cached() for size, address in pool)
     assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
     assert sum(end - start for start, end in spans) == allocator.reserved
 

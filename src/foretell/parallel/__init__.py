@@ -39,15 +39,16 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
     if plan.asynchronous and not plan.servers:
         raise PlanError("asynchronous=true needs parameter servers, got servers=0. Set servers=1 or more.")
     micro_steps = plan.grad_accumulation or graph.grad_accumulation
-    whole = accumulate(graph, micro_steps)
-    own = whole if plan.pp == 1 else steady_micro_step(whole)
+    if plan.pp == 1 and not graph.training:
+        micro_steps = 1
+    own = accumulate(graph, micro_steps) if plan.pp == 1 else steady_micro_step(graph)
     role = tensor_parallel(Role(name="dp", count=plan.devices, graph=own), plan)
     role = checkpointed(expert_parallel(context_parallel(role, plan), plan), plan)
-    whole = replace(whole, caveats=role.graph.caveats)
+    whole = replace(graph, caveats=role.graph.caveats)
     if plan.pp == 1:
-        return Program(roles=(_replicated(role, plan),), ranks=plan.devices, whole=whole)
+        return Program(roles=(_replicated(role, plan),), ranks=plan.devices, whole=whole, micro_steps=micro_steps)
     roles, pipeline = pipelined(role, plan, micro_steps, weigh, lambda part: _replicated(part, plan))
-    return Program(roles=roles, ranks=plan.devices, whole=whole, pipeline=pipeline)
+    return Program(roles=roles, ranks=plan.devices, whole=whole, micro_steps=micro_steps, pipeline=pipeline)
 
 
 def _replicated(role: Role, plan: Plan) -> Role:

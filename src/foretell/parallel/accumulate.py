@@ -30,11 +30,10 @@ def steady_micro_step(graph: Graph) -> Graph:
     """One micro-step and the update, as every micro-step but the first runs: gradients are there, and added to."""
     if not graph.training:
         return graph
-    repeated = graph if graph.grad_accumulation > 1 else accumulate(graph, 2)
-    update = first_of(repeated, "optimizer")
-    second = _second_micro_step(repeated, update)
+    update = first_of(graph, "optimizer")
+    second = _second_micro_step(graph, update)
     if second is None:
-        return graph
+        return _adding(graph, update)
 
     def moved(position: int) -> int:
         return max(position - second, 0)
@@ -44,13 +43,60 @@ def steady_micro_step(graph: Graph) -> Graph:
         Storage(s.nbytes, s.role, 0, moved(s.freed)) if 0 <= s.born < second and s.role == "gradient"
         else gone if 0 <= s.born < second
         else Storage(s.nbytes, s.role, s.born if s.born < 0 else moved(s.born), moved(s.freed))
-        for s in repeated.storages
+        for s in graph.storages
     )  # fmt: skip
     ops = tuple(
         op if op.times == 1 else Op(op.signature, op.phase, op.module, op.inputs, op.outputs)
-        for op in repeated.ops[second:]
+        for op in graph.ops[second:]
     )
-    return replace(repeated, ops=ops, storages=storages)
+    return replace(graph, ops=ops, storages=storages)
+
+
+def _adding(graph: Graph, update: int) -> Graph:
+    """The only micro-step of a step, adding to gradients that are there: what it makes of them passes."""
+    made = [n for n, s in enumerate(graph.storages) if s.role == "gradient" and 0 <= s.born < update]
+    copies = {number: len(graph.storages) + i for i, number in enumerate(made)}
+    tensors = list(graph.tensors)
+    known: dict[int, int] = {}
+
+    def copied(tensor: int) -> int:
+        t = graph.tensors[tensor]
+        if t.storage not in copies:
+            return tensor
+        if tensor not in known:
+            known[tensor] = len(tensors)
+            tensors.append(Tensor(t.layout, copies[t.storage], t.offset))
+        return known[tensor]
+
+    finished = _finished_by(graph, update)
+    adds = _Adds()
+    ops: list[Op] = []
+    begins, ends = [], []
+    for position, op in enumerate(graph.ops[:update]):
+        begins.append(len(ops))
+        inputs, outputs = tuple(map(copied, op.inputs)), tuple(map(copied, op.outputs))
+        same = inputs == op.inputs and outputs == op.outputs
+        ops.append(op if same else Op(op.signature, op.phase, op.module, inputs, outputs, op.times))
+        for tensor in finished.get(position, ()):
+            ops.append(
+                Op(adds[graph.tensors[tensor].layout], "backward", op.module, (tensor, copied(tensor)), (tensor,))
+            )
+        ends.append(len(ops) - 1)
+    shift = len(ops) - update
+    storages = []
+    for s in graph.storages:
+        if s.role == "gradient" and 0 <= s.born < update:
+            storages.append(Storage(s.nbytes, s.role, 0, s.freed + shift if s.freed >= update else ends[s.freed]))
+        elif 0 <= s.born < update:
+            storages.append(Storage(s.nbytes, s.role, begins[s.born], ends[min(s.freed, update - 1)]))
+        else:
+            storages.append(_later(s, update, shift))
+    written = {graph.tensors[t].storage: position for position, ts in finished.items() for t in ts}
+    for number in made:
+        s = graph.storages[number]
+        last = written.get(number, min(s.freed, update - 1))
+        storages.append(Storage(s.nbytes, "temporary", begins[s.born], ends[last]))
+    return replace(graph, ops=(*ops, *graph.ops[update:]), tensors=tuple(tensors), storages=tuple(storages))
 
 
 def _second_micro_step(graph: Graph, update: int) -> int | None:
@@ -90,28 +136,23 @@ def _repeated(graph: Graph, update: int, times: int) -> Graph:
                 tensors.append(Tensor(t.layout, copies[t.storage], t.offset))
         return known[tensor]
 
-    written = {graph.tensors[t].storage: (i, t) for i, op in enumerate(graph.ops[:update]) for t in op.outputs}
-    gradients: dict[int, list[int]] = defaultdict(list)  # op that finishes them → gradients
-    for storage, (position, tensor) in written.items():
-        if graph.storages[storage].role == "gradient":
-            gradients[position].append(tensor)
-    adds: dict[Layout, Signature] = {}
+    finished = _finished_by(graph, update)
+    written = {graph.tensors[t].storage: position for position, ts in finished.items() for t in ts}
+    adds = _Adds()
     ops: list[Op] = []
     begins, ends = [], []  # of the repetition of each op, what it adds up included
     for position, op in enumerate(graph.ops[:update]):
         begins.append(update + len(ops))
         inputs, outputs = tuple(map(copied, op.inputs)), tuple(map(copied, op.outputs))
         ops.append(Op(op.signature, op.phase, op.module, inputs, outputs, times))
-        for tensor in gradients[position]:
-            layout = tensors[tensor].layout
-            if layout not in adds:
-                adds[layout] = Signature("aten.add_.Tensor", (layout, layout), (layout,), _ADD, (0,))
-            ops.append(Op(adds[layout], "backward", op.module, (tensor, copied(tensor)), (tensor,), times))
+        for tensor in finished.get(position, ()):
+            signature = adds[tensors[tensor].layout]
+            ops.append(Op(signature, "backward", op.module, (tensor, copied(tensor)), (tensor,), times))
         ends.append(update + len(ops) - 1)
     repeated = []
     for number in made:
         s = graph.storages[number]
-        last = written[number][0] if s.role == "gradient" and number in written else min(s.freed, update - 1)
+        last = written.get(number, min(s.freed, update - 1))
         role = "temporary" if s.role == "gradient" else s.role
         repeated.append(Storage(s.nbytes, role, begins[s.born], ends[last]))
     shifted = [_later(s, update, len(ops)) for s in graph.storages]
@@ -121,6 +162,28 @@ def _repeated(graph: Graph, update: int, times: int) -> Graph:
         tensors=tuple(tensors),
         storages=(*shifted, *repeated),
     )
+
+
+def _finished_by(graph: Graph, update: int) -> dict[int, list[int]]:
+    """Op that writes them last → gradients, as tensors."""
+    written: dict[int, tuple[int, int]] = {}
+    for position, op in enumerate(graph.ops[:update]):
+        for t in op.outputs:
+            storage = graph.tensors[t].storage
+            if graph.storages[storage].role == "gradient":
+                written[storage] = (position, t)
+    finished: dict[int, list[int]] = defaultdict(list)
+    for position, tensor in written.values():
+        finished[position].append(tensor)
+    return finished
+
+
+class _Adds(dict[Layout, Signature]):
+    """What adds to a gradient, one signature a layout."""
+
+    def __missing__(self, layout: Layout) -> Signature:
+        self[layout] = made = Signature("aten.add_.Tensor", (layout, layout), (layout,), _ADD, (0,))
+        return made
 
 
 def _later(storage: Storage, update: int, shift: int) -> Storage:

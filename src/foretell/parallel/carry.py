@@ -7,7 +7,6 @@ An operator without a rule is taken to work element by element, if shapes allow 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Final
 
 from foretell.graph import Layout, Signature
@@ -48,7 +47,7 @@ def elementwise(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carrie
             dim = cut.dim + rank - len(source.shape)
             if dim < 0 or source.shape[cut.dim] != layout.shape[dim]:
                 raise Stuck(f"{signature.name} changes the shape {source.shape}")
-            moved = replace(cut, dim=dim)
+            moved = cut._replace(dim=dim)
             if found is not None and (found.dim, found.outer) != (moved.dim, moved.outer):
                 raise Stuck(f"{signature.name} meets two different cuts")
             found = moved
@@ -127,7 +126,7 @@ def _reduced(signature: Signature, cuts: Sequence[Cut | None], *, linear: bool) 
         raise Stuck(f"{signature.name} needs the whole of a dimension that is cut")
     keeps = len(signature.outputs[0].shape) == rank
     dim = cut.dim if keeps else cut.dim - sum(d < cut.dim for d in gone)
-    return [replace(cut, dim=dim) for _ in signature.outputs]
+    return [cut._replace(dim=dim) for _ in signature.outputs]
 
 
 @carries("aten._softmax", "aten._softmax_backward_data", "aten.cumsum", "aten.sort", "aten.topk")
@@ -210,8 +209,8 @@ def joined(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
     if first is None or any(c is None or c.dim != first.dim for c in cuts):
         raise Stuck(f"{signature.name} joins parts and whole tensors")
     if signature.name == "aten.stack":
-        return [replace(first, dim=first.dim + (at <= first.dim))]
-    return [replace(first, outer=1) if first.dim == at else first]
+        return [first._replace(dim=first.dim + (at <= first.dim))]
+    return [first._replace(outer=1) if first.dim == at else first]
 
 
 @carries("aten.slice_backward", "aten.select_backward")
@@ -223,8 +222,8 @@ def put_back(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
     dim = signature.argument("dim", 0)
     at = dim % rank if isinstance(dim, int) else 0
     if signature.name == "aten.select_backward":
-        return [replace(cut, dim=cut.dim + (at <= cut.dim))]
-    return [replace(cut, outer=1) if cut.dim == at else cut]
+        return [cut._replace(dim=cut.dim + (at <= cut.dim))]
+    return [cut._replace(outer=1) if cut.dim == at else cut]
 
 
 @carries("aten.convolution", "aten.convolution_backward", "aten.index", "aten.gather", "aten.scatter", "aten.index_put",

@@ -7,7 +7,7 @@ reshaped or transposed, so views need no rules of their own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from foretell.graph import ITEM_BYTES, Layout
 from foretell.units import Bytes
@@ -21,15 +21,13 @@ class Indivisible(Stuck):
     """It could, if the numbers divided."""
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
+class Split(NamedTuple):
     period: Bytes
     tokens: bool = False  # along the sequence, not along features
     uneven: bool = False  # the last part may be smaller: vocabularies
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(NamedTuple):
     """A split as one tensor shows it: along `dim`, in each of `outer` equal stretches of it."""
 
     dim: int

@@ -140,9 +140,9 @@ class Spread:
                     and layouts[i].shape[dim] == size
                     and (free or self.graph.storages[storage].role != "parameter")
                 ):
-                    cuts[i] = replace(cut, dim=dim)
+                    cuts[i] = cut._replace(dim=dim)
                     if free:
-                        self.states[storage] = made(layouts[i], replace(cut, dim=dim), self.ways)
+                        self.states[storage] = made(layouts[i], cut._replace(dim=dim), self.ways)
                         self._shrink(storage)
                     break
 
@@ -267,21 +267,24 @@ class Spread:
     def _update(self, ops: list[Op]) -> list[Op]:
         """The optimizer works on each parameter's own part; its state is cut as the parameter is."""
         update = [(i, op) for i, op in enumerate(self.graph.ops) if op.phase == "optimizer"]
+        rows = [row for _, op in update for row in _side_by_side(op)]
         for position, op in update:
             for t in op.inputs:
                 if self.states.get(self.graph.tensors[t].storage) is PARTIAL:
                     self._add_up(t, op, position)
         for _ in range(2):  # the second round knows what the later ops of the first found out
-            for _, op in update:
-                for together in _side_by_side(op):
-                    self._cut_alike(together)
+            for row in rows:
+                self._cut_alike(row)
         for position, op in update:
             ops[position] = self._rewritten(op, {})
         return ops
 
     def _cut_alike(self, tensors: list[int]) -> None:
+        uncut = [t for t in tensors if self.graph.tensors[t].storage not in self.states]
+        if not 0 < len(uncut) < len(tensors):
+            return
         cuts = {self.graph.tensors[t].layout.shape: c for t in tensors if (c := self.cut(t)) is not None}
-        for t in tensors if cuts else ():
+        for t in uncut:
             tensor = self.graph.tensors[t]
             if tensor.storage not in self.states and tensor.layout.shape in cuts:
                 self.states[tensor.storage] = made(tensor.layout, cuts[tensor.layout.shape], self.ways)

@@ -136,7 +136,7 @@ class _Search:
             raise Stuck("a product adds something that is no parameter")
         split = made(self.graph.tensors[operand].layout, cut, self.ways)
         cast = self.graph.storages[storage].nbytes / self.graph.storages[parameter.storage].nbytes
-        cuts[parameter.storage] = replace(split, period=round(split.period / cast))
+        cuts[parameter.storage] = split._replace(period=round(split.period / cast))
         spread.states[storage] = split
 
     def _follow(self, spread: Spread, first: int, cuts: dict[int, Split]) -> bool:
@@ -173,7 +173,7 @@ class _Search:
             for from_last, cut in found if storage in self.origin and storage not in spread.states else ():
                 dim = len(layout.shape) - from_last
                 if dim >= 0 and layout.shape[dim] > 1 and cut.tokens is False:
-                    self._cut(spread, t, replace(cut, dim=dim), cuts)
+                    self._cut(spread, t, cut._replace(dim=dim), cuts)
                     break
 
     def _before_the_loss(self) -> Iterator[int]:

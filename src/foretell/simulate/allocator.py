@@ -26,18 +26,16 @@ class OutOfMemory(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class _Block:
+class Block:
+    """A stretch of a segment, in use or free, between its neighbours."""
+
     address: int
     size: Bytes
     segment: int
     small: bool
     free: bool = True
-    before: _Block | None = None
-    after: _Block | None = None
-
-    @property
-    def key(self) -> tuple[int, int]:
-        return self.size, self.address
+    before: Block | None = None
+    after: Block | None = None
 
 
 class CachingAllocator:
@@ -47,48 +45,49 @@ class CachingAllocator:
         self.allocated = self.reserved = 0
         self.peak_allocated = self.peak_reserved = 0
         self._capacity = capacity
-        self._free: dict[bool, list[tuple[int, int, _Block]]] = {
-            True: [],
-            False: [],
-        }  # by small; sorted by size, address
+        # Free blocks of large and of small segments, sorted by size, then address.
+        self._free: tuple[list[tuple[int, int, Block]], list[tuple[int, int, Block]]] = ([], [])
         self._next_address = 0
 
-    def allocate(self, nbytes: Bytes) -> _Block | None:
+    def allocate(self, nbytes: Bytes) -> Block | None:
         """A block for a request, or None for a request of nothing."""
         if nbytes <= 0:
             return None
-        size = max(-(-nbytes // _ROUND) * _ROUND, _ROUND)
+        size = -(-nbytes // _ROUND) * _ROUND
         small = size <= _SMALL
-        block = self._take_free(size, small) or self._new_segment(size, small)
+        pool = self._free[small]
+        index = bisect_left(pool, (size, -1))
+        block = pool.pop(index)[2] if index < len(pool) else self._new_segment(size, small)
         remaining = block.size - size
         if remaining >= _ROUND if small else remaining > _SMALL:
-            rest = _Block(block.address + size, remaining, block.segment, small, True, block, block.after)
+            rest = Block(block.address + size, remaining, block.segment, small, True, block, block.after)
             if block.after:
                 block.after.before = rest
             block.after, block.size = rest, size
-            self._put_free(rest)
+            insort(self._free[small], (remaining, rest.address, rest))  # addresses differ: blocks are not compared
         block.free = False
         self.allocated += block.size
-        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        if self.allocated > self.peak_allocated:
+            self.peak_allocated = self.allocated
         return block
 
-    def release(self, block: _Block | None) -> None:
+    def release(self, block: Block | None) -> None:
         if block is None:
             return
         self.allocated -= block.size
         block.free = True
+        pool = self._free[block.small]
         for neighbour in (block.before, block.after):
             if neighbour is not None and neighbour.free:
-                self._take_out(neighbour)
+                del pool[bisect_left(pool, (neighbour.size, neighbour.address))]
                 block = _merged(block, neighbour)
-        self._put_free(block)
+        insort(pool, (block.size, block.address, block))
 
-    def _take_free(self, size: Bytes, small: bool) -> _Block | None:
-        pool = self._free[small]
-        index = bisect_left(pool, (size, -1))
-        return pool.pop(index)[2] if index < len(pool) else None
+    def cached(self) -> tuple[list[tuple[Bytes, int]], ...]:
+        """What is free, by size and address: two moments that agree in it, and in what is held, go on alike."""
+        return tuple([(size, address) for size, address, _ in pool] for pool in self._free)
 
-    def _new_segment(self, size: Bytes, small: bool) -> _Block:
+    def _new_segment(self, size: Bytes, small: bool) -> Block:
         if small:
             segment = _SMALL_SEGMENT
         elif size < _OWN_SEGMENT_FROM:
@@ -101,25 +100,18 @@ class CachingAllocator:
                 raise OutOfMemory
         self.reserved += segment
         self.peak_reserved = max(self.peak_reserved, self.reserved)
-        block = _Block(self._next_address, segment, segment, small)
+        block = Block(self._next_address, segment, segment, small)
         self._next_address += segment
         return block
 
     def _give_back_free_segments(self) -> None:
-        for small, pool in self._free.items():
+        for pool in self._free:
             whole = [entry for entry in pool if entry[2].size == entry[2].segment]
             self.reserved -= sum(entry[0] for entry in whole)
-            self._free[small] = [entry for entry in pool if entry[2].size != entry[2].segment]
-
-    def _put_free(self, block: _Block) -> None:
-        insort(self._free[block.small], (block.size, block.address, block))  # addresses differ: blocks are not compared
-
-    def _take_out(self, block: _Block) -> None:
-        pool = self._free[block.small]
-        del pool[bisect_left(pool, (block.size, block.address))]
+            pool[:] = [entry for entry in pool if entry[2].size != entry[2].segment]
 
 
-def _merged(block: _Block, neighbour: _Block) -> _Block:
+def _merged(block: Block, neighbour: Block) -> Block:
     first, second = (neighbour, block) if neighbour.address < block.address else (block, neighbour)
     first.size += second.size
     first.after = second.after

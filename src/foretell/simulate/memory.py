@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from foretell.graph import Graph
-from foretell.simulate.allocator import CachingAllocator
+from foretell.graph import Graph, Storage
+from foretell.simulate.allocator import Block, CachingAllocator
 from foretell.units import Bytes
 
-_STEPS = 3  # the cache settles: the first step makes optimizer state, the next ones reuse what was freed
+_STEPS = 3  # at most, until the cache settles: the first makes optimizer state, the next ones reuse what was freed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,84 +39,86 @@ def replay(
     workspaces taken at that op and held for good; `persistent` is held beside the graph (bucket buffers, say); `scale`
     shrinks the storages of a role (optimizer state sharded over ranks, say).
     """
-    born, freed = _events(graph)
+    storages, end = graph.storages, len(graph.ops)
+    sizes = [0 if s.role == "host" else s.nbytes for s in storages]
+    if scale:
+        sizes = [round(n * scale.get(s.role, 1.0)) for n, s in zip(sizes, storages, strict=True)]
+    allocator = CachingAllocator(capacity)
+    allocate, release = allocator.allocate, allocator.release
+    blocks: list[Block | None] = [None] * len(storages)
+    granted = [0] * len(storages)  # what a storage got when it was last allocated, rounded up and all
+    born: list[list[int]] = [[] for _ in range(end)]
+    freed: list[list[int]] = [[] for _ in range(end)]
+    made_in_first_step: list[int] = []
+    aside: list[tuple[str, Bytes]] = []
+
+    def take(number: int) -> None:
+        block = blocks[number] = allocate(sizes[number])
+        granted[number] = block.size if block else 0
+
+    def set_aside(role: str, nbytes: Bytes) -> None:
+        block = allocate(nbytes)
+        aside.append((role, block.size if block else 0))
+
+    for number, storage in enumerate(storages):
+        if not sizes[number]:
+            continue
+        if storage.born >= 0:
+            born[storage.born].append(number)
+            freed[min(storage.freed, end - 1)].append(number)  # what a step leaves behind is replaced by the next
+        elif storage.role == "optimizer":
+            made_in_first_step.append(number)
+        else:
+            take(number)
+    for role, nbytes in (persistent or {}).items():
+        set_aside(role, nbytes)
     kept = defaultdict(list)
     for op, nbytes in kept_workspace:
         kept[op].append(nbytes)
-    scale = scale or {}
-    sizes = [round(s.nbytes * scale.get(s.role, 1.0)) for s in graph.storages]
-    allocator = CachingAllocator(capacity)
-    blocks: dict[int, object] = {}
-    held: dict[str, int] = defaultdict(int)
-    roles = [s.role for s in graph.storages]
-
-    def take(storage: int) -> None:
-        if roles[storage] == "host" or storage in blocks:
-            return
-        before = allocator.allocated
-        blocks[storage] = allocator.allocate(sizes[storage])
-        held[roles[storage]] += allocator.allocated - before
-
-    def drop(storage: int) -> None:
-        if storage in blocks:
-            before = allocator.allocated
-            allocator.release(blocks.pop(storage))  # type: ignore[arg-type]
-            held[roles[storage]] -= before - allocator.allocated
-
-    def take_aside(role: str, nbytes: Bytes) -> object:
-        before = allocator.allocated
-        block = allocator.allocate(nbytes)
-        held[role] += allocator.allocated - before
-        return block
-
-    for storage, s in enumerate(graph.storages):
-        if s.born < 0 and s.role != "optimizer":
-            take(storage)
-    for role, nbytes in (persistent or {}).items():
-        take_aside(role, nbytes)
-    made_in_first_step = [i for i, s in enumerate(graph.storages) if s.born < 0 and s.role == "optimizer"]
     first_update = next((i for i, op in enumerate(graph.ops) if op.phase == "optimizer"), 0)
-    peak, peak_op, at_peak = 0, -1, dict(held)
-    series: list[Bytes] = []
+    taken = temporaries or [0] * end
+    stirring = [i for i in range(end) if born[i] or freed[i] or taken[i] or i in kept or i == first_update]
+    peak, peak_op, series = 0, -1, list[Bytes]()
+    cached: object = None
     for step in range(_STEPS):
-        settled = step == _STEPS - 1
-        series = []
-        for position in range(len(graph.ops)):
+        peak, peak_op, series = 0, -1, []
+        for position in stirring:
+            series += [allocator.allocated] * (position - len(series))  # nothing moved since
             if step == 0:
-                for nbytes in kept[position]:
-                    take_aside("workspace", nbytes)
+                for nbytes in kept.get(position, ()):
+                    set_aside("workspace", nbytes)
                 if position == first_update:
-                    for storage in made_in_first_step:
-                        take(storage)
-            block = None
-            if temporaries is not None and temporaries[position]:
-                block = take_aside("workspace", temporaries[position])
-            for storage in born[position]:
-                take(storage)
-            series.append(allocator.allocated)
-            if settled and allocator.allocated > peak:
-                peak, peak_op, at_peak = allocator.allocated, position, dict(held)
-            if block is not None:
-                before = allocator.allocated
-                allocator.release(block)  # type: ignore[arg-type]
-                held["workspace"] -= before - allocator.allocated
-            for storage in freed[position]:
-                drop(storage)
+                    for number in made_in_first_step:
+                        take(number)
+            working = allocate(taken[position]) if taken[position] else None
+            for number in born[position]:
+                take(number)
+            held = allocator.allocated
+            series.append(held)
+            if held > peak:
+                peak, peak_op = held, position
+            release(working)
+            for number in freed[position]:
+                release(blocks[number])
+        series += [allocator.allocated] * (end - len(series))
+        if cached == (cached := allocator.cached()):
+            break  # the next step would take the very blocks that this one took
     return MemoryTrace(
-        allocated=tuple(series),
-        peak_op=peak_op,
-        peak_allocated=peak,
-        peak_reserved=allocator.peak_reserved,
-        at_peak=at_peak,
-    )
+        allocated=tuple(series), peak_op=peak_op, peak_allocated=peak, peak_reserved=allocator.peak_reserved,
+        at_peak=_held_at(peak_op, peak, storages, granted, aside),
+    )  # fmt: skip
 
 
-def _events(graph: Graph) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-    born: dict[int, list[int]] = defaultdict(list)
-    freed: dict[int, list[int]] = defaultdict(list)
-    end = len(graph.ops)
-    for number, s in enumerate(graph.storages):
-        if s.born >= 0:
-            born[s.born].append(number)
-            freed[min(s.freed, end - 1)].append(number)  # what a step leaves behind is replaced by the next
-    return born, freed
+def _held_at(
+    position: int, allocated: Bytes, storages: Sequence[Storage], granted: Sequence[Bytes], aside: Sequence[tuple[str, Bytes]]
+) -> dict[str, Bytes]:  # fmt: skip
+    """Bytes by role while an op runs; what no storage accounts for the op takes inside itself."""
+    held: dict[str, Bytes] = defaultdict(int)
+    for role, nbytes in aside:
+        held[role] += nbytes
+    for s, nbytes in zip(storages, granted, strict=True):
+        lives = s.born <= position <= s.freed if s.born <= s.freed else not s.freed < position < s.born
+        if nbytes and (s.born < 0 or lives):
+            held[s.role] += nbytes
+    held["workspace"] += max(allocated - sum(held.values()), 0)
+    return dict(held)
