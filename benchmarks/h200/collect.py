@@ -1,11 +1,12 @@
 """Packs record files from the H200 into the dataset, a store in benchmarks/data/h200.
 
-    python benchmarks/h200/collect.py FILE.jsonl.gz … [--to FOLDER]
+    python benchmarks/h200/collect.py FILE.jsonl.gz … [--to FOLDER] [--anew]
 
 Left out are failures that say nothing about the point: memory that other points prepared at the same time had taken, and
 time limits of a round; and records whose ops could not be timed in plain steps, where another record of the point has
 them. Times of ops that were not taken alone are dropped. Host times are rounded to a tenth of a microsecond, which is
-more than a Python clock knows.
+more than a Python clock knows; those of operators by themselves teach nothing and are dropped, and so is every
+allocation of a step that was measured before. `--anew` writes what is there again, as this version of the store does.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "src")]
 
 from points import FAMILY
+from unseen import kin
 
 from foretell.graph import Graph
 from foretell.learn.fit import FAMILIES
@@ -48,18 +51,25 @@ def recorded_in_company(record: Record) -> bool:
     return recorded_alone(record) and record.step.used_outside is None
 
 
+def unpacked(record: Record) -> Record:
+    """Graphs side by side compress far better than each by itself."""
+    if record.graph is None:
+        return record
+    file = Graph.from_bytes(record.graph.file).to_bytes(packed=False)
+    return dataclasses.replace(record, graph=dataclasses.replace(record.graph, file=file))
+
+
 def rounded(record: Record) -> Record:
     if recorded_in_company(record):
         return dataclasses.replace(record, ops=())
 
+    alone = record.step.kind == "operators"
+
     def of(op: OpRow) -> OpRow:
-        dispatch, issue = (None if t is None else round(t, 7) for t in (op.dispatch_seconds, op.issue_seconds))
+        dispatch, issue = (None if t is None or alone else round(t, 7) for t in (op.dispatch_seconds, op.issue_seconds))
         return dataclasses.replace(op, dispatch_seconds=dispatch, issue_seconds=issue)
 
-    graph = record.graph
-    if graph is not None:
-        graph = dataclasses.replace(graph, file=Graph.from_bytes(graph.file).to_bytes(packed=False))
-    return dataclasses.replace(record, graph=graph, ops=tuple(map(of, record.ops)))
+    return dataclasses.replace(record, ops=tuple(map(of, record.ops)))
 
 
 def read(paths: list[Path]) -> Iterator[Record]:
@@ -71,23 +81,42 @@ def read(paths: list[Path]) -> Iterator[Record]:
 
 def records(paths: list[Path]) -> Iterator[Record]:
     well = {record.step.point for record in read(paths) if record.step.outcome == "ok" and not recorded_alone(record)}
-    return (rounded(r) for r in read(paths) if not (recorded_alone(r) and r.step.point in well))
+    return (unpacked(rounded(r)) for r in read(paths) if not (recorded_alone(r) and r.step.point in well))
+
+
+def allocations_once(records: Iterable[Record], points: Iterable[str] = ()) -> Iterator[Record]:
+    """A step allocates alike on every occasion; `points` were measured before."""
+    seen = set(points)
+    for record in records:
+        yield dataclasses.replace(record, allocations=None) if record.step.point in seen else record
+        seen.add(record.step.point)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("files", type=Path, nargs="*")
     parser.add_argument("--to", type=Path, default=HERE)
+    parser.add_argument("--anew", action="store_true")
     options = parser.parse_args()
     store = Store(options.to)
-    known = {step.id for step in store.steps()} if store.exists() else set()
+    known = {step.id: step.point for step in store.steps()} if store.exists() else {}
+    fresh_ones = (record for record in records(options.files) if record.step.id not in known)
     with tempfile.TemporaryDirectory() as folder:
         fresh = Store(folder)
-        print(f"{fresh.append(r for r in records(options.files) if r.step.id not in known)} new records")
+        if options.anew:
+            written = fresh.append(allocations_once(chain(map(rounded, store.records()), fresh_ones)))
+        else:
+            written = fresh.append(allocations_once(fresh_ones, known.values()))
+        print(f"{written} records written")
         fresh.merge()
+        if options.anew:
+            shutil.rmtree(store.root)
         # Segments are named by their content: a new stay adds files, and changes none.
         shutil.copytree(folder, options.to, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*lock"))
-    (options.to / FAMILIES).write_text(json.dumps(dict(sorted(FAMILY.items())), indent=0) + "\n")
+    store = Store(options.to)
+    sources = sorted({step.source for step in store.steps("kind = 'step'")} | FAMILY.keys())
+    families = {source: FAMILY.get(source) or kin(source) for source in sources}
+    (options.to / FAMILIES).write_text(json.dumps(families, indent=0) + "\n")
     print(f"{store.size() / 1e6:.1f} MB in all")
 
 

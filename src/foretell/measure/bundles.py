@@ -1,13 +1,15 @@
 """Many operators of one kind in one step: building and recording a step takes the host far longer than running it.
 
 `bundle` is a SOURCE, `foretell.measure.bundles:bundle`; what is in it follows from its settings. Shapes are the pool's,
-except for convolutions, which are drawn as networks have them: the narrower the image, the more channels.
+except for kinds that are drawn as networks have them: convolutions have more channels the narrower the image is, and
+some operators come in shapes that the pool meets too seldom.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -21,7 +23,13 @@ from foretell.units import GIB
 from foretell.workload import Precision, Workload
 
 SOURCE: Final = "foretell.measure.bundles:bundle"
-_KINDS: Final = tuple(name for name in pool.OPERATORS if name not in ("optimizer", "cast"))  # with a step of their own
+_PRECISIONS: Final = {  # where not all, or others, mean different kernels
+    "grouped_matmul": ("bf16",),
+    "resize": ("fp32", "bf16", "fp16"),
+    "batch_norm": ("fp32", "bf16", "amp-bf16", "amp-fp16"),
+    "batch_norm_inference": ("fp32", "bf16", "amp-bf16", "amp-fp16"),
+    "norm_inference": ("fp32", "bf16", "fp16"),
+}
 _BYTES: Final = 3 * GIB  # of all together, so that several bundles fit beside each other
 _SECONDS: Final = 0.1
 
@@ -34,7 +42,9 @@ def bundle(*, of: str = "convolution", count: int = 24, seed: int = 0, precision
         )
     if count < 1:
         raise WorkloadError(f"count must be at least 1, got {count}. Give another --set count=….")
-    parts = [getattr(pool, of)(**settings) for settings in _drawn(of, count, seed, precision)]
+    operator = getattr(pool, _KINDS[of][0])
+    parts = [operator(**settings) for settings in _drawn(of, count, seed, precision)]
+    trains = of not in _INFERENCE
 
     def model() -> nn.Module:
         made = [part.model() for part in parts]
@@ -45,11 +55,13 @@ def bundle(*, of: str = "convolution", count: int = 24, seed: int = 0, precision
             str(i): _channels_last(part.batch()) if part.channels_last else part.batch() for i, part in enumerate(parts)
         }
 
-    def loss(model: Any, b: Mapping[str, Any]) -> torch.Tensor:
-        return torch.stack([part.loss(model[i], b[str(i)]) for i, part in enumerate(parts)]).sum()
+    def loss(model: Any, b: Mapping[str, Any]) -> Any:
+        each = [part.loss(model[i], b[str(i)]) for i, part in enumerate(parts)]
+        return torch.stack(each).sum() if trains else each
 
     return Workload(
-        name=f"bundle of {of}", model=model, batch=batch, loss=loss, optimizer=OPTIMIZERS["sgd"], precision=precision, samples=1
+        name=f"bundle of {of}", model=model, batch=batch, loss=loss, optimizer=OPTIMIZERS["sgd"] if trains else None,
+        precision=precision, samples=1,
     )  # fmt: skip
 
 
@@ -59,7 +71,7 @@ def points(seed: int, shares: Mapping[str, int]) -> list[Point]:
         Point(source=SOURCE, kind="operators", settings={"of": of, "seed": f"{seed}{i:04}", "precision": precision})
         for of, share in shares.items()
         for i in range(share)
-        for precision in (("bf16",) if of == "grouped_matmul" else ("fp32", "tf32", "bf16", "fp16"))
+        for precision in _PRECISIONS.get(of, ("fp32", "tf32", "bf16", "fp16"))
     ]
     random.Random(seed).shuffle(made)
     return made
@@ -79,19 +91,17 @@ def _channels_last(value: Any) -> Any:
 
 def _drawn(of: str, count: int, seed: int, precision: str) -> list[pool.Settings]:
     draw = random.Random(f"{of}/{seed}/{precision}")
-    one: Callable[[random.Random, str], pool.Drawn] = (
-        _convolution if of == "convolution" else lambda d, p: pool.drawn(of, d)
-    )
+    operator, one = _KINDS[of]
     chosen: list[pool.Settings] = []
     size, left, seconds = (2 if precision.endswith("16") else 4), float(_BYTES), _SECONDS
     for _ in range(20 * count):
-        settings, numbers, flops = one(draw, precision)
+        settings, numbers, flops = one(draw)
         if "precision" in settings:
             settings["precision"] = precision
         if "training" in settings:
-            settings["training"] = True
+            settings["training"] = of not in _INFERENCE
         takes = pool.seconds_of(precision, numbers, flops)
-        if len(chosen) == count or not _is_possible(of, settings):
+        if len(chosen) == count or not _is_possible(operator, settings):
             continue
         if numbers * size < left / 4 and takes < seconds / 4:
             chosen.append(settings)
@@ -99,19 +109,24 @@ def _drawn(of: str, count: int, seed: int, precision: str) -> list[pool.Settings
     return chosen
 
 
-def _is_possible(of: str, settings: pool.Settings) -> bool:
+def _is_possible(operator: str, settings: pool.Settings) -> bool:
     """Some backends of attention take half precision alone."""
     return not (
-        of == "attention" and settings["backend"] in ("cudnn", "flash") and not settings["precision"].endswith("16")
+        operator == "attention"
+        and settings["backend"] in ("cudnn", "flash")
+        and not settings["precision"].endswith("16")
     )
 
 
-def _convolution(draw: random.Random, precision: str) -> pool.Drawn:
+_STAGES: Final = {  # what a convolution is for, and how often
+    "pointwise": 28, "dense": 20, "depthwise": 14, "grouped": 10, "first": 5, "squeeze": 4, "flat": 4, "line": 4,
+    "volume": 5, "transposed": 3, "dilated": 3,
+}  # fmt: skip
+
+
+def _convolution(draw: random.Random, kinds: Mapping[str, int] = _STAGES) -> pool.Drawn:
     """A convolution as some stage of some network has it."""
-    kind = draw.choices(
-        ("pointwise", "dense", "depthwise", "grouped", "first", "squeeze", "flat", "line", "volume", "transposed", "dilated"),
-        (28, 20, 14, 10, 5, 4, 4, 4, 5, 3, 3),
-    )[0]  # fmt: skip
+    [kind] = draw.choices(list(kinds), list(kinds.values()))
     stage = draw.randrange(5)
     dims = {"line": 1, "volume": 3}.get(kind, 2)
     size = {1: draw.choice((64, 128, 197, 512, 1000, 3000, 6000)), 3: draw.choice((4, 7, 8, 14, 16, 28, 56))}.get(
@@ -172,5 +187,72 @@ def _convolution(draw: random.Random, precision: str) -> pool.Drawn:
     return pool.convolution_drawn(
         dims=dims, batch=batch, channels=channels, filters=filters, size=size, kernel=kernel, stride=stride,
         dilation=dilation, groups=groups, padded=padded, flat=flat, transposed=transposed, bias=draw.random() < 0.3,
-        channels_last=dims == 2 and draw.random() < 0.35, input_gradient=not first, precision=precision,
+        channels_last=dims == 2 and draw.random() < 0.35, input_gradient=not first, precision="fp32",
     )  # fmt: skip
+
+
+def _thin_linear(draw: random.Random) -> pool.Drawn:
+    """Many rows and few columns on one side, as heads that mix, gates and projections of single numbers have them."""
+    thin, wide = draw.choice((1, 2, 3, 4, 6, 8, 9, 12, 16, 21, 24, 32)), pool.usual_width(draw, 2, 1024)
+    inputs, outputs = (thin, wide) if draw.random() < 0.5 else (wide, thin)
+    rows = pool.usual_count(draw, 64, 4_000_000)
+    settings: pool.Settings = {"rows": rows, "inputs": inputs, "outputs": outputs, "bias": draw.random() < 0.6,
+                               "input_gradient": True, "training": True, "precision": "fp32"}  # fmt: skip
+    return settings, 2.0 * rows * (inputs + outputs), 6.0 * rows * inputs * outputs
+
+
+def _head_product(draw: random.Random) -> pool.Drawn:
+    """Scores or values of attention, and windows of it: many small products."""
+    length, other = (
+        draw.choice((4, 16, 49, 50, 64, 98, 128, 144, 196, 197, 256, 384, 512, 785, 1024)) for _ in range(2)
+    )
+    if draw.random() < 0.75:
+        other = length
+    head = draw.choice((8, 16, 24, 32, 32, 48, 64, 64, 64, 80, 96, 128))
+    m, n, k = (length, other, head) if draw.random() < 0.5 else (length, head, other)
+    batch = pool.usual_count(draw, 2, 16384)
+    settings: pool.Settings = {"batch": batch, "m": m, "n": n, "k": k, "first_transposed": draw.random() < 0.15,
+                               "second_transposed": draw.random() < 0.5, "precision": "fp32"}  # fmt: skip
+    return settings, 2.0 * batch * (m * k + k * n + m * n), 6.0 * batch * m * n * k
+
+
+def _resize(draw: random.Random) -> pool.Drawn:
+    """Images enlarged as segmentation and detection do, by two up to thirty-two times, or brought to any size."""
+    op = draw.choice(("nearest", "bilinear", "bilinear", "bilinear", "bicubic"))
+    size = draw.choice((1, 2, 4, 7, 8, 14, 16, 20, 28, 32, 33, 40, 56, 64, 65, 112, 128))
+    factor = draw.choice((0.5, 2, 2, 4, 8, 8, 16, 32, draw.uniform(0.4, 8)))
+    target = min(1024, max(1, round(size * factor)))
+    batch, channels = pool.usual_count(draw, 1, 64), pool.usual_width(draw, 1, 1024)
+    settings: pool.Settings = {"op": op, "batch": batch, "channels": channels, "size": size, "target": target,
+                               "channels_last": draw.random() < 0.3, "precision": "fp32"}  # fmt: skip
+    return settings, 6.0 * batch * channels * (size**2 + target**2), 0.0
+
+
+def _batch_norm(draw: random.Random) -> pool.Drawn:
+    """Over images: the narrower, the more channels."""
+    stage = draw.randrange(5)
+    size = max(1, round((112 >> stage) * (1 if draw.random() < 0.6 else draw.uniform(0.5, 1.5))))
+    batch, channels = pool.usual_count(draw, 1, 512), pool.usual_width(draw, 8, (96, 256, 640, 1280, 2560)[stage])
+    settings: pool.Settings = {"kind": "batch", "batch": batch, "channels": channels, "size": size, "groups": 1,
+                               "affine": True, "channels_last": draw.random() < 0.35, "training": True,
+                               "precision": "fp32"}  # fmt: skip
+    return settings, 4.0 * batch * channels * size**2, 0.0
+
+
+_Draw = Callable[[random.Random], pool.Drawn]
+_KINDS: Final[Mapping[str, tuple[str, _Draw]]] = {  # name → operator of the pool, and how its shapes are drawn
+    **{name: (name, partial(pool.drawn, name)) for name in pool.OPERATORS if name not in ("optimizer", "cast")},
+    "convolution": ("convolution", _convolution),
+    "grouped_convolution": ("convolution", partial(_convolution, kinds={"grouped": 6, "depthwise": 4})),
+    "dense_convolution": (
+        "convolution",
+        partial(_convolution, kinds={"dense": 5, "pointwise": 3, "dilated": 1, "first": 1}),
+    ),
+    "thin_linear": ("linear", _thin_linear),
+    "head_product": ("matmul", _head_product),
+    "resize": ("interpolation", _resize),
+    "batch_norm": ("norm", _batch_norm),
+    "batch_norm_inference": ("norm", _batch_norm),
+    "norm_inference": ("norm", partial(pool.drawn, "norm")),
+}
+_INFERENCE: Final = ("batch_norm_inference", "norm_inference")

@@ -26,6 +26,11 @@ _KEY: Final = b"foretell"
 _ROW_GROUP: Final = 1 << 16  # rows; small enough to read one step's without the rest
 _FILE_GROUP: Final = 64  # of rows that hold a graph's file each
 _PAGE: Final = 1 << 26  # bytes; a page is compressed as one, and like graphs follow each other
+_PACKED: Final = {  # columns that a dictionary makes larger: numbers that count up, series of samples
+    "op": "DELTA_BINARY_PACKED",
+    "seconds.list.element": "BYTE_STREAM_SPLIT",
+    "values.list.element": "BYTE_STREAM_SPLIT",
+}
 _TEMPORARY: Final = ".writing-"
 
 
@@ -52,11 +57,20 @@ def encode(
     table = table.replace_schema_metadata({_KEY: json.dumps(said).encode()})
     sink = need("pyarrow").BufferOutputStream()
     files = "file" in table.column_names
+    packed = {column: how for column, how in _PACKED.items() if column.partition(".")[0] in table.column_names}
+    plain = {column.partition(".")[0] for column in packed} | {"file"}
     need("pyarrow.parquet").write_table(
         table, sink, compression="zstd", compression_level=9, row_group_size=_FILE_GROUP if files else _ROW_GROUP,
-        data_page_size=_PAGE, use_dictionary=not files,
+        data_page_size=_PAGE, use_dictionary=[name for name in _leaves(table) if name.partition(".")[0] not in plain],
+        column_encoding=packed,
     )  # fmt: skip
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _leaves(table: Table) -> list[str]:
+    """Columns as Parquet names them."""
+    is_list = need("pyarrow.types").is_list
+    return [f"{field.name}.list.element" if is_list(field.type) else field.name for field in table.schema]
 
 
 def name_of(data: bytes) -> str:

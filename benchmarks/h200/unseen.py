@@ -1,0 +1,118 @@
+"""Steps of architectures drawn at random among all that have a name and are not in points.py.
+
+    python benchmarks/h200/unseen.py FILE        writes the campaign, with batches for about a fifth of a second or less
+
+They were drawn before anything was known of them, so that a model fitted earlier can be tried on them. An architecture is
+of the family of its kin in points.py; where there is none, it founds one.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "src")]
+
+from points import _ALLOWED_PRECISIONS, _PRECISIONS, _REGIMES, _TEXT, FAMILY, Architecture, _drawn, _point
+
+from foretell.measure.jobs import Campaign
+from foretell.measure.record import Point
+
+SEED = 15
+_COUNTS = {"timm": 48, "hf": 24, "torchvision": 12}
+_BUSY = 0.2  # seconds at the largest batch
+_TRIED = 4  # samples
+_TOO_LARGE = re.compile(
+    r"giant|gigantic|enormous|huge|_7b|so400m|bigG|xxlarge|quantized|128gf|naflex|deepseek-v3|dbrx|80b"
+)
+_PARTS = {  # kind of a Hugging Face network by what its name holds, the first that fits
+    "moe": r"moe|gpt-oss|mixtral",
+    "ssm": r"mamba|jamba|bamba|zamba|rwkv|recurrentgemma",
+    "speech": r"whisper|wav2vec|data2vec-audio|unispeech",
+    "multimodal": r"clip|llava|paligemma|vl-|gemma-3-4b",
+    "encoder-decoder": r"t5|mbart|pegasus|blenderbot|led-|prophetnet",
+    "encoder": r"bert|mpnet|big-bird",
+    "segmentation": r"segmentation|glpn",
+    "video": r"vivit",
+    "vit": r"^vit|deit|beit",
+    "windowed-vit": r"swin|hiera",
+    "depthwise-cnn": r"convnext|focalnet",
+    "cnn": r"regnet",
+    "mlp-vision": r"poolformer",
+    "hybrid-vision": r"mobilevit|levit|pvt|swiftformer",
+}
+
+
+def kin(source: str) -> str:
+    """The family of an architecture."""
+    library, _, name = source.partition("/")
+    if library == "timm":
+        from timm.models import _registry
+
+        modules = {s: _registry._model_to_module.get(s.partition("/")[2]) for s in FAMILY if s.startswith("timm/")}
+        mine = _registry._model_to_module[name]
+        return next((FAMILY[s] for s, module in modules.items() if module == mine), mine)
+    if library == "torchvision":
+        stem = re.match(r"[a-z]+", name)
+        assert stem is not None
+        return next((f for s, f in FAMILY.items() if s.partition("/")[2].startswith(stem.group())), stem.group())
+    return next((family for family, words in _PARTS.items() if re.search(words, name)), "decoder")
+
+
+def chosen(draw: random.Random) -> list[str]:
+    from foretell.capture import zoo
+    from foretell.capture.zoo import huggingface, timm, torchvision
+
+    zoo.workload_function("torchvision", "resnet18")
+    names = {"timm": timm.names(), "hf": huggingface.names(), "torchvision": torchvision.names()}
+    found = []
+    for library, count in _COUNTS.items():
+        free = [n for n in names[library] if f"{library}/{n}" not in FAMILY and not _TOO_LARGE.search(n)]
+        by_stem: dict[str, list[str]] = {}
+        for name in free:
+            by_stem.setdefault(re.split(r"[_\d-]", name)[0], []).append(name)  # no stem crowds the others out
+        stems = draw.sample(sorted(by_stem), min(count, len(by_stem)))
+        found += [f"{library}/{draw.choice(by_stem[stem])}" for stem in stems]
+    return found
+
+
+def base_of(source: str, family: str, settings: dict[str, str]) -> int:
+    """Samples, or tokens, that keep the device busy for long enough."""
+    import foretell
+    from foretell.capture import capture
+
+    text = {"seq": "128"} if family in _TEXT and family != "encoder-decoder" else {}
+    graph = capture(source, {"batch": str(_TRIED), "precision": "amp-bf16", **settings, **text})
+    took = foretell.forecast(graph, "h200").device_time.seconds
+    memory = foretell.forecast(graph, "h200").memory.allocated
+    batches = min(_BUSY / took, 40 * 2**30 / memory)
+    return max(1, int(_TRIED * batches * (128 if family in _TEXT else 1)))
+
+
+def main() -> None:
+    draw = random.Random(SEED)
+    points = []
+    for i, source in enumerate(chosen(draw)):
+        family = kin(source)
+        large = [int(n) for n in re.findall(r"-(\d+)b", source)]
+        settings = (
+            {"layers": "2"}
+            if family in ("moe", "ssm") or (source.startswith("hf/") and max(large, default=0) > 2)
+            else {}
+        )
+        precision = _drawn(draw, dict(_ALLOWED_PRECISIONS.get(family, _PRECISIONS)))
+        try:
+            base = base_of(source, family, settings)
+        except Exception as error:
+            print(f"{source}: {str(error)[:200]}", flush=True)
+            continue
+        point = _point(draw, Architecture(source=source, family=family, base=base), _REGIMES[i % 3], precision)
+        points.append(Point(source=source, settings={**point.settings, **settings}))
+        print(family, base, points[-1], flush=True)
+    Path(sys.argv[1]).write_text("".join(f"{job.to_line()}\n" for job in Campaign.of(points).jobs))
+
+
+if __name__ == "__main__":
+    main()
