@@ -1,6 +1,6 @@
 """Real training jobs on several hosts: how long they take, and what hosts do to network and processor meanwhile.
 
-    python benchmarks/box_runs.py [--minutes 25] [--only dp=2@200] [--graphs]
+    python benchmarks/box_runs.py [--minutes 25] [--only dp=2@200 [--most 20]] [--graphs]
 
 Hosts are network namespaces of this machine with links of a limited rate and a limited share of a core; needs root,
 iproute2 and cgroups. What is already in benchmarks/data/box is not run again. --graphs captures the networks' graphs.
@@ -10,6 +10,7 @@ benchmarks/data/README.md says what the files hold.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import gzip
 import json
 import os
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,7 +35,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-from box_models import NETWORKS
+from box_models import NETWORKS, network
 from box_rank import Job, Place, be_rank
 
 from foretell.capture import capture
@@ -94,7 +96,7 @@ class Point:
 
 SETTINGS: Final = tuple(
     Setting(plan=plan, mbit=mbit)
-    for plan in ("dp=2", "dp=3", "dp=4", "dp=2,servers=1", "dp=3,servers=1", "dp=3,servers=1,asynchronous=true",
+    for plan in ("dp=2", "dp=2,servers=1", "dp=3", "dp=4", "dp=3,servers=1", "dp=3,servers=1,asynchronous=true",
                  "dp=2,servers=2")
     for mbit in (1000, 200)
 )  # fmt: skip
@@ -180,6 +182,8 @@ def sampled(made: netns.Cluster) -> Iterator[list[list[float]]]:
     command += [str(made.size), made.name, str(INTERVAL)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
+            assert process.stdout is not None
+            process.stdout.readline()  # it has begun
             yield rows
         finally:
             said = process.communicate()[0]
@@ -202,7 +206,7 @@ def line_of(
             series.append({"run": run, "rank": host, **own})
     workers = [rank for rank in ranks if rank["role"] == "worker"]
     begin, end = min(t["begin"] for t in told), max(t["ends"][-1] for t in told)
-    window = [row for row in readings if begin <= row[0] <= end]
+    window = between(readings, begin, end)
     ours = sum(window[-1][4 + 3 * h] - window[0][4 + 3 * h] for h in range(len(told))) / 1e9
     line: dict[str, Any] = {
         "run": run, "plan": setting.plan, "mbit": setting.mbit, "hosts": setting.hosts, "workers": plan.dp,
@@ -228,7 +232,7 @@ def host_facts(
     ends = moments["ends"]
     steps = [b - a for a, b in pairwise(ends)]
     begin, end = ends[0], ends[-1]
-    seen = [row for row in readings if begin - INTERVAL <= row[0] <= end + INTERVAL]
+    seen = between(readings, begin - INTERVAL, end + INTERVAL)
     pairs = list(pairwise(seen))
     counted = {name: [round(b[2 + 3 * host + i] - a[2 + 3 * host + i]) for a, b in pairs]
                for i, name in enumerate(("network_rx", "network_tx", "compute"))}  # fmt: skip
@@ -260,6 +264,10 @@ def host_facts(
     return facts, own
 
 
+def between(readings: Sequence[Sequence[float]], begin: float, end: float) -> Sequence[Sequence[float]]:
+    return readings[bisect_left(readings, begin, key=lambda r: r[0]) : bisect_right(readings, end, key=lambda r: r[0])]
+
+
 def _short(value: Any) -> Any:
     """Six digits are more than any of this is worth."""
     if isinstance(value, float):
@@ -281,7 +289,6 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def keep(folder: Path, lines: Sequence[tuple[dict[str, Any], list[dict[str, Any]]]]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     text = [json.dumps(own, separators=(",", ":")) + "\n" for _, series in lines for own in series]
     with (
         (folder / "series.jsonl.gz").open("ab") as raw,
@@ -297,9 +304,7 @@ def save_graphs(folder: Path) -> None:
         for batch in (usual, 2 * usual):
             path = folder / "graphs" / f"{name}-{batch}.graph"
             if not path.exists():
-                capture(f"{ROOT / 'benchmarks' / 'box_models.py'}:network", {"name": name, "batch": str(batch)}).save(
-                    path
-                )
+                capture(network(name, batch)).save(path)
                 print(path.name, flush=True)
 
 
@@ -307,6 +312,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=25.0, help="start no setting after these")
     parser.add_argument("--only", default="", help="a setting's name, like dp=2@200")
+    parser.add_argument("--most", type=int, help="runs of a setting at a time")
     parser.add_argument("--graphs", action="store_true", help="capture graphs instead")
     parser.add_argument("--folder", type=Path, default=FOLDER)
     options = parser.parse_args()
@@ -316,11 +322,14 @@ def main() -> None:
     if reason := netns.why_not():
         sys.exit(f"no hosts can be made here: {reason}.")
     begin = time.monotonic()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    fcntl.flock(os.open(options.folder, os.O_RDONLY), fcntl.LOCK_EX)  # two campaigns would disturb each other
     for setting in SETTINGS:
         known = done(options.folder)
         wanted = [p for p in points(setting) if f"{setting.name}/{p.network}/{p.batch}/{p.fraction:g}" not in known]
         if not wanted or options.only not in ("", setting.name) or time.monotonic() - begin > 60 * options.minutes:
             continue
+        wanted = wanted[: options.most]
         lines = list(run_setting(setting, wanted))
         keep(options.folder, lines)
         print(f"{time.monotonic() - begin:6.0f} s  {setting.name}: {len(lines)} of {len(wanted)} runs", flush=True)

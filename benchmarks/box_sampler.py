@@ -2,7 +2,7 @@
 
     python benchmarks/box_sampler.py HOSTS CGROUPS INTERVAL
 
-Runs in the switch's namespace until its input closes, then prints all it saw as JSON: rows of
+Runs in the switch's namespace until its input closes, then prints all it saw as JSON, after an empty line: rows of
 [time.monotonic(), busy seconds of the machine, then of each host: received bytes, sent bytes, nanoseconds]. One process
 for all hosts, so that their series share a clock; standard library alone, so that it starts at once.
 """
@@ -40,6 +40,8 @@ def main(hosts: int, cgroups: str, interval: float) -> None:
         for i, usage in enumerate(usages):
             port = ports[f"port{i}"]  # what the switch receives here, the host sent
             row += [int(port[8]), int(port[0]), int(usage.read_text())]
+        if not rows:
+            print(flush=True)  # it has begun
         rows.append(row)
     print(json.dumps(rows))
 
