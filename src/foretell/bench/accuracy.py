@@ -15,8 +15,9 @@ import numpy as np
 from foretell.bench.figures import Figure
 from foretell.errors import InputError
 from foretell.learn import evaluate
+from foretell.learn.ablations import ABOUT, Ablation, ablate
 from foretell.learn.calibrate import Coverage, coverage
-from foretell.learn.dataset import RECORDED_ALONE, load
+from foretell.learn.dataset import RECORDED_ALONE, Measured, OpTable, load
 from foretell.learn.evaluate import Errors, Foretold
 from foretell.learn.fit import families_of, public_products
 from foretell.learn.rivals import NAMES as RIVALS
@@ -29,6 +30,22 @@ def foretell_store(
     workers: int = 2, say: Callable[[str], None] = lambda text: None,
 ) -> list[Foretold]:  # fmt: skip
     """Every step of a store, foretold by models that saw nothing of its group."""
+    measured, groups, beside = _opened(path, device, products, split, seed, say)
+    return evaluate.leave_groups_out(measured, groups, beside=beside, seed=seed, workers=workers, progress=say)
+
+
+def ablate_store(
+    path: Path, *, device: str = "h200", products: Path | None = None, seed: int = 0, workers: int = 2,
+    say: Callable[[str], None] = lambda text: None,
+) -> list[Ablation]:  # fmt: skip
+    """Every step of a store, foretold with parts of the predictor taken away, its family left out."""
+    measured, groups, beside = _opened(path, device, products, "family", seed, say)
+    return ablate(measured, groups, beside=beside, seed=seed, workers=workers, progress=say)
+
+
+def _opened(
+    path: Path, device: str, products: Path | None, split: str, seed: int, say: Callable[[str], None]
+) -> tuple[Measured, dict[int, str], list[OpTable]]:
     if split not in evaluate.SPLITS:
         raise InputError(f"no split {split!r}. Allowed: {', '.join(evaluate.SPLITS)}.")
     store = Store(path)
@@ -40,8 +57,7 @@ def foretell_store(
         raise InputError(
             f"{path} holds too few steps measured on {device} to leave some out. Measure more architectures."
         )
-    beside = list(public_products(products, device, say).values()) if products else []
-    return evaluate.leave_groups_out(measured, groups, beside=beside, seed=seed, workers=workers, progress=say)
+    return measured, groups, list(public_products(products, device, say).values()) if products else []
 
 
 def noise(path: Path, device: str = "h200") -> dict[str, float]:
@@ -106,7 +122,9 @@ def rivals(steps: Sequence[Foretold]) -> dict[str, Errors]:
     measured = [s.device for s in steps]
     found = {"roofline": Errors.of([s.roofline for s in steps], measured)}
     return found | {
-        name: Errors.of([s.others[name] for s in steps], measured) for name in RIVALS if all(s.others for s in steps)
+        name: Errors.of([s.others[name] for s in steps], measured)
+        for name in RIVALS
+        if all(name in s.others for s in steps)
     }
 
 
@@ -149,6 +167,30 @@ def read(path: Path) -> tuple[list[Foretold], dict[str, float]]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path} holds no results of this benchmark ({error}). Make some: foretell bench accuracy --save"
+        ) from error
+
+
+def ablation_figures(ablations: Sequence[Ablation]) -> list[Figure]:
+    return [
+        Figure(source=a.name, measure=f"{what}, mean error", value=errors.mean, rows=errors.count, note=ABOUT[a.name])
+        for a in ablations
+        for what, errors in (("device time", a.device), ("step time", a.step))
+    ]
+
+
+def save_ablations(ablations: Sequence[Ablation], path: Path) -> None:
+    lines = [json.dumps(_short(asdict(a)) | {"about": ABOUT[a.name]}) for a in ablations]
+    path.write_text("[\n" + ",\n".join(lines) + "\n]\n")
+
+
+def read_ablations(path: Path) -> list[dict[str, Any]]:
+    """What `save_ablations` wrote, as a page shows it."""
+    try:
+        found: list[dict[str, Any]] = json.loads(path.read_text())
+        return [{key: a[key] for key in ("name", "about", "device", "step")} for a in found]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} holds no ablations ({error}). Make some: foretell bench accuracy --data STORE --ablations --save {path}"
         ) from error
 
 

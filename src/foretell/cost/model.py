@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Mapping
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from foretell.cost import uncertainty
+import numpy as np
+import numpy.typing as npt
+
+from foretell.cost import interaction, uncertainty
 from foretell.cost.features import describe
 from foretell.cost.host import FILE, HostCosts, usual_costs
+from foretell.cost.interaction import Interaction, Outline, outline
 from foretell.cost.operators import OperatorModels
 from foretell.cost.roofline import Price, price_ops
 from foretell.cost.uncertainty import Calibration, Unmeasured
@@ -28,6 +33,7 @@ ROOFLINE: Final = "roofline"
 ELSEWHERE: Final = "elsewhere"  # the folder of a model's operators for other devices than its own
 DEFAULT: Final = "h200-2026.11"
 _REMEMBERED: Final = 50_000  # ops a model keeps the times of, for each device
+_OUTLINES: Final = 16  # and graphs it keeps the outlines of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +60,10 @@ class CostModel:
     host: HostCosts = field(default_factory=usual_costs)
     calibration: Calibration | None = None  # None: nobody knows how far off it is
     unmeasured: Unmeasured | None = None  # the same for other devices than its own
+    interaction: Interaction | None = None  # None: a step takes the sum of its ops
+    _outlines: dict[tuple[int, Device], tuple[weakref.ref[Graph], Outline]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
     _seen: dict[tuple[Device, bool], dict[Signature, _Learned]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -67,6 +77,7 @@ class CostModel:
         distinct = {id(op.signature): op.signature for op, p in zip(graph.ops, prices, strict=True) if p.work.kernel}
         seen = self._learn(distinct.values(), device, tf32)
         learned = {key: seen[signature] for key, signature in distinct.items()}
+        factors = self._factors(graph, prices, learned, device)
         unknown: dict[str, Seconds] = {}
         out = []
         for op, price in zip(graph.ops, prices, strict=True):
@@ -74,12 +85,60 @@ class CostModel:
                 out.append(price)
                 continue
             mine = learned[id(op.signature)]
-            seconds = max(mine.seconds, price.seconds)  # nothing is faster than the roofline
+            # Nothing is faster than the roofline.
+            seconds = max(mine.seconds * factors.get(id(op.signature), 1.0), price.seconds)
             out.append(Price(price.work, seconds))
             if not mine.known:
                 unknown[op.signature.name] = unknown.get(op.signature.name, 0.0) + seconds * op.times
         families = {key: mine.family for key, mine in learned.items()}
         return Priced(prices=out, unknown=unknown, families=families)
+
+    def embedding(self, graph: Graph, device: Device) -> npt.NDArray[np.float64]:
+        """A step as a vector: steps of like ops in like surroundings lie close together.
+
+        For search, take the nearest neighbours among the vectors of measured steps; for transfer, give it as features to
+        a model of your own. Vectors of one model are comparable, those of two are not.
+        """
+        if self.interaction is None or self.operators is None:
+            raise ModelError(
+                f"the model {self.name!r} has no interaction network, which embeddings come from. Take "
+                f"{DEFAULT!r}, or fit one with: foretell fit"
+            )
+        prices = price_ops(graph, device)
+        signatures = {id(op.signature): op.signature for op, p in zip(graph.ops, prices, strict=True) if p.work.kernel}
+        seen = self._learn(signatures.values(), device, graph.precision == "tf32")
+        step = self._outline(graph, prices, device)
+        said = [seen[graph.ops[place].signature] for place in step.firsts]
+        seconds = np.maximum([mine.seconds for mine in said], step.least)
+        return self.interaction.embed(step, seconds, [mine.family for mine in said], device)
+
+    def _factors(
+        self, graph: Graph, prices: Sequence[Price], learned: Mapping[int, _Learned], device: Device
+    ) -> Mapping[int, float]:
+        """What ops take in this step over what they take by themselves, by the id of their signature.
+
+        Neighbours were seen on the measured device alone, so others are left as they are.
+        """
+        if self.interaction is None or device.name != self.device or not learned:
+            return {}
+        step = self._outline(graph, prices, device)
+        keys = [id(graph.ops[place].signature) for place in step.firsts]
+        seconds = np.maximum([learned[key].seconds for key in keys], step.least)
+        said = self.interaction.correct(step, seconds, [learned[key].family for key in keys], device)
+        factors = np.exp(said).tolist()
+        return {key: factors[node] for key, node in step.node_of.items()}
+
+    def _outline(self, graph: Graph, prices: Sequence[Price], device: Device) -> Outline:
+        key = (id(graph), device)
+        if key in self._outlines:
+            known, drawn = self._outlines[key]
+            if known() is graph:  # and not another that lies where it lay
+                return drawn
+        if len(self._outlines) >= _OUTLINES:
+            self._outlines.clear()
+        drawn = outline(graph, prices, device)
+        self._outlines[key] = (weakref.ref(graph), drawn)
+        return drawn
 
     def _learn(self, signatures: Iterable[Signature], device: Device, tf32: bool) -> Mapping[Signature, _Learned]:
         """Asks the models for what they were not asked before: plans and batches repeat most ops of each other."""
@@ -121,6 +180,8 @@ def load_model(name: str = DEFAULT) -> CostModel:
     held = folder / uncertainty.ELSEWHERE_FILE
     calibrated = folder / uncertainty.FILE
     calibration = uncertainty.Calibration.load(calibrated) if calibrated.is_file() else None
+    trained = folder / interaction.FILE
+    network = Interaction.load(trained) if trained.is_file() else None
     try:
         card = json.loads((folder / "card.json").read_text())
         return CostModel(
@@ -131,6 +192,7 @@ def load_model(name: str = DEFAULT) -> CostModel:
             unmeasured=uncertainty.Unmeasured.load(held) if held.is_file() else None,
             host=host,
             calibration=calibration,
+            interaction=network,
         )
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"{folder} has no card that says what it was measured on ({error}). Fit it anew.") from error

@@ -51,6 +51,7 @@ _PHYSICS: Final = ("arithmetic", "memory", "balance", "in_cache", "wave", "fill"
                    "split_k", "skipped")  # fmt: skip
 _WIDTH: Final = 64
 _EPOCHS: Final = 25
+_LOOKS: Final = 500  # batches that small families get at least
 _TOGETHER: Final = 512
 _FEWEST: Final = 20
 
@@ -221,7 +222,7 @@ class _Perceptron:
         )
         x, y, w = (torch.tensor(a, dtype=torch.float32) for a in (self._even(table), rows.wanted, rows.weights))
         batches = -(-len(y) // _TOGETHER)
-        epochs = max(_EPOCHS, 500 // batches)  # small families need as many looks as large ones get
+        epochs = max(_EPOCHS, _LOOKS // batches)
         optimizer = torch.optim.AdamW(self._network.parameters(), lr=3e-3, weight_decay=1e-3)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=epochs * batches)
         draw = np.random.default_rng(seed)

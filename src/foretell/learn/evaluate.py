@@ -5,16 +5,14 @@ Each group of steps in turn is left out of everything that is fitted; its steps 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from foretell.cost.interaction import Interaction
 from foretell.cost.model import CostModel
 from foretell.cost.roofline import Price, price_ops
 from foretell.cost.uncertainty import SLOWER
@@ -22,8 +20,10 @@ from foretell.graph import Graph
 from foretell.hardware import host as known_host
 from foretell.learn.dataset import RECORDED_ALONE, Measured, OpTable, joined
 from foretell.learn.host import fit_host
+from foretell.learn.interaction import unseen_networks
 from foretell.learn.operators import ROUNDS, fit_operators
-from foretell.learn.rivals import Summary, rivals_say, summary
+from foretell.learn.rivals import Summary, network_says, rivals_say, summary
+from foretell.learn.workers import each
 from foretell.parallel import parallelize
 from foretell.simulate.rank import Durations
 from foretell.simulate.schedule import simulate
@@ -91,14 +91,20 @@ def leave_groups_out(
     measured: Measured, group_of: Mapping[int, str], *, beside: Sequence[OpTable] = (), seed: int = 0,
     rounds: int = ROUNDS, workers: int = 1, progress: Callable[[str], None] = lambda text: None,
 ) -> list[Foretold]:  # fmt: skip
-    """Every step of `group_of` (index → group), foretold by models that saw no step of its group; `beside` is always seen."""
+    """Every step of `group_of` (index → group), foretold by models that saw no step of its group; `beside` is always seen.
+
+    Networks over ops are trained for a few folds of groups, each without all groups of its fold.
+    """
     wanted = {i: g for i, g in group_of.items() if is_timed(measured, i)}
     progress("summing up steps")
     summaries = {i: summary(measured.graphs[measured.steps[i].graph or ""], measured.device) for i in wanted}
-    task = _Task(measured, wanted, joined([measured.ops, *beside]), seed, rounds, summaries)
+    ops = joined([measured.ops, *beside])
+    networks = unseen_networks(measured, ops, wanted, seed=seed, rounds=rounds, workers=workers, progress=progress)
+    whole = network_says(measured, wanted, seed=seed, workers=workers, progress=progress)
+    task = _Task(measured, wanted, ops, seed, rounds, summaries, networks, whole)
     groups = sorted(set(wanted.values()), key=lambda g: -sum(v == g for v in wanted.values()))
     done: list[Foretold] = []
-    for number, found in enumerate(_each(task, groups, workers), 1):
+    for number, (_, found) in enumerate(each(_left_out, task, groups, workers), 1):
         done += found
         progress(f"left out {number} of {len(groups)} groups")
     return sorted(done, key=lambda f: (f.source, f.settings, f.step))
@@ -145,26 +151,8 @@ class _Task:
     seed: int
     rounds: int
     summaries: Mapping[int, Summary]
-
-
-_task: _Task | None = None  # what forked workers inherit: too large to send
-
-
-def _each(task: _Task, groups: Sequence[str], workers: int) -> Iterator[list[Foretold]]:
-    global _task
-    if workers < 2:
-        yield from (_left_out(task, group) for group in groups)
-        return
-    _task = task
-    with ProcessPoolExecutor(min(workers, os.cpu_count() or 1), mp_context=get_context("fork")) as pool:
-        for future in as_completed([pool.submit(_in_worker, group) for group in groups]):
-            yield future.result()
-    _task = None
-
-
-def _in_worker(group: str) -> list[Foretold]:
-    assert _task is not None
-    return _left_out(_task, group)
+    networks: Mapping[str, Interaction]  # by a group they have not seen
+    whole: Mapping[int, Seconds]  # what a whole-graph network says of a step
 
 
 def _left_out(task: _Task, group: str) -> list[Foretold]:
@@ -179,8 +167,13 @@ def _left_out(task: _Task, group: str) -> list[Foretold]:
     known = [i for i, g in task.group_of.items() if g != group]
     took = np.array([measured.steps[i].device_seconds for i in known], dtype=np.float64)
     said = rivals_say([task.summaries[i] for i in known], took, [task.summaries[i] for i in left_out])
+    corrected = replace(model, interaction=task.networks.get(group))
     return [
-        replace(foretold(measured, int(i), group, model), others=others)
+        replace(
+            foretold(measured, int(i), group, corrected),
+            others={"sum": device_seconds(model, measured, int(i)), **others}
+            | ({"network": task.whole[int(i)]} if task.whole else {}),
+        )
         for i, others in zip(left_out, said, strict=True)
     ]
 
@@ -208,6 +201,12 @@ def foretold(measured: Measured, index: int, group: str, model: CostModel) -> Fo
         host_said=float(host @ times), roofline=float(least @ times), parts=parts,
         unknown=sum(priced.unknown.values()) / whole if whole else 0.0,
     )  # fmt: skip
+
+
+def device_seconds(model: CostModel, measured: Measured, index: int) -> Seconds:
+    graph = measured.graphs[measured.steps[index].graph or ""]
+    prices = model.price(graph, measured.device).prices
+    return sum(p.seconds * op.times for p, op in zip(prices, graph.ops, strict=True))
 
 
 def period_curve(

@@ -3,14 +3,17 @@
 `formula` is what PyTorch's RuntimeEstimator computes: an op takes the longer of its arithmetic at three quarters of the
 peak and its traffic at full bandwidth. `linear` adds up, for each operator, a time per call, per floating-point operation
 and per byte. `trees` sees the step as a whole: how often each operator runs and follows each family, and the totals.
+`network` passes messages over the graph of ops and reads the time of the whole step off it, with no model of single ops.
+`sum` is ours without the network over ops.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,16 +22,23 @@ from foretell.cost.features import describe
 from foretell.cost.roofline import peak_name, price_ops
 from foretell.graph import Graph
 from foretell.hardware import Device
+from foretell.learn.dataset import Measured
+from foretell.learn.interaction import FOLDS, Example, examples, folds, is_enough, is_installed
+from foretell.learn.workers import each
 from foretell.units import Seconds
 
+if TYPE_CHECKING:
+    from foretell.learn.graph_network import Shown
+
 Floats = npt.NDArray[np.float64]
-NAMES: Final = ("formula", "linear", "trees")
+NAMES: Final = ("sum", "formula", "linear", "trees", "network")
 _OF_PEAK: Final = 0.75  # RuntimeEstimator's own factor
 _TREES: Final[dict[str, Any]] = {
     "objective": "regression", "learning_rate": 0.05, "num_leaves": 15, "min_data_in_leaf": 4, "feature_fraction": 0.5,
     "verbose": -1, "num_threads": 1, "deterministic": True, "force_row_wise": True,
 }  # fmt: skip
 _ROUNDS: Final = 300
+_EPOCHS: Final = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,3 +120,59 @@ def _trees(seen: Sequence[Summary], took: Floats, wanted: Sequence[Summary]) -> 
 
     booster = lightgbm.train(_TREES, lightgbm.Dataset(table(seen), np.log(took)), num_boost_round=_ROUNDS)
     return np.exp(np.asarray(booster.predict(table(wanted), num_threads=1), dtype=np.float64))
+
+
+def network_says(
+    measured: Measured, group_of: Mapping[int, str], *, seed: int = 0, workers: int = 1,
+    progress: Callable[[str], None] = lambda text: None,
+) -> dict[int, Seconds]:  # fmt: skip
+    """What a whole-graph network says of each step, trained without all groups of its fold."""
+    if not is_enough(group_of) or not is_installed():
+        return {}
+    dealt = folds(group_of)
+    task = _Whole(examples(measured, group_of), {i: dealt[group] for i, group in group_of.items()}, seed)
+    said: dict[int, Seconds] = {}
+    for fold, found in each(_whole_without, task, range(FOLDS), workers):
+        said |= found
+        progress(f"trained a whole-graph network without fold {fold} of {FOLDS}")
+    return said
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    examples: Sequence[Example]
+    fold_of: Mapping[int, int]
+    seed: int
+
+
+def _whole_without(task: _Whole, fold: int) -> dict[int, Seconds]:
+    from foretell.learn import graph_network as networks
+
+    families = sorted({family for e in task.examples for family in e.families})
+    seen = [e for e in task.examples if task.fold_of[e.index] != fold]
+    wanted = [e for e in task.examples if task.fold_of[e.index] == fold]
+    often = Counter(e.source for e in seen)
+    shown = [_plainly(e, families, 1 / math.sqrt(often[e.source])) for e in seen]
+    networks.seeded(task.seed)
+    network = networks.WholeStep(shown)
+    networks.train(network, shown, seed=task.seed, epochs=_EPOCHS)
+    said = np.exp(networks.says(network, [_plainly(e, families, 1.0) for e in wanted]))
+    return {e.index: float(seconds) for e, seconds in zip(wanted, said, strict=True)}
+
+
+def _plainly(e: Example, families: Sequence[str], weight: float) -> Shown:
+    """A step by its sizes alone: no time of an op, not even the roofline's."""
+    from foretell.learn.graph_network import Shown
+
+    step = e.step
+    kinds = np.array([[float(family == known) for known in families] for family in e.families])
+    flops, traffic = float(step.flops @ step.count), float(step.traffic @ step.count)
+    table = np.column_stack([
+        np.log1p(step.flops), np.log1p(step.traffic), np.log1p(step.count), step.position, step.phases, step.cached, kinds,
+    ])  # fmt: skip
+    return Shown(
+        table=table, makes=step.makes, takes=step.takes, into=step.shares(), onto=step.shares(onto=True),
+        share=step.traffic * step.count / max(traffic, 1.0), wanted=np.full(len(step), math.nan), whole=math.log(e.whole),
+        weight=weight,
+        totals=np.array([math.log1p(flops), math.log1p(traffic), math.log(step.count.sum()), float(step.training)]),
+    )  # fmt: skip

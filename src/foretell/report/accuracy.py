@@ -15,24 +15,26 @@ _SIDE: Final = 420
 _EDGE: Final = 52
 _INK, _LINE, _DOT = "#444444", "#cccccc", "#2f6fab"
 _ABOUT: Final = {
-    "Foretell": "learned per operator, bounded by the roofline",
+    "Foretell": "learned per operator, bounded by the roofline, corrected by the network over ops where there is one",
+    "sum": "ours without that network: op times are added up",
     "roofline": "every op at its published peak",
     "formula": "PyTorch's RuntimeEstimator: arithmetic at three quarters of the peak, traffic at full bandwidth",
     "linear": "additive: a time per call, per operation and per byte, for each operator",
     "trees": "boosted trees on the structural matrix of the whole step",
+    "network": "a graph network that reads the time of the whole step off its graph, with no model of ops",
 }
 
 
-def write_page(path: Path, tables: Mapping[str, Any]) -> None:
-    """Write the page and, beside it, a chart of device times and one of step times."""
+def write_page(path: Path, tables: Mapping[str, Any], ablations: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Write the page and, beside it, a chart of device times and one of step times; `ablations` get a table where given."""
     path.parent.mkdir(parents=True, exist_ok=True)
     charts = {what: path.with_name(f"{path.stem}-{what}.svg") for what in ("device", "step")}
     for what, file in charts.items():
         file.write_text(scatter(tables["points"][what], f"{what} time, foretold over measured"))
-    path.write_text(_page(tables, {what: file.name for what, file in charts.items()}))
+    path.write_text(_page(tables, {what: file.name for what, file in charts.items()}, ablations))
 
 
-def _page(t: Mapping[str, Any], charts: Mapping[str, str]) -> str:
+def _page(t: Mapping[str, Any], charts: Mapping[str, str], ablations: Sequence[Mapping[str, Any]]) -> str:
     device, step = t["methods"]["Foretell"], t["step"]
     noise = t["noise"]
     covered = t["coverage"]
@@ -56,6 +58,7 @@ def _page(t: Mapping[str, Any], charts: Mapping[str, str]) -> str:
             [(name, *_errors(e), f"{e['rmse']:.1%}", f"{e['rank']:.3f}", _ABOUT.get(name, ""))
              for name, e in t["methods"].items()],
         ),
+        *_ablations(ablations),
         "## Step time",
         f"The same step, measured again on another occasion, moves by {noise.get('step', 0):.1%} on average, its device time by "
         f"{noise.get('device', 0):.1%}: the host of the measured machine is a virtual one. No forecast of a host-bound step can "
@@ -83,6 +86,21 @@ def _page(t: Mapping[str, Any], charts: Mapping[str, str]) -> str:
         ),
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
+
+
+def _ablations(ablations: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not ablations:
+        return []
+    return [
+        "## What each part earns",
+        "The same steps with a part taken away. Families are dealt into five folds and each fold is left out as a whole, which is "
+        "more than one family at a time: compare these figures with each other, not with those above. "
+        "`benchmarks/results/ablations.json` has them, from `foretell bench accuracy --ablations`.",
+        _table(
+            ("variant", "device: mean", "median", "90th percentile", "step: mean", "median", "what is different"),
+            [(a["name"], *_errors(a["device"]), *_errors(a["step"])[:2], a["about"]) for a in ablations],
+        ),
+    ]
 
 
 def _errors(errors: Mapping[str, float]) -> tuple[str, str, str]:
