@@ -12,13 +12,11 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import islice, zip_longest
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from foretell.bench import llm_sweep
 from foretell.bench.cases import Models
 from foretell.bench.rows import Row, Say, number, read_rows
-from foretell.errors import CaptureError, InputError, did_you_mean
+from foretell.errors import CaptureError, InputError
 from foretell.graph import Graph
 from foretell.hardware import Cluster, Link, Node, device, host, link, recognise
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, MEMORY, STEP_TIME, Example, Query
@@ -236,18 +234,33 @@ def _placed(name: str, counts: Sequence[int]) -> Cluster:
 # Language models on nodes of eight H100.
 
 
+_SWEEP: Final = "llm_h100_sweep"
+_SWEEP_COLUMNS: Final = ("model", "nodes", "gpus", "micro_batch", "grad_accum", "dp", "pp", "tp", "zero", "seq_len",
+                         "tokens_per_s", "memory_gb", "status")  # fmt: skip
+_LLAMA: Final = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 131072,
+                 "num_attention_heads": 32, "num_key_value_heads": 32, "max_position_embeddings": 4096}  # fmt: skip
+_LLAMAS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "1B": {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "tie_word_embeddings": True},
+    "8B": {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "tie_word_embeddings": False},
+}
+
+
 def llm_h100_sweep(folder: Path, say: Say = quiet, most: int | None = None) -> list[Example]:
-    """Steps of one million tokens. A run that crashed has no target, and cost what a run of its kind costs to start."""
+    """Steps of about a million tokens. A run that crashed has no target."""
+    rows = [row for row in read_rows(folder, _SWEEP, _SWEEP_COLUMNS) if row["model"] in _LLAMAS]
     models, examples = Models(say), []
-    for row in evenly(llm_sweep.rows_of(folder), most, by=lambda r: (r["model"], r["gpus"], r["status"])):
-        plan, tokens = llm_sweep.plan_of(row), _tokens(row)
-        throughput = number(row, "tokens_per_s")
+    for row in evenly(rows, most, by=lambda r: (r["model"], r["gpus"], r["status"])):
+        throughput, tp, tokens = number(row, "tokens_per_s"), int(row["tp"]), _tokens(row)
+        plan = Plan(dp=int(row["dp"]), tp=tp, pp=int(row["pp"]), zero=int(row["zero"]), sequence_parallel=tp > 1,
+                    grad_accumulation=int(row["grad_accum"]))  # fmt: skip
         measured: dict[str, float] = {}
         if throughput and row["status"] != "crashed":
             measured = {STEP_TIME: tokens / throughput, MEMORY: (number(row, "memory_gb") or 0.0) * 1e9}
+        settings = {"seq": row["seq_len"], "precision": "bf16"}
         query = Query(
-            architecture=f"llama-{row['model'].lower()}", plan=plan, cluster=llm_sweep.cluster_of(row),
-            graph=llm_sweep.graph_of(models, row), batch=tokens / int(row["seq_len"]), dataset="tokens",
+            architecture=f"llama-{row['model'].lower()}", plan=plan, dataset="tokens", batch=tokens / int(row["seq_len"]),
+            cluster=Cluster.parse(f"{row['nodes']}x8xh100-sxm@efa-400g"),
+            graph=models.graph(_LLAMA | dict(_LLAMAS[row["model"]]), settings, int(row["micro_batch"])),
             settings={"micro_batch": row["micro_batch"], "precision": "bf16", "status": row["status"]},
         )  # fmt: skip
         cost = STEPS_OF_A_RUN * measured.get(STEP_TIME, 0.0)
@@ -295,36 +308,7 @@ def _submitted(row: Row, count: int) -> Cluster:
     return _placed(row["device"], [size] * full + [rest] * (rest > 0))
 
 
-# Hosts in a box: gloo over links of a limited rate.
-
-
-def box_runs(path: Path, say: Say = quiet, most: int | None = None) -> list[Example]:
-    """Steps of several hosts that are network namespaces of one machine; the slowest rank's step is the step."""
-    from foretell.measure.store import Store
-
-    store = Store(path)
-    if not store.exists():
-        raise InputError(f"there is no store in {path}. benchmarks/box.py says how such runs are made.")
-    runs: dict[tuple[str, str], list[Any]] = defaultdict(list)
-    for s in store.steps("kind = 'step' AND outcome = 'ok' AND world_size > 1"):
-        if s.step_seconds and s.graph:
-            runs[s.point, s.occasion].append(s)
-    chosen = evenly(runs.values(), most, by=lambda ranks: ranks[0].source)
-    say(f"reading {len(chosen)} runs of {path}")
-    graphs = store.graphs({ranks[0].graph for ranks in chosen})
-    examples = []
-    for ranks in sorted(chosen, key=lambda ranks: (ranks[0].source, ranks[0].settings, ranks[0].id)):
-        slowest = max(ranks, key=lambda s: s.step_seconds)
-        settings: dict[str, str] = json.loads(slowest.settings)
-        rate, size = float(settings.get("rate", 0.0)) / 8, slowest.world_size
-        query = Query(
-            architecture=slowest.source, plan=Plan.parse(slowest.plan or f"dp={size}"), cluster=box_cluster(size, rate),
-            graph=graphs[slowest.graph], batch=float((slowest.samples or 1) * slowest.grad_accumulation * size),
-            fraction=float(settings.get("fraction", 1.0)), dataset=dataset_of(graphs[slowest.graph]), settings=settings,
-        )  # fmt: skip
-        cost = (slowest.repetitions + _UNTIMED_STEPS) * slowest.step_seconds
-        examples.append(Example(query=query, measured={STEP_TIME: slowest.step_seconds}, cost=cost))
-    return examples
+# Hosts in a box: gloo over links of a limited rate. `bench/box.py` reads the runs.
 
 
 def box_cluster(hosts: int, bytes_per_second: float) -> Cluster:
@@ -334,19 +318,3 @@ def box_cluster(hosts: int, bytes_per_second: float) -> Cluster:
                 kind="between", source="tc", fabric="tcp")  # fmt: skip
     node = Node(device=cpu, count=1, host=host(cpu.host), inside=link(cpu.inside))
     return Cluster(nodes=(node,) * hosts, between=wire if hosts > 1 else None)
-
-
-Loader = Callable[[Path, Say, int | None], list[Example]]
-STORES: Final[Mapping[str, Loader]] = MappingProxyType({"h200": h200_steps, "box": box_runs})
-PUBLIC: Final[Mapping[str, Loader]] = MappingProxyType(
-    {"cnn_many_gpus": cnn_many_gpus, "timm_train": timm_train, "ddp_step_times": ddp_step_times,
-     "llm_h100_sweep": llm_h100_sweep, "mlperf_training": mlperf_training}
-)  # fmt: skip
-
-
-def load(source: str, place: Path, say: Say = quiet, most: int | None = None) -> list[Example]:
-    """Examples of a source: `place` is a store, or the folder of public measurements."""
-    loaders = {**STORES, **PUBLIC}
-    if source not in loaders:
-        raise InputError(f"no source {source!r}. {did_you_mean(source, loaders)}Sources: {', '.join(loaders)}.")
-    return loaders[source](place, say, most)

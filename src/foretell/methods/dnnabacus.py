@@ -1,0 +1,134 @@
+"""After DNNAbacus (arXiv 2205.12095): a matrix of which kinds of op feed which, with the totals of a step, into trees.
+
+Entry (i, j) of the network structural matrix counts tensors that go from an op of kind i to one of kind j, along the data
+flow and not the order of calls. Beside it stand batch, input size, optimizer, floating-point operations, parameters, the
+plan and the device. One ensemble of boosted trees a target; time and memory alike.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from foretell.cost.flops import total_flops
+from foretell.errors import InputError
+from foretell.graph import Graph
+from foretell.methods.protocol import Example, Prediction, Query
+
+Floats = npt.NDArray[np.float64]
+_TREES: Final[dict[str, Any]] = {
+    "objective": "regression", "learning_rate": 0.05, "num_leaves": 15, "min_data_in_leaf": 3, "feature_fraction": 0.4,
+    "lambda_l2": 1.0, "verbose": -1, "num_threads": 1, "deterministic": True, "force_row_wise": True,
+}  # fmt: skip
+_ROUNDS: Final = 400
+_OFTEN: Final = 3  # examples a column must be in to be one
+_PEAKS: Final = ("fp32", "tf32", "fp16", "bf16")
+_NO_GRAPH: Final = "DNNAbacus reads the network, and the source does not say which was run"
+
+
+class DNNAbacus:
+    def __init__(self, *, seed: int = 0) -> None:
+        self.seed = seed
+        self.columns_: tuple[str, ...] = ()
+        self.trees_: dict[str, str] = {}  # target → LightGBM's text, which pickles as it is
+
+    @property
+    def name(self) -> str:
+        return "DNNAbacus"
+
+    def fit(self, examples: Sequence[Example]) -> Self:
+        import lightgbm
+
+        known = [e for e in examples if e.query.graph is not None and e.measured]
+        if not known:
+            raise InputError(f"DNNAbacus reads graphs, and none of {len(examples)} examples has one that was measured.")
+        rows = _described([e.query for e in known])
+        often = Counter(name for row in rows for name in row)
+        self.columns_ = tuple(sorted(name for name, count in often.items() if count >= min(_OFTEN, len(known))))
+        table = self._table(rows)
+        self.trees_ = {}
+        for target in sorted({target for e in known for target in e.measured}):
+            mine = [i for i, e in enumerate(known) if target in e.measured]
+            wanted = np.log([known[i].measured[target] for i in mine])
+            data = lightgbm.Dataset(table[mine], wanted, params={"verbose": -1})
+            booster = lightgbm.train(_TREES | {"seed": self.seed}, data, num_boost_round=_ROUNDS)
+            self.trees_[target] = booster.model_to_string()
+        return self
+
+    def predict(self, queries: Sequence[Query]) -> list[Prediction]:
+        import lightgbm
+
+        asked = [q for q in queries if q.graph is not None]
+        said: dict[str, list[float]] = {}
+        if asked:
+            table = self._table(_described(asked))
+            for target, trees in self.trees_.items():
+                logs = lightgbm.Booster(model_str=trees).predict(table, num_threads=1)
+                said[target] = np.exp(np.asarray(logs, dtype=np.float64)).tolist()
+        places = iter(range(len(asked)))
+        return [Prediction(values={}, why=_NO_GRAPH) if q.graph is None else _at(said, next(places)) for q in queries]
+
+    def _table(self, rows: Sequence[Mapping[str, float]]) -> Floats:
+        return np.array([[row.get(name, 0.0) for name in self.columns_] for row in rows], dtype=np.float64)
+
+
+def _at(said: Mapping[str, Sequence[float]], place: int) -> Prediction:
+    return Prediction(values={target: values[place] for target, values in said.items()})
+
+
+def _described(queries: Sequence[Query]) -> list[dict[str, float]]:
+    """A row of each query; a graph that several share is read once."""
+    graphs = {id(q.graph): q.graph for q in queries if q.graph is not None}
+    read = {key: network(graph) for key, graph in graphs.items()}
+    return [read[id(q.graph)] | surroundings(q) for q in queries]
+
+
+def structural_matrix(graph: Graph) -> Counter[tuple[str, str]]:
+    """(kind, kind) → tensors that flow from an op of the one kind to one of the other."""
+    made_by: dict[int, str] = {}
+    edges: Counter[tuple[str, str]] = Counter()
+    for op in graph.ops:
+        kind = op.signature.name.removeprefix("aten.")
+        for tensor in op.inputs:
+            if tensor in made_by:
+                edges[made_by[tensor], kind] += op.times
+        for tensor in op.outputs:
+            made_by[tensor] = kind
+    return edges
+
+
+def network(graph: Graph) -> dict[str, float]:
+    """What the graph says: the matrix, and totals in logarithms."""
+    row = {f"{a} → {b}": float(count) for (a, b), count in structural_matrix(graph).items()}
+    inputs = [t.layout.numel for t in graph.tensors if graph.storages[t.storage].role == "input"]
+    totals = {
+        "flops": total_flops(graph), "parameters": graph.bytes_of("parameter"), "input": max(inputs, default=0),
+        "activations": graph.bytes_of("activation"), "optimizer state": graph.bytes_of("optimizer"), "ops": len(graph.ops),
+        "gradients": graph.bytes_of("gradient"),
+    }  # fmt: skip
+    row |= {name: float(np.log1p(value)) for name, value in totals.items()}
+    row["training"] = float(graph.training)
+    row["accumulation"] = float(graph.grad_accumulation)
+    row[f"precision {graph.precision}"] = 1.0
+    for kind in sorted({op.signature.name for op in graph.ops if op.phase == "optimizer"}):
+        row[f"optimizer {kind}"] = 1.0
+    return row
+
+
+def surroundings(query: Query) -> dict[str, float]:
+    """What the graph does not say: batch, plan, device."""
+    plan, device = query.plan, query.cluster.nodes[0].device
+    row = {
+        "batch": query.batch, "batch a device": query.batch / query.cluster.devices, "devices": query.cluster.devices,
+        "nodes": len(query.cluster.nodes), "bandwidth": device.bandwidth, "memory": device.memory_bytes,
+        "compute units": device.compute_units, "clock": device.clock_hz,
+        "link": (query.cluster.between or query.cluster.nodes[0].inside).bandwidth,
+        **{f"peak {dtype}": device.peak(dtype) for dtype in _PEAKS},
+    }  # fmt: skip
+    logs = {name: float(np.log(max(value, 1e-9))) for name, value in row.items()}
+    splits = {name: float(getattr(plan, name)) for name in ("dp", "tp", "pp", "zero")}
+    return logs | splits | {"single process": float(plan.data_parallel == "dp"), "fraction": query.fraction}
