@@ -23,6 +23,7 @@ from foretell.cost.roofline import Price
 from foretell.errors import ModelError
 from foretell.graph import PHASES, Graph, Signature
 from foretell.hardware import Device
+from foretell.units import Bytes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -66,40 +67,39 @@ def outline(graph: Graph, prices: Sequence[Price], device: Device) -> Outline:
     node_of: dict[int, int] = {}
     first: list[int] = []
     sums: list[list[float]] = []  # of each node: runs, place, cached bytes, read bytes, runs by phase
+    sizes: list[list[Bytes]] = []  # of each node's inputs
     edges: dict[tuple[int, int], int] = {}
     writer: dict[int, int] = {}
     touched: dict[int, float] = {}  # storage → bytes moved in all when it was last used
-    tensors, cache, moved = graph.tensors, float(device.l2_bytes), 0.0
+    storage_of, cache, moved = [t.storage for t in graph.tensors], float(device.l2_bytes), 0.0
+    phases = {phase: 4 + i for i, phase in enumerate(PHASES)}
     for place, (op, price) in enumerate(zip(graph.ops, prices, strict=True)):
         if not price.work.kernel:
             continue
-        signature = op.signature
-        if id(signature) not in node_of:
-            node_of[id(signature)] = nodes.setdefault(signature, len(nodes))
-        node = node_of[id(signature)]
-        if node == len(first):
-            first.append(place)
-            sums.append([0.0] * 7)
+        signature, times = op.signature, op.times
+        node = node_of.get(id(signature), -1)
+        if node < 0:
+            node = node_of[id(signature)] = nodes.setdefault(signature, len(nodes))
+            if node == len(first):
+                first.append(place)
+                sums.append([0.0] * 7)
+                sizes.append([x.distinct_bytes for x in signature.inputs])
         mine = sums[node]
-        mine[0] += op.times
-        mine[1] += op.times * place
-        mine[4 + PHASES.index(op.phase)] += op.times
-        read = {tensors[t].storage: x.distinct_bytes for t, x in zip(op.inputs, signature.inputs, strict=True)}
-        for storage, size in read.items():
+        mine[0] += times
+        mine[1] += times * place
+        mine[phases[op.phase]] += times
+        read = [storage_of[t] for t in op.inputs]
+        for storage, size in zip(read, sizes[node], strict=True):
             age = moved - touched.get(storage, -math.inf)
             if age < cache:
-                mine[2] += op.times * min(size, cache - age)
-            mine[3] += op.times * size
-            if storage in writer:
-                edge = (writer[storage], node)
-                edges[edge] = edges.get(edge, 0) + op.times
+                mine[2] += times * min(size, cache - age)
+            mine[3] += times * size
+            before = writer.get(storage)
+            if before is not None:
+                edges[before, node] = edges.get((before, node), 0) + times
             touched[storage] = moved
         moved += price.work.traffic
-        for t in op.outputs:
-            storage = tensors[t].storage
-            writer[storage], touched[storage] = node, moved
-        for i in signature.mutates:
-            storage = tensors[op.inputs[i]].storage
+        for storage in [storage_of[t] for t in op.outputs] + [read[i] for i in signature.mutates]:
             writer[storage], touched[storage] = node, moved
     table = np.array(sums).reshape(-1, 7)
     count = table[:, 0]
