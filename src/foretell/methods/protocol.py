@@ -14,6 +14,7 @@ from foretell.workload import Plan
 STEP_TIME: Final = "step_time"  # seconds
 DEVICE_TIME: Final = "device_time"  # seconds of kernels on the busiest device
 HOST_TIME: Final = "host_time"  # seconds the host needs to issue the step
+JOB_TIME: Final = "job_time"  # seconds of a whole job: its start and all its steps
 MEMORY: Final = "memory"  # peak allocated bytes on the worst device
 
 

@@ -1,0 +1,210 @@
+"""After Driple: its graph, its network and what it learns."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+from foretell.errors import InputError
+from foretell.graph import Graph
+from foretell.hardware import Cluster
+from foretell.methods import conformance
+from foretell.methods.driple import STEP_TIME, TUNED, TWELVE, Driple, DripleSettings, setting_of
+from foretell.methods.driple_graph import coarse, corpus, features, typed
+from foretell.methods.driple_network import FROZEN, GROUPS_OF_PARAMETERS, KINDS, Network, Shape
+from foretell.methods.protocol import Example, Query
+from foretell.workload import Plan
+
+QUICK = DripleSettings(groups=8, rounds=4, readings=3, epochs=20, patience=20)
+SLOW, FAST, OTHER = 125e6, 1.25e9, 3.125e9  # bytes per second
+LINKS = {SLOW: "eth-1g", FAST: "eth-10g", OTHER: "eth-25g"}
+
+
+@cache
+def graphs() -> tuple[Graph, ...]:
+    """Chains of products of different depth and width."""
+    return tuple(
+        conformance.perceptron(width, layers=layers, batch=8) for width in (64, 128, 256) for layers in (2, 4, 6)
+    )
+
+
+def examples(rate: float = SLOW, targets: Sequence[str] = (STEP_TIME, "network_tx_peak")) -> list[Example]:
+    """Steps whose time grows with the graph, over links of a rate."""
+    found = []
+    for i, graph in enumerate(graphs()):
+        size = sum(op.signature.outputs[0].numel for op in graph.ops if op.signature.outputs)
+        values = {STEP_TIME: 1e-7 * size + 1e6 / rate, "network_tx_peak": rate, "device_peak": 1.0}
+        query = Query(
+            architecture=f"net{i}", plan=Plan(dp=2), cluster=Cluster.parse(f"2x1xcpu@{LINKS[rate]}"), graph=graph
+        )
+        found.append(Example(query=query, measured={t: values[t] for t in targets}))
+    return found
+
+
+def test_the_network_has_the_parameters_of_the_release() -> None:
+    count = sum(p.numel() for p in Network(Shape(), targets=12).parameters())
+    # GCN 3→64 and 64→64, GRU 64, the LSTM of Set2Set 128→64, dense 128→64→64→12
+    assert count == 256 + 4160 + 24960 + 49664 + 8256 + 4160 + 780
+
+
+def test_groups_hold_every_op_of_the_largest_part_once() -> None:
+    graph = max(graphs(), key=lambda g: len(g.ops))
+    fine, few = coarse(graph), coarse(graph, 4)
+    assert few.nodes == 4 < fine.nodes
+    for part in (fine, few):
+        assert all(a < b for a, b in part.edges)  # undirected: once, and none to itself
+    assert sum(sum(ops.values()) for ops in few.operators) == sum(sum(ops.values()) for ops in fine.operators)
+    assert sum(few.sizes) == sum(fine.sizes)
+    assert coarse(graph, 4) == few
+
+
+def test_a_typed_graph_keeps_every_op_and_its_direction() -> None:
+    graph = graphs()[0]
+    whole = typed(graph)
+    assert whole.nodes == len(graph.ops)
+    assert whole.directed
+    assert all(writer < reader for writer, reader in whole.edges)
+
+
+def test_features_are_size_count_and_frequency_in_the_corpus() -> None:
+    some = [coarse(g, 4) for g in graphs()]
+    often = corpus(some)
+    assert sum(often.values()) == pytest.approx(1.0)
+    size, count, frequency = np.expm1(features(some[0], often)).T
+    assert size == pytest.approx(some[0].sizes)
+    assert count == pytest.approx([sum(ops.values()) for ops in some[0].operators])
+    assert frequency == pytest.approx(
+        [1e3 * sum(n * often[name] for name, n in ops.items()) for ops in some[0].operators]
+    )
+    unknown = features(some[0], {})
+    assert not unknown[:, 2].any()  # operators that the corpus does not have
+
+
+@pytest.mark.parametrize(
+    ("kind", "graph"), [*((kind, "coarse") for kind in KINDS), ("gcn", "typed"), ("mpnn", "typed")]
+)
+def test_every_variant_learns(kind: str, graph: str) -> None:
+    known = examples()
+    chosen = dataclasses.replace(QUICK, kind=kind, graph=graph, validated=0.0)
+    begin, end = (Driple(dataclasses.replace(chosen, epochs=epochs)).fit(known) for epochs in (1, 20))
+    assert loss(end, known) < 0.3 * loss(begin, known)
+
+
+def loss(method: Driple, known: Sequence[Example]) -> float:
+    """Mean square of what is off, as a share of the largest."""
+    told = method.predict([e.query for e in known])
+    largest = {t: max(e.measured[t] for e in known) for t in known[0].measured}
+    off = [(p.values[t] - e.measured[t]) / largest[t] for p, e in zip(told, known, strict=True) for t in largest]
+    return float(np.mean(np.square(off)))
+
+
+def test_a_target_that_was_not_measured_is_absent() -> None:
+    method = Driple(QUICK).fit([*examples(SLOW), *examples(FAST, ("device_peak", STEP_TIME))])
+    [slow] = method.predict([examples(SLOW)[0].query])
+    [fast] = method.predict([examples(FAST)[0].query])
+    assert set(slow.values) == {STEP_TIME, "network_tx_peak"}
+    assert set(fast.values) == {STEP_TIME, "device_peak"}
+    assert set(TWELVE) > {"network_tx_peak", "device_peak"}
+
+
+def test_an_unknown_setting_says_why() -> None:
+    method = Driple(QUICK).fit(examples(SLOW))
+    [answer] = method.predict([examples(OTHER)[0].query])
+    assert not answer.values
+    assert "no network of the setting dp=2 on 2xcpu@25000Mbit/s" in answer.why
+
+
+def test_a_partly_measured_target_is_learned_from_those_that_have_it() -> None:
+    some = [
+        e if i else dataclasses.replace(e, measured={STEP_TIME: e.measured[STEP_TIME]})
+        for i, e in enumerate(examples())
+    ]
+    answer = Driple(QUICK).fit(some).predict([some[0].query])[0]
+    assert answer.values["network_tx_peak"] == pytest.approx(SLOW, rel=0.5)
+
+
+# Transfer.
+
+
+def state(method: Driple, setting: str) -> dict[str, list[torch.Tensor]]:
+    groups = method.fitted_[setting].network.groups()
+    return {name: [p.detach().clone() for p in parameters] for name, parameters in groups.items()}
+
+
+@pytest.mark.parametrize("tune", [TUNED, GROUPS_OF_PARAMETERS, ("readout",), ("late",)])
+def test_exactly_the_named_groups_change(tune: tuple[str, ...]) -> None:
+    here, there = examples(SLOW), examples(FAST)
+    source, target = setting_of(here[0].query), setting_of(there[0].query)
+    method = Driple(dataclasses.replace(QUICK, epochs=3, validated=0.0)).fit(here)
+    before = state(method, source)
+    before["late"] = before["early"]  # it begins as the shared one
+    method.transfer(there, source, tune)
+    after = state(method, target)
+    changed = {
+        name for name in GROUPS_OF_PARAMETERS
+        if any(not torch.equal(a, b) for a, b in zip(before[name], after[name], strict=True))
+    }  # fmt: skip
+    assert changed == set(tune)
+    assert all(
+        torch.equal(a, b)
+        for n in before
+        if n != "late"
+        for a, b in zip(before[n], state(method, source)[n], strict=True)
+    )
+
+
+def test_the_groups_hold_every_parameter_once() -> None:
+    network = Network(Shape(rounds=4, readings=2, types=5), targets=3)
+    network.part()
+    held = [id(p) for parameters in network.groups().values() for p in parameters]
+    assert sorted(held) == sorted(id(p) for p in network.parameters())
+    assert set(FROZEN) | set(TUNED) == set(GROUPS_OF_PARAMETERS)
+
+
+def test_frozen_rounds_gone_through_once_give_the_same_network() -> None:
+    """What is kept of frozen rounds is what they would say each time."""
+    here, there = examples(SLOW), examples(FAST)
+    source = setting_of(here[0].query)
+    method = Driple(dataclasses.replace(QUICK, epochs=3)).fit(here)
+    method.transfer(there, source)
+    fitted = method.fitted_[setting_of(there[0].query)]
+    batch = method._batch(fitted, [e.query for e in there])
+    apart = torch.cat([fitted.network.begin(method._batch(fitted, [e.query])) for e in there])
+    assert torch.allclose(fitted.network.end(apart, batch), fitted.network(batch), atol=1e-5)
+
+
+def test_a_name_that_is_no_group_is_refused() -> None:
+    method = Driple(dataclasses.replace(QUICK, epochs=1)).fit(examples(SLOW))
+    with pytest.raises(InputError, match=r"no parameter group 'redout'. Did you mean 'readout'"):
+        method.transfer(examples(FAST), setting_of(examples(SLOW)[0].query), ("redout",))
+    with pytest.raises(InputError, match="no network of the setting 'elsewhere'"):
+        method.transfer(examples(FAST), "elsewhere")
+
+
+# Kept with the model.
+
+
+def test_scalers_travel_with_the_model() -> None:
+    method = Driple(QUICK).fit(examples())
+    queries = [e.query for e in examples()]
+    read = pickle.loads(pickle.dumps(method))
+    assert read.predict(queries) == method.predict(queries)
+    [fitted] = read.fitted_.values()
+    assert fitted.largest == (SLOW, max(e.measured[STEP_TIME] for e in examples()))
+
+
+def test_it_keeps_to_the_protocol() -> None:
+    conformance.check(lambda: Driple(dataclasses.replace(QUICK, epochs=4)))
+
+
+def test_a_network_that_is_none_is_refused() -> None:
+    with pytest.raises(InputError, match=r"no network 'gnn' in Driple. Did you mean"):
+        Driple(dataclasses.replace(QUICK, kind="gnn")).fit(examples())
+    with pytest.raises(InputError, match="graph='rough' is not possible"):
+        DripleSettings(graph="rough")
