@@ -13,6 +13,7 @@ from foretell.errors import InputError
 from foretell.graph import Graph, Layout, Op, Signature, Storage, Tensor
 from foretell.hardware import Cluster
 from foretell.hardware import device as known_device
+from foretell.methods.conformance import check
 from foretell.methods.protocol import DEVICE_TIME, STEP_TIME, Example, Query
 from foretell.methods.scaledl import ScaleDL, choose, read, timed_layers
 from foretell.methods.scaledl_features import Sheet, sheet_of
@@ -234,6 +235,11 @@ def test_it_forgets_and_repeats(seen: list[Example], fitted: ScaleDL) -> None:
     first = ScaleDL(layers=settings, network=quick).fit(seen[:20])
     again = ScaleDL(layers=settings, network=quick).fit(seen[20:40]).fit(seen[:20])
     assert first.predict(queries) == again.predict(queries)
+
+
+def test_it_keeps_to_the_protocol() -> None:
+    quick = NetworkSettings(width=8, epochs=2, batch=4)
+    assert check(lambda: ScaleDL(layers=LayerSettings(width=8, epochs=2), network=quick))
 
 
 def test_it_travels(fitted: ScaleDL, unseen: list[Example]) -> None:

@@ -18,13 +18,12 @@ from foretell.measure.design import Method as Choosing
 from foretell.measure.design import design
 from foretell.measure.record import Point
 from foretell.methods.protocol import DEVICE_TIME, STEP_TIME, Example, Prediction, Query
-from foretell.methods.scaledl_features import Floats, Layer, Sheet, sheet_of
+from foretell.methods.scaledl_features import FLOOR, Floats, Layer, Sheet, sheet_of
 from foretell.methods.scaledl_layers import LayerModels, LayerSettings
 from foretell.methods.scaledl_network import Across, NetworkSettings, Step
 from foretell.units import Seconds
 
 _AT_LEAST: Final = 0.3  # weight of a layer that takes nothing of its step
-_FLOOR: Final[Seconds] = 2e-6  # of a kernel, where no layer was timed and the roofline stands in
 _NO_GRAPH: Final = "after-ScaleDL needs the graph of the step, and this source does not say what was run"
 
 
@@ -45,7 +44,7 @@ class ScaleDL:
 
     layers: LayerSettings = field(default_factory=LayerSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
-    parts: int = 2  # the network learns from layer times said by models that saw the other parts; 1: its own
+    parts: int = 1  # more: the network learns from layer times said by models that saw the other parts
     name: str = "after ScaleDL"
     layer_models_: LayerModels | None = None
     across_: Across | None = None
@@ -58,8 +57,12 @@ class ScaleDL:
         """`fit`, for who fits on parts of the same examples again and again."""
         if not pages:
             raise InputError(f"{self.name} cannot be fitted: no example has a graph. Give it steps that were captured.")
-        wanted = [p for p in pages if DEVICE_TIME in p.measured or STEP_TIME in p.measured]
         self.layer_models_ = self._fit_layers(pages)
+        return self.with_layers(pages)
+
+    def with_layers(self, pages: Sequence[Page]) -> Self:
+        """Fit the network alone, over the layer models that are there."""
+        wanted = [p for p in pages if DEVICE_TIME in p.measured or STEP_TIME in p.measured]
         said: dict[int, Floats] = {}
         parts = self.parts if self.network.rounds else 1
         part_of = _parts(pages, parts)
@@ -110,7 +113,7 @@ def read(example: Example) -> Page:
     sheet = sheet_of(example.query)
     size = len(sheet.layers)
     kernels = sheet.of_op >= 0
-    runs = np.bincount(sheet.of_op[kernels], sheet.times[kernels].astype(np.float64), size)
+    runs = np.bincount(sheet.of_op[kernels], sheet.times[kernels], size).astype(np.float64)
     seconds = np.full(size, math.nan)
     if len(example.ops):
         taken = np.asarray(example.ops, dtype=np.float64)
@@ -160,7 +163,7 @@ def _parts(pages: Sequence[Page], parts: int) -> dict[str, int]:
 
 def _seconds(models: LayerModels | None, layers: Sequence[Layer]) -> Floats:
     if models is None:
-        return np.array([_FLOOR + layer.roofline for layer in layers])
+        return np.array([FLOOR + layer.roofline for layer in layers])
     return models.seconds(layers)
 
 

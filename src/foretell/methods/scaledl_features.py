@@ -27,6 +27,7 @@ from foretell.workload import Plan
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Values = dict[str, float]
+FLOOR: Final[Seconds] = 2e-6  # a kernel that has next to nothing to do
 ROUNDS: Final = 3  # of message passing that classes of ops can bear
 GENERAL: Final = (  # what every kind has; the network sees these, a kind of layer its own beside them
     "flops", "read", "written", "parameters", "arithmetic", "memory", "peak", "bandwidth", "workers", "link",

@@ -1,7 +1,9 @@
 """Models of layers, one a kind: a small nonlinear regressor of log(time) on log features, or a linear one.
 
-A regressor is a straight line beside two hidden layers, both on standardised logarithms, so that far from what was
-measured it goes on as a power law. Kinds with few rows, and kinds never seen, share one line over what all layers have.
+A regressor is a straight line beside two hidden layers, both on standardised logarithms. What is asked far from what was
+measured is guarded twice: a feature counts as at most one deviation beyond those seen, and a time as at most as many
+times the roofline as its kind was seen to take. Kinds with few rows, and kinds never seen, share one line over what all
+layers have.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foretell.methods.scaledl_features import GENERAL, Floats, Ints, Layer
+from foretell.methods.scaledl_features import FLOOR, GENERAL, Floats, Ints, Layer
 
 Shape = Literal["mlp", "linear"]
 _FEWEST: Final = 40  # rows a kind needs for a regressor of its own
 _NARROWEST: Final = 0.05  # the deviation of a column that hardly varies
 _LEAST: Final = 1e-7  # seconds
+_BEYOND: Final = 1.0  # deviations that a feature may lie outside what was seen
+_ODD: Final = 0.002  # the share of rows whose distance from the roofline is not taken for a bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,9 +32,9 @@ class LayerSettings:
 
     shape: Shape = "mlp"
     width: int = 96
-    epochs: int = 60
+    epochs: int = 40
     rate: float = 4e-3
-    batch: int = 256
+    batch: int = 512
     decay: float = 1e-4
     seed: int = 0
 
@@ -61,13 +65,14 @@ class _Kind:
     deviation: Floats
     line: Floats  # with its constant last
     centre: float
-    low: float  # of log(time) that was seen
-    high: float
+    seen: tuple[Floats, Floats]  # the range of every column, in deviations
+    slower: tuple[float, float]  # the range of log(time ÷ roofline)
     network: _Regressor | None = None
 
     def table(self, layers: Sequence[Layer]) -> Floats:
         rows = np.array([[layer.values.get(c, 0.0) for c in self.columns] for layer in layers])
-        return (rows - self.mean) / self.deviation
+        low, high = self.seen
+        return np.clip((rows - self.mean) / self.deviation, low - _BEYOND, high + _BEYOND)
 
     def names(self, layers: Sequence[Layer]) -> Ints:
         place = {name: i for i, name in enumerate(self.operators)}
@@ -81,8 +86,8 @@ class _Kind:
             with torch.no_grad():
                 found = self.network(torch.tensor(x, dtype=torch.float32), torch.tensor(self.names(layers)))
             said = found.double().numpy() + self.centre
-        # A few e-folds past what was seen is a larger batch; a hundred would be an accident of the line.
-        return np.clip(said, self.low - 4.0, self.high + 4.0)
+        least = _least(layers)
+        return np.clip(said, least + self.slower[0], least + self.slower[1])
 
 
 @dataclass(slots=True)
@@ -123,19 +128,26 @@ class LayerModels:
         return np.exp(said)
 
 
+def _least(layers: Sequence[Layer]) -> Floats:
+    """log of the roofline, above a floor that every kernel pays."""
+    return np.log([FLOOR + layer.roofline for layer in layers])
+
+
 def _line(layers: Sequence[Layer], wanted: Floats, weight: Floats, columns: Sequence[str]) -> _Kind:
     """Ridge regression of log(time)."""
     rows = np.array([[layer.values.get(c, 0.0) for c in columns] for layer in layers])
     mean, deviation = rows.mean(axis=0), np.maximum(rows.std(axis=0), _NARROWEST)
-    x = np.column_stack([(rows - mean) / deviation, np.ones(len(rows))])
+    scaled = (rows - mean) / deviation
+    x = np.column_stack([scaled, np.ones(len(rows))])
     heavy = x * weight[:, None]
     prior = np.eye(x.shape[1])
     prior[-1, -1] = 1e-6  # the constant is free
     line = np.linalg.solve(heavy.T @ x + prior, heavy.T @ wanted)
+    low, high = np.quantile(wanted - _least(layers), (_ODD, 1 - _ODD)).tolist()
     return _Kind(
         columns=tuple(columns), operators=tuple(sorted({layer.operator for layer in layers})), mean=mean,
-        deviation=deviation, line=line, centre=float(np.average(wanted, weights=weight)), low=float(wanted.min()),
-        high=float(wanted.max()),
+        deviation=deviation, line=line, centre=float(np.average(wanted, weights=weight)),
+        seen=(scaled.min(axis=0), scaled.max(axis=0)), slower=(low, high),
     )  # fmt: skip
 
 

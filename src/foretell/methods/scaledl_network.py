@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final
 
 import numpy as np
@@ -24,6 +24,7 @@ from foretell.methods.scaledl_layers import descend
 
 _ISSUING: Final = 5e-6  # seconds a host pays for an op, about: where H starts
 _ALONE: Final = 1e-5  # seconds of an op, where a network that is told no times starts
+_FAR: Final = 5.0  # deviations: nothing the network sees is farther out
 _IDEAL: Final = SPREAD.index("ideal")
 
 
@@ -33,12 +34,13 @@ class NetworkSettings:
 
     rounds: int = 2  # of messages; 0: no network, the additive model
     width: int = 48
-    epochs: int = 40
+    epochs: int = 25
     rate: float = 4e-3
     batch: int = 12  # steps
     decay: float = 1e-3
     told_times: bool = True  # False: a whole-graph network, which sees no layer models
     seed: int = 0
+    trains_on: str = "cpu"  # where torch trains it; a fitted one is on the CPU
 
     def __post_init__(self) -> None:
         if not 0 <= self.rounds <= ROUNDS:
@@ -98,7 +100,7 @@ class _Network(nn.Module):
             says = self.says(h)
             seconds = seconds * says[:, 0].clamp(-8.0, 8.0).exp()
             host = _ISSUING * says[:, 1].clamp(-8.0, 8.0).exp()
-        zeros = torch.zeros(len(b.spread))
+        zeros = b.spread.new_zeros(len(b.spread))
         device = zeros.index_add(0, b.step, b.runs * seconds)
         issued = zeros.index_add(0, b.step, b.runs * host)
         power = 1.0 + nn.functional.softplus(self.power * 3.0)
@@ -122,6 +124,9 @@ class _Batch:
     ideal: Tensor
     wanted: Tensor  # steps × (device, step), logarithms
 
+    def to(self, device: str) -> _Batch:
+        return _Batch(*(getattr(self, f.name).to(device) for f in fields(self)))
+
 
 @dataclass(slots=True)
 class Across:
@@ -143,12 +148,13 @@ class Across:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.settings.seed)
             network = _Network(len(self.kinds_), len(self.operators_), self.settings)
-            ready = [self._batch([s]) for s in steps]
+            ready = [self._batch([s]).to(self.settings.trains_on) for s in steps]
+            network.to(self.settings.trains_on)
             if network.passes or any(s.sheet.spread.any() for s in steps):
                 descend(
-                    network, len(steps), lambda rows: _loss(network, _joined([ready[i] for i in rows])), self.settings
-                )
-        self.network_ = network.eval()
+                    network, len(steps), lambda rows: _loss(network, _joined([ready[i] for i in rows.tolist()])), self.settings
+                )  # fmt: skip
+        self.network_ = network.cpu().eval()
         return self
 
     def say(self, steps: Sequence[Step]) -> tuple[Floats, Floats]:
@@ -167,7 +173,7 @@ class Across:
 
     def _standard(self, layers: Sequence[Layer]) -> Floats:
         values = np.array([[layer.values[c] for c in GENERAL] for layer in layers]).reshape(len(layers), len(GENERAL))
-        return np.asarray((values - self.mean_) / self.deviation_)
+        return np.clip((values - self.mean_) / self.deviation_, -_FAR, _FAR)
 
     def _names(self, layers: Sequence[Layer]) -> tuple[list[int], list[int]]:
         kinds, operators = self.kinds_, self.operators_
@@ -207,10 +213,10 @@ def _joined(parts: Sequence[_Batch]) -> _Batch:
     def edges(name: str) -> Tensor:
         return torch.cat([getattr(p, name) + start for p, start in zip(parts, starts, strict=True)], 1)
 
-    counts = torch.tensor([len(p.runs) for p in parts])
+    counts = torch.tensor([len(p.runs) for p in parts], device=parts[0].runs.device)
     return _Batch(
         x=cat("x"), kind=cat("kind"), operator=cat("operator"), seconds=cat("seconds"), runs=cat("runs"),
-        before=edges("before"), after=edges("after"), step=torch.arange(len(parts)).repeat_interleave(counts),
+        before=edges("before"), after=edges("after"), step=torch.arange(len(parts), device=counts.device).repeat_interleave(counts),
         spread=cat("spread"), ideal=cat("ideal"), wanted=cat("wanted"),
     )  # fmt: skip
 
