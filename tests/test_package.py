@@ -19,7 +19,16 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 
 
 def test_the_public_face() -> None:
-    assert foretell.__all__ == ["Cluster", "Forecast", "Graph", "Plan", "Workload", "__version__", "forecast"]
+    assert foretell.__all__ == [
+        "Cluster",
+        "Conditions",
+        "Forecast",
+        "Graph",
+        "Plan",
+        "Workload",
+        "__version__",
+        "forecast",
+    ]
 
 
 @pytest.mark.parametrize("name", foretell.__all__)

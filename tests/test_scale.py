@@ -33,7 +33,8 @@ def test_what_cannot_grow_is_refused_with_the_arithmetic() -> None:
 
 def test_the_page_shows_throughput_and_where_the_time_goes() -> None:
     page = scaling_page(scale(graph("llama"), "h100-sxm", 8, model="roofline"))
-    assert page.count("<svg") == 2
+    assert page.count("<svg") == 3
+    assert "efficiency over devices" in page
     assert "perfect scaling" in page
 
 

@@ -8,16 +8,18 @@ from foretell.workload import Plan, Workload
 
 if TYPE_CHECKING:
     from foretell.answer import Forecast
+    from foretell.conditions import Conditions
     from foretell.forecasting import forecast
     from foretell.graph import Graph
     from foretell.hardware import Cluster
 
 __version__ = "0.1.0"
-__all__ = ["Cluster", "Forecast", "Graph", "Plan", "Workload", "__version__", "forecast"]
+__all__ = ["Cluster", "Conditions", "Forecast", "Graph", "Plan", "Workload", "__version__", "forecast"]
 
 # Names whose modules load numpy or torch are found on first use: `import foretell` does no work.
 _LAZY = {
     "Cluster": "foretell.hardware",
+    "Conditions": "foretell.conditions",
     "Forecast": "foretell.answer",
     "Graph": "foretell.graph",
     "forecast": "foretell.forecasting",

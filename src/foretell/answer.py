@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foretell.graph import Caveat, Graph
+from foretell.job import Job
 from foretell.simulate.memory import MemoryTrace
 from foretell.simulate.timeline import Timeline
 from foretell.units import Bytes, Dollars, Seconds
@@ -67,6 +68,15 @@ class Network:
 
     sent_bytes: Bytes
     received_bytes: Bytes
+    links: tuple[LinkUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUse:
+    """Bytes a rank sends over one kind of link in a step, and receives; they sum to the network's."""
+
+    link: str
+    sent_bytes: Bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +109,23 @@ class Cost:
     dollars_per_step: Dollars | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energy:
+    """Of the devices alone, without hosts and cooling."""
+
+    watts: float
+    joules_per_step: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Critical:
+    """A part of the chain that the end of the step hangs on: what a module computes or issues, or a collective."""
+
+    stream: str  # device, host or network
+    name: str
+    seconds: Seconds
+
+
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
     """One step of a workload on a cluster. Times and memory are of the slowest and heaviest rank."""
@@ -112,11 +139,16 @@ class Forecast:
     host_time: Duration
     exposed_communication: Duration
     bubble: Duration
+    stragglers: Duration = Duration(seconds=0.0)
+    input_wait: Duration = Duration(seconds=0.0)
     memory: Memory
     network: Network
     resources: Resources
     throughput: Throughput
     cost: Cost
+    energy: Energy | None = None
+    critical_path: tuple[Critical, ...] = ()
+    job: Job | None = None
     caveats: tuple[Caveat, ...]
     timeline: Timeline = field(repr=False)
     memory_trace: MemoryTrace = field(repr=False)

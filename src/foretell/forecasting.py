@@ -7,21 +7,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from foretell.answer import (
-    Cost,
-    Forecast,
-    Network,
-    Resources,
-    Throughput,
-    Use,
-)
+from foretell.answer import Cost, Energy, Forecast, LinkUse, Network, Resources, Throughput, Use
+from foretell.conditions import Conditions
 from foretell.cost.flops import total_flops
 from foretell.cost.model import DEFAULT as DEFAULT_MODEL
 from foretell.cost.model import ROOFLINE, CostModel, load_model
+from foretell.cost.power import cluster_watts
+from foretell.cost.uncertainty import Range
+from foretell.critical import critical_parts
 from foretell.errors import InputError, RequirementNotMet
 from foretell.graph import Caveat, Graph
 from foretell.hardware import Cluster
 from foretell.intervals import between, how_held, intervals, why_none
+from foretell.job import Length
+from foretell.job import job as whole_job
 from foretell.parallel import parallelize
 from foretell.program import Program
 from foretell.running import Placed, Run, run
@@ -40,10 +39,13 @@ def forecast(
     *,
     settings: Mapping[str, str] | None = None,
     model: str | CostModel = DEFAULT_MODEL,
+    conditions: Conditions | None = None,
+    job: Length | None = None,
 ) -> Forecast:
     """Forecast one steady-state step of a workload (or captured graph, or SOURCE) on a cluster.
 
-    `model` names what prices operators: one that is shipped, the folder of one you fitted, or `roofline`.
+    `model` names what prices operators: one that is shipped, the folder of one you fitted, or `roofline`. `conditions`
+    are the data loader, the jitter of ranks and the routing of experts; `job` asks what a whole training takes.
     """
     cluster = Cluster.parse(on) if isinstance(on, str) else on
     if isinstance(plan, str):
@@ -51,11 +53,13 @@ def forecast(
     plan = plan or Plan(dp=cluster.devices)
     plan.check_devices(cluster.devices)
     prices_by = load_model(model) if isinstance(model, str) else model
+    conditions = conditions or Conditions()
     graph = _graph(workload, settings)
     device = cluster.nodes[0].device
     with _no_search_for_garbage():
         program = parallelize(graph, plan, lambda g: [p.seconds for p in prices_by.price(g, device).prices])
-        return _answer(program, cluster, plan, run(program, cluster, prices_by), prices_by)
+        ran = run(program, cluster, prices_by, conditions)
+        return _answer(program, cluster, plan, ran, prices_by, conditions, job)
 
 
 @contextmanager
@@ -78,39 +82,78 @@ def _graph(workload: Workload | Graph | str, settings: Mapping[str, str] | None)
     return capture(workload, settings)
 
 
-def _answer(program: Program, cluster: Cluster, plan: Plan, ran: Run, model: CostModel) -> Forecast:
-    slowest, whole, step = ran.slowest, program.whole, ran.timeline.period
+def _answer(
+    program: Program, cluster: Cluster, plan: Plan, ran: Run, model: CostModel, conditions: Conditions, length: Length | None
+) -> Forecast:  # fmt: skip
+    slowest, whole = ran.slowest, program.whole
+    paced = ran.timeline.period + ran.stragglers
+    loading = _loading(program, conditions)
+    step = max(paced, loading)
     known = intervals(program, ran, model)
     busy, price = slowest.device_seconds, cluster.dollars_per_hour
     peak = slowest.node.device.peak(_PEAK_OF_PRECISION.get(whole.precision, whole.precision))
     micro_steps = program.micro_steps * plan.dp
+    samples, tokens = (n * micro_steps if n else None for n in (whole.samples, whole.tokens))
+    watts = cluster_watts(cluster, busy / step if step else 0.0)
     return Forecast(
         model=model.name, workload=whole.name, cluster=str(cluster), plan=str(plan),
-        step_time=between(step, known.step), device_time=between(busy, known.device),
-        host_time=between(slowest.host_seconds, known.host),
+        step_time=between(step, known.step and (max(known.step[0], loading), max(known.step[1], loading))),
+        device_time=between(busy, known.device), host_time=between(slowest.host_seconds, known.host),
         exposed_communication=between(ran.exposed, known.others), bubble=between(ran.bubble, known.others),
-        memory=ran.memory, network=Network(sent_bytes=ran.sent, received_bytes=ran.sent), resources=_resources(ran, step),
+        stragglers=between(ran.stragglers, known.others),
+        input_wait=between(step - paced, known.step and _late_input(loading, known.step)),
+        memory=ran.memory, network=_network(ran), resources=_resources(ran, step),
         throughput=Throughput(
-            samples_per_second=whole.samples * micro_steps / step if whole.samples else None,
-            tokens_per_second=whole.tokens * micro_steps / step if whole.tokens else None,
+            samples_per_second=samples / step if samples else None,
+            tokens_per_second=tokens / step if tokens else None,
             mfu=total_flops(whole) / whole.grad_accumulation * micro_steps / plan.devices / step / peak,
         ),
         cost=Cost(dollars_per_hour=price, dollars_per_step=None if price is None else price * step / 3600),
+        energy=Energy(watts=watts, joules_per_step=watts * step), critical_path=critical_parts(ran.timeline),
+        job=None if length is None else whole_job(
+            length, step=step, samples=samples, tokens=tokens, dollars_per_hour=price, watts=watts,
+            idle_watts=cluster_watts(cluster, 0.0),
+        ),
         caveats=(*whole.caveats, *_caveats(program, slowest, busy, model)),
         timeline=ran.timeline, memory_trace=ran.heaviest.trace, graph=ran.heaviest.role.graph,
     )  # fmt: skip
 
 
+def _loading(program: Program, conditions: Conditions) -> Seconds:
+    """What a replica's data loader takes for a step; it works ahead, so the longer of the two sets the pace."""
+    if conditions.loader is None:
+        return 0.0
+    if not program.whole.samples:
+        raise InputError(
+            f"a data loader of {conditions.loader:g} samples/s was given, but the samples of a step of "
+            f"{program.whole.name!r} are not known. Set Workload(samples=…)."
+        )
+    return program.whole.samples * program.micro_steps / conditions.loader
+
+
+def _late_input(loading: Seconds, step: Range) -> Range:
+    """A slower step waits less for its input."""
+    return max(loading - step[1], 0.0), max(loading - step[0], 0.0)
+
+
+def _network(ran: Run) -> Network:
+    links = tuple(LinkUse(link=name, sent_bytes=nbytes) for name, nbytes in sorted(ran.links.items()))
+    return Network(sent_bytes=ran.sent, received_bytes=ran.sent, links=links)
+
+
 def _resources(ran: Run, step: Seconds) -> Resources:
-    placed, busy = ran.slowest, ran.slowest.device_seconds
+    """Idle, active and peak of the slowest rank's step, from when its streams are busy."""
+    placed, busy, talking = ran.slowest, min(ran.timeline.computing, step), min(ran.timeline.talking, step)
     moving, fullest = 0.0, 0.0
     for op, price in zip(placed.role.graph.ops, placed.priced.prices, strict=True):
         if price.seconds > 0 and price.work.traffic:
             moving += price.seconds * op.times
             fullest = max(fullest, price.work.traffic / price.seconds / placed.node.device.bandwidth)
-    network = Use(idle_seconds=max(step - ran.talking, 0.0), active_seconds=ran.talking, peak=ran.fastest_link)
+    if placed.device_seconds:
+        moving *= busy / placed.device_seconds  # kernels beside communication take longer
+    network = Use(idle_seconds=step - talking, active_seconds=talking, peak=ran.fastest_link)
     return Resources(
-        device=Use(idle_seconds=max(step - busy, 0.0), active_seconds=busy, peak=1.0 if busy else 0.0),
+        device=Use(idle_seconds=step - busy, active_seconds=busy, peak=1.0 if busy else 0.0),
         memory_bandwidth=Use(idle_seconds=max(step - moving, 0.0), active_seconds=moving, peak=min(fullest, 1.0)),
         network_rx=network,
         network_tx=network,
@@ -152,6 +195,8 @@ def fit_batch(
     *,
     cache: bool = True,
     model: str | CostModel = DEFAULT_MODEL,
+    conditions: Conditions | None = None,
+    job: Length | None = None,
 ) -> BatchFit:
     """Find the largest `batch` whose step fits on every device of the cluster."""
     from foretell.capture import capture  # loads torch
@@ -183,7 +228,7 @@ def fit_batch(
         middle = (low + high) // 2
         low, high = (middle, high) if fits_at(middle) else (low, middle)
     while low:  # the search worked on continued graphs; the answer is captured for real
-        answer = forecast(captured(low), on, plan, model=model)
+        answer = forecast(captured(low), on, plan, model=model, conditions=conditions, job=job)
         if answer.memory.fits:
             return BatchFit(batch=low, forecast=answer)
         low = min(low - 1, int(low * 0.99))

@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from foretell.answer import Breakdown, Memory, RankMemory
-from foretell.cost.collectives import collective_seconds, sent_bytes
+from foretell.conditions import Conditions
+from foretell.cost.collectives import collective_seconds, compute_slowdown, link_bytes, sent_bytes
 from foretell.cost.model import CostModel, Priced
 from foretell.cost.workspace import kept_workspaces, temporary_bytes
 from foretell.hardware import Cluster, Device, Node
 from foretell.program import Collective, Group, Program, Role
+from foretell.routing import LANE, busiest, skewed
 from foretell.simulate.allocator import OutOfMemory
+from foretell.simulate.jitter import slowest_of
 from foretell.simulate.memory import MemoryTrace, replay
 from foretell.simulate.pipeline import simulate_pipeline
 from foretell.simulate.schedule import Durations, simulate
@@ -54,23 +57,28 @@ class Run:
     exposed: Seconds  # what communication adds to the step
     bubble: Seconds
     memory: Memory
+    stragglers: Seconds  # what waiting for the slowest of equal ranks adds
     sent: Bytes  # by the rank that sends most
-    talking: Seconds
+    links: Mapping[str, Bytes]  # and over which links
     fastest_link: float  # bytes per second, at its peak
 
 
-def run(program: Program, cluster: Cluster, model: CostModel) -> Run:
+def run(program: Program, cluster: Cluster, model: CostModel, conditions: Conditions = Conditions()) -> Run:  # noqa: B008
     known: dict[object, Placed] = {}
-    cluster_seconds = _Collectives(cluster)
-    placed = [_on_nodes(role, nodes, cluster_seconds, model, known) for role, nodes in _places(program, cluster)]
+    prices = _Prices(cluster, model, conditions)
+    placed = [_on_nodes(role, nodes, prices, known) for role, nodes in _places(program, cluster)]
     heaviest = max((p for options in placed for p in options), key=lambda p: p.memory.total / p.memory.capacity)
     slowest = [max(options, key=lambda p: p.device_seconds + p.host_seconds) for options in placed]
-    talks = _Talks(program, cluster_seconds, slowest)
+    talks = _Talks(program, prices.collectives, slowest)
+    jitter = conditions.jitter
     if program.pipeline is None:
         timelines = [simulate(p.role, p.durations) for p in placed[0]]
         timeline = max(timelines, key=lambda t: t.period)
         pace = placed[0][timelines.index(timeline)]
-        free = simulate(pace.role, _free(pace.durations)) if pace.role.collectives else timeline
+        free = simulate(pace.role, _free(pace.durations), draw=False) if pace.role.collectives else timeline
+        late = timeline
+        if program.ranks > 1 and jitter:
+            late = simulate(pace.role, _late(pace, slowest_of(program.ranks, jitter)), draw=False)
     else:
         at = [p.role for p in slowest].index(heaviest.role)
         timeline = simulate_pipeline(program, [p.durations for p in slowest], talks.hand_over, at)
@@ -78,28 +86,39 @@ def run(program: Program, cluster: Cluster, model: CostModel) -> Run:
         freed = {id(p.durations): _free(p.durations) for p in slowest}
         free = simulate_pipeline(program, [freed[id(p.durations)] for p in slowest], nothing)
         pace = max(slowest, key=lambda p: p.device_seconds)
+        delayed = {id(p.durations): _late(p, slowest_of(p.role.count, jitter)) for p in slowest}
+        late = simulate_pipeline(program, [delayed[id(p.durations)] for p in slowest], talks.hand_over)
     ranks = tuple(
         RankMemory(role=options[0].role.name, count=options[0].role.count, total=max(p.memory.total for p in options))
         for options in placed
     )
     return Run(
         slowest=pace, heaviest=heaviest, timeline=timeline, exposed=max(timeline.period - free.period, 0.0),
-        bubble=free.waiting, memory=replace(heaviest.memory, ranks=ranks), sent=talks.sent, talking=talks.seconds,
-        fastest_link=talks.fastest,
+        bubble=free.waiting, stragglers=max(late.period - timeline.period, 0.0),
+        memory=replace(heaviest.memory, ranks=ranks), sent=talks.sent, links=talks.links, fastest_link=talks.fastest,
     )  # fmt: skip
+
+
+class _Prices:
+    """What prices a role: the model for its ops, the cluster for what it says, the conditions for both."""
+
+    def __init__(self, cluster: Cluster, model: CostModel, conditions: Conditions) -> None:
+        self.model, self.conditions = model, conditions
+        self.collectives = _Collectives(cluster)
+        self.slowdown = compute_slowdown(cluster)
 
 
 class _Collectives:
     """Seconds of collectives on a cluster; a step repeats a few of them many times."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self._known: dict[tuple[str, Bytes, Group], Seconds] = {}
 
     def __call__(self, collective: Collective) -> Seconds:
         key = (collective.kind, collective.nbytes, collective.group)
         if key not in self._known:
-            self._known[key] = collective_seconds(collective, self._cluster)
+            self._known[key] = collective_seconds(collective, self.cluster)
         return self._known[key] * collective.turns
 
 
@@ -109,7 +128,8 @@ class _Talks:
     def __init__(self, program: Program, seconds_of: _Collectives, placed: Sequence[Placed]) -> None:
         pipeline = program.pipeline
         self.hand_over = [seconds_of(c) for c in pipeline.hand_over] if pipeline else []
-        self.sent, self.seconds, self.fastest = 0, 0.0, 0.0
+        self.sent, self.fastest = 0, 0.0
+        self.links: dict[str, Bytes] = {}
         for stage, p in enumerate(placed):
             said = [(c, s, p.role.runs(c)) for c, s in zip(p.role.collectives, p.durations.collectives, strict=True)]
             if pipeline:
@@ -117,13 +137,32 @@ class _Talks:
                 for boundary, (c, s) in enumerate(zip(pipeline.hand_over, self.hand_over, strict=True)):
                     ways = (boundary % stages == stage) + ((boundary + 1) % stages == stage)  # forward on, and back
                     said.append((c, s, ways * times))
-            self.sent = max(self.sent, sum(sent_bytes(c) * times for c, _, times in said))
-            self.seconds = max(self.seconds, sum(s * times for _, s, times in said))
+            sent = sum(sent_bytes(c) * times for c, _, times in said)
+            if sent > self.sent:
+                self.sent, self.links = sent, _by_link(said, seconds_of.cluster)
             self.fastest = max([self.fastest, *(sent_bytes(c) / s for c, s, times in said if s > 0 and times)])
+
+
+def _by_link(said: Sequence[tuple[Collective, Seconds, int]], cluster: Cluster) -> dict[str, Bytes]:
+    links: dict[str, Bytes] = defaultdict(int)
+    known: dict[tuple[str, Bytes, Group], dict[str, Bytes]] = {}
+    for c, _, times in said:
+        key = (c.kind, c.nbytes, c.group)
+        if key not in known:
+            known[key] = link_bytes(c, cluster)
+        for name, nbytes in known[key].items():
+            links[name] += nbytes * times
+    return dict(links)
 
 
 def _free(durations: Durations) -> Durations:
     return replace(durations, collectives=[0.0] * len(durations.collectives))
+
+
+def _late(placed: Placed, times: float) -> Durations:
+    """A rank that is as many times slower, what it says to others apart."""
+    d = placed.durations
+    return replace(d, device=[s * times for s in d.device], host=[s * times for s in d.host], gap=d.gap * times)
 
 
 def _places(program: Program, cluster: Cluster) -> list[tuple[Role, list[Node]]]:
@@ -142,14 +181,12 @@ def _places(program: Program, cluster: Cluster) -> list[tuple[Role, list[Node]]]
     return places
 
 
-def _on_nodes(
-    role: Role, nodes: Sequence[Node], seconds_of: _Collectives, model: CostModel, known: dict[object, Placed]
-) -> list[Placed]:
+def _on_nodes(role: Role, nodes: Sequence[Node], prices: _Prices, known: dict[object, Placed]) -> list[Placed]:
     placed = []
     for node in nodes:
         key = (id(node), *_likeness(role))  # stages in the middle of a pipeline are alike, what waits there apart
         if key not in known:
-            known[key] = _on_node(role, node, seconds_of, model)
+            known[key] = _on_node(role, node, prices)
         like = known[key]
         waiting = {what: n - like.role.persistent.get(what, 0) for what, n in role.persistent.items()}
         placed.append(replace(like, role=role, memory=_with(like, role, waiting)) if any(waiting.values()) else
@@ -185,15 +222,17 @@ def _likeness(role: Role) -> tuple[object, ...]:
     return hash(ops), said, *sorted(held.items())
 
 
-def _on_node(role: Role, node: Node, seconds_of: _Collectives, model: CostModel) -> Placed:
-    priced = model.price(role.graph, node.device)
+def _on_node(role: Role, node: Node, by: _Prices) -> Placed:
+    priced = by.model.price(role.graph, node.device)
     prices = priced.prices
+    skew = busiest(role, by.conditions.expert_skew)
     durations = Durations(
-        device=[p.seconds for p in prices],
-        host=_issuing(role, model.host.seconds(role.graph, prices, node.host)),
+        device=skewed(role, [p.seconds for p in prices], skew),
+        host=_issuing(role, by.model.host.seconds(role.graph, prices, node.host)),
         waits=[p.work.waits for p in prices],
-        collectives=[seconds_of(c) for c in role.collectives],
-        gap=model.host.gap,
+        collectives=[by.collectives(c) * (skew if c.lane == LANE else 1.0) for c in role.collectives],
+        gap=by.model.host.gap,
+        slowdown=by.slowdown if role.collectives else 1.0,
     )
     trace, fits = _replay(role, node.device)
     memory = _memory(role, node.device, trace, fits)

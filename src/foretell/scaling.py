@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from foretell.answer import Forecast
+from foretell.conditions import Conditions
 from foretell.cost.model import DEFAULT, CostModel
 from foretell.errors import InputError, PlanError
 from foretell.forecasting import forecast
@@ -33,6 +34,7 @@ def scale(
     plan: Plan | str | None = None,
     *,
     model: str | CostModel = DEFAULT,
+    conditions: Conditions | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[Point, ...]:
     """Forecast a step on 1, 2, 4, … devices up to `up_to`; `plan` says all but dp, which grows."""
@@ -44,7 +46,8 @@ def scale(
     for devices in _counts(plan, up_to):
         tell(f"forecasting {graph.name} on {devices} × {device}")
         dp = devices * plan.dp // plan.devices
-        answer = forecast(graph, on=f"{devices}x{device}", plan=replace(plan, dp=dp), model=model)
+        spread = replace(plan, dp=dp)
+        answer = forecast(graph, on=f"{devices}x{device}", plan=spread, model=model, conditions=conditions)
         each = _rate(answer) / devices
         first = _rate(points[0].forecast) / points[0].devices if points else each
         points.append(Point(devices=devices, efficiency=each / first, forecast=answer))

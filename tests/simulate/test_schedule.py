@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -139,3 +140,44 @@ def test_a_step_takes_as_long_undrawn(ops: list[tuple[float, float, bool]], gap:
     assert undrawn.makespan == pytest.approx(drawn.makespan)
     assert undrawn.period == pytest.approx(drawn.period)
     assert not undrawn.spans
+
+
+def overlapping(ops: list[tuple[float, float]], talks: list[tuple[int, float]], slowdown: float, scale: float) -> float:
+    """The length of a step whose collectives start after ops of the backward pass and take `scale` of their time."""
+    last = len(ops) - 1
+    phases = ["backward"] * last + ["optimizer"]
+    collectives = tuple(all_reduce(after=min(after, last - 1), before=last) for after, _ in sorted(talks))
+    took = [seconds * scale for _, seconds in sorted(talks)]
+    times = durations([op[0] for op in ops], [op[1] for op in ops], collectives=took)
+    return simulate(role(phases, collectives=collectives), replace(times, slowdown=slowdown)).makespan
+
+
+def test_compute_is_slower_while_the_network_is_busy() -> None:
+    ops = [(2.0, 0.0), (3.0, 0.0), (4.0, 0.0), (1.0, 0.0)]
+    assert overlapping(ops, [(0, 3.0)], 1.5, 1.0) == pytest.approx(10 + 3.0 * (1 - 1 / 1.5))  # all of it beside compute
+    assert overlapping(ops, [(2, 3.0)], 1.5, 1.0) == pytest.approx(10 + 3.0)  # beside none
+    assert overlapping(ops, [(0, 30.0)], 1.5, 1.0) == pytest.approx(2 + 30 + 1)  # compute is done long before
+
+
+OVERLAPS = st.lists(st.tuples(st.integers(0, 10), SECONDS), min_size=1, max_size=4)
+
+
+@given(st.lists(st.tuples(SECONDS, SECONDS), min_size=2, max_size=10), OVERLAPS, st.floats(1, 2), st.floats(0, 1))
+def test_more_bandwidth_is_never_slower_and_free_communication_is_compute_alone(
+    ops: list[tuple[float, float]], talks: list[tuple[int, float]], slowdown: float, scale: float
+) -> None:
+    slow, fast = overlapping(ops, talks, slowdown, 1.0), overlapping(ops, talks, slowdown, scale)
+    alone = overlapping(ops, talks, 1.0, 0.0)
+    assert fast <= slow + 1e-9
+    assert overlapping(ops, talks, slowdown, 0.0) == pytest.approx(alone)
+    assert alone - 1e-9 <= overlapping(ops, talks, 1.0, 1.0) <= slow + 1e-9
+    assert slow <= slowdown * alone + sum(seconds for _, seconds in talks) + 1e-9
+
+
+def test_repeated_micro_steps_are_counted_in_what_computes_and_talks() -> None:
+    said = replace(all_reduce(after=0, before=1), every_micro_step=True)
+    for times in (1, 2, 3, 8):
+        folded = simulate(role(["forward"] * 2, [times] * 2, (said,)), durations([1, 2], [0, 0], collectives=[0.5]))
+        assert folded.computing == pytest.approx(3 * times)
+        assert folded.talking == pytest.approx(0.5 * times)
+        assert folded.period == pytest.approx(3.5 * times)

@@ -9,6 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from foretell.cli.surroundings import (
+    Checkpoint,
+    Evaluate,
+    ExpertSkew,
+    Jitter,
+    Loader,
+    Samples,
+    Tokens,
+    conditions_of,
+    length_of,
+)
 from foretell.cli.terminal import (
     AsJson,
     NoCache,
@@ -32,7 +43,9 @@ Model = Annotated[
 
 if TYPE_CHECKING:
     from foretell.answer import Forecast
+    from foretell.conditions import Conditions
     from foretell.graph import Graph
+    from foretell.job import Length
 
 
 def predict(
@@ -59,6 +72,13 @@ def predict(
     ] = None,
     fit_batch: Annotated[bool, typer.Option("--fit-batch", help="Find the largest batch that fits.")] = False,
     require_fit: Annotated[bool, typer.Option("--require-fit", help="Exit with 3 if it does not fit.")] = False,
+    loader: Loader = None,
+    jitter: Jitter = None,
+    expert_skew: ExpertSkew = None,
+    samples: Samples = None,
+    tokens: Tokens = None,
+    evaluate: Evaluate = None,
+    checkpoint: Checkpoint = None,
     model: Model = None,
     no_cache: NoCache = False,
 ) -> None:
@@ -67,13 +87,16 @@ def predict(
     if trace is not None and len(on) > 1:
         raise InputError(f"--trace writes one timeline, got {len(on)} --on. Give one --on, or run it once for each.")
     _check_question(on, plan)
+    conditions = conditions_of(loader, jitter, expert_skew)
+    job = length_of(samples, tokens, evaluate, checkpoint)
     chosen = read_settings(settings or [])
     batches: list[int] | None = None
     with progress() as say:
         if fit_batch:
-            forecasts, batches = _fit_batches(source, chosen, on, plan, model, say)
+            forecasts, batches = _fit_batches(source, chosen, on, plan, model, say, conditions, job)
         else:
-            forecasts = _forecasts(_capture(source, chosen, say, cache=not no_cache), on, plan, model, say)
+            graph = _capture(source, chosen, say, cache=not no_cache)
+            forecasts = _forecasts(graph, on, plan, model, say, conditions, job)
     if as_json:
         _print_answers(forecasts, batches)
     else:
@@ -153,14 +176,16 @@ def _check_model(model: str | None) -> None:
 
 
 def _forecasts(
-    graph: Graph, on: Sequence[str], plan: str | None, model: str | None, say: Callable[[str], None]
-) -> list[Forecast]:
+    graph: Graph, on: Sequence[str], plan: str | None, model: str | None, say: Callable[[str], None],
+    conditions: Conditions | None = None, job: Length | None = None,
+) -> list[Forecast]:  # fmt: skip
     from foretell.forecasting import DEFAULT_MODEL, forecast
 
     forecasts = []
     for cluster in on:
         say(f"forecasting {graph.name} on {cluster}")
-        forecasts.append(forecast(graph, on=cluster, plan=plan, model=model or DEFAULT_MODEL))
+        priced_by = model or DEFAULT_MODEL
+        forecasts.append(forecast(graph, on=cluster, plan=plan, model=priced_by, conditions=conditions, job=job))
     return forecasts
 
 
@@ -171,13 +196,16 @@ def _fit_batches(
     plan: str | None,
     model: str | None,
     say: Callable[[str], None],
+    conditions: Conditions | None = None,
+    job: Length | None = None,
 ) -> tuple[list[Forecast], list[int]]:
     from foretell.forecasting import DEFAULT_MODEL, fit_batch
 
     fits = []
     for cluster in on:
         say(f"looking for the largest batch on {cluster}")
-        fits.append(fit_batch(source, settings, cluster, plan, say, model=model or DEFAULT_MODEL))
+        priced_by = model or DEFAULT_MODEL
+        fits.append(fit_batch(source, settings, cluster, plan, say, model=priced_by, conditions=conditions, job=job))
     return [fit.forecast for fit in fits], [fit.batch for fit in fits]
 
 

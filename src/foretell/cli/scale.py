@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from foretell.cli.predict import Model
+from foretell.cli.surroundings import ExpertSkew, Jitter, Loader, conditions_of
 from foretell.cli.terminal import (
     AsJson,
     NoCache,
@@ -34,6 +35,9 @@ def scale(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write the charts as one HTML file.")
     ] = None,
+    loader: Loader = None,
+    jitter: Jitter = None,
+    expert_skew: ExpertSkew = None,
     model: Model = None,
     as_json: AsJson = False,
     no_cache: NoCache = False,
@@ -49,9 +53,11 @@ def scale(
         raise InputError(f"--on takes one device for scale, got {on!r}. Write its name alone, like h100-sxm.")
     if plan is not None:
         Plan.parse(plan)
+    conditions = conditions_of(loader, jitter, expert_skew)
     with progress() as say:
         graph = capture(source, read_settings(settings or []), progress=say, cache=not no_cache)
-        points = scale_up(graph, on, up_to, plan, model=model or DEFAULT_MODEL, progress=say)
+        priced_by = model or DEFAULT_MODEL
+        points = scale_up(graph, on, up_to, plan, model=priced_by, conditions=conditions, progress=say)
     if as_json:
         print_json([point.to_dict() for point in points])
     else:

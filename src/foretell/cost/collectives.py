@@ -40,6 +40,28 @@ def sent_bytes(collective: Collective) -> Bytes:
     return round(_PASSES[collective.kind] * (ranks - 1) * collective.nbytes / ranks)
 
 
+def link_bytes(collective: Collective, cluster: Cluster) -> dict[str, Bytes]:
+    """What one rank puts on each kind of link: its way inside the node, and its part of the node's way out."""
+    ranks, sent = collective.group.size, sent_bytes(collective)
+    if not sent:
+        return {}
+    spread = spreads_on(cluster.nodes, collective.group)[0]
+    members = max(seat.members for seat in spread.seats)
+    if spread.nodes == 1:
+        out = 0
+    elif members == 1 or collective.kind == "send-recv":
+        out = sent
+    elif collective.kind == "all-to-all":
+        out = round(collective.nbytes * (ranks - members) / ranks)  # shares of ranks that sit elsewhere
+    else:
+        out = round(sent / members)  # of a ring's neighbours in a node, one has its next rank outside
+    seat = spread.seats[0]
+    ways = {_way_inside(cluster.nodes[seat.node], seat).name: sent - out}
+    if cluster.between is not None:
+        ways[cluster.between.name] = ways.get(cluster.between.name, 0) + out
+    return {name: nbytes for name, nbytes in ways.items() if nbytes}
+
+
 def compute_slowdown(cluster: Cluster) -> float:
     """How many times longer compute takes while a collective runs beside it: its copies occupy compute units."""
     factors = [1.0]
@@ -153,13 +175,18 @@ def _inside(cluster: Cluster, spread: Spread, fabrics: FabricOf) -> _Lane | None
 
 
 def _lane_of(node: Node, seat: Seat, fabrics: FabricOf) -> _Lane:
-    way = node.inside
-    if way.reach is not None and way.beyond is not None and seat.first // way.reach != seat.last // way.reach:
-        way = link(way.beyond)
+    way = _way_inside(node, seat)
     fabric = fabrics(way)
     lanes_used = min(seat.members / fabric.full_at, 1.0)
     shared = (2 / max(seat.active, 2)) ** fabric.sharing
     return _Lane(way.bandwidth * lanes_used * shared, way.latency, fabric, way.in_switch)
+
+
+def _way_inside(node: Node, seat: Seat) -> Link:
+    way = node.inside
+    if way.reach is not None and way.beyond is not None and seat.first // way.reach != seat.last // way.reach:
+        return link(way.beyond)
+    return way
 
 
 def _between(collective: Collective, cluster: Cluster, spread: Spread, fabrics: FabricOf) -> _Lane:

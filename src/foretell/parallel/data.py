@@ -10,7 +10,7 @@ from foretell.program import Collective, Group, Role
 from foretell.units import MIB, Bytes
 from foretell.workload import Plan
 
-_FIRST_BUCKET = 1 * MIB  # DDP keeps its first bucket small, to start communicating early
+_FIRST_BUCKET = 1 * MIB  # DDP keeps its first bucket small, to start early, unless a size of buckets is asked for
 
 
 def data_parallel(role: Role, plan: Plan, group: Group) -> Role:
@@ -32,7 +32,7 @@ def data_parallel(role: Role, plan: Plan, group: Group) -> Role:
 def buckets(graph: Graph, plan: Plan, group: Group, leave_out: frozenset[int] = frozenset()) -> list[Collective]:
     update, last_backward = first_of(graph, "optimizer"), last_of(graph, "backward")
     made: list[Collective] = []
-    held, limit = 0, _FIRST_BUCKET
+    held, limit = 0, _FIRST_BUCKET if plan.bucket_bytes == Plan().bucket_bytes else plan.bucket_bytes
     ready_gradients = _ready(graph, leave_out)
     for number, (ready, nbytes) in enumerate(ready_gradients):
         held += nbytes

@@ -1,7 +1,7 @@
 """Expert parallelism: ranks share the experts of a mixture, and rows travel to the experts they were routed to.
 
 Experts are found as weights of grouped products. Rows are sent before the first product and come back after the last,
-forward and backward. Routing is taken as even: a rank receives as many rows as it sends.
+forward and backward. Here a rank receives as many rows as it sends; how far the busiest has more is priced later.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def expert_parallel(role: Role, plan: Plan) -> Role:
         s for s, state in spread.states.items() if isinstance(state, Split) and graph.storages[s].role == "gradient"
     )
     even = Caveat(
-        "even-routing", "Experts are taken to be chosen evenly; the busiest rank of a real step has more to do."
+        "even-routing",
+        "Rows are taken to choose experts evenly, but for chance; give the skew of a real router as expert_skew.",
     )
     split = replace(split, caveats=(*split.caveats, even))
     said = (*role.collectives, *spread.collectives, *_journeys(graph, group))

@@ -43,9 +43,15 @@ def verdict(forecast: Forecast) -> Verdict:
 
 
 def waiting_seconds(forecast: Forecast) -> Seconds:
-    """What is left of the step: the device neither computes, nor communicates, nor stands in a pipeline bubble."""
-    spent = forecast.device_time.seconds + forecast.exposed_communication.seconds + forecast.bubble.seconds
-    return max(0.0, forecast.step_time.seconds - spent)
+    """What is left of the step: the device neither computes nor waits for anything that is named."""
+    named = (
+        forecast.device_time,
+        forecast.exposed_communication,
+        forecast.bubble,
+        forecast.stragglers,
+        forecast.input_wait,
+    )
+    return max(0.0, forecast.step_time.seconds - sum(part.seconds for part in named))
 
 
 def bottleneck(forecast: Forecast) -> str:
@@ -55,7 +61,10 @@ def bottleneck(forecast: Forecast) -> str:
         return "nothing runs"
     waiting = waiting_seconds(forecast) / step
     communication, bubble = forecast.exposed_communication.seconds / step, forecast.bubble.seconds / step
-    largest = max(waiting, communication, bubble)
+    late = forecast.input_wait.seconds / step
+    largest = max(waiting, communication, bubble, late)
+    if late == largest and late > _WORTH_NAMING:
+        return f"input-bound: the device waits for the data loader {show_share(late)} of the step"
     if waiting == largest and waiting > _WORTH_NAMING:
         return f"host-bound: the device waits for the host {show_share(waiting)} of the step"
     if communication == largest and communication > _DOMINANT:
@@ -94,6 +103,8 @@ def time_parts(forecast: Forecast) -> tuple[Part, ...]:
     parts += [
         Part(key="communication", label="exposed communication", amount=forecast.exposed_communication.seconds),
         Part(key="bubble", label="pipeline bubble", amount=forecast.bubble.seconds),
+        Part(key="stragglers", label="waiting for the slowest rank", amount=forecast.stragglers.seconds),
+        Part(key="late-input", label="waiting for input", amount=forecast.input_wait.seconds),
         Part(key="waiting", label="waiting for the host", amount=waiting_seconds(forecast)),
     ]
     return tuple(part for part in parts if part.amount > 0)
@@ -150,6 +161,34 @@ def cost_words(forecast: Forecast) -> list[str]:
     if (dollars := dollars_per_million_samples(forecast)) is not None:
         words.append(f"{show_dollars(dollars)} per million samples")
     return words
+
+
+def job_words(forecast: Forecast) -> list[str]:
+    """A whole job in a line: its time, its steps, its pauses, what it costs."""
+    job = forecast.job
+    if job is None:
+        return []
+    words = [f"{show_long(job.seconds)} for {job.steps:,} steps"]
+    pauses = (("evaluating", job.evaluation_seconds), ("saving", job.checkpoint_seconds))
+    words += [f"{show_long(seconds)} {what}" for what, seconds in pauses if seconds]
+    if job.dollars is not None:
+        words.append(show_dollars(job.dollars))
+    return [*words, f"{job.joules / 3.6e6:,.3g} kWh in devices"]
+
+
+def show_long(seconds: Seconds) -> str:
+    """Hours and days, where seconds say little."""
+    if seconds < 120:
+        return show_seconds(seconds)
+    for unit, length in (("days", 86400.0), ("hours", 3600.0)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds / 60:.0f} minutes"
+
+
+def critical_words(forecast: Forecast, most: int = 5) -> list[str]:
+    """What the length of the step hangs on: `all-reduce bucket 3 (network, 12 ms)`."""
+    return [f"{part.name} ({part.stream}, {show_seconds(part.seconds)})" for part in forecast.critical_path[:most]]
 
 
 def dollars_per_million_samples(forecast: Forecast) -> Dollars | None:

@@ -103,6 +103,7 @@ def _chapter(forecast: Forecast, number: int, *, heading: str) -> str:
         f'<p class="soft">One {kind} step on {escape(forecast.cluster)}, plan {escape(forecast.plan)}</p>',
         _verdict(forecast),
         _step(forecast, number),
+        _critical(forecast),
         _memory(forecast, number),
         _memory_over_step(forecast, number),
         _operators(forecast),
@@ -123,6 +124,8 @@ def _verdict(forecast: Forecast) -> str:
     numbers.append(("Memory, heaviest rank", show_bytes(memory.total), [f"of {show_bytes(memory.capacity)}"]))
     if cost:
         numbers.append(("Cost", cost[0], cost[1:]))
+    if job := findings.job_words(forecast):
+        numbers.append(("Whole job", job[0], job[1:]))
     cells = "".join(
         f"<div><dt>{label}</dt><dd>{_large(value)}{_small(more)}</dd></div>" for label, value, more in numbers
     )
@@ -158,6 +161,26 @@ def _step(forecast: Forecast, number: int) -> str:
     said = findings.bottleneck(forecast)
     caption = f"{said[0].upper()}{said[1:]}. The host issues ops for {show_seconds(forecast.host_time.seconds)} of it."
     return _figure("Where the step goes", caption, charts, _legend((*device, *host), step, show_seconds))
+
+
+def _critical(forecast: Forecast) -> str:
+    path = forecast.critical_path
+    if not path:
+        return ""
+    columns = (
+        _Column("Module or collective", "name"), _Column("On", "wide-only"), _Column("Time", "n"), _Column("Share", "n"),
+        _Column("", "share"),
+    )  # fmt: skip
+    whole = forecast.timeline.makespan or 1.0
+    rows = [
+        (
+            f"<code>{escape(part.name)}</code>", escape(part.stream), show_seconds(part.seconds),
+            show_share(part.seconds / whole), _bar(part.seconds / whole),
+        )
+        for part in path
+    ]  # fmt: skip
+    note = "The longest parts of the chain that the end of the step hangs on. To make the step shorter, shorten one of them."
+    return f'<h3>Critical path</h3>\n<p class="soft">{note}</p>{_table(columns, rows)}'
 
 
 def _memory(forecast: Forecast, number: int) -> str:
@@ -271,12 +294,18 @@ def _facts(forecast: Forecast) -> str:
         ("Graph", forecast.graph.content_hash[:16]),
         ("Cluster", forecast.cluster),
         ("Plan", forecast.plan),
-        ("Network, one rank", f"{show_bytes(forecast.network.sent_bytes)} sent in a step"),
+        ("Network, one rank", _sent(forecast)),
+        *([("Power", f"{forecast.energy.watts:,.0f} W in all devices")] if forecast.energy else []),
         ("Cost model", forecast.model),
         ("Foretell", __version__),
     )
     cells = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in rows)
     return f'<h3>Facts</h3>\n<dl class="facts">{cells}</dl>'
+
+
+def _sent(forecast: Forecast) -> str:
+    links = ", ".join(f"{show_bytes(use.sent_bytes)} over {use.link}" for use in forecast.network.links)
+    return f"{show_bytes(forecast.network.sent_bytes)} sent in a step" + (f": {links}" if links else "")
 
 
 def _figure(title: str, caption: str, charts: Sequence[str], below: str) -> str:

@@ -54,6 +54,8 @@ def scaling_page(points: Sequence[Point]) -> str:
         f"<title>{escape(title)} · Foretell</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
         f"<h1>{escape(title)}</h1>\n"
         f"<figure><figcaption>Throughput over devices; the thin line is perfect scaling</figcaption>{throughput_chart(points)}</figure>\n"
+        f"<figure><figcaption>Efficiency: throughput a device, relative to {points[0].devices:,}</figcaption>"
+        f"{efficiency_chart(points)}</figure>\n"
         f"<figure><figcaption>Where the time of a step goes</figcaption>{_time_chart(points)}{_legend(points)}</figure>\n"
         "</main>\n</body>\n</html>\n"
     )
@@ -89,6 +91,32 @@ def throughput_chart(points: Sequence[Point]) -> str:
         )
     return (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="throughput over devices">{"".join(drawn)}</svg>'
+    )
+
+
+def efficiency_chart(points: Sequence[Point]) -> str:
+    """A bar for each number of devices, as high as its share of perfect scaling."""
+    height, top = 200, 24
+    across = (_WIDTH - _LEFT - 16) / len(points)
+    rise = height - _BELOW - top
+    most = max(1.0, *(point.efficiency for point in points))
+    drawn = []
+    for share in (0.0, 0.5, 1.0):
+        y = height - _BELOW - rise * share / most
+        drawn.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 16}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        drawn.append(f'<text x="{_LEFT - 8}" y="{y + 4:.0f}" text-anchor="end">{share * 100:.0f} %</text>')
+    for number, point in enumerate(points):
+        x, tall = _LEFT + (number + 0.2) * across, rise * point.efficiency / most
+        middle = x + 0.3 * across
+        drawn.append(
+            f'<rect class="segment" x="{x:.1f}" y="{height - _BELOW - tall:.1f}" width="{0.6 * across:.1f}" height="{tall:.1f}" '
+            f'style="fill:var(--accent)"><title>{point.devices:,} devices: {show_share(point.efficiency)}</title></rect>'
+        )
+        drawn.append(f'<text x="{middle:.0f}" y="{height - 12}" text-anchor="middle">{point.devices:,}</text>')
+        said = show_share(point.efficiency)
+        drawn.append(f'<text x="{middle:.0f}" y="{height - _BELOW - tall - 6:.0f}" text-anchor="middle">{said}</text>')
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="efficiency over devices">{"".join(drawn)}</svg>'
     )
 
 

@@ -25,6 +25,8 @@ COLOURS = {
     "optimizer": "magenta",
     "communication": "yellow",
     "bubble": "red",
+    "stragglers": "bright_red",
+    "late-input": "green",
     "waiting": "bright_black",
     "parameters": "blue",
     "gradients": "cyan",
@@ -171,7 +173,9 @@ def _answer(forecast: Forecast, batch: int | None) -> RenderableType:
     for label, words in (
         ("Throughput", findings.throughput_words(forecast)),
         ("Bottleneck", [findings.bottleneck(forecast)]),
+        ("Hangs on", findings.critical_words(forecast, 3)),
         ("Cost", findings.cost_words(forecast)),
+        ("Job", findings.job_words(forecast)),
     ):
         if words:
             facts.add_row(label, " · ".join(words))

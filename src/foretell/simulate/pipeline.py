@@ -24,6 +24,8 @@ class _Pass:
     behind_host: Seconds  # from the host's begin, with the device idle
     host: Seconds
     network: Seconds  # until what it sends to replicas has arrived
+    computing: Seconds  # kernels running
+    talking: Seconds  # a lane of the network busy
 
 
 @dataclass(slots=True)
@@ -32,6 +34,8 @@ class _Stage:
     device: Seconds = 0.0
     network: Seconds = 0.0
     busy: Seconds = 0.0
+    computing: Seconds = 0.0
+    talking: Seconds = 0.0
     last: int = -1  # span that ended last on the device
     next: int = 0
 
@@ -73,8 +77,9 @@ class _Run:
         makespan = max(max(s.device, s.host, s.network) for s in self.stages)
         busiest = max(max(s.busy, s.host) for s in self.stages)  # a host that cannot keep up is no bubble
         return Timeline(
-            spans=tuple(self.spans), makespan=makespan, period=makespan, waiting=max(makespan - busiest, 0.0)
-        )
+            spans=tuple(self.spans), makespan=makespan, period=makespan, waiting=max(makespan - busiest, 0.0),
+            computing=max(s.computing for s in self.stages), talking=min(max(s.talking for s in self.stages), makespan),
+        )  # fmt: skip
 
     def _advance(self, number: int) -> bool:
         """Run what a stage can run now."""
@@ -119,8 +124,17 @@ class _Run:
         stage.network = max(stage.network, end - p.device + p.network)
         stage.host += p.host
         stage.busy += p.device
+        stage.computing += p.computing
+        stage.talking += p.talking + self._handing_over(action)
         stage.device, stage.last = end, len(self.spans) - 1
         self.done[action.phase, action.chunk, action.micro_batch] = (end, stage.last)
+
+    def _handing_over(self, action: Action) -> Seconds:
+        """What a stage's own sends and receives of a pass take."""
+        if action.phase == "weights":
+            return 0.0
+        around = (action.chunk - 1, action.chunk)
+        return sum(self.hand_over[boundary] for boundary in around if 0 <= boundary < len(self.hand_over))
 
     def _draw(
         self, number: int, stream: str, name: str, phase: str, begin: Seconds, length: Seconds, after: int
@@ -153,6 +167,8 @@ class _Run:
         else:
             self._draw(number, "device", "update", "optimizer", end - p.device, p.device, stage.last)
         stage.busy += p.device
+        stage.computing += p.computing
+        stage.talking += p.talking
         stage.device, stage.host = end, stage.host + p.host
         stage.network = max(stage.network, end - p.device + p.network)
 
@@ -172,6 +188,11 @@ class _Run:
                     rank.wait_for_the_last()
             network = max((event[0] for event in warm.network.values()), default=0.0)
             self._passes[key] = _Pass(
-                max(warm.device[0], 0.0), max(cold.device[0], 0.0), max(cold.host[0], 0.0), network
+                max(warm.device[0], 0.0),
+                max(cold.device[0], 0.0),
+                max(cold.host[0], 0.0),
+                network,
+                warm.computing,
+                warm.talking,
             )
         return self._passes[key]

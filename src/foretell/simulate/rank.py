@@ -3,9 +3,10 @@ beside. Every span remembers the one it waited for, which makes the critical pat
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from foretell.program import Role
 from foretell.simulate.timeline import Span
@@ -23,6 +24,15 @@ class Durations:
     waits: Sequence[bool]  # the host goes on only when the device is done with the op
     collectives: Sequence[Seconds]
     gap: Seconds = 0.0  # between two kernels of a busy device
+    slowdown: float = 1.0  # how many times longer compute takes while the network is busy
+
+
+class Clocks(NamedTuple):
+    host: Seconds
+    device: Seconds
+    network: dict[str, Seconds]
+    computing: Seconds
+    talking: Seconds
 
 
 class Rank:
@@ -34,6 +44,11 @@ class Rank:
         self.device: _Event = (0.0, -1)
         self.network: dict[str, _Event] = {}
         self.spans: list[Span] = []
+        self.computing: Seconds = 0.0  # so far: kernels running
+        self.talking: Seconds = 0.0  # at least one lane busy
+        self._talks: deque[tuple[Seconds, Seconds]] = deque()  # when lanes are busy, from the device's clock on
+        self._talks_until: Seconds = 0.0
+        self._owed: Seconds = 0.0  # what communication cost compute that was already laid out
         self._finished: dict[int, _Event] = {}
         self._ready: dict[int, _Event] = {}
         self._before: dict[int, list[int]] = defaultdict(list)  # op → collectives the host asks for before it
@@ -60,12 +75,23 @@ class Rank:
         for number in self._waiting[len(self.role.graph.ops)]:
             self.device = max(self.device, self._finished.get(number, self.device))
 
-    def move_on(self, host: Seconds, device: Seconds, network: dict[str, Seconds]) -> None:
-        """Let time pass on every stream, undrawn."""
-        self.host = (self.host[0] + host, -1)
-        self.device = (self.device[0] + device, -1)
-        for lane, seconds in network.items():
-            self.network[lane] = (self.network[lane][0] + seconds, -1)
+    @property
+    def clocks(self) -> Clocks:
+        lanes = {lane: event[0] for lane, event in self.network.items()}
+        return Clocks(self.host[0], self.device[0], lanes, self.computing, self.talking)
+
+    def go_on(self, since: Clocks, times: int) -> None:
+        """Let all that happened since happen `times` more, undrawn."""
+        now = self.clocks
+        ahead = (now.device - since.device) * times
+        self.host = (now.host + (now.host - since.host) * times, -1)
+        self.device = (now.device + ahead, -1)
+        for lane, at in now.network.items():
+            self.network[lane] = (at + (at - since.network.get(lane, at)) * times, -1)
+        self.computing += (now.computing - since.computing) * times
+        self.talking += (now.talking - since.talking) * times
+        self._talks = deque((begin + ahead, end + ahead) for begin, end in self._talks)
+        self._talks_until += ahead
 
     def run(self, first: int, last: int, *, draw: bool, reduces: bool) -> None:
         """Run the ops from `first` up to `last`; `reduces` says that this is the last micro-step."""
@@ -91,6 +117,9 @@ class Rank:
             if waited:
                 begin = max([begin, *(self._finished[n] for n in waited if n in self._finished)])
             if length > 0 or waited:
+                if length > 0 and (self._talks or self._owed):
+                    length = self._slowed(begin[0], length)
+                self.computing += length
                 self.device = (begin[0] + length, begin[1])
                 if draw and length > 0:
                     self._draw("device", position, begin, length)
@@ -111,7 +140,25 @@ class Rank:
                 device = max(host, device + d.gap) + length
             if waits and device > host:
                 host = device
+        self.computing += sum(d.device[first:last])
         self.host, self.device = (host, -1), (device, -1)
+
+    def _slowed(self, begin: Seconds, length: Seconds) -> Seconds:
+        """How long compute takes that loses some of the device to communication beside it."""
+        slower, talks = self.durations.slowdown, self._talks
+        now, left = begin, length + self._owed  # `left` is what it takes undisturbed
+        self._owed = 0.0
+        while talks and left > 0:
+            start, end = talks[0]
+            if end > now:
+                if left <= start - now:
+                    break
+                left, now = left - max(start - now, 0.0), max(start, now)
+                if left * slower <= end - now:
+                    return now + left * slower - begin
+                left, now = left - (end - now) / slower, end
+            talks.popleft()
+        return now + left - begin
 
     def _communicate(self, number: int, ready: _Event, phase: str, draw: bool, reduces: bool) -> None:
         collective = self.role.collectives[number]
@@ -120,6 +167,8 @@ class Rank:
         lane, seconds = collective.lane, self.durations.collectives[number]
         begin = max(self.network.get(lane, (0.0, -1)), ready, self.host)
         done = (begin[0] + seconds, begin[1])
+        if seconds > 0:
+            self._talk(begin[0], done[0])
         if draw:
             stream = "network" if lane == "dp" else f"network {lane}"
             task = len(self.role.graph.ops) + number
@@ -129,6 +178,19 @@ class Rank:
             )  # fmt: skip
             done = (done[0], len(self.spans) - 1)
         self.network[lane] = self._finished[number] = done
+
+    def _talk(self, begin: Seconds, end: Seconds) -> None:
+        """The network is busy; lanes that are busy together count once."""
+        begin = max(begin, self._talks_until)
+        if end <= begin:
+            return
+        self.talking += end - begin
+        self._talks_until = end
+        if (slower := self.durations.slowdown) > 1:
+            now = self.device[0]
+            self._owed += max(min(end, now) - begin, 0.0) * (1 - 1 / slower)  # compute before now had it beside
+            if end > now:
+                self._talks.append((max(begin, now), end))
 
     def _draw(self, stream: str, position: int, begin: _Event, seconds: Seconds) -> None:
         op = self.role.graph.ops[position]

@@ -21,9 +21,14 @@ def simulate(role: Role, durations: Durations, *, draw: bool = True) -> Timeline
     rank = Rank(role, durations)
     segments = list(_segments(role))
     makespan = _run_step(rank, segments, draw=draw)
+    first = rank.clocks
     rank.forget_results()
     period = _run_step(rank, segments, draw=False) - makespan
-    return Timeline(spans=tuple(rank.spans), makespan=makespan, period=period)
+    second = rank.clocks
+    return Timeline(
+        spans=tuple(rank.spans), makespan=makespan, period=period, computing=second.computing - first.computing,
+        talking=min(second.talking - first.talking, period),
+    )  # fmt: skip
 
 
 def _run_step(rank: Rank, segments: list[tuple[int, int, int]], *, draw: bool) -> Seconds:
@@ -31,14 +36,9 @@ def _run_step(rank: Rank, segments: list[tuple[int, int, int]], *, draw: bool) -
         if times > 1:
             rank.run(first, last, draw=False, reduces=False)
         if times > 2:
-            host, device, network = rank.host[0], rank.device[0], dict(rank.network)
+            before = rank.clocks
             rank.run(first, last, draw=False, reduces=False)
-            more = times - 3
-            rank.move_on(
-                (rank.host[0] - host) * more,
-                (rank.device[0] - device) * more,
-                {lane: (rank.network[lane][0] - before[0]) * more for lane, before in network.items()},
-            )
+            rank.go_on(before, times - 3)
         rank.run(first, last, draw=draw, reduces=True)
     rank.wait_for_the_last()
     return rank.end

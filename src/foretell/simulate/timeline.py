@@ -43,6 +43,9 @@ class Timeline:
     makespan: Seconds
     period: Seconds
     waiting: Seconds = 0.0  # of a pipeline: what even its busiest stage spends without work
+    # Of a step among others, on the rank that does most of it; micro-steps that are not drawn are counted.
+    computing: Seconds = 0.0  # a kernel runs
+    talking: Seconds = 0.0  # a lane of the network is busy
 
     def on(self, stream: str) -> Iterator[Span]:
         return (span for span in self.spans if span.stream.partition(" ")[0] == stream)

@@ -1,0 +1,64 @@
+"""Options about what surrounds a step, for the verbs that forecast: loader, jitter, routing, and the whole job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foretell.errors import InputError
+
+if TYPE_CHECKING:
+    from foretell.conditions import Conditions
+    from foretell.job import Length
+
+Loader = Annotated[
+    float | None,
+    typer.Option("--loader", metavar="RATE", help="Samples a second that each replica's data loader delivers."),
+]
+Jitter = Annotated[
+    float | None,
+    typer.Option("--jitter", metavar="PART", help="How far a rank's step varies, as a part of it; usually 0.004."),
+]
+ExpertSkew = Annotated[
+    float | None,
+    typer.Option("--expert-skew", metavar="TIMES", help="Rows of the busiest expert rank over the average."),
+]
+Samples = Annotated[str | None, typer.Option("--samples", metavar="N", help="Also tell of a job of N samples: 1.28e6.")]
+Tokens = Annotated[str | None, typer.Option("--tokens", metavar="N", help="Also tell of a job of N tokens: 300e9.")]
+Evaluate = Annotated[
+    str | None,
+    typer.Option("--evaluate", metavar="STEPS:TIME", help="The job pauses to evaluate, like 1000:90s."),
+]
+Checkpoint = Annotated[
+    str | None,
+    typer.Option("--checkpoint", metavar="STEPS:TIME", help="The job pauses to save itself, like 500:20s."),
+]
+
+
+def conditions_of(loader: float | None, jitter: float | None, expert_skew: float | None) -> Conditions:
+    from foretell.conditions import USUAL_JITTER, Conditions
+
+    return Conditions(loader=loader, jitter=USUAL_JITTER if jitter is None else jitter, expert_skew=expert_skew)
+
+
+def length_of(samples: str | None, tokens: str | None, evaluate: str | None, checkpoint: str | None) -> Length | None:
+    from foretell.job import Length, Pause
+
+    if samples is None and tokens is None:
+        if evaluate or checkpoint:
+            raise InputError("--evaluate and --checkpoint are pauses of a job. Give its length: --samples or --tokens.")
+        return None
+    return Length(
+        samples=_count("--samples", samples), tokens=_count("--tokens", tokens),
+        evaluation=Pause.parse(evaluate) if evaluate else None, checkpoint=Pause.parse(checkpoint) if checkpoint else None,
+    )  # fmt: skip
+
+
+def _count(option: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return float(text.replace("_", ""))
+    except ValueError:
+        raise InputError(f"{option} takes a number, got {text!r}. Write it like 1280000 or 1.28e6.") from None

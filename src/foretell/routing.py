@@ -1,0 +1,33 @@
+"""How unevenly rows fall on ranks that share experts: the rank with the busiest experts sets the pace of all."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from foretell.program import Role
+from foretell.simulate.jitter import slowest_of
+from foretell.units import Seconds
+
+LANE: Final = "ep"  # of the collectives that carry rows to experts and back
+_GROUPED: Final = "aten._grouped_mm"
+
+
+def busiest(role: Role, given: float | None) -> float:
+    """Rows of the busiest rank over the average: as given, or by chance where every row takes any expert alike.
+
+    The share of n ranks in R rows each varies by √((1 − 1/n)/R) of itself; the largest of the n counts.
+    """
+    sharing = next((c.group.size for c in role.collectives if c.lane == LANE), 1)
+    if sharing == 1 or given is not None:
+        return 1.0 if sharing == 1 else given or 1.0
+    rows = min((op.signature.inputs[0].shape[0] for op in role.graph.ops if op.signature.name == _GROUPED), default=0)
+    return slowest_of(sharing, math.sqrt((1 - 1 / sharing) / rows)) if rows else 1.0
+
+
+def skewed(role: Role, seconds: Sequence[Seconds], skew: float) -> list[Seconds]:
+    """Times of ops on the busiest rank: its grouped products have more rows to do."""
+    if skew == 1.0:
+        return list(seconds)
+    return [s * skew if op.signature.name == _GROUPED else s for s, op in zip(seconds, role.graph.ops, strict=True)]

@@ -1,0 +1,29 @@
+"""Ranks that do the same work do not take the same time: the slowest of them sets the pace."""
+
+from __future__ import annotations
+
+import math
+import random
+from functools import cache
+from statistics import NormalDist, fmean
+from typing import Final
+
+_SAMPLES: Final = 512
+_SEED: Final = 2026
+
+
+@cache
+def slowest_of(ranks: int, spread: float) -> float:
+    """How many times its median the slowest of `ranks` takes, on average over steps; one rank takes its median.
+
+    Each rank's step is log-normal around its median. The largest of n draws lies where a uniform number to the power of
+    1/n says, so a step of ten thousand ranks costs one draw; draws are the same in every run.
+    """
+    if ranks < 1 or spread < 0:
+        raise ValueError(f"ranks must be at least 1 and spread at least 0, got {ranks} and {spread}")
+    if ranks == 1 or spread == 0:
+        return 1.0
+    draw, normal = random.Random(_SEED), NormalDist(0.0, spread)
+    even = ((i + draw.random()) / _SAMPLES for i in range(_SAMPLES))  # one in each of as many equal parts
+    logs = [normal.inv_cdf(min(max(u ** (1 / ranks), 1e-12), 1 - 1e-12)) for u in even]
+    return max(fmean(map(math.exp, logs)), 1.0)
