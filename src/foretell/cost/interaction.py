@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 FILE: Final = "interaction.safetensors"
 VERSION: Final = 1
-MOST: Final = 0.5  # logarithm beyond which no op is corrected
+MOST: Final = 0.3  # logarithm beyond which no op is corrected
 PLAIN: Final = ("seconds", "over_roofline", "flops", "bytes", "intensity", "of_cache", "cached", "position", *PHASES,
                 "count", "share", "log_share", "step_seconds", "training")  # fmt: skip
 
@@ -139,7 +139,7 @@ class Interaction:
         """The logarithm of what each node's ops take in this step over what they take by themselves."""
         w = self.weights
         said = self._states(step, seconds, families, device) @ w["head.weight"].T + w["head.bias"]
-        return np.asarray(MOST * np.tanh(said[:, 0]), dtype=np.float64)
+        return np.asarray(MOST * np.tanh(said[:, 0].astype(np.float64)), dtype=np.float64)
 
     def embed(self, step: Outline, seconds: Floats, families: Sequence[str], device: Device) -> Floats:
         """A step as one vector: its nodes' states, each by its part of the step."""

@@ -22,7 +22,7 @@ from foretell.cost.interaction import MOST
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
-_TOGETHER: Final = 16  # steps in a batch
+_TOGETHER: Final = 32  # steps in a batch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class _States(nn.Module):
 class Corrector(_States):
     """Says for each node by how much the sum of op times is wrong there. Untrained it says nothing is."""
 
-    def __init__(self, shown: Sequence[Shown], width: int = 24, rounds: int = 2, drop: float = 0.1) -> None:
+    def __init__(self, shown: Sequence[Shown], width: int = 16, rounds: int = 2, drop: float = 0.3) -> None:
         super().__init__(shown, width, rounds, drop)
         self.head = nn.Linear(width, 1)
         nn.init.zeros_(self.head.weight)
@@ -136,7 +136,7 @@ class WholeStep(_States):
 
 def train(
     network: Corrector | WholeStep, shown: Sequence[Shown], *, seed: int, epochs: int, rate: float = 3e-3,
-    decay: float = 1e-2, progress: Callable[[str], None] = lambda text: None,
+    decay: float = 0.05, progress: Callable[[str], None] = lambda text: None,
 ) -> None:  # fmt: skip
     """On one thread, so that the same seed gives the same network everywhere."""
     steps = [_data(s) for s in shown]

@@ -40,7 +40,7 @@ INSTALL: Final = (
     "PyTorch Geometric is not here, so no interaction network is trained and op times are added up. "
     "Install it with: pip install 'foretell[learn]'"
 )
-_EPOCHS: Final = 30
+_EPOCHS: Final = 8  # more, and it learns its families by heart
 _MOST: Final = 1.0  # logarithm beyond which an error of an op says no more
 
 
