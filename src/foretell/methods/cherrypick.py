@@ -74,7 +74,8 @@ def expected_improvement(known: Floats, seen: Floats, wanted: Floats) -> Floats:
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import Matern, WhiteKernel
 
-    kernel = Matern(np.ones(known.shape[1]), (0.05, 20.0), nu=2.5) + WhiteKernel(0.01, (1e-4, 0.5))
+    # One length for all coordinates: half a dozen runs cannot tell one for each.
+    kernel = Matern(1.0, (0.1, 5.0), nu=2.5) + WhiteKernel(0.01, (1e-6, 0.02))
     process = GaussianProcessRegressor(kernel, normalize_y=True, n_restarts_optimizer=_RESTARTS, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a length scale at its bound says nothing is learned there
