@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from foretell.cli.terminal import AsJson, console_of, guarded, print_drawn, print_json, progress
+
+if TYPE_CHECKING:
+    from foretell.bench.figures import Figure
 
 app = typer.Typer(
     name="bench",
@@ -42,12 +46,7 @@ def distributed(
 
     with progress() as say:
         figures = run(data, only or (), say, most)
-    if as_json:
-        print_json([figure.to_dict() for figure in figures])
-    else:
-        from foretell.report.benches import bench_table
-
-        print_drawn(bench_table(figures), console_of())
+    _show(figures, as_json)
 
 
 @app.command()
@@ -73,6 +72,13 @@ def accuracy(
     page: Annotated[
         Path | None, typer.Option("--page", metavar="FILE", help="Write a page with tables, and charts beside it.")
     ] = None,
+    ablations: Annotated[
+        bool, typer.Option("--ablations", help="Take parts of the predictor away instead, and tell what each earns.")
+    ] = False,
+    parts: Annotated[
+        Path | None,
+        typer.Option("--ablated", metavar="FILE", help="What --ablations --save wrote, for a table on the page."),
+    ] = None,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Fits that run side by side.")] = 2,
     as_json: AsJson = False,
 ) -> None:
@@ -84,6 +90,9 @@ def accuracy(
         raise InputError(
             "give --data STORE to foretell its steps, or --from FILE to show what was saved, and not both."
         )
+    if ablations:
+        _ablate(data, device, products, save, workers, as_json)
+        return
     if saved is not None:
         steps, moves = bench.read(saved)
     else:
@@ -96,8 +105,26 @@ def accuracy(
     if page is not None:
         from foretell.report.accuracy import write_page
 
-        write_page(page, bench.tables(steps, moves))
-    found = bench.figures(steps, moves)
+        write_page(page, bench.tables(steps, moves), bench.read_ablations(parts) if parts else ())
+    _show(bench.figures(steps, moves), as_json)
+
+
+def _ablate(
+    data: Path | None, device: str, products: Path | None, save: Path | None, workers: int, as_json: bool
+) -> None:
+    from foretell.bench import accuracy as bench
+    from foretell.errors import InputError
+
+    if data is None:
+        raise InputError("--ablations fits anew with parts taken away. Give it --data STORE, not --from FILE.")
+    with progress() as say:
+        found = bench.ablate_store(data, device=device, products=products, workers=workers, say=say)
+    if save is not None:
+        bench.save_ablations(found, save)
+    _show(bench.ablation_figures(found), as_json)
+
+
+def _show(found: Sequence[Figure], as_json: bool) -> None:
     if as_json:
         print_json([figure.to_dict() for figure in found])
     else:

@@ -28,8 +28,9 @@ def fit(
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Fit the models of operators, of the host and of their errors on a store of measurements."""
+    """Fit the models of operators, the network over them, the host and their errors on a store of measurements."""
     from foretell.learn.fit import fit as fit_model
+    from foretell.learn.interaction import INSTALL, is_installed
     from foretell.measure.store import Store
 
     if out.exists() and not (out / "operators.json").exists() and any(out.iterdir()):
@@ -39,6 +40,8 @@ def fit(
         raise InputError(f"there is no store in {store}. Measure first: foretell measure SOURCE --store {store}")
     with progress() as say:
         card = fit_model(opened, out, device=device, public=products, seed=seed, intervals=intervals, progress=say)
+    if not is_installed():
+        note(INSTALL)
     if as_json:
         print_json(asdict(card))
     else:

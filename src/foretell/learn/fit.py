@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from foretell.cost import uncertainty
+from foretell.cost import interaction, uncertainty
 from foretell.cost.host import FILE
 from foretell.errors import ModelError
 from foretell.hardware import device as known_device
@@ -17,6 +17,7 @@ from foretell.learn.calibrate import calibrate
 from foretell.learn.dataset import Measured, OpTable, joined, load, products
 from foretell.learn.evaluate import groups, leave_groups_out
 from foretell.learn.host import fit_host
+from foretell.learn.interaction import fit_interaction
 from foretell.learn.operators import fit_operators
 from foretell.measure.importers import read_public
 from foretell.measure.store import Store
@@ -41,6 +42,7 @@ class Card:
     first: str
     last: str
     seed: int
+    network: bool  # whether ops' times are corrected by their surroundings, or added up
 
 
 def fit(
@@ -57,18 +59,23 @@ def fit(
             f"the store holds no ops measured on {device}. Measure some first: foretell measure SOURCE --device cuda"
         )
     beside = public_products(public, device, progress) if public else {}
-    models = fit_operators(joined([measured.ops, *beside.values()]), seed=seed, progress=progress)
+    ops = joined([measured.ops, *beside.values()])
+    models = fit_operators(ops, seed=seed, progress=progress)
     models.save(folder)
     progress("fitting what the host pays")
     (folder / FILE).write_text(json.dumps(asdict(fit_host(measured)), indent=2) + "\n")
-    (folder / uncertainty.FILE).unlink(missing_ok=True)
     split = groups(measured, "family", families_of(store), seed)
+    (folder / interaction.FILE).unlink(missing_ok=True)
+    network = fit_interaction(measured, ops, split, seed=seed, workers=workers, progress=progress)
+    if network is not None:
+        network.save(folder)
+    (folder / uncertainty.FILE).unlink(missing_ok=True)
     if intervals and len(set(split.values())) >= _FEWEST_GROUPS:
         unseen = leave_groups_out(
             measured, split, beside=list(beside.values()), seed=seed, workers=workers, progress=progress
         )
         save_calibration(calibrate(unseen), folder)
-    card = _card(folder.name, measured, beside, seed)
+    card = _card(folder.name, measured, beside, seed, network is not None)
     (folder / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n")
     return card
 
@@ -99,11 +106,12 @@ def public_products(file: Path, device: str, progress: Callable[[str], None]) ->
     return {str(origin): products([(r["m"], r["n"], r["k"], r["seconds"]) for r in thinned], target)}
 
 
-def _card(name: str, measured: Measured, beside: dict[str, OpTable], seed: int) -> Card:
+def _card(name: str, measured: Measured, beside: dict[str, OpTable], seed: int, network: bool) -> Card:
     steps = [s for s in measured.steps if s.kind == "step"]
     dates = sorted(s.date for s in measured.steps)
     return Card(
         name=name, device=measured.device.name, steps=len(steps), architectures=len({s.source for s in steps}),
         ops=len(measured.ops), public={source: len(table) for source, table in beside.items()},
         torch=sorted({s.torch for s in measured.steps}), first=dates[0], last=dates[-1], seed=seed,
+        network=network,
     )  # fmt: skip
