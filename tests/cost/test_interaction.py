@@ -50,7 +50,10 @@ def with_network(network: Interaction | None) -> CostModel:
 
 def test_a_network_that_says_nothing_leaves_the_sum_exactly(graph: Graph) -> None:
     silent = with_network(random_network(0, head=0.0)).price(graph, H200).prices
-    assert silent == with_network(None).price(graph, H200).prices
+    plain = with_network(None).price(graph, H200).prices
+    assert silent == plain
+    disbelieved = dataclasses.replace(random_network(0, head=5.0), strength=0.0)
+    assert with_network(disbelieved).price(graph, H200).prices == plain
 
 
 def test_what_it_says_is_bounded_and_changes_only_known_devices(graph: Graph) -> None:
@@ -106,10 +109,10 @@ def test_features_have_the_columns_that_are_named(graph: Graph) -> None:
 
 
 def test_a_network_is_a_file(graph: Graph, tmp_path: Path) -> None:
-    network = random_network(1, head=1.0)
+    network = dataclasses.replace(random_network(1, head=1.0), strength=0.25)
     network.save(tmp_path)
     again = Interaction.load(tmp_path / FILE)
-    assert again.families == network.families
+    assert (again.families, again.strength) == (network.families, network.strength)
     first, second = (with_network(n).price(graph, H200).prices for n in (network, again))
     assert first == second
 

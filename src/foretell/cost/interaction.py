@@ -134,12 +134,15 @@ class Interaction:
 
     families: tuple[str, ...]  # of ops, in the order of their columns
     weights: Mapping[str, npt.NDArray[np.float32]]
+    strength: float = 1.0  # how much of what it says held on families it had not seen; 0: the sum of op times
 
     def correct(self, step: Outline, seconds: Floats, families: Sequence[str], device: Device) -> Floats:
         """The logarithm of what each node's ops take in this step over what they take by themselves."""
+        if not self.strength:
+            return np.zeros(len(step))
         w = self.weights
         said = self._states(step, seconds, families, device) @ w["head.weight"].T + w["head.bias"]
-        return np.asarray(MOST * np.tanh(said[:, 0].astype(np.float64)), dtype=np.float64)
+        return np.asarray(self.strength * MOST * np.tanh(said[:, 0].astype(np.float64)), dtype=np.float64)
 
     def embed(self, step: Outline, seconds: Floats, families: Sequence[str], device: Device) -> Floats:
         """A step as one vector: its nodes' states, each by its part of the step."""
@@ -169,7 +172,10 @@ class Interaction:
         from safetensors.numpy import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
-        about = {"version": str(VERSION), "families": json.dumps(self.families), "columns": json.dumps(PLAIN)}
+        about = {
+            "version": str(VERSION), "families": json.dumps(self.families), "columns": json.dumps(PLAIN),
+            "strength": repr(self.strength),
+        }  # fmt: skip
         save_file({name: np.ascontiguousarray(w) for name, w in self.weights.items()}, folder / FILE, metadata=about)
 
     @classmethod
@@ -185,7 +191,9 @@ class Interaction:
                         "pip install -U foretell"
                     )
                 weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no mapping)
-            return cls(families=tuple(json.loads(about["families"])), weights=weights)
+            return cls(
+                families=tuple(json.loads(about["families"])), weights=weights, strength=float(about["strength"])
+            )
         except ModelError:
             raise
         except Exception as error:  # the format's own errors have no common type
