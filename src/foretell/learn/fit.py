@@ -42,7 +42,7 @@ class Card:
     first: str
     last: str
     seed: int
-    network: bool  # whether ops' times are corrected by their surroundings, or added up
+    network: float  # how far the network over ops is believed; 0: not at all, or there is none
 
 
 def fit(
@@ -75,7 +75,7 @@ def fit(
             measured, split, beside=list(beside.values()), seed=seed, workers=workers, progress=progress
         )
         save_calibration(calibrate(unseen), folder)
-    card = _card(folder.name, measured, beside, seed, network is not None)
+    card = _card(folder.name, measured, beside, seed, network.strength if network else 0.0)
     (folder / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n")
     return card
 
@@ -106,7 +106,7 @@ def public_products(file: Path, device: str, progress: Callable[[str], None]) ->
     return {str(origin): products([(r["m"], r["n"], r["k"], r["seconds"]) for r in thinned], target)}
 
 
-def _card(name: str, measured: Measured, beside: dict[str, OpTable], seed: int, network: bool) -> Card:
+def _card(name: str, measured: Measured, beside: dict[str, OpTable], seed: int, network: float) -> Card:
     steps = [s for s in measured.steps if s.kind == "step"]
     dates = sorted(s.date for s in measured.steps)
     return Card(
