@@ -106,10 +106,10 @@ def coordinates(query: Query) -> tuple[float, ...]:
     return (*(math.log(size) for size in sizes), math.log(largest), float(plan.zero))
 
 
-def cherrypick(table: Table) -> Found:
+def cherrypick(table: Table, seeds: int = SEEDS) -> Found:
     best = _best(table)
     runs, costs, regrets, near = [], [], [], []
-    for seed in range(SEEDS):
+    for seed in range(seeds):
         searched = CherryPick(seed=seed).search(table.candidates)
         value = searched.best(table.candidates)
         runs.append(len(searched.tried))
@@ -120,9 +120,9 @@ def cherrypick(table: Table) -> Found:
     ended = [r for r in regrets if r is not None]
     return Found(
         source=table.source, table=table.name, method="CherryPick", configurations=len(table.candidates), runs=mean(runs),
-        cost=mean(costs), regret=mean(ended) if ended else None, reached=len(there) / SEEDS,
-        runs_to_near=mean(n for n, _ in there) if len(there) == SEEDS else None,
-        cost_to_near=mean(c for _, c in there) if len(there) == SEEDS else None,
+        cost=mean(costs), regret=mean(ended) if ended else None, reached=len(there) / seeds,
+        runs_to_near=mean(n for n, _ in there) if len(there) == seeds else None,
+        cost_to_near=mean(c for _, c in there) if len(there) == seeds else None,
     )  # fmt: skip
 
 

@@ -1,0 +1,213 @@
+"""The comparison of methods: what splits leave out, what a line counts, and what the pages say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+import pytest
+
+from foretell.bench import methods as bench
+from foretell.bench import searches
+from foretell.bench.classics import NETWORKS
+from foretell.bench.examples import cnn_many_gpus, dataset_of, ddp_step_times, evenly, placement_of
+from foretell.bench.methods import Job, Line, errors, keep_lines, lines_of, read
+from foretell.bench.splits import Split, splits
+from foretell.errors import InputError
+from foretell.methods.conformance import made_up, perceptron
+from foretell.methods.ernest import Ernest
+from foretell.methods.protocol import DEVICE_TIME, STEP_TIME, Example, Prediction, Query
+from foretell.report.methods import fill_pages, methods_table, table_named
+
+PUBLIC = Path(__file__).parents[3] / "shared" / "data"
+
+
+def by_name(examples: Sequence[Example]) -> dict[str, Split]:
+    return {split.name: split for split in splits(examples)}
+
+
+def test_nothing_is_both_learned_and_asked() -> None:
+    examples = made_up()
+    for split in splits(examples):
+        assert not set(split.train) & set(split.test)
+        assert not set(split.own) & set(split.test)
+        assert not set(split.own) & set(split.train)
+
+
+def test_each_split_leaves_out_what_it_says() -> None:
+    examples = made_up()
+    made = by_name(examples)
+    assert set(made) == {"random", "unseen configuration", "unseen architecture", "unseen scale"}
+
+    def of(split: str, part: str, what: str) -> set[object]:
+        ask = {"architecture": lambda q: q.architecture, "devices": lambda q: q.cluster.devices}[what]
+        return {ask(examples[i].query) for i in getattr(made[split], part)}
+
+    assert not of("unseen architecture", "train", "architecture") & of("unseen architecture", "test", "architecture")
+    assert max(of("unseen scale", "train", "devices")) < min(of("unseen scale", "test", "devices"))  # type: ignore[type-var]
+    assert of("unseen configuration", "test", "architecture") <= of("unseen configuration", "train", "architecture")
+
+
+def test_one_device_more_can_be_left_out() -> None:
+    from foretell.hardware import Cluster
+
+    examples = made_up()
+    moved = [replace(e, query=replace(e.query, cluster=Cluster.parse("a100-80g-sxm"))) for e in examples[:6]]
+    split = by_name([*examples, *moved])["unseen device"]
+    assert split.test == tuple(range(len(examples), len(examples) + 6))
+
+
+def test_a_black_box_has_runs_of_its_own_and_never_all() -> None:
+    examples = made_up()
+    split = by_name(examples)["unseen architecture"]
+    assert split.own
+    asked = {examples[i].query.architecture for i in split.test}
+    assert {examples[i].query.architecture for i in split.own} <= asked
+
+
+def test_errors_are_fractions_and_absolute() -> None:
+    found = errors([(1.1, 1.0), (1.5, 2.0)])
+    assert found["answered"] == 2
+    assert found["mean"] == pytest.approx((0.1 + 0.25) / 2)
+    assert found["rmse_absolute"] == pytest.approx(((0.1**2 + 0.5**2) / 2) ** 0.5)
+    assert errors([]) == {"answered": 0}
+
+
+class Half:
+    """Answers step times of every other query."""
+
+    name = "half"
+
+    def fit(self, examples: Sequence[Example]) -> Self:
+        return self
+
+    def predict(self, queries: Sequence[Query]) -> list[Prediction]:
+        return [
+            Prediction(values={STEP_TIME: 1.0}) if i % 2 else Prediction(values={}, why="odd")
+            for i, _ in enumerate(queries)
+        ]
+
+
+def test_a_line_counts_what_was_answered_and_says_why_not() -> None:
+    examples = made_up()
+    job = Job("half", "made up", Split(name="random", train=(), test=()))
+    step, device, *_ = lines_of(Half(), job, examples[:10], examples[10:20])
+    assert (step.target, step.rows, step.answered, step.trained) == (STEP_TIME, 10, 5, 10)
+    assert step.why == "odd"
+    assert (device.target, device.answered, device.mean) == (DEVICE_TIME, 0, None)
+    assert step.measuring_seconds == pytest.approx(sum(e.cost for e in examples[:10]))
+
+
+def test_a_method_that_cannot_be_fitted_is_a_line_too() -> None:
+    bare = [replace(e, query=replace(e.query, graph=None)) for e in made_up()]
+    job = Job("dnnabacus", "made up", Split(name="random", train=(), test=()))
+    lines = lines_of(bench.method("dnnabacus")(), job, bare[:10], bare[10:])
+    assert all(line.mean is None and "none of 10" in line.why for line in lines)
+
+
+def test_what_ernest_ran_is_what_it_is_charged_for() -> None:
+    examples = made_up()
+    job = Job("ernest", "made up", Split(name="random", train=(), test=()))
+    made = Ernest(budget=0.5)
+    line, *_ = lines_of(made, job, examples, examples)
+    assert line.measuring_seconds == pytest.approx(made.spent_)
+    assert made.spent_ < sum(e.cost for e in examples)
+
+
+def a_line(method: str, mean: float | None, split: str = "unseen architecture") -> Line:
+    return Line(method=method, source="h200", split=split, target=DEVICE_TIME, rows=9, answered=9 if mean else 0, trained=20,
+                mean=mean, median=mean, p90=mean, rmse=mean, fit_seconds=1.0, measuring_seconds=60.0, milliseconds=2.0,
+                why="" if mean else "it would not")  # fmt: skip
+
+
+def test_results_are_merged_line_by_line(tmp_path: Path) -> None:
+    keep = keep_lines(tmp_path / "r.json")
+    keep([a_line("foretell", 0.1), a_line("scaledl", 0.2)])
+    keep([a_line("scaledl", 0.15)])
+    assert {line["method"]: line["mean"] for line in read(tmp_path / "r.json")["lines"]} == {
+        "foretell": 0.1,
+        "scaledl": 0.15,
+    }
+
+
+def test_pages_are_filled_and_nothing_else_is_touched(tmp_path: Path) -> None:
+    keep = keep_lines(tmp_path / "r.json")
+    keep([a_line("foretell", 0.1), a_line("scaledl", 0.2), a_line("ernest", None)])
+    results = read(tmp_path / "r.json")
+    (tmp_path / "a.md").write_text("before\n<!-- table: method foretell -->\nold\n<!-- end -->\nafter\n")
+    (tmp_path / "b.md").write_text("plain\n")
+    assert fill_pages(tmp_path, results) == [tmp_path / "a.md"]
+    page = (tmp_path / "a.md").read_text()
+    assert "old" not in page
+    assert "10.0%" in page
+    assert page.startswith("before\n")
+    assert page.endswith("<!-- end -->\nafter\n")
+    assert fill_pages(tmp_path, results) == []
+    assert "scaledl 20.0%, foretell 10.0%, 2×" in table_named("claims", results)
+    assert "it would not" in table_named("refusals", results)
+    assert methods_table(results)
+
+
+def test_a_table_nobody_knows_is_told() -> None:
+    with pytest.raises(InputError, match="no table"):
+        table_named("weather", {})
+
+
+def test_rows_are_drawn_evenly_and_whatever_their_order() -> None:
+    rows = [{"kind": kind, "n": n} for kind in "abc" for n in range(30 if kind == "a" else 4)]
+    chosen = evenly(rows, 9, by=lambda r: r["kind"])
+    assert sorted(r["kind"] for r in chosen) == ["a"] * 3 + ["b"] * 3 + ["c"] * 3
+    assert {tuple(r.values()) for r in evenly(rows[::-1], 9, by=lambda r: r["kind"])} == {
+        tuple(r.values()) for r in chosen
+    }
+
+
+def test_the_type_of_data_is_read_from_the_graph() -> None:
+    assert dataset_of(perceptron(64, layers=2, batch=8)) == "other"
+
+
+def test_placements_are_read_as_digits() -> None:
+    assert placement_of({"placement": "44.0", "num_nodes": "2", "num_replicas": "8"}) == (4, 4)
+    assert placement_of({"placement": "", "num_nodes": "2", "num_replicas": "5"}) == (3, 2)
+
+
+def test_a_search_is_scored_against_the_best_there_is() -> None:
+    examples = made_up()
+    many = [replace(e, query=replace(e.query, architecture="one", batch=e.query.batch * (1 + i / 7)))
+            for i, e in enumerate(examples)]  # fmt: skip
+    [table] = searches.tables("mlperf_training", many)
+    assert len(table.candidates) == len(many)
+    picked, ranked = searches.cherrypick(table, seeds=2), searches.ranked(table)
+    assert picked.regret is not None
+    assert picked.regret >= 0
+    assert 6 <= picked.runs <= len(many)
+    assert ranked.runs == 0
+    assert ranked.regret is not None
+    assert ranked.regret >= 0
+
+
+def test_there_are_29_classics_and_the_data_has_them() -> None:
+    assert len(set(NETWORKS)) == 29
+    from foretell.measure.store import Store
+
+    store = Path(__file__).parents[2] / "benchmarks" / "data" / "h200"
+    assert set(NETWORKS) <= {s.source for s in Store(store).steps("kind = 'step'")}
+
+
+@pytest.mark.skipif(not PUBLIC.is_dir(), reason="public measurements are not here")
+def test_public_rows_become_examples() -> None:
+    found = ddp_step_times(PUBLIC, most=24, graphs=False)
+    assert len(found) == 24
+    assert len({e.query.architecture for e in found}) == 6
+    assert all(e.query.plan.dp == e.query.cluster.devices for e in found)
+
+
+def test_files_that_are_not_there_are_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no cnn_many_gpus"):
+        cnn_many_gpus(tmp_path)
+    with pytest.raises(InputError, match="no source 'h20'"):
+        bench.run(None, tmp_path, chosen=["h20"])
+    with pytest.raises(InputError, match="no method 'ernst'"):
+        bench.run(None, tmp_path, only=["ernst"])
