@@ -1,4 +1,4 @@
-"""Measured steps as questions to Foretell: a graph, a cluster, a plan; and errors of the answers on other models."""
+"""Measured steps as questions to Foretell: the graph of a configuration, and some of many rows."""
 
 from __future__ import annotations
 
@@ -9,34 +9,13 @@ from collections.abc import Mapping, Sequence
 from itertools import islice, zip_longest
 from typing import Any
 
-import numpy as np
-
-from foretell.bench.figures import relative_errors
 from foretell.bench.rows import Row, Say
 from foretell.graph import Graph
 from foretell.learn.factors import Answer, Refusal, ask, calibrate
-from foretell.units import Seconds
 
-__all__ = ["ENOUGH", "Answer", "Models", "Refusal", "ask", "calibrate", "errors_across", "sample"]
+__all__ = ["Answer", "Models", "Refusal", "ask", "calibrate", "sample"]
 
 _TWO_BATCHES = (2, 4)  # a batch of one takes short cuts
-ENOUGH = 8  # rows to fit four factors on
-
-
-def errors_across(cases: Sequence[tuple[str, Answer, Seconds]], *, inverse: bool = False) -> np.ndarray:
-    """Errors of each kind of model with the factors of all others; `inverse` for rates in place of times."""
-    errors = []
-    for kind in dict.fromkeys(case[0] for case in cases):
-        known = [case for case in cases if case[0] != kind]
-        test = [case for case in cases if case[0] == kind]
-        if len(known) >= ENOUGH:
-            factors = calibrate([answer for _, answer, _ in known], [seconds for _, _, seconds in known])
-            predicted, measured = (
-                [answer.seconds(factors) for _, answer, _ in test],
-                [seconds for _, _, seconds in test],
-            )
-            errors.append(relative_errors(measured, predicted) if inverse else relative_errors(predicted, measured))
-    return np.concatenate(errors) if errors else np.array([])
 
 
 class Models:

@@ -22,7 +22,7 @@ SOURCES: Mapping[str, Callable[[Path, Say, int], list[Figure]]] = MappingProxyTy
     }
 )
 
-MOST_ROWS = 120
+MOST_ROWS = 2000
 
 
 def run(data: Path, only: Sequence[str] = (), say: Say = lambda text: None, most: int = MOST_ROWS) -> list[Figure]:
