@@ -38,7 +38,7 @@ def distributed(
     most: Annotated[
         int,
         typer.Option("--rows", min=1, metavar="N", help="Forecast at most N rows of a source; they are drawn evenly."),
-    ] = 120,
+    ] = 2000,
     as_json: AsJson = False,
 ) -> None:
     """Steps of several devices: plans, collectives, scaling, memory."""
@@ -131,3 +131,82 @@ def _show(found: Sequence[Figure], as_json: bool) -> None:
         from foretell.report.benches import bench_table
 
         print_drawn(bench_table(found), console_of())
+
+
+@app.command()
+@guarded
+def devices(
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="FOLDER", envvar="FORETELL_DATA", help="Public measurements, as CSV files."),
+    ] = None,
+    most: Annotated[
+        int, typer.Option("--rows", min=1, metavar="N", help="Foretell at most N steps of each source and device.")
+    ] = 24,
+    saved: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and foretell nothing.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ops and steps of devices that the model has not seen: errors of each way to foretell them, intervals."""
+    from foretell.bench import devices as bench
+    from foretell.errors import InputError
+
+    if saved is not None:
+        found = bench.read(saved)
+    elif data is not None:
+        with progress() as say:
+            found = bench.run(data, most=most, say=say)
+    else:
+        raise InputError("give --data FOLDER to foretell anew, or --from FILE to show what was saved.")
+    if save is not None:
+        bench.save(found, save)
+    _show(bench.figures(found), as_json)
+
+
+@app.command()
+@guarded
+def methods(
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="FOLDER", envvar="FORETELL_DATA", help="Public measurements, as CSV files."),
+    ] = None,
+    stores: Annotated[
+        Path, typer.Option("--stores", metavar="FOLDER", help="The project's own measurements: h200 and box.")
+    ] = Path("benchmarks/data"),
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="METHOD", help="Only this method; one of your own is package.module:Class."),
+    ] = None,
+    source: Annotated[list[str] | None, typer.Option("--source", metavar="NAME", help="Only this data.")] = None,
+    most: Annotated[
+        int | None, typer.Option("--rows", min=8, metavar="N", help="Take at most N rows of a source, drawn evenly.")
+    ] = None,
+    save: Annotated[
+        Path, typer.Option("--save", metavar="FILE", help="Where results are kept; others there stay.")
+    ] = Path("benchmarks/results/methods.json"),
+    saved: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Show what was saved, and fit nothing.")
+    ] = None,
+    pages: Annotated[
+        Path | None, typer.Option("--pages", metavar="FOLDER", help="Fill in the tables of these pages.")
+    ] = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Fits that run side by side.")] = 2,
+    as_json: AsJson = False,
+) -> None:
+    """The published systems and ours on the same rows and splits: errors, and what each fit consumed."""
+    from foretell.bench import methods as bench
+
+    if saved is None:
+        with progress() as say:
+            bench.run_all(data, stores, save, only=only or (), chosen=source or (), rows=most, workers=workers, say=say)
+    results = bench.read(saved or save)
+    from foretell.report.methods import fill_pages, methods_table
+
+    if pages is not None:
+        fill_pages(pages, results)
+    if as_json:
+        print_json(results)
+    else:
+        print_drawn(methods_table(results), console_of())
