@@ -14,10 +14,9 @@ from collections import Counter, defaultdict
 from itertools import combinations
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "src")]
+sys.path.insert(0, str(Path(__file__).parents[2] / "src"))
 
-from points import FAMILY
-
+from foretell.learn.fit import families_of
 from foretell.measure.record import StepRow
 from foretell.measure.store import Store
 
@@ -35,7 +34,7 @@ def main() -> None:
     print(
         f"{len(done) - len(steps)} operator points; {store.size() / 1e6:.1f} MB; {len({r.occasion for r in rows})} occasions"
     )
-    print("families:", dict(Counter(FAMILY[r.source] for r in steps).most_common()))
+    print("families:", dict(Counter(families_of(store)[r.source] for r in steps).most_common()))
     print("precisions:", dict(Counter(r.precision for r in steps).most_common()))
     print("bound by:", dict(Counter(r.bound for r in steps)), "outcomes:", dict(Counter(r.outcome for r in rows)))
     print("marks:", dict(Counter(mark.partition(":")[0] for r in steps for mark in r.marks)))

@@ -4,9 +4,10 @@
 
 Left out are failures that say nothing about the point: memory that other points prepared at the same time had taken, and
 time limits of a round; and records whose ops could not be timed in plain steps, where another record of the point has
-them. Times of ops that were not taken alone are dropped. Host times are rounded to a tenth of a microsecond, which is
-more than a Python clock knows; those of operators by themselves teach nothing and are dropped, and so is every
-allocation of a step that was measured before. `--anew` writes what is there again, as this version of the store does.
+them. Times of ops that were not taken alone are dropped. Host times keep two digits: they move by a fifth between
+occasions. Those of operators by themselves teach nothing and are dropped, and so are kernels of theirs beyond the first
+few of thousands, and every allocation of a step that was measured before. `--anew` writes what is there again, as this
+version of the store does.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from foretell.measure.record import OpRow, Record
 from foretell.measure.record_file import RecordFile
 from foretell.measure.store import Store
 
+FEW_KERNELS = 32  # a recurrent layer launches some for every step of its sequence
 HERE = Path(__file__).parents[1] / "data" / "h200"
 
 
@@ -66,8 +68,14 @@ def rounded(record: Record) -> Record:
     alone = record.step.kind == "operators"
 
     def of(op: OpRow) -> OpRow:
-        dispatch, issue = (None if t is None or alone else round(t, 7) for t in (op.dispatch_seconds, op.issue_seconds))
-        return dataclasses.replace(op, dispatch_seconds=dispatch, issue_seconds=issue)
+        dispatch, issue = (
+            None if t is None or alone else float(f"{t:.2g}") for t in (op.dispatch_seconds, op.issue_seconds)
+        )
+        most = FEW_KERNELS if alone else None
+        return dataclasses.replace(
+            op, dispatch_seconds=dispatch, issue_seconds=issue, kernels=op.kernels[:most],
+            kernel_seconds=op.kernel_seconds[:most],
+        )  # fmt: skip
 
     return dataclasses.replace(record, ops=tuple(map(of, record.ops)))
 

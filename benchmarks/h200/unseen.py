@@ -3,7 +3,7 @@
     python benchmarks/h200/unseen.py FILE        writes the campaign, with batches for about a fifth of a second or less
 
 They were drawn before anything was known of them, so that a model fitted earlier can be tried on them. An architecture is
-of the family of its kin in points.py; where there is none, it founds one.
+of the family of its kin in points.py.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "src
 
 from points import _ALLOWED_PRECISIONS, _PRECISIONS, _REGIMES, _TEXT, FAMILY, Architecture, _drawn, _point
 
+from foretell.capture import zoo
 from foretell.measure.jobs import Campaign
 from foretell.measure.record import Point
 
@@ -27,6 +28,13 @@ _TRIED = 4  # samples
 _TOO_LARGE = re.compile(
     r"giant|gigantic|enormous|huge|_7b|so400m|bigG|xxlarge|quantized|128gf|naflex|deepseek-v3|dbrx|80b"
 )
+_NEW_MODULES = {  # of timm, none of whose networks is in points.py, and what they are
+    "cnn": "dla inception_v3 pnasnet selecsls senet tresnet",
+    "depthwise-cnn": "hardcorenas lcnetv2 repghost xception mobilenetv5",
+    "hybrid-vision": "coat cpubone csatv2 efficientformer_v2 efficientvit_msra lowformer vitamin",
+    "vit": "gemma4_vit naflexvit vision_transformer_sam",
+    "windowed-vit": "hieradet_sam2",
+}
 _PARTS = {  # kind of a Hugging Face network by what its name holds, the first that fits
     "moe": r"moe|gpt-oss|mixtral",
     "ssm": r"mamba|jamba|bamba|zamba|rwkv|recurrentgemma",
@@ -49,11 +57,13 @@ def kin(source: str) -> str:
     """The family of an architecture."""
     library, _, name = source.partition("/")
     if library == "timm":
+        zoo.workload_function("timm", "resnet18")  # timm loads where torchvision is made ready for it
         from timm.models import _registry
 
         modules = {s: _registry._model_to_module.get(s.partition("/")[2]) for s in FAMILY if s.startswith("timm/")}
         mine = _registry._model_to_module[name]
-        return next((FAMILY[s] for s, module in modules.items() if module == mine), mine)
+        new = (family for family, names in _NEW_MODULES.items() if mine in names.split())
+        return next((FAMILY[s] for s, module in modules.items() if module == mine), None) or next(new, mine)
     if library == "torchvision":
         stem = re.match(r"[a-z]+", name)
         assert stem is not None
@@ -62,7 +72,6 @@ def kin(source: str) -> str:
 
 
 def chosen(draw: random.Random) -> list[str]:
-    from foretell.capture import zoo
     from foretell.capture.zoo import huggingface, timm, torchvision
 
     zoo.workload_function("torchvision", "resnet18")

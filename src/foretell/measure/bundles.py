@@ -195,7 +195,7 @@ def _thin_linear(draw: random.Random) -> pool.Drawn:
     """Many rows and few columns on one side, as heads that mix, gates and projections of single numbers have them."""
     thin, wide = draw.choice((1, 2, 3, 4, 6, 8, 9, 12, 16, 21, 24, 32)), pool.usual_width(draw, 2, 1024)
     inputs, outputs = (thin, wide) if draw.random() < 0.5 else (wide, thin)
-    rows = pool.usual_count(draw, 64, 4_000_000)
+    rows = pool.usual_count(draw, 64, 30_000_000)
     settings: pool.Settings = {"rows": rows, "inputs": inputs, "outputs": outputs, "bias": draw.random() < 0.6,
                                "input_gradient": True, "training": True, "precision": "fp32"}  # fmt: skip
     return settings, 2.0 * rows * (inputs + outputs), 6.0 * rows * inputs * outputs
