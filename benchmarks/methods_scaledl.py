@@ -3,10 +3,11 @@
     foretell bench accuracy benchmarks/data/h200 --split architecture --save architecture.json   # and --split batch
     python benchmarks/methods_scaledl.py [STORE] --foretell architecture.json --foretell-batch batch.json
 
-Architectures are left out whole, in the eight folds that `foretell bench accuracy --split architecture` uses; with the
-batch split, the largest batch of every architecture is. Settings are chosen once, on a fifth of the architectures that
-fold 0 trains on, and logged; nothing is looked at of fold 0 itself before. What measuring costs is what it took.
-Writes results/scaledl.json and, from it alone (`--draw`), the chart of docs/methods/scaledl.md.
+Architectures are left out whole, in the eight folds that `foretell bench accuracy --split architecture` uses; then whole
+families, whose forecasts by Foretell are in results/accuracy.json; with the batch split, the largest batch of every
+architecture. Settings are chosen once, on a fifth of the architectures that fold 0 trains on, and logged; fold 0 itself is
+not looked at before. What measuring costs is what it took. Writes results/scaledl.json and, from it alone (`--draw`),
+the chart of docs/methods/scaledl.md.
 """
 
 from __future__ import annotations
@@ -460,28 +461,44 @@ def show(made: dict[str, Any]) -> None:
                       f"{np.mean([d['device'] for d in mine]):6.1%}  {np.mean([d['step'] for d in mine]):6.1%}")  # fmt: skip
 
 
+_COLOURS = {"after ScaleDL": "#2f6fab", "Foretell": "#3a8f5c"}
+_LEFT, _WIDTH, _THICK, _GAP = 150, 210, 18, 7
+
+
 def chart(made: dict[str, Any]) -> str:
-    """Mean relative error of device time, architectures left out, a bar a method."""
-    methods = {m: by["device"]["mre"] for m, by in made["tables"]["architecture, all"].items()}
-    order = sorted(methods, key=methods.__getitem__)
-    left, width, thick, top = 170, 420, 22, 44
-    most = 1.0  # errors beyond 100 % are cut, and say so
-    bars = []
-    for row, name in enumerate(order):
-        y, part = top + row * (thick + 8), min(methods[name], most)
-        colour = "#2f6fab" if name == "after ScaleDL" else "#3a8f5c" if name == "Foretell" else "#bbbbbb"
-        bars.append(
-            f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{name}</text><rect x="{left}" y="{y}" height="{thick}" '
-            f'width="{width * part / most:.1f}" fill="{colour}"/><text x="{left + width * part / most + 6:.1f}" '
-            f'y="{y + 15}">{methods[name]:.1%}{" (cut)" if methods[name] > most else ""}</text>'
-        )
-    height = top + len(order) * (thick + 8) + 12
-    title = "Device time of architectures left out: mean relative error"
+    """Mean relative errors, a bar a method; a panel each for device and step time, a row of them for each split."""
+    drawn, top = [], 10.0
+    for name, title in (("architecture, all", "architectures left out"), ("family, all", "families left out")):
+        methods = made["tables"].get(name, {})
+        order = sorted(methods, key=lambda m: methods[m]["device"]["mre"])
+        for column, what in enumerate(TARGETS):
+            left = _LEFT + column * (_WIDTH + 90)
+            drawn.append(f'<text x="{left}" y="{top + 16}" font-weight="bold">{what} time, {title}</text>')
+            for row, method in enumerate(order):
+                y, error = top + 28 + row * (_THICK + _GAP), methods[method][what]["mre"]
+                length = _WIDTH * min(error, 1.0)
+                if not column:
+                    drawn.append(f'<text x="{left - 8}" y="{y + 13}" text-anchor="end">{method}</text>')
+                drawn.append(
+                    f'<rect x="{left}" y="{y}" width="{length:.1f}" height="{_THICK}" fill="{_COLOURS.get(method, "#bbbbbb")}"/>'
+                    f'<text x="{left + length + 5:.1f}" y="{y + 13}">{error:.1%}</text>'
+                )
+        top += 44 + len(order) * (_THICK + _GAP)
+    width = _LEFT + 2 * (_WIDTH + 90)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + width + 100} {height}" width="{left + width + 100}" '
-        f'height="{height}" role="img" font-family="sans-serif" font-size="12" fill="#444444"><title>{title}</title>'
-        f'<rect width="100%" height="100%" fill="white"/><text x="{left}" y="24" font-size="13">{title}</text>{"".join(bars)}</svg>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {top:.0f}" width="{width}" height="{top:.0f}" role="img" '
+        'font-family="sans-serif" font-size="12" fill="#444444"><title>Mean relative error of what was not seen</title>'
+        f'<rect width="100%" height="100%" fill="white"/>{"".join(drawn)}</svg>\n'
     )
+
+
+def short(value: Any) -> Any:
+    """Four digits say all there is."""
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, dict):
+        return {k: short(v) for k, v in value.items()}
+    return [short(v) for v in value] if isinstance(value, list) else value
 
 
 def foretold(path: Path | None) -> dict[str, tuple[float, float]]:
@@ -523,7 +540,7 @@ def main() -> None:
         made = report(
             data, found, {"architecture": foretold(options.foretell), "batch": foretold(options.foretell_batch)}
         )
-        options.out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
+        options.out.write_text(json.dumps(short(made), indent=1) + "\n", encoding="utf-8")
     show(made)
     picture.parent.mkdir(exist_ok=True)
     picture.write_text(chart(made), encoding="utf-8")
