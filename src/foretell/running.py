@@ -76,6 +76,12 @@ def run(program: Program, cluster: Cluster, model: CostModel, conditions: Condit
         timeline = max(timelines, key=lambda t: t.period)
         pace = placed[0][timelines.index(timeline)]
         free = simulate(pace.role, _free(pace.durations), draw=False) if pace.role.collectives else timeline
+        others = {
+            f"{p.role.name} on {p.node.device.name}": t
+            for p, t in zip(placed[0], timelines, strict=True)
+            if p is not pace
+        }
+        timeline = timeline.beside(others)
         late = timeline
         if program.ranks > 1 and jitter:
             late = simulate(pace.role, _late(pace, slowest_of(program.ranks, jitter)), draw=False)

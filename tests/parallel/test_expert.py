@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import nn
 
-from foretell import forecast
+from foretell import Conditions, forecast
 from foretell.capture import capture
 from foretell.cost.flops import total_flops
 from foretell.errors import PlanError
 from foretell.graph import Graph
 from foretell.parallel import parallelize
+from foretell.routing import busiest
+from foretell.simulate.jitter import slowest_of
 from foretell.workload import Plan, Workload
 
 from .models import graph
@@ -88,3 +90,21 @@ def test_a_forecast_says_that_routing_is_taken_as_even() -> None:
     answer = forecast(mixture(), on="8xh100-sxm", plan="dp=8,ep=8", model="roofline")
     assert "even-routing" in {caveat.code for caveat in answer.caveats}
     assert answer.network.sent_bytes > 0
+
+
+def test_the_rank_with_the_busiest_experts_holds_the_others_up() -> None:
+    even, chance, skewed = (
+        forecast(mixture(), on="8x1xh100-sxm@eth-10g", plan="dp=8,ep=8", model="roofline",
+                 conditions=Conditions(jitter=0.0, expert_skew=skew))
+        for skew in (1.0, None, 3.0)
+    )  # fmt: skip
+    assert even.device_time.seconds < chance.device_time.seconds < skewed.device_time.seconds
+    assert even.exposed_communication.seconds < skewed.exposed_communication.seconds
+    assert even.step_time.seconds < chance.step_time.seconds < skewed.step_time.seconds
+
+
+def test_chance_alone_is_the_largest_share_of_the_rows() -> None:
+    role = parallelize(mixture(), Plan(dp=8, ep=8)).roles[0]
+    assert busiest(role, None) == pytest.approx(slowest_of(8, (7 / 8 / ROWS) ** 0.5))
+    assert busiest(role, 1.5) == 1.5
+    assert busiest(parallelize(graph("llama"), Plan(dp=8)).roles[0], 1.5) == 1.0  # nobody shares experts

@@ -49,3 +49,11 @@ def test_a_large_cluster_costs_what_a_small_one_does() -> None:
     plan = "dp=128,tp=2,pp=3,zero=1,grad_accumulation=6"
     answer = forecast(graph("llama"), on="96x8xh100-sxm", plan=plan, model="roofline")
     assert sum(r.count for r in answer.memory.ranks) == 768
+
+
+def test_a_trace_has_every_kind_of_rank() -> None:
+    mixed = forecast(graph("llama"), on="2xh100-sxm+2xt4@eth-100g", plan="dp=4", model="roofline")
+    assert {span.role for span in mixed.timeline.spans} == {"dp", "dp on h100-sxm"}
+    assert {span.role for span in mixed.timeline.critical_path()} == {"dp"}
+    stages = forecast(graph("llama"), on="4xh100-sxm", plan="pp=2,dp=2,grad_accumulation=4", model="roofline")
+    assert {span.role for span in stages.timeline.spans} == {"stage 0", "stage 1"}

@@ -168,7 +168,7 @@ def job_words(forecast: Forecast) -> list[str]:
     job = forecast.job
     if job is None:
         return []
-    words = [f"{show_long(job.seconds)} for {job.steps:,} steps"]
+    words = [show_long(job.seconds), f"{job.steps:,} steps"]
     pauses = (("evaluating", job.evaluation_seconds), ("saving", job.checkpoint_seconds))
     words += [f"{show_long(seconds)} {what}" for what, seconds in pauses if seconds]
     if job.dollars is not None:

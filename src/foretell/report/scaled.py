@@ -54,7 +54,7 @@ def scaling_page(points: Sequence[Point]) -> str:
         f"<title>{escape(title)} · Foretell</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
         f"<h1>{escape(title)}</h1>\n"
         f"<figure><figcaption>Throughput over devices; the thin line is perfect scaling</figcaption>{throughput_chart(points)}</figure>\n"
-        f"<figure><figcaption>Efficiency: throughput a device, relative to {points[0].devices:,}</figcaption>"
+        f"<figure><figcaption>Efficiency: throughput a device, relative to that of {points[0].devices:,}</figcaption>"
         f"{efficiency_chart(points)}</figure>\n"
         f"<figure><figcaption>Where the time of a step goes</figcaption>{_time_chart(points)}{_legend(points)}</figure>\n"
         "</main>\n</body>\n</html>\n"

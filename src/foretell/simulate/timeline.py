@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,6 +67,14 @@ class Timeline:
                 i += 1
             exposed += (end - start) - hidden
         return exposed
+
+    def beside(self, others: Mapping[str, Timeline]) -> Timeline:
+        """Drawn together with other ranks of the step, under names of their own."""
+        spans = list(self.spans)
+        for role, other in others.items():
+            moved = len(spans)
+            spans += [s._replace(role=role, after=s.after + moved if s.after >= 0 else -1) for s in other.spans]
+        return replace(self, spans=tuple(spans)) if others else self
 
     def critical_path(self) -> tuple[Span, ...]:
         """The chain of spans that the end of the step hangs on, each begun by the end of the one before."""
