@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from foretell.bench.rows import Say
 from foretell.bench.splits import Split, splits
 from foretell.errors import ForetellError, InputError, did_you_mean
 from foretell.methods import METHODS, method
-from foretell.methods.protocol import DEVICE_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Method
+from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Method
 from foretell.units import Seconds
 
 Loader = Callable[[Path, Say, int | None], list[Example]]
@@ -91,13 +91,21 @@ def run(
                 raise InputError(f"{source} needs a folder: {'--stores' if source in STORES else '--data'}.")
             continue
         say(f"loading {source}")
-        loaded = [e for e in SOURCES[source](place, say, rows or ROWS[source]) if e.measured]
+        loaded = [_told(e) for e in SOURCES[source](place, say, rows or ROWS[source]) if e.measured]
         jobs = [Job(name, source, split) for split in splits(loaded) for name in names]
         for number, lines in enumerate(_each(loaded, jobs, workers), 1):
             found += lines
             keep(lines)
             say(f"{source}: {number} of {len(jobs)} fits done")
     return found
+
+
+def _told(example: Example) -> Example:
+    """What methods are fitted on: the targets compared, and the host's time, which is no target of any of them."""
+    known = {
+        target: value for target, value in example.measured.items() if target in (*TARGETS, HOST_TIME) and value > 0
+    }
+    return replace(example, measured=known)
 
 
 def run_all(

@@ -52,7 +52,9 @@ class DNNAbacus:
         table = self._table(rows)
         self.trees_ = {}
         for target in sorted({target for e in known for target in e.measured}):
-            mine = [i for i, e in enumerate(known) if target in e.measured]
+            mine = [i for i, e in enumerate(known) if e.measured.get(target, 0.0) > 0]
+            if not mine:
+                continue
             wanted = np.log([known[i].measured[target] for i in mine])
             data = lightgbm.Dataset(table[mine], wanted, params={"verbose": -1})
             booster = lightgbm.train(_TREES | {"seed": self.seed}, data, num_boost_round=_ROUNDS)
