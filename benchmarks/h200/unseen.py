@@ -1,6 +1,7 @@
 """Steps of architectures drawn at random among all that have a name and are not in points.py.
 
-    python benchmarks/h200/unseen.py FILE        writes the campaign, with batches for about a fifth of a second or less
+    python benchmarks/h200/unseen.py FILE            writes the campaign, with batches for about a fifth of a second or less
+    python benchmarks/h200/unseen.py FILE --busy     fewer and others, all with batches that keep the device busy
 
 They were drawn before anything was known of them, so that a model fitted earlier can be tried on them. An architecture is
 of the family of its kin in points.py.
@@ -8,6 +9,7 @@ of the family of its kin in points.py.
 
 from __future__ import annotations
 
+import argparse
 import random
 import re
 import sys
@@ -21,8 +23,9 @@ from foretell.capture import zoo
 from foretell.measure.jobs import Campaign
 from foretell.measure.record import Point
 
-SEED = 15
 _COUNTS = {"timm": 48, "hf": 24, "torchvision": 12}
+_BUSY_COUNTS = {"timm": 14, "hf": 9, "torchvision": 5}
+_SEED, _BUSY_SEED = 15, 16
 _BUSY = 0.2  # seconds at the largest batch
 _TRIED = 4  # samples
 _TOO_LARGE = re.compile(
@@ -71,13 +74,13 @@ def kin(source: str) -> str:
     return next((family for family, words in _PARTS.items() if re.search(words, name)), "decoder")
 
 
-def chosen(draw: random.Random) -> list[str]:
+def chosen(draw: random.Random, counts: dict[str, int]) -> list[str]:
     from foretell.capture.zoo import huggingface, timm, torchvision
 
     zoo.workload_function("torchvision", "resnet18")
     names = {"timm": timm.names(), "hf": huggingface.names(), "torchvision": torchvision.names()}
     found = []
-    for library, count in _COUNTS.items():
+    for library, count in counts.items():
         free = [n for n in names[library] if f"{library}/{n}" not in FAMILY and not _TOO_LARGE.search(n)]
         by_stem: dict[str, list[str]] = {}
         for name in free:
@@ -101,9 +104,17 @@ def base_of(source: str, family: str, settings: dict[str, str]) -> int:
 
 
 def main() -> None:
-    draw = random.Random(SEED)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--busy", action="store_true")
+    options = parser.parse_args()
+    draw = random.Random(_SEED)
+    sources = chosen(draw, _COUNTS)
+    if options.busy:
+        draw = random.Random(_BUSY_SEED)
+        sources = [s for s in chosen(draw, _BUSY_COUNTS) if s not in sources]
     points = []
-    for i, source in enumerate(chosen(draw)):
+    for i, source in enumerate(sources):
         family = kin(source)
         large = [int(n) for n in re.findall(r"-(\d+)b", source)]
         settings = (
@@ -117,10 +128,15 @@ def main() -> None:
         except Exception as error:
             print(f"{source}: {str(error)[:200]}", flush=True)
             continue
-        point = _point(draw, Architecture(source=source, family=family, base=base), _REGIMES[i % 3], precision)
+        point = _point(
+            draw,
+            Architecture(source=source, family=family, base=base),
+            "large" if options.busy else _REGIMES[i % 3],
+            precision,
+        )
         points.append(Point(source=source, settings={**point.settings, **settings}))
         print(family, base, points[-1], flush=True)
-    Path(sys.argv[1]).write_text("".join(f"{job.to_line()}\n" for job in Campaign.of(points).jobs))
+    options.file.write_text("".join(f"{job.to_line()}\n" for job in Campaign.of(points).jobs))
 
 
 if __name__ == "__main__":

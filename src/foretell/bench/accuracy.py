@@ -81,8 +81,8 @@ def noise(path: Path, device: str = "h200") -> dict[str, float]:
 
 def figures(steps: Sequence[Foretold], moves: dict[str, float]) -> list[Figure]:
     """The table, with the bars the project set itself for families left out."""
-    device = _errors(steps, "device")
-    step = _errors(steps, "step")
+    device = errors_of(steps, "device")
+    step = errors_of(steps, "step")
     busy = [s for s in steps if s.busy]
     bar = max(0.10, 1.3 * moves.get("step", 0.0))
     said = (
@@ -99,7 +99,7 @@ def figures(steps: Sequence[Foretold], moves: dict[str, float]) -> list[Figure]:
         Figure(source="step time", measure="median error", value=step.median, rows=step.count),
     ]
     if busy:
-        kept = _errors(busy, "step")
+        kept = errors_of(busy, "step")
         lines.append(
             Figure(source="step time", measure="device-bound, mean error", value=kept.mean, bar=0.05, rows=kept.count)
         )
@@ -137,7 +137,7 @@ def tables(steps: Sequence[Foretold], moves: dict[str, float]) -> dict[str, Any]
     worst = sorted(steps, key=lambda s: -abs(s.device_said / s.device - 1))[:12]
     families = [
         {"family": group, "steps": len(those), "architectures": len({s.source for s in those}),
-         "device": asdict(_errors(those, "device")), "step": asdict(_errors(those, "step")),
+         "device": asdict(errors_of(those, "device")), "step": asdict(errors_of(those, "step")),
          "inside": {what: covered[what, group].inside for what in ("device", "step")},
          "p": {what: covered[what, group].p_value for what in ("device", "step")}}
         for group, those in sorted(by_group.items(), key=lambda t: -len(t[1]))
@@ -145,8 +145,8 @@ def tables(steps: Sequence[Foretold], moves: dict[str, float]) -> dict[str, Any]
     busy, idle = [s for s in steps if s.busy], [s for s in steps if not s.busy]
     return {
         "figures": [figure.to_dict() for figure in figures(steps, moves)], "families": families,
-        "methods": {"Foretell": asdict(_errors(steps, "device"))} | {n: asdict(e) for n, e in rivals(steps).items()},
-        "step": {name: asdict(_errors(those, "step")) for name, those in
+        "methods": {"Foretell": asdict(errors_of(steps, "device"))} | {n: asdict(e) for n, e in rivals(steps).items()},
+        "step": {name: asdict(errors_of(those, "step")) for name, those in
                  (("all", steps), ("device-bound", busy), ("host-bound", idle)) if those},
         "coverage": {what: asdict(covered[what, ""]) for what in ("device", "step")},
         "points": {"device": [(s.device, s.device_said, s.group) for s in steps],
@@ -156,8 +156,8 @@ def tables(steps: Sequence[Foretold], moves: dict[str, float]) -> dict[str, Any]
 
 
 def save(steps: Sequence[Foretold], moves: dict[str, float], path: Path) -> None:
-    lines = [json.dumps(_short(asdict(s))) for s in steps]
-    path.write_text('{"noise": ' + json.dumps(_short(moves)) + ', "steps": [\n' + ",\n".join(lines) + "\n]}\n")
+    lines = [json.dumps(short(asdict(s))) for s in steps]
+    path.write_text('{"noise": ' + json.dumps(short(moves)) + ', "steps": [\n' + ",\n".join(lines) + "\n]}\n")
 
 
 def read(path: Path) -> tuple[list[Foretold], dict[str, float]]:
@@ -179,7 +179,7 @@ def ablation_figures(ablations: Sequence[Ablation]) -> list[Figure]:
 
 
 def save_ablations(ablations: Sequence[Ablation], path: Path) -> None:
-    lines = [json.dumps(_short(asdict(a)) | {"about": ABOUT[a.name]}) for a in ablations]
+    lines = [json.dumps(short(asdict(a)) | {"about": ABOUT[a.name]}) for a in ablations]
     path.write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
 
@@ -194,21 +194,31 @@ def read_ablations(path: Path) -> list[dict[str, Any]]:
         ) from error
 
 
+def read_newer(path: Path) -> dict[str, Any]:
+    """What `foretell bench newer --save` wrote."""
+    try:
+        found = json.loads(path.read_text())
+        return {"model": found["model"], "last": found["last"], "figures": found["figures"],
+                "architectures": len({s["source"] for s in found["steps"]}), "count": len(found["steps"])}  # fmt: skip
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} holds no newer steps ({error}). Make some: foretell bench newer --save") from error
+
+
 def rejected(steps: Sequence[Foretold]) -> list[Coverage]:
     """Groups whose intervals hold too few or too many architectures to be chance."""
     return [c for c in coverage(steps) if c.group and c.p_value < 0.05]
 
 
-def _errors(steps: Sequence[Foretold], what: str) -> Errors:
+def errors_of(steps: Sequence[Foretold], what: str) -> Errors:
     if what == "device":
         return Errors.of([s.device_said for s in steps], [s.device for s in steps])
     return Errors.of([s.period_said for s in steps], [s.period for s in steps])
 
 
-def _short(value: Any) -> Any:
+def short(value: Any) -> Any:
     """Four digits say all there is."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, dict):
-        return {k: _short(v) for k, v in value.items()}
-    return [_short(v) for v in value] if isinstance(value, list | tuple) else value
+        return {k: short(v) for k, v in value.items()}
+    return [short(v) for v in value] if isinstance(value, list | tuple) else value

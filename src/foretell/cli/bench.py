@@ -79,6 +79,9 @@ def accuracy(
         Path | None,
         typer.Option("--ablated", metavar="FILE", help="What --ablations --save wrote, for a table on the page."),
     ] = None,
+    later: Annotated[
+        Path | None, typer.Option("--newer", metavar="FILE", help="What `bench newer --save` wrote, for the page too.")
+    ] = None,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Fits that run side by side.")] = 2,
     as_json: AsJson = False,
 ) -> None:
@@ -105,7 +108,12 @@ def accuracy(
     if page is not None:
         from foretell.report.accuracy import write_page
 
-        write_page(page, bench.tables(steps, moves), bench.read_ablations(parts) if parts else ())
+        write_page(
+            page,
+            bench.tables(steps, moves),
+            ablations=bench.read_ablations(parts) if parts else (),
+            newer=bench.read_newer(later) if later else None,
+        )
     _show(bench.figures(steps, moves), as_json)
 
 
@@ -135,11 +143,36 @@ def _show(found: Sequence[Figure], as_json: bool) -> None:
 
 @app.command()
 @guarded
+def newer(
+    data: Annotated[Path, typer.Option("--data", metavar="FOLDER", help="A store of measured steps.")],
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="A shipped model, or the folder of a fitted one.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found, for `accuracy --newer`.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Steps of new architectures, measured after a model was fitted and foretold by that model as it is."""
+    from foretell.bench import newer as bench
+
+    with progress() as say:
+        found = bench.foretell_newer(data, model, say=say)
+    if save is not None:
+        bench.save(found, save)
+    _show(bench.figures(found), as_json)
+
+
+@app.command()
+@guarded
 def devices(
     data: Annotated[
         Path | None,
         typer.Option("--data", metavar="FOLDER", envvar="FORETELL_DATA", help="Public measurements, as CSV files."),
     ] = None,
+    store: Annotated[
+        Path, typer.Option("--store", metavar="FOLDER", help="Our own measurements, which are learned from too.")
+    ] = Path("benchmarks/data/h200"),
     most: Annotated[
         int, typer.Option("--rows", min=1, metavar="N", help="Foretell at most N steps of each source and device.")
     ] = 24,
@@ -157,7 +190,7 @@ def devices(
         found = bench.read(saved)
     elif data is not None:
         with progress() as say:
-            found = bench.run(data, most=most, say=say)
+            found = bench.run(data, store, most=most, say=say)
     else:
         raise InputError("give --data FOLDER to foretell anew, or --from FILE to show what was saved.")
     if save is not None:

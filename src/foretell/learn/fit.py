@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from foretell.cost import interaction, uncertainty
-from foretell.cost.host import FILE
+from foretell.cost.host import FILE, HostCosts
+from foretell.cost.model import CostModel
 from foretell.errors import ModelError
 from foretell.hardware import device as known_device
 from foretell.hardware import recognise
@@ -19,6 +20,7 @@ from foretell.learn.evaluate import groups, leave_groups_out
 from foretell.learn.host import fit_host
 from foretell.learn.interaction import fit_interaction
 from foretell.learn.operators import fit_operators
+from foretell.learn.unmeasured import fit_others
 from foretell.measure.importers import read_public
 from foretell.measure.store import Store
 
@@ -43,14 +45,16 @@ class Card:
     last: str
     seed: int
     network: float  # how far the network over ops is believed; 0: not at all, or there is none
+    elsewhere: dict[str, int] = field(default_factory=dict)  # public ops of other devices, by device
 
 
 def fit(
-    store: Store, folder: Path, *, device: str = "h200", public: Path | None = None, seed: int = 0,
+    store: Store, folder: Path, *, device: str = "h200", public: Path | None = None, others: Path | None = None, seed: int = 0,
     intervals: bool = True, workers: int = 2, progress: Callable[[str], None] = lambda text: None,
 ) -> Card:  # fmt: skip
     """Fit a model on what a store holds of a device, and save it in a folder.
 
+    `others` is a folder of public measurements of other devices, to say more of them than our own device does.
     `intervals` asks how far off it is on families it has not seen, which takes a fit for each of them.
     """
     measured = load(store, device, progress)
@@ -72,12 +76,25 @@ def fit(
     (folder / uncertainty.FILE).unlink(missing_ok=True)
     if intervals and len(set(split.values())) >= _FEWEST_GROUPS:
         unseen = leave_groups_out(
-            measured, split, beside=list(beside.values()), seed=seed, workers=workers, progress=progress
+            measured, split, beside=list(beside.values()), seed=seed, rivals=False, workers=workers, progress=progress
         )
         save_calibration(calibrate(unseen), folder)
     card = _card(folder.name, measured, beside, seed, network.strength if network else 0.0)
     (folder / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n")
+    if others is not None:
+        model = CostModel(name=folder.name, device=device, operators=models, host=HostCosts.load(folder / FILE))
+        taken = fit_others(ops, model, others, folder, intervals=intervals, seed=seed, progress=progress)
+        card = replace(card, elsewhere=taken)
+        (folder / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n")
     return card
+
+
+def read_card(folder: Path) -> Card:
+    """What a model was fitted on."""
+    try:
+        return Card(**json.loads((folder / "card.json").read_text()))
+    except (OSError, ValueError, TypeError) as error:
+        raise ModelError(f"{folder} holds no card of a model ({error}). Fit one with: foretell fit") from error
 
 
 def save_calibration(calibration: uncertainty.Calibration, folder: Path) -> None:

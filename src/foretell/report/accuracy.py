@@ -25,16 +25,20 @@ _ABOUT: Final = {
 }
 
 
-def write_page(path: Path, tables: Mapping[str, Any], ablations: Sequence[Mapping[str, Any]] = ()) -> None:
-    """Write the page and, beside it, a chart of device times and one of step times; `ablations` get a table where given."""
+def write_page(
+    path: Path, tables: Mapping[str, Any], *, ablations: Sequence[Mapping[str, Any]] = (),
+    newer: Mapping[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """Write the page and, beside it, a chart of device times and one of step times; what else is given gets a table."""
     path.parent.mkdir(parents=True, exist_ok=True)
     charts = {what: path.with_name(f"{path.stem}-{what}.svg") for what in ("device", "step")}
     for what, file in charts.items():
         file.write_text(scatter(tables["points"][what], f"{what} time, foretold over measured"))
-    path.write_text(_page(tables, {what: file.name for what, file in charts.items()}, ablations))
+    more = [*_newer(newer), *_ablations(ablations)]
+    path.write_text(_page(tables, {what: file.name for what, file in charts.items()}, more))
 
 
-def _page(t: Mapping[str, Any], charts: Mapping[str, str], ablations: Sequence[Mapping[str, Any]]) -> str:
+def _page(t: Mapping[str, Any], charts: Mapping[str, str], more: Sequence[str]) -> str:
     device, step = t["methods"]["Foretell"], t["step"]
     noise = t["noise"]
     covered = t["coverage"]
@@ -58,7 +62,7 @@ def _page(t: Mapping[str, Any], charts: Mapping[str, str], ablations: Sequence[M
             [(name, *_errors(e), f"{e['rmse']:.1%}", f"{e['rank']:.3f}", _ABOUT.get(name, ""))
              for name, e in t["methods"].items()],
         ),
-        *_ablations(ablations),
+        *more,
         "## Step time",
         f"The same step, measured again on another occasion, moves by {noise.get('step', 0):.1%} on average, its device time by "
         f"{noise.get('device', 0):.1%}: the host of the measured machine is a virtual one. No forecast of a host-bound step can "
@@ -86,6 +90,22 @@ def _page(t: Mapping[str, Any], charts: Mapping[str, str], ablations: Sequence[M
         ),
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
+
+
+def _newer(newer: Mapping[str, Any] | None) -> list[str]:
+    if newer is None:
+        return []
+    return [
+        "## Steps that did not exist yet",
+        f"{newer['count']} steps of {newer['architectures']} architectures, drawn at random among those that have a name and were "
+        f"not in the data, were measured after model `{newer['model']}` was fitted (its last measurement is of "
+        f"{newer['last'][:10]}), and foretold by that model as it was shipped. Nothing was chosen with them in view: this is what to "
+        "expect of a network of a known kind. `foretell bench newer` prints it.",
+        _table(
+            ("what", "measure", "found", "steps or architectures"),
+            [(f["source"], f["measure"], f"{f['value']:.1%}", str(f["rows"])) for f in newer["figures"]],
+        ),
+    ]
 
 
 def _ablations(ablations: Sequence[Mapping[str, Any]]) -> list[str]:
