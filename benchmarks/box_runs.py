@@ -48,6 +48,9 @@ FOLDER: Final = ROOT / "benchmarks" / "data" / "box"
 SHARE: Final = 0.4  # of a core for each host: four of them leave some for the machine itself
 PERIOD: Final = 5000  # microseconds in which a host may use its share
 INTERVAL: Final = 0.005  # seconds between samples
+LATE: Final = 0.02  # a sample this late misses what happened meanwhile
+COUNTED: Final = ("_idle_seconds", "_active_seconds", "_peak")
+GAPS: Final = 0.2  # of the time in such gaps: resources are left out, for what is not seen is not measured
 SMOOTH: Final = 5  # samples of processor time in one: a share is kept on average, not in every moment
 PATIENCE: Final = 300.0  # seconds for the jobs of a setting
 DATA: Final = 40  # usual batches in the data of a job
@@ -151,13 +154,15 @@ def start(made: netns.Cluster, host: int, folder: Path, jobs: Sequence[Job]) -> 
 def shares(name: str, hosts: int) -> Iterator[None]:
     """A cgroup for each host, with its share of a core; it comes before whoever else is busy on this machine."""
     made = [CGROUPS / controller / f"{name}-{i}" for i in range(hosts) for controller in ("cpu", "cpuacct")]
+    made.append(CGROUPS / "cpu" / f"{name}-sampler")
     try:
         for folder in made:
             folder.mkdir()
             if folder.parent.name == "cpu":
+                (folder / "cpu.shares").write_text("8192")
+            if folder.parent.name == "cpu" and not folder.name.endswith("sampler"):
                 (folder / "cpu.cfs_period_us").write_text(str(PERIOD))
                 (folder / "cpu.cfs_quota_us").write_text(str(round(PERIOD * SHARE)))
-                (folder / "cpu.shares").write_text("8192")
         yield
     finally:
         for folder in made:
@@ -204,6 +209,9 @@ def line_of(
         ranks.append(facts)
         if host in (0, plan.dp):  # one of a kind is enough to see what it does
             series.append({"run": run, "rank": host, **own})
+    late = gap_share(between(readings, told[0]["ends"][0], told[0]["ends"][-1]))
+    if late > GAPS:
+        ranks = [{name: v for name, v in rank.items() if not name.endswith(COUNTED)} for rank in ranks]
     workers = [rank for rank in ranks if rank["role"] == "worker"]
     begin, end = min(t["begin"] for t in told), max(t["ends"][-1] for t in told)
     window = between(readings, begin, end)
@@ -214,7 +222,8 @@ def line_of(
         "batch": point.batch, "fraction": point.fraction, "steps": job.steps,
         "job_seconds": end - begin, "start_seconds": max(t["ready"] for t in told[: plan.dp]) - begin,
         "step_time": max(rank["step_seconds"] for rank in workers),
-        **{name: fmean(rank[name] for rank in workers) for name in workers[0] if "_idle_" in name or "_active_" in name or "_peak" in name},
+        "gap_share": late,
+        **{name: fmean(rank[name] for rank in workers) for name in workers[0] if name.endswith(COUNTED)},
         "sent_bytes": fmean(rank["sent_bytes"] for rank in workers),
         "received_bytes": fmean(rank["received_bytes"] for rank in workers),
         "finite": all(t["finite"] for t in told), "ranks": ranks,
@@ -262,6 +271,12 @@ def host_facts(
         "cpu_us": [round(n / 1e3) for n in counted["compute"]],
     }  # fmt: skip
     return facts, own
+
+
+def gap_share(readings: Sequence[Sequence[float]]) -> float:
+    """Of the time between readings, the part in which they came late."""
+    apart = [b[0] - a[0] for a, b in pairwise(readings)]
+    return sum(seconds for seconds in apart if seconds > LATE) / sum(apart) if apart else 1.0
 
 
 def between(readings: Sequence[Sequence[float]], begin: float, end: float) -> Sequence[Sequence[float]]:

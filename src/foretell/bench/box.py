@@ -42,7 +42,7 @@ def box_runs(folder: Path, say: Say = quiet, most: int | None = None) -> list[Ex
             cluster=box_cluster(r["workers"], r["mbit"] * 1e6 / 8), batch=float(r["batch"] * r["workers"]),
             fraction=r["fraction"], dataset=dataset_of(graphs[name]),
         )  # fmt: skip
-        measured = {STEP_TIME: r["step_time"], JOB_TIME: r["job_seconds"], **{t: r[t] for t in BOX_TARGETS}}
+        measured = {STEP_TIME: r["step_time"], JOB_TIME: r["job_seconds"], **{t: r[t] for t in BOX_TARGETS if t in r}}
         examples.append(Example(query=query, measured=measured, cost=r["job_seconds"]))
     return examples
 

@@ -76,7 +76,7 @@ class Fitted:
     middle: tuple[float, ...]  # of each feature: mean and spread in training
     spread: tuple[float, ...]
     frequencies: Mapping[str, float]
-    seconds: Seconds = 0.0  # that fitting took
+    seconds: Seconds = 0.0  # of a processor, that fitting took: on a busy machine a clock says little
     epochs: int = 0  # until the best
 
 
@@ -136,20 +136,20 @@ class Driple:
                 f"no example of the setting {setting} has a graph and one of Driple's targets ({', '.join(TARGETS)}). "
                 "Leave the setting out, or measure them."
             )
-        begin = time.perf_counter()
+        begin = time.process_time()
         torch.manual_seed(self.settings.seed)
         fitted = self._begin(examples, targets) if known is None else _tailored(known, examples, targets, tune)
         spent = 0.0
 
         def tell(seconds: Seconds) -> None:
             nonlocal spent
-            before = time.perf_counter()
+            before = time.process_time()
             if watch is not None:
                 watch(seconds - spent, lambda queries: self._say(fitted, queries))
-            spent += time.perf_counter() - before
+            spent += time.process_time() - before
 
         epochs = self._descend(fitted, examples, tell)
-        seconds = time.perf_counter() - begin - spent
+        seconds = time.process_time() - begin - spent
         self.fitted_[setting] = dataclasses.replace(fitted, seconds=seconds, epochs=epochs)
 
     def _begin(self, examples: Sequence[Example], targets: tuple[str, ...]) -> Fitted:
@@ -167,7 +167,7 @@ class Driple:
 
     def _descend(self, fitted: Fitted, examples: Sequence[Example], tell: Callable[[Seconds], None]) -> int:
         """Train what is not frozen; the weights of the best epoch stay. Frozen early rounds are gone through once."""
-        begin = time.perf_counter()
+        begin = time.process_time()
         chosen, held = _parted(examples, self.settings.validated)
         network, generator = fitted.network, np.random.default_rng(self.settings.seed)
         frozen = not any(p.requires_grad for name in FROZEN for p in network.groups()[name])
@@ -200,7 +200,7 @@ class Driple:
                 error = -float(epoch) if exam is None else float(loss_of(*exam))  # without one, the last is the best
             if error < best:
                 best, best_epoch, kept = error, epoch, copy.deepcopy(network.state_dict())
-            tell(time.perf_counter() - begin)
+            tell(time.process_time() - begin)
             if epoch - best_epoch >= self.settings.patience:
                 break
         network.load_state_dict(kept)
