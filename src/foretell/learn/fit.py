@@ -44,7 +44,7 @@ class Card:
     first: str
     last: str
     seed: int
-    network: float  # how far the network over ops is believed; 0: not at all, or there is none
+    network: float = 0.0  # how far the network over ops is believed; 0: not at all, or there is none
     elsewhere: dict[str, int] = field(default_factory=dict)  # public ops of other devices, by device
 
 
