@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 from foretell.bench.accuracy import foretell_store, noise
+from foretell.bench.newer import figures, foretell_newer
 from foretell.capture import capture
 from foretell.cost.model import load_model
 from foretell.cost.roofline import price_ops
@@ -131,3 +133,19 @@ def test_a_store_that_is_not_there_or_too_small_says_so(tmp_path: Path, graphs: 
         foretell_store(tmp_path)
     with pytest.raises(InputError, match="family, architecture"):
         foretell_store(tmp_path, split="nonsense")
+
+
+def test_a_model_is_held_against_steps_that_are_newer_than_it(
+    tmp_path: Path, graphs: dict[tuple[int, int], Graph]
+) -> None:
+    known = {key: graph for key, graph in graphs.items() if key[0] != WIDTHS[0]}
+    store = Store(made(tmp_path / "store", known))
+    fit(store, tmp_path / "model", intervals=False)
+    with pytest.raises(InputError, match="no step of a new architecture"):
+        foretell_newer(store.path, str(tmp_path / "model"))
+    later = [measured(graph, f"net{w}", b, occasion="two") for (w, b), graph in graphs.items() if w in WIDTHS[:2]]
+    store.append(replace(r, step=replace(r.step, date="2026-02-02T03:04:05Z")) for r in later)
+    found = foretell_newer(store.path, str(tmp_path / "model"))
+    assert {s.source for s in found.steps} == {f"net{WIDTHS[0]}"}  # the other was known before
+    assert all(s.device_said == pytest.approx(s.device, rel=0.3) for s in found.steps)
+    assert {f.source for f in figures(found)} >= {"device time", "step time"}
