@@ -76,8 +76,8 @@ def _quiet(node: Any) -> Any:
     return dataclasses.replace(node, host=host)
 
 
-def calibrate(answers: Sequence[Answer], measured: Sequence[Seconds]) -> list[float]:
-    """Factors that make answers and measurements agree, in ratios and robustly; each within 1/8 and 8."""
+def calibrate(answers: Sequence[Answer], measured: Sequence[Seconds], far: float = 2.1) -> list[float]:
+    """Factors that make answers and measurements agree, in ratios and robustly; each within e^-far and e^far: 1/8 and 8."""
     from scipy.optimize import least_squares
 
     def off(logs: np.ndarray) -> np.ndarray:
@@ -85,5 +85,5 @@ def calibrate(answers: Sequence[Answer], measured: Sequence[Seconds]) -> list[fl
         ratios = [np.log(answer.seconds(factors) / seen) for answer, seen in zip(answers, measured, strict=True)]
         return np.concatenate([ratios, 0.05 * logs])
 
-    found = least_squares(off, np.zeros(4), bounds=(-2.1, 2.1), loss="soft_l1", f_scale=0.1)
+    found = least_squares(off, np.zeros(4), bounds=(-far, far), loss="soft_l1", f_scale=0.1)
     return [float(factor) for factor in np.exp(found.x)]

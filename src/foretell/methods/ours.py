@@ -2,13 +2,16 @@
 
 Where the ops of the examples were timed, operators and host are learned from them alone, and nothing shipped is used.
 Elsewhere the shipped model forecasts, and what a cluster's software and network differ by is fitted on the examples: four
-factors a kind of device, as `foretell bench distributed` does; a device without examples gets those of all others.
+factors a kind of device, as `foretell bench distributed` does; a device without examples gets those of all others. A
+network that is among the examples is corrected by what it was off by there, the more the oftener it was measured.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Final, Self
 
 import numpy as np
@@ -24,7 +27,7 @@ from foretell.learn.factors import Answer, ask, calibrate
 from foretell.learn.host import fit_host
 from foretell.learn.operators import ROUNDS, fit_operators
 from foretell.measure.record import StepRow
-from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, MEMORY, STEP_TIME, Example, Prediction, Query
+from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Prediction, Query
 from foretell.units import Seconds
 
 Factors = Sequence[float]
@@ -32,6 +35,9 @@ _EVERYWHERE: Final = ""
 _FEWEST_STEPS: Final = 20  # with timed ops, to learn a device from; fewer are foretold by the shipped model
 _FEWEST_FACTORS: Final = 8  # examples to fit four factors on
 _NONE: Final = (1.0, 1.0, 1.0, 1.0)
+_FAR: Final = 5.0  # a device that is shared may be a hundred times slower than its catalogue says
+_DOUBT: Final = 2.0  # examples of a network that a correction of its own must outweigh
+_STEPS: Final = "steps"  # the setting that says how many steps a job has
 _NO_GRAPH: Final = "a forecast needs the graph of the step, and the source does not say what was run"
 
 
@@ -41,6 +47,8 @@ class Foretell:
         self.seed = seed
         self.models_: dict[str, CostModel] = {}  # device → what was learned on it
         self.factors_: dict[str, Factors] = {}
+        self.own_: dict[tuple[str, str], float] = {}  # (network, device) → log of the correction of its steps
+        self.start_: Seconds = 0.0  # of a job, before its first step
 
     @property
     def name(self) -> str:
@@ -58,23 +66,36 @@ class Foretell:
             timed = [e for e in mine if len(e.ops) and _is_alone(e.query)]
             if len(timed) >= _FEWEST_STEPS:
                 self.models_[name] = self._learn(timed)
-        asked = [(name, *case) for name, mine in by_device.items() for case in self._asked(mine)]
+        asked = [case for mine in by_device.values() for case in self._asked(mine)]
         for name in [*by_device, _EVERYWHERE]:
-            cases = [case[1:] for case in asked if name in (case[0], _EVERYWHERE)]
+            cases = [(answer, e) for e, answer in asked if name in (_device(e.query).name, _EVERYWHERE)]
             if len(cases) >= _FEWEST_FACTORS:
-                self.factors_[name] = calibrate([a for a, _ in cases], [seconds for _, seconds in cases])
+                seconds = [e.measured[STEP_TIME] for _, e in cases]
+                self.factors_[name] = calibrate([answer for answer, _ in cases], seconds, _FAR)
+        self.own_ = self._corrections(asked)
+        self.start_ = _start(known)
         return self
 
-    def _asked(self, examples: Sequence[Example]) -> list[tuple[Answer, Seconds]]:
-        """What is said, and was measured, of steps that a learned device alone does not explain."""
+    def _asked(self, examples: Sequence[Example]) -> list[tuple[Example, Answer]]:
+        """What the forecast is of steps that a learned device alone does not explain."""
         found = []
         for e in examples:
             if STEP_TIME in e.measured and not (_is_alone(e.query) and _device(e.query).name in self.models_):
                 assert e.query.graph is not None
                 answer = ask(e.query.graph, e.query.cluster, e.query.plan, self._model(e.query))
                 if isinstance(answer, Answer):
-                    found.append((answer, e.measured[STEP_TIME]))
+                    found.append((e, answer))
         return found
+
+    def _corrections(self, asked: Sequence[tuple[Example, Answer]]) -> dict[tuple[str, str], float]:
+        off: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for e, answer in asked:
+            said = answer.seconds(self._factors(e.query))
+            off[e.query.architecture, _device(e.query).name].append(math.log(e.measured[STEP_TIME] / said))
+        return {key: sum(those) / (len(those) + _DOUBT) for key, those in off.items()}
+
+    def _factors(self, query: Query) -> Factors:
+        return self.factors_.get(_device(query).name) or self.factors_.get(_EVERYWHERE) or _NONE
 
     def _learn(self, examples: Sequence[Example]) -> CostModel:
         device = _device(examples[0].query)
@@ -97,22 +118,38 @@ class Foretell:
     def _answer(self, query: Query) -> Prediction:
         if query.graph is None:
             return Prediction(values={}, why=_NO_GRAPH)
+        try:
+            said = self._said(query)
+        except InputError as error:
+            return Prediction(values={}, why=str(error))
+        key = (query.architecture, _device(query).name)
+        values = {
+            target: value * math.exp(self.own_.get((*key, target), 0.0)) for target, value in said.items() if value > 0
+        }
+        if _STEPS in query.settings and STEP_TIME in values:
+            values[JOB_TIME] = self.start_ + float(query.settings[_STEPS]) * values[STEP_TIME]
+        return Prediction(values=values)
+
+    def _said(self, query: Query) -> dict[str, float]:
+        assert query.graph is not None
         model, name = self._model(query), _device(query).name
         if _is_alone(query) and name in self.models_:
-            try:
-                said = forecast(query.graph, query.cluster, query.plan, model=model)
-            except InputError as error:
-                return Prediction(values={}, why=str(error))
-            times = {STEP_TIME: said.step_time.seconds, DEVICE_TIME: said.device_time.seconds,
-                     MEMORY: float(said.memory.allocated)}  # fmt: skip
-            return Prediction(values={target: value for target, value in times.items() if value > 0})
+            said = forecast(query.graph, query.cluster, query.plan, model=model)
+            return {STEP_TIME: said.step_time.seconds, DEVICE_TIME: said.device_time.seconds,
+                    MEMORY: float(said.memory.allocated)}  # fmt: skip
         answer = ask(query.graph, query.cluster, query.plan, model)
         if not isinstance(answer, Answer):
-            return Prediction(values={}, why=answer.why)
-        factors = self.factors_.get(name) or self.factors_.get(_EVERYWHERE) or _NONE
-        values = {STEP_TIME: answer.seconds(factors), DEVICE_TIME: factors[0] * answer.device,
-                  MEMORY: float(answer.memory["allocated"])}  # fmt: skip
-        return Prediction(values={target: value for target, value in values.items() if value > 0})
+            raise InputError(answer.why)
+        factors = self._factors(query)
+        return {STEP_TIME: answer.seconds(factors), DEVICE_TIME: factors[0] * answer.device,
+                MEMORY: float(answer.memory["allocated"])}  # fmt: skip
+
+
+def _start(examples: Sequence[Example]) -> Seconds:
+    """Of a job, before its first step."""
+    known = [e.measured[JOB_TIME] - float(e.query.settings[_STEPS]) * e.measured[STEP_TIME] for e in examples
+             if _STEPS in e.query.settings and {JOB_TIME, STEP_TIME} <= set(e.measured)]  # fmt: skip
+    return max(median(known), 0.0) if known else 0.0
 
 
 def _device(query: Query) -> Device:
