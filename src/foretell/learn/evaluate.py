@@ -89,18 +89,21 @@ class Foretold:
 
 def leave_groups_out(
     measured: Measured, group_of: Mapping[int, str], *, beside: Sequence[OpTable] = (), seed: int = 0,
-    rounds: int = ROUNDS, workers: int = 1, progress: Callable[[str], None] = lambda text: None,
+    rounds: int = ROUNDS, rivals: bool = True, workers: int = 1, progress: Callable[[str], None] = lambda text: None,
 ) -> list[Foretold]:  # fmt: skip
     """Every step of `group_of` (index → group), foretold by models that saw no step of its group; `beside` is always seen.
 
-    Networks over ops are trained for a few folds of groups, each without all groups of its fold.
+    Networks over ops are trained for a few folds of groups, each without all groups of its fold. `rivals` are asked too.
     """
     wanted = {i: g for i, g in group_of.items() if is_timed(measured, i)}
-    progress("summing up steps")
-    summaries = {i: summary(measured.graphs[measured.steps[i].graph or ""], measured.device) for i in wanted}
     ops = joined([measured.ops, *beside])
     networks = unseen_networks(measured, ops, wanted, seed=seed, rounds=rounds, workers=workers, progress=progress)
-    whole = network_says(measured, wanted, seed=seed, workers=workers, progress=progress)
+    summaries: dict[int, Summary] = {}
+    whole: dict[int, Seconds] = {}
+    if rivals:
+        progress("summing up steps")
+        summaries = {i: summary(measured.graphs[measured.steps[i].graph or ""], measured.device) for i in wanted}
+        whole = network_says(measured, wanted, seed=seed, workers=workers, progress=progress)
     task = _Task(measured, wanted, ops, seed, rounds, summaries, networks, whole)
     groups = sorted(set(wanted.values()), key=lambda g: -sum(v == g for v in wanted.values()))
     done: list[Foretold] = []
@@ -164,18 +167,26 @@ def _left_out(task: _Task, group: str) -> list[Foretold]:
         name="left out", device=measured.device.name, operators=fit_operators(seen, seed=task.seed, rounds=task.rounds),
         host=fit_host(Measured(device=measured.device, steps=others, graphs=measured.graphs, ops=seen)),
     )  # fmt: skip
-    known = [i for i, g in task.group_of.items() if g != group]
-    took = np.array([measured.steps[i].device_seconds for i in known], dtype=np.float64)
-    said = rivals_say([task.summaries[i] for i in known], took, [task.summaries[i] for i in left_out])
+    said = _rivals(task, group, left_out.tolist())
     corrected = replace(model, interaction=task.networks.get(group))
     return [
         replace(
-            foretold(measured, int(i), group, corrected),
-            others={"sum": device_seconds(model, measured, int(i)), **others}
-            | ({"network": task.whole[int(i)]} if task.whole else {}),
+            foretold(measured, i, group, corrected),
+            others={"sum": device_seconds(model, measured, i), **said.get(i, {})},
         )
-        for i, others in zip(left_out, said, strict=True)
+        for i in left_out.tolist()
     ]
+
+
+def _rivals(task: _Task, group: str, left_out: Sequence[int]) -> dict[int, dict[str, Seconds]]:
+    if not task.summaries:
+        return {}
+    known = [i for i, g in task.group_of.items() if g != group]
+    took = np.array([task.measured.steps[i].device_seconds for i in known], dtype=np.float64)
+    said = rivals_say([task.summaries[i] for i in known], took, [task.summaries[i] for i in left_out])
+    return {
+        i: others | ({"network": task.whole[i]} if task.whole else {}) for i, others in zip(left_out, said, strict=True)
+    }
 
 
 def foretold(measured: Measured, index: int, group: str, model: CostModel) -> Foretold:
