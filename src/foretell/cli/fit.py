@@ -21,6 +21,10 @@ def fit(
         Path | None,
         typer.Option("--products", metavar="FILE", help="Public measurements of matrix products to learn from too."),
     ] = None,
+    public: Annotated[
+        Path | None,
+        typer.Option("--public", metavar="FOLDER", help="Public measurements of other devices, to learn them too."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of what is random in the fit.")] = 0,
     intervals: Annotated[
         bool,
@@ -39,7 +43,9 @@ def fit(
     if not opened.exists():
         raise InputError(f"there is no store in {store}. Measure first: foretell measure SOURCE --store {store}")
     with progress() as say:
-        card = fit_model(opened, out, device=device, public=products, seed=seed, intervals=intervals, progress=say)
+        card = fit_model(
+            opened, out, device=device, public=products, others=public, seed=seed, intervals=intervals, progress=say
+        )
     if not is_installed():
         note(INSTALL)
     if as_json:

@@ -43,12 +43,13 @@ _ADDS_UP: Final = frozenset(
 class _Context:
     tf32: bool
     rate: float  # of matrix arithmetic, FLOP/s
+    units: frozenset[str]  # types the device has a unit for
 
 
 def describe(signature: Signature, device: Device, *, tf32: bool) -> Description:
     family, function = family_of(signature.name), _function_of(signature.name)
     rate = device.peak(peak_name(signature, tf32=tf32))
-    context = _Context(tf32, rate)
+    context = _Context(tf32, rate, frozenset(device.peaks))
     work = work_of(signature)
     arithmetic, memory = work.flops / rate, work.traffic / device.bandwidth
     values = _general(signature, device)
@@ -189,11 +190,12 @@ def _product(m: float, n: float, k: float, batch: float, device: Device) -> Valu
 
 
 def _compute_type(s: Signature, context: _Context) -> float:
-    """0 fp64, 1 fp32, 2 tf32, 3 bf16, 4 fp16, 5 narrower: the unit that multiplies."""
+    """0 fp64, 1 fp32, 2 tf32, 3 bf16, 4 fp16, 5 narrower: the unit that multiplies, which is fp32's for want of another."""
     dtype = next((x.dtype for x in s.inputs if x.dtype.startswith(("float", "bfloat"))), "float32")
+    name, code = {"float64": ("fp64", 0.0), "bfloat16": ("bf16", 3.0), "float16": ("fp16", 4.0)}.get(dtype, ("", 5.0))
     if dtype == "float32":
-        return 2.0 if context.tf32 else 1.0
-    return {"float64": 0.0, "bfloat16": 3.0, "float16": 4.0}.get(dtype, 5.0)
+        name, code = ("tf32", 2.0) if context.tf32 else ("fp32", 1.0)
+    return code if not name or name in context.units else 1.0
 
 
 @describes(

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost import interaction, uncertainty
+from foretell.cost.carry import carried, seconds_elsewhere
 from foretell.cost.features import describe
 from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.interaction import Interaction, Outline, outline
@@ -26,6 +27,7 @@ from foretell.cost.uncertainty import Calibration, Unmeasured
 from foretell.errors import ModelError, did_you_mean
 from foretell.graph import Graph, Signature
 from foretell.hardware import Device
+from foretell.hardware import device as known_device
 from foretell.units import Seconds
 
 SHIPPED: Final = Path(__file__).parent / "models"
@@ -56,7 +58,7 @@ class CostModel:
     name: str
     device: str = ""  # what it was measured on
     operators: OperatorModels | None = None  # None: the roofline alone
-    elsewhere: OperatorModels | None = None  # for other devices than its own; None: the same
+    elsewhere: OperatorModels | None = None  # what was learned of other devices; None: nothing
     host: HostCosts = field(default_factory=usual_costs)
     calibration: Calibration | None = None  # None: nobody knows how far off it is
     unmeasured: Unmeasured | None = None  # the same for other devices than its own
@@ -148,11 +150,15 @@ class CostModel:
             seen.clear()
         fresh = list(dict.fromkeys(s for s in signatures if s not in seen))
         if fresh:
-            descriptions = [describe(s, device, tf32=tf32) for s in fresh]
-            models = self.operators if self.elsewhere is None or device.name == self.device else self.elsewhere
-            seconds = models.seconds([s.name for s in fresh], descriptions).tolist()
-            for s, d, took in zip(fresh, descriptions, seconds, strict=True):
-                seen[s] = _Learned(took, d.family, models.knows(s.name, d.family))
+            names = [s.name for s in fresh]
+            if self.elsewhere is None or device.name == self.device:
+                descriptions = [describe(s, device, tf32=tf32) for s in fresh]
+                seconds = self.operators.seconds(names, descriptions)
+            else:
+                descriptions = carried(fresh, known_device(self.device), self.operators, device, tf32=tf32)
+                seconds = seconds_elsewhere(names, descriptions, self.elsewhere)
+            for s, d, took in zip(fresh, descriptions, seconds.tolist(), strict=True):
+                seen[s] = _Learned(took, d.family, self.operators.knows(s.name, d.family))
         return seen
 
 
@@ -176,8 +182,7 @@ def load_model(name: str = DEFAULT) -> CostModel:
         )
     operators = OperatorModels.load(folder)
     host = HostCosts.load(folder / FILE)
-    beyond = OperatorModels.load(folder / ELSEWHERE).families if (folder / ELSEWHERE).is_dir() else None
-    held = folder / uncertainty.ELSEWHERE_FILE
+    beyond, held = folder / ELSEWHERE, folder / uncertainty.ELSEWHERE_FILE
     calibrated = folder / uncertainty.FILE
     calibration = uncertainty.Calibration.load(calibrated) if calibrated.is_file() else None
     trained = folder / interaction.FILE
@@ -188,7 +193,7 @@ def load_model(name: str = DEFAULT) -> CostModel:
             name=folder.name,
             device=str(card["device"]),
             operators=operators,
-            elsewhere=OperatorModels(families={**operators.families, **beyond}) if beyond else None,
+            elsewhere=OperatorModels.load(beyond) if beyond.is_dir() else None,
             unmeasured=uncertainty.Unmeasured.load(held) if held.is_file() else None,
             host=host,
             calibration=calibration,

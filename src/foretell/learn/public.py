@@ -17,11 +17,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from foretell.cost.features import describe
+from foretell.cost.carry import carried
+from foretell.cost.operators import OperatorModels
 from foretell.graph import Input, Layout, Signature, Value
 from foretell.hardware import Device, recognise
 from foretell.hardware import device as known_device
-from foretell.learn.dataset import OpTable, joined
+from foretell.learn.dataset import OpTable
 from foretell.measure.importers import read_public
 from foretell.units import Seconds
 
@@ -31,8 +32,8 @@ FILES: Final = ("neusight_ops", "gemm", "v100_tensor_parallel_ops")
 _ISSUED: Final = 2.0  # times the shortest call of an operator on a device: below, the host is what was timed
 _SMALLEST_PRODUCT: Final = 16  # rows; thinner ones are decoding, not training
 # Rows kept of each operator and device; small operators have little to say for themselves.
-_KEPT: Final[Mapping[str, int]] = {"bmm": 1500, "linear": 1500, "conv": 1500, "softmax": 500, "ln": 500, "mm": 2500}
-_KEPT_OF_OTHERS: Final = 120
+_KEPT: Final[Mapping[str, int]] = {"bmm": 700, "linear": 700, "conv": 700, "softmax": 250, "ln": 250, "mm": 1000}
+_KEPT_OF_OTHERS: Final = 60
 _V100: Final = "v100-32g-sxm"  # the nodes of the source have eight, joined by NVLink
 
 
@@ -45,33 +46,31 @@ class PublicOp:
     seconds: Seconds
 
 
-def public_ops(folder: Path, progress: Callable[[str], None] = lambda text: None) -> dict[str, OpTable]:
-    """Device → its ops, from every file of `FILES` that lies in the folder."""
+def public_ops(
+    folder: Path, own: Device, operators: OperatorModels, progress: Callable[[str], None] = lambda text: None
+) -> dict[str, OpTable]:
+    """Other device → its ops, from every file of `FILES` in a folder, described as carried there from our own."""
     by_device: dict[str, list[PublicOp]] = defaultdict(list)
     for name in FILES:
         path = next((p for p in (folder / f"{name}.csv.gz", folder / f"{name}.csv") if p.is_file()), None)
         if path is not None:
             progress(f"reading {path.name}")
             for call in _READERS[name](read_public(path).table):
-                by_device[call.device.name].append(call)
+                if call.device.name != own.name:
+                    by_device[call.device.name].append(call)
     progress("describing public operators")
-    return {name: _table(those) for name, those in sorted(by_device.items())}
+    return {name: _table(those, own, operators) for name, those in sorted(by_device.items())}
 
 
-def _table(calls: Sequence[PublicOp]) -> OpTable:
+def _table(calls: Sequence[PublicOp], own: Device, operators: OperatorModels) -> OpTable:
     size = len(calls)
+    signatures = [c.signature for c in calls]
     return OpTable(
-        names=[c.signature.name for c in calls],
-        descriptions=[describe(c.signature, c.device, tf32=False) for c in calls],
+        names=[s.name for s in signatures],
+        descriptions=carried(signatures, own, operators, calls[0].device, tf32=False),
         seconds=np.array([c.seconds for c in calls]), count=np.ones(size, np.int64), step=np.full(size, -1),
         share=np.zeros(size),
     )  # fmt: skip
-
-
-def only(tables: Mapping[str, OpTable], wanted: Callable[[str], bool]) -> OpTable | None:
-    """The ops of some devices as one table; None where there are none."""
-    chosen = [table for name, table in tables.items() if wanted(name)]
-    return joined(chosen) if chosen else None
 
 
 def _thinned(table: Any, rows: Ints, seconds: Floats, kind: str) -> list[dict[str, Any]]:

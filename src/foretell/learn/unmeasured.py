@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from foretell.cost.model import CostModel
+from foretell.cost.model import ELSEWHERE, CostModel
 from foretell.cost.operators import OperatorModels
-from foretell.cost.uncertainty import HeldDevice, Unmeasured, distance, numbers_of
+from foretell.cost.uncertainty import ELSEWHERE_FILE, HeldDevice, Unmeasured, distance, numbers_of
 from foretell.graph import Graph
 from foretell.hardware import device as known_device
 from foretell.hardware import host as known_host
 from foretell.learn.calibrate import Coverage, coverage_of
-from foretell.learn.devices import chip
-from foretell.learn.elsewhere import PublishedStep
+from foretell.learn.dataset import OpTable
+from foretell.learn.devices import chip, fit_elsewhere, without_each
+from foretell.learn.elsewhere import MOST, PublishedStep, graph_of, published_steps
+from foretell.learn.public import public_ops
 from foretell.parallel import parallelize
 from foretell.simulate.rank import Durations
 from foretell.simulate.schedule import simulate
 from foretell.units import Seconds
 from foretell.workload import Plan
 
-LEARNED, CARRIED, ROOFLINE = "learned", "carried", "roofline"
+LEARNED, CLOCKS, DISTANCE, ROOFLINE = "learned", "clocks", "distance", "roofline"
 _UNKNOWN: Final = 0.5  # an op no model knows is off by about this, as on our own device
 
 
@@ -39,12 +43,33 @@ class ForetoldElsewhere:
     trains: bool
     half: bool
     seconds: Seconds
-    said: Mapping[str, Seconds]  # by LEARNED (from many devices), CARRIED (from our own alone), ROOFLINE
+    said: Mapping[str, Seconds]  # by LEARNED (from many devices), CLOCKS and DISTANCE (from ours alone), ROOFLINE
     unknown: float  # part of the device time that no model knows
 
     @property
     def error(self) -> float:
         return math.log(self.seconds / self.said[LEARNED])
+
+
+def fit_others(
+    ops: OpTable, model: CostModel, public: Path, folder: Path, *, intervals: bool = True, seed: int = 0,
+    most: int = MOST, progress: Callable[[str], None] = lambda text: None,
+) -> dict[str, int]:  # fmt: skip
+    """Fit and save what a model says of other devices than its own; how many ops of each device it took."""
+    assert model.operators is not None
+    tables = public_ops(public, known_device(model.device), model.operators, progress)
+    everything = fit_elsewhere(tables, ops, seed=seed, progress=progress)
+    everything.save(folder / ELSEWHERE)
+    if intervals:
+        left_out = without_each(tables, ops, seed=seed, progress=progress)
+        asked = ((step, graph_of(step, progress)) for step in published_steps(public, most))
+        steps = foretell_published(((s, g) for s, g in asked if g is not None), model, left_out, everything)
+        save_held(hold(steps), folder)
+    return {name: len(table) for name, table in tables.items()}
+
+
+def save_held(unmeasured: Unmeasured, folder: Path) -> None:
+    (folder / ELSEWHERE_FILE).write_text(json.dumps(asdict(unmeasured)) + "\n")
 
 
 def foretell_published(
@@ -53,20 +78,17 @@ def foretell_published(
 ) -> list[ForetoldElsewhere]:  # fmt: skip
     """`left_out` has the models that did not see a chip, by its name; a chip nobody measured ops of needs none."""
     assert model.operators is not None
-    own = model.operators.families
     pricing: dict[str, dict[str, CostModel]] = {}
     found = []
     for step, graph in steps:
         if chip(step.device) not in pricing:
-            seen = left_out.get(chip(step.device), everything).families
+            plain = CostModel(name=DISTANCE, device=model.device, operators=model.operators, host=model.host)
             pricing[chip(step.device)] = {
-                LEARNED: CostModel(
-                    name=LEARNED, device=model.device, operators=model.operators, host=model.host,
-                    elsewhere=OperatorModels(families={**own, **seen}),
-                ),
-                CARRIED: CostModel(name=CARRIED, device=model.device, operators=model.operators, host=model.host),
+                LEARNED: replace(plain, name=LEARNED, elsewhere=left_out.get(chip(step.device), everything)),
+                CLOCKS: replace(plain, name=CLOCKS, elsewhere=OperatorModels(families={})),
+                DISTANCE: plain,
                 ROOFLINE: CostModel(name=ROOFLINE, host=model.host),
-            }  # fmt: skip
+            }
         ways = pricing[chip(step.device)]
         said = {way: _step_seconds(graph, step.device, ways[way]) for way in ways}
         found.append(
