@@ -19,14 +19,14 @@ WIDE, HIGH, LEFT = 640, 110, 56
 
 
 def series(network: str) -> dict[str, dict[str, Any]]:
-    """Setting → the first worker's series of its job with the usual batch."""
+    """Setting → the first worker's series of one of its jobs."""
     found: dict[str, dict[str, Any]] = {}
     with gzip.open(HERE / "data" / "box" / "series.jsonl.gz", "rt") as file:
         for line in file:
             row = json.loads(line)
             setting, name, *_ = row["run"].split("/")
             if name == network and row["rank"] == 0:
-                found.setdefault(setting, row)
+                found[setting] = row
     return found
 
 

@@ -1,6 +1,6 @@
 """Real training jobs on several hosts: how long they take, and what hosts do to network and processor meanwhile.
 
-    python benchmarks/box_runs.py [--minutes 25] [--only dp=2@200 [--most 20]] [--graphs]
+    python benchmarks/box_runs.py [--minutes 25] [--only dp=2@200 [--most 20]] [--again] [--graphs]
 
 Hosts are network namespaces of this machine with links of a limited rate and a limited share of a core; needs root,
 iproute2 and cgroups. What is already in benchmarks/data/box is not run again. --graphs captures the networks' graphs.
@@ -295,8 +295,9 @@ def _short(value: Any) -> Any:
 # Keeping.
 
 
-def done(folder: Path) -> set[str]:
-    return {line["run"] for line in _lines(folder / "runs.jsonl")}
+def done(folder: Path, *, again: bool) -> set[str]:
+    """Runs that are there; those without resources are not, where they are to be run again."""
+    return {line["run"] for line in _lines(folder / "runs.jsonl") if line["gap_share"] <= GAPS or not again}
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -310,8 +311,13 @@ def keep(folder: Path, lines: Sequence[tuple[dict[str, Any], list[dict[str, Any]
         gzip.GzipFile(fileobj=raw, mode="wb", mtime=0, filename="") as file,
     ):
         file.write("".join(text).encode())
-    with (folder / "runs.jsonl").open("a") as file_of_runs:
-        file_of_runs.writelines(json.dumps(line, separators=(",", ":")) + "\n" for line, _ in lines)
+    fresh = [line for line, _ in lines]
+    # A run made again takes the place of the one before; of its series, the last counts.
+    names = {line["run"] for line in fresh}
+    known = [line for line in _lines(folder / "runs.jsonl") if line["run"] not in names]
+    text = [json.dumps(line, separators=(",", ":")) + "\n" for line in (*known, *fresh)]
+    (folder / "runs.jsonl.new").write_text("".join(text))
+    (folder / "runs.jsonl.new").replace(folder / "runs.jsonl")
 
 
 def save_graphs(folder: Path) -> None:
@@ -328,6 +334,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=25.0, help="start no setting after these")
     parser.add_argument("--only", default="", help="a setting's name, like dp=2@200")
     parser.add_argument("--most", type=int, help="runs of a setting at a time")
+    parser.add_argument("--again", action="store_true", help="run those again whose counters were read late")
     parser.add_argument("--graphs", action="store_true", help="capture graphs instead")
     parser.add_argument("--folder", type=Path, default=FOLDER)
     options = parser.parse_args()
@@ -340,7 +347,7 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     fcntl.flock(os.open(options.folder, os.O_RDONLY), fcntl.LOCK_EX)  # two campaigns would disturb each other
     for setting in SETTINGS:
-        known = done(options.folder)
+        known = done(options.folder, again=options.again)
         wanted = [p for p in points(setting) if f"{setting.name}/{p.network}/{p.batch}/{p.fraction:g}" not in known]
         if not wanted or options.only not in ("", setting.name) or time.monotonic() - begin > 60 * options.minutes:
             continue
