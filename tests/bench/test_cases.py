@@ -121,7 +121,7 @@ def test_a_sweep(tmp_path: Path, parts: Callable[[int, int], Parts]) -> None:
 
 
 def test_steps_of_a_gpt(tmp_path: Path, parts: Callable[[int, int], Parts]) -> None:
-    truth = (1.2, 2.0, 1.4, 0.8, 0.005)
+    truth = (1.2, 2.0, 1.4, 0.8, 2e-4, 1.0, 0.005)
     layers, rows = Layers(cases.Models(quiet)), []
     for hidden, depth in ((1024, 12), (1024, 24), (2048, 12)):
         for dp, tp, pp in ((8, 1, 1), (4, 2, 1), (2, 4, 1), (4, 1, 2)):

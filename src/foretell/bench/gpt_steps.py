@@ -26,13 +26,15 @@ _DEVICE = "a100-40g-sxm"
 _VOCABULARY = 51200  # GPT-2's, padded as Megatron does for every split up to 8
 _MEASURE = "iteration time of other model shapes, mean error"
 _BYTES = 2  # of a gradient, as it is sent
-# Device, host, waiting, synchronising, and seconds a step beside: where the fit starts.
-_START = (1.0, 1.0, 1.0, 1.0, 0.01)
+# Where the fit starts: factors for device, host, waiting and synchronising; seconds of the host a layer for two
+# tensor-parallel ranks, and with which power of them it grows; seconds a step beside.
+_START = (1.0, 1.0, 1.0, 1.0, 1e-4, 1.0, 0.01)
 
 
 @dataclass(frozen=True, slots=True)
 class _Case:
     shape: str
+    tp: int
     parts: Parts
     stages: tuple[Stage, ...]
     micro_steps: int
@@ -40,8 +42,8 @@ class _Case:
     measured: Seconds
 
     def seconds(self, numbers: Sequence[float]) -> Seconds:
-        device, host, waiting, sync, beside = numbers
-        pace = Pace(device, host, waiting)
+        device, host, waiting, sync, crowd, power, beside = numbers
+        pace = Pace(device, host, waiting, layer_host=crowd * (self.tp / 2) ** power if self.tp > 1 else 0.0)
         piped = one_forward_one_backward(pace, self.parts, self.stages, self.micro_steps)
         return piped + sync * self.sync + device * update_seconds(self.parts, self.stages) + beside
 
@@ -93,4 +95,4 @@ def _case(layers: Layers, row: Row) -> _Case | Refusal:
         Cluster.parse(f"{row['# GPUs']}x{_DEVICE}"), Plan(dp=dp, tp=tp, pp=pp), _BYTES * parameters, _BYTES * parameters
     )
     micro_steps = max(int(row["global batch"]) // (int(row["micro batch"]) * dp), 1)
-    return _Case(_shape(row), parts, stages, micro_steps, sync, float(row["iteration time (ms)"]) / 1e3)
+    return _Case(_shape(row), tp, parts, stages, micro_steps, sync, float(row["iteration time (ms)"]) / 1e3)
