@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -25,32 +26,30 @@ NETWORKS: Final = tuple(
     """.split()
 )
 _FOLDS: Final = 8
+_TARGETS: Final = (STEP_TIME, DEVICE_TIME, MEMORY)
 
 
 def lines(store: Path, say: Say = quiet) -> list[Line]:
-    """Errors of the classics, fitted on classics alone, and on all steps but the tested ones."""
-    everything = h200_steps(store, say)
-    mine = [e for e in everything if e.query.architecture in NETWORKS]
-    others = [e for e in everything if e.query.architecture not in NETWORKS]
+    """Errors of the classics, fitted on the other steps of the classics."""
+    mine = [_told(e) for e in h200_steps(store, say, only=NETWORKS)]
     names = sorted({e.query.architecture for e in mine})
     drawn = np.random.default_rng(0).permutation(len(mine)) % _FOLDS
-    found = []
-    for said, beside in (("29 classics", []), ("29 classics, all data", others)):
-        found += _lines(mine, beside, f"{said}: random", lambda i: int(drawn[i]), say)
-        found += _lines(
-            mine, beside, f"{said}: network left out", lambda i: names.index(mine[i].query.architecture), say
-        )
-    return found
+    return [
+        *_lines(mine, "29 classics: random", lambda i: int(drawn[i]), say),
+        *_lines(mine, "29 classics: network left out", lambda i: names.index(mine[i].query.architecture), say),
+    ]
 
 
-def _lines(
-    mine: Sequence[Example], beside: Sequence[Example], name: str, fold: Callable[[int], int], say: Say
-) -> list[Line]:  # fmt: skip
+def _told(example: Example) -> Example:
+    return replace(example, measured={t: v for t, v in example.measured.items() if t in _TARGETS})
+
+
+def _lines(mine: Sequence[Example], name: str, fold: Callable[[int], int], say: Say) -> list[Line]:
     folds = sorted({fold(i) for i in range(len(mine))})
-    pairs: dict[str, list[tuple[float, float]]] = {STEP_TIME: [], DEVICE_TIME: [], MEMORY: []}
+    pairs: dict[str, list[tuple[float, float]]] = {target: [] for target in _TARGETS}
     for number in folds:
         say(f"{name}: fold {number + 1} of {len(folds)}")
-        made = DNNAbacus().fit([e for i, e in enumerate(mine) if fold(i) != number] + list(beside))
+        made = DNNAbacus().fit([e for i, e in enumerate(mine) if fold(i) != number])
         test = [e for i, e in enumerate(mine) if fold(i) == number]
         for answer, e in zip(made.predict([e.query for e in test]), test, strict=True):
             for target, those in pairs.items():
@@ -58,6 +57,6 @@ def _lines(
                     those.append((answer.values[target], e.measured[target]))
     return [
         Line(method="dnnabacus", source="h200", split=name, target=target, rows=len(those),
-             trained=len(mine) + len(beside) - len(mine) // len(folds), **errors(those))
+             trained=len(mine) - len(mine) // len(folds), **errors(those))
         for target, those in pairs.items()
     ]  # fmt: skip

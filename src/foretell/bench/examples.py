@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -74,8 +74,10 @@ class Graphs:
 # The project's own store: one H200.
 
 
-def h200_steps(path: Path, say: Say = quiet, most: int | None = None) -> list[Example]:
-    """Steps of a store that ran on one device, with the times of their ops where a trace told them."""
+def h200_steps(
+    path: Path, say: Say = quiet, most: int | None = None, *, only: Collection[str] | None = None
+) -> list[Example]:
+    """Steps of a store that ran on one device, of all sources or only some, with the times of ops where a trace told them."""
     from foretell.learn.dataset import RECORDED_ALONE
     from foretell.learn.fit import families_of
     from foretell.measure.store import Store
@@ -83,7 +85,8 @@ def h200_steps(path: Path, say: Say = quiet, most: int | None = None) -> list[Ex
     store = Store(path)
     if not store.exists():
         raise InputError(f"there is no store in {path}. Measure into one with: foretell measure SOURCE --store {path}")
-    rows = [s for s in store.steps("kind = 'step' AND outcome = 'ok' AND world_size = 1") if s.step_seconds and s.graph]
+    rows = [s for s in store.steps("kind = 'step' AND outcome = 'ok' AND world_size = 1")
+            if s.step_seconds and s.graph and (only is None or s.source in only)]  # fmt: skip
     chosen = evenly(rows, most, by=lambda s: s.source)
     say(f"reading {len(chosen)} steps of {path}")
     graphs, families = store.graphs({s.graph for s in chosen if s.graph}), families_of(store)
@@ -131,10 +134,12 @@ _CNN_COLUMNS: Final = ("gpu", "n_gpus", "precision", "mode", "model", "n", "ms_m
 _CNN_DEVICES: Final = {"GeForce RTX 2080 Ti": "rtx-2080-ti", "TITAN Xp": "titan-xp"}
 
 
-def cnn_many_gpus(folder: Path, say: Say = quiet, most: int | None = None) -> list[Example]:
+def cnn_many_gpus(
+    folder: Path, say: Say = quiet, most: int | None = None, *, precisions: Sequence[str] = ("fp16", "fp32")
+) -> list[Example]:
     """Training in fp32 and fp16: a Workload has no fp64. The source names no optimizer; the graph has plain SGD."""
     rows = [r for r in read_rows(folder, _CNN, _CNN_COLUMNS)
-            if r["mode"] == "train" and r["precision"] in ("fp16", "fp32") and r["gpu"] in _CNN_DEVICES]  # fmt: skip
+            if r["mode"] == "train" and r["precision"] in precisions and r["gpu"] in _CNN_DEVICES]  # fmt: skip
     graphs, examples = Graphs(say), []
     for row in evenly(rows, most, by=lambda r: r["model"]):
         count, batch, seconds = int(row["n_gpus"]), int(row["batch_per_gpu"]), float(row["ms_median"]) / 1e3
