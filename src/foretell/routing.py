@@ -22,7 +22,8 @@ def busiest(role: Role, given: float | None) -> float:
     sharing = next((c.group.size for c in role.collectives if c.lane == LANE), 1)
     if sharing == 1 or given is not None:
         return 1.0 if sharing == 1 else given or 1.0
-    rows = min((op.signature.inputs[0].shape[0] for op in role.graph.ops if op.signature.name == _GROUPED), default=0)
+    forward = (op.signature for op in role.graph.ops if op.signature.name == _GROUPED and op.phase == "forward")
+    rows = min((signature.inputs[0].shape[0] for signature in forward), default=0)
     return slowest_of(sharing, math.sqrt((1 - 1 / sharing) / rows)) if rows else 1.0
 
 

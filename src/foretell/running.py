@@ -63,7 +63,7 @@ class Run:
     fastest_link: float  # bytes per second, at its peak
 
 
-def run(program: Program, cluster: Cluster, model: CostModel, conditions: Conditions = Conditions()) -> Run:  # noqa: B008
+def run(program: Program, cluster: Cluster, model: CostModel, conditions: Conditions) -> Run:
     known: dict[object, Placed] = {}
     prices = _Prices(cluster, model, conditions)
     placed = [_on_nodes(role, nodes, prices, known) for role, nodes in _places(program, cluster)]
@@ -111,7 +111,8 @@ class _Prices:
     def __init__(self, cluster: Cluster, model: CostModel, conditions: Conditions) -> None:
         self.model, self.conditions = model, conditions
         self.collectives = _Collectives(cluster)
-        self.slowdown = compute_slowdown(cluster)
+        given = conditions.slowdown
+        self.slowdown = compute_slowdown(cluster) if given is None else given
 
 
 class _Collectives:

@@ -65,7 +65,7 @@ def link_bytes(collective: Collective, cluster: Cluster) -> dict[str, Bytes]:
 def compute_slowdown(cluster: Cluster) -> float:
     """How many times longer compute takes while a collective runs beside it: its copies occupy compute units."""
     factors = [1.0]
-    for node in dict.fromkeys(cluster.nodes):
+    for node in {id(node): node for node in cluster.nodes}.values():  # thousands of them are one object
         links = [node.inside] if cluster.between is None else [node.inside, cluster.between]
         taken = max(fabric_of(each).units for each in links) if cluster.devices > 1 else 0
         factors.append(1 / (1 - min(taken / node.device.compute_units, 0.5)))
