@@ -159,7 +159,7 @@ def shares(name: str, hosts: int) -> Iterator[None]:
         for folder in made:
             folder.mkdir()
             if folder.parent.name == "cpu":
-                (folder / "cpu.shares").write_text("8192")
+                (folder / "cpu.shares").write_text("262144")  # the most there is: its quota is all it takes
             if folder.parent.name == "cpu" and not folder.name.endswith("sampler"):
                 (folder / "cpu.cfs_period_us").write_text(str(PERIOD))
                 (folder / "cpu.cfs_quota_us").write_text(str(round(PERIOD * SHARE)))
