@@ -26,7 +26,9 @@ def graph_features(graph: Graph) -> list[float]:
 
 
 def request_features(query: Query) -> list[float]:
-    return [_log(amount) for amount in (query.batch, query.batch / query.plan.dp, query.fraction)]
+    """Of the job: its batch, and how much of the data it goes through, in parts and in steps where the source says."""
+    steps = float(query.settings.get("steps", 1))
+    return [_log(amount) for amount in (query.batch, query.batch / query.plan.dp, query.fraction, steps)]
 
 
 def collect(query: Query, graph: Graph) -> list[float]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from foretell.methods.ghn.cost import CostNetwork
 
 Floats = npt.NDArray[np.float64]
-_EPOCHS: Final = 150
+_EPOCHS: Final = 60
 _RATE: Final = 3e-3
 _DECAY: Final = 1e-2
 _HELD: Final = 6  # one architecture in so many decides when to stop

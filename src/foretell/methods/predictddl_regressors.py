@@ -19,7 +19,7 @@ _STRENGTHS: Final[Mapping[str, tuple[float, ...]]] = {
     "linear": (0.1, 1.0, 10.0, 100.0),  # weight of the squared coefficients
     "polynomial": (1.0, 10.0, 100.0, 1000.0),
     "svr": (1.0, 10.0, 100.0),  # cost of an error
-    "mlp": (0.1, 1.0, 10.0),
+    "mlp": (1.0, 10.0),
 }
 _FOLDS: Final = 4
 _BEYOND: Final = float(np.log(4.0))  # an answer stays within four times what was seen: polynomials run away
@@ -101,7 +101,7 @@ def _state(x: Floats, target: Floats, form: str, strength: float) -> dict[str, A
     from sklearn.neural_network import MLPRegressor
 
     middle = float(target.mean())
-    mlp = MLPRegressor(hidden_layer_sizes=(32,), alpha=strength, solver="lbfgs", max_iter=200, random_state=0)
+    mlp = MLPRegressor(hidden_layer_sizes=(32,), alpha=strength, solver="lbfgs", max_iter=100, random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # one that stops early is judged like any other
         mlp.fit(x, target - middle)

@@ -22,9 +22,9 @@ from foretell.methods.ghn.hypernetwork import encoded_shape
 from foretell.methods.ghn.vocabulary import OTHER, WORK, read_operators, renamed
 
 _WIDTH: Final = 32
-_ROUNDS: Final = 3
-_REACH: Final = 8  # of virtual edges
-_PATIENCE: Final = 30  # epochs without a better one
+_ROUNDS: Final = 2
+_REACH: Final = 2  # of virtual edges
+_PATIENCE: Final = 10  # epochs without a better one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

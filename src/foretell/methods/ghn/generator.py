@@ -10,7 +10,7 @@ from foretell.methods.ghn.architecture import Architecture, Node
 
 PIXELS: Final = 8
 CLASSES: Final = 10
-_WIDTHS: Final = (8, 12, 16, 24, 32)
+_WIDTHS: Final = (8, 12, 16, 24)
 _KERNELS: Final = (1, 3, 5)
 
 
@@ -113,11 +113,11 @@ def _perceptron(draft: _Draft, at: int) -> int:
 
 def _convolutional(draft: _Draft, at: int) -> int:
     draft.width = draft.random.choice(_WIDTHS[:3])
-    at = draft.add("conv", at, shape=(draft.width, 1, 3, 3))
-    at = draft.normed(at, draft.width)
+    at = draft.add("conv", at, shape=(draft.width, 1, 3, 3), stride=2)
+    at, draft.side = draft.normed(at, draft.width), PIXELS // 2
     if draft.random.random() < 0.2:
-        at = draft.add("pos_enc", at, shape=(1, draft.width, PIXELS, PIXELS))
-    for _ in range(draft.random.randint(1, 5)):
+        at = draft.add("pos_enc", at, shape=(1, draft.width, draft.side, draft.side))
+    for _ in range(draft.random.randint(1, 4)):
         at = draft.cell(at)
         if draft.side > 2 and draft.random.random() < 0.5:
             at = draft.reduced(at)
