@@ -56,6 +56,16 @@ def test_ranks_that_differ_make_the_step_wait_for_the_slowest() -> None:
     assert alone[1].stragglers.seconds == 0
 
 
+def test_compute_beside_communication_is_slower_by_what_is_asked() -> None:
+    none, usual, much = (
+        answer(plan="dp=4,zero=3", conditions=Conditions(jitter=0.0, slowdown=times)) for times in (1.0, None, 2.0)
+    )
+    active = [f.resources.device.active_seconds for f in (none, usual, much)]
+    assert active[0] < active[1] < active[2]
+    assert none.device_time == usual.device_time == much.device_time  # it is communication that adds
+    assert none.step_time.seconds <= usual.step_time.seconds <= much.step_time.seconds
+
+
 @pytest.mark.parametrize("plan", ["dp=4", "tp=2,dp=2", "pp=2,dp=2,grad_accumulation=4", "dp=4,zero=3"])
 def test_resources_are_unions_within_the_step(plan: str) -> None:
     f = answer(on="4x1xh100-sxm@eth-10g", plan=plan)
