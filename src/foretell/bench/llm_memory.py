@@ -1,13 +1,19 @@
 """Memory and crashes of `llm_h100_sweep`: rules of its trainer, and trees for what they miss.
 
-Trees are fitted on four fifths of the plans and tested on the last, each fifth once, as the reference for crashes is.
+Plans fall into fifths by a hash, and each fifth has trees that were grown on the public rows of the other four, shipped
+in `trainers/nanotron_trees.json.gz`: so no row is judged by trees that saw it, whichever rows a file holds.
+`benchmarks/nanotron_trees.py` grows them.
 """
 
 from __future__ import annotations
 
+import functools
+import gzip
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -21,12 +27,13 @@ from foretell.units import Bytes
 from foretell.workload import Plan
 
 _FOLDS = 5
-_ENOUGH = 100  # rows to grow trees on; with fewer the rules stand alone
+_SHIPPED = Path(__file__).parent / "trainers" / "nanotron_trees.json.gz"
 _TREES: Final[Mapping[str, Any]] = {
-    "num_leaves": 15, "learning_rate": 0.05, "min_data_in_leaf": 4, "verbosity": -1, "num_threads": 1, "seed": 0,
+    "num_leaves": 15, "learning_rate": 0.1, "min_data_in_leaf": 4, "verbosity": -1, "num_threads": 1, "seed": 0,
     "deterministic": True,
 }  # fmt: skip
-_ROUNDS = 300
+_ROUNDS = 80
+Trees = Mapping[str, Sequence[str]]  # what is judged → a model of LightGBM for each fifth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,33 +92,58 @@ def memory_figures(source: str, rows: Sequence[Held]) -> list[Figure]:
 
 def _corrected(ran: Sequence[Held]) -> np.ndarray:
     rules = np.array([float(row.of_first) for row in ran])
-    off = np.log(np.array([float(row.measured or 0) for row in ran]) / rules)
-    corrected: np.ndarray = rules * np.exp(_out_of_fold(ran, off, "l1", np.zeros(len(ran))))
+    corrected: np.ndarray = rules * np.exp(_judged(ran, shipped()["memory"]))
     return corrected
 
 
 def _calls(rows: Sequence[Held]) -> np.ndarray:
     """Whether each row is called a crash; what cannot run is one whatever trees say."""
-    calls = np.array([row.called for row in rows], dtype=float)
+    calls = np.ones(len(rows), dtype=bool)
     possible = np.array([not row.impossible for row in rows])
-    told = [row for row in rows if not row.impossible]
-    crashed = np.array([row.measured is None for row in told], dtype=float)
-    calls[possible] = _out_of_fold(told, crashed, "binary", calls[possible])
-    called: np.ndarray = calls > 0.5
-    return called
+    calls[possible] = _judged([row for row in rows if not row.impossible], shipped()["crash"]) > 0.5
+    return calls
 
 
-def _out_of_fold(rows: Sequence[Held], targets: np.ndarray, objective: str, otherwise: np.ndarray) -> np.ndarray:
-    """What trees say of each fifth of the plans that were grown on the others."""
+def _judged(rows: Sequence[Held], trees: Sequence[str]) -> np.ndarray:
+    """What the trees say of each row that did not see its fifth."""
     import lightgbm
 
-    folds = np.array([int(share(row.key) * _FOLDS) for row in rows])
-    features, found = np.array([row.features for row in rows]), otherwise.copy()
+    folds, found = _folds(rows), np.zeros(len(rows))
+    features = np.array([row.features for row in rows])
+    for fold in set(folds.tolist()):
+        found[folds == fold] = lightgbm.Booster(model_str=trees[fold]).predict(features[folds == fold])
+    return found
+
+
+def _folds(rows: Sequence[Held]) -> np.ndarray:
+    return np.array([int(share(row.key) * _FOLDS) for row in rows])
+
+
+@functools.cache
+def shipped() -> Trees:
+    read: Trees = json.loads(gzip.decompress(_SHIPPED.read_bytes()))
+    return read
+
+
+def ship(trees: Trees) -> None:
+    _SHIPPED.write_bytes(gzip.compress(json.dumps(trees).encode(), mtime=0))
+
+
+def grow(rows: Sequence[Held]) -> Trees:
+    """Trees for what the rules miss of memory, and for crashes; those of a fifth leave its plans out."""
+    told = [row for row in rows if not row.impossible]
+    ran = [row for row in told if row.measured]
+    off = np.log([float(row.measured or 0) / row.of_first for row in ran])
+    crashed = np.array([float(row.measured is None) for row in told])
+    return {"memory": _grown(ran, off, "l1"), "crash": _grown(told, crashed, "binary")}
+
+
+def _grown(rows: Sequence[Held], targets: np.ndarray, objective: str) -> list[str]:
+    import lightgbm
+
+    folds, features = _folds(rows), np.array([row.features for row in rows])
+    found = []
     for fold in range(_FOLDS):
-        known, test = folds != fold, folds == fold
-        if known.sum() >= _ENOUGH and test.any():
-            trees = lightgbm.train(
-                {**_TREES, "objective": objective}, lightgbm.Dataset(features[known], targets[known]), _ROUNDS
-            )
-            found[test] = trees.predict(features[test])
+        known = lightgbm.Dataset(features[folds != fold], targets[folds != fold])
+        found.append(lightgbm.train({**_TREES, "objective": objective}, known, _ROUNDS).model_to_string())
     return found

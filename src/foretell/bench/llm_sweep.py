@@ -88,6 +88,11 @@ def figures(data: Path, say: Say, most: int) -> list[Figure]:
     return _speed(cases, note) + memory_figures(SOURCE, kept)
 
 
+def all_held(data: Path) -> list[Held]:
+    """What became of every plan of the file, for growing trees on."""
+    return [_held(row) for row in read_rows(data, SOURCE, _COLUMNS) if row["model"] in _MODELS]
+
+
 def _plan(row: Row) -> Plan:
     tp = int(row["tp"])
     return Plan(dp=int(row["dp"]), tp=tp, pp=int(row["pp"]), zero=int(row["zero"]), sequence_parallel=tp > 1,
