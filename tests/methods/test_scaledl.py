@@ -120,8 +120,11 @@ def fitted(seen: list[Example]) -> ScaleDL:
 
 
 @pytest.fixture(scope="module")
-def additive(seen: list[Example]) -> ScaleDL:
-    return small(rounds=0).fit(seen)
+def additive(seen: list[Example], fitted: ScaleDL) -> ScaleDL:
+    """The same layers, and no network."""
+    method = small(rounds=0)
+    method.layer_models_ = fitted.layer_models_
+    return method.with_layers([read(e) for e in seen])
 
 
 def off(method: ScaleDL, examples: list[Example], target: str) -> float:
@@ -221,7 +224,7 @@ def test_communication_is_learned_from_steps_on_several_devices(seen: list[Examp
                 made.append(replace(e, query=query, measured={STEP_TIME: e.measured[STEP_TIME] + extra}, ops=()))
         return made
 
-    method = small(epochs=6).fit(spread(seen))
+    method = small(epochs=8).fit(spread(seen[:32]))
     several = [e for e in spread(unseen) if e.query.plan.dp > 1]
     assert off(method, several, STEP_TIME) < 0.25
     deaf = [replace(e, query=replace(e.query, plan=ALONE, cluster=H200)) for e in several]
@@ -255,6 +258,8 @@ def test_what_it_cannot_answer_is_said(fitted: ScaleDL, seen: list[Example]) -> 
     assert said[1].values
     with pytest.raises(InputError, match="no example has a graph"):
         small().fit([replace(seen[0], query=blind)])
+    with pytest.raises(InputError, match="no example has a step or device time"):
+        small().fit([replace(seen[0], measured={})])
     with pytest.raises(InputError, match="fit"):
         small().predict([seen[0].query])
     with pytest.raises(InputError, match="one time for each op"):
@@ -269,6 +274,12 @@ def test_an_operator_nobody_measured_has_a_price(fitted: ScaleDL) -> None:
     strange = replace(graph, ops=(graph.ops[0], replace(graph.ops[1], signature=odd), *graph.ops[2:]))
     [said] = fitted.predict([Query(architecture="x", plan=ALONE, cluster=H200, graph=strange)])
     assert 0 < said.values[DEVICE_TIME] < 1
+
+
+def test_a_step_that_launches_nothing_takes_next_to_nothing(fitted: ScaleDL) -> None:
+    empty = replace(chain(64, (64, 128), (True, False)), ops=())
+    [said] = fitted.predict([Query(architecture="x", plan=ALONE, cluster=H200, graph=empty)])
+    assert 0 < said.values[DEVICE_TIME] < 1e-6
 
 
 @pytest.mark.parametrize("by", ["d-optimal", "random"])

@@ -63,6 +63,10 @@ class ScaleDL:
     def with_layers(self, pages: Sequence[Page]) -> Self:
         """Fit the network alone, over the layer models that are there."""
         wanted = [p for p in pages if DEVICE_TIME in p.measured or STEP_TIME in p.measured]
+        if not wanted:
+            raise InputError(
+                f"{self.name} cannot be fitted: no example has a step or device time. Give it measured steps."
+            )
         said: dict[int, Floats] = {}
         parts = self.parts if self.network.rounds else 1
         part_of = _parts(pages, parts)

@@ -24,6 +24,7 @@ from foretell.methods.scaledl_layers import descend
 
 _ISSUING: Final = 5e-6  # seconds a host pays for an op, about: where H starts
 _ALONE: Final = 1e-5  # seconds of an op, where a network that is told no times starts
+_NOTHING: Final = 1e-7  # seconds of a step that launches no kernel: its logarithm must be a number
 _FAR: Final = 5.0  # deviations: nothing the network sees is farther out
 _IDEAL: Final = SPREAD.index("ideal")
 
@@ -101,7 +102,7 @@ class _Network(nn.Module):
             seconds = seconds * says[:, 0].clamp(-8.0, 8.0).exp()
             host = _ISSUING * says[:, 1].clamp(-8.0, 8.0).exp()
         zeros = b.spread.new_zeros(len(b.spread))
-        device = zeros.index_add(0, b.step, b.runs * seconds)
+        device = zeros.index_add(0, b.step, b.runs * seconds).clamp(min=_NOTHING)
         issued = zeros.index_add(0, b.step, b.runs * host)
         power = 1.0 + nn.functional.softplus(self.power * 3.0)
         longer = device * (1 + (issued / device).clamp(min=1e-4) ** power) ** (1 / power) if self.passes else device
@@ -190,7 +191,7 @@ def _batch_of(s: Step, x: Floats, names: tuple[list[int], list[int]]) -> _Batch:
         return torch.tensor(values, dtype=torch.float32)
 
     return _Batch(
-        x=floats(x[layer]), kind=torch.tensor(names[0])[layer], operator=torch.tensor(names[1])[layer],
+        x=floats(x[layer]), kind=torch.tensor(names[0], dtype=torch.long)[layer], operator=torch.tensor(names[1], dtype=torch.long)[layer],
         seconds=floats(s.seconds[layer]).clamp(min=1e-8), runs=floats(s.sheet.runs), before=torch.tensor(s.sheet.before),
         after=torch.tensor(s.sheet.after), step=torch.zeros(len(layer), dtype=torch.long),
         spread=floats(_scaled(s.sheet.spread))[None], ideal=floats(s.sheet.spread[None])[:, _IDEAL],
