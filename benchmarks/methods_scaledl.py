@@ -1,6 +1,6 @@
 """After ScaleDL on the H200 dataset: beside additive models, its ablations, and Foretell on the same folds.
 
-    foretell bench accuracy benchmarks/data/h200 --split architecture --save architecture.json   # and --split batch
+    foretell bench accuracy --data benchmarks/data/h200 --split architecture --save architecture.json  # and --split batch
     python benchmarks/methods_scaledl.py [STORE] --foretell architecture.json --foretell-batch batch.json
 
 Architectures are left out whole, in the eight folds that `foretell bench accuracy --split architecture` uses; then whole
