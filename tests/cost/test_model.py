@@ -87,7 +87,28 @@ def test_an_interval_is_given_where_the_model_was_held_against_measurements(grap
         assert time.low is not None
         assert time.high is not None
         assert time.low < time.seconds < time.high
-    for on in ("a100-80g-sxm", "2xh200"):
+    for on in ("2xa100-80g-sxm", "2xh200"):
         other = forecast(graph, on=on)
         assert other.step_time.low is None
         assert any(c.code == "not-calibrated" for c in other.caveats)
+
+
+def test_what_is_learned_of_other_devices_leaves_its_own_alone(graph: Graph) -> None:
+    model = load_model()
+    alone = dataclasses.replace(model, elsewhere=None, unmeasured=None)
+    assert model.elsewhere is not None
+    prices, others = ([p.seconds for p in m.price(graph, H200).prices] for m in (model, alone))
+    assert prices == others
+    card = device("rtx-3090")
+    assert [p.seconds for p in model.price(graph, card).prices] != [p.seconds for p in alone.price(graph, card).prices]
+
+
+def test_an_interval_elsewhere_is_wider_and_says_so(graph: Graph) -> None:
+    own, other = (forecast(graph, on=on) for on in ("h200", "a100-80g-sxm"))
+    low, high = other.step_time.low, other.step_time.high
+    assert low is not None
+    assert high is not None
+    assert own.step_time.low is not None
+    assert own.step_time.high is not None
+    assert high / low > own.step_time.high / own.step_time.low
+    assert any(c.code == "calibrated-elsewhere" for c in other.caveats)

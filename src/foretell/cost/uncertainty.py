@@ -90,18 +90,19 @@ class Unmeasured:
 
     def step_range(self, seconds: Seconds, device: Device, half: bool, unknown: float) -> Range:
         """Quantiles of the errors elsewhere, stretched where no device that was held is near."""
-        low, high = self.errors(numbers_of(device, half), half)
+        low, high = self.errors(numbers_of(device, half))
         more = self.unknown * unknown
         return seconds * math.exp(low - more), seconds * math.exp(high + more)
 
-    def errors(self, place: Sequence[float], half: bool) -> tuple[float, float]:
+    def errors(self, place: Sequence[float]) -> tuple[float, float]:
         away = np.array([distance(place, h.numbers) for h in self.held])
         weights = np.exp(-0.5 * (away / self.reach) ** 2)
         each = [np.full(len(h.errors), w / len(h.errors)) for h, w in zip(self.held, weights, strict=True)]
         values, weight = np.concatenate([h.errors for h in self.held]), np.concatenate(each)
         order = np.argsort(values)
         reached = np.cumsum(weight[order]) / weight.sum()
-        tail = (1 - LEVEL) / 2
+        level = min(LEVEL * (1 + 1 / weights.sum()), 1.0)  # one more device counted, which nobody has seen
+        tail = (1 - level) / 2
         low = float(values[order][np.searchsorted(reached, tail)])
         high = float(values[order][min(int(np.searchsorted(reached, 1 - tail)), len(values) - 1)])
         stretch = max(1.0, float(away.min()) / self.reach)

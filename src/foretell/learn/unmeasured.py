@@ -116,7 +116,7 @@ def _step_seconds(graph: Graph, device: str, model: CostModel) -> tuple[Seconds,
 
 
 def hold(steps: Sequence[ForetoldElsewhere]) -> Unmeasured:
-    """Each device with its errors; `reach` is how far devices usually lie from the nearest other."""
+    """Each device with its errors; `reach` is as far as any of them lies from the nearest other."""
     groups: dict[tuple[str, bool], list[ForetoldElsewhere]] = defaultdict(list)
     for s in steps:
         groups[s.device, s.half].append(s)
