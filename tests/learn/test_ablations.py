@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 
 from foretell.bench.accuracy import ablation_figures, read_ablations, save_ablations
+from foretell.cost.model import load_model
 from foretell.errors import InputError
 from foretell.graph import Graph
+from foretell.hardware import device
 from foretell.learn import ablations, interaction
 from foretell.learn.ablations import ABOUT, HALF, NO_HOST, NO_NETWORK, NO_PHYSICS, PERCEPTRONS, QUARTER, WHOLE, ablate
 from foretell.learn.dataset import load
 from foretell.learn.evaluate import leave_groups_out
+from foretell.learn.fit import fit
 from foretell.measure.store import Store
+from foretell.report.accuracy import _ablations
 from tests.learn.test_evaluate import WIDTHS, made, network
 
 pytest.importorskip("torch_geometric")
@@ -53,6 +57,9 @@ def test_they_are_kept_and_drawn(found: list[ablations.Ablation], tmp_path: Path
     assert [a["name"] for a in again] == [a.name for a in found]
     assert again[0]["device"]["mean"] == pytest.approx(found[0].device.mean, rel=1e-3)
     assert len(ablation_figures(found)) == 2 * len(found)
+    drawn = "\n".join(_ablations(again))
+    assert all(f"| {a['name']} | {a['device']['mean']:.1%} |" in drawn for a in again)
+    assert _ablations([]) == []
     (tmp_path / "a.json").write_text(json.dumps([{"name": "x"}]))
     with pytest.raises(InputError, match="--ablations"):
         read_ablations(tmp_path / "a.json")
@@ -76,3 +83,22 @@ def test_networks_see_nothing_of_what_they_are_held_against(
         assert f.others["network"] == pytest.approx(slowed[settings].others["network"])
         assert f.device != slowed[settings].device
     assert any(f.device_said != f.others["sum"] for f in plain.values())
+
+
+def test_a_fit_trains_a_network(
+    tmp_path: Path, graphs: dict[tuple[int, int], Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, h200, graph = Store(made(tmp_path / "store", graphs)), device("h200"), graphs[256, 64]
+    assert fit(store, tmp_path / "without", intervals=False, workers=1).network == 0  # there are too few steps
+    monkeypatch.setattr(interaction, "FEWEST", 5)
+    monkeypatch.setattr(interaction, "_EPOCHS", 2)
+    card = fit(store, tmp_path / "with", intervals=False, workers=1)
+    without, with_ = (load_model(str(tmp_path / name)) for name in ("without", "with"))
+    assert without.interaction is None
+    assert with_.interaction is not None
+    assert card.network == with_.interaction.strength
+    assert with_.embedding(graph, h200).shape == (16,)
+    monkeypatch.setattr(interaction, "is_installed", lambda: False)
+    assert fit(store, tmp_path / "with", intervals=False, workers=1).network == 0
+    load_model.cache_clear()
+    assert load_model(str(tmp_path / "with")).interaction is None

@@ -5,7 +5,7 @@ Apart from what prepares their steps, so that the rest of `learn` works where Py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -136,7 +136,7 @@ class WholeStep(_States):
 
 def train(
     network: Corrector | WholeStep, shown: Sequence[Shown], *, seed: int, epochs: int, rate: float = 3e-3,
-    decay: float = 0.05, progress: Callable[[str], None] = lambda text: None,
+    decay: float = 0.05,
 ) -> None:  # fmt: skip
     """On one thread, so that the same seed gives the same network everywhere."""
     steps = [_data(s) for s in shown]
@@ -146,9 +146,7 @@ def train(
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=epochs * batches)
     network.train()
     with one_thread():
-        for epoch in range(epochs):
-            if epoch % 5 == 0:
-                progress(f"training the network: {epoch} of {epochs} rounds over {len(steps)} steps")
+        for _ in range(epochs):
             order = draw.permutation(len(steps)).tolist()
             for start in range(0, len(steps), _TOGETHER):
                 batch = Batch.from_data_list([steps[i] for i in order[start : start + _TOGETHER]])

@@ -156,7 +156,10 @@ def fit_interaction(
         return None
     task = _Task.of(measured, ops, group_of, seed, rounds)
     said = _say_unseen(task, [(fold,) for fold in range(FOLDS)], workers, progress)
-    return _train(task, _of_steps(said.values()), progress)
+    progress("training the network")
+    # In a worker too: torch does not like to be forked once it has trained.
+    [(_, network)] = each(_train, task, [_of_steps(said.values())], workers)
+    return network
 
 
 def unseen_networks(
@@ -199,11 +202,11 @@ def _train_without(both: tuple[_Task, Mapping[tuple[int, ...], Said]], fold: int
     return _train(task, kept)
 
 
-def _train(task: _Task, said: Said, progress: Say = lambda text: None) -> Interaction:
+def _train(task: _Task, said: Said) -> Interaction:
     """On all steps that something was said of, believed as far as it holds on folds it has not seen."""
 
     def trained(those: Said) -> Interaction:
-        return train_interaction(task.examples, those, task.device, seed=task.seed, progress=progress)
+        return train_interaction(task.examples, those, task.device, seed=task.seed)
 
     parts = sorted({task.fold_of[i] for i in said})
     off: dict[float, list[float]] = {strength: [] for strength in _STRENGTHS}
@@ -223,9 +226,8 @@ def _of_steps(parts: Iterable[Said]) -> dict[int, Floats]:
 
 
 def train_interaction(
-    examples: Sequence[Example], said: Said, device: Device, *, seed: int, epochs: int = _EPOCHS,
-    progress: Say = lambda text: None,
-) -> Interaction:  # fmt: skip
+    examples: Sequence[Example], said: Said, device: Device, *, seed: int, epochs: int | None = None
+) -> Interaction:
     """On the steps that something was said of."""
     from foretell.learn import graph_network as networks
 
@@ -237,7 +239,7 @@ def train_interaction(
     ]  # an architecture that was measured often counts more, but not in proportion
     networks.seeded(seed)
     network = networks.Corrector(shown)
-    networks.train(network, shown, seed=seed, epochs=epochs, progress=progress)
+    networks.train(network, shown, seed=seed, epochs=epochs or _EPOCHS)
     return Interaction(families=families, weights=networks.weights(network))
 
 
