@@ -204,10 +204,9 @@ def pooled_ernest(examples: Sequence[Example], group: Group, setting: Callable[[
         for kind in {setting(examples[i].query) for i in rows}:
             seen = [e for i, e in enumerate(examples) if i not in held and setting(e.query) == kind]
             asked = [i for i in rows if setting(examples[i].query) == kind]
-            method = Ernest(by=lambda query: "all")
-            said[asked] = [
-                p.values.get(target, np.nan) for p in method.fit(seen).predict([examples[i].query for i in asked])
-            ]
+            method = Ernest().fit([alike(e) for e in seen])
+            answers = method.predict([alike(examples[i]).query for i in asked])
+            said[asked] = [p.values.get(target, np.nan) for p in answers]
     return said
 
 
