@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from foretell import Conditions, forecast
+from foretell.cli import app
 from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.job import Length, Pause
@@ -132,6 +136,18 @@ def test_a_pause_that_cannot_be_read_is_refused(text: str) -> None:
         Pause.parse(text)
     with pytest.raises(InputError, match="samples or its tokens"):
         Length()
+
+
+def test_the_command_line_asks_the_same(tmp_path: Path) -> None:
+    graph("cnn").save(tmp_path / "cnn.graph")
+    asked = ["predict", str(tmp_path / "cnn.graph"), "--on", "2xh100-sxm", "--model", "roofline", "--json"]
+    ran = CliRunner().invoke(app, [*asked, "--loader", "10", "--samples", "1e4", "--checkpoint", "100:5s"])
+    assert ran.exit_code == 0
+    said = json.loads(ran.stdout)
+    assert said["step_time"]["seconds"] == pytest.approx((graph("cnn").samples or 0) / 10)
+    assert (said["job"]["steps"], said["job"]["checkpoint_seconds"]) == (1250, 60.0)
+    assert CliRunner().invoke(app, [*asked, "--checkpoint", "100:5s"]).exit_code == 2
+    assert CliRunner().invoke(app, [*asked, "--samples", "many"]).exit_code == 2
 
 
 class Tower(torch.nn.Module):
