@@ -14,11 +14,13 @@ import pytest
 from foretell.cost.carry import carried, plain, seconds_elsewhere
 from foretell.cost.features import describe
 from foretell.cost.flops import flops
+from foretell.cost.model import ELSEWHERE, CostModel
 from foretell.cost.operators import OperatorModels
 from foretell.hardware import device
 from foretell.learn.dataset import OpTable
 from foretell.learn.devices import chip, errors_left_out, fit_elsewhere, generation, summed_up, without_each
 from foretell.learn.public import _SIGNATURES, product, public_ops
+from foretell.learn.unmeasured import fit_others
 from foretell.measure.importers import formats
 
 pytest.importorskip("lightgbm")
@@ -163,6 +165,16 @@ def test_half_runs_on_the_units_of_fp32_where_there_are_no_others() -> None:
     half = product(512, 512, 512, "float16")
     kinds = {name: describe(half, device(name), tf32=False).values["type"] for name in ("h200", "t4", "titan-xp", "p4")}
     assert kinds == {"h200": 4.0, "t4": 4.0, "titan-xp": 1.0, "p4": 1.0}
+
+
+def test_fitting_writes_what_a_model_reads(tmp_path: Path) -> None:
+    rows = [neusight("bmm", "Tesla T4", 0.03 * 1.2**i, B=4, M=64 + 8 * i, N=64, K=64) for i in range(60)]
+    write(tmp_path, "neusight_ops", rows)
+    model = CostModel(name="mine", device="h200", operators=NOTHING)
+    assert fit_others(OURS, model, tmp_path, tmp_path / "mine", intervals=False) == {
+        "t4": 55
+    }  # the first five tell of the host
+    assert set(OperatorModels.load(tmp_path / "mine" / ELSEWHERE).families) == {"matmul"}
 
 
 def test_groups_of_devices() -> None:
