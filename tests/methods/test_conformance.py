@@ -157,3 +157,22 @@ def test_others_run_the_suite_where_their_settings_are() -> None:
     root = Path(__file__).parents[2]
     for file in set(_ELSEWHERE.values()):
         assert "check(" in (root / file).read_text(), file
+
+
+def test_ours_corrects_a_network_that_was_measured_where_it_is_not_learned_op_by_op() -> None:
+    from dataclasses import replace
+
+    from foretell.methods.ours import Foretell
+
+    # Two networks, one of them three times slower than its graph tells: factors alone cannot say both.
+    several = [e for e in made_up() if e.query.cluster.devices > 1]
+    slow = several[0].query.architecture
+    given = [
+        replace(e, ops=(), measured={STEP_TIME: e.measured[STEP_TIME] * (3 if e.query.architecture == slow else 1)})
+        for e in several
+    ]
+    made = Foretell().fit(given)
+    strange = [replace(e.query, architecture="unseen") for e in given if e.query.architecture == slow]
+    known = [e.query for e in given if e.query.architecture == slow]
+    for seen, unseen in zip(made.predict(known), made.predict(strange), strict=True):
+        assert seen.values[STEP_TIME] > 1.1 * unseen.values[STEP_TIME]

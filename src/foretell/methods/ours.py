@@ -122,10 +122,9 @@ class Foretell:
             said = self._said(query)
         except InputError as error:
             return Prediction(values={}, why=str(error))
-        key = (query.architecture, _device(query).name)
-        values = {
-            target: value * math.exp(self.own_.get((*key, target), 0.0)) for target, value in said.items() if value > 0
-        }
+        values = {target: value for target, value in said.items() if value > 0}
+        if STEP_TIME in values:
+            values[STEP_TIME] *= math.exp(self.own_.get((query.architecture, _device(query).name), 0.0))
         if _STEPS in query.settings and STEP_TIME in values:
             values[JOB_TIME] = self.start_ + float(query.settings[_STEPS]) * values[STEP_TIME]
         return Prediction(values=values)
