@@ -102,13 +102,13 @@ def _read(query: Query, graph: Graph) -> Sheet:
     times = np.array([op.times for op in graph.ops], dtype=np.int64)
     kernels = np.flatnonzero(of_op >= 0)
     source, target = _edges(graph, kernels)
-    layer, runs = of_op[kernels], times[kernels].astype(np.float64)
-    first, member = _classes(layer, source, target)
+    layer_of, runs = of_op[kernels], times[kernels].astype(np.float64)
+    first, member = _classes(layer_of, source, target)
     place = np.full(len(kernels), -1)
     place[first] = np.arange(len(first))
     into, outof = place[target] >= 0, place[source] >= 0
     return Sheet(
-        layers=layers, layer=layer[first], runs=np.bincount(member, runs, len(first)), of_op=of_op, times=times,
+        layers=layers, layer=layer_of[first], runs=np.bincount(member, runs, len(first)).astype(np.float64), of_op=of_op, times=times,
         before=np.stack([member[source[into]], place[target[into]]]),
         after=np.stack([member[target[outof]], place[source[outof]]]), spread=spread,
     )  # fmt: skip

@@ -87,7 +87,7 @@ class _Kind:
                 found = self.network(torch.tensor(x, dtype=torch.float32), torch.tensor(self.names(layers)))
             said = found.double().numpy() + self.centre
         least = _least(layers)
-        return np.clip(said, least + self.slower[0], least + self.slower[1])
+        return np.asarray(np.clip(said, least + self.slower[0], least + self.slower[1]), dtype=np.float64)
 
 
 @dataclass(slots=True)

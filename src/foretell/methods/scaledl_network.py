@@ -201,7 +201,7 @@ def _batch_of(s: Step, x: Floats, names: tuple[list[int], list[int]]) -> _Batch:
 
 def _scaled(spread: Floats) -> Floats:
     """Logarithms of bytes and rates, brought near one."""
-    return spread * np.array([0.1, 1.0, 1.0, 0.1, 0.2, 1.0, 1.0, 1.0])
+    return np.asarray(spread * np.array([0.1, 1.0, 1.0, 0.1, 0.2, 1.0, 1.0, 1.0]), dtype=np.float64)
 
 
 def _joined(parts: Sequence[_Batch]) -> _Batch:
