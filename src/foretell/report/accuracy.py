@@ -99,8 +99,9 @@ def _newer(newer: Mapping[str, Any] | None) -> list[str]:
         "## Steps that did not exist yet",
         f"{newer['count']} steps of {newer['architectures']} architectures, drawn at random among those that have a name and were "
         f"not in the data, were measured after a fit of model `{newer['model']}` (the last measurement it saw is of "
-        f"{newer['last'][:16].replace('T', ' ')}), and foretold by it as it was shipped; later fits have seen them. Nothing was chosen with them in view: this is what to "
-        "expect of a network of a known kind. `foretell bench newer` prints it.",
+        f"{newer['last'][:16].replace('T', ' ')}), and foretold by it as it was shipped; later fits have "
+        "seen them. Nothing was chosen with them in view: this is what to expect of a network of a known kind. "
+        "`foretell bench newer` prints it.",
         _table(
             ("what", "measure", "found", "steps or architectures"),
             [(f["source"], f["measure"], f"{f['value']:.1%}", str(f["rows"])) for f in newer["figures"]],

@@ -1,6 +1,6 @@
 """Trains the hypernetwork to write weights of sampled networks that classify scikit-learn's digits.
 
-    python -m foretell.methods.ghn.train [--steps 250] [--seed 0] [--save FILE] [--seconds N]
+    python -m foretell.methods.ghn.train [--steps 2000] [--seed 0] [--save FILE] [--seconds N]
 
 Each step draws a few of 2,000 networks and a few images; the networks and digits it is judged on are never among them.
 With --seconds it stops after so many of a processor, and goes on from there when it is run again; the result is the same.
@@ -25,12 +25,12 @@ from foretell.methods.ghn.generator import PIXELS, sample
 from foretell.methods.ghn.hypernetwork import TRAINED, Hypernetwork
 from foretell.methods.ghn.run import random_weights, run
 
-STEPS: Final = 250
+STEPS: Final = 2000
 _POOL: Final = 2000  # networks to learn on; their numbers are below those of the held-out ones
 _HELD_OUT: Final = 1_000_000
 _NETWORKS: Final = 4  # in a step
 _IMAGES: Final = 32
-_RATE: Final = 4e-3
+_RATE: Final = 2e-3
 _CLIP: Final = 5.0
 
 
