@@ -44,7 +44,7 @@ def call(*arguments: str) -> Result:
 def captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """SOURCE is always the small transformer; the device called SMALL_DEVICE is too small for it."""
 
-    def forecasts(graph: Graph, on: Sequence[str], plan: str | None, model: object, say: object) -> list[Forecast]:
+    def forecasts(graph: Graph, on: Sequence[str], *rest: object) -> list[Forecast]:
         return [small_forecast(cluster=c, capacity=GIB if c == SMALL_DEVICE else 80 * GIB) for c in on]
 
     monkeypatch.setattr(cli.predict, "_capture", lambda *args, **kwargs: small_graph()[0])

@@ -202,10 +202,10 @@ def test_training_repeats_itself_also_where_it_was_interrupted(tmp_path: Path) -
     assert all(torch.equal(a, b) for a, b in zip(straight.parameters(), second.network.parameters(), strict=True))
 
 
-def test_the_shipped_hypernetwork_writes_better_weights_than_chance() -> None:
+def test_the_shipped_hypernetwork_writes_weights_that_classify() -> None:
     assert TRAINED.stat().st_size < 1_000_000
     found = judge(load(), networks=40)
-    assert found.generated > 0.13
+    assert found.generated > 0.5
     assert found.random < 0.12
 
 

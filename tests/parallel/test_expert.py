@@ -100,7 +100,8 @@ def test_the_rank_with_the_busiest_experts_holds_the_others_up() -> None:
     )  # fmt: skip
     assert even.device_time.seconds < chance.device_time.seconds < skewed.device_time.seconds
     assert even.exposed_communication.seconds < skewed.exposed_communication.seconds
-    assert even.step_time.seconds < chance.step_time.seconds < skewed.step_time.seconds
+    # What chance adds is so little here that the host hides it.
+    assert even.step_time.seconds <= chance.step_time.seconds < skewed.step_time.seconds
 
 
 def test_chance_alone_is_the_largest_share_of_the_rows() -> None:
