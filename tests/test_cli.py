@@ -130,7 +130,7 @@ class TestPredict:
         assert "foretell fit" in result.stderr
 
     def test_fit_batch_tells_the_batch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fits(source: str, settings: object, on: Sequence[str], plan: object, model: object, say: object) -> object:
+        def fits(source: str, settings: object, on: Sequence[str], *rest: object) -> object:
             return [small_forecast(cluster=c) for c in on], [512 for _ in on]
 
         monkeypatch.setattr(cli.predict, "_fit_batches", fits)
