@@ -71,7 +71,8 @@ class TestASource:
     """In real workers."""
 
     def test_it_is_measured_shown_and_stored(self) -> None:
-        result = ask("perceptron", "--set", "batch=4", "--compare", "--top", "3")
+        # Wide, so that it runs for longer than a sampler on a busy machine may sleep.
+        result = ask("perceptron", "--set", "batch=4", "--set", "width=2048", "--compare", "--top", "3")
         assert result.exit_code == 0, result.output
         for words in ("MEASURED", "perceptron", "batch=4", "p10 – p90 of", "samples/s", "forward", "backward",
                       "optimizer", "/proc/net/dev", "Top ops", "torch 2"):  # fmt: skip
