@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from foretell.bench import cases, gpt_steps, layers, llm_memory, llm_sweep, mpt, nanotron
-from foretell.bench.cases import Answer, Refusal, ask, calibrate, sample
+from foretell.bench.cases import sample
 from foretell.bench.fitting import fitted, foretold_by_others
 from foretell.bench.layers import Layers, Pace, Parts, Stage, Work, one_forward_one_backward
 from foretell.hardware import Cluster
 from foretell.hardware import device as hardware_device
+from foretell.learn.factors import Answer, Refusal, ask, calibrate
 from foretell.workload import Plan
 
 TRUE_FACTORS = (1.3, 2.0, 1.5, 0.8)

@@ -94,14 +94,13 @@ def test_a_forecast_says_that_routing_is_taken_as_even() -> None:
 
 def test_the_rank_with_the_busiest_experts_holds_the_others_up() -> None:
     even, chance, skewed = (
-        forecast(mixture(), on="8x1xh100-sxm@eth-10g", plan="dp=8,ep=8", model="roofline",
+        forecast(mixture(), on="8x1xh100-sxm@eth-1g", plan="dp=8,ep=8", model="roofline",
                  conditions=Conditions(jitter=0.0, expert_skew=skew))
         for skew in (1.0, None, 3.0)
     )  # fmt: skip
     assert even.device_time.seconds < chance.device_time.seconds < skewed.device_time.seconds
     assert even.exposed_communication.seconds < skewed.exposed_communication.seconds
-    # What chance adds is so little here that the host hides it.
-    assert even.step_time.seconds <= chance.step_time.seconds < skewed.step_time.seconds
+    assert even.step_time.seconds < chance.step_time.seconds < skewed.step_time.seconds
 
 
 def test_chance_alone_is_the_largest_share_of_the_rows() -> None:

@@ -11,9 +11,6 @@ from typing import Any
 
 from foretell.bench.rows import Row, Say
 from foretell.graph import Graph
-from foretell.learn.factors import Answer, Refusal, ask, calibrate
-
-__all__ = ["Answer", "Models", "Refusal", "ask", "calibrate", "sample"]
 
 _TWO_BATCHES = (2, 4)  # a batch of one takes short cuts
 

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretell.bench.cases import Models, Refusal, sample
+from foretell.bench.cases import Models, sample
 from foretell.bench.figures import Figure, relative_errors
 from foretell.bench.fitting import foretold_by_others
 from foretell.bench.layers import Layers, Pace, Parts, Stage, one_forward_one_backward, sync_seconds, update_seconds
 from foretell.bench.rows import Row, Say, read_rows
 from foretell.hardware import Cluster
+from foretell.learn.factors import Refusal
 from foretell.units import Seconds
 from foretell.workload import Plan
 

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from foretell.bench.cases import Answer, Models, Refusal, ask
+from foretell.bench.cases import Models
 from foretell.cost.collectives import collective_seconds
 from foretell.hardware import Cluster
+from foretell.learn.factors import Answer, Refusal, ask
 from foretell.program import Collective, Group
 from foretell.units import Bytes, Seconds
 from foretell.workload import Plan

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from foretell.bench import nanotron
-from foretell.bench.cases import Models, Refusal, sample
+from foretell.bench.cases import Models, sample
 from foretell.bench.figures import Figure, rank_correlation, relative_errors
 from foretell.bench.fitting import foretold_by_others
 from foretell.bench.layers import Layers, Pace, Parts, Stage, one_forward_one_backward, sync_seconds, update_seconds
@@ -24,6 +24,7 @@ from foretell.bench.nanotron import Llama
 from foretell.bench.rows import Row, Say, number, read_rows
 from foretell.bench.trainers import trainer
 from foretell.hardware import Cluster, device
+from foretell.learn.factors import Refusal
 from foretell.units import Seconds
 from foretell.workload import Plan
 

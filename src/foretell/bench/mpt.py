@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretell.bench.cases import Answer, Models, Refusal, ask, sample
+from foretell.bench.cases import Models, sample
 from foretell.bench.figures import Figure, relative_errors
 from foretell.bench.fitting import foretold_by_others
 from foretell.bench.rows import Row, Say, read_rows
 from foretell.graph import Graph
 from foretell.hardware import Cluster
+from foretell.learn.factors import Answer, Refusal, ask
 from foretell.units import Seconds
 from foretell.workload import Plan
 

@@ -12,7 +12,7 @@ from foretell.bench.figures import Figure
 from foretell.cost.model import DEFAULT, SHIPPED, load_model
 from foretell.cost.uncertainty import Calibration
 from foretell.errors import InputError
-from foretell.learn.calibrate import coverage_of
+from foretell.learn.calibrate import coverage_of, hits_of
 from foretell.learn.dataset import load
 from foretell.learn.evaluate import Foretold, foretold, is_timed
 from foretell.learn.fit import families_of, read_card
@@ -79,15 +79,7 @@ def figures(found: Newer) -> list[Figure]:
 
 def _inside(steps: Sequence[Foretold], calibration: Calibration) -> list[Figure]:
     """How many of the intervals the model itself gives hold what was measured."""
-    rows: dict[str, list[tuple[str, bool, float]]] = {"device": [], "step": []}
-    for s in steps:
-        spread = calibration.spread({family: said for family, (said, _) in s.parts.items()}, s.unknown)
-        for what, true, (low, high) in (
-            ("device", s.device, calibration.device_range(s.device_said, spread)),
-            ("step", s.period, calibration.step_range(s.curve, spread)),
-        ):
-            rows[what].append((s.source, low <= true <= high, high / low))
-    found = [coverage_of(what, "", those) for what, those in rows.items()]
+    found = [coverage_of(what, "", hits) for what, hits in hits_of(steps, calibration).items()]
     return [
         Figure(source=f"{c.what} interval", measure="architectures inside 90 %", value=c.inside, rows=c.architectures)
         for c in found

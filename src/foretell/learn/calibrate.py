@@ -15,6 +15,7 @@ from foretell.cost.uncertainty import LEVEL, Calibration, draw_steps
 from foretell.learn.evaluate import Foretold
 
 Floats = npt.NDArray[np.float64]
+Hit = tuple[str, bool, float]  # architecture, inside, high ÷ low
 _FLOOR: Final = 0.01
 _UNKNOWN: Final = 0.5  # an op no model knows is off by about this; too few were measured to say more
 _MOST: Final = 2.0  # logarithm beyond which an error says no more
@@ -60,20 +61,11 @@ class Coverage:
 
 def coverage(steps: Sequence[Foretold]) -> list[Coverage]:
     """Each group is held against intervals calibrated on the others."""
-    inside: dict[str, dict[str, list[tuple[str, bool, float]]]] = {
-        "device": defaultdict(list),
-        "step": defaultdict(list),
-    }
+    inside: dict[str, dict[str, list[Hit]]] = {"device": {}, "step": {}}
     for group in sorted({s.group for s in steps}):
         calibration = calibrate([s for s in steps if s.group != group])
-        for s in steps:
-            if s.group == group:
-                spread = _spread(calibration, s)
-                for what, true, (low, high) in (
-                    ("device", s.device, calibration.device_range(s.device_said, spread)),
-                    ("step", s.period, calibration.step_range(s.curve, spread)),
-                ):
-                    inside[what][group].append((s.source, low <= true <= high, high / low))
+        for what, hits in hits_of([s for s in steps if s.group == group], calibration).items():
+            inside[what][group] = hits
     found = []
     for what, groups in inside.items():
         found.append(coverage_of(what, "", [row for rows in groups.values() for row in rows]))
@@ -81,7 +73,20 @@ def coverage(steps: Sequence[Foretold]) -> list[Coverage]:
     return found
 
 
-def coverage_of(what: str, group: str, rows: Sequence[tuple[str, bool, float]]) -> Coverage:
+def hits_of(steps: Sequence[Foretold], calibration: Calibration) -> dict[str, list[Hit]]:
+    """Of device and step intervals, whether each held what was measured."""
+    hits: dict[str, list[Hit]] = {"device": [], "step": []}
+    for s in steps:
+        spread = _spread(calibration, s)
+        for what, true, (low, high) in (
+            ("device", s.device, calibration.device_range(s.device_said, spread)),
+            ("step", s.period, calibration.step_range(s.curve, spread)),
+        ):
+            hits[what].append((s.source, low <= true <= high, high / low))
+    return hits
+
+
+def coverage_of(what: str, group: str, rows: Sequence[Hit]) -> Coverage:
     from scipy.stats import binomtest
 
     by_source: dict[str, list[bool]] = defaultdict(list)

@@ -101,7 +101,7 @@ def _newer(newer: Mapping[str, Any] | None) -> list[str]:
         f"not in the data, were measured after a fit of model `{newer['model']}` (the last measurement it saw is of "
         f"{newer['last'][:16].replace('T', ' ')}), and foretold by it as it was shipped; later fits have "
         "seen them. Nothing was chosen with them in view: this is what to expect of a network of a known kind. "
-        "`foretell bench newer` prints it.",
+        "`foretell bench newer --model FOLDER` made it, with that fit's folder.",
         _table(
             ("what", "measure", "found", "steps or architectures"),
             [(f["source"], f["measure"], f"{f['value']:.1%}", str(f["rows"])) for f in newer["figures"]],
