@@ -132,6 +132,17 @@ def test_results_are_merged_line_by_line(tmp_path: Path) -> None:
     }
 
 
+def test_what_is_there_is_not_fitted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "h200").mkdir()
+    monkeypatch.setattr(bench, "SOURCES", {"h200": lambda place, say, most: made_up()})
+    told: list[str] = []
+    done = {("h200", "random", "ernest")}
+    lines = bench.run(None, tmp_path, only=["ernest"], chosen=["h200"], say=told.append, done=done)
+    assert {line.split for line in lines} == {"unseen configuration", "unseen architecture", "unseen scale"}
+    assert told[-1] == "h200: 3 of 3 fits done, ernest on unseen scale rows"
+    assert all(line.milliseconds is not None and line.milliseconds > 0 for line in lines)
+
+
 def test_pages_are_filled_and_nothing_else_is_touched(tmp_path: Path) -> None:
     keep = keep_lines(tmp_path / "r.json")
     keep([a_line("foretell", 0.1), a_line("scaledl", 0.2), a_line("ernest", None)])

@@ -25,6 +25,9 @@ NETWORKS: Final = tuple(
     timm/dpn68b timm/nasnetalarge timm/darknet53 timm/resnetv2_50 hf/bert-base hf/gpt2 timm/vit_base_patch16_224
     """.split()
 )
+RANDOM: Final = "29 classics: random"
+LEFT_OUT: Final = "29 classics: network left out"
+SPLITS: Final = (RANDOM, LEFT_OUT)
 _FOLDS: Final = 8
 _TARGETS: Final = (STEP_TIME, DEVICE_TIME, MEMORY)
 
@@ -35,8 +38,8 @@ def lines(store: Path, say: Say = quiet) -> list[Line]:
     names = sorted({e.query.architecture for e in mine})
     drawn = np.random.default_rng(0).permutation(len(mine)) % _FOLDS
     return [
-        *_lines(mine, "29 classics: random", lambda i: int(drawn[i]), say),
-        *_lines(mine, "29 classics: network left out", lambda i: names.index(mine[i].query.architecture), say),
+        *_lines(mine, RANDOM, lambda i: int(drawn[i]), say),
+        *_lines(mine, LEFT_OUT, lambda i: names.index(mine[i].query.architecture), say),
     ]
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from statistics import median
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -21,22 +23,25 @@ from foretell.bench.rows import Say
 from foretell.bench.splits import Split, splits
 from foretell.errors import ForetellError, InputError, did_you_mean
 from foretell.methods import METHODS, method
-from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Method
+from foretell.methods.once import forget
+from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Method, Query
 from foretell.units import Seconds
 
 Loader = Callable[[Path, Say, int | None], list[Example]]
 STORES: Final[Mapping[str, Loader]] = MappingProxyType({"h200": sources.h200_steps, "box": box.box_runs})
 PUBLIC: Final[Mapping[str, Loader]] = MappingProxyType(
-    {"cnn_many_gpus": sources.cnn_many_gpus, "timm_train": sources.timm_train, "ddp_step_times": sources.ddp_step_times,
+    {"cnn_many_gpus": partial(sources.cnn_many_gpus, precisions=("fp32",)), "timm_train": sources.timm_train,
+     "ddp_step_times": sources.ddp_step_times,
      "llm_h100_sweep": sources.llm_h100_sweep, "mlperf_training": sources.mlperf_training}
 )  # fmt: skip
 SOURCES: Final[Mapping[str, Loader]] = MappingProxyType({**STORES, **PUBLIC})
 TARGETS: Final = (STEP_TIME, JOB_TIME, DEVICE_TIME, MEMORY)
 SEARCH: Final = "cherrypick"  # searches and does not predict, so it has a table of its own
 BLACK_BOX: Final = frozenset(("ernest",))  # methods that must run the very workload they are asked about
-# Rows of a source that are asked by default: graphs are captured and forecasts made one by one.
-ROWS: Final[Mapping[str, int]] = {"h200": 260, "box": 400, "cnn_many_gpus": 192, "timm_train": 90, "ddp_step_times": 600,
-                                  "llm_h100_sweep": 80, "mlperf_training": 300}  # fmt: skip
+# Rows of a source that are asked by default, drawn evenly over architectures: graphs are read and forecasts made one by one.
+ROWS: Final[Mapping[str, int]] = {"h200": 160, "box": 400, "cnn_many_gpus": 288, "timm_train": 80, "ddp_step_times": 600,
+                                  "llm_h100_sweep": 64, "mlperf_training": 300}  # fmt: skip
+_TIMED: Final = 5  # predictions that are made one by one, to time them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +60,7 @@ class Line:
     p90: float | None = None
     rmse: float | None = None  # of fractions
     rmse_absolute: float | None = None  # in the target's own unit
-    fit_seconds: Seconds | None = None
+    fit_seconds: Seconds | None = None  # of a processor; graphs that an earlier fit has read are not read again
     measuring_seconds: Seconds | None = None  # that the runs it learned from took
     milliseconds: float | None = None  # a prediction
     why: str = ""  # it did not answer, or not all
@@ -74,9 +79,13 @@ class Job:
 
 def run(
     data: Path | None, stores: Path, *, only: Sequence[str] = (), chosen: Sequence[str] = (), rows: int | None = None,
-    workers: int = 2, say: Say = sources.quiet, keep: Callable[[Sequence[Line]], None] = lambda lines: None,
+    workers: int = 1, say: Say = sources.quiet, keep: Callable[[Sequence[Line]], None] = lambda lines: None,
+    done: Collection[tuple[str, str, str]] = (),
 ) -> list[Line]:  # fmt: skip
-    """The table. `keep` is told the lines of each job as it ends, so that a run broken off leaves what it had."""
+    """The table, but for the (source, split, method) that are done.
+
+    `keep` is told the lines of each job as it ends, so that a run broken off leaves what it had.
+    """
     for name in chosen:
         if name not in SOURCES:
             raise InputError(f"no source {name!r}. {did_you_mean(name, SOURCES)}Sources: {', '.join(SOURCES)}.")
@@ -92,11 +101,12 @@ def run(
             continue
         say(f"loading {source}")
         loaded = [_told(e) for e in SOURCES[source](place, say, rows or ROWS[source]) if e.measured]
-        jobs = [Job(name, source, split) for split in splits(loaded) for name in names]
-        for number, lines in enumerate(_each(loaded, jobs, workers), 1):
+        jobs = [Job(name, source, split) for split in splits(loaded) for name in names
+                if (source, split.name, name) not in done]  # fmt: skip
+        for number, (job, lines) in enumerate(_each(loaded, jobs, workers), 1):
             found += lines
             keep(lines)
-            say(f"{source}: {number} of {len(jobs)} fits done")
+            say(f"{source}: {number} of {len(jobs)} fits done, {job.method} on {job.split.name} rows")
     return found
 
 
@@ -110,33 +120,51 @@ def _told(example: Example) -> Example:
 
 def run_all(
     data: Path | None, stores: Path, save: Path, *, only: Sequence[str] = (), chosen: Sequence[str] = (),
-    rows: int | None = None, workers: int = 2, say: Say = sources.quiet,
+    rows: int | None = None, workers: int = 1, say: Say = sources.quiet, resume: bool = False,
 ) -> None:  # fmt: skip
-    """The table, the classics and the searches, into one file of results."""
+    """The table, the classics and the searches, into one file of results; to resume is to leave out what it has."""
     from foretell.bench import classics, searches
 
+    there = read(save) if resume and save.is_file() else {}
+    done = {(line["source"], line["split"], line["method"]) for line in there.get("lines", ())}
+    searched = {row["source"] for row in there.get("searches", ())}
     names = [name for name in only if name != SEARCH]
     if names or not only:
-        run(data, stores, only=names, chosen=chosen, rows=rows, workers=workers, say=say, keep=keep_lines(save))
-    if (not only or "dnnabacus" in only) and (not chosen or "h200" in chosen) and (stores / "h200").exists():
-        keep_lines(save)(classics.lines(stores / "h200", say))
+        run(
+            data,
+            stores,
+            only=names,
+            chosen=chosen,
+            rows=rows,
+            workers=workers,
+            say=say,
+            keep=keep_lines(save),
+            done=done,
+        )
+    store = stores / "h200"
+    asked = (not only or "dnnabacus" in only) and (not chosen or "h200" in chosen) and store.exists()
+    if asked and not {("h200", split, "dnnabacus") for split in classics.SPLITS} <= done:
+        keep_lines(save)(classics.lines(store, say))
     if (not only or SEARCH in only) and data is not None:
-        found = searches.search(data, say, chosen)
-        merge(save, "searches", [asdict(f) for f in found], lambda row: (row["source"], row["table"], row["method"]))
+        for source in searches.SOURCES:
+            if (not chosen or source in chosen) and source not in searched:
+                found = [asdict(f) for f in searches.search(source, data, say)]
+                merge(save, "searches", found, lambda row: (row["source"], row["table"], row["method"]))
 
 
 _loaded: Sequence[Example] = ()  # what forked workers inherit: graphs are too large to send
 
 
-def _each(loaded: Sequence[Example], jobs: Sequence[Job], workers: int) -> Iterator[list[Line]]:
+def _each(loaded: Sequence[Example], jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, list[Line]]]:
     global _loaded
     _loaded = loaded
     if workers < 2:
-        yield from (compare(job) for job in jobs)
+        yield from ((job, compare(job)) for job in jobs)
     else:
         with ProcessPoolExecutor(min(workers, os.cpu_count() or 1), mp_context=get_context("fork")) as pool:
-            for future in as_completed([pool.submit(compare, job) for job in jobs]):
-                yield future.result()
+            futures = {pool.submit(compare, job): job for job in jobs}
+            for future in as_completed(futures):
+                yield futures[future], future.result()
     _loaded = ()
 
 
@@ -150,11 +178,11 @@ def compare(job: Job) -> list[Line]:
 def lines_of(made: Method, job: Job, train: Sequence[Example], test: Sequence[Example]) -> list[Line]:
     wanted = [target for target in TARGETS if any(target in e.measured for e in test)]
     try:
-        began = time.perf_counter()
+        began = time.process_time()
         made.fit(train)
-        fitted = time.perf_counter()
+        fitted = time.process_time()
         said = made.predict([e.query for e in test])
-        asked = time.perf_counter()
+        milliseconds = _a_prediction(made, [e.query for e in test])
     except ForetellError as error:
         return [_line(job, target, test, len(train), why=str(error)) for target in wanted]
     spent = float(getattr(made, "spent_", sum(e.cost for e in train)))
@@ -166,11 +194,23 @@ def lines_of(made: Method, job: Job, train: Sequence[Example], test: Sequence[Ex
         timing = {
             "fit_seconds": fitted - began,
             "measuring_seconds": spent,
-            "milliseconds": (asked - fitted) / len(test) * 1e3,
+            "milliseconds": milliseconds,
         }
         why = "; ".join(whys) or ("" if pairs else f"it does not predict {target}")
         lines.append(_line(job, target, test, len(train), **errors(pairs), **timing, why=why[:300]))
     return lines
+
+
+def _a_prediction(made: Method, queries: Sequence[Query]) -> float:
+    """Milliseconds to an answer from a captured graph that is new to the method: the median of a few."""
+    chosen = [q for q in queries if q.graph is not None] or list(queries)
+    took = []
+    for query in chosen[:: -(-len(chosen) // _TIMED)]:
+        forget()
+        began = time.process_time()
+        made.predict([query])
+        took.append(time.process_time() - began)
+    return median(took) * 1e3
 
 
 def _line(job: Job, target: str, test: Sequence[Example], trained: int, **values: Any) -> Line:

@@ -52,16 +52,15 @@ class Table:
     candidates: tuple[Candidate, ...]
 
 
-def search(data: Path, say: Say = sources.quiet, only: Sequence[str] = ()) -> list[Found]:
-    loaders = {"llm_h100_sweep": sources.llm_h100_sweep, "ddp_step_times": sources.ddp_step_times,
-               "mlperf_training": sources.mlperf_training}  # fmt: skip
+SOURCES: Final = {"llm_h100_sweep": sources.llm_h100_sweep, "ddp_step_times": sources.ddp_step_times,
+                  "mlperf_training": sources.mlperf_training}  # fmt: skip
+
+
+def search(source: str, data: Path, say: Say = sources.quiet) -> list[Found]:
     found: list[Found] = []
-    for source, loader in loaders.items():
-        if only and source not in only:
-            continue
-        for table in tables(source, loader(data, say, _ROWS[source])):
-            say(f"searching {table.name}")
-            found += [cherrypick(table), ranked(table)]
+    for table in tables(source, SOURCES[source](data, say, _ROWS[source])):
+        say(f"searching {table.name}")
+        found += [cherrypick(table), ranked(table)]
     return found
 
 

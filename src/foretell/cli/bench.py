@@ -225,7 +225,8 @@ def methods(
     pages: Annotated[
         Path | None, typer.Option("--pages", metavar="FOLDER", help="Fill in the tables of these pages.")
     ] = None,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Fits that run side by side.")] = 2,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Fits that run side by side.")] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Leave out what the results have already.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """The published systems and ours on the same rows and splits: errors, and what each fit consumed."""
@@ -233,7 +234,17 @@ def methods(
 
     if saved is None:
         with progress() as say:
-            bench.run_all(data, stores, save, only=only or (), chosen=source or (), rows=most, workers=workers, say=say)
+            bench.run_all(
+                data,
+                stores,
+                save,
+                only=only or (),
+                chosen=source or (),
+                rows=most,
+                workers=workers,
+                say=say,
+                resume=resume,
+            )
     results = bench.read(saved or save)
     from foretell.report.methods import fill_pages, methods_table
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from foretell.cost.flops import total_flops
 from foretell.errors import InputError
 from foretell.graph import Graph
+from foretell.methods.once import once
 from foretell.methods.protocol import Example, Prediction, Query
 
 Floats = npt.NDArray[np.float64]
@@ -83,10 +84,7 @@ def _at(said: Mapping[str, Sequence[float]], place: int) -> Prediction:
 
 
 def _described(queries: Sequence[Query]) -> list[dict[str, float]]:
-    """A row of each query; a graph that several share is read once."""
-    graphs = {id(q.graph): q.graph for q in queries if q.graph is not None}
-    read = {key: network(graph) for key, graph in graphs.items()}
-    return [read[id(q.graph)] | surroundings(q) for q in queries]
+    return [network(q.graph) | surroundings(q) for q in queries if q.graph is not None]
 
 
 def structural_matrix(graph: Graph) -> Counter[tuple[str, str]]:
@@ -103,6 +101,7 @@ def structural_matrix(graph: Graph) -> Counter[tuple[str, str]]:
     return edges
 
 
+@once
 def network(graph: Graph) -> dict[str, float]:
     """What the graph says: the matrix, and totals in logarithms."""
     row = {f"{a} → {b}": float(count) for (a, b), count in structural_matrix(graph).items()}

@@ -21,14 +21,16 @@ from foretell.cost.model import DEFAULT, CostModel, load_model
 from foretell.errors import InputError
 from foretell.forecasting import forecast
 from foretell.graph import Graph, Signature
-from foretell.hardware import Device
+from foretell.hardware import Cluster, Device
 from foretell.learn.dataset import Measured, OpTable
-from foretell.learn.factors import Answer, ask, calibrate
+from foretell.learn.factors import Answer, Refusal, ask, calibrate
 from foretell.learn.host import fit_host
 from foretell.learn.operators import ROUNDS, fit_operators
 from foretell.measure.record import StepRow
+from foretell.methods.once import once
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Prediction, Query
 from foretell.units import Seconds
+from foretell.workload import Plan
 
 Factors = Sequence[float]
 _EVERYWHERE: Final = ""
@@ -82,7 +84,7 @@ class Foretell:
         for e in examples:
             if STEP_TIME in e.measured and not (_is_alone(e.query) and _device(e.query).name in self.models_):
                 assert e.query.graph is not None
-                answer = ask(e.query.graph, e.query.cluster, e.query.plan, self._model(e.query))
+                answer = self._ask(e.query)
                 if isinstance(answer, Answer):
                     found.append((e, answer))
         return found
@@ -109,8 +111,12 @@ class Foretell:
             host=fit_host(measured) if any(s.host_seconds for s in steps) else shipped,
         )  # fmt: skip
 
-    def _model(self, query: Query) -> CostModel:
-        return self.models_.get(_device(query).name) or load_model(DEFAULT)
+    def _ask(self, query: Query) -> Answer | Refusal:
+        assert query.graph is not None
+        own = self.models_.get(_device(query).name)
+        if own is None:
+            return _shipped(query.graph, query.cluster, query.plan)
+        return ask(query.graph, query.cluster, query.plan, own)
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
         return [self._answer(query) for query in queries]
@@ -131,17 +137,23 @@ class Foretell:
 
     def _said(self, query: Query) -> dict[str, float]:
         assert query.graph is not None
-        model, name = self._model(query), _device(query).name
-        if _is_alone(query) and name in self.models_:
-            said = forecast(query.graph, query.cluster, query.plan, model=model)
+        own = self.models_.get(_device(query).name)
+        if own is not None and _is_alone(query):
+            said = forecast(query.graph, query.cluster, query.plan, model=own)
             return {STEP_TIME: said.step_time.seconds, DEVICE_TIME: said.device_time.seconds,
                     MEMORY: float(said.memory.allocated)}  # fmt: skip
-        answer = ask(query.graph, query.cluster, query.plan, model)
+        answer = self._ask(query)
         if not isinstance(answer, Answer):
             raise InputError(answer.why)
         factors = self._factors(query)
         return {STEP_TIME: answer.seconds(factors), DEVICE_TIME: factors[0] * answer.device,
                 MEMORY: float(answer.memory["allocated"])}  # fmt: skip
+
+
+@once
+def _shipped(graph: Graph, cluster: Cluster, plan: Plan) -> Answer | Refusal:
+    """What the shipped model says, before any factor."""
+    return ask(graph, cluster, plan, load_model(DEFAULT))
 
 
 def _start(examples: Sequence[Example]) -> Seconds:

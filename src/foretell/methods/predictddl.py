@@ -12,6 +12,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -20,6 +21,7 @@ import numpy.typing as npt
 
 from foretell.errors import InputError
 from foretell.graph import Graph
+from foretell.methods.once import once
 from foretell.methods.predictddl_features import collect, graph_features, request_features
 from foretell.methods.predictddl_regressors import FORMS, Regressor, choose
 from foretell.methods.protocol import Example, Prediction, Query
@@ -104,19 +106,27 @@ class Embedder:
     _network: Hypernetwork | None = None
 
     def embed(self, graphs: Sequence[Graph]) -> list[Floats]:
-        import torch
-
-        from foretell.methods.ghn.hypernetwork import TRAINED, load
-        from foretell.methods.ghn.vocabulary import read
-
         if self._network is None:
-            self._network = load(self.weights or TRAINED)
-        known: dict[int, Floats] = {}
-        with torch.no_grad():
-            for graph in graphs:
-                if id(graph) not in known:
-                    known[id(graph)] = self._network.encoder.embed([read(graph)])[0].double().numpy()
-        return [known[id(graph)] for graph in graphs]
+            self._network = _hypernetwork(self.weights)
+        return [_embedding(graph, self._network) for graph in graphs]
+
+
+@cache
+def _hypernetwork(weights: Path | None) -> Hypernetwork:
+    from foretell.methods.ghn.hypernetwork import TRAINED, load
+
+    return load(weights or TRAINED)
+
+
+@once
+def _embedding(graph: Graph, network: Hypernetwork) -> Floats:
+    import torch
+
+    from foretell.methods.ghn.vocabulary import read
+
+    with torch.no_grad():
+        found: Floats = network.encoder.embed([read(graph)])[0].double().numpy()
+    return found
 
 
 class PredictDDL:
@@ -166,9 +176,8 @@ class PredictDDL:
 
     def _features(self, queries: Sequence[Query]) -> list[Floats]:
         graphs = [query.graph for query in queries if query.graph is not None]
-        about = {id(graph): graph_features(graph) for graph in {id(graph): graph for graph in graphs}.values()}
         return [
-            np.array([*embedding, *about[id(graph)], *request_features(query), *collect(query, graph)])
+            np.array([*embedding, *graph_features(graph), *request_features(query), *collect(query, graph)])
             for query, graph, embedding in zip(queries, graphs, self.embedder.embed(graphs), strict=True)
         ]
 

@@ -7,11 +7,13 @@ import math
 from foretell.cost.flops import total_flops
 from foretell.graph import Graph
 from foretell.hardware import Cluster
+from foretell.methods.once import once
 from foretell.methods.protocol import Query
 
 
+@once
 def graph_features(graph: Graph) -> list[float]:
-    """What a network's step does on one device; slow enough to be asked once a graph."""
+    """What a network's step does on one device."""
     shapes = [t.layout.shape for t in graph.tensors if graph.storages[t.storage].role == "input"]
     resolution = max((shape[-1] for shape in shapes if shape), default=1)
     amounts = (

@@ -127,9 +127,8 @@ def _graphs(queries: Sequence[Query]) -> list[Graph]:
 
 def _features(queries: Sequence[Query]) -> Floats:
     graphs = _graphs(queries)
-    about = {id(graph): graph_features(graph) for graph in {id(graph): graph for graph in graphs}.values()}
     return np.array(
-        [[*about[id(g)], *request_features(q), *collect(q, g)] for q, g in zip(queries, graphs, strict=True)]
+        [[*graph_features(g), *request_features(q), *collect(q, g)] for q, g in zip(queries, graphs, strict=True)]
     )
 
 

@@ -8,7 +8,6 @@ network over thousands of ops cheap: the twelve equal blocks of a transformer ar
 from __future__ import annotations
 
 import math
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -20,6 +19,7 @@ from foretell.cost.features import density, family_of, inner_run
 from foretell.cost.roofline import Price, peak_name, price_ops
 from foretell.graph import ITEM_BYTES, Graph, Layout, Op, Signature
 from foretell.hardware import Cluster, Device
+from foretell.methods.once import once
 from foretell.methods.protocol import Query
 from foretell.units import Seconds
 from foretell.workload import Plan
@@ -67,24 +67,18 @@ class Sheet:
 
 
 SPREAD: Final = ("bytes", "workers", "nodes", "link", "ideal", "zero", "servers", "one process")
-_known: dict[tuple[int, Plan, Cluster], tuple[weakref.ref[Graph], Sheet]] = {}
 
 
 def sheet_of(query: Query) -> Sheet:
-    """The sheet of a query that has a graph; a graph that is still around is read once."""
+    """The sheet of a query that has a graph."""
     assert query.graph is not None
-    key = (id(query.graph), query.plan, query.cluster)
-    found = _known.get(key)
-    if found is not None and found[0]() is query.graph:
-        return found[1]
-    made = _read(query, query.graph)
-    _known[key] = (weakref.ref(query.graph, lambda _: _known.pop(key, None)), made)
-    return made
+    return _read(query.graph, query.plan, query.cluster)
 
 
-def _read(query: Query, graph: Graph) -> Sheet:
-    device = slowest(query)
-    spread = _spread(query, graph)
+@once
+def _read(graph: Graph, plan: Plan, cluster: Cluster) -> Sheet:
+    device = slowest(cluster)
+    spread = _spread(graph, plan, cluster)
     prices = price_ops(graph, device)
     layers: list[Layer] = []
     numbers: dict[tuple[int, str, int], int] = {}
@@ -114,23 +108,23 @@ def _read(query: Query, graph: Graph) -> Sheet:
     )  # fmt: skip
 
 
-def slowest(query: Query) -> Device:
+def slowest(cluster: Cluster) -> Device:
     """The device that the others wait for."""
-    return min(query.cluster.device_kinds, key=lambda d: d.peak("bf16"))
+    return min(cluster.device_kinds, key=lambda d: d.peak("bf16"))
 
 
-def _spread(query: Query, graph: Graph) -> Floats:
+def _spread(graph: Graph, plan: Plan, cluster: Cluster) -> Floats:
     """What the devices exchange and over what; zeros for one device."""
-    workers, nodes = query.plan.devices, len(query.cluster.nodes)
+    workers, nodes = plan.devices, len(cluster.nodes)
     if workers == 1:
         return np.zeros(len(SPREAD))
-    link = query.cluster.between_bandwidth if nodes > 1 else query.cluster.nodes[0].inside.bandwidth
+    link = cluster.between_bandwidth if nodes > 1 else cluster.nodes[0].inside.bandwidth
     assert link is not None
     nbytes = float(graph.bytes_of("parameter")) if graph.training else 0.0
     ideal = 2 * (workers - 1) / workers * nbytes / link
     return np.array([
-        _log(nbytes), math.log(workers), math.log(nodes), math.log(link), math.log(ideal + 1e-6), query.plan.zero,
-        query.plan.servers, float(query.plan.data_parallel == "dp"),
+        _log(nbytes), math.log(workers), math.log(nodes), math.log(link), math.log(ideal + 1e-6), plan.zero,
+        plan.servers, float(plan.data_parallel == "dp"),
     ])  # fmt: skip
 
 

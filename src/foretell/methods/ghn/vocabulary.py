@@ -15,6 +15,7 @@ from foretell.cost.flops import flops
 from foretell.errors import InputError
 from foretell.graph import Graph, Op, Signature
 from foretell.methods.ghn.architecture import Architecture, Node
+from foretell.methods.once import once
 
 OTHER: Final = "other"  # stands for an operator that was not there when a network learned
 WORK: Final = 2  # numbers a node of `read_operators` says about its work
@@ -73,6 +74,7 @@ def read(graph: Graph) -> Architecture:
     return _read(graph, _as_kind)
 
 
+@once
 def read_operators(graph: Graph) -> Architecture:
     """A step's network with a node for every forward operator that computes something."""
     return _read(graph, _as_operator)
