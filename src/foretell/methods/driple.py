@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.methods.driple_graph import GROUPS, Skeleton, coarse, corpus, features, typed, types
 from foretell.methods.driple_network import FROZEN, GROUPS_OF_PARAMETERS, Batch, Network, Shape, Way
+from foretell.methods.once import once
 from foretell.methods.protocol import STEP_TIME, Example, Prediction, Query
 from foretell.units import Seconds
 
@@ -32,6 +34,8 @@ COMPUTE: Final = tuple(
 )  # of a host's processor
 TARGETS: Final = (*TWELVE, *COMPUTE, STEP_TIME)
 _LEAST: Final = 1e-6  # of the largest in training
+_DEEPEST: Final = 1e-3  # of the largest: in logarithms, smaller labels count as this
+LABELS: Final = ("largest", "log")
 TUNED: Final = tuple(name for name in GROUPS_OF_PARAMETERS if name not in FROZEN)
 Watch = Callable[[Seconds, Callable[[Sequence[Query]], list[Prediction]]], None]
 
@@ -42,6 +46,9 @@ class DripleSettings:
 
     kind: str = "gcn"
     graph: str = "coarse"  # or "typed": op by op, directed
+    labels: str = (
+        "largest"  # divided by the largest in training; "log": where between smallest and largest, in logarithms
+    )
     groups: int = GROUPS
     rounds: int | None = None  # None: N / 2, where N is the most nodes of a graph fitted on, at most the groups
     readings: int | None = None  # of Set2Set; None: N
@@ -52,11 +59,15 @@ class DripleSettings:
     rate: float = 3e-3
     decay: float = 1e-6
     validated: float = 0.25  # of the training architectures; 0: the last epoch is kept
+    fewest: int = 1  # examples of a setting, for it to get a network
+    most_ops: int | None = None  # of a graph: gathering a larger one into groups takes too long
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.graph not in ("coarse", "typed"):
             raise InputError(f"graph={self.graph!r} is not possible. Allowed: coarse, typed.")
+        if self.labels not in LABELS:
+            raise InputError(f"labels={self.labels!r} is not possible. Allowed: {', '.join(LABELS)}.")
 
     def shape(self, nodes: int, vocabulary: Sequence[str]) -> Shape:
         most = min(nodes, self.groups)
@@ -72,7 +83,8 @@ class Fitted:
 
     network: Network
     targets: tuple[str, ...]
-    largest: tuple[float, ...]  # of each target in training, by which labels are divided
+    smallest: tuple[float, ...]  # of each target in training, where labels are logarithms
+    largest: tuple[float, ...]  # of each target in training: a label of one
     middle: tuple[float, ...]  # of each feature: mean and spread in training
     spread: tuple[float, ...]
     frequencies: Mapping[str, float]
@@ -84,7 +96,6 @@ class Fitted:
 class Driple:
     settings: DripleSettings = field(default_factory=DripleSettings)
     fitted_: dict[str, Fitted] = field(default_factory=dict)  # by setting
-    _skeletons: dict[str, Skeleton] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -93,8 +104,9 @@ class Driple:
     def fit(self, examples: Sequence[Example], watch: Watch | None = None) -> Self:
         """A network for every setting, from nothing. `watch` is told seconds of fitting and how to ask, every epoch."""
         self.fitted_ = {}
-        for setting, own in _by_setting(examples).items():
-            self._fit_setting(setting, own, None, (), watch)
+        for setting, own in self._by_setting(examples).items():
+            if len(own) >= self.settings.fewest:
+                self._fit_setting(setting, own, None, (), watch)
         return self
 
     def transfer(
@@ -104,7 +116,7 @@ class Driple:
         if source not in self.fitted_:
             raise InputError(f"no network of the setting {source!r}. There are: {', '.join(self.fitted_) or 'none'}.")
         known = self.fitted_[source]
-        for setting, own in _by_setting(examples).items():
+        for setting, own in self._by_setting(examples).items():
             self._fit_setting(setting, own, known, tune, watch)
         return self
 
@@ -115,6 +127,8 @@ class Driple:
             setting = setting_of(query)
             if query.graph is None:
                 answers[i] = Prediction(values={}, why="the query has no graph")
+            elif not self._is_readable(query):
+                answers[i] = Prediction(values={}, why=f"the graph has more than {self.settings.most_ops} ops")
             elif setting not in self.fitted_:
                 answers[i] = Prediction(values={}, why=f"no network of the setting {setting}: fit or transfer one")
             else:
@@ -124,18 +138,24 @@ class Driple:
                 answers[i] = answer
         return [answer for answer in answers if answer is not None]
 
+    def _by_setting(self, examples: Sequence[Example]) -> dict[str, list[Example]]:
+        found: dict[str, list[Example]] = {}
+        for e in examples:
+            if self._is_readable(e.query) and any(t in e.measured for t in TARGETS):
+                found.setdefault(setting_of(e.query), []).append(e)
+        if not found:
+            raise InputError(
+                f"none of {len(examples)} examples has a graph and one of Driple's targets ({', '.join(TARGETS)}). "
+                "Give it some that have."
+            )
+        return found
+
     # One setting.
 
     def _fit_setting(
         self, setting: str, examples: Sequence[Example], known: Fitted | None, tune: Sequence[str], watch: Watch | None
     ) -> None:
-        examples = [e for e in examples if e.query.graph is not None]
         targets = tuple(t for t in TARGETS if any(t in e.measured for e in examples))
-        if not targets:
-            raise InputError(
-                f"no example of the setting {setting} has a graph and one of Driple's targets ({', '.join(TARGETS)}). "
-                "Leave the setting out, or measure them."
-            )
         begin = time.process_time()
         torch.manual_seed(self.settings.seed)
         fitted = self._begin(examples, targets) if known is None else _tailored(known, examples, targets, tune)
@@ -159,6 +179,7 @@ class Driple:
         return Fitted(
             network=Network(self.settings.shape(max(s.nodes for s in skeletons), list(frequencies)), len(targets)),
             targets=targets,
+            smallest=_smallest(examples, targets),
             largest=_largest(examples, targets),
             middle=tuple(told.mean(0).tolist()),
             spread=tuple(np.maximum(told.std(0), 1e-6).tolist()),
@@ -176,7 +197,7 @@ class Driple:
             batch = self._batch(fitted, [e.query for e in some])
             with torch.no_grad():
                 state = network.begin(batch) if frozen else None
-            return batch, state, torch.tensor([_labels(e, fitted) for e in some], dtype=torch.float32)
+            return batch, state, torch.tensor([self._labels(e, fitted) for e in some], dtype=torch.float32)
 
         def loss_of(batch: Batch, state: Tensor | None, labels: Tensor) -> Tensor:
             told = network.end(network.begin(batch) if state is None else state, batch)
@@ -209,20 +230,30 @@ class Driple:
     def _say(self, fitted: Fitted, queries: Sequence[Query]) -> list[Prediction]:
         fitted.network.eval()
         with torch.no_grad():
-            told = fitted.network(self._batch(fitted, queries)).double().numpy() * np.array(fitted.largest)
+            told = fitted.network(self._batch(fitted, queries)).double().numpy()
+        low, high = np.array(fitted.smallest), np.array(fitted.largest)
+        values = low * (high / low) ** told if self.settings.labels == "log" else high * told
         # A time or a rate is not negative, which the release's last layer does not know.
         return [
-            Prediction(values=dict(zip(fitted.targets, np.maximum(row, 0.0).tolist(), strict=True))) for row in told
+            Prediction(values=dict(zip(fitted.targets, np.maximum(row, _LEAST * high).tolist(), strict=True)))
+            for row in values
         ]
+
+    def _labels(self, example: Example, fitted: Fitted) -> list[float]:
+        found = []
+        for target, low, high in zip(fitted.targets, fitted.smallest, fitted.largest, strict=True):
+            value = example.measured.get(target, float("nan"))
+            in_logs = self.settings.labels == "log"
+            # An absent label is not a number, and stays none.
+            found.append(math.log(max(value, low) / low) / math.log(high / low) if in_logs else value / high)
+        return found
+
+    def _is_readable(self, query: Query) -> bool:
+        return query.graph is not None and len(query.graph.ops) <= (self.settings.most_ops or len(query.graph.ops))
 
     def _skeleton(self, graph: Graph | None) -> Skeleton:
         assert graph is not None
-        key = graph.content_hash
-        if key not in self._skeletons:
-            self._skeletons[key] = (
-                typed(graph) if self.settings.graph == "typed" else coarse(graph, self.settings.groups)
-            )
-        return self._skeletons[key]
+        return _read(graph, self.settings.graph, self.settings.groups)
 
     def _batch(self, fitted: Fitted, queries: Sequence[Query]) -> Batch:
         skeletons = [self._skeleton(q.graph) for q in queries]
@@ -243,8 +274,10 @@ class Driple:
             size=len(queries),
         )
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"settings": self.settings, "fitted_": self.fitted_, "_skeletons": {}}  # skeletons are made anew
+
+@once
+def _read(graph: Graph, how: str, groups: int) -> Skeleton:
+    return typed(graph) if how == "typed" else coarse(graph, groups)
 
 
 def setting_of(query: Query) -> str:
@@ -260,20 +293,17 @@ def _counted(names: Sequence[str]) -> dict[str, int]:
     return {name: names.count(name) for name in dict.fromkeys(names)}
 
 
-def _by_setting(examples: Sequence[Example]) -> dict[str, list[Example]]:
-    found: dict[str, list[Example]] = {}
-    for example in examples:
-        found.setdefault(setting_of(example.query), []).append(example)
-    return found
-
-
 def _largest(examples: Sequence[Example], targets: Sequence[str]) -> tuple[float, ...]:
     return tuple(max((e.measured[t] for e in examples if t in e.measured), default=0.0) or 1.0 for t in targets)
 
 
-def _labels(example: Example, fitted: Fitted) -> list[float]:
-    pairs = zip(fitted.targets, fitted.largest, strict=True)
-    return [example.measured.get(target, float("nan")) / largest for target, largest in pairs]
+def _smallest(examples: Sequence[Example], targets: Sequence[str]) -> tuple[float, ...]:
+    """Below the largest, so that there is a range; not so far below that the smallest labels are all of it."""
+    pairs = zip(targets, _largest(examples, targets), strict=True)
+    return tuple(
+        min(max(min(e.measured[t] for e in examples if t in e.measured), _DEEPEST * high), 0.9 * high)
+        for t, high in pairs
+    )
 
 
 def _parted(examples: Sequence[Example], share: float) -> tuple[list[Example], list[Example]]:
@@ -293,4 +323,5 @@ def _tailored(known: Fitted, examples: Sequence[Example], targets: tuple[str, ..
     if targets != known.targets:
         network.say(len(targets), {i: known.targets.index(t) for i, t in enumerate(targets) if t in known.targets})
     network.tune(tune)
-    return dataclasses.replace(known, network=network, targets=targets, largest=_largest(examples, targets))
+    return dataclasses.replace(known, network=network, targets=targets, smallest=_smallest(examples, targets),
+                               largest=_largest(examples, targets))  # fmt: skip
