@@ -11,7 +11,19 @@ from pathlib import Path
 import pytest
 
 from foretell.errors import CatalogError
-from foretell.hardware import catalogue, device, devices, fabric_of, host, hosts, instance, instances, link, links
+from foretell.hardware import (
+    catalogue,
+    device,
+    devices,
+    fabric_of,
+    host,
+    hosts,
+    instance,
+    instances,
+    link,
+    links,
+    recognise,
+)
 from foretell.hardware.device import DTYPES, Device, Instance
 
 NARROWER = [("fp64", "fp32"), ("fp32", "tf32"), ("tf32", "bf16"), ("tf32", "fp16"), ("bf16", "fp8"), ("fp16", "fp8")]
@@ -261,3 +273,18 @@ def test_a_price_needs_a_date(user_folder: Path) -> None:
     )
     with pytest.raises(CatalogError, match=r"field 'price\.date': must be a date like '2025-07', got 'yesterday'"):
         instance("a")
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "a100-80g-sxm"),
+        ("Habana Gaudi", "gaudi"),  # a name without a number
+        ("Intel Gaudi 2", "gaudi2"),
+        ("Intel CPU", None),
+        ("TPU v3", None),
+    ],
+)
+def test_what_others_call_a_device(said: str, name: str | None) -> None:
+    found = recognise(said)
+    assert (found.name if found else None) == name

@@ -107,7 +107,8 @@ def devices() -> tuple[Device, ...]:
 def recognise(driver_name: str, memory_bytes: int | None = None) -> Device | None:
     """The device that a driver calls `NVIDIA A100-SXM4-80GB`; None when nothing in the catalogue is near.
 
-    Some word beside the vendor must agree, and the memory within a tenth; then most words win.
+    Some word beside the vendor that has a number or is its name must agree, and the memory within a tenth; then most
+    words win.
     """
     said = _words(driver_name)
     things, aliases = _DEVICES._list(folders())
@@ -116,7 +117,8 @@ def recognise(driver_name: str, memory_bytes: int | None = None) -> Device | Non
     for known in things.values():
         agree = said & (_words(known.title) | _words(known.name)) - _words(known.vendor)
         off = abs((memory_bytes or known.usable_bytes) / known.usable_bytes - 1)
-        if any(any(c.isdigit() for c in word) for word in agree) and off < 0.1:
+        telling = any(any(c.isdigit() for c in word) or word == known.name != "cpu" for word in agree)
+        if telling and off < 0.1:
             found.append((len(agree), known.name in named, -off, known))
     return max(found, key=lambda f: f[:3])[3] if found else None
 
