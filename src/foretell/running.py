@@ -111,8 +111,10 @@ class _Prices:
     def __init__(self, cluster: Cluster, model: CostModel, conditions: Conditions) -> None:
         self.model, self.conditions = model, conditions
         self.collectives = _Collectives(cluster)
-        given = conditions.slowdown
-        self.slowdown = compute_slowdown(cluster) if given is None else given
+
+    def slowdown(self, role: Role, device: Device) -> float:
+        given = self.conditions.slowdown
+        return compute_slowdown(role.collectives, self.collectives.cluster, device) if given is None else given
 
 
 class _Collectives:
@@ -239,7 +241,7 @@ def _on_node(role: Role, node: Node, by: _Prices) -> Placed:
         waits=[p.work.waits for p in prices],
         collectives=[by.collectives(c) * (skew if c.lane == LANE else 1.0) for c in role.collectives],
         gap=by.model.host.gap,
-        slowdown=by.slowdown if role.collectives else 1.0,
+        slowdown=by.slowdown(role, node.device) if role.collectives else 1.0,
     )
     trace, fits = _replay(role, node.device)
     memory = _memory(role, node.device, trace, fits)

@@ -145,9 +145,18 @@ def test_a_node_with_one_port_for_all() -> None:
 
 
 def test_compute_beside_a_collective_is_slower() -> None:
-    assert compute_slowdown(Cluster.parse("h100")) == 1.0
-    assert 1.0 < compute_slowdown(Cluster.parse("8xh100")) < 1.5
-    assert compute_slowdown(Cluster.parse("8xl40s@pcie-4")) < compute_slowdown(Cluster.parse("8xh100"))
+    def slower(on: str, size: int, *, waited_at: int = 9) -> float:
+        cluster = Cluster.parse(on)
+        said = Collective(kind="all-reduce", nbytes=MIB, group=Group(size=size), name="sum", starts_after=1,
+                          waited_for_by=waited_at)  # fmt: skip
+        return compute_slowdown([said], cluster, cluster.nodes[0].device)
+
+    assert slower("h100", 1) == slower("8xh100", 1) == 1.0
+    assert 1.0 < slower("8xh100", 8) < 1.5
+    assert slower("8xl40s@pcie-4", 8) < slower("8xh100", 8)
+    assert slower("2x8xh100", 8) == slower("8xh100", 8)  # it stays in its node
+    assert 1.0 < slower("2x8xh100@ib-400g", 16) < slower("8xh100", 8)
+    assert slower("8xh100", 8, waited_at=2) == 1.0  # nothing runs beside it
 
 
 def test_ten_thousand_devices_are_quick() -> None:

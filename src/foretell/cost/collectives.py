@@ -7,12 +7,12 @@ each kind of link are fitted, in the catalogue. docs/collectives.md derives ever
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from foretell.cost.spread import Seat, Spread, spreads_on
-from foretell.hardware import Cluster, Fabric, Link, Node, Protocol, fabric_of, link
-from foretell.program import Collective
+from foretell.hardware import Cluster, Device, Fabric, Link, Node, Protocol, fabric_of, link
+from foretell.program import Collective, Group
 from foretell.units import Bytes, BytesPerSecond, Seconds
 
 FabricOf = Callable[[Link], Fabric]
@@ -62,14 +62,29 @@ def link_bytes(collective: Collective, cluster: Cluster) -> dict[str, Bytes]:
     return {name: nbytes for name, nbytes in ways.items() if nbytes}
 
 
-def compute_slowdown(cluster: Cluster) -> float:
-    """How many times longer compute takes while a collective runs beside it: its copies occupy compute units."""
-    factors = [1.0]
-    for node in {id(node): node for node in cluster.nodes}.values():  # thousands of them are one object
-        links = [node.inside] if cluster.between is None else [node.inside, cluster.between]
-        taken = max(fabric_of(each).units for each in links) if cluster.devices > 1 else 0
-        factors.append(1 / (1 - min(taken / node.device.compute_units, 0.5)))
-    return max(factors)
+def compute_slowdown(collectives: Iterable[Collective], cluster: Cluster, device: Device) -> float:
+    """How many times longer compute takes while these run beside it: their copies occupy compute units.
+
+    Those that are waited for at once have no compute beside them. The one that takes most counts throughout, so that
+    a quicker link can never leave compute beside a heavier collective for longer.
+    """
+    groups = {c.group for c in collectives if c.waited_for_by > _asked_at(c) and c.group.size > 1}
+    taken = max((_units(group, cluster) for group in groups), default=0)
+    return 1 / (1 - min(taken / device.compute_units, 0.5))
+
+
+def _asked_at(collective: Collective) -> int:
+    return collective.starts_after + 1 if collective.issued_by is None else collective.issued_by
+
+
+def _units(group: Group, cluster: Cluster) -> int:
+    """Of a group over several nodes as many channels run as its network has use for, inside the nodes too."""
+    spread = spreads_on(cluster.nodes, group)[0]
+    if spread.nodes > 1:
+        assert cluster.between is not None
+        return fabric_of(cluster.between).units
+    seat = spread.seats[0]
+    return fabric_of(_way_inside(cluster.nodes[seat.node], seat)).units
 
 
 @dataclass(frozen=True, slots=True)
