@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from foretell.bench import Figure, placements, run, submissions
 from foretell.bench.distributed import SOURCES
 from foretell.bench.figures import rank_correlation, relative_errors
-from foretell.bench.overlap import exposed_seconds, slowest_of
+from foretell.bench.overlap import exposed_seconds, last_bucket, slowest_of
 from foretell.bench.rows import is_in_half, read_rows
 from foretell.cli import app
 from foretell.errors import InputError
@@ -60,12 +60,16 @@ def test_a_cluster_is_calibrated_on_half_of_its_placements(tmp_path: Path) -> No
     assert ernest.met is None
 
 
-def test_a_fixed_part_is_found_in_submissions(tmp_path: Path) -> None:
+def test_the_spread_of_nodes_is_found_in_submissions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def filling(submission: submissions._Submission) -> float:
+        return 3e-4 * (submission.batch + 10)  # in place of a forecast: a device that ten samples' worth never fill
+
+    monkeypatch.setattr(submissions, "_Compute", lambda say: filling)
     rows: list[dict[str, object]] = []
-    for org, sample in (("a", 3e-4), ("b", 2e-4), ("c", 4e-4)):
+    for org, software in (("a", 1.0), ("b", 0.7), ("c", 1.3)):
         for devices, batch in ((8, 400), (64, 50), (256, 32)):
             submission = submissions._Submission("a100-80g-sxm", devices, 8, None, batch, 0.0)
-            step = submissions._step(submission, sample, 0.004, 0.02)
+            step = submissions._step(submission, software * filling(submission), 0.04)
             rows.append({"round": "v1", "org": org, "benchmark": "resnet", "accelerator": "NVIDIA A100-SXM4-80GB",
                          "acc_per_node": 8, "num_acc": devices, "global_batch_size": batch * devices,
                          "step_time_s": step, "host_network": ""})  # fmt: skip
@@ -74,6 +78,7 @@ def test_a_fixed_part_is_found_in_submissions(tmp_path: Path) -> None:
     assert ours.rows == 18
     assert ours.met
     assert ours.value is not None and ours.value < 0.01  # noqa: PT018
+    assert "spread by 4%" in ours.note
     assert linear.value is not None and linear.value > 0.1  # noqa: PT018
 
 
@@ -122,10 +127,12 @@ def test_figures() -> None:
 
 
 def test_communication_hides_behind_compute_but_for_its_last_bucket() -> None:
-    large = 1000 * 2**20
-    assert exposed_seconds(1.0, 0.1, large, 0.5) == pytest.approx(0.1 * 0.025)
-    assert exposed_seconds(0.0, 0.1, large, 0.5) == pytest.approx(0.1)
-    assert exposed_seconds(1.0, 0.1, 1, 0.5) == pytest.approx(0.1)
+    last = last_bucket(1000 * 2**20)
+    assert last == pytest.approx(0.025)
+    assert last_bucket(1) == 1.0
+    assert exposed_seconds(1.0, 0.1, last, 0.5) == pytest.approx(0.1 * 0.025)
+    assert exposed_seconds(0.0, 0.1, last, 0.5) == pytest.approx(0.1)
+    assert exposed_seconds(1.0, 0.1, 1.0, 0.5) == pytest.approx(0.1)
 
 
 def test_the_slowest_of_many() -> None:

@@ -10,9 +10,13 @@ from foretell.units import Bytes, Seconds
 BUCKET: Bytes = 25 * 2**20  # what DistributedDataParallel gathers before it sends
 
 
-def exposed_seconds(compute: Seconds, communication: Seconds, gradients: Bytes, window: float) -> Seconds:
-    """Gradients go out in buckets during the last `window` of compute; the last bucket has nothing to hide behind."""
-    last = min(1.0, BUCKET / max(gradients, 1))
+def last_bucket(gradients: Bytes) -> float:
+    """The part of all gradients that DistributedDataParallel sends last, at most."""
+    return min(1.0, BUCKET / max(gradients, 1))
+
+
+def exposed_seconds(compute: Seconds, communication: Seconds, last: float, window: float) -> Seconds:
+    """Gradients go out during the last `window` of compute; the `last` part of them has nothing to hide behind."""
     return max(communication - window * compute * (1 - last), communication * last)
 
 

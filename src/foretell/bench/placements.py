@@ -16,7 +16,7 @@ from statistics import median
 import numpy as np
 
 from foretell.bench.figures import Figure, relative_errors
-from foretell.bench.overlap import exposed_seconds, slowest_of
+from foretell.bench.overlap import exposed_seconds, last_bucket, slowest_of
 from foretell.bench.rows import Say, is_in_half, number, read_rows
 from foretell.cost.collectives import collective_seconds
 from foretell.hardware import Cluster, Link, Node, device, fabric, host
@@ -76,10 +76,11 @@ class _Calibration:
         """Step and sync time of each; placements that recur are priced once."""
         placements = {step.counts for step in steps}
         talking = {counts: _all_reduce(job, counts, self.inside, self.port, self.latency) for counts in placements}
+        last = last_bucket(job.gradients)
         found = []
         for step in steps:
             compute = step.alone * self.compute * (1 + self.straggle * slowest_of(step.replicas))
-            exposed = exposed_seconds(compute, talking[step.counts], job.gradients, self.window)
+            exposed = exposed_seconds(compute, talking[step.counts], last, self.window)
             found.append((compute + exposed, exposed))
         return found
 

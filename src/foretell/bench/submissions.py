@@ -1,8 +1,9 @@
 """`mlperf_training`, ResNet: from one submission of a system to another of its sizes and batches.
 
-A step is a time a sample, which the one submission gives, a fixed time, and what of the all-reduce does not hide. The
-fixed time (starting and draining some hundred kernels, whatever the batch) and how far the slowest of many devices lies
-behind are fitted on all systems but the one that is tested. Linear scaling, the reference, knows samples alone.
+How a device's compute grows with its batch is what Foretell forecasts for ResNet-50 there; the known submission says how
+many times longer its software takes. Gradients hide behind the backward pass, all but those of the first stage. How far
+the slowest of many nodes lies behind is fitted on all systems but the one that is tested. Linear scaling, the reference,
+knows samples alone.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import permutations, product
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,10 @@ import numpy as np
 from foretell.bench.figures import Figure, relative_errors
 from foretell.bench.overlap import exposed_seconds, slowest_of
 from foretell.bench.rows import Row, Say, number, read_rows
+from foretell.capture.rescale import extend
 from foretell.cost.collectives import collective_seconds
+from foretell.forecasting import forecast
+from foretell.graph import Graph
 from foretell.hardware import Cluster, Node, device, host, link, recognise
 from foretell.program import Collective, Group
 from foretell.units import Bytes, BytesPerSecond, Seconds
@@ -29,9 +33,11 @@ SOURCE = "mlperf_training"
 _COLUMNS = ("round", "org", "benchmark", "accelerator", "acc_per_node", "num_acc", "global_batch_size", "step_time_s",
             "host_network")  # fmt: skip
 _GRADIENTS: Bytes = 2 * 25_557_032  # ResNet-50 in fp16, as submitters send them
+_LAST: Bytes = 2 * 225_344  # of them, those of stem and first stage, which the end of the backward pass makes
 _WINDOW = 0.5  # gradients go out during the backward pass of all but the stem
-_FIXED_TRIED = tuple(tenths * 1e-4 for tenths in range(0, 101, 5))  # seconds
-_SPREAD_TRIED = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1)  # standard deviation of a device's step, to its mean
+_SPREAD_TRIED = tuple(percent / 100 for percent in range(16))  # standard deviation of a node's step, to its mean
+_LIKE_THIS = "a100-80g-sxm"  # accelerators that are not in the catalogue are taken to fill as one of their years does
+_TWO_BATCHES = (32, 64)
 _PORTS = re.compile(r"(\d+)\s*x\b.*?(\d+)\s*gb", re.IGNORECASE)
 
 
@@ -58,17 +64,17 @@ def figures(data: Path, say: Say, most: int) -> list[Figure]:
     systems = np.array([pair.system for pair in pairs])
     if len(set(systems)) < 2:
         return [Figure(source=SOURCE, measure="ResNet, mean error", value=None, note="too few pairs of submissions")]
-    guesses = list(product(_FIXED_TRIED, _SPREAD_TRIED))
-    tried = np.array([_off(pairs, *guess) for guess in guesses])
+    compute = _Compute(say)
+    tried = np.array([_off(pairs, compute, spread) for spread in _SPREAD_TRIED])
     errors = np.zeros(len(pairs))
     for system in set(systems):
         best = int(tried[:, systems != system].mean(axis=1).argmin())
         errors[systems == system] = tried[best, systems == system]
-    fixed, spread = guesses[int(tried.mean(axis=1).argmin())]
+    spread = _SPREAD_TRIED[int(tried.mean(axis=1).argmin())]
     steps = [pair.wanted.step for pair in pairs]
     linear = relative_errors([p.known.step * p.wanted.batch / p.known.batch for p in pairs], steps)
     named = ", ".join(f"{name or 'unnamed'} {count}" for name, count in sorted(unknown.items()))
-    note = f"the bar is half of linear scaling's; fixed part {fixed * 1e3:.1f} ms, spread {spread:.0%}"
+    note = f"the bar is half of linear scaling's; nodes spread by {spread:.0%}"
     if named:
         note += f"; without an all-reduce, as not in the catalogue: {named}"
     return [
@@ -113,23 +119,48 @@ def _port(network: str) -> BytesPerSecond | None:
     return max(rates, default=None)
 
 
-def _off(pairs: Iterable[_Pair], fixed: Seconds, spread: float) -> np.ndarray:
+class _Compute:
+    """Device time of a ResNet-50 step by device and batch: two captures serve every batch."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._known: dict[tuple[str, int], Seconds] = {}
+
+    def __call__(self, submission: _Submission) -> Seconds:
+        key = (submission.device or _LIKE_THIS, max(round(submission.batch), 1))
+        if key not in self._known:
+            self._say(f"{SOURCE}: ResNet-50 with batch {key[1]} on {key[0]}")
+            graph = extend(*self._two, sizes=_TWO_BATCHES, to=key[1])
+            self._known[key] = forecast(graph, on=key[0]).device_time.seconds
+        return self._known[key]
+
+    @functools.cached_property
+    def _two(self) -> tuple[Graph, Graph]:
+        from foretell.capture import capture  # loads torch
+
+        settings = {"precision": "amp-fp16", "channels_last": "true", "optimizer": "sgd"}
+        first, second = (capture("torchvision/resnet50", {**settings, "batch": str(size)}) for size in _TWO_BATCHES)
+        return first, second
+
+
+def _off(pairs: Iterable[_Pair], compute: Callable[[_Submission], Seconds], spread: float) -> np.ndarray:
     pairs = list(pairs)
-    return relative_errors([_predict(pair, fixed, spread) for pair in pairs], [pair.wanted.step for pair in pairs])
+    return relative_errors([_predict(pair, compute, spread) for pair in pairs], [pair.wanted.step for pair in pairs])
 
 
-def _predict(pair: _Pair, fixed: Seconds, spread: float) -> Seconds:
+def _predict(pair: _Pair, compute: Callable[[_Submission], Seconds], spread: float) -> Seconds:
     a, b = pair.known, pair.wanted
-    low, high = 0.0, a.step / a.batch  # a sample takes what makes the known submission come out right
+    low, high = 0.0, a.step / compute(a)  # its software takes as many times longer as make the known one come out right
     for _ in range(25):
         middle = (low + high) / 2
-        low, high = (middle, high) if _step(a, middle, fixed, spread) < a.step else (low, middle)
-    return _step(b, low, fixed, spread)
+        low, high = (middle, high) if _step(a, middle * compute(a), spread) < a.step else (low, middle)
+    return _step(b, low * compute(b), spread)
 
 
-def _step(submission: _Submission, sample: Seconds, fixed: Seconds, spread: float) -> Seconds:
-    compute = (fixed + sample * submission.batch) * (1 + spread * slowest_of(submission.devices))
-    return compute + exposed_seconds(compute, _all_reduce(submission), _GRADIENTS, _WINDOW)
+def _step(submission: _Submission, compute: Seconds, spread: float) -> Seconds:
+    """Devices of a node share its host and its cooling, so it is nodes that differ."""
+    paced = compute * (1 + spread * slowest_of(-(-submission.devices // submission.node_size)))
+    return paced + exposed_seconds(paced, _all_reduce(submission), _LAST / _GRADIENTS, _WINDOW)
 
 
 @functools.cache
