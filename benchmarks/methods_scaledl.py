@@ -1,13 +1,15 @@
 """After ScaleDL on the H200 dataset: beside additive models, its ablations, and Foretell on the same folds.
 
     foretell bench accuracy --data benchmarks/data/h200 --split architecture --save architecture.json  # and --split batch
-    python benchmarks/methods_scaledl.py [STORE] --foretell architecture.json --foretell-batch batch.json
+    python benchmarks/methods_scaledl.py [STORE] --foretell architecture.json --foretell-batch batch.json --said said.json
+    python benchmarks/methods_scaledl.py --show
 
-Architectures are left out whole, in the eight folds that `foretell bench accuracy --split architecture` uses; then whole
-families, whose forecasts by Foretell are in results/accuracy.json; with the batch split, the largest batch of every
-architecture. Settings are chosen once, on a fifth of the architectures that fold 0 trains on, and logged; fold 0 itself is
-not looked at before. What measuring costs is what it took. Writes results/scaledl.json and, from it alone (`--draw`),
-the chart of docs/methods/scaledl.md.
+Architectures are left out whole, in the eight folds that `foretell bench accuracy --split architecture` uses; with the
+batch split, the largest batch of every architecture; with --families, whole families too. Settings of both are chosen
+once, seven variants each, on a fifth of the architectures that fold 0 trains on, and logged; fold 0 itself is not looked
+at before. Foretell's forecasts are those of its settings as shipped, whatever its seven say. What measuring costs is what
+it took. What is in the file of --said is not fitted again. Writes results/scaledl.json and, from it alone, the chart of
+docs/methods/scaledl.md.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import pickle
 import sys
 import time
 from collections.abc import Sequence
@@ -55,6 +56,11 @@ LAYERS = {
 NETWORKS = {  # with the parts whose layer times are said by models that saw the other parts; 1: by those that saw them
     "2 rounds": (NetworkSettings(), 2), "3 rounds": (NetworkSettings(rounds=3), 2),
     "twice as long": (NetworkSettings(epochs=50), 2), "layer times seen": (NetworkSettings(), 1),
+}  # fmt: skip
+FORETELL: dict[str, dict[str, float]] = {  # what is changed of the trees of Foretell's operators
+    "as shipped": {}, "31 leaves": {"num_leaves": 31}, "95 leaves": {"num_leaves": 95}, "twice the trees": {"rounds": 700},
+    "half the rate, twice the trees": {"learning_rate": 0.025, "rounds": 700}, "all features": {"feature_fraction": 1.0},
+    "20 rows a leaf": {"min_data_in_leaf": 20},
 }  # fmt: skip
 
 
@@ -250,37 +256,49 @@ def try_network(name: str, layers: str, on: str) -> tuple[str, float, float, flo
     return name, device, step, time.monotonic() - began
 
 
-def fold(which: int | str, layers: str, network: str, on: str) -> dict[str, Any]:
-    """Everything of one fold: method → target → what was said of the steps left out."""
+def left_out(which: int | str) -> Array:
+    """Of a fold of architectures, of the largest batches, or of a family."""
     data = the_data()
-    whole = isinstance(which, int) or which == "batch"
-    away = np.array(data.largest if which == "batch" else data.folds if whole else data.families) == (
-        True if which == "batch" else which
-    )
+    if which == "batch":
+        return np.array(data.largest)
+    return np.array(data.folds if isinstance(which, int) else data.families) == which
+
+
+def fold(which: int | str, layers: str, network: str, on: str) -> dict[str, Any]:
+    """The method and what is quick: method → target → what was said of the steps left out."""
+    away = left_out(which)
     train, test = picked(~away), picked(away)
-    seen = train + data.operators
+    operators = the_data().operators
     settings, parts = NETWORKS[network]
     settings = replace(settings, trains_on=on)
-    said: dict[str, dict[str, list[float]]] = {}
     began = time.monotonic()
-    method = ScaleDL(layers=LAYERS[layers], network=settings, parts=parts).fit_pages(seen)
+    method = ScaleDL(layers=LAYERS[layers], network=settings, parts=parts).fit_pages(train + operators)
     spent = {"fit": time.monotonic() - began}
     began = time.monotonic()
-    said["after ScaleDL"] = said_by(method, test)
+    said = {"after ScaleDL": said_by(method, test)}
     spent["predict"] = (time.monotonic() - began) / len(test)
     plain = ScaleDL(layers=LAYERS[layers], network=replace(settings, rounds=0))
     plain.layer_models_ = method.layer_models_
     said["without the network"] = said_by(plain.with_layers(train), test)
-    if whole:  # of families, of which there are many, the method and what is quick
-        line = replace(LAYERS[layers], shape="linear")
-        said["with linear layers"] = said_by(ScaleDL(layers=line, network=settings, parts=parts).fit_pages(seen), test)
-        alone = ScaleDL(network=replace(settings, told_times=False))
-        said["whole-graph network"] = said_by(alone.fit_pages(train), test)
-    said["additive, on layers"] = dict.fromkeys(TARGETS, additive_layers(train, data.operators, test).tolist())
+    said["additive, on layers"] = dict.fromkeys(TARGETS, additive_layers(train, operators, test).tolist())
     said["additive, on steps"] = {w: additive(train, test, w).tolist() for w in TARGETS}
     said["FLOP-linear"] = {w: flop_linear(train, test, w).tolist() for w in TARGETS}
     said["roofline"] = dict.fromkeys(TARGETS, roofline(test).tolist())
     return {"left out": which, "steps": np.flatnonzero(away).tolist(), "said": said, "seconds": spent}
+
+
+def ablations(which: int | str, layers: str, network: str, on: str) -> dict[str, Any]:
+    away = left_out(which)
+    train, test = picked(~away), picked(away)
+    settings, parts = NETWORKS[network]
+    settings = replace(settings, trains_on=on)
+    line = ScaleDL(layers=replace(LAYERS[layers], shape="linear"), network=settings, parts=parts)
+    alone = ScaleDL(network=replace(settings, told_times=False))
+    said = {
+        "with linear layers": said_by(line.fit_pages(train + the_data().operators), test),
+        "whole-graph network": said_by(alone.fit_pages(train), test),
+    }
+    return {"left out": which, "steps": np.flatnonzero(away).tolist(), "said": said}
 
 
 def chosen_points(which: int, budget: float, by: str, seed: int) -> list[int]:
@@ -307,56 +325,67 @@ def points(which: int, budget: float, by: str, seed: int, layers: str, network: 
             **{w: mre(said[w], data.measured(w)[away]) for w in TARGETS}}  # fmt: skip
 
 
-def splits() -> list[int | str]:
-    """Folds of architectures, the largest batches, and every family."""
-    data = the_data()
-    return [*sorted(set(data.folds)), "batch", *sorted(set(data.families), key=lambda f: -data.families.count(f))]
+def try_foretell(name: str, store: Path) -> tuple[str, float, float]:
+    """Foretell's operators with other trees, on the same architectures: what ops take, added up."""
+    from foretell.cost.model import CostModel
+    from foretell.cost.operators import OperatorModels
+    from foretell.learn.dataset import load as load_ops
+    from foretell.learn.evaluate import device_seconds
+    from foretell.learn.operators import ROUNDS, training_rows
+    from foretell.measure.store import Store
+
+    began = time.monotonic()
+    measured = load_ops(Store(store))
+    fit, held = validation()
+    place = {s.id: i for i, s in enumerate(measured.steps)}
+    mine = [place[the_data().names[i]] for i in np.flatnonzero(held)]
+    unseen = [place[the_data().names[i]] for i in np.flatnonzero(~fit)]  # fold 0 among them
+    changed = dict(FORETELL[name])
+    rounds = int(changed.pop("rounds", ROUNDS))
+    rows = training_rows(measured.ops.where(~np.isin(measured.ops.step, unseen)))
+    models = {
+        family: one.fit(seed=0, rounds=rounds, trees=changed) for family, one in rows.items() if len(one.wanted) >= 20
+    }
+    model = CostModel(name="tried", device="h200", operators=OperatorModels(families=models))
+    said = [device_seconds(model, measured, i) for i in mine]
+    return name, mre(said, np.array([measured.steps[i].device_seconds for i in mine])), time.monotonic() - began
 
 
-def experiment(data: Data, workers: int, on: str, keep: Path | None = None) -> dict[str, Any]:
-    """What was tried, chosen and said; written to `keep` as it comes."""
+Done = dict[str, Any]  # a task's name → what came of it
+
+
+def experiment(data: Data, store: Path, workers: int, on: str, families: bool, keep: Path | None) -> Done:
+    """What was tried, chosen and said, task by task, written to `keep` as it comes; what is there is not done again."""
     global _data
     _data = data
     began = time.monotonic()
-    found: dict[str, Any] = {
-        "tried": {"layers": {}, "networks": {}},
-        "chosen": {},
-        "folds": [],
-        "designs": [],
-        "trained on": on,
-    }
+    done: Done = json.loads(keep.read_text()) if keep and keep.exists() else {}
 
-    def say(text: str) -> None:
-        print(f"{time.monotonic() - began:6.0f} s  {text}", flush=True)
-        if keep:
-            keep.write_text(json.dumps(found))
+    def run(wanted: dict[str, tuple[Any, ...]], pool: ProcessPoolExecutor) -> None:
+        jobs = {name: pool.submit(*call) for name, call in wanted.items() if name not in done}
+        for name, job in jobs.items():
+            done[name] = job.result()
+            print(f"{time.monotonic() - began:6.0f} s  {name}", flush=True)
+            if keep:
+                keep.write_text(json.dumps(done))
 
     # Forked workers inherit the data; the parent never touches the accelerator, so they can.
     with ProcessPoolExecutor(workers, mp_context=get_context("fork"), initializer=_one_thread) as pool:
-        tried = found["tried"]
-        for name, device, took in pool.map(try_layers, LAYERS):
-            tried["layers"][name] = {"device": device, "seconds": took}
-            say(f"tried layers {name}: device time off by {device:.1%}")
-        layers = min(tried["layers"], key=lambda n: tried["layers"][n]["device"])
-        for job in [pool.submit(try_network, name, layers, on) for name in NETWORKS]:
-            name, device, step, took = job.result()
-            tried["networks"][name] = {"device": device, "step": step, "seconds": took}
-            say(f"tried network {name}: device {device:.1%}, step {step:.1%}")
-        network = min(tried["networks"], key=lambda n: sum(tried["networks"][n][w] for w in TARGETS))
-        found["chosen"] = {"layers": layers, "network": network}
-        wanted = [pool.submit(fold, which, layers, network, on) for which in splits()]
+        run({f"layers: {name}": (try_layers, name) for name in LAYERS}, pool)
+        layers = min(LAYERS, key=lambda name: done[f"layers: {name}"][1])
+        run({f"network: {name}": (try_network, name, layers, on) for name in NETWORKS}, pool)
+        network = min(NETWORKS, key=lambda name: sum(done[f"network: {name}"][1:3]))
+        chosen = (layers, network, on)
+        done["chosen"], done["on"] = {"layers": layers, "network": network}, on
+        folds: list[int | str] = [*sorted(set(data.folds)), "batch"]
+        kinds = sorted(set(data.families), key=lambda f: -data.families.count(f)) if families else []
+        run({f"fold: {which}": (fold, which, *chosen) for which in (*folds, *kinds)}, pool)
+        run({f"foretell: {name}": (try_foretell, name, store) for name in FORETELL}, pool)
+        run({f"ablations: {which}": (ablations, which, *chosen) for which in folds}, pool)
         draws = [("d-optimal", 0), *(("random", seed) for seed in range(DRAWS))]
-        selected = [
-            pool.submit(points, which, budget, by, seed, layers, network, on)
-            for which in DESIGN_FOLDS for budget in BUDGETS for by, seed in draws
-        ]  # fmt: skip
-        for job in wanted:
-            found["folds"].append(job.result())
-            say(f"left out {len(found['folds'])} of {len(wanted)}")
-        for job in selected:
-            found["designs"].append(job.result())
-            say(f"points chosen {len(found['designs'])} of {len(selected)} times")
-    return found
+        run({f"points: {which}, {budget:.0f} s, {by} {seed}": (points, which, budget, by, seed, *chosen)
+             for which in DESIGN_FOLDS for budget in BUDGETS for by, seed in draws}, pool)  # fmt: skip
+    return done
 
 
 def _one_thread() -> None:
@@ -379,22 +408,24 @@ def _split_of(which: int | str) -> str:
     return "architecture" if isinstance(which, int) else "batch" if which == "batch" else "family"
 
 
-def report(data: Data, found: dict[str, Any], foretell: dict[str, dict[str, tuple[float, float]]]) -> dict[str, Any]:
+def report(data: Data, done: Done, foretell: dict[str, dict[str, tuple[float, float]]]) -> dict[str, Any]:
     """Tables: split × set of steps × method × target → errors. RMSE is in seconds, as in the paper, and relative."""
+    folds = [one for name, one in done.items() if name.startswith(("fold: ", "ablations: "))]
     said: dict[str, dict[str, dict[str, Array]]] = {}
     for split in ("architecture", "batch", "family"):
         said[split] = {}
-        for part in (f for f in found["folds"] if _split_of(f["left out"]) == split):
+        for part in (f for f in folds if _split_of(f["left out"]) == split):
             for method, values in part["said"].items():
                 for what in TARGETS:
                     column = said[split].setdefault(method, {}).setdefault(what, np.full(len(data.pages), np.nan))
                     column[part["steps"]] = values[what]
         known = foretell.get(split, {})
-        if known:
+        if known and said[split]:
             said[split]["Foretell"] = {
                 w: np.array([known.get(name, (np.nan, np.nan))[i] for name in data.names])
                 for i, w in enumerate(TARGETS)
             }
+    said = {split: _covering(methods) for split, methods in said.items() if methods}
     sets = {
         "all": np.ones(len(data.pages), bool), "five": np.isin(data.sources, list(FIVE.values())),
         "training": np.array(data.training), "inference": ~np.array(data.training), "fold 0": np.array(data.folds) == 0,
@@ -414,15 +445,25 @@ def report(data: Data, found: dict[str, Any], foretell: dict[str, dict[str, tupl
         for split in said for short, source in FIVE.items() for i in range(len(data.pages))
         if data.sources[i] == source and not any(np.isnan(c["device"][i]) for c in said[split].values())
     ]  # fmt: skip
+    tried = {kind: {name.partition(": ")[2]: one[1:] for name, one in done.items() if name.startswith(f"{kind}: ")}
+             for kind in ("layers", "network", "foretell")}  # fmt: skip
+    spent = [f["seconds"] for f in folds if "seconds" in f]
     return {
         "steps": len(data.pages), "operators": len(data.operators), "architectures": len(set(data.sources)),
-        "tried": found["tried"], "chosen": found["chosen"], "trained on": found["trained on"],
+        "tried": tried, "chosen": done["chosen"], "trained on": done["on"],
         "settings": {"layers": {n: dataclasses.asdict(s) for n, s in LAYERS.items()},
-                     "networks": {n: dataclasses.asdict(s) | {"parts": p} for n, (s, p) in NETWORKS.items()}},
-        "seconds": {k: float(np.mean([f["seconds"][k] for f in found["folds"]])) for k in ("fit", "predict")},
+                     "networks": {n: dataclasses.asdict(s) | {"parts": p} for n, (s, p) in NETWORKS.items()},
+                     "foretell": FORETELL},
+        "seconds": {k: float(np.mean([one[k] for one in spent])) for k in ("fit", "predict")},
         "measuring_seconds": float(np.sum(data.costs)), "tables": tables, "ratios": ratios(tables),
-        "designs": found["designs"], "five": five,
+        "designs": [one for name, one in done.items() if name.startswith("points: ")], "five": five,
     }  # fmt: skip
+
+
+def _covering(methods: dict[str, dict[str, Array]]) -> dict[str, dict[str, Array]]:
+    """Those that were asked about nearly all that the method was: a run broken off has some that were not."""
+    asked = int((~np.isnan(methods["after ScaleDL"]["device"])).sum())
+    return {m: c for m, c in methods.items() if (~np.isnan(c["device"])).sum() >= 0.9 * asked}
 
 
 def ratios(tables: dict[str, Any]) -> dict[str, Any]:
@@ -439,6 +480,13 @@ def ratios(tables: dict[str, Any]) -> dict[str, Any]:
 
 
 def show(made: dict[str, Any]) -> None:
+    print(
+        f"{made['steps']} steps of {made['architectures']} architectures, {made['operators']} operator points; chosen {made['chosen']}"
+    )
+    for kind, variants in made["tried"].items():
+        for name, values in variants.items():
+            told = ", ".join(f"{v:.1%} of {w} time" for v, w in zip(values[:-1], TARGETS, strict=False))
+            print(f"  tried {kind}, {name}: off by {told}; {values[-1]:.0f} s")
     for name, methods in made["tables"].items():
         rows = next(iter(methods.values()))["device"]["rows"]
         print(f"\n{name} ({rows} steps)\n  {'':22} device: MRE  median  RMSE      step: MRE  median  RMSE")
@@ -516,31 +564,26 @@ def main() -> None:
     parser.add_argument(
         "--foretell-family", type=Path, default=HERE / "results" / "accuracy.json", help="… families left out"
     )
-    parser.add_argument("--pages", type=Path, help="where the steps that were read are kept between runs")
-    parser.add_argument("--said", type=Path, help="where what was said is kept: with it, nothing is fitted again")
+    parser.add_argument("--said", type=Path, help="where what was said is kept: what is there is not fitted again")
+    parser.add_argument("--families", action="store_true", help="leave out whole families too")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--on", default="cpu", help="where networks are trained: cpu or cuda")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "scaledl.json")
-    parser.add_argument("--draw", action="store_true", help="draw the chart from results that are there, and stop")
+    parser.add_argument("--show", action="store_true", help="show and draw results that are there, and stop")
     options = parser.parse_args()
     picture = HERE.parent / "docs" / "methods" / "scaledl.svg"
-    if options.draw:
+    if options.show:
         made = json.loads(options.out.read_text())
     else:
-        if options.pages and options.pages.exists():
-            data = pickle.loads(options.pages.read_bytes())
-        else:
-            data = load(options.store)
-            if options.pages:
-                options.pages.write_bytes(pickle.dumps(data))
-        if options.said and options.said.exists():
-            found = json.loads(options.said.read_text())
-        else:
-            found = experiment(data, options.workers, options.on, options.said)
-        made = report(
-            data, found, {"architecture": foretold(options.foretell), "batch": foretold(options.foretell_batch)}
-        )
-        options.out.write_text(json.dumps(short(made), indent=1) + "\n", encoding="utf-8")
+        data = load(options.store)
+        done = experiment(data, options.store, options.workers, options.on, options.families, options.said)
+        files = {
+            "architecture": options.foretell,
+            "batch": options.foretell_batch,
+            "family": options.foretell_family,
+        }
+        made = short(report(data, done, {split: foretold(path) for split, path in files.items()}))
+        options.out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     show(made)
     picture.parent.mkdir(exist_ok=True)
     picture.write_text(chart(made), encoding="utf-8")
