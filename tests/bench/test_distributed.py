@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from foretell.bench import Figure, placements, run, submissions
-from foretell.bench.distributed import SOURCES
+from foretell.bench.distributed import SOURCES, Found, read, save
 from foretell.bench.figures import rank_correlation, relative_errors
 from foretell.bench.overlap import exposed_seconds, last_bucket, slowest_of
 from foretell.bench.rows import is_in_half, read_rows
@@ -89,14 +89,14 @@ def test_ports_of_a_submission() -> None:
 
 
 def test_what_cannot_run_is_named(tmp_path: Path) -> None:
-    found = run(tmp_path)
-    assert {figure.source for figure in found} == set(SOURCES)
-    assert all(figure.value is None and figure.note for figure in found)
+    found = list(run(tmp_path))
+    assert {each.source for each in found} == set(SOURCES)
+    assert all(figure.value is None and figure.note for each in found for figure in each.figures)
 
 
 def test_errors_say_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no ddp_step_times"):
-        run(tmp_path, only=["ddp_step_times"])
+        list(run(tmp_path, only=["ddp_step_times"]))
     with pytest.raises(InputError, match="Did you mean 'ddp_step_times'"):
         run(tmp_path, only=["dpp_step_times"])
     with pytest.raises(InputError, match="is no folder"):
@@ -115,6 +115,35 @@ def test_the_verb(tmp_path: Path) -> None:
     assert [line["met"] for line in json.loads(result.stdout)] == [True, True, None]
     drawn = CliRunner().invoke(app, ["bench", "distributed", "--data", str(tmp_path)])
     assert "megatron_memory" in drawn.stdout
+
+
+def test_what_was_found_is_kept_and_put_on_a_page(tmp_path: Path) -> None:
+    write(tmp_path / "ddp_step_times.csv", steps_of_a_known_cluster())
+    kept, page = tmp_path / "results" / "found.json", tmp_path / "page.md"
+    page.write_text("Before.\n\n<!-- table: distributed -->\nold\n<!-- end -->\n\nAfter.\n")
+    asked = ["bench", "distributed", "--data", str(tmp_path), "--only", "ddp_step_times"]
+    assert CliRunner().invoke(app, [*asked, "--save", str(kept), "--page", str(page)]).exit_code == 0
+    text = page.read_text()
+    assert text.startswith("Before.") and text.endswith("After.\n") and "old" not in text  # noqa: PT018
+    assert "| `ddp_step_times` | step time, unseen placements, mean error |" in text
+    save(Found(source="fsdp_mpt", figures=(Figure(source="fsdp_mpt", measure="m", value=0.5, bar=0.1),)), kept)
+    assert [each.source for each in read(kept)] == ["ddp_step_times", "fsdp_mpt"]  # other sources stay
+    shown = CliRunner().invoke(app, ["bench", "distributed", "--from", str(kept), "--page", str(page)])
+    assert "missed" in shown.stdout
+    assert "| `fsdp_mpt` | m | **50.0%** | ≤ 10.0% | 0 |" in page.read_text()
+
+
+def test_a_page_without_a_place_and_results_that_are_none(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text("nothing asked for")
+    (tmp_path / "none.json").write_text("{}x")
+    for options, said in (
+        (["--data", str(tmp_path), "--page", str(tmp_path / "page.md")], "has no place for the table"),
+        (["--from", str(tmp_path / "none.json")], "holds no results of this benchmark"),
+        ([], "give --data FOLDER"),
+    ):
+        result = CliRunner().invoke(app, ["bench", "distributed", *options], env={"FORETELL_DATA": None})
+        assert result.exit_code == 2
+        assert said in " ".join(result.stderr.split())
 
 
 def test_figures() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
 from pathlib import Path
 from types import MappingProxyType
 
@@ -10,6 +14,7 @@ from foretell.bench import gpt_steps, llm_sweep, megatron, mpt, placements, subm
 from foretell.bench.figures import Figure
 from foretell.bench.rows import Say, is_there
 from foretell.errors import InputError, did_you_mean
+from foretell.units import Seconds
 
 SOURCES: Mapping[str, Callable[[Path, Say, int], list[Figure]]] = MappingProxyType(
     {
@@ -25,8 +30,18 @@ SOURCES: Mapping[str, Callable[[Path, Say, int], list[Figure]]] = MappingProxyTy
 MOST_ROWS = 2000
 
 
-def run(data: Path, only: Sequence[str] = (), say: Say = lambda text: None, most: int = MOST_ROWS) -> list[Figure]:
-    """The figures of every source in a folder of public measurements, or of some of them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What one source gave, when, and how long that took."""
+
+    source: str
+    figures: tuple[Figure, ...]
+    seconds: Seconds = 0.0
+    date: str = ""
+
+
+def run(data: Path, only: Sequence[str] = (), say: Say = lambda text: None, most: int = MOST_ROWS) -> Iterator[Found]:
+    """The figures of every source in a folder of public measurements, or of some of them, as they are found.
 
     `most` is how many rows are asked for, of sources where each takes a forecast of its own.
     """
@@ -35,10 +50,36 @@ def run(data: Path, only: Sequence[str] = (), say: Say = lambda text: None, most
     for name in only:
         if name not in SOURCES:
             raise InputError(f"no source {name!r}. {did_you_mean(name, SOURCES)}Sources: {', '.join(SOURCES)}.")
-    found: list[Figure] = []
+    return _run(data, only, say, most)
+
+
+def _run(data: Path, only: Sequence[str], say: Say, most: int) -> Iterator[Found]:
     for name, figures in SOURCES.items():
         if name in only or (not only and is_there(data, name)):
-            found += figures(data, say, most)
+            began = time.monotonic()
+            found = tuple(figures(data, say, most))
+            yield Found(source=name, figures=found, seconds=time.monotonic() - began, date=date.today().isoformat())
         elif not only:
-            found.append(Figure(source=name, measure="not run", value=None, note="the folder has no such file"))
-    return found
+            missing = Figure(source=name, measure="not run", value=None, note="the folder has no such file")
+            yield Found(source=name, figures=(missing,))
+
+
+def save(found: Found, path: Path) -> None:
+    """Keep what a source gave; other sources there stay."""
+    kept = {each.source: each for each in read(path)} if path.exists() else {}
+    kept[found.source] = found
+    lines = [json.dumps(asdict(kept[source])) for source in SOURCES if source in kept]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("[\n" + ",\n".join(lines) + "\n]\n")
+
+
+def read(path: Path) -> list[Found]:
+    try:
+        return [
+            Found(**{**each, "figures": tuple(Figure(**f) for f in each["figures"])})
+            for each in json.loads(path.read_text())
+        ]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} holds no results of this benchmark ({error}). Make some: foretell bench distributed --save"
+        ) from error

@@ -20,10 +20,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Data = Annotated[
-    Path, typer.Option("--data", metavar="FOLDER", envvar="FORETELL_DATA", help="Public measurements, as CSV files.")
-]
-
 
 @app.callback()
 def _bench() -> None:
@@ -33,19 +29,45 @@ def _bench() -> None:
 @app.command()
 @guarded
 def distributed(
-    data: Data,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="FOLDER", envvar="FORETELL_DATA", help="Public measurements, as CSV files."),
+    ] = None,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="SOURCE", help="Only this source.")] = None,
     most: Annotated[
         int,
         typer.Option("--rows", min=1, metavar="N", help="Forecast at most N rows of a source; they are drawn evenly."),
     ] = 2000,
+    saved: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and forecast nothing.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found; other sources there stay.")
+    ] = None,
+    page: Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Fill in the table of this page.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Steps of several devices: plans, collectives, scaling, memory."""
-    from foretell.bench import run
+    from foretell.bench import distributed as bench
+    from foretell.errors import InputError
 
-    with progress() as say:
-        figures = run(data, only or (), say, most)
+    if saved is not None:
+        found = bench.read(saved)
+    elif data is None:
+        raise InputError("give --data FOLDER to forecast anew, or --from FILE to show what was saved.")
+    else:
+        found = []
+        with progress() as say:
+            for each in bench.run(data, only or (), say, most):
+                found.append(each)
+                if save is not None:  # at once: the next source may take minutes
+                    bench.save(each, save)
+    figures = [figure for each in found for figure in each.figures]
+    if page is not None:
+        from foretell.report.benches import fill_page
+
+        kept = bench.read(save) if save is not None else found
+        fill_page(page, "distributed", [figure for each in kept for figure in each.figures])
     _show(figures, as_json)
 
 

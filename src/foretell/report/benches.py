@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
 from typing import Protocol
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from foretell.errors import InputError
 
 
 class Line(Protocol):
@@ -41,6 +46,29 @@ def bench_table(lines: Sequence[Line]) -> RenderableType:
         table.add_row(*cells, f"{line.rows:,}" if line.rows else "")
     notes = [Text(f"{line.source}, {line.measure}: {line.note}.", style="dim") for line in lines if line.note]
     return Group(table, *([Text(), *notes] if notes else []))
+
+
+def fill_page(path: Path, name: str, lines: Sequence[Line]) -> None:
+    """Put the figures where a page asks for them: between `<!-- table: NAME -->` and `<!-- end -->`."""
+    place = re.compile(rf"(<!-- table: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+    try:
+        page = path.read_text()
+    except OSError as error:
+        raise InputError(f"the page {path} cannot be read: {error.strerror}. Give --page a Markdown file.") from None
+    if not place.search(page):
+        raise InputError(f"{path} has no place for the table. Write `<!-- table: {name} -->` and `<!-- end -->` there.")
+    path.write_text(place.sub(lambda found: found[1] + markdown(lines) + found[2], page))
+
+
+def markdown(lines: Sequence[Line]) -> str:
+    """One row a figure, its source named once; what misses its bar is bold."""
+    rows = ["| data | measure | found | bar | rows |", "|---|---|---|---|---|"]
+    for source, same in groupby(lines, key=lambda line: line.source):
+        for number, line in enumerate(same):
+            value = f"**{_shown(line.value)}**" if line.met is False else _shown(line.value)
+            named = f"`{source}`" if number == 0 else ""
+            rows.append(f"| {named} | {line.measure} | {value} | {_bar(line)} | {line.rows:,} |")
+    return "\n".join(rows) + "\n"
 
 
 def _shown(value: float | None) -> str:
