@@ -148,7 +148,7 @@ def test_pages_are_filled_and_nothing_else_is_touched(tmp_path: Path) -> None:
     keep([a_line("foretell", 0.1), a_line("scaledl", 0.2), a_line("ernest", None)])
     results = read(tmp_path / "r.json")
     (tmp_path / "a.md").write_text("before\n<!-- table: method foretell -->\nold\n<!-- end -->\nafter\n")
-    (tmp_path / "b.md").write_text("plain\n")
+    (tmp_path / "b.md").write_text("plain\n![errors](ernest-errors.svg)\n")
     assert fill_pages(tmp_path, results) == [tmp_path / "a.md"]
     page = (tmp_path / "a.md").read_text()
     assert "old" not in page
@@ -159,6 +159,7 @@ def test_pages_are_filled_and_nothing_else_is_touched(tmp_path: Path) -> None:
     assert "scaledl 20.0%, foretell 10.0%, 2×" in table_named("claims", results)
     assert "it would not" in table_named("refusals", results)
     assert methods_table(results)
+    assert (tmp_path / "ernest-errors.svg").read_text().startswith("<svg")
 
 
 def test_a_table_nobody_knows_is_told() -> None:

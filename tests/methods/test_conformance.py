@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -138,6 +143,52 @@ def test_what_is_broken_is_named(broken: Callable[[], Any], fails: str) -> None:
         check(broken)
 
 
+ALIEN = """
+from foretell.methods.protocol import STEP_TIME, Prediction
+from foretell.errors import InputError
+
+class Median:
+    name = "median"
+
+    def fit(self, examples):
+        seen = sorted(e.measured[STEP_TIME] for e in examples if STEP_TIME in e.measured)
+        if not seen:
+            raise InputError("nothing was measured.")
+        self.middle_ = seen[len(seen) // 2]
+        return self
+
+    def predict(self, queries):
+        return [Prediction(values={STEP_TIME: self.middle_}) for _ in queries]
+
+class Careless(Median):
+    def fit(self, examples):
+        super().fit(examples)
+"""
+
+
+def test_a_stranger_runs_the_suite_and_the_comparison(tmp_path: Path) -> None:
+    """A method in a file of one's own, from outside the project, by the commands that the docs give."""
+    (tmp_path / "alien.py").write_text(ALIEN)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(
+            [sys.executable, "-m", *words], capture_output=True, text=True, env=env, cwd=tmp_path, check=False
+        )
+
+    suite = run("foretell.methods.conformance", "alien:Median")
+    assert suite.stdout.splitlines() == list(CHECKS), suite.stderr
+    broken = run("foretell.methods.conformance", "alien:Careless")
+    assert broken.returncode == 1
+    assert "fails 'fit returns the method'" in broken.stderr
+    stores = Path(__file__).parents[2] / "benchmarks" / "data"
+    table = run("foretell.cli", "bench", "methods", "--only", "alien:Median", "--source", "box", "--stores", str(stores),
+                "--rows", "60", "--save", str(tmp_path / "found.json"), "--json")  # fmt: skip
+    lines = json.loads(table.stdout)["lines"]
+    assert {line["method"] for line in lines} == {"alien:Median"}
+    assert any(line["target"] == STEP_TIME and line["mean"] for line in lines)
+
+
 def test_what_cannot_be_pickled_is_told() -> None:
     with pytest.raises(Exception, match="pickle"):
         check(Holds)
@@ -152,8 +203,6 @@ def test_made_up_steps_are_whole() -> None:
 
 
 def test_others_run_the_suite_where_their_settings_are() -> None:
-    from pathlib import Path
-
     root = Path(__file__).parents[2]
     for file in set(_ELSEWHERE.values()):
         assert "check(" in (root / file).read_text(), file

@@ -3,6 +3,8 @@
     from foretell.methods.conformance import check
     check(MyMethod)
 
+    python -m foretell.methods.conformance package.module:MyMethod
+
 They say nothing of how good a method is: the steps they use are made up.
 """
 
@@ -256,3 +258,21 @@ class _Drawn:
 
 def _layout(rows: int, columns: int) -> Layout:
     return Layout((rows, columns), (columns, 1), "float32")
+
+
+def main() -> None:
+    """The suite from the command line: what a method passes, or the first it does not."""
+    import sys
+
+    from foretell.methods import method
+
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m foretell.methods.conformance METHOD, like ernest or package.module:Class")
+    try:
+        print("\n".join(check(method(sys.argv[1]))))
+    except (NotConforming, ForetellError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

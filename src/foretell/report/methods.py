@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from foretell.errors import InputError
+from foretell.report.method_charts import among_others, searched
 from foretell.units import show_seconds
 
 Row = Mapping[str, Any]
@@ -22,6 +23,7 @@ Results = Mapping[str, Sequence[Row]]
 _HEADS: Final = ("data", "left out", "target", "method", "mean", "median", "90th", "RMSE", "rows", "fit", "measured for",
                  "a prediction")  # fmt: skip
 _PLACE: Final = re.compile(r"(<!-- table: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_PICTURE: Final = re.compile(r"\]\(([a-z-]+)-errors\.svg\)")
 _SPLITS: Final = ("random", "unseen configuration", "unseen architecture", "unseen device", "unseen scale")
 
 
@@ -47,15 +49,23 @@ def methods_table(results: Results) -> RenderableType:
 
 
 def fill_pages(folder: Path, results: Results) -> list[Path]:
-    """Write every table that the pages of a folder ask for; the pages that changed."""
+    """Write every table that the pages of a folder ask for, and every picture; the pages that changed."""
     changed = []
     for path in sorted(folder.glob("*.md")):
         page = path.read_text()
         filled = _PLACE.sub(lambda m: f"{m[1]}{table_named(m[2], results)}\n{m[4]}", page)
+        for name in _PICTURE.findall(page):
+            (folder / f"{name}-errors.svg").write_text(_drawn(name, results))
         if filled != page:
             path.write_text(filled)
             changed.append(path)
     return changed
+
+
+def _drawn(name: str, results: Results) -> str:
+    if name == "cherrypick":
+        return searched(results.get("searches", ()))
+    return among_others(name, [line for line in _ordered(results.get("lines", ())) if line["split"] in _SPLITS])
 
 
 def table_named(name: str, results: Results) -> str:
