@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from foretell.cli.terminal import note, progress
 from foretell.errors import InputError
 
 if TYPE_CHECKING:
@@ -13,8 +14,12 @@ if TYPE_CHECKING:
     from foretell.job import Length
 
 Loader = Annotated[
-    float | None,
-    typer.Option("--loader", metavar="RATE", help="Samples a second that each replica's data loader delivers."),
+    str | None,
+    typer.Option(
+        "--loader",
+        metavar="RATE",
+        help="Samples a second that each replica's data loader delivers; FILE.py:FUNCTION makes one, measured here.",
+    ),
 ]
 Jitter = Annotated[
     float | None,
@@ -36,10 +41,25 @@ Checkpoint = Annotated[
 ]
 
 
-def conditions_of(loader: float | None, jitter: float | None, expert_skew: float | None) -> Conditions:
+def conditions_of(loader: str | None, jitter: float | None, expert_skew: float | None) -> Conditions:
     from foretell.conditions import USUAL_JITTER, Conditions
 
-    return Conditions(loader=loader, jitter=USUAL_JITTER if jitter is None else jitter, expert_skew=expert_skew)
+    return Conditions(loader=_rate(loader), jitter=USUAL_JITTER if jitter is None else jitter, expert_skew=expert_skew)
+
+
+def _rate(loader: str | None) -> float | None:
+    """A number, or what a loader of the user's delivers when it is run."""
+    if loader is None:
+        return None
+    if ":" not in loader:
+        return _count("--loader", loader, "3000, or FILE.py:FUNCTION that makes a loader to be measured")
+    from foretell.loading import loader_rate
+
+    with progress() as say:
+        say(f"running the loader of {loader}")
+        rate = loader_rate(loader)
+    note(f"The loader of {loader} delivers {rate:,.0f} samples/s on this machine")
+    return rate
 
 
 def length_of(samples: str | None, tokens: str | None, evaluate: str | None, checkpoint: str | None) -> Length | None:
@@ -55,10 +75,10 @@ def length_of(samples: str | None, tokens: str | None, evaluate: str | None, che
     )  # fmt: skip
 
 
-def _count(option: str, text: str | None) -> float | None:
+def _count(option: str, text: str | None, like: str = "1280000 or 1.28e6") -> float | None:
     if text is None:
         return None
     try:
         return float(text.replace("_", ""))
     except ValueError:
-        raise InputError(f"{option} takes a number, got {text!r}. Write it like 1280000 or 1.28e6.") from None
+        raise InputError(f"{option} takes a number, got {text!r}. Write it like {like}.") from None
