@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from foretell.bench import Figure, placements, run, submissions
+from foretell.bench import Figure, mpt, placements, run, submissions
 from foretell.bench.distributed import SOURCES, Found, read, save
 from foretell.bench.figures import rank_correlation, relative_errors
 from foretell.bench.overlap import exposed_seconds, last_bucket, slowest_of
@@ -169,3 +169,12 @@ def test_the_slowest_of_many() -> None:
     assert slowest_of(16) == pytest.approx(sampled, rel=0.03)
     assert slowest_of(1) == 0
     assert 40 < sum(is_in_half(str(i)) for i in range(100)) < 60
+
+
+def test_a_shallow_model_is_continued_in_depth_and_attention_has_a_factor_of_its_own() -> None:
+    two, four = mpt._Parts(0.2, 1.0, 0.3, 0.1), mpt._Parts(0.4, 1.6, 0.5, 0.1)
+    ten = mpt._at_depth(two, four, 10)
+    assert (ten.attention, ten.rest, ten.host, ten.waiting) == pytest.approx((1.0, 3.4, 1.1, 0.1))
+    case = mpt._Case("7b", mpt._Parts(1.0, 2.0, 0.0, 0.5), 1.0)
+    assert case.seconds((1.0, 1.0, 1.0, 1.0)) == pytest.approx(3.5)
+    assert case.seconds((3.0, 1.0, 1.0, 2.0)) == pytest.approx(6.0)

@@ -25,6 +25,10 @@ _MICRO_STEPS = (1, 2)
 _SOFT = 6.0  # device and host run side by side: nearly their maximum
 
 
+def side_by_side(device: Seconds, host: Seconds) -> Seconds:
+    return float((device**_SOFT + host**_SOFT) ** (1 / _SOFT))
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """Of one micro-batch on one rank."""
@@ -74,7 +78,7 @@ class Pace:
         device = self.device * (layers * layer.device + head * rest.device)
         waiting = self.waiting * (layers * layer.waiting + head * rest.waiting) + layers * self.layer_waiting
         host = self.host * (layers * layer.host + head * rest.host) + layers * self.layer_host
-        return float(((device + waiting) ** _SOFT + host**_SOFT) ** (1 / _SOFT))
+        return side_by_side(device + waiting, host)
 
 
 def one_forward_one_backward(pace: Pace, parts: Parts, stages: Sequence[Stage], micro_steps: int) -> Seconds:

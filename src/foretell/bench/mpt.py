@@ -1,7 +1,8 @@
 """`fsdp_mpt`: pre-training throughput of MPT under FSDP, 8 to 128 A100.
 
 Models are captured shallow: a step is linear in its layers, so two depths give any. The same holds for batch and
-sequence, so few captures serve all rows. Factors are fitted on all model sizes but the one that is tested.
+sequence, so few captures serve all rows. Factors are fitted on all model sizes but the one that is tested; attention has
+one of its own, since trainers bring their own kernels for it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from pathlib import Path
 from foretell.bench.cases import Models, sample
 from foretell.bench.figures import Figure, relative_errors
 from foretell.bench.fitting import foretold_by_others
+from foretell.bench.layers import side_by_side
 from foretell.bench.rows import Row, Say, read_rows
+from foretell.cost.model import DEFAULT as DEFAULT_MODEL
+from foretell.cost.model import load_model
 from foretell.graph import Graph
 from foretell.hardware import Cluster
-from foretell.learn.factors import Answer, Refusal, ask
+from foretell.learn.factors import Refusal, ask
 from foretell.units import Seconds
 from foretell.workload import Plan
 
@@ -33,19 +37,30 @@ _SHAPES = {
 }  # fmt: skip
 _DEVICES = {"a100_80gb": "a100-80g-sxm", "a100_40gb": "a100-40g-sxm"}
 _VOCABULARY = 50368
-_START = (1.0, 1.0, 1.0, 1.0)  # device, host, waiting, bubble
+_START = (1.0, 1.0, 1.0, 1.0)  # attention, the rest of the device's time, host, waiting
 _PULL = 0.3  # steps are off by a tenth or so, factors by a third: one that the steps do not show stays near one
 _DEPTHS, _SEQUENCES = (2, 4), (512, 1024)
 
 
 @dataclass(frozen=True, slots=True)
+class _Parts:
+    attention: Seconds
+    rest: Seconds  # of the device's time
+    host: Seconds
+    waiting: Seconds  # for communication that does not hide
+
+
+@dataclass(frozen=True, slots=True)
 class _Case:
     shape: str
-    answer: Answer
+    parts: _Parts
     measured: Seconds
 
     def seconds(self, factors: Sequence[float]) -> Seconds:
-        return self.answer.seconds(factors)
+        attention, rest, host, waiting = factors
+        parts = self.parts
+        busy = attention * parts.attention + rest * parts.rest + waiting * parts.waiting
+        return side_by_side(busy, host * parts.host)
 
 
 def figures(data: Path, say: Say, most: int) -> list[Figure]:
@@ -54,12 +69,12 @@ def figures(data: Path, say: Say, most: int) -> list[Figure]:
     chosen = sample(rows, most, by=("Model",))
     for row in sorted(chosen, key=lambda row: row["Model"]):
         say(f"{SOURCE}: {row['Model']} on {row['# GPUs']}")
-        answer = _ask(models, row)
-        if isinstance(answer, Answer):
-            seconds = float(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"])
-            cases.append(_Case(row["Model"], answer, seconds))
+        parts = _ask(models, row)
+        if isinstance(parts, Refusal):
+            refused[parts.why[:80]] += 1
         else:
-            refused[answer.why[:80]] += 1
+            seconds = float(row["GlobalBatchSize (T)"]) / float(row["Throughput (T/s)"])
+            cases.append(_Case(row["Model"], parts, seconds))
     note = f"{len(chosen)} of {len(rows)} rows asked"
     note += "".join(f"; {count} not run: {why}" for why, count in refused.items())
     foretold = foretold_by_others(cases, _START, kind=lambda case: case.shape, pull=_PULL)
@@ -72,15 +87,26 @@ def figures(data: Path, say: Say, most: int) -> list[Figure]:
     return [Figure(source=SOURCE, measure=_MEASURE, value=float(errors.mean()), bar=0.08, rows=len(errors), note=note)]
 
 
-def _ask(models: Models, row: Row) -> Answer | Refusal:
+def _ask(models: Models, row: Row) -> _Parts | Refusal:
     devices = int(row["# GPUs"])
     cluster = Cluster.parse(f"{-(-devices // 8)}x{min(devices, 8)}x{_DEVICES[row['GPU']]}@roce-200g")
     plan = Plan(dp=devices, zero=3, grad_accumulation=int(row["GradAccum"]))
-    answers = [ask(_graph(models, row, depth), cluster, plan) for depth in _DEPTHS]
-    shallow, deep = answers
-    if isinstance(shallow, Refusal) or isinstance(deep, Refusal):
-        return shallow if isinstance(shallow, Refusal) else deep
+    found = []
+    for depth in _DEPTHS:
+        graph = _graph(models, row, depth)
+        answer = ask(graph, cluster, plan)
+        if isinstance(answer, Refusal):
+            return answer
+        attention = int(row["GradAccum"]) * _attention(graph, cluster)
+        found.append(_Parts(attention, answer.device - attention, answer.host, answer.waiting))
+    shallow, deep = found
     return _at_depth(shallow, deep, _SHAPES[row["Model"]][1])
+
+
+def _attention(graph: Graph, cluster: Cluster) -> Seconds:
+    """What its kernels take in a micro-step."""
+    prices = load_model(DEFAULT_MODEL).price(graph, cluster.nodes[0].device).prices
+    return sum(p.seconds for op, p in zip(graph.ops, prices, strict=True) if "scaled_dot_product" in op.target)
 
 
 def _graph(models: Models, row: Row, depth: int) -> Graph:
@@ -100,14 +126,8 @@ def _graph(models: Models, row: Row, depth: int) -> Graph:
     return extend(two[0], two[1], sizes=_SEQUENCES, to=length)
 
 
-def _at_depth(shallow: Answer, deep: Answer, layers: int) -> Answer:
+def _at_depth(shallow: _Parts, deep: _Parts, layers: int) -> _Parts:
     """Every part continued along the line through two depths."""
     far = (layers - _DEPTHS[0]) / (_DEPTHS[1] - _DEPTHS[0])
-
-    def continued(a: float, b: float) -> float:
-        return max(a + (b - a) * far, 0.0)
-
-    parts = {
-        name: continued(getattr(shallow, name), getattr(deep, name)) for name in ("device", "host", "waiting", "bubble")
-    }
-    return dataclasses.replace(deep, **parts)  # type: ignore[arg-type]
+    pairs = zip(dataclasses.astuple(shallow), dataclasses.astuple(deep), strict=True)
+    return _Parts(*(max(a + (b - a) * far, 0.0) for a, b in pairs))
