@@ -156,7 +156,10 @@ def test_pages_are_filled_and_nothing_else_is_touched(tmp_path: Path) -> None:
     assert page.startswith("before\n")
     assert page.endswith("<!-- end -->\nafter\n")
     assert fill_pages(tmp_path, results) == []
-    assert "scaledl 20.0%, foretell 10.0%, 2×" in table_named("claims", results)
+    assert table_named("claims", results).count("not run") == 7
+    compared = {"architecture, all": {name: {what: {"mre": off, "median": off, "rows": 9} for what in ("device", "step")}
+                                      for name, off in (("after ScaleDL", 0.2), ("Foretell", 0.1))}}  # fmt: skip
+    assert "device time 20.0% and 10.0%, 2.00×" in table_named("claims", results, {"scaledl": {"tables": compared}})
     assert "it would not" in table_named("refusals", results)
     assert methods_table(results)
     assert (tmp_path / "ernest-errors.svg").read_text().startswith("<svg")

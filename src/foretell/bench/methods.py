@@ -264,6 +264,12 @@ def read(path: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+def beside(folder: Path) -> dict[str, dict[str, Any]]:
+    """Results of the methods' own benchmarks, where they lie beside the table's."""
+    files = {name: folder / f"{name}.json" for name in ("scaledl", "predictddl", "driple")}
+    return {name: json.loads(file.read_text()) for name, file in files.items() if file.is_file()}
+
+
 def _short(value: Any) -> Any:
     """Four digits say all there is."""
     if isinstance(value, float):

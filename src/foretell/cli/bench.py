@@ -271,7 +271,7 @@ def methods(
     from foretell.report.methods import fill_pages, methods_table
 
     if pages is not None:
-        fill_pages(pages, results)
+        fill_pages(pages, results, bench.beside((saved or save).parent))
     if as_json:
         print_json(results)
     else:

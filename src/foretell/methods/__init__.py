@@ -16,7 +16,7 @@ METHODS: Final[Mapping[str, str]] = MappingProxyType(
         "scaledl": "foretell.methods.scaledl:ScaleDL",
         "predictddl": "foretell.methods.predictddl:PredictDDL",
         "predictddl-operators": "foretell.methods.predictddl_operators:PredictDDLOperators",
-        "driple": "foretell.methods.driple:Driple",
+        "driple": "foretell.methods.driple:quick",
         "dnnabacus": "foretell.methods.dnnabacus:DNNAbacus",
         "ernest": "foretell.methods.ernest:Ernest",
     }
