@@ -15,7 +15,7 @@ from foretell.cost.model import ROOFLINE, CostModel, load_model
 from foretell.cost.power import cluster_watts
 from foretell.cost.uncertainty import Range
 from foretell.critical import critical_parts
-from foretell.errors import InputError, RequirementNotMet
+from foretell.errors import InputError, PlanError, RequirementNotMet
 from foretell.graph import Caveat, Graph
 from foretell.hardware import Cluster
 from foretell.intervals import between, how_held, intervals, why_none
@@ -52,6 +52,7 @@ def forecast(
         plan = Plan.parse(plan)
     plan = plan or Plan(dp=cluster.devices)
     plan.check_devices(cluster.devices)
+    _check_one_process(plan, cluster)
     prices_by = load_model(model) if isinstance(model, str) else model
     conditions = conditions or Conditions()
     graph = _graph(workload, settings)
@@ -60,6 +61,14 @@ def forecast(
         program = parallelize(graph, plan, lambda g: [p.seconds for p in prices_by.price(g, device).prices])
         ran = run(program, cluster, prices_by, conditions)
         return _answer(program, cluster, plan, ran, prices_by, conditions, job)
+
+
+def _check_one_process(plan: Plan, cluster: Cluster) -> None:
+    if plan.data_parallel == "dp" and len(cluster.nodes) > 1:
+        raise PlanError(
+            f"data_parallel=dp drives all devices from one process, but {cluster} has {len(cluster.nodes)} nodes and a "
+            f"process lies on one. Use data_parallel=ddp, or at most {cluster.nodes[0].count} devices of one node."
+        )
 
 
 @contextmanager

@@ -90,6 +90,9 @@ class Plan:
     def __post_init__(self) -> None:
         for name in ("dp", "tp", "pp", "cp", "ep", "virtual_stages", "bucket_bytes"):
             _check_count(name, getattr(self, name), PlanError)
+        for name in ("hybrid_shard", "grad_accumulation"):
+            if getattr(self, name) is not None:
+                _check_count(name, getattr(self, name), PlanError)
         for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise PlanError(

@@ -125,9 +125,20 @@ def node(count: int = 8) -> Node:
 
 def test_a_cluster_in_python_says_more_than_the_text() -> None:
     cluster = Cluster(nodes=(node(),) * 4, between=link("ib-400g"), oversubscription=2.0, topology="rail-optimized")
-    assert str(cluster) == "4x8xh100-sxm@ib-400g"
+    assert str(cluster) == "4x8xh100-sxm@ib-400g/2/rail-optimized"
     assert cluster.between_bandwidth == 25e9
     assert cluster.dollars_per_hour is None
+
+
+def test_a_network_can_be_thinner_and_have_a_shape() -> None:
+    full, half = Cluster.parse("4x8xh100-sxm@ib-400g"), Cluster.parse("4x8xh100-sxm@ib-400g/2")
+    assert half.between_bandwidth == (full.between_bandwidth or 0) / 2
+    assert Cluster.parse("4x8xh100-sxm@ib-400g/1.5/torus").topology == "torus"
+    assert Cluster.parse("4x8xh100-sxm@ib-400g/ring").oversubscription == 1
+    with pytest.raises(CatalogError, match=r"'blob' is neither .* '@ib-400g/2', nor a topology\. Topologies: fat-tree"):
+        Cluster.parse("4x8xh100-sxm@ib-400g/blob")
+    with pytest.raises(CatalogError, match=r"oversubscription is at least 1 .*, got 0\.5"):
+        Cluster.parse("4x8xh100-sxm@ib-400g/0.5")
 
 
 def test_a_cluster_in_python_is_checked() -> None:
@@ -148,7 +159,7 @@ def test_a_cluster_in_python_is_checked() -> None:
 counts = st.one_of(st.just(""), st.integers(1, 40).map("{}x".format))
 plain = st.builds("{}{}{}".format, counts, counts, st.sampled_from(["h200", "t4", "v100", "rtx-4090", "2080ti", "cpu"]))
 rented = st.builds("{}{}".format, counts, st.sampled_from(["aws:p5.48xlarge", "gcp:g2-standard-48", "runpod:l4"]))
-at = st.sampled_from(["", "@ib-400g", "@pcie-3", "@pcie-4,eth-100g", "@nvlink-2,ib-hdr"])
+at = st.sampled_from(["", "@ib-400g", "@pcie-3", "@pcie-4,eth-100g", "@nvlink-2,ib-hdr", "@ib-400g/2/torus"])
 
 
 @given(parts=st.lists(st.one_of(plain, rented), min_size=1, max_size=4), at=at)

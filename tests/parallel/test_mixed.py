@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foretell import Cluster, forecast
+from foretell.errors import PlanError
 
 from .models import graph
 
@@ -57,3 +58,18 @@ def test_a_trace_has_every_kind_of_rank() -> None:
     assert {span.role for span in mixed.timeline.critical_path()} == {"dp"}
     stages = forecast(graph("llama"), on="4xh100-sxm", plan="pp=2,dp=2,grad_accumulation=4", model="roofline")
     assert {span.role for span in stages.timeline.spans} == {"stage 0", "stage 1"}
+
+
+@pytest.mark.parametrize(
+    ("on", "plan", "said"),
+    [
+        ("8xh100-sxm", "dp=8,hybrid_shard=4", "zero=0 splits nothing"),
+        ("8xh100-sxm", "dp=8,zero=3,hybrid_shard=0", "hybrid_shard must be a whole number of at least 1, got 0"),
+        ("8xh100-sxm", "dp=8,virtual_stages=2", "pp=1 is none"),
+        ("8xh100-sxm", "dp=8,grad_accumulation=0", "grad_accumulation must be a whole number of at least 1, got 0"),
+        ("2x4xh100-sxm", "dp=8,data_parallel=dp", "has 2 nodes and a process lies on one"),
+    ],
+)
+def test_settings_that_would_do_nothing_or_cannot_be_are_refused(on: str, plan: str, said: str) -> None:
+    with pytest.raises(PlanError, match=said):
+        forecast(graph("llama"), on=on, plan=plan, model="roofline")

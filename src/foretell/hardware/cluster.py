@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import fsum, prod
+from typing import Any
 
 from foretell.errors import CatalogError
 from foretell.hardware import catalogue
@@ -61,14 +62,18 @@ class Cluster:
 
     @classmethod
     def parse(cls, text: str) -> Cluster:
-        """Read `8xh100-sxm`, `16x8xh100-sxm@ib-400g`, `8xl40s@pcie-4,eth-100g`, `4xt4+2xt4`, `2xaws:p5.48xlarge`."""
+        """Read `8xh100-sxm`, `16x8xh100-sxm@ib-400g`, `8xl40s@pcie-4,eth-100g`, `4xt4+2xt4`, `2xaws:p5.48xlarge`.
+
+        After the links, `/4` is a network four times thinner above the nodes, `/rail-optimized` its topology.
+        """
         parts, at, links = "".join(text.lower().split()).replace("×", "x").partition("@")
+        links, *shape = links.split("/")
         inside, between = _read_links(links, text) if at else (None, None)
         read = [_read_part(part, inside, text) for part in parts.split("+")]
         nodes = tuple(node for part_nodes, _ in read for node in part_nodes)
         if between is None and len(nodes) > 1:
             between = min((usual for _, usual in read), key=lambda link: link.bandwidth)  # the slowest one decides
-        return cls(nodes=nodes, between=between, name=text.strip())
+        return cls(nodes=nodes, between=between, **_read_shape(shape, text), name=text.strip())
 
     @property
     def devices(self) -> int:
@@ -108,12 +113,14 @@ class Cluster:
         return self.name or self._spelt()
 
     def _spelt(self) -> str:
-        """The text for a cluster made in Python; hosts, topology and oversubscription have no spelling."""
+        """The text for a cluster made in Python; hosts have no spelling."""
         runs = [(node, len(list(same))) for node, same in groupby(self.nodes)]
         text = "+".join(f"{repeat}x{node.count}x{node.device.name}" for node, repeat in runs)
         unusual = [node.inside.name for node in self.nodes if node.inside.name != node.device.inside]
         links = unusual[:1] + ([self.between.name] if self.between else [])
-        return f"{text}@{','.join(links)}" if links else text
+        thinner = f"/{self.oversubscription:g}" * (self.oversubscription > 1)
+        shape = thinner + f"/{self.topology}" * (self.topology != "fat-tree")
+        return f"{text}@{','.join(links)}{shape}" if links else text
 
 
 def _read_part(part: str, inside: Link | None, text: str) -> tuple[list[Node], Link]:
@@ -177,6 +184,22 @@ def _read_links(written: str, text: str) -> tuple[Link | None, Link | None]:
     if len(links) == 2:
         return links[0], links[1]
     return (links[0], None) if links[0].kind == "inside" else (None, links[0])
+
+
+def _read_shape(written: list[str], text: str) -> dict[str, Any]:
+    """Of the network: a number says how many times thinner it is above the nodes, a word its topology."""
+    shape: dict[str, Any] = {}
+    for part in written:
+        if part in TOPOLOGIES:
+            shape["topology"] = part
+        elif re.fullmatch(r"\d+(\.\d+)?", part):
+            shape["oversubscription"] = float(part)
+        else:
+            raise CatalogError(
+                f"cluster {text!r}: after the links, {part!r} is neither how many times thinner the network is above the "
+                f"nodes, like '@ib-400g/2', nor a topology. Topologies: {', '.join(TOPOLOGIES)}."
+            )
+    return shape
 
 
 def _check_place(link: Link, place: str) -> None:

@@ -38,6 +38,16 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
         )
     if plan.asynchronous and not plan.servers:
         raise PlanError("asynchronous=true needs parameter servers, got servers=0. Set servers=1 or more.")
+    if plan.hybrid_shard is not None and plan.zero == 0:
+        raise PlanError(
+            f"hybrid_shard={plan.hybrid_shard} says among how many ranks a copy is split, but zero=0 splits nothing. "
+            "Set zero=3 (or 1, 2), or leave hybrid_shard out."
+        )
+    if plan.virtual_stages > plan.pp == 1:
+        raise PlanError(
+            f"virtual_stages={plan.virtual_stages} cuts the stages of a pipeline, but pp=1 is none. "
+            "Set pp=2 or more, or leave virtual_stages out."
+        )
     micro_steps = plan.grad_accumulation or graph.grad_accumulation
     if plan.pp == 1 and not graph.training:
         micro_steps = 1
