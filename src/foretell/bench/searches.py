@@ -18,11 +18,12 @@ from foretell.bench import examples as sources
 from foretell.bench.rows import Say
 from foretell.methods.cherrypick import Candidate, CherryPick
 from foretell.methods.ours import Foretell
-from foretell.methods.protocol import STEP_TIME, Example, Query
+from foretell.methods.protocol import MEMORY, STEP_TIME, Example, Query
 from foretell.units import Seconds
 
 NEAR: Final = 1.05  # of the best
 SEEDS: Final = 10
+_ROOM: Final = 0.95  # of a device's memory, for what a step allocates
 _FEWEST: Final = 15  # configurations of a table: six runs of a smaller one are no search
 _ROWS: Final = {"llm_h100_sweep": 160, "ddp_step_times": 360, "mlperf_training": 300}
 
@@ -126,10 +127,16 @@ def cherrypick(table: Table, seeds: int = SEEDS) -> Found:
 
 
 def ranked(table: Table) -> Found:
-    """Run what is forecast to be best, then the next: the first is the answer without any run."""
+    """Run what is forecast to be best, then the next; the first is the answer without any run. What is forecast not to
+    fit comes last."""
     said = Foretell().predict(table.queries)
-    order = sorted((i for i, answer in enumerate(said) if STEP_TIME in answer.values),
-                   key=lambda i: _objective(table.queries[i], said[i].values[STEP_TIME]))  # fmt: skip
+
+    def place(i: int) -> tuple[bool, float]:
+        query, values = table.queries[i], said[i].values
+        room = _ROOM * min(node.device.memory_bytes for node in query.cluster.nodes)
+        return values.get(MEMORY, 0.0) > room, _objective(query, values[STEP_TIME])
+
+    order = sorted((i for i, answer in enumerate(said) if STEP_TIME in answer.values), key=place)
     common = {"source": table.source, "table": table.name, "method": "Foretell's ranking"}
     size = len(table.candidates)
     if not order:
