@@ -4,10 +4,14 @@
 
 Left out are failures that say nothing about the point: memory that other points prepared at the same time had taken, and
 time limits of a round; and records whose ops could not be timed in plain steps, where another record of the point has
-them. Times of ops that were not taken alone are dropped. Host times keep two digits: they move by a fifth between
-occasions. Those of operators by themselves teach nothing and are dropped, and so are kernels of theirs beyond the first
-few of thousands, and every allocation of a step that was measured before. `--anew` writes what is there again, as this
-version of the store does.
+them. Times of ops that were not taken alone are dropped. Device times keep four digits, those of single kernels three,
+and host times two: they move by a fifth between occasions. Host times of operators by themselves teach nothing and are
+dropped, and so are kernels of theirs beyond the first few of thousands, and every allocation of a step that was measured
+before. `--anew` writes what is there again, as this version of the store does.
+
+Until MENDED an op's time was the sum of its kernels', also where they ran side by side, as those of grouped convolutions
+and recurrent layers do. Operators whose kernels may have done so are left out if they are older; they were measured again.
+Older steps whose kernels did so keep what holds of the whole step, and lose the times of their ops.
 """
 
 from __future__ import annotations
@@ -15,9 +19,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -33,6 +39,9 @@ from foretell.measure.record import OpRow, Record
 from foretell.measure.record_file import RecordFile
 from foretell.measure.store import Store
 
+MENDED = "2026-11-15T14:50"
+SIDE_BY_SIDE = 1.01  # kernels' seconds over the seconds with a kernel running
+SPLIT = 4  # kernels of the same name in one op, at least, where a library spreads it over streams
 FEW_KERNELS = 32  # a recurrent layer launches some for every step of its sequence
 HERE = Path(__file__).parents[1] / "data" / "h200"
 
@@ -53,6 +62,21 @@ def recorded_in_company(record: Record) -> bool:
     return recorded_alone(record) and record.step.used_outside is None
 
 
+def summed_side_by_side(record: Record) -> bool:
+    """From before the mend, with ops whose kernels ran, or may have run, side by side."""
+    step = record.step
+    if step.date >= MENDED or not step.device_seconds:
+        return False
+    if step.kind == "step":
+        return (step.kernel_seconds or 0.0) > SIDE_BY_SIDE * step.device_seconds
+    return any(op.target.startswith(("aten.convolution", "aten._cudnn_rnn")) and is_split(op) for op in record.ops)
+
+
+def is_split(op: OpRow) -> bool:
+    work = Counter(name for name in op.kernels if not re.search("elementwise|Memset|Memcpy|reduce_kernel", name))
+    return max(work.values(), default=0) >= SPLIT
+
+
 def unpacked(record: Record) -> Record:
     """Graphs side by side compress far better than each by itself."""
     if record.graph is None:
@@ -62,7 +86,7 @@ def unpacked(record: Record) -> Record:
 
 
 def rounded(record: Record) -> Record:
-    if recorded_in_company(record):
+    if recorded_in_company(record) or summed_side_by_side(record):
         return dataclasses.replace(record, ops=())
 
     alone = record.step.kind == "operators"
@@ -72,9 +96,10 @@ def rounded(record: Record) -> Record:
             None if t is None or alone else float(f"{t:.2g}") for t in (op.dispatch_seconds, op.issue_seconds)
         )
         most = FEW_KERNELS if alone else None
+        device = None if op.device_seconds is None else float(f"{op.device_seconds:.4g}")
         return dataclasses.replace(
-            op, dispatch_seconds=dispatch, issue_seconds=issue, kernels=op.kernels[:most],
-            kernel_seconds=op.kernel_seconds[:most],
+            op, device_seconds=device, dispatch_seconds=dispatch, issue_seconds=issue, kernels=op.kernels[:most],
+            kernel_seconds=tuple(float(f"{t:.3g}") for t in op.kernel_seconds[:most]),
         )  # fmt: skip
 
     return dataclasses.replace(record, ops=tuple(map(of, record.ops)))
@@ -87,9 +112,13 @@ def read(paths: list[Path]) -> Iterator[Record]:
                 yield record
 
 
+def kept(records: Iterable[Record]) -> Iterator[Record]:
+    return (r for r in records if r.step.kind == "step" or not summed_side_by_side(r))
+
+
 def records(paths: list[Path]) -> Iterator[Record]:
     well = {record.step.point for record in read(paths) if record.step.outcome == "ok" and not recorded_alone(record)}
-    return (unpacked(rounded(r)) for r in read(paths) if not (recorded_alone(r) and r.step.point in well))
+    return (unpacked(rounded(r)) for r in kept(read(paths)) if not (recorded_alone(r) and r.step.point in well))
 
 
 def allocations_once(records: Iterable[Record], points: Iterable[str] = ()) -> Iterator[Record]:
@@ -112,7 +141,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         fresh = Store(folder)
         if options.anew:
-            written = fresh.append(allocations_once(chain(map(rounded, store.records()), fresh_ones)))
+            written = fresh.append(allocations_once(chain(map(rounded, kept(store.records())), fresh_ones)))
         else:
             written = fresh.append(allocations_once(fresh_ones, known.values()))
         print(f"{written} records written")

@@ -2,6 +2,7 @@
 
     python benchmarks/h200/unseen.py FILE            writes the campaign, with batches for about a fifth of a second or less
     python benchmarks/h200/unseen.py FILE --busy     fewer and others, all with batches that keep the device busy
+    python benchmarks/h200/unseen.py FILE --seed 17  as many others again, none that an earlier draw has
 
 They were drawn before anything was known of them, so that a model fitted earlier can be tried on them. An architecture is
 of the family of its kin in points.py.
@@ -25,6 +26,7 @@ from foretell.measure.record import Point
 
 _COUNTS = {"timm": 48, "hf": 24, "torchvision": 12}
 _BUSY_COUNTS = {"timm": 14, "hf": 9, "torchvision": 5}
+_MORE_COUNTS = {"timm": 28, "hf": 12, "torchvision": 6}
 _SEED, _BUSY_SEED = 15, 16
 _BUSY = 0.2  # seconds at the largest batch
 _TRIED = 4  # samples
@@ -107,12 +109,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--busy", action="store_true")
+    parser.add_argument("--seed", type=int, help=f"above {_BUSY_SEED}")
     options = parser.parse_args()
     draw = random.Random(_SEED)
     sources = chosen(draw, _COUNTS)
-    if options.busy:
+    drawn = set(sources)
+    if options.busy or options.seed:
         draw = random.Random(_BUSY_SEED)
-        sources = [s for s in chosen(draw, _BUSY_COUNTS) if s not in sources]
+        sources = [s for s in chosen(draw, _BUSY_COUNTS) if s not in drawn]
+        drawn |= set(sources)
+    if options.seed:
+        draw = random.Random(options.seed)
+        sources = [s for s in chosen(draw, _MORE_COUNTS) if s not in drawn]
     points = []
     for i, source in enumerate(sources):
         family = kin(source)

@@ -18,6 +18,7 @@ from foretell.measure.kernels import (
     Kernel,
     TracedStep,
     Traces,
+    added_seconds,
     busy_seconds,
     host_seconds,
     op_times,
@@ -162,6 +163,22 @@ class TestGivingKernelsToOps:
         runs = [[(name, 5) for name in NAMES]] * 3
         times = op_times(aligned(recorded, 1, 1, 1), steps_of(plain_trace(*runs), 3))
         assert sum(times.device) + times.unattributed == pytest.approx(4 * 5e-6)
+
+    def test_kernels_side_by_side_are_charged_what_they_add(self, recorded: Made) -> None:
+        beside = (
+            Kernel("gemm", 0, 10, 0, 1),
+            Kernel("add", 4, 8, 1, 2),
+            Kernel("memset", 5, 12, 2, 3),
+            Kernel("relu", 20, 24, 3, 4),
+        )
+        assert added_seconds(beside) == pytest.approx([10e-9, 0.0, 2e-9, 4e-9])
+        assert added_seconds(beside[::-1]) == pytest.approx([4e-9, 2e-9, 0.0, 10e-9]), (
+            "in whatever order they are given"
+        )
+        times = op_times(aligned(recorded, 1, 1, 1), (TracedStep(kernels=beside, begin=0),))
+        assert times.device == pytest.approx((10e-9, 0.0, 4e-9))
+        assert times.kernel_seconds[0] == pytest.approx((10e-9, 4e-9)), "each kernel keeps its own time"
+        assert sum(times.device) + times.unattributed == pytest.approx(busy_seconds(beside))
 
     def test_micro_steps_that_were_not_traced_count_all_the_same(self, recorded: Made) -> None:
         runs = [[(name, 5) for name in NAMES]] * 3

@@ -225,7 +225,7 @@ def problem(s: Signature, x: Layout, w: Layout, y: Layout, *, tf32: bool) -> Pro
         x, y = y, x
     precision = "half" if x.dtype in _HALVES else "tf32" if tf32 and x.dtype == "float32" else "fp32"
     return Problem(
-        precision=precision, channels_last=_is_channels_last(s.inputs[0]) or _is_channels_last(w),
+        precision=precision, channels_last=is_channels_last(s.inputs[0]) or is_channels_last(w),
         batch=x.shape[0] if len(x.shape) == len(w.shape) else 1, channels=x.shape[1 - len(w.shape)], filters=y.shape[1 - len(w.shape)],
         groups=_number(s, "groups", 1), input=x.shape[2 - len(w.shape):], output=y.shape[2 - len(w.shape):], kernel=w.shape[2:],
         stride=_number(s, "stride", 1), padding=_number(s, "padding", 0), dilation=_number(s, "dilation", 1),
@@ -239,14 +239,19 @@ def _number(s: Signature, name: str, default: int) -> int:
     return value if isinstance(value, int) else default
 
 
-def _is_channels_last(layout: Layout) -> bool:
+def is_channels_last(layout: Layout) -> bool:
+    """Whether a library would take it so; its images need not lie side by side."""
     shape, strides = layout.shape, layout.strides
     return len(shape) >= 4 and strides[1] == 1 and shape[1] > 1 and math.prod(shape[2:]) > 1
 
 
 def copied(p: Problem, *layouts: Layout) -> Bytes:
     """Tensors in another layout than the one chosen are copied to it."""
-    return sum(x.numel * ITEM_BYTES[x.dtype] for x in layouts if not _lies(x, p.channels_last))
+    return copied_to(p.channels_last, *layouts)
+
+
+def copied_to(channels_last: bool, *layouts: Layout) -> Bytes:
+    return sum(x.numel * ITEM_BYTES[x.dtype] for x in layouts if not _lies(x, channels_last))
 
 
 def _lies(x: Layout, channels_last: bool) -> bool:

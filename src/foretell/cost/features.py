@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from foretell.cost.convolution import copied_to, is_channels_last
 from foretell.cost.flops import skipped
 from foretell.cost.roofline import peak_name, work_of
 from foretell.graph import ITEM_BYTES, Layout, Signature
@@ -37,6 +38,8 @@ class Description:
 _ADDS_UP: Final = frozenset(
     f"aten.upsample_{kind}_backward" for kind in ("linear1d", "bilinear2d", "bicubic2d", "trilinear3d")
 )
+_WALKS_PLANES: Final = frozenset(("aten.upsample_bilinear2d", "aten.upsample_bicubic2d"))
+_WALK: Final[Seconds] = 1.0e-7  # from one plane to the next, about what memory takes to answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,8 @@ def describe(signature: Signature, device: Device, *, tf32: bool) -> Description
     values["memory"] = log(memory * 1e6)
     values["balance"] = log(arithmetic / memory) if arithmetic and memory else -20.0
     values |= function(signature, device, context)
-    return Description(family, max(arithmetic, memory * _crowding(signature), LAUNCH_FLOOR), values)
+    least = max(arithmetic, memory * _crowding(signature), _WALK * _walked(signature), LAUNCH_FLOOR)
+    return Description(family, least, values)
 
 
 def _crowding(signature: Signature) -> float:
@@ -65,6 +69,13 @@ def _crowding(signature: Signature) -> float:
     if signature.name not in _ADDS_UP or not signature.outputs:
         return 1.0
     return max(1.0, signature.inputs[0].numel / max(signature.outputs[0].numel, 1))
+
+
+def _walked(signature: Signature) -> int:
+    """Planes that one thread goes through, one after the other: an interpolation has a thread for a place in a plane."""
+    if signature.name not in _WALKS_PLANES or is_channels_last(signature.inputs[0]):
+        return 0
+    return math.prod(signature.inputs[0].shape[:-2])
 
 
 def family_of(name: str) -> str:
@@ -210,7 +221,8 @@ def _matmul(s: Signature, device: Device, context: _Context) -> Values:
     batch = a.shape[0] if len(a.shape) == 3 else 1
     return {
         "type": _compute_type(s, context), "a_rows": float(bool(a.strides) and a.strides[-1] == 1),
-        "b_rows": float(bool(b.strides) and b.strides[-1] == 1), "bias": float(shift),
+        "b_rows": float(bool(b.strides) and b.strides[-1] == 1), "b_shared": float(len(b.shape) == 3 and not b.strides[0]),
+        "bias": float(shift),
         "bias_full": float(bool(shift) and len(s.inputs[0].shape) > 1), **_product(m, n, k, batch, device),
     }  # fmt: skip
 
@@ -226,7 +238,7 @@ def _grouped(s: Signature, device: Device, context: _Context) -> Values:
         k = max(1, k // groups)
     return {
         "type": _compute_type(s, context), "a_rows": float(a.strides[-1] == 1), "b_rows": float(b.strides[-1] == 1),
-        "bias": 0.0, "bias_full": 0.0, **_product(m, n, k, groups, device),
+        "b_shared": 0.0, "bias": 0.0, "bias_full": 0.0, **_product(m, n, k, groups, device),
     }  # fmt: skip
 
 
@@ -235,6 +247,7 @@ def _ints(value: object) -> tuple[int, ...]:
 
 
 def _convolution_values(s: Signature, x: Layout, weight: Layout, out: Layout, device: Device, c: _Context) -> Values:
+    """`out` is the output or its gradient; what does not lie in the layout that is taken is copied to it."""
     groups = s.argument("groups", 1)
     groups = groups if isinstance(groups, int) else 1
     transposed = bool(s.argument("transposed"))
@@ -245,6 +258,8 @@ def _convolution_values(s: Signature, x: Layout, weight: Layout, out: Layout, de
     positions = out.shape[0] * math.prod(out.shape[2:])
     stride, dilation = _ints(s.argument("stride")) or (1,), _ints(s.argument("dilation")) or (1,)
     depth = into * math.prod(kernel)
+    channels_last = is_channels_last(x) or is_channels_last(weight)
+    given = (x, weight) if out is s.outputs[0] else (x, weight, out)
     return {
         "type": _compute_type(s, c), "groups": log(groups), "depthwise": float(groups > 1 and into == 1),
         "multiplier": log(onto), "kernel": log(math.prod(kernel)), "kernel_first": float(kernel[0] if kernel else 1),
@@ -253,7 +268,8 @@ def _convolution_values(s: Signature, x: Layout, weight: Layout, out: Layout, de
         "into": log(into), "onto": log(onto), "into_align": alignment(into), "onto_align": alignment(onto),
         "images": log(out.shape[0]), "height": log(out.shape[2] if len(out.shape) > 2 else 1),
         "width": log(out.shape[-1]), "width_align": alignment(out.shape[-1]), "in_size": log(math.prod(x.shape[2:])),
-        "x_layout": density(x), "w_layout": density(weight), "channels": log(x.shape[1]),
+        "channels_last": float(channels_last), "copied": log(copied_to(channels_last, *given) / device.bandwidth * 1e6),
+        "area_align": alignment(math.prod(out.shape[2:])), "channels": log(x.shape[1]),
         "positions": log(positions), "depth": log(depth), **_tiles(positions, onto, groups, device),
     }  # fmt: skip
 
@@ -272,7 +288,6 @@ def _convolution_backward(s: Signature, device: Device, context: _Context) -> Va
     values = _convolution_values(s, x, weight, gradient, device, context)
     return values | {
         "wants_input": float(wants[0]), "wants_weight": float(wants[1]), "wants_bias": float(wants[2]),
-        "g_layout": density(gradient),
     }  # fmt: skip
 
 
@@ -303,6 +318,19 @@ def _attention_values(s: Signature, device: Device, context: _Context) -> Values
 @describes("attention", *_ATTENTION)
 def _attention(s: Signature, device: Device, context: _Context) -> Values:
     return _attention_values(s, device, context) | {"keeps_sums": float(bool(s.argument("compute_log_sumexp")))}
+
+
+@describes("attention", "_native_multi_head_attention", "_transformer_encoder_layer_fwd")
+def _fused_attention(s: Signature, device: Device, context: _Context) -> Values:
+    """With its projections, which are most of its work."""
+    x = s.inputs[0]
+    heads = _number(s, "num_head", 0) or _number(s, "num_heads", 1)
+    pairs, length = x.shape[0] * heads, x.shape[-2]
+    return {
+        "type": _compute_type(s, context), "backend": float(len(_KINDS)), "heads": log(pairs), "queries": log(length),
+        "keys": log(length), "head": x.shape[-1] / heads, "head_value": x.shape[-1] / heads, "causal": 0.0,
+        "mask": 0.0, "grouped": 0.0, "dropout": 0.0, "skipped": 0.0, "q_dense": density(x), "keeps_sums": 0.0,
+    }  # fmt: skip
 
 
 @describes("attention_backward", *(f"{name}_backward" for name in _ATTENTION))

@@ -140,6 +140,15 @@ def _attention_backward(s: Signature) -> Flops:
     return 2.0 * pairs * (3 * q.shape[-1] + 2 * v.shape[-1])
 
 
+@formula("aten._native_multi_head_attention", "aten._transformer_encoder_layer_fwd")
+def _fused_attention(s: Signature) -> Flops:
+    """Projections to queries, keys and values, attention among all positions, and what weights come after it."""
+    x = s.inputs[0]
+    positions, length, width = math.prod(x.shape[:-1]), x.shape[-2], x.shape[-1]
+    weights = sum(w.numel for w in s.inputs if len(w.shape) == 2)
+    return 2.0 * positions * weights + 4.0 * positions * length * width
+
+
 @formula("aten._cudnn_rnn")
 def _rnn(s: Signature) -> Flops:
     """Every weight matrix meets every time step of every sequence once; biases are vectors and do not count."""

@@ -27,7 +27,9 @@ _PRECISIONS: Final = {  # where not all, or others, mean different kernels
     "grouped_matmul": ("bf16",),
     "resize": ("fp32", "bf16", "fp16"),
     "batch_norm": ("fp32", "bf16", "amp-bf16", "amp-fp16"),
+    "row_norm": ("fp32", "bf16", "amp-bf16", "amp-fp16"),
     "batch_norm_inference": ("fp32", "bf16", "amp-bf16", "amp-fp16"),
+    "row_norm_inference": ("fp32", "bf16", "fp16"),
     "norm_inference": ("fp32", "bf16", "fp16"),
 }
 _BYTES: Final = 3 * GIB  # of all together, so that several bundles fit beside each other
@@ -124,6 +126,9 @@ _STAGES: Final = {  # what a convolution is for, and how often
 }  # fmt: skip
 
 
+_MIXED: Final = {"pointwise": 3, "dense": 3, "multiplied": 3, "depthwise": 2}  # where layouts differ
+
+
 def _convolution(draw: random.Random, kinds: Mapping[str, int] = _STAGES) -> pool.Drawn:
     """A convolution as some stage of some network has it."""
     [kind] = draw.choices(list(kinds), list(kinds.values()))
@@ -150,9 +155,9 @@ def _convolution(draw: random.Random, kinds: Mapping[str, int] = _STAGES) -> poo
         kernel = 1
     if kind == "squeeze":
         size, stride = 1, 1
-    if kind == "depthwise":
+    if kind in ("depthwise", "multiplied"):
         kernel, filters, groups = draw.choice((3, 3, 3, 5, 5, 7, 7, 9, 11)), channels, channels
-        filters *= 2 if draw.random() < 0.06 else 1
+        filters *= 2 if kind == "multiplied" or draw.random() < 0.06 else 1
     if kind == "grouped":
         width = draw.choice((4, 8, 8, 16, 16, 24, 32, 32, 40, 48, 64, 96, 120, 128))
         groups = max(2, min(64, channels // width))
@@ -182,12 +187,14 @@ def _convolution(draw: random.Random, kinds: Mapping[str, int] = _STAGES) -> poo
         kernel, stride, dilation = 3, 1, draw.choice((2, 4, 6, 12, 18))
     if not padded and kernel > size:
         kernel = stride = 1
+    alone = draw.choice(("no", "images", "weight")) if kinds is _MIXED else "no"
     few = draw.random() < 0.4  # steps of a few samples leave the device idle, and take other kernels
     batch = draw.randint(1, 8) if few else pool.usual_count(draw, 4, 24 if dims == 3 else 512)
     return pool.convolution_drawn(
         dims=dims, batch=batch, channels=channels, filters=filters, size=size, kernel=kernel, stride=stride,
         dilation=dilation, groups=groups, padded=padded, flat=flat, transposed=transposed, bias=draw.random() < 0.3,
-        channels_last=dims == 2 and draw.random() < 0.35, input_gradient=not first, precision="fp32",
+        channels_last=dims == 2 and alone == "no" and draw.random() < 0.35, alone_last=alone, input_gradient=not first,
+        precision="fp32",
     )  # fmt: skip
 
 
@@ -214,6 +221,25 @@ def _head_product(draw: random.Random) -> pool.Drawn:
     settings: pool.Settings = {"batch": batch, "m": m, "n": n, "k": k, "first_transposed": draw.random() < 0.15,
                                "second_transposed": draw.random() < 0.5, "precision": "fp32"}  # fmt: skip
     return settings, 2.0 * batch * (m * k + k * n + m * n), 6.0 * batch * m * n * k
+
+
+def _tiny_product(draw: random.Random) -> pool.Drawn:
+    """Heads mixed with each other, sums written as products: sides of a few numbers, many times."""
+    sides = [draw.choice((1, 1, 2, 3, 4, 4, 6, 8, 8, 12, 16)) for _ in range(2)]
+    m, n, k = draw.sample((draw.choice((1, 4, 16, 49, 64, 196, 197, 384, 577)), *sides), 3)
+    batch = pool.usual_count(draw, 64, 4_000_000)
+    settings: pool.Settings = {"batch": batch, "m": m, "n": n, "k": k, "first_transposed": draw.random() < 0.15,
+                               "second_transposed": draw.random() < 0.5, "second_shared": draw.random() < 0.4,
+                               "precision": "fp32"}  # fmt: skip
+    return settings, 2.0 * batch * (m * k + k * n + m * n), 200.0 * batch * m * n * k
+
+
+def _row_norm(draw: random.Random) -> pool.Drawn:
+    """A batch norm without images."""
+    batch, channels = pool.usual_count(draw, 8, 400_000), pool.usual_width(draw, 16, 2560)
+    settings: pool.Settings = {"kind": "rows", "batch": batch, "channels": channels, "size": 1, "groups": 1,
+                               "affine": True, "channels_last": False, "training": True, "precision": "fp32"}  # fmt: skip
+    return settings, 4.0 * batch * channels, 0.0
 
 
 def _resize(draw: random.Random) -> pool.Drawn:
@@ -248,11 +274,16 @@ _KINDS: Final[Mapping[str, tuple[str, _Draw]]] = {  # name → operator of the p
         "convolution",
         partial(_convolution, kinds={"dense": 5, "pointwise": 3, "dilated": 1, "first": 1}),
     ),
+    "mixed_convolution": ("convolution", partial(_convolution, kinds=_MIXED)),
+    "volume_convolution": ("convolution", partial(_convolution, kinds={"volume": 1})),
     "thin_linear": ("linear", _thin_linear),
     "head_product": ("matmul", _head_product),
+    "tiny_product": ("matmul", _tiny_product),
     "resize": ("interpolation", _resize),
     "batch_norm": ("norm", _batch_norm),
     "batch_norm_inference": ("norm", _batch_norm),
+    "row_norm": ("norm", _row_norm),
+    "row_norm_inference": ("norm", _row_norm),
     "norm_inference": ("norm", partial(pool.drawn, "norm")),
 }
-_INFERENCE: Final = ("batch_norm_inference", "norm_inference")
+_INFERENCE: Final = ("batch_norm_inference", "row_norm_inference", "norm_inference")

@@ -22,6 +22,7 @@ from foretell.measure.kernels import (
     Alignment,
     OpTimes,
     Traces,
+    added_seconds,
     align,
     busy_seconds,
     host_seconds,
@@ -195,8 +196,8 @@ def _traced_facts(times: OpTimes, timing: Timing, device: str) -> tuple[dict[str
                  **_columns("device", Reduced(step_seconds - busy, busy, 1.0))}  # fmt: skip
         return facts, []
     # Micro-steps beyond the second were not traced: what overlaps is taken to overlap as in those that were.
-    traced_sum = sum(k.seconds for k in times.steps[0].kernels)
-    whole = (summed + times.unattributed) / traced_sum if traced_sum else 1.0
+    traced = sum(added_seconds(times.steps[0].kernels))
+    whole = (summed + times.unattributed) / traced if traced else 1.0
     busy = quantile([busy_seconds(s.kernels) for s in times.steps], 0.5) * whole
     host = quantile([host_seconds(s) for s in times.steps], 0.5) * whole
     device_use = device_series(times)
@@ -217,7 +218,8 @@ def _traced_facts(times: OpTimes, timing: Timing, device: str) -> tuple[dict[str
 
 def _kernel_facts(times: OpTimes) -> dict[str, Any]:
     return {
-        "kernels": sum(map(len, times.kernels)), "kernel_seconds": times.total(times.device) + times.unattributed,
+        "kernels": sum(map(len, times.kernels)),
+        "kernel_seconds": times.total(map(sum, times.kernel_seconds)) + times.unattributed,
         "unattributed_seconds": times.unattributed,
     }  # fmt: skip
 

@@ -60,7 +60,7 @@ class OpTimes:
     """Times of every op of a graph, by position."""
 
     graph: Graph
-    device: tuple[Seconds, ...]
+    device: tuple[Seconds, ...]  # what its kernels add to the time the device is busy
     dispatch: tuple[Seconds, ...]  # to a tenth of a microsecond, which is all a Python clock tells
     issue: tuple[Seconds | None, ...]
     kernels: tuple[tuple[str, ...], ...]
@@ -163,10 +163,18 @@ def op_times(aligned: Alignment, steps: tuple[TracedStep, ...]) -> OpTimes:
     """Give the kernels of plain steps to the ops that launch them."""
     if difference := _difference(aligned.kernels, steps):
         note = f"recorded alone: ops' times are from the recorded step, because {difference}"
-        return _by_op(aligned, [k.seconds for k in aligned.kernels], (), steps, (note,))
-    columns = zip(*(s.kernels for s in steps), strict=True)
-    durations = [quantile([k.seconds for k in column], 0.5) for column in columns]
-    return _by_op(aligned, durations, steps, steps, ())
+        return _by_op(aligned, (aligned.kernels,), (), steps, (note,))
+    return _by_op(aligned, [s.kernels for s in steps], steps, steps, ())
+
+
+def added_seconds(kernels: Sequence[Kernel]) -> list[Seconds]:
+    """What each kernel adds to the time the device is busy: nothing where others that began before it still run."""
+    added = [0] * len(kernels)
+    reached = 0
+    for i in sorted(range(len(kernels)), key=lambda i: (kernels[i].begin, kernels[i].end)):
+        added[i] = max(0, kernels[i].end - max(kernels[i].begin, reached))
+        reached = max(reached, kernels[i].end)
+    return [a / 1e9 for a in added]
 
 
 def busy_seconds(kernels: Iterable[Kernel], *, collectives: bool = False) -> Seconds:
@@ -277,25 +285,34 @@ def _difference(kernels: Sequence[Kernel], steps: Sequence[TracedStep]) -> str:
 
 
 def _by_op(
-    aligned: Alignment, durations: Sequence[Seconds], common: tuple[TracedStep, ...], steps: tuple[TracedStep, ...],
+    aligned: Alignment, runs: Sequence[Sequence[Kernel]], common: tuple[TracedStep, ...], steps: tuple[TracedStep, ...],
     notes: tuple[str, ...],
 ) -> OpTimes:  # fmt: skip
+    """Medians over `runs`, each the same kernels in launch order."""
     count = len(aligned.graph.ops)
     names: list[list[str]] = [[] for _ in range(count)]
     seconds: list[list[Seconds]] = [[] for _ in range(count)]
+    device = [0.0] * count
     unattributed = 0.0
-    for kernel, owner, duration in zip(aligned.kernels, aligned.owners, durations, strict=True):
+    durations = _medians([[k.seconds for k in run] for run in runs])
+    added = _medians([added_seconds(run) for run in runs])
+    for kernel, owner, duration, adds in zip(aligned.kernels, aligned.owners, durations, added, strict=True):
         if owner is None:
-            unattributed += duration
+            unattributed += adds
         else:
             names[owner].append(kernel.name)
             seconds[owner].append(duration)
+            device[owner] += adds
     return OpTimes(
-        graph=aligned.graph, device=tuple(sum(s) for s in seconds),
+        graph=aligned.graph, device=tuple(device),
         dispatch=tuple(round(n, -2) / 1e9 for n in aligned.nanoseconds), issue=_issue(count, aligned.owners, common),
         kernels=tuple(map(tuple, names)), kernel_seconds=tuple(map(tuple, seconds)), unattributed=unattributed,
         steps=steps, owners=aligned.owners if common else (), notes=notes,
     )  # fmt: skip
+
+
+def _medians(runs: Sequence[Sequence[Seconds]]) -> list[Seconds]:
+    return [quantile(list(column), 0.5) for column in zip(*runs, strict=True)]
 
 
 def _issue(count: int, owners: Sequence[int | None], steps: Sequence[TracedStep]) -> tuple[Seconds | None, ...]:

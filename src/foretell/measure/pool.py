@@ -136,18 +136,22 @@ def convolution(
     transposed: bool = False,
     bias: bool = False,
     channels_last: bool = False,
+    alone_last: Literal["no", "images", "weight"] = "no",
     input_gradient: bool = True,
     training: bool = True,
     precision: Precision = "fp32",
 ) -> Workload:
     """A convolution over `dims` equal sides; without `input_gradient` it is a network's first.
 
-    A flat kernel is 1 wide along the first side or along the rest, as separable convolutions are.
+    A flat kernel is 1 wide along the first side or along the rest, as separable convolutions are. Where images are made
+    of tokens, or a norm returns them row-major, either they or the weight alone are channels-last.
     """
     _check(dims=(dims, 1, 3), kernel=(kernel, 1, 63), stride=(stride, 1, 32), dilation=(dilation, 1, 64))
     _check_positive(batch=batch, channels=channels, filters=filters, size=size, groups=groups)
     _check_that(channels % groups == filters % groups == 0, f"groups={groups} must divide channels and filters")
     _check_that(dims == 2 or not channels_last, "channels_last needs dims=2")
+    _check_choice("alone_last", alone_last, ("no", "images", "weight"))
+    _check_that(dims == 2 or alone_last == "no", "alone_last needs dims=2")
     _check_choice("flat", flat, ("no", "first", "rest"))
     thin = [(flat == "first") if i == 0 else (flat == "rest") for i in range(dims)]
     kernels, strides, dilations = (tuple(1 if t else n for t in thin) for n in (kernel, stride, dilation))
@@ -165,11 +169,15 @@ def convolution(
         made: nn.Module = kinds[dims - 1](
             channels, filters, kernels, stride=strides, padding=padding, dilation=dilations, groups=groups, bias=bias,
         )  # fmt: skip
-        return made
+        return made.to(memory_format=torch.channels_last) if alone_last == "weight" else made  # type: ignore[call-overload]
+
+    def images(*shape: int) -> torch.Tensor:
+        made = torch.randn(shape)
+        return made.contiguous(memory_format=torch.channels_last) if alone_last == "images" else made
 
     return _workload(
-        "convolution", lambda layer, x: layer(x), lambda: {"x": torch.randn(batch, channels, *[size] * dims)}, layer=layer,
-        gradients=(lambda: [torch.randn(batch, filters, *sides)]) if training else None,
+        "convolution", lambda layer, x: layer(x), lambda: {"x": images(batch, channels, *[size] * dims)}, layer=layer,
+        gradients=(lambda: [images(batch, filters, *sides)]) if training else None,
         wanted=("x",) if input_gradient else (), precision=precision, channels_last=channels_last,
     )  # fmt: skip
 
@@ -215,9 +223,10 @@ def matmul(
     k: int = 256,
     first_transposed: bool = False,
     second_transposed: bool = False,
+    second_shared: bool = False,
     precision: Precision = "fp32",
 ) -> Workload:
-    """(m × k) times (k × n), `batch` of them: bmm, or mm where batch is 1."""
+    """(m × k) times (k × n), `batch` of them: bmm, or mm where batch is 1. A shared second matrix is one for all."""
     _check_positive(batch=batch, m=m, n=n, k=k)
 
     def shape(rows: int, columns: int, turned: bool) -> tuple[int, ...]:
@@ -227,9 +236,12 @@ def matmul(
     def product(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return (x.mT if first_transposed else x) @ (y.mT if second_transposed else y)
 
+    def second() -> torch.Tensor:
+        sides = shape(k, n, second_transposed)
+        return torch.randn(sides[-2:]).expand(sides) if second_shared else torch.randn(sides)
+
     return _workload(
-        "matmul", product,
-        lambda: {"x": torch.randn(shape(m, k, first_transposed)), "y": torch.randn(shape(k, n, second_transposed))},
+        "matmul", product, lambda: {"x": torch.randn(shape(m, k, first_transposed)), "y": second()},
         gradients=lambda: [torch.randn(shape(m, n, False))], wanted=("x", "y"), precision=precision,
     )  # fmt: skip
 
@@ -366,7 +378,7 @@ def recurrent(
 
 # Norms.
 
-Norm = Literal["layer", "rms", "batch", "group", "instance"]
+Norm = Literal["layer", "rms", "batch", "rows", "group", "instance"]
 
 
 def norm(
@@ -381,20 +393,23 @@ def norm(
     training: bool = True,
     precision: Precision = "fp32",
 ) -> Workload:
-    """Over the last of (batch, size, channels) for layer and rms; of (batch, channels, size, size) for the others.
+    """Over the last of (batch, size, channels) for layer and rms; of (batch, channels) for rows, a batch norm without
+    images; of (batch, channels, size, size) for the others.
 
     A mixed precision, amp-bf16 or amp-fp16, means batch norm of half-precision images with weights in fp32.
     """
     _check_positive(batch=batch, channels=channels, size=size, groups=groups)
-    over_last = kind in ("layer", "rms")
+    over_last = kind in ("layer", "rms", "rows")
     _check_that(kind != "group" or channels % groups == 0, f"groups={groups} must divide channels={channels}")
     _check_that(not (over_last and channels_last), "channels_last is a layout of images")
-    _check_that(kind == "batch" or not precision.startswith("amp"), "mixed precision is for batch norm alone")
+    _check_that(kind in ("batch", "rows") or not precision.startswith("amp"), "mixed precision is for batch norm alone")
     shape = (batch, size, channels) if over_last else (batch, channels, size, size)
+    shape = (batch, channels) if kind == "rows" else shape
     layers: dict[str, Callable[[], nn.Module]] = {
         "layer": lambda: nn.LayerNorm(channels, elementwise_affine=affine),
         "rms": lambda: nn.RMSNorm(channels, elementwise_affine=affine),
         "batch": lambda: nn.BatchNorm2d(channels, affine=affine),
+        "rows": lambda: nn.BatchNorm1d(channels, affine=affine),
         "group": lambda: nn.GroupNorm(groups, channels, affine=affine),
         "instance": lambda: nn.InstanceNorm2d(channels, affine=affine),
     }

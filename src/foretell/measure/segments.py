@@ -24,7 +24,8 @@ from foretell.measure.tables import Table, need
 SUFFIX: Final = ".parquet"
 _KEY: Final = b"foretell"
 _ROW_GROUP: Final = 1 << 16  # rows; small enough to read one step's without the rest
-_FILE_GROUP: Final = 64  # of rows that hold a graph's file each
+_FILE_GROUP: Final = 128  # of rows that hold a graph's file each
+_LEVEL, _FILE_LEVEL = 9, 16  # of zstd; graphs are like each other, and looking longer finds it
 _PAGE: Final = 1 << 26  # bytes; a page is compressed as one, and like graphs follow each other
 _PACKED: Final = {  # columns that a dictionary makes larger: numbers that count up, series of samples
     "op": "DELTA_BINARY_PACKED",
@@ -60,9 +61,9 @@ def encode(
     packed = {column: how for column, how in _PACKED.items() if column.partition(".")[0] in table.column_names}
     plain = {column.partition(".")[0] for column in packed} | {"file"}
     need("pyarrow.parquet").write_table(
-        table, sink, compression="zstd", compression_level=9, row_group_size=_FILE_GROUP if files else _ROW_GROUP,
-        data_page_size=_PAGE, use_dictionary=[name for name in _leaves(table) if name.partition(".")[0] not in plain],
-        column_encoding=packed,
+        table, sink, compression="zstd", compression_level=_FILE_LEVEL if files else _LEVEL,
+        row_group_size=_FILE_GROUP if files else _ROW_GROUP, data_page_size=_PAGE, column_encoding=packed,
+        use_dictionary=[name for name in _leaves(table) if name.partition(".")[0] not in plain],
     )  # fmt: skip
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
