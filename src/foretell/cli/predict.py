@@ -107,8 +107,8 @@ def predict(
         write_html(forecasts, html)
         note(f"Report written to {html}")
     if trace is not None:
-        _write_trace(forecasts[0], trace)
-        note(f"Trace written to {trace}" + ("" if trace.suffix == ".et" else "; open it at https://ui.perfetto.dev"))
+        written = ", ".join(map(str, _write_trace(forecasts[0], trace)))
+        note(f"Trace written to {written}" + ("" if trace.suffix == ".et" else "; open it at https://ui.perfetto.dev"))
     if require_fit and (over := [f.cluster for f in forecasts if not f.memory.fits]):
         raise RequirementNotMet(
             f"{forecasts[0].workload} does not fit on {', '.join(over)}, and --require-fit was given."
@@ -209,12 +209,13 @@ def _fit_batches(
     return [fit.forecast for fit in fits], [fit.batch for fit in fits]
 
 
-def _write_trace(forecast: Forecast, path: Path) -> None:
+def _write_trace(forecast: Forecast, path: Path) -> list[Path]:
+    """One file, or a Chakra trace for each kind of rank."""
     try:
         if path.suffix == ".et":
-            forecast.timeline.to_chakra(path)
-        else:
-            forecast.timeline.to_perfetto(path)
+            return forecast.timeline.to_chakra(path)
+        forecast.timeline.to_perfetto(path)
+        return [path]
     except OSError as error:
         raise InputError(f"the trace cannot be written to {path}: {error.strerror}. Choose another file.") from None
 
