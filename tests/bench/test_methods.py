@@ -12,7 +12,7 @@ import pytest
 from foretell.bench import methods as bench
 from foretell.bench import searches
 from foretell.bench.classics import NETWORKS
-from foretell.bench.examples import cnn_many_gpus, dataset_of, ddp_step_times, evenly, placement_of
+from foretell.bench.examples import cnn_many_gpus, dataset_of, ddp_step_times, evenly, placement_of, several
 from foretell.bench.methods import Job, Line, errors, keep_lines, lines_of, read
 from foretell.bench.splits import Split, splits
 from foretell.errors import InputError
@@ -177,6 +177,12 @@ def test_rows_are_drawn_evenly_and_whatever_their_order() -> None:
     assert {tuple(r.values()) for r in evenly(rows[::-1], 9, by=lambda r: r["kind"])} == {
         tuple(r.values()) for r in chosen
     }
+
+
+def test_kinds_with_several_are_taken_whole() -> None:
+    rows = [("a", 1), ("b", 1), ("a", 2), ("c", 1), ("c", 2), ("c", 3)]
+    assert sorted(several(rows, 5, by=lambda r: r[0])) == [r for r in sorted(rows) if r[0] != "b"]
+    assert {r[0] for r in several(rows, 3, by=lambda r: r[0])} in ({"a"}, {"c"})
 
 
 def test_the_type_of_data_is_read_from_the_graph() -> None:

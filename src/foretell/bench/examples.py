@@ -42,6 +42,18 @@ def evenly(items: Iterable[T], most: int | None, by: Callable[[T], Hashable]) ->
     return list(islice((item for turn in turns for item in turn if item is not None), most))
 
 
+def several(items: Iterable[T], most: int | None, by: Callable[[T], Hashable]) -> list[T]:
+    """All of a kind that has more than one, for as many kinds as there is room; kinds are drawn by their names."""
+    kinds: dict[Hashable, list[T]] = defaultdict(list)
+    for item in items:
+        kinds[by(item)].append(item)
+    chosen: list[T] = []
+    for kind in sorted(kinds, key=lambda kind: hashlib.sha256(repr(kind).encode()).digest()):
+        if len(kinds[kind]) > 1 and (most is None or len(chosen) + len(kinds[kind]) <= most):
+            chosen += kinds[kind]
+    return chosen
+
+
 class Graphs:
     """Graphs of named sources; a batch is continued from two captured ones where the step allows it."""
 
@@ -75,9 +87,12 @@ class Graphs:
 
 
 def h200_steps(
-    path: Path, say: Say = quiet, most: int | None = None, *, only: Collection[str] | None = None
+    path: Path, say: Say = quiet, most: int | None = None, *, only: Collection[str] | None = None, whole: bool = False
 ) -> list[Example]:
-    """Steps of a store that ran on one device, of all sources or only some, with the times of ops where a trace told them."""
+    """Steps of a store that ran on one device, of all sources or only some, with the times of ops where a trace told them.
+
+    Of many steps, some of every architecture are taken; or, `whole`, all of some architectures that have several.
+    """
     from foretell.learn.dataset import RECORDED_ALONE
     from foretell.learn.fit import families_of
     from foretell.measure.store import Store
@@ -87,7 +102,7 @@ def h200_steps(
         raise InputError(f"there is no store in {path}. Measure into one with: foretell measure SOURCE --store {path}")
     rows = [s for s in store.steps("kind = 'step' AND outcome = 'ok' AND world_size = 1")
             if s.step_seconds and s.graph and (only is None or s.source in only)]  # fmt: skip
-    chosen = evenly(rows, most, by=lambda s: s.source)
+    chosen = several(rows, most, by=lambda s: s.source) if whole else evenly(rows, most, by=lambda s: s.source)
     say(f"reading {len(chosen)} steps of {path}")
     graphs, families = store.graphs({s.graph for s in chosen if s.graph}), families_of(store)
     times = _op_times(store, [s.id for s in chosen])

@@ -28,7 +28,9 @@ from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, 
 from foretell.units import Seconds
 
 Loader = Callable[[Path, Say, int | None], list[Example]]
-STORES: Final[Mapping[str, Loader]] = MappingProxyType({"h200": sources.h200_steps, "box": box.box_runs})
+STORES: Final[Mapping[str, Loader]] = MappingProxyType(
+    {"h200": partial(sources.h200_steps, whole=True), "box": box.box_runs}
+)
 PUBLIC: Final[Mapping[str, Loader]] = MappingProxyType(
     {"cnn_many_gpus": partial(sources.cnn_many_gpus, precisions=("fp32",)), "timm_train": sources.timm_train,
      "ddp_step_times": sources.ddp_step_times,
@@ -39,8 +41,8 @@ TARGETS: Final = (STEP_TIME, JOB_TIME, DEVICE_TIME, MEMORY)
 SEARCH: Final = "cherrypick"  # searches and does not predict, so it has a table of its own
 BLACK_BOX: Final = frozenset(("ernest",))  # methods that must run the very workload they are asked about
 # Rows of a source that are asked by default, drawn evenly over architectures: graphs are read and forecasts made one by one.
-ROWS: Final[Mapping[str, int]] = {"h200": 160, "box": 400, "cnn_many_gpus": 288, "timm_train": 80, "ddp_step_times": 600,
-                                  "llm_h100_sweep": 64, "mlperf_training": 300}  # fmt: skip
+ROWS: Final[Mapping[str, int]] = {"h200": 140, "box": 400, "cnn_many_gpus": 160, "timm_train": 48, "ddp_step_times": 240,
+                                  "llm_h100_sweep": 40, "mlperf_training": 300}  # fmt: skip
 _TIMED: Final = 5  # predictions that are made one by one, to time them
 
 
