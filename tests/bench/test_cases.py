@@ -262,6 +262,7 @@ def test_steps_under_fsdp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         return answer(1e-5 * (layers + 1) * batch * width, 1e-3 * layers, 1e-5 * layers * plan.dp)
 
     monkeypatch.setattr(mpt, "ask", stand_in)
+    monkeypatch.setattr(mpt, "_attention", lambda graph, cluster: 2e-6 * graph[0] * graph[1] * graph[2])
     monkeypatch.setattr(
         mpt, "_graph", lambda models, row, depth: (depth, int(row["MicroBatchSize"]), mpt._SHAPES[row["Model"]][0])
     )
