@@ -33,6 +33,7 @@ from foretell.forecasting import forecast
 from foretell.graph import Graph
 from foretell.learn.evaluate import Errors
 from foretell.methods.ernest import Ernest
+from foretell.methods.once import anew
 from foretell.methods.predictddl import Embedder, PredictDDL
 from foretell.methods.predictddl_operators import PredictDDLOperators
 from foretell.methods.predictddl_regressors import FORMS
@@ -48,22 +49,6 @@ FOLDS = 5
 Floats = npt.NDArray[np.float64]
 Group = Callable[[Query], str]
 Said = dict[str, Floats]
-
-
-class Remembering(Embedder):
-    """Reads each network once for all folds. What reading takes is measured apart."""
-
-    __slots__ = ("_known",)
-
-    def __init__(self, weights: Path | None = None) -> None:
-        super().__init__(weights)
-        self._known: dict[int, tuple[Graph, Floats]] = {}
-
-    def embed(self, graphs: Sequence[Graph]) -> list[Floats]:
-        for graph in graphs:
-            if id(graph) not in self._known:
-                self._known[id(graph)] = (graph, super().embed([graph])[0])
-        return [self._known[id(graph)][1] for graph in graphs]
 
 
 class Blind(Embedder):
@@ -82,18 +67,19 @@ def untrained() -> Embedder:
     from foretell.methods.ghn.hypernetwork import Hypernetwork
 
     torch.manual_seed(0)
-    embedder = Remembering()
+    embedder = Embedder()
     embedder._network = Hypernetwork().eval()
     return embedder
 
 
-SHIPPED = Remembering()
+SHIPPED = Embedder()
 EMBEDDED: dict[str, Callable[[], Embedder]] = {
     "PredictDDL": lambda: SHIPPED,
     "PredictDDL, hypernetwork untrained": untrained,
     "PredictDDL, no embedding": Blind,
 }
 METHODS = (*EMBEDDED, "variant", "Foretell")
+FORMS_JUDGED: list[dict[str, float]] = []  # a fold: form → its error on networks held back in training
 
 
 def say(text: str) -> None:
@@ -114,10 +100,13 @@ def folds(examples: Sequence[Example], group: Group, count: int = FOLDS) -> list
 
 
 def left_out(examples: Sequence[Example], group: Group, target: str, which: Sequence[str], count: int = FOLDS) -> Said:
-    """What methods say of every row, fitted on the other groups. `which` are names of EMBEDDED, or `variant`."""
+    """What methods say of every row, fitted on the other groups. `which` are names of EMBEDDED, or `variant`.
+
+    How validation judged each form of PredictDDL in each fold is left in FORMS_JUDGED.
+    """
+    FORMS_JUDGED.clear()
     said: dict[str, Floats] = defaultdict(lambda: np.full(len(examples), np.nan))
     embedders = {name: make() for name, make in EMBEDDED.items() if name in which}
-    chosen: dict[str, int] = defaultdict(int)
     for number, rows in enumerate(folds(examples, group, count)):
         held = set(rows)
         seen, asked = [e for i, e in enumerate(examples) if i not in held], [examples[i].query for i in rows]
@@ -126,14 +115,19 @@ def left_out(examples: Sequence[Example], group: Group, target: str, which: Sequ
             best = min(by_form, key=lambda form: by_form[form][0])  # as one with all forms would choose
             said[name][rows] = by_form[best][1]
             if name == "PredictDDL":
-                chosen[best] += 1
+                FORMS_JUDGED.append({form: error for form, (error, _) in by_form.items()})
                 for form, (_, answers) in by_form.items():
                     said[f"PredictDDL, {form} alone"][rows] = answers
         if "variant" in which:
             variant = PredictDDLOperators().fit(seen)
             said[variant.name][rows] = [p.values.get(target, np.nan) for p in variant.predict(asked)]
+        judged = (
+            ", ".join(f"{form} {error:.1%}" for form, error in FORMS_JUDGED[-1].items())
+            if FORMS_JUDGED
+            else "not asked"
+        )
         say(
-            f"fold {number + 1}: {len(rows)} rows of {len({q.architecture for q in asked})} networks; chosen {dict(chosen)}"
+            f"fold {number + 1}: {len(rows)} rows of {len({q.architecture for q in asked})} networks; validation: {judged}"
         )
     return dict(said)
 
@@ -241,17 +235,18 @@ def timing(part: str, examples: Sequence[Example], which: Sequence[str], most: i
     method = PredictDDL(forms=("linear", "polynomial"))
     method.embedder = SHIPPED
     method.fit(examples)
-    method.embedder = Embedder()
     method.predict([chosen[0].query])
     embed, whole = [], []
     for e in chosen:
         assert e.query.graph is not None
-        begin = time.process_time()
-        method.embedder.embed([e.query.graph])
-        embed.append(time.process_time() - begin)
-        begin = time.process_time()
-        method.predict([e.query])
-        whole.append(time.process_time() - begin)
+        with anew():
+            begin = time.process_time()
+            method.embedder.embed([e.query.graph])
+            embed.append(time.process_time() - begin)
+        with anew():
+            begin = time.process_time()
+            method.predict([e.query])
+            whole.append(time.process_time() - begin)
     return {"embed": float(np.median(embed)), "predict": float(np.median(whole)), "networks": len(chosen)}
 
 
@@ -306,6 +301,7 @@ def part_cnn(options: argparse.Namespace) -> dict[str, Any]:
     said = kept("cnn", "unseen architectures") | left_out(
         examples, lambda q: q.architecture, STEP_TIME, options.methods
     )
+    judged = list(FORMS_JUDGED)
     by_family = kept("cnn", "unseen families") | left_out(examples, cnn_family, STEP_TIME, options.methods)
     if "Foretell" in options.methods:
         said["Foretell"] = by_family["Foretell"] = forecasts(examples)
@@ -317,7 +313,7 @@ def part_cnn(options: argparse.Namespace) -> dict[str, Any]:
         return query.architecture, setting(query)
 
     said["Ernest, reused with no run"] = pooled_ernest(examples, lambda q: q.architecture, setting, STEP_TIME)
-    found: dict[str, Any] = {"timing": timing("cnn", examples, options.methods), "ernest": {}}
+    found: dict[str, Any] = {"timing": timing("cnn", examples, options.methods), "ernest": {}, "validated": judged}
     all_rows = range(len(examples))
     for split, table in (("unseen architectures", said), ("unseen families", by_family)):
         found[split] = {"errors": errors(table, examples, STEP_TIME, all_rows), "said": table}
@@ -354,6 +350,7 @@ def part_timm(options: argparse.Namespace) -> dict[str, Any]:
     show(f"timm_train, unseen architectures, {len({e.query.architecture for e in examples})} of them", table)
     return {
         "unseen architectures": {"errors": table, "said": said},
+        "validated": list(FORMS_JUDGED),
         "timing": timing("timm", examples, options.methods),
     } | rows_of(examples, STEP_TIME)
 
@@ -367,7 +364,9 @@ def part_h200(options: argparse.Namespace) -> dict[str, Any]:
     )
     table = errors(said, examples, STEP_TIME, range(len(examples)))
     show(f"H200, unseen architectures, {len({e.query.architecture for e in examples})} of them", table)
-    return {"unseen architectures": {"errors": table, "said": said}} | rows_of(examples, STEP_TIME)
+    return {"unseen architectures": {"errors": table, "said": said}, "validated": list(FORMS_JUDGED)} | rows_of(
+        examples, STEP_TIME
+    )
 
 
 def box_jobs() -> list[Example]:
@@ -390,7 +389,7 @@ def part_box(options: argparse.Namespace) -> dict[str, Any]:
         return query.architecture, query.batch / query.plan.dp, setting(query)
 
     said["Ernest, reused with no run"] = pooled_ernest(examples, lambda q: q.architecture, setting, JOB_TIME)
-    found: dict[str, Any] = {"timing": timing("box", examples, options.methods)}
+    found: dict[str, Any] = {"timing": timing("box", examples, options.methods), "validated": list(FORMS_JUDGED)}
     table = errors(said, examples, JOB_TIME, range(len(examples)))
     found["unseen architectures"] = {"errors": table, "said": said}
     show("hosts in a box, whole jobs, unseen architectures", table)

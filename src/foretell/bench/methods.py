@@ -23,7 +23,7 @@ from foretell.bench.rows import Say
 from foretell.bench.splits import Split, splits
 from foretell.errors import ForetellError, InputError, did_you_mean
 from foretell.methods import METHODS, method
-from foretell.methods.once import forget
+from foretell.methods.once import anew
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Method, Query
 from foretell.units import Seconds
 
@@ -208,10 +208,10 @@ def _a_prediction(made: Method, queries: Sequence[Query]) -> float:
     chosen = [q for q in queries if q.graph is not None] or list(queries)
     took = []
     for query in chosen[:: -(-len(chosen) // _TIMED)]:
-        forget()
-        began = time.process_time()
-        made.predict([query])
-        took.append(time.process_time() - began)
+        with anew():
+            began = time.process_time()
+            made.predict([query])
+            took.append(time.process_time() - began)
     return median(took) * 1e3
 
 

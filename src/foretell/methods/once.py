@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar, cast
 
@@ -29,6 +30,13 @@ def once(function: Callable[Concatenate[Graph, P], T]) -> Callable[Concatenate[G
     return remembering
 
 
-def forget() -> None:
-    """Read everything anew: for who measures what reading takes."""
+@contextmanager
+def anew() -> Iterator[None]:
+    """Inside, everything is read again: for who measures what reading takes."""
+    before = dict(_known)
     _known.clear()
+    try:
+        yield
+    finally:
+        _known.clear()
+        _known.update({key: found for key, found in before.items() if found[0]() is not None})
