@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 import numpy as np
 import numpy.typing as npt
@@ -88,11 +89,15 @@ class Signature:
     outputs: tuple[Layout, ...]
     arguments: tuple[tuple[str, Value], ...] = ()
     mutates: tuple[int, ...] = ()  # inputs written in place
+    name: str = field(init=False, compare=False, repr=False)  # `aten.convolution` for `aten.convolution.default`
+    hashed: int = field(init=False, compare=False, repr=False)  # as a layout's; arguments seldom tell two apart
 
-    @property
-    def name(self) -> str:
-        """`aten.convolution` for `aten.convolution.default`."""
-        return self.target.rsplit(".", 1)[0]
+    def __hash__(self) -> int:
+        return self.hashed
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", self.target.rsplit(".", 1)[0])
+        object.__setattr__(self, "hashed", hash((crc32(self.target.encode()), self.inputs, self.outputs, self.mutates)))
 
     def argument(self, name: str, default: Value = None) -> Value:
         return next((value for key, value in self.arguments if key == name), default)

@@ -30,9 +30,16 @@ def fit(
         bool,
         typer.Option("--intervals/--no-intervals", help="Find out how far off it is on unseen families; takes longer."),
     ] = True,
+    unseen: Annotated[
+        Path | None,
+        typer.Option(
+            "--unseen", metavar="FILE", help="What `bench accuracy --save` wrote of this store: spares the time."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Fit the models of operators, the network over them, the host and their errors on a store of measurements."""
+    from foretell.bench.accuracy import read
     from foretell.learn.fit import fit as fit_model
     from foretell.learn.interaction import INSTALL, is_installed
     from foretell.measure.store import Store
@@ -42,10 +49,12 @@ def fit(
     opened = Store(store)
     if not opened.exists():
         raise InputError(f"there is no store in {store}. Measure first: foretell measure SOURCE --store {store}")
+    said = read(unseen)[0] if unseen is not None else []
     with progress() as say:
         card = fit_model(
-            opened, out, device=device, public=products, others=public, seed=seed, intervals=intervals, progress=say
-        )
+            opened, out, device=device, public=products, others=public, seed=seed, intervals=intervals, unseen=said,
+            progress=say,
+        )  # fmt: skip
     if not is_installed():
         note(INSTALL)
     if as_json:

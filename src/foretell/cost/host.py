@@ -1,7 +1,8 @@
 """Host time: what Python, autograd and the dispatcher need to issue each op, before the device can run it.
 
 Costs are relative to a host's `op_seconds`, so that one table serves fast and slow hosts. What an op costs depends on
-when it runs: a forward op that autograd watches costs more than the same op in inference.
+when it runs, since a forward op that autograd watches costs more than the same op in inference, and on what it is: a
+convolution asks its library for a plan, and a norm or attention makes several tensors.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from foretell.cost.features import family_of
 from foretell.cost.roofline import Price
 from foretell.errors import ModelError
 from foretell.graph import Graph, Op
@@ -20,7 +22,12 @@ from foretell.hardware import Host
 from foretell.units import Seconds
 
 MODES: Final = ("inference", "forward", "backward", "optimizer")
+KINDS: Final = ("matmul", "convolution", "composite", "plain")
 FILE: Final = "host.json"
+_KIND_OF: Final = {
+    "matmul": "matmul", "convolution": "convolution", "convolution_backward": "convolution", "rnn": "convolution",
+    **dict.fromkeys(("norm", "norm_backward", "attention", "attention_backward", "reduction"), "composite"),
+}  # fmt: skip
 _HOST_NUMBER: Final = 0.05  # a number that the host keeps is a plain read
 
 
@@ -28,7 +35,7 @@ _HOST_NUMBER: Final = 0.05  # a number that the host keeps is a plain read
 class HostCosts:
     """In units of a host's `op_seconds`, but for the gap."""
 
-    kernel: Mapping[str, float] = field(hash=False)  # an op that launches a kernel, by mode
+    kernel: Mapping[str, Mapping[str, float]] = field(hash=False)  # an op that launches a kernel, by mode and kind
     view: Mapping[str, float] = field(hash=False)  # one that launches none
     listed: float  # an op over a list of tensors
     tensor: float  # and each tensor of the list
@@ -47,7 +54,7 @@ class HostCosts:
         if walks_a_list(op):
             return self.listed + self.tensor * len(op.inputs)
         if price.work.kernel:
-            return self.kernel[mode]
+            return self.kernel[mode][kind_of(op.signature.name)]
         if op.signature.name == "aten._local_scalar_dense" and not price.work.waits:
             return _HOST_NUMBER
         return self.view[mode]
@@ -64,6 +71,11 @@ def mode_of(op: Op, graph: Graph) -> str:
     return op.phase if graph.training else "inference"
 
 
+@cache
+def kind_of(name: str) -> str:
+    return _KIND_OF.get(family_of(name), "plain")
+
+
 def walks_a_list(op: Op) -> bool:
     return "_foreach_" in op.signature.name or "_fused_" in op.signature.name
 
@@ -72,5 +84,9 @@ def walks_a_list(op: Op) -> bool:
 def usual_costs() -> HostCosts:
     """Where a model brings none of its own."""
     return HostCosts(
-        kernel=dict.fromkeys(MODES, 1.0), view=dict.fromkeys(MODES, 0.35), listed=1.0, tensor=0.03, step=0.0
+        kernel=dict.fromkeys(MODES, dict.fromkeys(KINDS, 1.0)),
+        view=dict.fromkeys(MODES, 0.35),
+        listed=1.0,
+        tensor=0.03,
+        step=0.0,
     )

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost import interaction, uncertainty
-from foretell.cost.carry import carried, seconds_elsewhere
+from foretell.cost.carry import as_run_on, carried, seconds_elsewhere
 from foretell.cost.features import describe
 from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.interaction import Interaction, Outline, outline
@@ -150,15 +150,16 @@ class CostModel:
             seen.clear()
         fresh = list(dict.fromkeys(s for s in signatures if s not in seen))
         if fresh:
-            names = [s.name for s in fresh]
+            run = [as_run_on(s, device) for s in fresh]
+            names = [s.name for s in run]
             if self.elsewhere is None or device.name == self.device:
-                descriptions = [describe(s, device, tf32=tf32) for s in fresh]
+                descriptions = [describe(s, device, tf32=tf32) for s in run]
                 seconds = self.operators.seconds(names, descriptions)
             else:
-                descriptions = carried(fresh, known_device(self.device), self.operators, device, tf32=tf32)
+                descriptions = carried(run, known_device(self.device), self.operators, device, tf32=tf32)
                 seconds = seconds_elsewhere(names, descriptions, self.elsewhere)
-            for s, d, took in zip(fresh, descriptions, seconds.tolist(), strict=True):
-                seen[s] = _Learned(took, d.family, self.operators.knows(s.name, d.family))
+            for s, name, d, took in zip(fresh, names, descriptions, seconds.tolist(), strict=True):
+                seen[s] = _Learned(took, d.family, self.operators.knows(name, d.family))
         return seen
 
 

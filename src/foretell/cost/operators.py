@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,11 +50,15 @@ def matrix(
 ) -> Floats:
     """The table that trees read: the described values, and last the operator as a category."""
     code = {name: float(i) for i, name in enumerate(operators)}
-    rows = [
-        [*(d.values.get(column, np.nan) for column in columns), code.get(name, UNKNOWN)]
-        for name, d in zip(names, descriptions, strict=True)
-    ]
-    return np.array(rows, dtype=np.float64)
+    take = itemgetter(*columns)
+    table = np.empty((len(names), len(columns) + 1))
+    for row, name, d in zip(table, names, descriptions, strict=True):
+        try:
+            row[:-1] = take(d.values)
+        except KeyError:  # not all ops of a family are described by the same values
+            row[:-1] = [d.values.get(column, np.nan) for column in columns]
+        row[-1] = code.get(name, UNKNOWN)
+    return table
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from foretell.cost.flops import flops, skipped
@@ -65,6 +66,7 @@ def price_ops(graph: Graph, device: Device) -> list[Price]:
     return prices
 
 
+@lru_cache(maxsize=1 << 14)  # asked again by those who describe an op
 def work_of(signature: Signature, *, view: bool = False, host: bool = False) -> Work:
     name = signature.name
     waits = name in _WAITS_FOR_DEVICE and not host

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from foretell.hardware import device as known_device
 from foretell.hardware import recognise
 from foretell.learn.calibrate import calibrate
 from foretell.learn.dataset import Measured, OpTable, joined, load, products
-from foretell.learn.evaluate import groups, leave_groups_out
+from foretell.learn.evaluate import Foretold, groups, leave_groups_out
 from foretell.learn.host import fit_host
 from foretell.learn.interaction import fit_interaction
 from foretell.learn.operators import fit_operators
@@ -50,12 +50,13 @@ class Card:
 
 def fit(
     store: Store, folder: Path, *, device: str = "h200", public: Path | None = None, others: Path | None = None, seed: int = 0,
-    intervals: bool = True, workers: int = 2, progress: Callable[[str], None] = lambda text: None,
+    intervals: bool = True, unseen: Sequence[Foretold] = (), workers: int = 2, progress: Callable[[str], None] = lambda text: None,
 ) -> Card:  # fmt: skip
     """Fit a model on what a store holds of a device, and save it in a folder.
 
     `others` is a folder of public measurements of other devices, to say more of them than our own device does.
-    `intervals` asks how far off it is on families it has not seen, which takes a fit for each of them.
+    `intervals` asks how far off it is on families it has not seen, which takes a fit for each of them; `unseen` is what
+    such fits said before of these very steps, and spares them.
     """
     measured = load(store, device, progress)
     if not len(measured.ops):
@@ -75,10 +76,10 @@ def fit(
         network.save(folder)
     (folder / uncertainty.FILE).unlink(missing_ok=True)
     if intervals and len(set(split.values())) >= _FEWEST_GROUPS:
-        unseen = leave_groups_out(
+        said = _said_of(measured, split, unseen) or leave_groups_out(
             measured, split, beside=list(beside.values()), seed=seed, rivals=False, workers=workers, progress=progress
         )
-        save_calibration(calibrate(unseen), folder)
+        save_calibration(calibrate(said), folder)
     card = _card(folder.name, measured, beside, seed, network.strength if network else 0.0)
     (folder / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n")
     if others is not None:
@@ -87,6 +88,18 @@ def fit(
         card = replace(card, elsewhere=taken)
         (folder / "card.json").write_text(json.dumps(asdict(card), indent=2) + "\n")
     return card
+
+
+def _said_of(measured: Measured, split: Mapping[int, str], unseen: Sequence[Foretold]) -> Sequence[Foretold]:
+    """`unseen`, if it is about the steps that are fitted on, left out in the same groups."""
+    asked = {measured.steps[i].id: group for i, group in split.items()}
+    if unseen and {s.step: s.group for s in unseen} != asked:
+        known = sum(s.step in asked for s in unseen)
+        raise ModelError(
+            f"the saved forecasts are of {len(unseen)} steps, {known} of them among the {len(asked)} of the store. Make "
+            "them again: foretell bench accuracy --data STORE --save FILE"
+        )
+    return unseen
 
 
 def read_card(folder: Path) -> Card:

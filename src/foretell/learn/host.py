@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from foretell.cost.host import MODES, HostCosts, mode_of, walks_a_list
+from foretell.cost.host import KINDS, MODES, HostCosts, kind_of, mode_of, walks_a_list
 from foretell.cost.roofline import price_ops
 from foretell.graph import Graph
 from foretell.hardware import host as known_host
@@ -23,9 +23,12 @@ from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
 _HOST_BOUND: Final = 0.85  # of the step with a kernel running, at most
-# Relative to a forward op: kernel and view by mode, a list, a tensor of it, a step. Medians of issue times in traces.
-_SEEN: Final = np.array([0.5, 1.0, 0.8, 0.55, 0.2, 0.35, 0.35, 0.1, 0.9, 0.07, 10.0])
-_HOLD: Final = 20.0  # how firmly it is held there, in steps
+# Relative to a forward op: kernel by mode, of any kind, and view by mode; a list, a tensor of it, a step. Medians of
+# issue times in traces.
+_SEEN: Final = np.array([*np.repeat([0.5, 1.0, 0.8, 0.55], len(KINDS)), 0.2, 0.35, 0.35, 0.1, 0.9, 0.07, 10.0])
+_VIEWS: Final = len(MODES) * len(KINDS)  # where the columns of views begin
+_LIST: Final = _VIEWS + len(MODES)
+_HOLD: Final = 1.0  # how firmly it is held there, in steps
 _ROUNDS: Final = 10
 _BUSY: Final = 0.95  # of the step with a kernel running, at least
 _FEWEST: Final = 10  # busy steps that say something together
@@ -38,16 +41,17 @@ def fit_host(measured: Measured) -> HostCosts:
     took = np.where(bound, [s.step_seconds or 0 for s in steps], [s.host_seconds or 0 for s in steps])
     unit = known_host(measured.device.host).op_seconds
     costs = _solve(counts, took.astype(np.float64)) / unit
-    kernel, view = costs[:4].tolist(), costs[4:8].tolist()
+    kernel, view = costs[:_VIEWS].reshape(len(MODES), len(KINDS)).tolist(), costs[_VIEWS:_LIST].tolist()
+    listed, tensor, step = costs[_LIST:].tolist()
     return HostCosts(
-        kernel=dict(zip(MODES, kernel, strict=True)), view=dict(zip(MODES, view, strict=True)),
-        listed=float(costs[8]), tensor=float(costs[9]), step=float(costs[10]), gap=_gap(steps, counts),
+        kernel={mode: dict(zip(KINDS, row, strict=True)) for mode, row in zip(MODES, kernel, strict=True)},
+        view=dict(zip(MODES, view, strict=True)), listed=listed, tensor=tensor, step=step, gap=_gap(steps, counts),
     )  # fmt: skip
 
 
 def _gap(steps: Sequence[StepRow], counts: Floats) -> Seconds:
     """What busy devices' steps take beyond their kernels, for each op that launches one."""
-    launching = counts[:, :4].sum(axis=1) + counts[:, 8]
+    launching = counts[:, :_VIEWS].sum(axis=1) + counts[:, _LIST]
     gaps = [
         (s.step_seconds - s.device_seconds) / n
         for s, n in zip(steps, launching, strict=True)
@@ -62,11 +66,13 @@ def _counts(graph: Graph, measured: Measured) -> list[float]:
     for op, price in zip(graph.ops, price_ops(graph, measured.device), strict=True):
         mode = MODES.index(mode_of(op, graph))
         if walks_a_list(op):
-            counts[8] += op.times
-            counts[9] += op.times * len(op.inputs)
+            counts[_LIST] += op.times
+            counts[_LIST + 1] += op.times * len(op.inputs)
+        elif price.work.kernel:
+            counts[mode * len(KINDS) + KINDS.index(kind_of(op.signature.name))] += op.times
         else:
-            counts[mode if price.work.kernel else 4 + mode] += op.times
-    counts[10] = 1.0
+            counts[_VIEWS + mode] += op.times
+    counts[-1] = 1.0
     return counts
 
 

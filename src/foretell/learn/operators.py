@@ -13,9 +13,9 @@ from foretell.cost.operators import FamilyModel, OperatorModels, matrix
 from foretell.learn.dataset import OpTable
 
 Floats = npt.NDArray[np.float64]
-ROUNDS: Final = 350
+ROUNDS: Final = 450
 _TREES: Final[dict[str, Any]] = {
-    "objective": "huber", "alpha": 0.5, "learning_rate": 0.05, "num_leaves": 47, "min_data_in_leaf": 8,
+    "objective": "huber", "alpha": 0.5, "learning_rate": 0.045, "num_leaves": 63, "min_data_in_leaf": 6,
     "feature_fraction": 0.6, "bagging_fraction": 0.8, "bagging_freq": 1, "lambda_l2": 1.0, "cat_smooth": 5, "verbose": -1,
     "num_threads": 1, "deterministic": True, "force_row_wise": True,
 }  # fmt: skip

@@ -403,8 +403,9 @@ def norm(
     _check_that(kind != "group" or channels % groups == 0, f"groups={groups} must divide channels={channels}")
     _check_that(not (over_last and channels_last), "channels_last is a layout of images")
     _check_that(kind in ("batch", "rows") or not precision.startswith("amp"), "mixed precision is for batch norm alone")
-    shape = (batch, size, channels) if over_last else (batch, channels, size, size)
-    shape = (batch, channels) if kind == "rows" else shape
+    shape: tuple[int, ...] = (batch, size, channels) if over_last else (batch, channels, size, size)
+    if kind == "rows":
+        shape = (batch, channels)
     layers: dict[str, Callable[[], nn.Module]] = {
         "layer": lambda: nn.LayerNorm(channels, elementwise_affine=affine),
         "rms": lambda: nn.RMSNorm(channels, elementwise_affine=affine),
