@@ -176,7 +176,7 @@ def _loss(network: _Regressor, x: Tensor, names: Tensor, y: Tensor, weight: Tens
 def descend(network: nn.Module, rows: int, loss: Any, settings: Any) -> None:
     """AdamW under one cycle of the learning rate, over shuffled batches."""
     batches = max(1, rows // settings.batch)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=settings.rate, weight_decay=settings.decay)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=settings.rate, weight_decay=settings.decay, fused=True)
     cycle = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, settings.rate, total_steps=settings.epochs * batches, pct_start=0.15
     )
