@@ -165,6 +165,34 @@ def test_pages_are_filled_and_nothing_else_is_touched(tmp_path: Path) -> None:
     assert (tmp_path / "ernest-errors.svg").read_text().startswith("<svg")
 
 
+def test_tables_of_the_methods_own_benchmarks() -> None:
+    e = {"mean": 0.1, "median": 0.08, "p90": 0.2, "rows": 4}
+    errors_of = {
+        "PredictDDL": e,
+        "Ernest, five runs of each": e | {"mean": 0.2},
+        "Ernest, reused with no run": e | {"mean": 0.5},
+    }
+    spent = {"measuring": 10.0, "fit": 0.0, "predict": 0.0, "workloads": 2, "runs": 6}
+    box = {"networks": ["a", "a", "b", "b"], "unseen architectures": {"errors": {"PredictDDL": e}}, "timing": {"predict": 0.05},
+           "ernest": {"errors": errors_of, "spent": spent}, "validated": [{"linear": 0.1, "polynomial": 0.3, "svr": 0.2, "mlp": 0.4}]}  # fmt: skip
+    beside = {"predictddl": {"box": box}}
+    assert (
+        "| jobs of hosts in a box | 4 | 10.0%, 8.0% | 20.0%, 8.0% | 2 (1) | 5 | 6, 10 s | 5 s, 50 ms | 100 |"
+        in table_named("predictddl ernest", {}, beside)
+    )
+    assert "box, whole jobs, 4 rows of 2 |" in table_named("predictddl errors", {}, beside)
+    assert "| box, whole jobs | 10.0%, 1 of 1 |" in table_named("predictddl validated", {}, beside)
+    claims = table_named("claims", {}, beside)
+    assert "2× (10.0%, Ernest 20.0%), 5× lower than Ernest without a run, 4 rows" in claims
+    assert "100× (50 ms, Ernest 5 s a workload)" in claims
+    off = {w: {"mre": 0.1, "median": 0.1, "rmse_seconds": 1e-3, "rows": 9} for w in ("device", "step")}
+    scaledl = {"tables": {"architecture, all": {"after ScaleDL": off}}, "ratios": {}, "tried": {"layers": {"96": [0.1, 12.0]}},
+               "designs": [{"budget": 30.0, "by": "random", "points": 3, "device": 0.3, "step": 0.4}]}  # fmt: skip
+    assert "| after ScaleDL | 10.0% | 10.0% | 1.0 ms |" in table_named("scaledl architecture", {}, {"scaledl": scaledl})
+    assert "| layers | 96 | 10.0% |  | 12 s |" in table_named("scaledl tried", {}, {"scaledl": scaledl})
+    assert "| 30 s | – | 30.0%, 40.0% (3 steps) |" in table_named("scaledl designs", {}, {"scaledl": scaledl})
+
+
 def test_a_table_nobody_knows_is_told() -> None:
     with pytest.raises(InputError, match="no table"):
         table_named("weather", {})

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from foretell.errors import InputError
 from foretell.report.method_charts import among_others, searched
+from foretell.report.method_tables import own_tables, sampled, seconds_each, theirs
 from foretell.units import show_seconds
 
 Row = Mapping[str, Any]
@@ -90,7 +91,10 @@ def table_named(name: str, results: Results, beside: Beside = MappingProxyType({
         return _markdown(_SEARCH_HEADS, [_search_cells(row) for row in results.get("searches", ())])
     if kind == "claims":
         return _markdown(("claim of the paper", "what came out here", "why"), claims(results, beside))
-    raise InputError(f"no table {name!r}. Tables: methods, method NAME, refusals, searches, claims.")
+    own = own_tables(beside)
+    if name in own:
+        return _markdown(*own[name]())
+    raise InputError(f"no table {name!r}. Tables: methods, method NAME, refusals, searches, claims, {', '.join(own)}.")
 
 
 def _ordered(lines: Sequence[Row]) -> list[Row]:
@@ -174,24 +178,17 @@ def _ours(scaledl: Mapping[str, Any]) -> str:
 
 
 def _predictddl(found: Mapping[str, Any], say: Callable[[Row, Row], str]) -> str:
-    """`cnn_many_gpus` by the GPUs that Ernest ran on, and jobs of hosts in a box."""
-    parts = [(f"cnn_many_gpus, Ernest's runs on {gpus} GPUs", one, found["cnn"]["timing"])
-             for gpus, one in found.get("cnn", {}).get("ernest", {}).items()]  # fmt: skip
-    if "ernest" in found.get("box", {}):
-        parts.append(("jobs of hosts in a box", found["box"]["ernest"], found["box"]["timing"]))
-    return "; ".join(f"{what}: {say(one, timing)}" for what, one, timing in parts) or _NOT_RUN
+    return "; ".join(f"{what}: {say(one, timing)}" for what, one, timing in sampled(found)) or _NOT_RUN
 
 
 def _error_ratio(one: Row, timing: Row) -> str:
-    ernest = next(e for name, e in one["errors"].items() if name.startswith("Ernest,") and "reused" not in name)
-    ours, reused = one["errors"]["PredictDDL"], one["errors"]["Ernest, reused with no run"]
+    ernest, ours, reused = theirs(one), one["errors"]["PredictDDL"], one["errors"]["Ernest, reused with no run"]
     return (f"{ernest['mean'] / ours['mean']:.2g}× ({ours['mean']:.1%}, Ernest {ernest['mean']:.1%}), {reused['mean'] / ours['mean']:.2g}× "
             f"lower than Ernest without a run, {ours['rows']} rows")  # fmt: skip
 
 
 def _time_ratio(one: Row, timing: Row) -> str:
-    spent = one["spent"]
-    each = (spent["measuring"] + spent["fit"] + spent["predict"]) / spent["workloads"]
+    each = seconds_each(one["spent"])
     return f"{each / timing['predict']:.0f}× ({1e3 * timing['predict']:.0f} ms, Ernest {each:.3g} s a workload)"
 
 

@@ -1,0 +1,145 @@
+"""Tables of the methods' own benchmarks, for their pages: ScaleDL beside plainer models, PredictDDL beside Ernest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any, Final
+
+Found = Mapping[str, Any]
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+_TARGETS: Final = ("device", "step")
+_SETS: Final = (("architecture, all", "architectures left out"), ("architecture, five", "the five among them"),
+                ("batch, all", "largest batches left out"), ("batch, five", "the five's largest batches"))  # fmt: skip
+_PARTS: Final = {"cnn": "cnn_many_gpus", "timm": "timm_train", "h200": "H200, images", "box": "box, whole jobs"}
+_UNSEEN: Final = "unseen architectures"
+
+
+def own_tables(beside: Mapping[str, Found]) -> dict[str, Callable[[], Table]]:
+    """Name → what makes it, of the results that are there."""
+    scaledl, predictddl = beside.get("scaledl", {}), beside.get("predictddl", {})
+    made: dict[str, Callable[[], Table]] = {
+        "scaledl ratios": lambda: _ratios(scaledl), "scaledl tried": lambda: _tried(scaledl),
+        "scaledl designs": lambda: _designs(scaledl), "predictddl errors": lambda: _errors(predictddl),
+        "predictddl ernest": lambda: _ernest(predictddl), "predictddl validated": lambda: _validated(predictddl),
+    }  # fmt: skip
+    return made | {
+        f"scaledl {split}": lambda split=split: _compared(scaledl, split)
+        for split in ("architecture", "batch", "family")
+    }
+
+
+def _compared(found: Found, split: str) -> Table:
+    methods = found.get("tables", {}).get(f"{split}, all", {})
+    steps = next((by["device"]["rows"] for by in methods.values()), 0)
+    heads = (f"left out by {split}, {steps} steps", "device: MRE", "median", "RMSE", "step: MRE", "median", "RMSE")
+    order = sorted(methods, key=lambda m: methods[m]["device"]["mre"])
+    return heads, [(m, *(cell for w in _TARGETS for cell in _three(methods[m][w]))) for m in order]
+
+
+def _three(errors: Found) -> tuple[str, str, str]:
+    return f"{errors['mre']:.1%}", f"{errors['median']:.1%}", f"{1e3 * errors['rmse_seconds']:.1f} ms"
+
+
+def _ratios(found: Found) -> Table:
+    """MRE and RMSE in seconds, how many times lower than each other method's."""
+    rows = []
+    others: list[str] = []
+    for name, about in _SETS:
+        ratios = found.get("ratios", {}).get(f"after ScaleDL: {name}")
+        if ratios is None:
+            continue
+        others = others or [
+            o for o in ("additive, on steps", "additive, on layers", "FLOP-linear", "roofline") if o in ratios
+        ]
+        steps = found["tables"][name]["after ScaleDL"]["device"]["rows"]
+        rows += [(f"{about}, {w}", str(steps), *(f"{ratios[o][w]['mre']:.1f} / {ratios[o][w]['rmse_seconds']:.1f}" for o in others))
+                 for w in _TARGETS]  # fmt: skip
+    return ("times lower, MRE / RMSE", "steps", *others), rows
+
+
+def _tried(found: Found) -> Table:
+    rows = [(kind, name, *(f"{v:.1%}" for v in values[:-1]), *[""] * (3 - len(values)), f"{values[-1]:.0f} s")
+            for kind, variants in found.get("tried", {}).items() for name, values in variants.items()]  # fmt: skip
+    return ("of", "variant", "device time off by", "step time off by", "took"), rows
+
+
+def _designs(found: Found) -> Table:
+    rows = []
+    designs = found.get("designs", [])
+    for budget in sorted({d["budget"] for d in designs}):
+        cells = [f"{budget:.0f} s"]
+        for by in ("d-optimal", "random"):
+            mine = [d for d in designs if (d["budget"], d["by"]) == (budget, by)]
+            off = ", ".join(f"{fmean(d[w] for d in mine):.1%}" for w in _TARGETS) if mine else "–"
+            cells.append(f"{off} ({fmean(d['points'] for d in mine):.0f} steps)" if mine else off)
+        rows.append(cells)
+    return ("measured for", "D-optimal: device, step", "random: device, step"), rows
+
+
+def _columns(found: Found) -> Iterator[tuple[str, Found]]:
+    for part, about in _PARTS.items():
+        if part in found:
+            networks = len(set(found[part]["networks"]))
+            yield f"{about}, {len(found[part]['networks'])} rows of {networks}", found[part][_UNSEEN]["errors"]
+            if "unseen families" in found[part]:
+                yield f"{about}, whole families", found[part]["unseen families"]["errors"]
+
+
+def _errors(found: Found) -> Table:
+    columns = list(_columns(found))
+    names = list(dict.fromkeys(name for _, errors in columns for name in errors))
+    rows = [
+        (name, *(f"{e[name]['mean']:.1%}, {e[name]['median']:.1%}" if name in e else "" for _, e in columns))
+        for name in names
+    ]
+    return ("mean, median error", *(about for about, _ in columns)), rows
+
+
+def _ernest(found: Found) -> Table:
+    rows = []
+    for about, one, timing in sampled(found):
+        ernest, ours, reused = theirs(one), one["errors"]["PredictDDL"], one["errors"]["Ernest, reused with no run"]
+        spent = one["spent"]
+        each = seconds_each(spent)
+        rows.append((
+            about, f"{ours['rows']}", f"{ours['mean']:.1%}, {ours['median']:.1%}", f"{ernest['mean']:.1%}, {ernest['median']:.1%}",
+            f"{ernest['mean'] / ours['mean']:.2g} ({ernest['median'] / ours['median']:.2g})", f"{reused['mean'] / ours['mean']:.2g}",
+            f"{spent['runs']:.0f}, {spent['measuring']:,.0f} s", f"{each:.3g} s, {1e3 * timing['predict']:.0f} ms",
+            f"{each / timing['predict']:.0f}",
+        ))  # fmt: skip
+    return ("", "rows", "PredictDDL: mean, median", "Ernest", "error lower by (median)", "than Ernest without a run by", "Ernest's runs",
+            "a new workload: Ernest, PredictDDL", "time less by"), rows  # fmt: skip
+
+
+def sampled(found: Found) -> list[tuple[str, Found, Found]]:
+    """Where Ernest was given runs: `cnn_many_gpus` by the GPUs it ran on, and jobs of hosts in a box."""
+    parts = [(f"cnn_many_gpus, Ernest's runs on {gpus} GPUs", one, found["cnn"]["timing"])
+             for gpus, one in found.get("cnn", {}).get("ernest", {}).items()]  # fmt: skip
+    if "ernest" in found.get("box", {}):
+        parts.append(("jobs of hosts in a box", found["box"]["ernest"], found["box"]["timing"]))
+    return parts
+
+
+def theirs(one: Found) -> Found:
+    """Errors of Ernest with runs of its own."""
+    errors: Found = next(e for name, e in one["errors"].items() if name.startswith("Ernest,") and "reused" not in name)
+    return errors
+
+
+def seconds_each(spent: Found) -> float:
+    """Of a workload: its runs, its fit, its answers."""
+    return float((spent["measuring"] + spent["fit"] + spent["predict"]) / spent["workloads"])
+
+
+def _validated(found: Found) -> Table:
+    """What validation saw of each form, the mean over folds, and how often it chose it."""
+    rows, forms = [], ("linear", "polynomial", "svr", "mlp")
+    for part, about in _PARTS.items():
+        folds = found.get(part, {}).get("validated")
+        if folds:
+            chosen = [min(fold, key=lambda form: fold[form]) for fold in folds]
+            rows.append(
+                (about, *(f"{fmean(fold[f] for fold in folds):.1%}, {chosen.count(f)} of {len(folds)}" for f in forms))
+            )
+    return ("validation's error, times chosen", *forms), rows
