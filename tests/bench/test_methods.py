@@ -174,7 +174,8 @@ def test_tables_of_the_methods_own_benchmarks() -> None:
     }
     spent = {"measuring": 10.0, "fit": 0.0, "predict": 0.0, "workloads": 2, "runs": 6}
     box = {"networks": ["a", "a", "b", "b"], "unseen architectures": {"errors": {"PredictDDL": e}}, "timing": {"predict": 0.05},
-           "ernest": {"errors": errors_of, "spent": spent}, "validated": [{"linear": 0.1, "polynomial": 0.3, "svr": 0.2, "mlp": 0.4}]}  # fmt: skip
+           "ernest": {"errors": errors_of, "spent": spent},
+           "validated": [{"linear": 0.1, "polynomial": 0.3, "svr": 0.2, "mlp": 0.4}]}  # fmt: skip
     beside = {"predictddl": {"box": box}}
     assert (
         "| jobs of hosts in a box | 4 | 10.0%, 8.0% | 20.0%, 8.0% | 2 (1) | 5 | 6, 10 s | 5 s, 50 ms | 100 |"
@@ -208,8 +209,8 @@ def test_rows_are_drawn_evenly_and_whatever_their_order() -> None:
 
 
 def test_kinds_with_several_are_taken_whole() -> None:
-    rows = [("a", 1), ("b", 1), ("a", 2), ("c", 1), ("c", 2), ("c", 3)]
-    assert sorted(several(rows, 5, by=lambda r: r[0])) == [r for r in sorted(rows) if r[0] != "b"]
+    rows = ["a1", "b1", "a2", "c1", "c2", "c3"]
+    assert sorted(several(rows, 5, by=lambda r: r[0])) == ["a1", "a2", "c1", "c2", "c3"]
     assert {r[0] for r in several(rows, 3, by=lambda r: r[0])} in ({"a"}, {"c"})
 
 
