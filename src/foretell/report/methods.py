@@ -28,7 +28,7 @@ _HEADS: Final = ("data", "left out", "target", "method", "mean", "median", "90th
 _PLACE: Final = re.compile(r"(<!-- table: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _PICTURE: Final = re.compile(r"\]\(([a-z-]+)-errors\.svg\)")
 _NOT_RUN: Final = "not run"
-_PLAINER: Final = ("additive, on steps", "additive, on layers", "FLOP-linear")
+_PLAINER: Final = ("additive, on steps", "FLOP-linear")
 _SPLITS: Final = ("random", "unseen configuration", "unseen architecture", "unseen device", "unseen scale")
 
 
@@ -81,9 +81,9 @@ def table_named(name: str, results: Results, beside: Beside = MappingProxyType({
     kind, _, which = name.partition(" ")
     lines = _ordered(results.get("lines", ()))
     if kind == "methods":
-        return _markdown(_HEADS, [_cells(line) for line in lines if line["split"] in _SPLITS])
+        return _markdown(_HEADS, [_cells(line) for line in lines if line["split"] in _SPLITS and line["answered"]])
     if kind == "method":
-        return _markdown(_HEADS, [_cells(line) for line in lines if line["method"] == which])
+        return _markdown(_HEADS, [_cells(line) for line in lines if line["method"] == which and line["answered"]])
     if kind == "refusals":
         return _markdown(("method", "data", "left out", "why"), sorted({
             (line["method"], line["source"], line["split"], line["why"]) for line in lines if line["why"]}))  # fmt: skip
