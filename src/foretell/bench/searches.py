@@ -127,14 +127,17 @@ def cherrypick(table: Table, seeds: int = SEEDS) -> Found:
 
 
 def ranked(table: Table) -> Found:
-    """Run what is forecast to be best, then the next; the first is the answer without any run. What is forecast not to
-    fit comes last."""
+    """Run what is forecast to be best, then the next; the first is the answer without any run.
+
+    What is forecast not to fit comes last, unless precision and inputs are assumed: memory is known no better than they.
+    """
     said = Foretell().predict(table.queries)
 
     def place(i: int) -> tuple[bool, float]:
         query, values = table.queries[i], said[i].values
         room = _ROOM * min(node.device.memory_bytes for node in query.cluster.nodes)
-        return values.get(MEMORY, 0.0) > room, _objective(query, values[STEP_TIME])
+        fits = "assumed" in query.settings or values.get(MEMORY, 0.0) <= room
+        return not fits, _objective(query, values[STEP_TIME])
 
     order = sorted((i for i, answer in enumerate(said) if STEP_TIME in answer.values), key=place)
     common = {"source": table.source, "table": table.name, "method": "Foretell's ranking"}

@@ -166,15 +166,14 @@ def _lower(scaledl: Mapping[str, Any]) -> str:
 
 
 def _ours(scaledl: Mapping[str, Any]) -> str:
-    table = scaledl.get("tables", {}).get("architecture, all", {})
-    if "Foretell" not in table:
-        return _NOT_RUN
-    theirs, ours = table["after ScaleDL"], table["Foretell"]
-    return "; ".join(
-        f"{what} time {theirs[what]['mre']:.1%} and {ours[what]['mre']:.1%}, {theirs[what]['mre'] / ours[what]['mre']:.2f}× (median "
-        f"{theirs[what]['median'] / ours[what]['median']:.2f}×), {ours[what]['rows']} steps"
-        for what in ("device", "step")
-    )
+    said = []
+    for split, about in (("architecture", "architectures left out"), ("family", "families left out")):
+        table = scaledl.get("tables", {}).get(f"{split}, all", {})
+        for what in ("device", "step") if "Foretell" in table else ():
+            theirs, ours = table["after ScaleDL"][what], table["Foretell"][what]
+            said.append(f"{about}, {what} time {theirs['mre']:.1%} and {ours['mre']:.1%}, {theirs['mre'] / ours['mre']:.2f}× (median "
+                        f"{theirs['median'] / ours['median']:.2f}×), {ours['rows']} steps")  # fmt: skip
+    return "; ".join(said) or _NOT_RUN
 
 
 def _predictddl(found: Mapping[str, Any], say: Callable[[Row, Row], str]) -> str:
