@@ -14,7 +14,7 @@ from foretell.bench.newer import figures, foretell_newer
 from foretell.capture import capture
 from foretell.cost.model import load_model
 from foretell.cost.roofline import price_ops
-from foretell.errors import InputError
+from foretell.errors import InputError, ModelError
 from foretell.graph import Graph
 from foretell.hardware import device
 from foretell.learn.evaluate import Errors
@@ -114,6 +114,17 @@ def test_a_fitted_model_knows_how_far_off_it_is(tmp_path: Path, graphs: dict[tup
     fit(Store(tmp_path / "store"), tmp_path / "model", intervals=False)
     load_model.cache_clear()
     assert load_model(str(tmp_path / "model")).calibration is None
+
+
+def test_forecasts_that_were_saved_spare_a_fit_its_own(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
+    store = Store(made(tmp_path / "store", graphs))
+    said = foretell_store(store.path, workers=1)
+    fit(store, tmp_path / "spared", unseen=said)
+    fit(store, tmp_path / "own", workers=1)
+    spared, own = (load_model(str(tmp_path / name)).calibration for name in ("spared", "own"))
+    assert spared == own
+    with pytest.raises(ModelError, match=f"of {len(said) - 1} steps, {len(said) - 1} of them among the {len(said)}"):
+        fit(store, tmp_path / "spared", unseen=said[1:])
 
 
 def test_noise_is_what_moves_between_occasions(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:

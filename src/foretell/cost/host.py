@@ -22,10 +22,10 @@ from foretell.hardware import Host
 from foretell.units import Seconds
 
 MODES: Final = ("inference", "forward", "backward", "optimizer")
-KINDS: Final = ("matmul", "convolution", "composite", "plain")
+KINDS: Final = ("convolution", "composite", "plain")
 FILE: Final = "host.json"
 _KIND_OF: Final = {
-    "matmul": "matmul", "convolution": "convolution", "convolution_backward": "convolution", "rnn": "convolution",
+    "convolution": "convolution", "convolution_backward": "convolution", "rnn": "convolution",
     **dict.fromkeys(("norm", "norm_backward", "attention", "attention_backward", "reduction"), "composite"),
 }  # fmt: skip
 _HOST_NUMBER: Final = 0.05  # a number that the host keeps is a plain read

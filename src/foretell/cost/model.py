@@ -81,17 +81,19 @@ class CostModel:
         learned = {key: seen[signature] for key, signature in distinct.items()}
         factors = self._factors(graph, prices, learned, device)
         unknown: dict[str, Seconds] = {}
+        made: dict[int, Price] = {}  # by the price it replaces, which ops of equal signatures share
         out = []
         for op, price in zip(graph.ops, prices, strict=True):
             if not price.work.kernel:
                 out.append(price)
                 continue
-            mine = learned[id(op.signature)]
-            # Nothing is faster than the roofline.
-            seconds = max(mine.seconds * factors.get(id(op.signature), 1.0), price.seconds)
-            out.append(Price(price.work, seconds))
+            key = id(op.signature)
+            mine = learned[key]
+            if id(price) not in made:  # nothing is faster than the roofline
+                made[id(price)] = Price(price.work, max(mine.seconds * factors.get(key, 1.0), price.seconds))
+            out.append(made[id(price)])
             if not mine.known:
-                unknown[op.signature.name] = unknown.get(op.signature.name, 0.0) + seconds * op.times
+                unknown[op.signature.name] = unknown.get(op.signature.name, 0.0) + out[-1].seconds * op.times
         families = {key: mine.family for key, mine in learned.items()}
         return Priced(prices=out, unknown=unknown, families=families)
 

@@ -57,8 +57,12 @@ def price_ops(graph: Graph, device: Device) -> list[Price]:
     """The price of every op of a graph; equal signatures are priced once."""
     known: dict[tuple[int, bool, bool], Price] = {}
     prices = []
+    storage_of = [tensor.storage for tensor in graph.tensors]
+    on_host = [storage.role == "host" for storage in graph.storages]
     for op in graph.ops:
-        key = (id(op.signature), _is_view(op, graph), _is_on_host(op, graph))
+        read = [storage_of[i] for i in op.inputs]
+        # What reads nothing but numbers in host memory, such as an optimizer's step counters, runs there.
+        key = (id(op.signature), _is_view(op, read, storage_of), bool(read) and all(on_host[s] for s in read))
         if key not in known:
             work = work_of(op.signature, view=key[1], host=key[2])
             known[key] = Price(work, roofline_seconds(work, op.signature, device, tf32=graph.precision == "tf32"))
@@ -105,14 +109,8 @@ def _bytes(layouts: Sequence[Layout]) -> Bytes:
     return sum(x.distinct_bytes for x in layouts)
 
 
-def _is_view(op: Op, graph: Graph) -> bool:
-    """Its outputs lie in its inputs' storages and nothing is written."""
+def _is_view(op: Op, read: Sequence[int], storage_of: Sequence[int]) -> bool:
+    """Its outputs lie in the storages it reads and nothing is written."""
     if op.signature.mutates or not op.outputs:
         return False
-    storages = {graph.tensors[i].storage for i in op.inputs}
-    return all(graph.tensors[o].storage in storages for o in op.outputs)
-
-
-def _is_on_host(op: Op, graph: Graph) -> bool:
-    """All it reads are numbers that live in host memory, such as an optimizer's step counters."""
-    return bool(op.inputs) and all(graph.storages[graph.tensors[i].storage].role == "host" for i in op.inputs)
+    return storage_of[op.outputs[0]] in read and all(storage_of[o] in read for o in op.outputs)

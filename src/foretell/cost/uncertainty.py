@@ -41,10 +41,16 @@ class Calibration:
     margin: float  # added to the logarithm of a step's interval on either side
 
     def spread(self, parts: Mapping[str, Seconds], unknown: float) -> float:
-        """Of the log of a step's device time, from the time of each family of its ops."""
+        """Of the log of a step's device time, from the time of each family of its ops.
+
+        They are taken to be off together: as if by chance, steps of few kinds of ops were held too often, others too seldom.
+        """
         whole = sum(parts.values()) or 1.0
-        known = sum((self.families.get(f, self.other) * s / whole) ** 2 for f, s in parts.items())
-        return math.sqrt(self.floor**2 + known) + self.unknown * unknown
+        return (
+            self.floor
+            + sum(self.families.get(f, self.other) * s / whole for f, s in parts.items())
+            + self.unknown * unknown
+        )
 
     def device_range(self, seconds: Seconds, spread: float) -> Range:
         return _around(seconds, self.device * spread)

@@ -19,7 +19,8 @@ Hit = tuple[str, bool, float]  # architecture, inside, high ÷ low
 _FLOOR: Final = 0.01
 _UNKNOWN: Final = 0.5  # an op no model knows is off by about this; too few were measured to say more
 _MOST: Final = 2.0  # logarithm beyond which an error says no more
-_FEWEST: Final = 10.0  # steps' worth of a family of ops that say how far off it is
+_WELL_SEEN: Final = 3.0  # whole architectures' worth of a family of ops that say how far off it is
+_DOUBT: Final = 0.3  # architectures' worth of being as far off as the worst of those: what was seen little may be
 
 
 def calibrate(steps: Sequence[Foretold]) -> Calibration:
@@ -105,6 +106,7 @@ def _spread(calibration: Calibration, step: Foretold) -> float:
 
 
 def _families(steps: Sequence[Foretold], weights: Floats) -> dict[str, float]:
+    """Of each family of ops, the spread of its log error in steps, each counting by the part of the step it takes."""
     squares: dict[str, float] = defaultdict(float)
     amounts: dict[str, float] = defaultdict(float)
     for s, weight in zip(steps, weights, strict=True):
@@ -113,12 +115,9 @@ def _families(steps: Sequence[Foretold], weights: Floats) -> dict[str, float]:
                 error = max(-_MOST, min(_MOST, math.log(measured / said)))
                 squares[family] += weight * (said / s.device_said) * error**2
                 amounts[family] += weight * (said / s.device_said)
-    usual = math.sqrt(sum(squares.values()) / max(sum(amounts.values()), 1e-9))
-    # A family that was seen little is taken to be off as all are.
-    return {
-        f: round(math.sqrt((squares[f] + _FEWEST * 0.01 * usual**2) / (amounts[f] + _FEWEST * 0.01)), 4)
-        for f in amounts
-    }
+    well = [f for f, amount in amounts.items() if amount >= _WELL_SEEN] or list(amounts)
+    worst = max((squares[f] / amounts[f] for f in well), default=0.0)
+    return {f: round(math.sqrt((squares[f] + _DOUBT * worst) / (amounts[f] + _DOUBT)), 4) for f in amounts}
 
 
 def _by_architecture(steps: Sequence[Foretold]) -> Floats:

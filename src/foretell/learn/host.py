@@ -29,6 +29,7 @@ _SEEN: Final = np.array([*np.repeat([0.5, 1.0, 0.8, 0.55], len(KINDS)), 0.2, 0.3
 _VIEWS: Final = len(MODES) * len(KINDS)  # where the columns of views begin
 _LIST: Final = _VIEWS + len(MODES)
 _HOLD: Final = 1.0  # how firmly it is held there, in steps
+_LEAST: Final = 0.2  # of what was seen: nothing is free
 _ROUNDS: Final = 10
 _BUSY: Final = 0.95  # of the step with a kernel running, at least
 _FEWEST: Final = 10  # busy steps that say something together
@@ -77,18 +78,20 @@ def _counts(graph: Graph, measured: Measured) -> list[float]:
 
 
 def _solve(counts: Floats, took: Floats) -> Floats:
-    """Seconds of each kind: relative errors, robust against odd steps, never negative."""
+    """Seconds of each kind: relative errors, robust against odd steps, none below its least."""
     from scipy.optimize import nnls
 
     scale = float(np.median(took / (counts @ _SEEN)))
     prior = _SEEN * scale
+    least = _LEAST * prior
     held = np.diag(np.sqrt(_HOLD) / prior)
     weight = 1 / took
     costs = prior
     for _ in range(_ROUNDS):
         table = np.vstack([counts * weight[:, None], held])
         wanted = np.concatenate([took * weight, np.full(len(prior), np.sqrt(_HOLD))])
-        costs, _ = nnls(table, wanted)
+        beyond, _ = nnls(table, wanted - table @ least)
+        costs = least + beyond
         off = np.abs(counts @ costs / took - 1)
         weight = 1 / took / np.sqrt(off + 0.05)
     return np.asarray(costs, dtype=np.float64)

@@ -53,7 +53,7 @@ def _page(t: Mapping[str, Any], charts: Mapping[str, str], more: Sequence[str]) 
         "Two things flatter. Loss, weights, features and which operators to sweep were chosen with errors of left-out families in "
         "view, a factor for the gradients of interpolation by looking at segmentation itself: families that nobody has looked at "
         "will be off by more. And intervals are calibrated on errors of the other families under models that had seen the one "
-        "they are held against.",
+        "they are held against; how the errors of families of ops add up in them was chosen by how many they held.",
         f"![Device time, foretold over measured]({charts['device']}) ![Step time, foretold over measured]({charts['step']})",
         "## Device time, beside its rivals",
         "All are fitted on the same steps and held against the same unseen ones.",
