@@ -57,9 +57,12 @@ def test_they_are_kept_and_drawn(found: list[ablations.Ablation], tmp_path: Path
     assert [a["name"] for a in again] == [a.name for a in found]
     assert again[0]["device"]["mean"] == pytest.approx(found[0].device.mean, rel=1e-3)
     assert len(ablation_figures(found)) == 2 * len(found)
-    drawn = "\n".join(_ablations(again))
+    count = found[0].device.count
+    drawn = "\n".join(_ablations(again, count))
     assert all(f"| {a['name']} | {a['device']['mean']:.1%} |" in drawn for a in again)
-    assert _ablations([]) == []
+    assert "The same steps" in drawn
+    assert f"The {count} steps of an earlier state" in _ablations(again, count + 1)[1], "data has grown since"
+    assert _ablations([], count) == []
     (tmp_path / "a.json").write_text(json.dumps([{"name": "x"}]))
     with pytest.raises(InputError, match="--ablations"):
         read_ablations(tmp_path / "a.json")

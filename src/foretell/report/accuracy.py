@@ -34,7 +34,7 @@ def write_page(
     charts = {what: path.with_name(f"{path.stem}-{what}.svg") for what in ("device", "step")}
     for what, file in charts.items():
         file.write_text(scatter(tables["points"][what], f"{what} time, foretold over measured"))
-    more = [*_newer(newer), *_ablations(ablations)]
+    more = [*_newer(newer), *_ablations(ablations, tables["methods"]["Foretell"]["count"])]
     path.write_text(_page(tables, {what: file.name for what, file in charts.items()}, more))
 
 
@@ -109,12 +109,14 @@ def _newer(newer: Mapping[str, Any] | None) -> list[str]:
     ]
 
 
-def _ablations(ablations: Sequence[Mapping[str, Any]]) -> list[str]:
+def _ablations(ablations: Sequence[Mapping[str, Any]], steps: int) -> list[str]:
     if not ablations:
         return []
+    count = ablations[0]["device"]["count"]
+    those = "The same steps" if count == steps else f"The {count} steps of an earlier state of the data, each"
     return [
         "## What each part earns",
-        "The same steps with a part taken away. Families are dealt into five folds and each fold is left out as a whole, which is "
+        f"{those} with a part taken away. Families are dealt into five folds and each fold is left out as a whole, which is "
         "more than one family at a time: compare these figures with each other, not with those above. "
         "`benchmarks/results/ablations.json` has them, from `foretell bench accuracy --ablations`.",
         _table(
