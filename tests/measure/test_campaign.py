@@ -237,7 +237,7 @@ def test_whatever_happens_to_a_point_the_rest_goes_on(log: Path, tmp_path: Path)
     doings = ("sleep", "abort", "abort once", "hang", "input error", "bug", "exit", "memory", "nan", "print")
     seen: list[Progress] = []
     summary = measure_all(
-        [point(do=what) for what in doings], tmp_path / "store", retries=1, limit=0.5, progress=seen.append
+        [point(do=what) for what in doings], tmp_path / "store", retries=1, limit=4, progress=seen.append
     )
     rows = {json.loads(row.settings)["do"]: row for row in Store(tmp_path / "store").steps()}
     assert {what: row.outcome for what, row in rows.items()} == {
