@@ -35,6 +35,7 @@ COMPUTE: Final = tuple(
 TARGETS: Final = (*TWELVE, *COMPUTE, STEP_TIME)
 _LEAST: Final = 1e-6  # of the largest in training
 _DEEPEST: Final = 1e-3  # of the largest: in logarithms, smaller labels count as this
+_BEYOND: Final = 4.0  # times the smallest and the largest in training
 LABELS: Final = ("largest", "log")
 TUNED: Final = tuple(name for name in GROUPS_OF_PARAMETERS if name not in FROZEN)
 Watch = Callable[[Seconds, Callable[[Sequence[Query]], list[Prediction]]], None]
@@ -232,7 +233,8 @@ class Driple:
         with torch.no_grad():
             told = fitted.network(self._batch(fitted, queries)).double().numpy()
         low, high = np.array(fitted.smallest), np.array(fitted.largest)
-        values = low * (high / low) ** told if self.settings.labels == "log" else high * told
+        in_logs = self.settings.labels == "log"  # which run away: an answer stays within some times what was seen
+        values = np.clip(low * (high / low) ** told, low / _BEYOND, high * _BEYOND) if in_logs else high * told
         # A time or a rate is not negative, which the release's last layer does not know.
         return [
             Prediction(values=dict(zip(fitted.targets, np.maximum(row, _LEAST * high).tolist(), strict=True)))
