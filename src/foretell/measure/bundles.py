@@ -126,11 +126,8 @@ _STAGES: Final = {  # what a convolution is for, and how often
 }  # fmt: skip
 
 
-_MIXED: Final = {"pointwise": 3, "dense": 3, "multiplied": 3, "depthwise": 2}  # where layouts differ
-
-
-def _convolution(draw: random.Random, kinds: Mapping[str, int] = _STAGES) -> pool.Drawn:
-    """A convolution as some stage of some network has it."""
+def _convolution(draw: random.Random, kinds: Mapping[str, int] = _STAGES, *, mixed: bool = False) -> pool.Drawn:
+    """A convolution as some stage of some network has it; `mixed`: images and weight need not lie alike."""
     [kind] = draw.choices(list(kinds), list(kinds.values()))
     stage = draw.randrange(5)
     dims = {"line": 1, "volume": 3}.get(kind, 2)
@@ -187,7 +184,7 @@ def _convolution(draw: random.Random, kinds: Mapping[str, int] = _STAGES) -> poo
         kernel, stride, dilation = 3, 1, draw.choice((2, 4, 6, 12, 18))
     if not padded and kernel > size:
         kernel = stride = 1
-    alone = draw.choice(("no", "images", "weight")) if kinds is _MIXED else "no"
+    alone = draw.choice(("no", "images", "weight")) if mixed else "no"
     few = draw.random() < 0.4  # steps of a few samples leave the device idle, and take other kernels
     batch = draw.randint(1, 8) if few else pool.usual_count(draw, 4, 24 if dims == 3 else 512)
     return pool.convolution_drawn(
@@ -274,7 +271,10 @@ _KINDS: Final[Mapping[str, tuple[str, _Draw]]] = {  # name → operator of the p
         "convolution",
         partial(_convolution, kinds={"dense": 5, "pointwise": 3, "dilated": 1, "first": 1}),
     ),
-    "mixed_convolution": ("convolution", partial(_convolution, kinds=_MIXED)),
+    "mixed_convolution": (
+        "convolution",
+        partial(_convolution, kinds={"pointwise": 3, "dense": 3, "multiplied": 3, "depthwise": 2}, mixed=True),
+    ),
     "volume_convolution": ("convolution", partial(_convolution, kinds={"volume": 1})),
     "thin_linear": ("linear", _thin_linear),
     "head_product": ("matmul", _head_product),
