@@ -2,6 +2,7 @@
 
     python benchmarks/h200/measure.py steps   --out FOLDER [--seconds 540]   the steps of points.py
     python benchmarks/h200/measure.py repeats --out FOLDER                   a tenth of them, on another occasion
+    python benchmarks/h200/measure.py later   --out FOLDER                   those of families that had too few
     python benchmarks/h200/measure.py FILE    --out FOLDER                   a campaign file, as `foretell design` writes it
 
 Building and recording a step takes the host far longer than timing it takes the device. So hands prepare a round of
@@ -29,7 +30,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[2] / "src
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own chatter
 
 import torch
-from points import REPEATS, STEPS
+from points import LATER, REPEATS, STEPS
 
 from foretell.capture import zoo
 from foretell.capture.child import explain
@@ -46,9 +47,8 @@ _OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
 
 
 def asked_for(what: str) -> list[Point]:
-    if what in ("steps", "repeats"):
-        return list(STEPS if what == "steps" else REPEATS)
-    return list(Campaign.load(what).points)
+    named = {"steps": STEPS, "repeats": REPEATS, "later": LATER}
+    return list(named[what]) if what in named else list(Campaign.load(what).points)
 
 
 def shown(record: Record) -> str:

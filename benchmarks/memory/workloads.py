@@ -28,10 +28,12 @@ class Recurrent(nn.Module):
         return self.head(self.rnn(self.embed(x))[0])
 
 
-def _language(name, model, batch, seq, precision, optimizer, vocabulary=20000):
+def _language(name, model, batch, seq, precision, optimizer, vocabulary=20000, answers=None):
     return Workload(
         name=name, model=model,
-        batch=lambda: {"x": torch.randint(vocabulary, (batch, seq)), "y": torch.randint(vocabulary, (batch, seq))},
+        batch=lambda: {
+            "x": torch.randint(vocabulary, (batch, seq)), "y": torch.randint(answers or vocabulary, (batch, seq))
+        },
         loss=lambda m, b: F.cross_entropy(m(b["x"]).flatten(0, 1), b["y"].flatten()),
         optimizer=optimizer_named(optimizer), precision=precision,
     )  # fmt: skip
@@ -43,6 +45,97 @@ def lstm(batch: int = 64, seq: int = 70, precision: str = "fp32", optimizer: str
 
 def gru(batch: int = 64, seq: int = 70, precision: str = "fp32", optimizer: str = "adamw") -> Workload:
     return _language("gru", lambda: Recurrent(nn.GRU), batch, seq, precision, optimizer)
+
+
+class Tagger(nn.Module):
+    def __init__(self, vocabulary=20000, width=300, hidden=256, tags=45):
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, width)
+        self.rnn = nn.LSTM(width, hidden, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(2 * hidden, tags)
+
+    def forward(self, x):
+        return self.head(self.rnn(self.embed(x))[0])
+
+
+def tagger(batch: int = 64, seq: int = 70, precision: str = "fp32", optimizer: str = "adamw") -> Workload:
+    return _language("tagger", Tagger, batch, seq, precision, optimizer, answers=45)
+
+
+def letters(batch: int = 64, seq: int = 128, precision: str = "fp32", optimizer: str = "adamw") -> Workload:
+    def model():
+        return Recurrent(nn.LSTM, vocabulary=128, width=1024, layers=1)
+
+    return _language("letters", model, batch, seq, precision, optimizer, vocabulary=128)
+
+
+class Translator(nn.Module):
+    """An LSTM reads, another writes and looks at what was read."""
+
+    def __init__(self, vocabulary=20000, width=512):
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, width)
+        self.reads = nn.LSTM(width, width // 2, 2, bidirectional=True, dropout=0.2)
+        self.writes = nn.LSTM(width, width, 2, dropout=0.2)
+        self.joins = nn.Linear(2 * width, width)
+        self.head = nn.Linear(width, vocabulary)
+
+    def forward(self, x):
+        tokens = self.embed(x).transpose(0, 1)
+        read, _ = self.reads(tokens)
+        written, _ = self.writes(tokens)
+        weights = torch.bmm(written.transpose(0, 1), read.permute(1, 2, 0)).softmax(-1)
+        seen = torch.bmm(weights, read.transpose(0, 1))
+        return self.head(self.joins(torch.cat([written.transpose(0, 1), seen], -1)).tanh())
+
+
+def translator(batch: int = 64, seq: int = 35, precision: str = "fp32", optimizer: str = "adamw") -> Workload:
+    return _language("translator", Translator, batch, seq, precision, optimizer)
+
+
+class Listener(nn.Module):
+    """Convolutions over a spectrogram, recurrent layers over its frames, a letter for each."""
+
+    def __init__(self, bands=80, hidden=512, letters=29):
+        super().__init__()
+        self.front = nn.Sequential(
+            nn.Conv2d(1, 32, (11, 11), (2, 2), (5, 5)), nn.BatchNorm2d(32), nn.Hardtanh(0, 20),
+            nn.Conv2d(32, 32, (11, 11), (2, 1), (5, 5)), nn.BatchNorm2d(32), nn.Hardtanh(0, 20),
+        )  # fmt: skip
+        self.rnn = nn.GRU(32 * bands // 4, hidden, 4, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(2 * hidden, letters)
+
+    def forward(self, x):
+        heard = self.front(x).flatten(1, 2).transpose(1, 2)
+        return self.head(self.rnn(heard)[0])
+
+
+def listener(batch: int = 16, seq: int = 512, precision: str = "fp32", optimizer: str = "adamw") -> Workload:
+    return Workload(
+        name="listener", model=Listener,
+        batch=lambda: {"x": torch.randn(batch, 1, 80, seq), "y": torch.randint(29, (batch, (seq + 1) // 2))},
+        loss=lambda m, b: F.cross_entropy(m(b["x"]).flatten(0, 1), b["y"].flatten()),
+        optimizer=optimizer_named(optimizer), precision=precision,
+    )  # fmt: skip
+
+
+class Forecaster(nn.Module):
+    def __init__(self, series=7, hidden=64):
+        super().__init__()
+        self.rnn = nn.GRU(series, hidden, 2, batch_first=True)
+        self.head = nn.Linear(hidden, series)
+
+    def forward(self, x):
+        return self.head(self.rnn(x)[0][:, -1])
+
+
+def forecaster(batch: int = 256, seq: int = 96, precision: str = "fp32", optimizer: str = "adamw") -> Workload:
+    return Workload(
+        name="forecaster", model=Forecaster,
+        batch=lambda: {"x": torch.randn(batch, seq, 7), "y": torch.randn(batch, 7)},
+        loss=lambda m, b: F.mse_loss(m(b["x"]).float(), b["y"].float()),
+        optimizer=optimizer_named(optimizer), precision=precision,
+    )  # fmt: skip
 
 
 class Encoder(nn.Module):

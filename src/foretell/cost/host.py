@@ -2,7 +2,8 @@
 
 Costs are relative to a host's `op_seconds`, so that one table serves fast and slow hosts. What an op costs depends on
 when it runs, since a forward op that autograd watches costs more than the same op in inference, and on what it is: a
-convolution asks its library for a plan, and a norm or attention makes several tensors.
+convolution asks its library for a plan, a norm or attention makes several tensors, and a recurrent layer launches kernels
+for every place of its sequences.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 from foretell.cost.features import family_of
 from foretell.cost.roofline import Price
 from foretell.errors import ModelError
-from foretell.graph import Graph, Op
+from foretell.graph import Graph, Op, Signature
 from foretell.hardware import Host
 from foretell.units import Seconds
 
@@ -28,6 +29,8 @@ _KIND_OF: Final = {
     "convolution": "convolution", "convolution_backward": "convolution", "rnn": "convolution",
     **dict.fromkeys(("norm", "norm_backward", "attention", "attention_backward", "reduction"), "composite"),
 }  # fmt: skip
+_RECURRENT: Final = ("aten._cudnn_rnn", "aten._cudnn_rnn_backward")
+_KEPT_ON_CHIP: Final = 128  # hidden numbers whose weights a device keeps on chip from one place to the next
 _HOST_NUMBER: Final = 0.05  # a number that the host keeps is a plain read
 
 
@@ -39,6 +42,7 @@ class HostCosts:
     view: Mapping[str, float] = field(hash=False)  # one that launches none
     listed: float  # an op over a list of tensors
     tensor: float  # and each tensor of the list
+    inner: float  # a kernel that an op launches in a loop of its own
     step: float  # once a step: the loop around it
     gap: Seconds = 0.0  # and, in seconds, what passes between two kernels of a busy device
 
@@ -54,7 +58,7 @@ class HostCosts:
         if walks_a_list(op):
             return self.listed + self.tensor * len(op.inputs)
         if price.work.kernel:
-            return self.kernel[mode][kind_of(op.signature.name)]
+            return self.kernel[mode][kind_of(op.signature.name)] + self.inner * inner_launches(op.signature)
         if op.signature.name == "aten._local_scalar_dense" and not price.work.waits:
             return _HOST_NUMBER
         return self.view[mode]
@@ -76,6 +80,20 @@ def kind_of(name: str) -> str:
     return _KIND_OF.get(family_of(name), "plain")
 
 
+def inner_launches(signature: Signature) -> int:
+    """Kernels that one op launches in a loop: two for every place of a sequence, or for every expert."""
+    x = signature.inputs[0] if signature.inputs else None
+    if x is not None and signature.name in _RECURRENT:
+        hidden, layers = (int(str(signature.argument(name, 1))) for name in ("hidden_size", "num_layers"))
+        if hidden <= _KEPT_ON_CHIP and x.dtype != "bfloat16":
+            return 0  # one kernel walks the sequence
+        length = x.shape[1 if signature.argument("batch_first") else 0]
+        return 2 * length * layers * (2 if signature.argument("bidirectional") else 1)
+    if x is not None and signature.name == "aten._grouped_mm" and x.dtype != "bfloat16":  # its kernel takes no other
+        return 2 * max(t.shape[0] for t in (*signature.inputs, *signature.outputs) if len(t.shape) == 3)
+    return 0
+
+
 def walks_a_list(op: Op) -> bool:
     return "_foreach_" in op.signature.name or "_fused_" in op.signature.name
 
@@ -88,5 +106,6 @@ def usual_costs() -> HostCosts:
         view=dict.fromkeys(MODES, 0.35),
         listed=1.0,
         tensor=0.03,
+        inner=0.4,
         step=0.0,
     )

@@ -24,7 +24,6 @@ from foretell.workload import Precision, Workload
 
 SOURCE: Final = "foretell.measure.bundles:bundle"
 _PRECISIONS: Final = {  # where not all, or others, mean different kernels
-    "grouped_matmul": ("bf16",),
     "resize": ("fp32", "bf16", "fp16"),
     "batch_norm": ("fp32", "bf16", "amp-bf16", "amp-fp16"),
     "row_norm": ("fp32", "bf16", "amp-bf16", "amp-fp16"),
