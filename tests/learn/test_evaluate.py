@@ -106,6 +106,12 @@ def test_workers_say_the_same(tmp_path: Path, graphs: dict[tuple[int, int], Grap
     assert [f.device_said for f in alone] == [f.device_said for f in together]
 
 
+def test_largest_batches_are_foretold_from_the_others(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
+    found = foretell_store(made(tmp_path / "store", graphs), split="batch", workers=1)
+    assert {f.settings for f in found} == {'{"batch":"16384"}'}
+    assert all(set(f.others) == {"sum", "formula", "linear", "trees"} for f in found)
+
+
 def test_a_fitted_model_knows_how_far_off_it_is(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
     fit(Store(made(tmp_path / "store", graphs)), tmp_path / "model", workers=1)
     model = load_model(str(tmp_path / "model"))

@@ -102,7 +102,8 @@ def leave_groups_out(
     whole: dict[int, Seconds] = {}
     if rivals:
         progress("summing up steps")
-        summaries = {i: summary(measured.graphs[measured.steps[i].graph or ""], measured.device) for i in wanted}
+        timed = [i for i in range(len(measured.steps)) if is_timed(measured, i)]  # also those that no group has
+        summaries = {i: summary(measured.graphs[measured.steps[i].graph or ""], measured.device) for i in timed}
         whole = network_says(measured, wanted, seed=seed, workers=workers, progress=progress)
     task = _Task(measured, wanted, ops, seed, rounds, summaries, networks, whole)
     groups = sorted(set(wanted.values()), key=lambda g: -sum(v == g for v in wanted.values()))
@@ -153,7 +154,7 @@ class _Task:
     ops: OpTable
     seed: int
     rounds: int
-    summaries: Mapping[int, Summary]
+    summaries: Mapping[int, Summary]  # of all timed steps
     networks: Mapping[str, Interaction]  # by a group they have not seen
     whole: Mapping[int, Seconds]  # what a whole-graph network says of a step
 
@@ -181,7 +182,7 @@ def _left_out(task: _Task, group: str) -> list[Foretold]:
 def _rivals(task: _Task, group: str, left_out: Sequence[int]) -> dict[int, dict[str, Seconds]]:
     if not task.summaries:
         return {}
-    known = [i for i, g in task.group_of.items() if g != group]
+    known = [i for i in task.summaries if task.group_of.get(i) != group]
     took = np.array([task.measured.steps[i].device_seconds for i in known], dtype=np.float64)
     said = rivals_say([task.summaries[i] for i in known], took, [task.summaries[i] for i in left_out])
     return {
