@@ -1,9 +1,8 @@
 """Foretell itself as one method among the others.
 
 Where the ops of the examples were timed, operators and host are learned from them alone, and nothing shipped is used.
-Elsewhere the shipped model forecasts, and what a cluster's software and network differ by is fitted on the examples: four
-factors a kind of device, as `foretell bench distributed` does; a device without examples gets those of all others. A
-network that is among the examples is corrected by what it was off by there, the more the oftener it was measured.
+Elsewhere the shipped model forecasts, and what it is off by on the examples is learned (`foretell.learn.residuals`): factors
+for its parts, offsets of networks, devices and clusters, and a smooth part. Where no example is near, the forecast stands.
 """
 
 from __future__ import annotations
@@ -18,27 +17,29 @@ import numpy as np
 
 from foretell.cost.features import Description, describe
 from foretell.cost.model import DEFAULT, CostModel, load_model
+from foretell.cost.operators import OperatorModels
 from foretell.errors import InputError
 from foretell.forecasting import forecast
 from foretell.graph import Graph, Signature
 from foretell.hardware import Cluster, Device
 from foretell.learn.dataset import Measured, OpTable
-from foretell.learn.factors import Answer, Refusal, ask, calibrate
+from foretell.learn.factors import Answer, Refusal, ask
 from foretell.learn.host import fit_host
-from foretell.learn.operators import ROUNDS, fit_operators
+from foretell.learn.operators import ROUNDS, training_rows
+from foretell.learn.residuals import Case, Range, Residuals
 from foretell.measure.record import StepRow
 from foretell.methods.once import once
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Prediction, Query
 from foretell.units import Seconds
 from foretell.workload import Plan
 
-Factors = Sequence[float]
-_EVERYWHERE: Final = ""
 _FEWEST_STEPS: Final = 20  # with timed ops, to learn a device from; fewer are foretold by the shipped model
-_FEWEST_FACTORS: Final = 8  # examples to fit four factors on
-_NONE: Final = (1.0, 1.0, 1.0, 1.0)
-_FAR: Final = 5.0  # a device that is shared may be a hundred times slower than its catalogue says
-_DOUBT: Final = 2.0  # examples of a network that a correction of its own must outweigh
+_FEWEST_OPS: Final = 20  # of a family, to learn it
+_TREES: Final = {"num_leaves": 15}  # a few dozen steps do not fill the leaves that a store of thousands does
+_NONE: Final = (1.0, 1.0, 1.0, 1.0)  # factors that change nothing
+_LITTLE: Final = 0.01  # of the device's time: what is below it is all the same
+_INSTANT: Final = 1e-9  # seconds of a device that has nothing to do
+_APART: Final = 2.0  # between kinds of plan, as if a number differed sevenfold
 _STEPS: Final = "steps"  # the setting that says how many steps a job has
 _NO_GRAPH: Final = "a forecast needs the graph of the step, and the source does not say what was run"
 
@@ -48,8 +49,7 @@ class Foretell:
         self.rounds = rounds
         self.seed = seed
         self.models_: dict[str, CostModel] = {}  # device → what was learned on it
-        self.factors_: dict[str, Factors] = {}
-        self.own_: dict[tuple[str, str], float] = {}  # (network, device) → log of the correction of its steps
+        self.off_: dict[str, Residuals] = {}  # target → what forecasts are off by
         self.start_: Seconds = 0.0  # of a job, before its first step
 
     @property
@@ -60,54 +60,38 @@ class Foretell:
         known = [e for e in examples if e.query.graph is not None and e.measured]
         if not known:
             raise InputError(f"Foretell reads graphs, and none of {len(examples)} examples has one that was measured.")
-        self.models_, self.factors_ = {}, {}
-        by_device: dict[str, list[Example]] = defaultdict(list)
+        self.models_, self.off_ = {}, {}
+        timed: dict[str, list[Example]] = defaultdict(list)
         for example in known:
-            by_device[_device(example.query).name].append(example)
-        for name, mine in by_device.items():
-            timed = [e for e in mine if len(e.ops) and _is_alone(e.query)]
-            if len(timed) >= _FEWEST_STEPS:
-                self.models_[name] = self._learn(timed)
-        asked = [case for mine in by_device.values() for case in self._asked(mine)]
-        for name in [*by_device, _EVERYWHERE]:
-            cases = [(answer, e) for e, answer in asked if name in (_device(e.query).name, _EVERYWHERE)]
-            if len(cases) >= _FEWEST_FACTORS:
-                seconds = [e.measured[STEP_TIME] for _, e in cases]
-                self.factors_[name] = calibrate([answer for answer, _ in cases], seconds, _FAR)
-        self.own_ = self._corrections(asked)
+            if len(example.ops) and _is_alone(example.query):
+                timed[_device(example.query).name].append(example)
+        for name, mine in timed.items():
+            if len(mine) >= _FEWEST_STEPS:
+                self.models_[name] = self._learn(mine)
+        asked = [(e, self._ask(e.query)) for e in known if not self._is_learned(e.query)]
+        for target in (STEP_TIME, MEMORY):
+            cases = [(_case(e.query, answer, target), e.measured[target]) for e, answer in asked
+                     if isinstance(answer, Answer) and e.measured.get(target, 0.0) > 0]  # fmt: skip
+            if cases:
+                off = Residuals(factors=target == STEP_TIME)
+                self.off_[target] = off.fit([case for case, _ in cases], [value for _, value in cases])
         self.start_ = _start(known)
         return self
 
-    def _asked(self, examples: Sequence[Example]) -> list[tuple[Example, Answer]]:
-        """What the forecast is of steps that a learned device alone does not explain."""
-        found = []
-        for e in examples:
-            if STEP_TIME in e.measured and not (_is_alone(e.query) and _device(e.query).name in self.models_):
-                assert e.query.graph is not None
-                answer = self._ask(e.query)
-                if isinstance(answer, Answer):
-                    found.append((e, answer))
-        return found
-
-    def _corrections(self, asked: Sequence[tuple[Example, Answer]]) -> dict[tuple[str, str], float]:
-        off: dict[tuple[str, str], list[float]] = defaultdict(list)
-        for e, answer in asked:
-            said = answer.seconds(self._factors(e.query))
-            off[e.query.architecture, _device(e.query).name].append(math.log(e.measured[STEP_TIME] / said))
-        return {key: sum(those) / (len(those) + _DOUBT) for key, those in off.items()}
-
-    def _factors(self, query: Query) -> Factors:
-        return self.factors_.get(_device(query).name) or self.factors_.get(_EVERYWHERE) or _NONE
+    def _is_learned(self, query: Query) -> bool:
+        """Whether its operators and host were, so that nothing is left to correct."""
+        return _is_alone(query) and _device(query).name in self.models_
 
     def _learn(self, examples: Sequence[Example]) -> CostModel:
         device = _device(examples[0].query)
         steps, graphs = _rows(examples)
         ops = op_table(examples, device)
-        operators = fit_operators(ops, seed=self.seed, rounds=self.rounds)
+        families = {family: rows.fit(seed=self.seed, rounds=self.rounds, trees=_TREES)
+                    for family, rows in training_rows(ops).items() if len(rows.wanted) >= _FEWEST_OPS}  # fmt: skip
         measured = Measured(device=device, steps=steps, graphs=graphs, ops=ops)
         shipped = load_model(DEFAULT).host
         return CostModel(
-            name="fitted", device=device.name, operators=operators,
+            name="fitted", device=device.name, operators=OperatorModels(families=families),
             host=fit_host(measured) if any(s.host_seconds for s in steps) else shipped,
         )  # fmt: skip
 
@@ -128,32 +112,57 @@ class Foretell:
             said = self._said(query)
         except InputError as error:
             return Prediction(values={}, why=str(error))
-        values = {target: value for target, value in said.items() if value > 0}
-        if STEP_TIME in values:
-            values[STEP_TIME] *= math.exp(self.own_.get((query.architecture, _device(query).name), 0.0))
-        if _STEPS in query.settings and STEP_TIME in values:
-            values[JOB_TIME] = self.start_ + float(query.settings[_STEPS]) * values[STEP_TIME]
-        return Prediction(values=values)
+        if _STEPS in query.settings:
+            steps = float(query.settings[_STEPS])
+            said[JOB_TIME] = Range(*(self.start_ + steps * seconds for seconds in said[STEP_TIME]))
+        said = {target: found for target, found in said.items() if found.value > 0}
+        sure = {target: found for target, found in said.items() if found.low < found.high}
+        return Prediction(
+            values={target: found.value for target, found in said.items()},
+            low={target: found.low for target, found in sure.items()},
+            high={target: found.high for target, found in sure.items()},
+        )
 
-    def _said(self, query: Query) -> dict[str, float]:
+    def _said(self, query: Query) -> dict[str, Range]:
+        """Without an interval where nobody knows how far off it is: low and high are the value then."""
         assert query.graph is not None
-        own = self.models_.get(_device(query).name)
-        if own is not None and _is_alone(query):
-            said = forecast(query.graph, query.cluster, query.plan, model=own)
-            return {STEP_TIME: said.step_time.seconds, DEVICE_TIME: said.device_time.seconds,
-                    MEMORY: float(said.memory.allocated)}  # fmt: skip
+        if self._is_learned(query):
+            found = forecast(query.graph, query.cluster, query.plan, model=self.models_[_device(query).name])
+            values = {STEP_TIME: found.step_time.seconds, DEVICE_TIME: found.device_time.seconds,
+                      MEMORY: float(found.memory.allocated)}  # fmt: skip
+            return {target: Range(value, value, value) for target, value in values.items()}
         answer = self._ask(query)
         if not isinstance(answer, Answer):
             raise InputError(answer.why)
-        factors = self._factors(query)
-        return {STEP_TIME: answer.seconds(factors), DEVICE_TIME: factors[0] * answer.device,
-                MEMORY: float(answer.memory["allocated"])}  # fmt: skip
+        values = {STEP_TIME: answer.seconds(_NONE), DEVICE_TIME: answer.device,
+                  MEMORY: float(answer.memory["allocated"])}  # fmt: skip
+        said = {target: Range(value, value, value) for target, value in values.items()}
+        corrected = {target: off.predict([_case(query, answer, target)])[0] for target, off in self.off_.items()}
+        return said | corrected
 
 
 @once
 def _shipped(graph: Graph, cluster: Cluster, plan: Plan) -> Answer | Refusal:
     """What the shipped model says, before any factor."""
     return ask(graph, cluster, plan, load_model(DEFAULT))
+
+
+def _case(query: Query, answer: Answer, target: str) -> Case:
+    """How residuals see a step: its forecast, its names, and numbers that a correction may depend on."""
+    cluster, plan, device = query.cluster, query.plan, _device(query)
+    link = cluster.between or cluster.nodes[0].inside
+    busy = max(answer.device, _INSTANT)
+    times = (busy, answer.host, answer.waiting, answer.bubble)
+    numbers = (
+        busy, *(part / busy + _LITTLE for part in times[1:]), query.batch / cluster.devices, cluster.devices,
+        len(cluster.nodes), link.bandwidth, device.peak("fp32"), device.bandwidth,
+    )  # fmt: skip
+    kinds = (plan.servers > 0, plan.data_parallel == "dp" and cluster.devices > 1)
+    return Case(
+        parts=times if target == STEP_TIME else (max(answer.memory["allocated"], 1.0), 0.0, 0.0, 0.0),
+        names=(query.architecture, device.name, str(cluster)),
+        values=(*(math.log(number) for number in numbers), *(_APART * kind for kind in kinds)),
+    )
 
 
 def _start(examples: Sequence[Example]) -> Seconds:
