@@ -301,7 +301,7 @@ _MLPERF_COLUMNS: Final = ("round", "org", "benchmark", "accelerator", "acc_per_n
 
 
 def mlperf_training(folder: Path, say: Say = quiet, most: int | None = None) -> list[Example]:
-    """Submissions whose accelerator is in the catalogue. ResNet has a graph, in fp16 as it is submitted; others none."""
+    """Submissions whose accelerator is in the catalogue. ResNet has a graph, in fp16 where the device has it; others none."""
     rows = []
     for row in read_rows(folder, _MLPERF, _MLPERF_COLUMNS):
         known = recognise(row["accelerator"]) if row["accelerator"] else None
@@ -312,7 +312,8 @@ def mlperf_training(folder: Path, say: Say = quiet, most: int | None = None) -> 
         count, batch, seconds = int(float(row["num_acc"])), float(row["global_batch_size"]), float(row["step_time_s"])
         graph = None
         if row["benchmark"] == "resnet" and batch >= count:
-            settings = {"precision": "amp-fp16", "optimizer": "sgd", "channels_last": "true"}
+            half = "fp16" if "fp16" in device(row["device"]).peaks else "bf16"
+            settings = {"precision": f"amp-{half}", "optimizer": "sgd", "channels_last": "true"}
             graph = graphs.at("torchvision/resnet50", settings, round(batch / count))
         query = Query(
             architecture=row["benchmark"], plan=Plan(dp=count), cluster=_submitted(row, count), graph=graph, batch=batch,

@@ -3,7 +3,8 @@
 What a kernel does beside its arithmetic and its traffic, it does in clocks of the units it runs on. So an op takes the
 clocks it took where it was measured, spread over the other device's units, and no less than the other's peaks allow: a
 device with less arithmetic to a clock comes nearer to its peak. To carry over the distance from the peak instead was
-tried, and made devices with slower matrix units twice too slow. In fp32 others have measured many devices: there the
+tried, and made devices with slower matrix units twice too slow; it is done for accelerators that are no GPUs, whose units
+are of another kind. In fp32 others have measured many devices: there the
 answer lies halfway, in logarithms, between what is carried and what was learned from them. Left-out devices were off by
 as much either way, but in other directions.
 """
@@ -45,10 +46,11 @@ def carried(
     """Ops as another device runs them, their `roofline` being what they are carried over to."""
     here = [describe(s, own, tf32=tf32) for s in signatures]
     took = operators.seconds([s.name for s in signatures], here)
-    clocks = own.compute_units * own.clock_hz / (device.compute_units * device.clock_hz)
     there = [describe(s, device, tf32=tf32) for s in signatures]
     least = np.array([d.roofline for d in there])
-    said = ((_NEAREST * least) ** _SHARP + (took * clocks) ** _SHARP) ** (1 / _SHARP)
+    clocks = own.compute_units * own.clock_hz / (device.compute_units * device.clock_hz)
+    slower = least / [d.roofline for d in here] if device.kind == "accelerator" else clocks
+    said = ((_NEAREST * least) ** _SHARP + (took * slower) ** _SHARP) ** (1 / _SHARP)
     return [
         Description(d.family, s, d.values | {CARRY: log(s / d.roofline)})
         for d, s in zip(there, said.tolist(), strict=True)
