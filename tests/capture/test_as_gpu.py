@@ -210,6 +210,16 @@ def test_recurrent_layers_are_one_cudnn_call(module: Any, mode: int) -> None:
     assert graph.bytes_of("gradient") == sum(p.numel() * 4 for p in make().parameters())
 
 
+@pytest.mark.parametrize("precision", ["amp-bf16", "amp-fp16"])
+def test_autocast_runs_recurrent_layers_in_fp16(precision: str) -> None:
+    make = lambda: nn.GRU(8, 6, batch_first=True)  # noqa: E731
+    graph = capture(
+        workload(make, lambda: torch.randn(3, 5, 8), loss=lambda model, x: model(x)[0].mean(), precision=precision)
+    )
+    call = the(graph, "_cudnn_rnn", "forward").signature
+    assert {tensor.dtype for tensor in (*call.inputs, *call.outputs[:2])} == {"float16"}
+
+
 def test_packed_sequences_are_one_cudnn_call_too() -> None:
     class Packed(nn.Module):
         def __init__(self) -> None:

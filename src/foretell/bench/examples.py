@@ -25,6 +25,7 @@ from foretell.workload import Plan
 
 T = TypeVar("T")
 _TWO_BATCHES: Final = (2, 4)
+_SAME_STEP: Final = 1.5  # kernels that take this many steps were not recorded of the steps that were timed
 _UNTIMED_STEPS: Final = 11  # that the instrument runs beside its repetitions: warm-up, issuing, traces
 STEPS_OF_A_RUN: Final = 50  # where a source does not say how often it repeated a step
 
@@ -101,7 +102,8 @@ def h200_steps(
     if not store.exists():
         raise InputError(f"there is no store in {path}. Measure into one with: foretell measure SOURCE --store {path}")
     rows = [s for s in store.steps("kind = 'step' AND outcome = 'ok' AND world_size = 1")
-            if s.step_seconds and s.graph and (only is None or s.source in only)]  # fmt: skip
+            if s.step_seconds and s.graph and (only is None or s.source in only)
+            and (s.device_seconds or 0.0) < _SAME_STEP * s.step_seconds]  # fmt: skip
     chosen = several(rows, most, by=lambda s: s.source) if whole else evenly(rows, most, by=lambda s: s.source)
     say(f"reading {len(chosen)} steps of {path}")
     graphs, families = store.graphs({s.graph for s in chosen if s.graph}), families_of(store)

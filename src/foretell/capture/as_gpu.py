@@ -357,7 +357,8 @@ _COMPOSITES: dict[str, Callable[..., Any]] = {
 _TO_HALF = """_convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input conv_transpose3d.input
     convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm chain_matmul
     linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
-    scaled_dot_product_attention lstm.input gru.input rnn_tanh.input rnn_relu.input""".split()
+    scaled_dot_product_attention""".split()
+_TO_FP16 = "lstm gru rnn_tanh rnn_relu".split()  # cuDNN's, whatever half type is asked for
 _TO_FULL = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar
     pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm rms_norm group_norm frobenius_norm.dim
     nuclear_norm nuclear_norm.dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d
@@ -388,13 +389,15 @@ _CPU_ONLY = """avg_pool3d binary_cross_entropy grid_sampler polar prod.dim_Dimna
 _without_autocast = partial(
     torch._C._ExcludeDispatchKeyGuard, torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
 )
-_half_weights: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # autocast casts a parameter once until it is left
+# Autocast casts a parameter once until it is left.
+_half_weights: dict[tuple[int, torch.dtype], tuple[torch.Tensor, torch.Tensor]] = {}
 
 
 def _follow_cuda_autocast(library: torch.library.Library) -> None:
     policies: dict[str, Any] = dict.fromkeys(_CPU_ONLY, torch.library.fallthrough_kernel)
     policies |= dict.fromkeys(_TO_FULL, _in_full) | dict.fromkeys(_TO_FULL_UNLESS_ASKED, _in_full_unless_asked)
     policies |= dict.fromkeys(_TO_WIDEST, _in_widest) | dict.fromkeys(_TO_HALF, _in_half)
+    policies |= {f"{name}.{form}": _in_fp16 for name in _TO_FP16 for form in ("input", "data")}
     for name, policy in policies.items():
         packet, _, overload = name.partition(".")
         op = getattr(getattr(aten, packet, None), overload or "default", None)
@@ -430,9 +433,9 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
         if value.dtype == dtype:
             return value
         if dtype != torch.float32 and value.is_leaf and value.requires_grad and value.dtype == torch.float32:
-            known = _half_weights.get(id(value))
+            known = _half_weights.get((id(value), dtype))
             if known is None:
-                known = _half_weights[id(value)] = (value, value.to(dtype))
+                known = _half_weights[id(value), dtype] = (value, value.to(dtype))
             return known[1]
         return value.to(dtype)
     if isinstance(value, list | tuple):
@@ -449,6 +452,10 @@ def _call(op: Any, dtype: torch.dtype | None, args: Any, kwargs: Any) -> Any:
 
 def _in_half(op: Any, *args: Any, **kwargs: Any) -> Any:
     return _call(op, torch.get_autocast_dtype("cpu"), args, kwargs)
+
+
+def _in_fp16(op: Any, *args: Any, **kwargs: Any) -> Any:
+    return _call(op, torch.float16, args, kwargs)
 
 
 def _in_full(op: Any, *args: Any, **kwargs: Any) -> Any:
