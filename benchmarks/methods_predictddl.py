@@ -34,6 +34,7 @@ from foretell.graph import Graph
 from foretell.learn.evaluate import Errors
 from foretell.methods.ernest import Ernest
 from foretell.methods.once import anew
+from foretell.methods.ours import Foretell
 from foretell.methods.predictddl import Embedder, PredictDDL
 from foretell.methods.predictddl_operators import PredictDDLOperators
 from foretell.methods.predictddl_regressors import FORMS
@@ -79,6 +80,7 @@ EMBEDDED: dict[str, Callable[[], Embedder]] = {
     "PredictDDL, no embedding": Blind,
 }
 METHODS = (*EMBEDDED, "variant", "Foretell")
+TAUGHT = "Foretell, taught by the same rows"
 FORMS_JUDGED: list[dict[str, float]] = []  # a fold: form → its error on networks held back in training
 
 
@@ -99,10 +101,12 @@ def folds(examples: Sequence[Example], group: Group, count: int = FOLDS) -> list
     return list(found.values())
 
 
-def left_out(examples: Sequence[Example], group: Group, target: str, which: Sequence[str], count: int = FOLDS) -> Said:
-    """What methods say of every row, fitted on the other groups. `which` are names of EMBEDDED, or `variant`.
+def left_out(examples: Sequence[Example], group: Group, target: str, which: Sequence[str], count: int = FOLDS,
+             whole: Sequence[Example] = ()) -> Said:  # fmt: skip
+    """What methods say of every row, fitted on the other groups. `which` are names of METHODS.
 
-    How validation judged each form of PredictDDL in each fold is left in FORMS_JUDGED.
+    `whole` are the same rows with all that was measured, for Foretell, which makes jobs of steps. How validation judged
+    each form of PredictDDL in each fold is left in FORMS_JUDGED.
     """
     FORMS_JUDGED.clear()
     said: dict[str, Floats] = defaultdict(lambda: np.full(len(examples), np.nan))
@@ -121,6 +125,9 @@ def left_out(examples: Sequence[Example], group: Group, target: str, which: Sequ
         if "variant" in which:
             variant = PredictDDLOperators().fit(seen)
             said[variant.name][rows] = [p.values.get(target, np.nan) for p in variant.predict(asked)]
+        if "Foretell" in which:
+            ours = Foretell().fit([e for i, e in enumerate(whole or examples) if i not in held])
+            said[TAUGHT][rows] = [p.values.get(target, np.nan) for p in ours.predict(asked)]
         judged = (
             ", ".join(f"{form} {error:.1%}" for form, error in FORMS_JUDGED[-1].items())
             if FORMS_JUDGED
@@ -359,9 +366,8 @@ def part_h200(options: argparse.Namespace) -> dict[str, Any]:
     """Steps of images on the project's own device; Foretell's shipped model has seen them, so it is not asked."""
     examples = [replace(e, measured={STEP_TIME: e.measured[STEP_TIME]}, ops=())
                 for e in sources.h200_steps(H200, say, options.steps) if e.query.dataset == "images"]  # fmt: skip
-    said = kept("h200", "unseen architectures") | left_out(
-        examples, lambda q: q.architecture, STEP_TIME, options.methods
-    )
+    which = [name for name in options.methods if name != "Foretell"]
+    said = kept("h200", "unseen architectures") | left_out(examples, lambda q: q.architecture, STEP_TIME, which)
     table = errors(said, examples, STEP_TIME, range(len(examples)))
     show(f"H200, unseen architectures, {len({e.query.architecture for e in examples})} of them", table)
     return {"unseen architectures": {"errors": table, "said": said}, "validated": list(FORMS_JUDGED)} | rows_of(
@@ -369,16 +375,13 @@ def part_h200(options: argparse.Namespace) -> dict[str, Any]:
     )
 
 
-def box_jobs() -> list[Example]:
-    """Whole jobs of data-parallel workers: what Ernest is made for, data and hosts both vary."""
-    return [
-        replace(e, measured={JOB_TIME: e.measured[JOB_TIME]}) for e in box_runs(BOX, say) if not e.query.plan.servers
-    ]
-
-
 def part_box(options: argparse.Namespace) -> dict[str, Any]:
-    examples = box_jobs()
-    said = kept("box", "unseen architectures") | left_out(examples, lambda q: q.architecture, JOB_TIME, options.methods)
+    """Whole jobs of data-parallel workers: what Ernest is made for, data and hosts both vary."""
+    whole = [e for e in box_runs(BOX, say) if not e.query.plan.servers]
+    examples = [replace(e, measured={JOB_TIME: e.measured[JOB_TIME]}) for e in whole]
+    said = kept("box", "unseen architectures") | left_out(
+        examples, lambda q: q.architecture, JOB_TIME, options.methods, whole=whole
+    )
     if "Foretell" in options.methods:
         said["Foretell"] = forecasts(examples, lambda e: float(e.query.settings["steps"]))
 
