@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
 
 from foretell.bench.figures import Figure
 from foretell.bench.rows import Say
@@ -23,8 +24,20 @@ from foretell.learn.devices import OpErrors, errors_left_out, fit_elsewhere, sum
 from foretell.learn.elsewhere import MOST, graph_of, published_steps
 from foretell.learn.evaluate import Errors
 from foretell.learn.public import FILES, public_ops
-from foretell.learn.unmeasured import LEARNED, ForetoldElsewhere, coverage_elsewhere, foretell_published
+from foretell.learn.unmeasured import (
+    CLOCKS,
+    DISTANCE,
+    LEARNED,
+    ROOFLINE,
+    ForetoldElsewhere,
+    coverage_elsewhere,
+    foretell_published,
+)
 from foretell.measure.store import Store
+
+_STEP_WAYS: Final = {LEARNED: "Foretell", CLOCKS: "clocks and peaks alone", DISTANCE: "distance from the roofline kept",
+                     ROOFLINE: "roofline"}  # fmt: skip
+WAYS: Final[Mapping[str, Mapping[str, str]]] = {"ops": _STEP_WAYS | {"linear": "linear"}, "steps": _STEP_WAYS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +78,30 @@ def figures(found: Found) -> list[Figure]:
         ]
     for (origin, device, trains), those in _by_source(found.steps).items():
         what = f"{origin} {device} {'training' if trains else 'inference'}"
-        for way in those[0].said:
-            errors = Errors.of([s.said[way] for s in those], [s.seconds for s in those])
-            lines.append(
-                Figure(source=f"steps: {what}", measure=f"{way}, mean error", value=errors.mean, rows=errors.count)
-            )
-    return lines + [_covered(c) for c in coverage_elsewhere(found.steps)]
+        lines += [
+            Figure(source=f"steps: {what}", measure=f"{way}, mean error", value=error, rows=len(those))
+            for way, error in _errors(those).items()
+        ]
+    return lines + _over_devices(found.steps) + [_covered(c) for c in coverage_elsewhere(found.steps)]
+
+
+def _errors(steps: Sequence[ForetoldElsewhere]) -> dict[str, float]:
+    """Way → mean error."""
+    seconds = [s.seconds for s in steps]
+    return {way: Errors.of([s.said[way] for s in steps], seconds).mean for way in steps[0].said}
+
+
+def _over_devices(steps: Sequence[ForetoldElsewhere]) -> list[Figure]:
+    """Every device counted once, however many of its steps are published."""
+    devices: dict[str, list[ForetoldElsewhere]] = defaultdict(list)
+    for s in steps:
+        devices[s.device].append(s)
+    each = [_errors(those) for those in devices.values()]
+    return [
+        Figure(source="steps: all, every device counted once", measure=f"{way}, mean error", rows=len(steps),
+               value=sum(errors[way] for errors in each) / len(each))
+        for way in (each[0] if each else ())
+    ]  # fmt: skip
 
 
 def _covered(c: Coverage) -> Figure:

@@ -202,6 +202,9 @@ def devices(
         Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and foretell nothing.")
     ] = None,
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found.")] = None,
+    page: Annotated[
+        Path | None, typer.Option("--page", metavar="FILE", help="Fill in the tables of this page.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Ops and steps of devices that the model has not seen: errors of each way to foretell them, intervals."""
@@ -217,7 +220,14 @@ def devices(
         raise InputError("give --data FOLDER to foretell anew, or --from FILE to show what was saved.")
     if save is not None:
         bench.save(found, save)
-    _show(bench.figures(found), as_json)
+    figures = bench.figures(found)
+    if page is not None:
+        from foretell.report.benches import put_table, side_by_side
+
+        for kind in ("ops", "steps"):
+            lines = [figure for figure in figures if figure.source.startswith(f"{kind}: ")]
+            put_table(page, kind, side_by_side(lines, bench.WAYS[kind]))
+    _show(figures, as_json)
 
 
 @app.command()

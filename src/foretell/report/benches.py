@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Protocol
@@ -50,6 +50,10 @@ def bench_table(lines: Sequence[Line]) -> RenderableType:
 
 def fill_page(path: Path, name: str, lines: Sequence[Line]) -> None:
     """Put the figures where a page asks for them: between `<!-- table: NAME -->` and `<!-- end -->`."""
+    put_table(path, name, markdown(lines))
+
+
+def put_table(path: Path, name: str, table: str) -> None:
     place = re.compile(rf"(<!-- table: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
     try:
         page = path.read_text()
@@ -57,7 +61,17 @@ def fill_page(path: Path, name: str, lines: Sequence[Line]) -> None:
         raise InputError(f"the page {path} cannot be read: {error.strerror}. Give --page a Markdown file.") from None
     if not place.search(page):
         raise InputError(f"{path} has no place for the table. Write `<!-- table: {name} -->` and `<!-- end -->` there.")
-    path.write_text(place.sub(lambda found: found[1] + markdown(lines) + found[2], page))
+    path.write_text(place.sub(lambda found: found[1] + table + found[2], page))
+
+
+def side_by_side(lines: Sequence[Line], names: Mapping[str, str]) -> str:
+    """A row for each source, a column for each way, the word its measure begins with; `names` says what it is called."""
+    rows = [f"| | rows | {' | '.join(names.values())} |", "|---|---|" + "---|" * len(names)]
+    for source, same in groupby(lines, key=lambda line: line.source):
+        found = {line.measure.partition(",")[0]: line for line in same}
+        values = [_shown(found[way].value) if way in found else "" for way in names]
+        rows.append(f"| {source.partition(': ')[2]} | {next(iter(found.values())).rows:,} | {' | '.join(values)} |")
+    return "\n".join(rows) + "\n"
 
 
 def markdown(lines: Sequence[Line]) -> str:
