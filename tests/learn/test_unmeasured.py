@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from foretell.bench import devices as bench
+from foretell.cli import app
 from foretell.cost.model import load_model
 from foretell.cost.uncertainty import ELSEWHERE_FILE, HeldDevice, Unmeasured, numbers_of
 from foretell.errors import InputError, ModelError
@@ -141,6 +143,20 @@ def test_what_the_benchmark_found_comes_back_as_it_was_saved(tmp_path: Path) -> 
     (tmp_path / "other.json").write_text(json.dumps({"steps": []}))
     with pytest.raises(InputError, match="bench devices"):
         bench.read(tmp_path / "other.json")
+
+
+def test_a_page_gets_every_device_and_one_line_for_all(tmp_path: Path) -> None:
+    found = bench.Found(ops=[], steps=steps(0.2) + steps(0.2, count=4, seed=1)[:4])
+    bench.save(found, tmp_path / "found.json")
+    page = tmp_path / "page.md"
+    page.write_text("<!-- table: ops -->\n<!-- end -->\n\n<!-- table: steps -->\n<!-- end -->\n")
+    asked = ["bench", "devices", "--from", str(tmp_path / "found.json"), "--page", str(page)]
+    assert CliRunner().invoke(app, asked).exit_code == 0
+    rows = [line.split(" | ") for line in page.read_text().splitlines() if line.startswith("| made up")]
+    assert len(rows) == len(CARDS)
+    [whole] = [line for line in page.read_text().splitlines() if line.startswith("| all")]
+    devices = [[abs(s.said[LEARNED] / s.seconds - 1) for s in found.steps if s.device == card] for card in CARDS]
+    assert f"{np.mean([np.mean(errors) for errors in devices]):.1%}" in whole
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the public measurements are not here")
