@@ -23,14 +23,17 @@ def own_tables(beside: Mapping[str, Found]) -> dict[str, Callable[[], Table]]:
         "scaledl designs": lambda: _designs(scaledl), "predictddl errors": lambda: _errors(predictddl),
         "predictddl ernest": lambda: _ernest(predictddl), "predictddl validated": lambda: _validated(predictddl),
     }  # fmt: skip
+    named = {"scaledl ablations": ("architecture", "fold 0")} | {
+        f"scaledl {split}": (split, "all") for split in ("architecture", "batch", "family")
+    }
     return made | {
-        f"scaledl {split}": lambda split=split: _compared(scaledl, split)
-        for split in ("architecture", "batch", "family")
+        name: lambda split=split, those=those: _compared(scaledl, split, those)
+        for name, (split, those) in named.items()
     }
 
 
-def _compared(found: Found, split: str) -> Table:
-    methods = found.get("tables", {}).get(f"{split}, all", {})
+def _compared(found: Found, split: str, those: str) -> Table:
+    methods = found.get("tables", {}).get(f"{split}, {those}", {})
     steps = next((by["device"]["rows"] for by in methods.values()), 0)
     heads = (f"left out by {split}, {steps} steps", "device: MRE", "median", "RMSE", "step: MRE", "median", "RMSE")
     order = sorted(methods, key=lambda m: methods[m]["device"]["mre"])
