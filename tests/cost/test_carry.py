@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from foretell.cost.carry import as_run_on
+from foretell.cost.carry import as_run_on, carried
+from foretell.cost.features import describe
+from foretell.cost.model import DEFAULT, load_model
 from foretell.graph import Input, Layout, Signature
 from foretell.hardware import device
 
@@ -34,3 +36,15 @@ def test_attention_is_the_kernel_that_torch_takes_there(name: str, masked: bool,
 def test_other_ops_are_the_same_everywhere() -> None:
     product = Signature("aten.bmm.default", (HEADS, HEADS), (HEADS,))
     assert as_run_on(product, device("v100-sxm")) is product
+
+
+def test_an_accelerator_comes_as_near_to_its_peaks_as_our_device() -> None:
+    """Its units are no GPU's: two dozen of them are not a sixth of an H200."""
+    model, own, gaudi = load_model(DEFAULT), device("h200"), device("gaudi2")
+    assert model.operators is not None
+    half = [Layout((4096, 4096), (4096, 1), "bfloat16")] * 3
+    product = Signature("aten.mm.default", tuple(half[:2]), (half[2],))
+    [there] = carried([product], own, model.operators, gaudi, tf32=False)
+    [here] = model.operators.seconds([product.name], [describe(product, own, tf32=False)])
+    slower = describe(product, gaudi, tf32=False).roofline / describe(product, own, tf32=False).roofline
+    assert slower * here <= there.roofline < 1.4 * slower * here

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from foretell.cost.host import MODES, HostCosts, usual_costs, walks_a_list
+from foretell.cost.host import MODES, HostCosts, inner_launches, usual_costs, walks_a_list
 from foretell.cost.model import DEFAULT, load_model
 from foretell.cost.roofline import price_ops
 from foretell.errors import ModelError
-from foretell.graph import Graph
+from foretell.graph import Graph, Layout, Signature
 from foretell.hardware import device, host
 from tests.report.examples import small_graph
 
@@ -51,6 +51,26 @@ def test_longer_lists_take_longer(graph: Graph) -> None:
     listed = [(op, p) for op, p in zip(graph.ops, price_ops(graph, H200), strict=True) if walks_a_list(op)]
     for op, price in listed:
         assert costs.weight(op, graph, price) >= costs.listed + costs.tensor * len(op.inputs)
+
+
+def recurrent(length: int, hidden: int, dtype: str, *, layers: int = 2, both_ways: bool = False) -> Signature:
+    x = Layout((4, length, 32), (32 * length, 32, 1), dtype)
+    arguments = (("batch_first", True), ("hidden_size", hidden), ("num_layers", layers), ("bidirectional", both_ways))
+    return Signature("aten._cudnn_rnn.default", (x,), (x,), arguments)
+
+
+def test_a_recurrent_layer_launches_kernels_for_every_place() -> None:
+    assert inner_launches(recurrent(50, 512, "float32")) == 2 * 50 * 2
+    assert inner_launches(recurrent(50, 512, "float32", both_ways=True)) == 2 * 50 * 2 * 2
+    assert inner_launches(recurrent(50, 64, "float32")) == 0  # one kernel walks the sequence
+    assert inner_launches(recurrent(50, 64, "bfloat16")) > 0
+
+
+@pytest.mark.parametrize(("dtype", "launches"), [("float32", 2 * 8), ("bfloat16", 0)])
+def test_experts_are_multiplied_one_by_one_but_in_bf16(dtype: str, launches: int) -> None:
+    rows, experts = Layout((64, 16), (16, 1), dtype), Layout((8, 16, 32), (512, 32, 1), dtype)
+    out = Layout((64, 32), (32, 1), dtype)
+    assert inner_launches(Signature("aten._grouped_mm.default", (rows, experts), (out,))) == launches
 
 
 def test_a_broken_file_says_so(tmp_path: Path) -> None:
