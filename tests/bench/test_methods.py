@@ -161,6 +161,7 @@ def test_pages_are_filled_and_nothing_else_is_touched(tmp_path: Path) -> None:
                                       for name, off in (("after ScaleDL", 0.2), ("Foretell", 0.1))}}  # fmt: skip
     assert "device time 20.0% and 10.0%, 2.00×" in table_named("claims", results, {"scaledl": {"tables": compared}})
     assert "it would not" in table_named("refusals", results)
+    assert "| scaledl | 2.00 | 0 of 1 | 2.00 (1) |" in table_named("summary", results)
     assert methods_table(results)
     assert (tmp_path / "ernest-errors.svg").read_text().startswith("<svg")
 
@@ -236,6 +237,17 @@ def test_a_search_is_scored_against_the_best_there_is() -> None:
     assert ranked.runs == 0
     assert ranked.regret is not None
     assert ranked.regret >= 0
+
+
+def test_a_first_choice_that_crashes_counts() -> None:
+    def row(table: str, method: str, regret: float | None, reached: float) -> dict[str, object]:
+        return {"table": table, "method": method, "regret": regret, "reached": reached, "runs": 0, "cost": 0.0,
+                "runs_to_near": 2}  # fmt: skip
+
+    rows = [row("a", "ours", 0.0, 1.0), row("b", "ours", None, 0.0), row("c", "ours", 0.5, 0.0)]
+    told = table_named("claims", {"searches": rows})
+    assert "ours, 3 tables with a graph: 25% worse than the best in the median, 25% on average, 1 crashed" in told
+    assert "within 5 % in 33% of searches" in told
 
 
 def test_there_are_29_classics_and_the_data_has_them() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean, geometric_mean, median
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -28,6 +29,8 @@ _HEADS: Final = ("data", "left out", "target", "method", "mean", "median", "90th
 _PLACE: Final = re.compile(r"(<!-- table: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _PICTURE: Final = re.compile(r"\]\(([a-z-]+)-errors\.svg\)")
 _NOT_RUN: Final = "not run"
+_OURS: Final = "foretell"
+_NEARLY: Final = 0.9  # of the rows: two methods are compared where one answers so much of what the other does
 _PLAINER: Final = ("additive, on steps", "FLOP-linear")
 _SPLITS: Final = ("random", "unseen configuration", "unseen architecture", "unseen device", "unseen scale")
 
@@ -77,7 +80,7 @@ def _drawn(name: str, results: Results) -> str:
 
 
 def table_named(name: str, results: Results, beside: Beside = MappingProxyType({})) -> str:
-    """`methods`, `searches`, `claims`, or `method NAME`: what one method did."""
+    """`methods`, `summary`, `searches`, `claims`, or `method NAME`: what one method did."""
     kind, _, which = name.partition(" ")
     lines = _ordered(results.get("lines", ()))
     if kind == "methods":
@@ -89,12 +92,39 @@ def table_named(name: str, results: Results, beside: Beside = MappingProxyType({
             (line["method"], line["source"], line["split"], line["why"]) for line in lines if line["why"]}))  # fmt: skip
     if kind == "searches":
         return _markdown(_SEARCH_HEADS, [_search_cells(row) for row in results.get("searches", ())])
+    if kind == "summary":
+        return _markdown(*_beside_ours(lines))
     if kind == "claims":
         return _markdown(("claim of the paper", "what came out here", "why"), claims(results, beside))
     own = own_tables(beside)
     if name in own:
         return _markdown(*own[name]())
-    raise InputError(f"no table {name!r}. Tables: methods, method NAME, refusals, searches, claims, {', '.join(own)}.")
+    raise InputError(
+        f"no table {name!r}. Tables: methods, summary, method NAME, refusals, searches, claims, {', '.join(own)}."
+    )
+
+
+def _beside_ours(lines: Sequence[Row]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Each method's mean error over ours: a geometric mean over data, splits and targets where it answers nearly as much."""
+    ours = {
+        _asked(line): line for line in lines if line["method"] == _OURS and line["mean"] and line["split"] in _SPLITS
+    }
+    ratios: dict[str, dict[str, list[float]]] = {}
+    for line in lines:
+        mine = ours.get(_asked(line))
+        if mine and line["method"] != _OURS and line["mean"] and line["answered"] >= _NEARLY * mine["answered"]:
+            row = ratios.setdefault(line["method"], {split: [] for split in _SPLITS})
+            row[line["split"]].append(line["mean"] / mine["mean"])
+    rows = []
+    for method, by in sorted(ratios.items(), key=lambda t: geometric_mean([r for rs in t[1].values() for r in rs])):
+        every = [ratio for those in by.values() for ratio in those]
+        cells = (f"{geometric_mean(those):.2f} ({len(those)})" if those else "" for those in by.values())
+        rows.append((method, f"{geometric_mean(every):.2f}", f"{sum(r < 1 for r in every)} of {len(every)}", *cells))
+    return ("method", "its error over ours", "lower than ours in", *_SPLITS), rows
+
+
+def _asked(line: Row) -> tuple[str, str, str]:
+    return line["source"], line["split"], line["target"]
 
 
 def _ordered(lines: Sequence[Row]) -> list[Row]:
@@ -211,20 +241,18 @@ def _classics(results: Results) -> str:
 
 def _searched(rows: Sequence[Row]) -> str:
     """Both on the tables whose workload has a graph; CherryPick on the others too."""
-    ranked = {row["table"] for row in rows if row["method"] != "CherryPick" and row["regret"] is not None}
+    ranked = {row["table"] for row in rows if row["method"] != "CherryPick" and row["runs_to_near"] is not None}
     said = []
     for method in dict.fromkeys(row["method"] for row in rows):
-        for which, mine in (
-            ("tables with a graph", [row for row in rows if row["method"] == method and row["table"] in ranked]),
-            ("others", [row for row in rows if row["method"] == method and row["table"] not in ranked]),
-        ):
-            mine = [row for row in mine if row["regret"] is not None]
-            if mine:
-                regret, runs, cost, near = (
-                    sum(row[name] for row in mine) / len(mine) for name in ("regret", "runs", "cost", "reached")
-                )
-                said.append(f"{method}, {len(mine)} {which}: {regret:.0%} worse than the best after {runs:.2g} runs of "
-                            f"{_seconds(cost)}, within 5 % in {near:.0%} of searches")  # fmt: skip
+        for which, is_ranked in (("tables with a graph", True), ("others", False)):
+            mine = [row for row in rows if row["method"] == method and (row["table"] in ranked) == is_ranked]
+            regrets = [row["regret"] for row in mine if row["regret"] is not None]
+            if not regrets:
+                continue
+            runs, cost, near = (fmean(row[name] for row in mine) for name in ("runs", "cost", "reached"))
+            crashed = f", {len(mine) - len(regrets)} crashed" if len(regrets) < len(mine) else ""
+            said.append(f"{method}, {len(mine)} {which}: {median(regrets):.0%} worse than the best in the median, {fmean(regrets):.0%} on "
+                        f"average{crashed}, after {runs:.2g} runs of {_seconds(cost)}; within 5 % in {near:.0%} of searches")  # fmt: skip
     return "; ".join(said) or _NOT_RUN
 
 
