@@ -161,7 +161,7 @@ def test_pages_are_filled_and_nothing_else_is_touched(tmp_path: Path) -> None:
                                       for name, off in (("after ScaleDL", 0.2), ("Foretell", 0.1))}}  # fmt: skip
     assert "device time 20.0% and 10.0%, 2.00×" in table_named("claims", results, {"scaledl": {"tables": compared}})
     assert "it would not" in table_named("refusals", results)
-    assert "| scaledl | 2.00 | 0 of 1 | 2.00 (1) |" in table_named("summary", results)
+    assert "| scaledl | 2.00 | 0 of 1 |  |  | 2.00 (1) |" in table_named("summary", results)
     assert methods_table(results)
     assert (tmp_path / "ernest-errors.svg").read_text().startswith("<svg")
 
