@@ -85,7 +85,9 @@ class Half:
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
         return [
-            Prediction(values={STEP_TIME: 1.0}) if i % 2 else Prediction(values={}, why="odd")
+            Prediction(values={STEP_TIME: 1.0}, low={STEP_TIME: 0.0}, high={STEP_TIME: 9.0 if i > 1 else 1e-9})
+            if i % 2
+            else Prediction(values={}, why="odd")
             for i, _ in enumerate(queries)
         ]
 
@@ -96,6 +98,7 @@ def test_a_line_counts_what_was_answered_and_says_why_not() -> None:
     step, device, *_ = lines_of(Half(), job, examples[:10], examples[10:20])
     assert (step.target, step.rows, step.answered, step.trained) == (STEP_TIME, 10, 5, 10)
     assert step.why == "odd"
+    assert (step.inside, device.inside) == (0.8, None)  # four of five
     assert (device.target, device.answered, device.mean) == (DEVICE_TIME, 0, None)
     assert step.measuring_seconds == pytest.approx(sum(e.cost for e in examples[:10]))
 

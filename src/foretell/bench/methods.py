@@ -62,6 +62,7 @@ class Line:
     p90: float | None = None
     rmse: float | None = None  # of fractions
     rmse_absolute: float | None = None  # in the target's own unit
+    inside: float | None = None  # part of the rows within the method's own 90 % interval, where it gives one
     fit_seconds: Seconds | None = None  # of a processor; graphs that an earlier fit has read are not read again
     measuring_seconds: Seconds | None = None  # that the runs it learned from took
     milliseconds: float | None = None  # a prediction
@@ -199,7 +200,10 @@ def lines_of(made: Method, job: Job, train: Sequence[Example], test: Sequence[Ex
             "milliseconds": milliseconds,
         }
         why = "; ".join(whys) or ("" if pairs else f"it does not predict {target}")
-        lines.append(_line(job, target, test, len(train), **errors(pairs), **timing, why=why[:300]))
+        held = [answer.low[target] <= e.measured[target] <= answer.high[target] for answer, e in zip(said, test, strict=True)
+                if target in answer.low and target in e.measured]  # fmt: skip
+        inside = sum(held) / len(held) if held else None
+        lines.append(_line(job, target, test, len(train), **errors(pairs), **timing, inside=inside, why=why[:300]))
     return lines
 
 

@@ -24,8 +24,8 @@ from foretell.units import show_seconds
 Row = Mapping[str, Any]
 Results = Mapping[str, Sequence[Row]]
 Beside = Mapping[str, Mapping[str, Any]]
-_HEADS: Final = ("data", "left out", "target", "method", "mean", "median", "90th", "RMSE", "rows", "fit", "measured for",
-                 "a prediction")  # fmt: skip
+_HEADS: Final = ("data", "left out", "target", "method", "mean", "median", "90th", "RMSE", "inside 90 %", "rows", "fit",
+                 "measured for", "a prediction")  # fmt: skip
 _PLACE: Final = re.compile(r"(<!-- table: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _PICTURE: Final = re.compile(r"\]\(([a-z-]+)-errors\.svg\)")
 _NOT_RUN: Final = "not run"
@@ -141,7 +141,7 @@ def _cells(line: Row) -> tuple[str, ...]:
     waited = line["milliseconds"]
     return (
         line["source"], line["split"], line["target"].replace("_", " "), line["method"],
-        *(_share(line[name]) for name in ("mean", "median", "p90", "rmse")), rows, _seconds(line["fit_seconds"]),
+        *(_share(line.get(name)) for name in ("mean", "median", "p90", "rmse", "inside")), rows, _seconds(line["fit_seconds"]),
         _seconds(line["measuring_seconds"]), "–" if waited is None else f"{waited:.3g} ms",
     )  # fmt: skip
 
