@@ -2,7 +2,8 @@
 
 Where the ops of the examples were timed, operators and host are learned from them alone, and nothing shipped is used.
 Elsewhere the shipped model forecasts, and what it is off by on the examples is learned (`foretell.learn.residuals`): factors
-for its parts, offsets of networks, devices and clusters, and a smooth part. Where no example is near, the forecast stands.
+for its parts, offsets of networks, devices in a precision and clusters, and a smooth part. Where no example is near, the
+forecast stands.
 """
 
 from __future__ import annotations
@@ -149,7 +150,8 @@ def _shipped(graph: Graph, cluster: Cluster, plan: Plan) -> Answer | Refusal:
 
 def _case(query: Query, answer: Answer, target: str) -> Case:
     """How residuals see a step: its forecast, its names, and numbers that a correction may depend on."""
-    cluster, plan, device = query.cluster, query.plan, _device(query)
+    assert query.graph is not None
+    cluster, plan, device, precision = query.cluster, query.plan, _device(query), query.graph.precision
     link = cluster.between or cluster.nodes[0].inside
     busy = max(answer.device, _INSTANT)
     times = (busy, answer.host, answer.waiting, answer.bubble)
@@ -157,10 +159,10 @@ def _case(query: Query, answer: Answer, target: str) -> Case:
         busy, *(part / busy + _LITTLE for part in times[1:]), query.batch / cluster.devices, cluster.devices,
         len(cluster.nodes), link.bandwidth, device.peak("fp32"), device.bandwidth,
     )  # fmt: skip
-    kinds = (plan.servers > 0, plan.data_parallel == "dp" and cluster.devices > 1)
+    kinds = (plan.servers > 0, plan.data_parallel == "dp" and cluster.devices > 1, precision.endswith("16"))
     return Case(
         parts=times if target == STEP_TIME else (max(answer.memory["allocated"], 1.0), 0.0, 0.0, 0.0),
-        names=(query.architecture, device.name, str(cluster)),
+        names=(query.architecture, f"{device.name} {precision}", str(cluster)),
         values=(*(math.log(number) for number in numbers), *(_APART * kind for kind in kinds)),
     )
 
