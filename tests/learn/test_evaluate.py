@@ -17,6 +17,7 @@ from foretell.cost.roofline import price_ops
 from foretell.errors import InputError, ModelError
 from foretell.graph import Graph
 from foretell.hardware import device
+from foretell.learn.calibrate import coverage
 from foretell.learn.evaluate import Errors
 from foretell.learn.fit import fit
 from foretell.measure.record import GraphRow, OpRow, Point, Record, StepRow
@@ -110,6 +111,7 @@ def test_largest_batches_are_foretold_from_the_others(tmp_path: Path, graphs: di
     found = foretell_store(made(tmp_path / "store", graphs), split="batch", workers=1)
     assert {f.settings for f in found} == {'{"batch":"16384"}'}
     assert all(set(f.others) == {"sum", "formula", "linear", "trees"} for f in found)
+    assert coverage(found) == []  # there are no other groups to make intervals from
 
 
 def test_a_fitted_model_knows_how_far_off_it_is(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:

@@ -134,6 +134,8 @@ def tables(steps: Sequence[Foretold], moves: dict[str, float]) -> dict[str, Any]
     for s in steps:
         by_group[s.group].append(s)
     covered = {(c.what, c.group): c for c in coverage(steps)}
+    if not covered:
+        raise InputError("a page needs intervals, and those need several groups. Leave out families or architectures.")
     worst = sorted(steps, key=lambda s: -abs(s.device_said / s.device - 1))[:12]
     families = [
         {"family": group, "steps": len(those), "architectures": len({s.source for s in those}),

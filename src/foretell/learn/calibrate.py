@@ -61,9 +61,12 @@ class Coverage:
 
 
 def coverage(steps: Sequence[Foretold]) -> list[Coverage]:
-    """Each group is held against intervals calibrated on the others."""
+    """Each group is held against intervals calibrated on the others; nothing is said of one alone."""
     inside: dict[str, dict[str, list[Hit]]] = {"device": {}, "step": {}}
-    for group in sorted({s.group for s in steps}):
+    names = sorted({s.group for s in steps})
+    if len(names) < 2:
+        return []
+    for group in names:
         calibration = calibrate([s for s in steps if s.group != group])
         for what, hits in hits_of([s for s in steps if s.group == group], calibration).items():
             inside[what][group] = hits
