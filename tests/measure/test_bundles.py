@@ -34,8 +34,8 @@ def test_convolutions_are_of_many_kinds() -> None:
 
 
 def test_points_are_in_every_precision_and_differ() -> None:
-    made = points(3, {"convolution": 2, "grouped_matmul": 1})
-    assert len({p.key for p in made}) == len(made) == 9
+    made = points(3, {"convolution": 2, "grouped_matmul": 1, "resize": 1})
+    assert len({p.key for p in made}) == len(made) == 2 * 4 + 4 + 3  # resizing in tf32 is as in fp32
 
 
 def test_impossible_bundles_are_refused() -> None:
