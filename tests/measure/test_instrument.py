@@ -32,9 +32,20 @@ def op_seconds(record: Record) -> float:
     return sum((row.device_seconds or 0.0) * ops[row.op].times for row in record.ops)
 
 
+def a_plain_step() -> Record:
+    return measured(batch=256, width=256, seconds=0.2)  # large enough that ops, not Python, take the time
+
+
 @pytest.fixture(scope="module")
 def plain() -> Record:
-    return measured(batch=256, width=256, seconds=0.2)  # large enough that ops, not Python, take the time
+    return a_plain_step()
+
+
+def ops_take_most(record: Record) -> bool:
+    """The quietest of three repetitions of each op, against whole steps."""
+    step = record.step.step_seconds
+    assert step
+    return 0.05 * step < op_seconds(record) < 2 * step
 
 
 class TestAStep:
@@ -64,9 +75,8 @@ class TestAStep:
         assert {row.phase for row in plain.ops} == {"forward", "backward", "optimizer"}
 
     def test_its_ops_take_most_of_it(self, plain: Record) -> None:
-        assert plain.step.step_seconds
-        # The quietest of three repetitions of each op, against whole steps that others on the machine may slow down.
-        assert 0.05 * plain.step.step_seconds < op_seconds(plain) < 2 * plain.step.step_seconds
+        # Others on the machine may slow down ops and not steps, or steps and not ops; hardly three times in a row.
+        assert ops_take_most(plain) or any(ops_take_most(a_plain_step()) for _ in range(2))
 
     def test_the_largest_product_is_among_the_slowest_ops(self, plain: Record) -> None:
         slowest = sorted(plain.ops, key=lambda row: -(row.device_seconds or 0.0))[:4]
