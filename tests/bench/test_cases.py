@@ -17,7 +17,7 @@ from foretell.bench.fitting import fitted, foretold_by_others
 from foretell.bench.layers import Layers, Pace, Parts, Stage, Work, one_forward_one_backward
 from foretell.hardware import Cluster
 from foretell.hardware import device as hardware_device
-from foretell.learn.factors import Answer, Refusal, ask, calibrate
+from foretell.learn.factors import Answer, Refusal, ask
 from foretell.workload import Plan
 
 TRUE_FACTORS = (1.3, 2.0, 1.5, 0.8)
@@ -30,13 +30,6 @@ def quiet(text: str) -> None:
 def answer(device: float, host: float = 0.0, waiting: float = 0.0, bubble: float = 0.0, memory: int = 10**9) -> Answer:
     held = {"parameters": 0, "gradients": 0, "optimizer": 0, "allocated": memory, "total": memory}
     return Answer(device=device, host=host, waiting=waiting, bubble=bubble, memory=held)
-
-
-def test_factors_are_found_again() -> None:
-    rng = np.random.default_rng(0)
-    answers = [answer(*rng.uniform(0.1, 1.0, 4).tolist()) for _ in range(60)]
-    found = calibrate(answers, [a.seconds(TRUE_FACTORS) for a in answers])
-    assert found == pytest.approx(TRUE_FACTORS, rel=0.1)
 
 
 def test_host_and_device_run_side_by_side_and_a_bubble_stretches_both() -> None:

@@ -15,18 +15,17 @@ from typing import Any
 from foretell.bench.cases import Models
 from foretell.cost.collectives import collective_seconds
 from foretell.hardware import Cluster
-from foretell.learn.factors import Answer, Refusal, ask
+from foretell.learn.factors import SOFT, Answer, Refusal, ask
 from foretell.program import Collective, Group
 from foretell.units import Bytes, Seconds
 from foretell.workload import Plan
 
 _DEPTHS = (2, 4)
 _MICRO_STEPS = (1, 2)
-_SOFT = 6.0  # device and host run side by side: nearly their maximum
 
 
 def side_by_side(device: Seconds, host: Seconds) -> Seconds:
-    return float((device**_SOFT + host**_SOFT) ** (1 / _SOFT))
+    return float((device**SOFT + host**SOFT) ** (1 / SOFT))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Forecasts fitted to a cluster by a few factors.
+"""Forecasts in parts that a few factors may stretch.
 
-A cluster's software and network differ from the catalogue's by factors that hold for all its steps. Four are fitted on
-measured steps: for device time, host time, communication that does not hide, and bubble.
+A cluster's software and network differ from the catalogue's by factors that hold for all its steps: for device time, host
+time, communication that does not hide, and bubble. `learn/residuals.py` and the trainers of the benchmarks fit them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from foretell.cost.model import CostModel
 from foretell.errors import InputError
@@ -22,7 +20,7 @@ from foretell.units import Bytes, Seconds
 from foretell.workload import Plan
 
 _QUIET = 1e-3  # a host so fast that it is never waited for, so that its time can be told apart
-_SOFT = 6.0  # device and host run side by side: nearly their maximum
+SOFT = 6.0  # device and host run side by side: nearly their maximum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +37,7 @@ class Answer:
         """A pipeline runs empty in proportion to what fills it, be that the device or the host."""
         device, host, waiting, bubble = factors
         busy = device * self.device + waiting * self.waiting
-        paced = float((busy**_SOFT + (host * self.host) ** _SOFT) ** (1 / _SOFT))
+        paced = float((busy**SOFT + (host * self.host) ** SOFT) ** (1 / SOFT))
         return paced * (1 + bubble * self.bubble / (self.device + self.waiting))
 
 
@@ -74,16 +72,3 @@ def ask(graph: Graph, cluster: Cluster, plan: Plan, model: str | CostModel = DEF
 def _quiet(node: Any) -> Any:
     host = dataclasses.replace(node.host, op_seconds=node.host.op_seconds * _QUIET)
     return dataclasses.replace(node, host=host)
-
-
-def calibrate(answers: Sequence[Answer], measured: Sequence[Seconds], far: float = 2.1) -> list[float]:
-    """Factors that make answers and measurements agree, in ratios and robustly; each within e^-far and e^far: 1/8 and 8."""
-    from scipy.optimize import least_squares
-
-    def off(logs: np.ndarray) -> np.ndarray:
-        factors = np.exp(logs).tolist()
-        ratios = [np.log(answer.seconds(factors) / seen) for answer, seen in zip(answers, measured, strict=True)]
-        return np.concatenate([ratios, 0.05 * logs])
-
-    found = least_squares(off, np.zeros(4), bounds=(-far, far), loss="soft_l1", f_scale=0.1)
-    return [float(factor) for factor in np.exp(found.x)]

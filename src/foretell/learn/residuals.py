@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import numpy as np
 
 from foretell.errors import InputError
+from foretell.learn.factors import SOFT
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,7 +29,6 @@ _LENGTH: Final = (math.log(2.0), 1.0)  # steps that differ sevenfold in one desc
 _FACTOR: Final = (0.0, 0.7)
 _FAR: Final = 6.0  # times as unsure: beyond it no search goes, so that every matrix has a root
 _TINY: Final = 1e-6  # variance that keeps equal rows from making a matrix singular
-_SOFT: Final = 6.0  # as in `Answer.seconds`
 _STRANGE: Final = 3.0  # standard deviations from what all other rows say: a measurement not to be believed
 _MOST: Final = 400  # rows that hyper-parameters are learned on, as each try costs their cube
 _TRIES: Final = 60
@@ -138,7 +138,7 @@ def _log_forecast(learned: Tensor, table: _Table) -> Tensor:
     logs = _named(learned, table)[3]
     device, host, waiting, bubble = table.parts.T if not len(logs) else (table.parts * torch.exp(logs)).T
     busy = device + waiting
-    paced = torch.log(busy) + torch.log1p((host / busy) ** _SOFT) / _SOFT
+    paced = torch.log(busy) + torch.log1p((host / busy) ** SOFT) / SOFT
     return paced + torch.log1p(bubble / (table.parts[:, 0] + table.parts[:, 2]))
 
 
