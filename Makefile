@@ -16,14 +16,14 @@ help:  ## list the targets
 setup: $(READY)  ## make .venv with everything in it
 
 # torch comes first and alone: torchvision and timm ask for a torch of their own, so they come without dependencies.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml bench/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Foretell needs Python 3.11 or later, got " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12" if sys.version_info < (3, 11) else 0)'
 	@echo "Setting up .venv: a few minutes, once"
 	$(PYTHON) -m venv .venv
 	$(PIP) torch
 	$(PIP) --no-deps torchvision timm
 	$(PIP) transformers pillow hatchling editables
-	$(PIP) --no-build-isolation --editable '.[dev,store,ray,learn]'
+	$(PIP) --no-build-isolation --editable '.[dev,store,ray,learn]' --editable ./bench
 	@touch $@
 
 demo: $(READY)  ## forecast ResNet-50 and a small Llama on eight H100s, and write reports to out/
@@ -58,13 +58,13 @@ picture: demo  ## draw the picture of the README anew (needs chromium)
 		--screenshot=docs/images/report.png out/demo.html 2>/dev/null
 
 bench-coverage: $(READY)  ## capture every named architecture (hours; goes on where it stopped)
-	$(BIN)/python benchmarks/capture_coverage.py --jobs $(JOBS)
+	$(BIN)/python bench/scripts/capture_coverage.py --jobs $(JOBS)
 
 bench-capture: $(READY)  ## time the capture beside PyTorch's own FLOP counter
-	$(BIN)/python benchmarks/capture_speed.py
+	$(BIN)/python bench/scripts/capture_speed.py
 
 bench-memory: $(READY)  ## forecast memory against what was measured on an H200
-	$(BIN)/python benchmarks/memory/compare.py
+	$(BIN)/python bench/scripts/memory/compare.py
 
 clean:  ## remove .venv and what the tools left behind
 	rm -rf .venv out build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 
 import foretell
 from foretell import cli
-from foretell.answer import Forecast
 from foretell.errors import CaptureError, WorkloadError
+from foretell.forecasting.result import Forecast
 from foretell.graph import Graph
 from foretell.units import GIB
 from tests.report.examples import small_forecast, small_graph

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from foretell.workload import Plan, Workload
+from foretell.plan import Plan
+from foretell.workload import Workload
 
 if TYPE_CHECKING:
-    from foretell.answer import Forecast
-    from foretell.conditions import Conditions
-    from foretell.forecasting import forecast
+    from foretell.forecasting.assemble import forecast
+    from foretell.forecasting.conditions import Conditions
+    from foretell.forecasting.result import Forecast
     from foretell.graph import Graph
     from foretell.hardware import Cluster
 
@@ -19,10 +20,10 @@ __all__ = ["Cluster", "Conditions", "Forecast", "Graph", "Plan", "Workload", "__
 # Names whose modules load numpy or torch are found on first use: `import foretell` does no work.
 _LAZY = {
     "Cluster": "foretell.hardware",
-    "Conditions": "foretell.conditions",
-    "Forecast": "foretell.answer",
+    "Conditions": "foretell.forecasting.conditions",
+    "Forecast": "foretell.forecasting.result",
     "Graph": "foretell.graph",
-    "forecast": "foretell.forecasting",
+    "forecast": "foretell.forecasting.assemble",
 }
 
 

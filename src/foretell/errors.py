@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class ForetellError(Exception):
@@ -67,3 +68,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`Did you mean 'h100-sxm'? ` for a misspelt name, or nothing when no name is near."""
     near = difflib.get_close_matches(name.lower(), list(known), n=2, cutoff=0.5)
     return f"Did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
+
+
+def check_count(name: str, value: Any, error: type[Exception]) -> None:
+    """Refuse what is not a whole number of at least 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise error(f"{name} must be a whole number of at least 1, got {value!r}.")

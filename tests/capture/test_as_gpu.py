@@ -9,12 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import named, names, the, workload
 from torch import nn
 
 from foretell.capture import capture
 from foretell.capture.as_gpu import attention_backend
 from foretell.graph import Graph
+from tests.capture.tiny import named, names, the, workload
 
 HALF, FULL = torch.bfloat16, torch.float32
 PLAIN: dict[str, Any] = {

@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tiny import mlp
 
 from foretell.capture import cache as graph_cache
 from foretell.capture import capture
 from foretell.graph import Graph
+from tests.capture.tiny import mlp
 
 SOURCE = """
 import torch

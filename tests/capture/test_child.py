@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import mlp, workload
 from torch import nn
 
 from foretell.capture import capture
@@ -20,6 +19,7 @@ from foretell.capture import child as child_module
 from foretell.capture.child import explain
 from foretell.errors import CaptureError, InputError, WorkloadError
 from foretell.workload import Workload
+from tests.capture.tiny import mlp, workload
 
 ON_META = torch.randn(2, 8, device="meta")
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import codes, named, names, storage_of, the, workload
 from torch import nn
 
 from foretell.capture import capture
 from foretell.graph import Graph
+from tests.capture.tiny import codes, named, names, storage_of, the, workload
 
 VIEWS = {"aten.detach", "aten.t", "aten.view", "aten.transpose", "aten.expand", "aten.unsqueeze", "aten.alias"}
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import MLP_NUMBERS, mlp, named, names, roles, storage_of, the
 
 from foretell.capture import capture
 from foretell.graph import Graph
+from tests.capture.tiny import MLP_NUMBERS, mlp, named, names, roles, storage_of, the
 
 Adam, AdamW, SGD = torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD
 PARAMETERS = 4 * MLP_NUMBERS

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from tiny import MLP_NUMBERS, mlp, named, names, roles, storage_of, the, workload
 from torch import nn
 
 from foretell.capture import capture
 from foretell.graph import Graph
+from tests.capture.tiny import MLP_NUMBERS, mlp, named, names, roles, storage_of, the, workload
 
 AdamW = torch.optim.AdamW
 

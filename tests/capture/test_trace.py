@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import MLP_NUMBERS, codes, mlp, named, names, roles, storage_of, the, workload
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -17,6 +16,7 @@ from foretell.capture import capture
 from foretell.cost.flops import total_flops
 from foretell.graph import Graph
 from foretell.simulate.memory import replay
+from tests.capture.tiny import MLP_NUMBERS, codes, mlp, named, names, roles, storage_of, the, workload
 
 
 @cache

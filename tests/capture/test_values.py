@@ -8,11 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import codes, named, workload
 from torch import nn
 
 from foretell.capture import capture
 from foretell.graph import Graph
+from tests.capture.tiny import codes, named, workload
 
 
 class Reads(nn.Module):

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.cost.collectives import collective_seconds, compute_slowdown, sent_bytes
-from foretell.cost.spread import spreads
+from foretell.cost.placement import spreads
 from foretell.hardware import Cluster, Node, device, host, link
 from foretell.program import COLLECTIVES, Collective, Group
 

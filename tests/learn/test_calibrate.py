@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from foretell_bench.pages.accuracy import write_page
+from foretell_bench.tables import accuracy
 
-from foretell.bench import accuracy
-from foretell.cost.uncertainty import SLOWER, draw_steps
+from foretell.forecasting.calibration import SLOWER, draw_steps
 from foretell.learn.calibrate import calibrate, coverage
-from foretell.learn.evaluate import Errors, Foretold
-from foretell.report.accuracy import write_page
+from foretell.learn.holdout import Errors, Foretold
 
 
 def steps(count: int = 400, groups: int = 8, *, seed: int = 0, off: float = 0.1) -> list[Foretold]:

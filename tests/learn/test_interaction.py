@@ -17,7 +17,7 @@ from foretell.hardware import device
 from foretell.learn import graph_network as networks
 from foretell.learn import interaction as learn
 from foretell.learn.interaction import Example, folds, show, train_interaction
-from tests.learn.test_evaluate import network
+from tests.learn.test_holdout import network
 
 H200 = device("h200")
 
@@ -119,7 +119,7 @@ def test_a_group_is_in_one_fold_and_folds_are_even() -> None:
 
 
 def test_a_whole_graph_network_knows_large_from_small(shown: list[tuple[Example, learn.Floats]]) -> None:
-    from foretell.learn.rivals import _plainly
+    from foretell_bench.research.rivals import _plainly
 
     families = sorted({family for e, _ in shown for family in e.families})
     steps = [_plainly(e, families, 1.0) for e, _ in shown]

@@ -13,7 +13,7 @@ from foretell.errors import ModelError
 from foretell.graph import Layout, Signature
 from foretell.hardware import device
 from foretell.learn.dataset import OpTable, products
-from foretell.learn.evaluate import Errors
+from foretell.learn.holdout import Errors
 from foretell.learn.operators import fit_operators
 
 pytest.importorskip("lightgbm")

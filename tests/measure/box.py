@@ -91,7 +91,7 @@ def started(
 
 
 def _rank(name: str, out: str, timeout: str, *runs: str) -> None:
-    from foretell.measure.ranks import join, measure_ranks
+    from foretell.measure.ranks.measure import join, measure_ranks
 
     with join(timeout=float(timeout)) as world:
         links = Cluster(name=name, size=world.place.size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from foretell.measure.record import OUTCOMES, AllocationRow, GraphRow, OpRow, Point, Record, SeriesRow, StepRow
-from foretell.measure.tables import columns
+from foretell.store.tables import columns
 
 
 def step(number: int = 0, **changed: object) -> StepRow:

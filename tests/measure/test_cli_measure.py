@@ -18,15 +18,15 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from foretell import cli
+from foretell.campaign.driver import LocalExecutor, Progress
 from foretell.cli.measure import _told
 from foretell.errors import StoreError
-from foretell.forecasting import forecast
+from foretell.forecasting.assemble import forecast
 from foretell.graph import Graph
-from foretell.measure.campaign import LocalExecutor, Progress
 from foretell.measure.record import OpRow, Record, SeriesRow, StepRow
-from foretell.measure.record_file import RecordFile
-from foretell.measure.store import Store
 from foretell.report.measured import measured, measured_dict, measured_ranks
+from foretell.store.record_file import RecordFile
+from foretell.store.store import Store
 from tests.measure.examples import step
 
 ROOT = Path(__file__).parents[2]

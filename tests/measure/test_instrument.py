@@ -198,7 +198,7 @@ class Hidden:
 sys.meta_path.insert(0, Hidden())
 from foretell.measure.instrument import measure
 from foretell.measure.record import Point
-from foretell.measure.record_file import RecordFile
+from foretell.store.record_file import RecordFile
 
 RecordFile(sys.argv[2]).append(measure(Point(source=sys.argv[1]), device="cpu", seconds=0.02))
 """

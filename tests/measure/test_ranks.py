@@ -14,11 +14,11 @@ import pytest
 from torch import nn
 
 from foretell.errors import InputError, PlanError
-from foretell.measure.counters import Reading
-from foretell.measure.network import CounterSampler, Traffic, find_interface, read_counters
+from foretell.measure.ranks.counters import Reading
+from foretell.measure.ranks.network import CounterSampler, Traffic, find_interface, read_counters
+from foretell.measure.ranks.world import Place
+from foretell.measure.ranks.wrap import blocks, plan_for
 from foretell.measure.record import Record
-from foretell.measure.spread import blocks, plan_for
-from foretell.measure.world import Place
 from tests.measure import netns
 from tests.measure.box import ROOT, SOURCE, Run, measured, read, started
 from tests.measure.cnn import gradient_bytes
@@ -129,7 +129,7 @@ def test_a_lost_rank_ends_the_others(end: signal.Signals, hosts: int, tmp_path: 
 def test_two_ranks_on_one_host_have_no_counters_of_their_own(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom pathlib import Path\nfrom foretell.measure.record import Point\n"
-        "from foretell.measure.ranks import join, measure_ranks\nwith join(timeout=60) as world:\n"
+        "from foretell.measure.ranks.measure import join, measure_ranks\nwith join(timeout=60) as world:\n"
         "    try: measure_ranks(Point(source='nothing.py:here'), world)\n"
         "    except Exception as error: print(error)\n"
         "    records = measure_ranks(Point(source=sys.argv[1]), world, out=Path(sys.argv[2]))\n"

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 
 from foretell.errors import InputError, StoreError
-from foretell.measure.file_store import FileStore
 from foretell.measure.record import VERSION, Point, Record, StepRow
+from foretell.store.file_store import FileStore
 from tests.measure.examples import record, records, step
 
 

@@ -181,7 +181,7 @@ def test_a_stranger_runs_the_suite_and_the_comparison(tmp_path: Path) -> None:
     broken = run("foretell.methods.conformance", "alien:Careless")
     assert broken.returncode == 1
     assert "fails 'fit returns the method'" in broken.stderr
-    stores = Path(__file__).parents[2] / "benchmarks" / "data"
+    stores = Path(__file__).parents[2] / "bench" / "data"
     table = run("foretell.cli", "bench", "methods", "--only", "alien:Median", "--source", "box", "--stores", str(stores),
                 "--rows", "60", "--save", str(tmp_path / "found.json"), "--json")  # fmt: skip
     lines = json.loads(table.stdout)["lines"]

@@ -15,11 +15,11 @@ from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.hardware import Cluster
 from foretell.methods import conformance
-from foretell.methods.driple import STEP_TIME, TUNED, TWELVE, Driple, DripleSettings, setting_of
-from foretell.methods.driple_graph import coarse, corpus, features, typed
-from foretell.methods.driple_network import FROZEN, GROUPS_OF_PARAMETERS, KINDS, Network, Shape
+from foretell.methods.driple.graph import coarse, corpus, features, typed
+from foretell.methods.driple.method import STEP_TIME, TUNED, TWELVE, Driple, DripleSettings, setting_of
+from foretell.methods.driple.network import FROZEN, GROUPS_OF_PARAMETERS, KINDS, Network, Shape
 from foretell.methods.protocol import Example, Query
-from foretell.workload import Plan
+from foretell.plan import Plan
 
 QUICK = DripleSettings(groups=8, rounds=4, readings=3, epochs=20, patience=20)
 SLOW, FAST, OTHER = 125e6, 1.25e9, 3.125e9  # bytes per second

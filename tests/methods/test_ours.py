@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("scipy")
 
 from foretell.hardware import Cluster
-from foretell.learn.factors import Answer
+from foretell.learn.adapt.factors import Answer
 from foretell.methods.conformance import made_up
 from foretell.methods.ours import Foretell, _shipped
 from foretell.methods.protocol import JOB_TIME, MEMORY, STEP_TIME, Example, Prediction, Query

@@ -18,17 +18,18 @@ from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.hardware import Cluster
 from foretell.methods.conformance import check
-from foretell.methods.ghn.architecture import KINDS, Node, paths, waves
-from foretell.methods.ghn.generator import CLASSES, sample
-from foretell.methods.ghn.hypernetwork import TRAINED, Hypernetwork, load
-from foretell.methods.ghn.run import random_weights, run
-from foretell.methods.ghn.train import Training, digits, judge, train
-from foretell.methods.ghn.vocabulary import OTHER, read, read_operators, renamed
-from foretell.methods.predictddl import PredictDDL, Predictor
-from foretell.methods.predictddl_operators import PredictDDLOperators
-from foretell.methods.predictddl_regressors import FORMS, choose, fit
+from foretell.methods.predictddl.ghn.architecture import KINDS, Node, paths, waves
+from foretell.methods.predictddl.ghn.generator import CLASSES, sample
+from foretell.methods.predictddl.ghn.hypernetwork import TRAINED, Hypernetwork, load
+from foretell.methods.predictddl.ghn.run import random_weights, run
+from foretell.methods.predictddl.ghn.train import Training, digits, judge, train
+from foretell.methods.predictddl.ghn.vocabulary import OTHER, read, read_operators, renamed
+from foretell.methods.predictddl.method import PredictDDL, Predictor
+from foretell.methods.predictddl.operators import PredictDDLOperators
+from foretell.methods.predictddl.regressors import FORMS, choose, fit
 from foretell.methods.protocol import STEP_TIME, Example, Query
-from foretell.workload import Plan, Workload
+from foretell.plan import Plan
+from foretell.workload import Workload
 
 
 def network(widths: Sequence[int], kernel: int = 3) -> Graph:
@@ -241,7 +242,7 @@ def test_operators_are_read_with_their_work(graphs: dict[str, Graph]) -> None:
 
 
 def test_embeddings_tell_networks_apart(graphs: dict[str, Graph], weights: Path) -> None:
-    from foretell.methods.predictddl import Embedder
+    from foretell.methods.predictddl.method import Embedder
 
     embedder = Embedder(weights)
     a, b, same = embedder.embed([graphs["small/(8,)"], graphs["small/(32, 32)"], graphs["small/(8,)"]])

@@ -15,11 +15,11 @@ from foretell.hardware import Cluster
 from foretell.hardware import device as known_device
 from foretell.methods.conformance import check
 from foretell.methods.protocol import DEVICE_TIME, STEP_TIME, Example, Query
-from foretell.methods.scaledl import ScaleDL, choose, read, timed_layers
-from foretell.methods.scaledl_features import Sheet, sheet_of
-from foretell.methods.scaledl_layers import LayerModels, LayerSettings
-from foretell.methods.scaledl_network import NetworkSettings
-from foretell.workload import Plan
+from foretell.methods.scaledl.features import Sheet, sheet_of
+from foretell.methods.scaledl.layers import LayerModels, LayerSettings
+from foretell.methods.scaledl.method import ScaleDL, choose, read, timed_layers
+from foretell.methods.scaledl.network import NetworkSettings
+from foretell.plan import Plan
 
 ALONE, H200 = Plan(), Cluster.parse("h200")
 ISSUING = 8e-6  # what the made-up host pays for an op

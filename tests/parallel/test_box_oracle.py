@@ -12,7 +12,7 @@ import pytest
 
 from tests.measure import netns
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "box.py"
+BENCHMARK = Path(__file__).parents[2] / "bench" / "scripts" / "box.py"
 RATES = (1e9, 5e8, 2e8)  # bits a second
 why_not = cache(netns.why_not)
 

@@ -13,8 +13,9 @@ from foretell.cost.flops import total_flops
 from foretell.errors import PlanError
 from foretell.graph import Graph
 from foretell.parallel import parallelize
+from foretell.plan import Plan
 from foretell.simulate.memory import replay
-from foretell.workload import Plan, Workload
+from foretell.workload import Workload
 
 from .models import FAMILIES, graph, loss
 

@@ -15,7 +15,8 @@ from torch import nn
 
 from foretell.capture import capture
 from foretell.parallel import parallelize
-from foretell.workload import Plan, Workload
+from foretell.plan import Plan
+from foretell.workload import Workload
 
 from .models import Llama, Residual, Vit, images, loss
 

@@ -12,11 +12,12 @@ from foretell import Conditions, forecast
 from foretell.capture import capture
 from foretell.cost.flops import total_flops
 from foretell.errors import PlanError
+from foretell.forecasting.experts import busiest
 from foretell.graph import Graph
 from foretell.parallel import parallelize
-from foretell.routing import busiest
+from foretell.plan import Plan
 from foretell.simulate.jitter import slowest_of
-from foretell.workload import Plan, Workload
+from foretell.workload import Workload
 
 from .models import graph
 

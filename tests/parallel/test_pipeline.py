@@ -14,11 +14,11 @@ from foretell.errors import PlanError
 from foretell.graph import Graph
 from foretell.parallel import parallelize
 from foretell.parallel.accumulate import steady_micro_step
-from foretell.parallel.orders import most_in_flight, orders
+from foretell.parallel.schedules import most_in_flight, orders
+from foretell.plan import Plan
 from foretell.program import Pipeline, Program, Role
 from foretell.simulate.pipeline import simulate_pipeline
 from foretell.simulate.rank import Durations
-from foretell.workload import Plan
 
 from .models import graph
 

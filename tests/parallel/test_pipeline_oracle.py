@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from torch.distributed.pipelining.schedules import ScheduleInterleaved1F1B
 
-from foretell.parallel.orders import orders
-from foretell.workload import Plan
+from foretell.parallel.schedules import orders
+from foretell.plan import Plan
 
 
 def torch_order(stages: int, chunks: int, micro_batches: int) -> list[list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from foretell.answer import (
+from foretell.forecasting.result import (
     Breakdown,
     Cost,
     Duration,

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from foretell.answer import Duration
+from foretell.forecasting.result import Duration
 from foretell.report import findings
-from foretell.report.held import held
+from foretell.report.memory import held
 from foretell.report.ops import operators
 from foretell.report.tree import module_tree, outline, walk
 from foretell.units import GIB

@@ -16,11 +16,11 @@ from torch.utils import _pytree as pytree
 
 from foretell.capture.as_gpu import behave_as_gpu
 from foretell.capture.recorder import Recorder
-from foretell.capture.rescale import extend, same_path, scale
 from foretell.capture.step import Step, batch_sizes, make_scaler, prepare_batch, prepare_model, prepare_optimizer
 from foretell.capture.trace import record, trace
 from foretell.errors import ForetellError
 from foretell.graph import Caveat, Graph
+from foretell.graph.rescale import extend, same_path, scale
 from foretell.workload import Workload
 
 _SIZES = (2, 4)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
 
-from foretell.cli import bench, design, devices, fit, measure, predict, scale, store
+from foretell.cli import design, devices, fit, measure, predict, scale, store
 from foretell.cli.terminal import guarded
 
 app = typer.Typer(
@@ -51,4 +52,5 @@ def _options(
 for verb in (predict.predict, predict.inspect, scale.scale, measure.measure, design.design, fit.fit, devices.devices):
     app.command()(guarded(verb))
 app.add_typer(store.app)
-app.add_typer(bench.app)
+for extra in entry_points(group="foretell.commands"):  # verbs of other distributions, such as foretell-bench
+    app.add_typer(extra.load())

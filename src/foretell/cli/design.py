@@ -49,13 +49,13 @@ def design(
 ) -> None:
     """Choose what to measure under a budget of seconds, given what the store has already."""
     from foretell import hardware
-    from foretell.measure.candidates import candidate
-    from foretell.measure.design import design as choose
-    from foretell.measure.design import method_named
-    from foretell.measure.jobs import Campaign
-    from foretell.measure.lessons import lessons, stored_lessons
-    from foretell.measure.store import Store
-    from foretell.report import designed
+    from foretell.campaign.jobs import Campaign
+    from foretell.design.cache import lessons, stored_lessons
+    from foretell.design.design import design as choose
+    from foretell.design.design import method_named
+    from foretell.design.information import candidate
+    from foretell.report import design as designed
+    from foretell.store.store import Store
     from foretell.units import parse_seconds
 
     device, seconds, way = hardware.device(on), parse_seconds(budget), method_named(method)
@@ -88,7 +88,7 @@ def design(
 
 
 def _points(sources: Sequence[str], settings: Sequence[str], pool: str | None, seed: int) -> list[Point]:
-    from foretell.measure.jobs import Campaign
+    from foretell.campaign.jobs import Campaign
     from foretell.measure.record import Point
 
     if bool(sources) == (pool is not None):
@@ -98,7 +98,7 @@ def _points(sources: Sequence[str], settings: Sequence[str], pool: str | None, s
     if settings and pool is not None:
         raise InputError("--set sets a parameter of SOURCEs, and a --pool has its settings. Leave it out.")
     if pool == _OPERATORS:
-        from foretell.measure.pool import candidates
+        from foretell.design.pool.operators import candidates
 
         return candidates(seed)
     if pool is not None:

@@ -25,7 +25,7 @@ def devices(
 ) -> None:
     """List the hardware catalogue: devices, links, rented instances."""
     from foretell import hardware
-    from foretell.report import catalogue
+    from foretell.report import catalog as catalogue
 
     if links and instances:
         raise InputError("--links and --instances list different things. Give one of them.")

@@ -39,17 +39,17 @@ def fit(
     as_json: AsJson = False,
 ) -> None:
     """Fit the models of operators, the network over them, the host and their errors on a store of measurements."""
-    from foretell.bench.accuracy import read
     from foretell.learn.fit import fit as fit_model
+    from foretell.learn.holdout import read_steps
     from foretell.learn.interaction import INSTALL, is_installed
-    from foretell.measure.store import Store
+    from foretell.store.store import Store
 
     if out.exists() and not (out / "operators.json").exists() and any(out.iterdir()):
         raise InputError(f"{out} holds something else than a model. Choose a new folder.")
     opened = Store(store)
     if not opened.exists():
         raise InputError(f"there is no store in {store}. Measure first: foretell measure SOURCE --store {store}")
-    said = read(unseen)[0] if unseen is not None else []
+    said = read_steps(unseen) if unseen is not None else []
     with progress() as say:
         card = fit_model(
             opened, out, device=device, public=products, others=public, seed=seed, intervals=intervals, unseen=said,

@@ -19,11 +19,11 @@ from foretell.cli.terminal import AsJson, Settings, console_of, note, print_draw
 from foretell.errors import ForetellError, InputError, RequirementNotMet, StoreError
 
 if TYPE_CHECKING:
-    from foretell.answer import Forecast
-    from foretell.measure.campaign import Executor, Progress, Summary
-    from foretell.measure.file_store import FileStore
+    from foretell.campaign.driver import Executor, Progress, Summary
+    from foretell.forecasting.result import Forecast
     from foretell.measure.record import Point, Record, StepRow
-    from foretell.measure.store import Store
+    from foretell.store.file_store import FileStore
+    from foretell.store.store import Store
     from foretell.units import Seconds
 
 DEFAULT_FILE: Final = Path("measurements.jsonl")  # where no store can be written
@@ -74,7 +74,7 @@ def measure(
 ) -> None:
     """Run steps on a real device and record time, ops, memory, resources."""
     from foretell.measure.record import Point
-    from foretell.workload import Plan
+    from foretell.plan import Plan
 
     if host:
         _measure_host(sources or [], campaign, device, as_json)
@@ -150,9 +150,9 @@ def _positive(option: str, text: str) -> Seconds:
 
 def _opened(store: Path | None, out: Path | None) -> Store | FileStore:
     """Where records go. A place that cannot be written to is told before anything is measured."""
-    from foretell.measure.file_store import FileStore
-    from foretell.measure.store import Store
-    from foretell.measure.tables import need
+    from foretell.store.file_store import FileStore
+    from foretell.store.store import Store
+    from foretell.store.tables import need
 
     if store is not None and out is not None:
         raise InputError("--store and --out are two places for the same records. Give one.")
@@ -175,7 +175,7 @@ def _missing() -> list[str]:
 
 def _devices(device: str, ray: str | None) -> list[str]:
     """One device of this machine: a measurement that was asked for by name runs alone."""
-    from foretell.measure.worker import accelerators
+    from foretell.campaign.worker import accelerators
 
     if ray is not None:
         return []
@@ -183,7 +183,7 @@ def _devices(device: str, ray: str | None) -> list[str]:
 
 
 def _executor(devices: Sequence[str], wanted: Iterable[str], ray: str | None, seconds: Seconds | None) -> Executor:
-    from foretell.measure.campaign import LocalExecutor, RayExecutor
+    from foretell.campaign.driver import LocalExecutor, RayExecutor
 
     if ray is not None:
         return RayExecutor(ray, wanted=wanted, seconds=seconds)
@@ -199,7 +199,7 @@ class _Asked:
         self.lost = ""  # why something could not be stored, and where it is instead
 
     def append(self, records: Iterable[Record]) -> None:
-        from foretell.measure.campaign import rescue
+        from foretell.campaign.driver import rescue
 
         arrived = list(records)
         self.records += arrived
@@ -232,7 +232,7 @@ def _measure_sources(
     retries: int | None,
 ) -> tuple[list[Record], str]:
     """The records in the order they were asked for, and why some could not be stored."""
-    from foretell.measure.campaign import RETRIES, Campaign, run
+    from foretell.campaign.driver import RETRIES, Campaign, run
 
     asked = _Asked(kept)
     try:
@@ -266,7 +266,7 @@ def _show(records: Sequence[Record], *, compare: bool, top: int, as_json: bool, 
 
 
 def _forecast(record: Record) -> Forecast | None:
-    from foretell.forecasting import forecast
+    from foretell.forecasting.assemble import forecast
     from foretell.graph import Graph
 
     step, graph = record.step, record.graph
@@ -279,7 +279,7 @@ def _forecast(record: Record) -> Forecast | None:
 
 
 def _say_where(records: Sequence[Record], kept: Store | FileStore, *, fell_back: bool) -> None:
-    from foretell.measure.store import Store
+    from foretell.store.store import Store
 
     if not records:
         return
@@ -331,7 +331,7 @@ def _run_campaign(
     file: Path, kept: Store | FileStore, device: str, ray: str | None, seconds: Seconds | None, limit: Seconds,
     retries: int | None, as_json: bool,
 ) -> None:  # fmt: skip
-    from foretell.measure.campaign import RETRIES, Campaign, run
+    from foretell.campaign.driver import RETRIES, Campaign, run
 
     campaign = Campaign.load(file)
     executor = _executor([] if device == "auto" else [device], campaign.devices, ray, seconds)
@@ -396,9 +396,9 @@ def _measure_ranks(
     as_json: bool,
 ) -> None:  # fmt: skip
     """In every rank that torchrun started; rank 0 keeps and shows what all of them measured."""
-    from foretell.measure.file_store import FileStore
-    from foretell.measure.ranks import SECONDS, join, measure_ranks
+    from foretell.measure.ranks.measure import SECONDS, join, measure_ranks
     from foretell.report.measured import measured_dict, measured_ranks
+    from foretell.store.file_store import FileStore
 
     file = kept.path if isinstance(kept, FileStore) else None
     mine: list[Record] = []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretell.cli.surroundings import (
+from foretell.cli.options import (
     Checkpoint,
     Evaluate,
     ExpertSkew,
@@ -42,10 +42,10 @@ Model = Annotated[
 ]
 
 if TYPE_CHECKING:
-    from foretell.answer import Forecast
-    from foretell.conditions import Conditions
+    from foretell.forecasting.conditions import Conditions
+    from foretell.forecasting.job import Length
+    from foretell.forecasting.result import Forecast
     from foretell.graph import Graph
-    from foretell.job import Length
 
 
 def predict(
@@ -154,7 +154,7 @@ def inspect(
 def _check_question(on: Sequence[str], plan: str | None) -> None:
     """A slip in a name is told at once, not after a long capture."""
     from foretell.hardware import Cluster
-    from foretell.workload import Plan
+    from foretell.plan import Plan
 
     for cluster in on:
         Cluster.parse(cluster)
@@ -169,7 +169,7 @@ def _capture(source: str, settings: Mapping[str, str], say: Callable[[str], None
 
 
 def _check_model(model: str | None) -> None:
-    from foretell.forecasting import load_model
+    from foretell.forecasting.assemble import load_model
 
     if model is not None:
         load_model(model)
@@ -179,7 +179,7 @@ def _forecasts(
     graph: Graph, on: Sequence[str], plan: str | None, model: str | None, say: Callable[[str], None],
     conditions: Conditions | None = None, job: Length | None = None,
 ) -> list[Forecast]:  # fmt: skip
-    from foretell.forecasting import DEFAULT_MODEL, forecast
+    from foretell.forecasting.assemble import DEFAULT_MODEL, forecast
 
     forecasts = []
     for cluster in on:
@@ -199,7 +199,7 @@ def _fit_batches(
     conditions: Conditions | None = None,
     job: Length | None = None,
 ) -> tuple[list[Forecast], list[int]]:
-    from foretell.forecasting import DEFAULT_MODEL, fit_batch
+    from foretell.forecasting.assemble import DEFAULT_MODEL, fit_batch
 
     fits = []
     for cluster in on:
@@ -228,7 +228,7 @@ def _save(graph: Graph, path: Path) -> None:
 
 
 def _print_forecasts(forecasts: Sequence[Forecast], batches: Sequence[int] | None) -> None:
-    from foretell.report import tables
+    from foretell.report import terminal as tables
 
     console = console_of()
     if len(forecasts) == 1:

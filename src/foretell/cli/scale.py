@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from foretell.cli.options import ExpertSkew, Jitter, Loader, conditions_of
 from foretell.cli.predict import Model
-from foretell.cli.surroundings import ExpertSkew, Jitter, Loader, conditions_of
 from foretell.cli.terminal import (
     AsJson,
     NoCache,
@@ -44,10 +44,10 @@ def scale(
 ) -> None:
     """Forecast a step on 1, 2, 4, … devices: throughput, efficiency, where the time goes."""
     from foretell.capture import capture
-    from foretell.forecasting import DEFAULT_MODEL
+    from foretell.forecasting.assemble import DEFAULT_MODEL
+    from foretell.forecasting.scale import scale as scale_up
     from foretell.hardware import Cluster
-    from foretell.scaling import scale as scale_up
-    from foretell.workload import Plan
+    from foretell.plan import Plan
 
     if Cluster.parse(on).devices != 1:
         raise InputError(f"--on takes one device for scale, got {on!r}. Write its name alone, like h100-sxm.")
@@ -61,11 +61,11 @@ def scale(
     if as_json:
         print_json([point.to_dict() for point in points])
     else:
-        from foretell.report.scaled import scaling_table
+        from foretell.report.scale import scaling_table
 
         print_drawn(scaling_table(points), console_of())
     if html is not None:
-        from foretell.report.scaled import write_scaling
+        from foretell.report.scale import write_scaling
 
         write_scaling(points, html)
         note(f"Report written to {html}")

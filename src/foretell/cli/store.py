@@ -15,7 +15,7 @@ from foretell.cli.terminal import AsJson, console_of, guarded, note, print_drawn
 from foretell.errors import InputError
 
 if TYPE_CHECKING:
-    from foretell.measure.store import Store
+    from foretell.store.store import Store
 
 StorePath = Annotated[
     Path, typer.Option("--store", metavar="FOLDER", envvar="FORETELL_STORE", help="The store ($FORETELL_STORE).")
@@ -194,7 +194,7 @@ for name, verb in (("ls", ls), ("show", show), ("merge", merge), ("export", expo
 
 
 def _store(path: Path) -> Store:
-    from foretell.measure.store import Store
+    from foretell.store.store import Store
 
     return Store(path, warn=note)
 
@@ -267,7 +267,7 @@ def _import(store: Store, path: Path) -> dict[str, Any]:
     if name.endswith(".jsonl"):
         return _import_records(store, path)
     if name.endswith(".csv"):
-        from foretell.measure.importers import read_public
+        from foretell.store.importers import read_public
 
         read = read_public(path)
         if read.ignored:
@@ -282,7 +282,7 @@ def _import(store: Store, path: Path) -> dict[str, Any]:
 
 
 def _import_records(store: Store, path: Path) -> dict[str, Any]:
-    from foretell.measure.record_file import RecordFile
+    from foretell.store.record_file import RecordFile
 
     broken: list[tuple[int, str]] = []
     read = 0

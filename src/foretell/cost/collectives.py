@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from foretell.cost.spread import Seat, Spread, spreads_on
+from foretell.cost.placement import Seat, Spread, spreads_on
 from foretell.hardware import Cluster, Device, Fabric, Link, Node, Protocol, fabric_of, link
 from foretell.program import Collective, Group
 from foretell.units import Bytes, BytesPerSecond, Seconds

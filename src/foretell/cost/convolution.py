@@ -1,7 +1,7 @@
 """Workspace of convolutions: what cuDNN's chosen algorithm needs beside inputs and outputs.
 
 cuDNN picks an algorithm by rules of its own; given the algorithm, its workspace follows from the shapes. So the choice
-is learned, as small decision trees over an H200 sweep (`convolution.json`, made by benchmarks/memory/fit_convolution.py),
+is learned, as small decision trees over an H200 sweep (`convolution.json`, made by bench/scripts/memory/fit_convolution.py),
 and the bytes are formulas, derived here from the same sweep.
 """
 

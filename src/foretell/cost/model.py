@@ -16,14 +16,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from foretell.cost import interaction, uncertainty
-from foretell.cost.carry import as_run_on, carried, seconds_elsewhere
+from foretell.cost import interaction
 from foretell.cost.features import describe
 from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.interaction import Interaction, Outline, outline
 from foretell.cost.operators import OperatorModels
 from foretell.cost.roofline import Price, price_ops
-from foretell.cost.uncertainty import Calibration, Unmeasured
+from foretell.cost.transfer import as_run_on, carried, seconds_elsewhere
 from foretell.errors import ModelError, did_you_mean
 from foretell.graph import Graph, Signature
 from foretell.hardware import Device
@@ -56,12 +55,11 @@ class _Learned(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class CostModel:
     name: str
+    folder: Path | None = None  # where it was read from; its errors lie beside it
     device: str = ""  # what it was measured on
     operators: OperatorModels | None = None  # None: the roofline alone
     elsewhere: OperatorModels | None = None  # what was learned of other devices; None: nothing
     host: HostCosts = field(default_factory=usual_costs)
-    calibration: Calibration | None = None  # None: nobody knows how far off it is
-    unmeasured: Unmeasured | None = None  # the same for other devices than its own
     interaction: Interaction | None = None  # None: a step takes the sum of its ops
     _outlines: dict[tuple[int, Device], tuple[weakref.ref[Graph], Outline]] = field(
         default_factory=dict, init=False, compare=False, repr=False
@@ -185,21 +183,18 @@ def load_model(name: str = DEFAULT) -> CostModel:
         )
     operators = OperatorModels.load(folder)
     host = HostCosts.load(folder / FILE)
-    beyond, held = folder / ELSEWHERE, folder / uncertainty.ELSEWHERE_FILE
-    calibrated = folder / uncertainty.FILE
-    calibration = uncertainty.Calibration.load(calibrated) if calibrated.is_file() else None
+    beyond = folder / ELSEWHERE
     trained = folder / interaction.FILE
     network = Interaction.load(trained) if trained.is_file() else None
     try:
         card = json.loads((folder / "card.json").read_text())
         return CostModel(
             name=folder.name,
+            folder=folder,
             device=str(card["device"]),
             operators=operators,
             elsewhere=OperatorModels.load(beyond) if beyond.is_dir() else None,
-            unmeasured=uncertainty.Unmeasured.load(held) if held.is_file() else None,
             host=host,
-            calibration=calibration,
             interaction=network,
         )
     except (OSError, ValueError, KeyError) as error:

@@ -1,6 +1,6 @@
 """Hardware: devices, hosts, links and rented instances from the catalogue, put together as a cluster."""
 
-from foretell.hardware.catalogue import (
+from foretell.hardware.catalog import (
     device,
     devices,
     fabric,

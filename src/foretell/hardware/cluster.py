@@ -9,7 +9,7 @@ from math import fsum, prod
 from typing import Any
 
 from foretell.errors import CatalogError
-from foretell.hardware import catalogue
+from foretell.hardware import catalog as catalogue
 from foretell.hardware.device import Device, Host, Instance, Link
 from foretell.units import BytesPerSecond, Dollars
 

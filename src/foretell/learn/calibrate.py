@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from foretell.cost.uncertainty import LEVEL, Calibration, draw_steps
-from foretell.learn.evaluate import Foretold
+from foretell.forecasting.calibration import LEVEL, Calibration, draw_steps
+from foretell.learn.holdout import Foretold
 
 Floats = npt.NDArray[np.float64]
 Hit = tuple[str, bool, float]  # architecture, inside, high ÷ low

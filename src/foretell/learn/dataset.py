@@ -14,7 +14,7 @@ from foretell.graph import Graph, Layout, Signature
 from foretell.hardware import Device
 from foretell.hardware import device as known_device
 from foretell.measure.record import StepRow
-from foretell.measure.store import Store
+from foretell.store.store import Store
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]

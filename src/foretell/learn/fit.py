@@ -8,21 +8,22 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from foretell.cost import interaction, uncertainty
+from foretell.cost import interaction
 from foretell.cost.host import FILE, HostCosts
 from foretell.cost.model import CostModel
 from foretell.errors import ModelError
+from foretell.forecasting import calibration as uncertainty
 from foretell.hardware import device as known_device
 from foretell.hardware import recognise
 from foretell.learn.calibrate import calibrate
 from foretell.learn.dataset import Measured, OpTable, joined, load, products
-from foretell.learn.evaluate import Foretold, groups, leave_groups_out
+from foretell.learn.holdout import Foretold, groups, leave_groups_out
 from foretell.learn.host import fit_host
 from foretell.learn.interaction import fit_interaction
 from foretell.learn.operators import fit_operators
-from foretell.learn.unmeasured import fit_others
-from foretell.measure.importers import read_public
-from foretell.measure.store import Store
+from foretell.learn.transfer.intervals import fit_others
+from foretell.store.importers import read_public
+from foretell.store.store import Store
 
 _PRODUCTS_TAKEN: Final = 12_000  # of the public ones: beyond that they teach nothing new
 _SMALLEST_PRODUCT: Final = 16  # rows; thinner ones are decoding, not training
@@ -77,7 +78,7 @@ def fit(
     (folder / uncertainty.FILE).unlink(missing_ok=True)
     if intervals and len(set(split.values())) >= _FEWEST_GROUPS:
         said = _said_of(measured, split, unseen) or leave_groups_out(
-            measured, split, beside=list(beside.values()), seed=seed, rivals=False, workers=workers, progress=progress
+            measured, split, beside=list(beside.values()), seed=seed, workers=workers, progress=progress
         )
         save_calibration(calibrate(said), folder)
     card = _card(folder.name, measured, beside, seed, network.strength if network else 0.0)

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import torch
 
-from foretell.capture.sources import load_workload
 from foretell.capture.step import Step, batch_sizes
 from foretell.errors import PlanError
 from foretell.hardware import device as known_device
@@ -35,8 +34,9 @@ from foretell.measure.record import AllocationRow, GraphRow, OpRow, Point, Recor
 from foretell.measure.resources import Reduced, bandwidth_use, device_series, reduce_series, sampled_series
 from foretell.measure.sampler import Sample, Sampler
 from foretell.measure.timing import PARTS, Timing, clock_of, quantile, time_steps, warm_up
+from foretell.plan import Plan
+from foretell.sources.files import load_workload
 from foretell.units import Seconds
-from foretell.workload import Plan
 
 SECONDS: Final = 0.3  # of repetitions
 _TRACED: Final = 3  # plain steps traced for their kernels

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from foretell.errors import InputError
+from foretell.sources.moved import stored_source
 from foretell.units import Bytes, Seconds
 
 VERSION: Final = 1
@@ -40,7 +41,7 @@ class Point:
     @property
     def key(self) -> str:
         """The same for the same question, whoever asks it."""
-        text = "\n".join((self.source, self.settings_text, self.kind, self.plan))
+        text = "\n".join((stored_source(self.source), self.settings_text, self.kind, self.plan))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def __str__(self) -> str:

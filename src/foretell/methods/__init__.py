@@ -13,10 +13,10 @@ from foretell.methods.protocol import Method
 METHODS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "foretell": "foretell.methods.ours:Foretell",
-        "scaledl": "foretell.methods.scaledl:ScaleDL",
-        "predictddl": "foretell.methods.predictddl:PredictDDL",
-        "predictddl-operators": "foretell.methods.predictddl_operators:PredictDDLOperators",
-        "driple": "foretell.methods.driple:quick",
+        "scaledl": "foretell.methods.scaledl.method:ScaleDL",
+        "predictddl": "foretell.methods.predictddl.method:PredictDDL",
+        "predictddl-operators": "foretell.methods.predictddl.operators:PredictDDLOperators",
+        "driple": "foretell.methods.driple.method:quick",
         "dnnabacus": "foretell.methods.dnnabacus:DNNAbacus",
         "ernest": "foretell.methods.ernest:Ernest",
     }

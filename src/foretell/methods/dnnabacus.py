@@ -17,7 +17,7 @@ import numpy.typing as npt
 from foretell.cost.flops import total_flops
 from foretell.errors import InputError
 from foretell.graph import Graph
-from foretell.methods.once import once
+from foretell.methods.memo import once
 from foretell.methods.protocol import Example, Prediction, Query
 
 Floats = npt.NDArray[np.float64]

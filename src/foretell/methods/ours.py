@@ -1,7 +1,7 @@
 """Foretell itself as one method among the others.
 
 Where the ops of the examples were timed, operators and host are learned from them alone, and nothing shipped is used.
-Elsewhere the shipped model forecasts, and what it is off by on the examples is learned (`foretell.learn.residuals`): factors
+Elsewhere the shipped model forecasts, and what it is off by on the examples is learned (`foretell.learn.adapt.residuals`): factors
 for its parts, offsets of networks, devices in a precision and clusters, and a smooth part. Where no example is near, the
 forecast stands.
 """
@@ -20,19 +20,19 @@ from foretell.cost.features import Description, describe
 from foretell.cost.model import DEFAULT, CostModel, load_model
 from foretell.cost.operators import OperatorModels
 from foretell.errors import InputError
-from foretell.forecasting import forecast
+from foretell.forecasting.assemble import forecast
 from foretell.graph import Graph, Signature
 from foretell.hardware import Cluster, Device
+from foretell.learn.adapt.factors import Answer, Refusal, ask
+from foretell.learn.adapt.residuals import Case, Range, Residuals
 from foretell.learn.dataset import Measured, OpTable
-from foretell.learn.factors import Answer, Refusal, ask
 from foretell.learn.host import fit_host
 from foretell.learn.operators import ROUNDS, training_rows
-from foretell.learn.residuals import Case, Range, Residuals
 from foretell.measure.record import StepRow
-from foretell.methods.once import once
+from foretell.methods.memo import once
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Prediction, Query
+from foretell.plan import Plan
 from foretell.units import Seconds
-from foretell.workload import Plan
 
 _FEWEST_STEPS: Final = 20  # with timed ops, to learn a device from; fewer are foretold by the shipped model
 _FEWEST_OPS: Final = 20  # of a family, to learn it

@@ -8,8 +8,8 @@ from typing import Final, Protocol, Self
 
 from foretell.graph import Graph
 from foretell.hardware import Cluster
+from foretell.plan import Plan
 from foretell.units import Seconds
-from foretell.workload import Plan
 
 STEP_TIME: Final = "step_time"  # seconds
 DEVICE_TIME: Final = "device_time"  # seconds of kernels on the busiest device

@@ -11,13 +11,13 @@ from foretell.parallel.checkpoint import checkpointed
 from foretell.parallel.context import context_parallel
 from foretell.parallel.data import data_parallel
 from foretell.parallel.expert import expert_parallel
+from foretell.parallel.fsdp import Sharding, shard
 from foretell.parallel.pipeline import Weigh, bytes_touched, pipelined
 from foretell.parallel.server import served
-from foretell.parallel.shard import Sharding, shard
 from foretell.parallel.single_process import single_process
 from foretell.parallel.tensor import tensor_parallel
+from foretell.plan import Plan
 from foretell.program import Group, Program, Role
-from foretell.workload import Plan
 
 _UNDERSTOOD = (
     "dp", "tp", "pp", "sequence_parallel", "bucket_bytes", "overlap", "zero", "hybrid_shard", "grad_accumulation", "schedule",

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from foretell.errors import PlanError
 from foretell.graph import Graph, Op, Storage, Tensor
 from foretell.parallel.blocks import blocks, passes
+from foretell.plan import Plan
 from foretell.program import Collective, Role
-from foretell.workload import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from foretell.errors import PlanError
 from foretell.graph import Graph
-from foretell.parallel.split import Cut, Split, Stuck, made
-from foretell.parallel.spread import Policy, Spread
+from foretell.parallel.sharding.cut import Cut, Split, Stuck, made
+from foretell.parallel.sharding.propagate import Policy, Spread
+from foretell.plan import Plan
 from foretell.program import Group, Role
-from foretell.workload import Plan
 
 
 def context_parallel(role: Role, plan: Plan) -> Role:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from foretell.graph import Graph
 from foretell.parallel.rewrite import first_of, last_of
+from foretell.plan import Plan
 from foretell.program import Collective, Group, Role
 from foretell.units import MIB, Bytes
-from foretell.workload import Plan
 
 _FIRST_BUCKET = 1 * MIB  # DDP keeps its first bucket small, to start early, unless a size of buckets is asked for
 

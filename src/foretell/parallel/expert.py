@@ -12,10 +12,10 @@ from itertools import groupby
 
 from foretell.errors import PlanError
 from foretell.graph import Caveat, Graph, Op
-from foretell.parallel.split import Cut, Indivisible, Split, Stuck, made
-from foretell.parallel.spread import Policy, Spread
+from foretell.parallel.sharding.cut import Cut, Indivisible, Split, Stuck, made
+from foretell.parallel.sharding.propagate import Policy, Spread
+from foretell.plan import Plan
 from foretell.program import Collective, Group, Role
-from foretell.workload import Plan
 
 _GROUPED = "aten._grouped_mm"
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from foretell.graph import Graph
-from foretell.parallel.orders import most_in_flight, orders
+from foretell.parallel.schedules import most_in_flight, orders
 from foretell.parallel.stages import Stages
+from foretell.plan import Plan
 from foretell.program import Action, Collective, Group, Pipeline, Role
 from foretell.units import Bytes
-from foretell.workload import Plan
 
 Weigh = Callable[[Graph], Sequence[float]]
 

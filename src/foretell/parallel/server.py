@@ -12,8 +12,8 @@ from foretell.errors import PlanError
 from foretell.graph import Graph, Storage
 from foretell.parallel.data import buckets
 from foretell.parallel.rewrite import first_of, last_of
+from foretell.plan import Plan
 from foretell.program import Collective, Group, Role
-from foretell.workload import Plan
 
 
 def served(role: Role, plan: Plan) -> Role:

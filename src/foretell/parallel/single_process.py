@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from foretell.errors import PlanError
 from foretell.parallel.rewrite import first_of, last_of
+from foretell.plan import Plan
 from foretell.program import Collective, Group, Role
-from foretell.workload import Plan
 
 
 def single_process(role: Role, plan: Plan) -> Role:

@@ -11,8 +11,8 @@ from foretell.graph import Graph, Input, Op, Signature, Storage, Value
 from foretell.parallel.blocks import block_of, blocks
 from foretell.parallel.parameters import parameters
 from foretell.parallel.rewrite import first_of
+from foretell.plan import Plan
 from foretell.units import Bytes
-from foretell.workload import Plan
 
 _ELSEWHERE: Final = Storage(0, "host", -1, -1)
 

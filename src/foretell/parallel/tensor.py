@@ -14,10 +14,10 @@ from dataclasses import replace
 from foretell.errors import PlanError
 from foretell.graph import Graph, Op
 from foretell.parallel.parameters import parameters
-from foretell.parallel.split import Cut, Indivisible, Split, Stuck, made
-from foretell.parallel.spread import PRODUCTS, Policy, Spread
+from foretell.parallel.sharding.cut import Cut, Indivisible, Split, Stuck, made
+from foretell.parallel.sharding.propagate import PRODUCTS, Policy, Spread
+from foretell.plan import Plan
 from foretell.program import Group, Role
-from foretell.workload import Plan
 
 _STRETCHES = (1, 3, 2)  # a weight may hold queries, keys and values, or gate and up, one after another
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from foretell.report.findings import Part, show_share
-from foretell.report.held import Held
+from foretell.report.memory import Held
 from foretell.units import GIB, KIB, MIB, TIB, Bytes, show_bytes
 
 _LETTER = 6.6  # width of a 12-pixel letter, near enough to keep labels apart

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from foretell.answer import Duration, Forecast
+from foretell.forecasting.result import Duration, Forecast
 from foretell.units import Dollars, Seconds, show_bytes, show_seconds
 
 _WORTH_NAMING = 0.05  # a wait shorter than this part of the step is no bottleneck

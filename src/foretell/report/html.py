@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from foretell.answer import Forecast
 from foretell.errors import InputError
+from foretell.forecasting.result import Forecast
 from foretell.report import findings
 from foretell.report.charts import Lane, memory_over_step, stacked_bars
 from foretell.report.findings import Part, show_share
-from foretell.report.held import held
 from foretell.report.inspection import facts, module_label
+from foretell.report.memory import held
 from foretell.report.ops import operators, short_name
 from foretell.report.tree import module_tree, outline
 from foretell.units import show_bytes, show_seconds

@@ -9,12 +9,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from foretell.answer import Forecast
+from foretell.forecasting.result import Forecast
 from foretell.graph import ITEM_BYTES, Graph
 from foretell.report.findings import peak_place, show_share
-from foretell.report.held import held
+from foretell.report.memory import held
 from foretell.report.ops import OperatorUse, operators, short_name
-from foretell.report.tables import Bar, caveats, section
+from foretell.report.terminal import Bar, caveats, section
 from foretell.report.tree import Module, module_tree, outline, walk
 from foretell.units import show_bytes, show_count, show_seconds
 

@@ -14,12 +14,12 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from foretell.answer import Forecast
+from foretell.forecasting.result import Forecast
 from foretell.graph import Graph
 from foretell.measure.record import RESOURCES, OpRow, Record, StepRow
 from foretell.report.findings import Part, show_rate, show_share
 from foretell.report.ops import short_name, show_shape
-from foretell.report.tables import parts_table, section
+from foretell.report.terminal import parts_table, section
 from foretell.units import show_bandwidth, show_bytes, show_seconds
 
 _PARTS = ("forward", "backward", "optimizer")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from foretell.answer import Forecast
+from foretell.forecasting.result import Forecast
 from foretell.graph import Layout, Op
 from foretell.report.findings import op_seconds
 from foretell.units import Bytes, Seconds

@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from foretell.measure.record import OpRow, Record, StepRow
-from foretell.measure.store import PUBLIC, Store
-from foretell.measure.tables import ROWS
 from foretell.report.findings import show_share
-from foretell.report.tables import section
+from foretell.report.terminal import section
+from foretell.store.store import PUBLIC, Store
+from foretell.store.tables import ROWS
 from foretell.units import show_bytes, show_count, show_seconds
 
 _MANY_SEGMENTS = 200

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from foretell.answer import Forecast
+from foretell.forecasting.result import Forecast
 from foretell.graph import Graph
 from foretell.report.findings import op_seconds
 from foretell.units import Bytes, Seconds

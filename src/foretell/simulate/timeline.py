@@ -119,7 +119,7 @@ class Timeline:
 
     def to_chakra(self, path: str | os.PathLike[str]) -> list[Path]:
         """Write Chakra execution traces, one for each role: `path` itself, or with the role's number before its ending."""
-        from foretell.simulate.chakra import encode
+        from foretell.simulate.export import encode
 
         roles = list(dict.fromkeys(s.role for s in self.spans))
         path, written = Path(path), []

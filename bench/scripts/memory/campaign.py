@@ -1,0 +1,270 @@
+"""Measures the memory of real training steps on a CUDA device: peaks, what each op takes inside itself, and limits.
+
+    python bench/scripts/memory/campaign.py steps  --out FOLDER [--jobs 4]   peaks and op temporaries of every configuration
+    python bench/scripts/memory/campaign.py unseen --out FOLDER [--jobs 4]   the same for architectures kept apart for testing
+    python bench/scripts/memory/campaign.py limits --out FOLDER              the largest batch that runs, by bisection
+    python bench/scripts/memory/campaign.py probes --out FOLDER              context size and which attention kernel is chosen
+
+Each configuration runs in a process of its own, forked from a parent that has imported the libraries but not touched
+the device. Results are JSON lines, appended as they come: a run that is stopped continues where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import json
+import multiprocessing
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3] / "src")]
+
+import torch
+from configurations import ATTENTION, LIMITS, STEPS, UNSEEN, key, located
+from torch.utils import _pytree as pytree
+
+from foretell.capture.recorder import Recorder
+from foretell.capture.step import Step, make_scaler, prepare_batch, prepare_model, prepare_optimizer
+from foretell.capture.trace import record
+from foretell.sources.files import load_workload
+from foretell.workload import Workload
+
+DEVICE = "cuda"
+
+
+class MemoryWatch:
+    """Runs ops on the device and notes how far memory rises inside each."""
+
+    def __init__(self) -> None:
+        self.inside: list[tuple[int, int, int]] = []  # before, highest, after
+
+    def rewrite(self, func: Any, args: Any, kwargs: Any) -> None:
+        return None
+
+    def run(self, func: Any, args: Any, kwargs: Any) -> Any:
+        if func.namespace == "profiler":  # not recorded as an op
+            return func(*args, **kwargs)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        out = func(*args, **kwargs)
+        stats = torch.cuda.memory_stats()
+        self.inside.append((before, stats["allocated_bytes.all.peak"], stats["allocated_bytes.all.current"]))
+        return out
+
+
+def make_step(workload: Workload) -> Step:
+    on = workload.precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = on
+    with torch.device(DEVICE):
+        model = prepare_model(workload, workload.model())
+        batch = prepare_batch(workload, workload.batch())
+    model = model.to(DEVICE)
+    batch = pytree.tree_map(lambda v: v.to(DEVICE) if isinstance(v, torch.Tensor) else v, batch)
+    optimizer = prepare_optimizer(workload, model)
+    gc.collect()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    return Step(workload=workload, model=model, batch=batch, optimizer=optimizer,
+                scaler=make_scaler(workload, DEVICE), device=DEVICE)  # fmt: skip
+
+
+def measure_step(configuration: dict[str, Any], folder: Path, timed: bool) -> dict[str, Any]:
+    workload = load_workload(located(configuration["source"]), configuration["settings"])
+    step = make_step(workload)
+    built = torch.cuda.memory_allocated()
+    reserved = []
+    for _ in range(3):
+        torch.cuda.reset_peak_memory_stats()
+        step.run()
+        torch.cuda.synchronize()
+        reserved.append(torch.cuda.memory_reserved())
+    result: dict[str, Any] = {
+        "built": built, "peak_allocated": torch.cuda.max_memory_allocated(), "peak_reserved": max(reserved),
+        "reserved_after_step": reserved, "resting": torch.cuda.memory_allocated(),
+    }  # fmt: skip
+    free, total = torch.cuda.mem_get_info()
+    result |= {"used_outside": total - free - torch.cuda.memory_reserved(), "total": total}
+    if timed:
+        result |= time_steps(step)
+    leave(configuration, folder, result)  # recording may fail or take too long; the peaks are known
+    watch = MemoryWatch()
+    recorder = Recorder(watch)
+    with recorder:
+        graph = record(step, recorder)
+    inside = watch.inside[-len(graph.ops) :]
+    graph.save(folder / f"{key(configuration)}.graph")
+    (folder / f"{key(configuration)}.inside.json").write_text(json.dumps(inside))
+    return result
+
+
+def time_steps(step: Step) -> dict[str, float]:
+    for _ in range(2):
+        step.run()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    wall, host = [], []
+    for _ in range(7):
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        begin.record()
+        step.run()
+        end.record()
+        host.append(time.perf_counter() - started)
+        torch.cuda.synchronize()
+        wall.append(time.perf_counter() - started)
+    wall.sort()
+    host.sort()
+    return {"step_seconds": wall[3], "step_low": wall[1], "step_high": wall[5], "issue_seconds": host[3]}
+
+
+def find_limit(configuration: dict[str, Any]) -> dict[str, Any]:
+    """Grow the batch until the device is full, then bisect between the last that ran and the first that did not."""
+    tries: list[dict[str, Any]] = []
+
+    def runs(batch: int) -> bool:
+        known = next((t for t in tries if t["batch"] == batch), None)
+        if known:
+            return bool(known["ok"])
+        ok, peak = True, {}
+        try:
+            step = make_step(
+                load_workload(located(configuration["source"]), configuration["settings"] | {"batch": str(batch)})
+            )
+            for _ in range(2):
+                step.run()
+            torch.cuda.synchronize()
+            peak = {
+                "peak_allocated": torch.cuda.max_memory_allocated(),
+                "peak_reserved": torch.cuda.max_memory_reserved(),
+            }
+        except torch.OutOfMemoryError:
+            ok = False
+        step = None
+        gc.collect()
+        torch.cuda.empty_cache()
+        tries.append({"batch": batch, "ok": ok, **peak})
+        return ok
+
+    low, high, batch = 0, 0, configuration["start"]
+    total = torch.cuda.mem_get_info()[1]
+    while not high and len(tries) < 8:  # grow towards the batch at which the measured peak would fill the device
+        if runs(batch):
+            low = batch
+            filled = tries[-1]["peak_reserved"] / total
+            batch = max(int(batch * (1.02 / filled if filled > 0.4 else 0.9 / filled)), int(batch * 1.04) + 1)
+        else:
+            high = batch
+    while high - low > max(1, low * 0.015) and len(tries) < 14:
+        middle = (low + high) // 2 if low else high // 2
+        if middle < 1:
+            break
+        low, high = (middle, high) if runs(middle) else (low, middle)
+    free, total = torch.cuda.mem_get_info()
+    return {"limit": low, "tries": tries, "used_outside": total - free - torch.cuda.memory_reserved(), "total": total}
+
+
+def probe(_: dict[str, Any]) -> dict[str, Any]:
+    torch.zeros(1, device=DEVICE)
+    torch.cuda.synchronize()
+    free, total = torch.cuda.mem_get_info()
+    bare = total - free - torch.cuda.memory_reserved()
+    allocated = torch.cuda.memory_allocated()
+    a = torch.randn(512, 512, device=DEVICE, dtype=torch.bfloat16)
+    a @ a
+    forward_workspace = torch.cuda.memory_allocated() - allocated - 2**19
+    free, _ = torch.cuda.mem_get_info()
+    choices = []
+    for shape in ATTENTION:
+        q, k, v, mask, causal, gqa = shape.tensors(DEVICE)
+        choice = torch._fused_sdp_choice(q, k, v, mask, 0.0, causal, scale=None, enable_gqa=gqa)
+        choices.append([*shape.facts(), int(choice)])
+    props = torch.cuda.get_device_properties(0)
+    return {
+        "bare_context": bare, "with_cublas": total - free - torch.cuda.memory_reserved(), "cublas_workspace": forward_workspace,
+        "total": total, "attention": choices, "device": props.name, "torch": torch.__version__, "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(), "multiprocessors": props.multi_processor_count, "l2": props.L2_cache_size,
+        "gpu_total": props.total_memory,
+    }  # fmt: skip
+
+
+def leave(configuration: dict[str, Any], folder: Path, result: dict[str, Any]) -> None:
+    (folder / f".{key(configuration)}.json").write_text(json.dumps(result))
+
+
+def in_child(task: Any, configuration: dict[str, Any], folder: Path, *rest: Any) -> None:
+    """Run one task and leave its result, or how it failed, in the folder."""
+    try:
+        result = task(configuration, *rest)
+    except torch.OutOfMemoryError as error:
+        result = {"error": "out of memory", "text": str(error)[:300]}
+    except Exception as error:
+        import traceback
+
+        result = {"error": type(error).__name__, "text": (str(error) + traceback.format_exc()[-1500:])[:2500]}
+    leave(configuration, folder, result)
+    os._exit(0)  # a CUDA context closes slowly; nothing is left to do
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=["steps", "unseen", "limits", "probes"])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=540, help="stop starting new work after this long")
+    parser.add_argument("--only", default="", help="only configurations whose key holds this text")
+    parser.add_argument("--each", type=float, default=90, help="longest time for one configuration")
+    options = parser.parse_args()
+    folder: Path = options.out
+    folder.mkdir(parents=True, exist_ok=True)
+    results = folder / f"{options.part}.jsonl"
+    rows = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    done = {row["key"] for row in rows if "error" not in row}
+    for library in ("timm", "transformers"):  # every child needs them; import once
+        importlib.import_module(library)
+
+    work = {"steps": STEPS, "unseen": UNSEEN, "limits": LIMITS, "probes": [{"source": "probe", "settings": {}}]}[
+        options.part
+    ]
+    waiting = [c for c in work if key(c) not in done and options.only in key(c)]
+    running: dict[Any, tuple[dict[str, Any], float]] = {}
+    started = time.time()
+    context = multiprocessing.get_context("fork")
+    while waiting or running:
+        while waiting and len(running) < options.jobs and time.time() - started < options.seconds:
+            configuration = waiting.pop(0)
+            step = (measure_step, (folder, options.jobs == 1))
+            task, rest = {"steps": step, "unseen": step, "limits": (find_limit, ()), "probes": (probe, ())}[
+                options.part
+            ]
+            process = context.Process(target=in_child, args=(task, configuration, folder, *rest))
+            process.start()
+            running[process] = (configuration, time.time())
+        if not running:
+            break
+        time.sleep(0.05)
+        for process, (configuration, begun) in list(running.items()):
+            late = time.time() - begun > options.each
+            if process.is_alive() and not late:
+                continue
+            process.kill()
+            del running[process]
+            part = folder / f".{key(configuration)}.json"
+            result = json.loads(part.read_text()) if part.exists() else {"error": "late" if late else "crashed"}
+            part.unlink(missing_ok=True)
+            row = {"key": key(configuration), **configuration, "seconds": round(time.time() - begun, 1), **result}
+            with results.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            shown = result.get("error") or result.get("peak_allocated", result.get("limit", ""))
+            print(
+                f"{time.time() - started:6.0f} s  {row['seconds']:5.1f}  {key(configuration):70} {shown} {result.get('text', '')[-300:]}",
+                flush=True,
+            )
+    print(f"{len(waiting)} left", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Packs what campaign.py and sweep.py measured into bench/data: peaks, limits, the sweep, and op temporaries.
+
+python bench/scripts/memory/collect.py FOLDER [--device h200]
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3] / "src")]
+
+from configurations import ROOT
+
+from foretell.cost.workspace import known_operators
+from foretell.graph import Graph, Input, Layout, Value
+
+DATA = ROOT / "bench/data"
+BLOCK = 512
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as file:
+        return [json.loads(line) for line in file]
+
+
+def write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
+    text = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+    else:
+        path.write_text(text)
+    print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB")
+
+
+def portable(row: dict[str, Any]) -> dict[str, Any]:
+    """The row with its source relative to the repository, and named by it."""
+    source: str = row["source"]
+    if "workloads.py" in source:
+        source = "bench/scripts/memory/" + Path(source).name
+    return {**row, "source": source}
+
+
+def inside(graph: Graph, measured: list[list[int]]) -> Iterator[tuple[int, int]]:
+    """(op, bytes taken and given back inside it)."""
+    born: Counter[int] = Counter()
+    for s in graph.storages:
+        if s.born >= 0 and s.role != "host":
+            born[s.born] += -(-s.nbytes // BLOCK) * BLOCK
+    for position, (before, highest, _) in enumerate(measured):
+        yield position, highest - before - born[position]
+
+
+def facts(folder: Path, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """What distinct ops with a formula took, once an architecture and precision."""
+    operators = known_operators()
+    seen = set()
+    for row in rows:
+        path = folder / f"{row['key']}.graph"
+        if not path.exists():
+            continue
+        graph = Graph.load(path)
+        measured = json.loads((folder / f"{row['key']}.inside.json").read_text())
+        for position, taken in inside(graph, measured):
+            s = graph.ops[position].signature
+            key = (row["source"], graph.precision, s)
+            if s.name not in operators or len(s.inputs) > 16 or key in seen:
+                continue
+            seen.add(key)
+            yield {
+                "source": row["source"], "precision": graph.precision, "target": s.target, "inputs": [_layout(x) for x in s.inputs],
+                "outputs": [_layout(x) for x in s.outputs], "arguments": [[name, _plain(v)] for name, v in s.arguments], "taken": taken,
+            }  # fmt: skip
+
+
+def _layout(x: Layout) -> list[Any]:
+    return [x.shape, x.strides, x.dtype]
+
+
+def _plain(value: Value) -> Any:
+    if isinstance(value, Input):
+        return {"input": value.index}
+    return [_plain(v) for v in value] if isinstance(value, tuple) else value
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--device", default="h200")
+    options = parser.parse_args()
+    folder: Path = options.folder
+    steps, unseen = (
+        [portable(row) for row in lines(folder / f"{part}.jsonl") if "error" not in row] for part in ("steps", "unseen")
+    )
+    DATA.mkdir(exist_ok=True)
+    name = f"{options.device}_memory"
+    write(DATA / f"{name}_inside.jsonl.gz", facts(folder, steps))
+    write(DATA / f"{name}_steps.jsonl", steps)
+    write(DATA / f"{name}_unseen.jsonl", unseen)
+    write(DATA / f"{name}_limits.jsonl", map(portable, lines(folder / "limits.jsonl")))
+    write(DATA / f"{name}_sweep.jsonl.gz", (row for row in lines(folder / "sweep.jsonl") if "error" not in row))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""Fits which algorithm cuDNN takes for a convolution, from a sweep: one decision tree an op and precision.
+
+    python bench/scripts/memory/fit_convolution.py [--check]
+
+Each measured workspace is first explained by an algorithm whose formula gives that many bytes; the trees then learn
+when each is taken. Real training steps are never fitted. `--check` prints errors on shapes held out and on the ops of
+those steps, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3] / "src")]
+
+import numpy as np
+from collect import DATA, lines
+from configurations import ROOT
+from sklearn.model_selection import KFold
+from sklearn.tree import DecisionTreeClassifier
+
+from foretell.cost import convolution
+from foretell.cost.convolution import ALGORITHMS, FEATURES, Problem, features
+from foretell.graph import Input, Layout, Signature, Value
+
+SWEEP = DATA / "h200_memory_sweep.jsonl.gz"
+INSIDE = DATA / "h200_memory_inside.jsonl.gz"
+FITTED = ROOT / "src/foretell/cost/convolution.json"
+MIB = 2**20
+OPS = ("forward", "input", "weight")
+PRECISIONS = {"fp32": "fp32", "tf32": "tf32", "bf16": "half", "fp16": "half"}
+SPLIT = 48 * MIB  # partial sums of a reduction split over blocks: at most this
+_OTHER_WAY = {"forward": "input", "input": "forward", "weight": "weight"}
+Examples = dict[str, list[tuple[Problem, int]]]  # op and precision → (what was run, bytes measured)
+
+
+def problem(row: dict[str, Any]) -> Problem:
+    x, y, w = row["x"], row["y"], row["w"]
+    if row["transposed"]:
+        x, y = y, x
+    return Problem(
+        precision=PRECISIONS[row["dtype"]], channels_last=row["channels_last"], batch=x[0], channels=x[1], filters=y[1],
+        groups=row["groups"], input=tuple(x[2:]), output=tuple(y[2:]), kernel=tuple(w[2:]), stride=row["stride"],
+        padding=row["padding"], dilation=row["dilation"],
+    )  # fmt: skip
+
+
+def from_sweep(rows: Iterable[dict[str, Any]]) -> Examples:
+    found: Examples = defaultdict(list)
+    for row in rows:
+        if row["op"] == "convolution":
+            p = problem(row)
+            for op in OPS:
+                measured = row[_OTHER_WAY[op] if row["transposed"] else op][0]
+                found[f"{op} {p.precision}"].append((p, measured))
+    return found
+
+
+def from_steps(rows: Iterable[dict[str, Any]]) -> Examples:
+    """Backward is measured whole: it tells of the weight's gradient, or where that cannot explain it, of the input's."""
+    found: Examples = defaultdict(list)
+    for row in rows:
+        s = signature(row)
+        if "convolution" not in s.target:
+            continue
+        tf32, transposed = row["precision"] == "tf32", bool(s.argument("transposed"))
+        backward = s.name == "aten.convolution_backward"
+        g, x, w = s.inputs[:3] if backward else (s.outputs[0], *s.inputs[:2])
+        p = convolution.problem(s, x, w, g, tf32=tf32)
+        measured = max(0, row["taken"] - convolution.copied(p, *(s.inputs[:3] if backward else s.inputs[:2])))
+        if not backward:
+            found[f"{'input' if transposed else 'forward'} {p.precision}"].append((p, measured))
+            continue
+        mask = s.argument("output_mask")
+        assert isinstance(mask, tuple)
+        to_input = "forward" if transposed else "input"
+        if not mask[1]:
+            found[f"{to_input} {p.precision}"].append((p, measured))
+        elif not mask[0] or _remainder(p, "weight", measured) <= MIB:
+            found[f"weight {p.precision}"].append((p, measured))
+        elif _remainder(p, to_input, measured + w.nbytes) <= MIB:
+            found[f"{to_input} {p.precision}"].append((p, measured + w.nbytes))
+    return found
+
+
+def signature(row: dict[str, Any]) -> Signature:
+    inputs, outputs = (
+        tuple(Layout(tuple(a), tuple(b), dtype) for a, b, dtype in row[name]) for name in ("inputs", "outputs")
+    )
+    return Signature(row["target"], inputs, outputs, tuple((name, _value(v)) for name, v in row["arguments"]))
+
+
+def _value(value: Any) -> Value:
+    if isinstance(value, dict):
+        return Input(value["input"])
+    return tuple(_value(v) for v in value) if isinstance(value, list) else value
+
+
+def _remainder(p: Problem, op: str, measured: int) -> float:
+    return abs(measured - ALGORITHMS[explain(p, op, measured)](p, op))
+
+
+def explain(p: Problem, op: str, measured: int) -> str:
+    """The algorithm whose formula comes closest; small remainders are partial sums."""
+    best, name = float("inf"), "none"
+    for candidate, formula in ALGORITHMS.items():
+        if not applies(candidate, p):
+            continue
+        remainder = measured - formula(p, op)
+        slack = max(1.1 * MIB, 0.005 * measured)
+        if -0.002 * measured - 4096 <= remainder <= slack:
+            remainder = 0
+        elif remainder < 0:
+            remainder = -4 * remainder
+        if remainder < best * 0.999:
+            best, name = remainder, candidate
+    return name
+
+
+def applies(candidate: str, p: Problem) -> bool:
+    if "widened" in candidate or "of all" in candidate:
+        return 1 < p.groups < p.channels
+    if "fft" in candidate or "winograd" in candidate:
+        flat = p.stride == 1 and p.dilation == 1 and len(p.input) == 2 and max(p.kernel) > 1
+        shaped = "winograd" not in candidate or max(p.kernel) in (3, 5)
+        return p.precision == "fp32" and flat and shaped and candidate.startswith("transposed") == p.channels_last
+    return True
+
+
+def fit(found: list[tuple[Problem, int]], op: str, leaf: int) -> dict[str, Any]:
+    names = list(ALGORITHMS)
+    labels = np.array([names.index(explain(p, op, measured)) for p, measured in found])
+    table = np.array([features(p) for p, _ in found])
+    weights = np.array([(p.x + p.w + p.y + measured) ** 0.35 for p, measured in found])
+    tree = DecisionTreeClassifier(min_samples_leaf=leaf, criterion="entropy", random_state=0)
+    tree.fit(table.astype(np.float32), labels, sample_weight=weights / weights.mean())
+    t = tree.tree_
+    leaves = tree.apply(table.astype(np.float32))
+    chosen = tree.classes_[t.value[:, 0].argmax(axis=1)]
+    extra = np.zeros(t.node_count, dtype=int)
+    for node in set(leaves):
+        algorithm = names[chosen[node]]
+        remainders = [m - ALGORITHMS[algorithm](p, op) for (p, m), at in zip(found, leaves, strict=True) if at == node]
+        extra[node] = max(0, min(SPLIT, int(np.median(remainders)))) // 512 * 512
+    used = sorted({int(chosen[node]) for node in set(leaves)})
+    return {
+        "feature": [int(f) if f >= 0 else -1 for f in t.feature],
+        "threshold": [float(np.float32(v)) if f >= 0 else 0 for f, v in zip(t.feature, t.threshold, strict=True)],
+        "left": [int(v) for v in t.children_left], "right": [int(v) for v in t.children_right],
+        "algorithms": [names[i] for i in used],
+        "algorithm": [used.index(int(c)) if f < 0 else 0 for c, f in zip(chosen, t.feature, strict=True)],
+        "extra": [int(e) for e in extra],
+    }  # fmt: skip
+
+
+def predict(tree: dict[str, Any], p: Problem, op: str) -> float:
+    row, node = features(p), 0
+    while (feature := tree["feature"][node]) >= 0:
+        node = tree["left" if row[feature] <= tree["threshold"][node] else "right"][node]
+    return ALGORITHMS[tree["algorithms"][tree["algorithm"][node]]](p, op) + tree["extra"][node]
+
+
+def check(found: Examples, leaf: int) -> None:
+    held_out: dict[tuple[str, Problem], float] = {}
+    for name, rows in found.items():
+        op = name.split()[0]
+        for train, test in KFold(5, shuffle=True, random_state=0).split(rows):
+            tree = fit([rows[i] for i in train], op, leaf)
+            held_out |= {(name, rows[i][0]): predict(tree, rows[i][0], op) for i in test}
+    report(found, lambda name, op, p: held_out[name, p])
+
+
+def report(found: Examples, predicted: Callable[[str, str, Problem], float]) -> None:
+    """How far off, in parts of the tensors that the convolution touches."""
+    print(f"{'':16}{'shapes':>7}{'explained':>11}{'mean off':>10}{'median':>8}{'off > 10 %':>12}{'bias':>8}")
+    for name, rows in found.items():
+        op = name.split()[0]
+        explained = [_remainder(p, op, m) <= max(2 * MIB, 0.02 * m) for p, m in rows]
+        errors = np.array([(predicted(name, op, p) - m) / max(p.x + p.w + p.y, 4 * MIB) for p, m in rows]).clip(-5, 5)
+        off = abs(errors)
+        shares = (f"{np.mean(explained):11.1%}{off.mean():10.1%}{np.median(off):8.1%}"
+                  f"{(off > 0.1).mean():12.1%}{errors.mean():8.1%}")  # fmt: skip
+        print(f"{name:16}{len(rows):7}{shares}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--leaf", type=int, default=1, help="shapes a leaf stands for, at least")
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    found = from_sweep(lines(SWEEP))
+    if options.check:
+        print("shapes held out of the sweep, five folds")
+        check(found, options.leaf)
+    fitted = {name: fit(rows, name.split()[0], options.leaf) for name, rows in found.items()}
+    if options.check:
+        print("ops of real training steps, fitted on the sweep")
+        report(from_steps(lines(INSIDE)), lambda name, op, p: predict(fitted[name], p, op))
+        return
+    FITTED.write_text(json.dumps({"features": list(FEATURES), **fitted}, separators=(",", ":")) + "\n")
+    used = Counter(name for tree in fitted.values() for name in tree["algorithms"])
+    nodes = sum(len(tree["feature"]) for tree in fitted.values())
+    print(f"{nodes} nodes, {FITTED.stat().st_size / 1000:.0f} kB; trees that use each: {dict(used)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,288 @@
+"""`foretell bench`: how wrong Foretell is, on measurements others have published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foretell.cli.terminal import AsJson, console_of, guarded, print_drawn, print_json, progress
+
+if TYPE_CHECKING:
+    from foretell_bench.tables.figures import Figure
+
+app = typer.Typer(
+    name="bench",
+    help="Compare what Foretell says with what was measured.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _bench() -> None:
+    """Compare what Foretell says with what was measured."""
+
+
+@app.command()
+@guarded
+def distributed(
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="FOLDER", envvar="FORETELL_DATA", help="Public measurements, as CSV files."),
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="SOURCE", help="Only this source.")] = None,
+    most: Annotated[
+        int,
+        typer.Option("--rows", min=1, metavar="N", help="Forecast at most N rows of a source; they are drawn evenly."),
+    ] = 2000,
+    saved: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and forecast nothing.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found; other sources there stay.")
+    ] = None,
+    page: Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Fill in the table of this page.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Steps of several devices: plans, collectives, scaling, memory."""
+    from foretell.errors import InputError
+    from foretell_bench.tables import distributed as bench
+
+    if saved is not None:
+        found = bench.read(saved)
+    elif data is None:
+        raise InputError("give --data FOLDER to forecast anew, or --from FILE to show what was saved.")
+    else:
+        found = []
+        with progress() as say:
+            for each in bench.run(data, only or (), say, most):
+                found.append(each)
+                if save is not None:  # at once: the next source may take minutes
+                    bench.save(each, save)
+    figures = [figure for each in found for figure in each.figures]
+    if page is not None:
+        from foretell_bench.pages.benches import fill_page
+
+        kept = bench.read(save) if save is not None else found
+        fill_page(page, "distributed", [figure for each in kept for figure in each.figures])
+    _show(figures, as_json)
+
+
+@app.command()
+@guarded
+def accuracy(
+    data: Annotated[
+        Path | None, typer.Option("--data", metavar="FOLDER", help="A store of measured steps to foretell unseen.")
+    ] = None,
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="What its steps were measured on.")] = "h200",
+    split: Annotated[
+        str, typer.Option("--split", metavar="NAME", help="What is left out: family, architecture, random or batch.")
+    ] = "family",
+    products: Annotated[
+        Path | None,
+        typer.Option("--products", metavar="FILE", help="Public measurements of matrix products to learn from too."),
+    ] = None,
+    saved: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and foretell nothing.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Keep what was said of each step.")
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option("--page", metavar="FILE", help="Write a page with tables, and charts beside it.")
+    ] = None,
+    ablations: Annotated[
+        bool, typer.Option("--ablations", help="Take parts of the predictor away instead, and tell what each earns.")
+    ] = False,
+    parts: Annotated[
+        Path | None,
+        typer.Option("--ablated", metavar="FILE", help="What --ablations --save wrote, for a table on the page."),
+    ] = None,
+    later: Annotated[
+        Path | None, typer.Option("--newer", metavar="FILE", help="What `bench newer --save` wrote, for the page too.")
+    ] = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Fits that run side by side.")] = 2,
+    as_json: AsJson = False,
+) -> None:
+    """Steps of one device that the model has not seen: device time, step time, intervals, rivals."""
+    from foretell.errors import InputError
+    from foretell_bench.tables import accuracy as bench
+
+    if (data is None) == (saved is None):
+        raise InputError(
+            "give --data STORE to foretell its steps, or --from FILE to show what was saved, and not both."
+        )
+    if ablations:
+        _ablate(data, device, products, save, workers, as_json)
+        return
+    if saved is not None:
+        steps, moves = bench.read(saved)
+    else:
+        assert data is not None
+        with progress() as say:
+            steps = bench.foretell_store(data, device=device, products=products, split=split, workers=workers, say=say)
+        moves = bench.noise(data, device)
+    if save is not None:
+        bench.save(steps, moves, save)
+    if page is not None:
+        from foretell_bench.pages.accuracy import write_page
+
+        write_page(
+            page,
+            bench.tables(steps, moves),
+            ablations=bench.read_ablations(parts) if parts else (),
+            newer=bench.read_newer(later) if later else None,
+        )
+    _show(bench.figures(steps, moves), as_json)
+
+
+def _ablate(
+    data: Path | None, device: str, products: Path | None, save: Path | None, workers: int, as_json: bool
+) -> None:
+    from foretell.errors import InputError
+    from foretell_bench.tables import accuracy as bench
+
+    if data is None:
+        raise InputError("--ablations fits anew with parts taken away. Give it --data STORE, not --from FILE.")
+    with progress() as say:
+        found = bench.ablate_store(data, device=device, products=products, workers=workers, say=say)
+    if save is not None:
+        bench.save_ablations(found, save)
+    _show(bench.ablation_figures(found), as_json)
+
+
+def _show(found: Sequence[Figure], as_json: bool) -> None:
+    if as_json:
+        print_json([figure.to_dict() for figure in found])
+    else:
+        from foretell_bench.pages.benches import bench_table
+
+        print_drawn(bench_table(found), console_of())
+
+
+@app.command()
+@guarded
+def newer(
+    data: Annotated[Path, typer.Option("--data", metavar="FOLDER", help="A store of measured steps.")],
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="A shipped model, or the folder of a fitted one.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found, for `accuracy --newer`.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Steps of new architectures, measured after a model was fitted and foretold by that model as it is."""
+    from foretell_bench.tables import newer as bench
+
+    with progress() as say:
+        found = bench.foretell_newer(data, model, say=say)
+    if save is not None:
+        bench.save(found, save)
+    _show(bench.figures(found), as_json)
+
+
+@app.command()
+@guarded
+def devices(
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="FOLDER", envvar="FORETELL_DATA", help="Public measurements, as CSV files."),
+    ] = None,
+    store: Annotated[
+        Path, typer.Option("--store", metavar="FOLDER", help="Our own measurements, which are learned from too.")
+    ] = Path("bench/data/h200"),
+    most: Annotated[
+        int, typer.Option("--rows", min=1, metavar="N", help="Foretell at most N steps of each source and device.")
+    ] = 24,
+    saved: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and foretell nothing.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found.")] = None,
+    page: Annotated[
+        Path | None, typer.Option("--page", metavar="FILE", help="Fill in the tables of this page.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Ops and steps of devices that the model has not seen: errors of each way to foretell them, intervals."""
+    from foretell.errors import InputError
+    from foretell_bench.tables import devices as bench
+
+    if saved is not None:
+        found = bench.read(saved)
+    elif data is not None:
+        with progress() as say:
+            found = bench.run(data, store, most=most, say=say)
+    else:
+        raise InputError("give --data FOLDER to foretell anew, or --from FILE to show what was saved.")
+    if save is not None:
+        bench.save(found, save)
+    figures = bench.figures(found)
+    if page is not None:
+        from foretell_bench.pages.benches import put_table, side_by_side
+
+        for kind in ("ops", "steps"):
+            lines = [figure for figure in figures if figure.source.startswith(f"{kind}: ")]
+            put_table(page, kind, side_by_side(lines, bench.WAYS[kind]))
+    _show(figures, as_json)
+
+
+@app.command()
+@guarded
+def methods(
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="FOLDER", envvar="FORETELL_DATA", help="Public measurements, as CSV files."),
+    ] = None,
+    stores: Annotated[
+        Path, typer.Option("--stores", metavar="FOLDER", help="The project's own measurements: h200 and box.")
+    ] = Path("bench/data"),
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="METHOD", help="Only this method; one of your own is package.module:Class."),
+    ] = None,
+    source: Annotated[list[str] | None, typer.Option("--source", metavar="NAME", help="Only this data.")] = None,
+    most: Annotated[
+        int | None, typer.Option("--rows", min=8, metavar="N", help="Take at most N rows of a source, drawn evenly.")
+    ] = None,
+    save: Annotated[
+        Path, typer.Option("--save", metavar="FILE", help="Where results are kept; others there stay.")
+    ] = Path("bench/results/methods.json"),
+    saved: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Show what was saved, and fit nothing.")
+    ] = None,
+    pages: Annotated[
+        Path | None, typer.Option("--pages", metavar="FOLDER", help="Fill in the tables of these pages.")
+    ] = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Fits that run side by side.")] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Leave out what the results have already.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """The published systems and ours on the same rows and splits: errors, and what each fit consumed."""
+    from foretell_bench.tables import methods as bench
+
+    if saved is None:
+        with progress() as say:
+            bench.run_all(
+                data,
+                stores,
+                save,
+                only=only or (),
+                chosen=source or (),
+                rows=most,
+                workers=workers,
+                say=say,
+                resume=resume,
+            )
+    results = bench.read(saved or save)
+    from foretell_bench.pages.methods import fill_pages, methods_table
+
+    if pages is not None:
+        fill_pages(pages, results, bench.beside((saved or save).parent))
+    if as_json:
+        print_json(results)
+    else:
+        print_drawn(methods_table(results), console_of())

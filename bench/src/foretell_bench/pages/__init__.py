@@ -1,0 +1,1 @@
+"""Pages: results as tables and charts of the accuracy docs."""

@@ -1,0 +1,1 @@
+"""Research: rivals to compare with, and our own model with parts taken away."""

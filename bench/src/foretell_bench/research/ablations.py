@@ -1,0 +1,252 @@
+"""What each part of the predictor earns: the same steps foretold with a part taken away, on the same folds.
+
+Families are dealt into a few folds; of each, everything is fitted without it. That leaves more out at a time than one family
+does, so these errors are larger than those of the accuracy page and to be compared with each other alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from foretell.cost.features import Description
+from foretell.cost.host import HostCosts
+from foretell.cost.interaction import Interaction
+from foretell.cost.operators import matrix
+from foretell.cost.roofline import Price, price_ops
+from foretell.graph import Graph
+from foretell.hardware import host as known_host
+from foretell.learn.dataset import Measured, OpTable, joined
+from foretell.learn.holdout import Errors, is_timed
+from foretell.learn.host import fit_host
+from foretell.learn.interaction import Example, examples, folds, unseen_networks
+from foretell.learn.operators import ROUNDS, TrainingRows, fit_operators, training_rows
+from foretell.learn.workers import each
+from foretell.parallel import parallelize
+from foretell.plan import Plan
+from foretell.simulate.rank import Durations
+from foretell.simulate.step import simulate
+from foretell.units import Seconds
+
+Floats = npt.NDArray[np.float64]
+Say = Callable[[str], None]
+WHOLE, NO_NETWORK, NO_HOST, NO_PHYSICS, PERCEPTRONS, HALF, QUARTER = (
+    "whole", "no network", "no host", "no physics", "perceptrons", "half", "quarter",
+)  # fmt: skip
+ABOUT: Final = {
+    WHOLE: "operators, network, host",
+    NO_NETWORK: "op times are added up",
+    NO_HOST: "a step takes as long as its kernels",
+    NO_PHYSICS: "trees of plain sizes foretell the time itself, with no roofline, waves, alignment or cache; no network",
+    PERCEPTRONS: "a small neural network for each family of operators in place of the trees; no network over ops",
+    HALF: "of the seen architectures, and of the ops measured by themselves, half; no network",
+    QUARTER: "a quarter; no network",
+}
+# Columns that know the device or how kernels tile; the others are sizes, counts, types and layouts.
+_PHYSICS: Final = ("arithmetic", "memory", "balance", "in_cache", "wave", "fill", "edge", "align", "chunk", "least",
+                   "split_k", "skipped")  # fmt: skip
+_WIDTH: Final = 64
+_EPOCHS: Final = 25
+_LOOKS: Final = 500  # batches that small families get at least
+_TOGETHER: Final = 512
+_FEWEST: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ablation:
+    name: str
+    device: Errors
+    step: Errors
+
+
+class SaysSeconds(Protocol):
+    def seconds(self, names: Sequence[str], descriptions: Sequence[Description]) -> Floats: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    measured: Measured
+    ops: OpTable
+    examples: Sequence[Example]
+    fold_of: Mapping[int, int]
+    networks: Mapping[int, Interaction]  # by fold
+    seed: int
+    rounds: int
+
+
+Answers = dict[str, tuple[Seconds, Seconds]]  # of a step, by variant: device time, step time
+
+
+def ablate(
+    measured: Measured, group_of: Mapping[int, str], *, beside: Sequence[OpTable] = (), seed: int = 0,
+    rounds: int = ROUNDS, workers: int = 1, progress: Say = lambda text: None,
+) -> list[Ablation]:  # fmt: skip
+    """Errors of every variant on every step of `group_of` (index → group), its fold of groups left out."""
+    wanted = {i: g for i, g in group_of.items() if is_timed(measured, i)}
+    ops = joined([measured.ops, *beside])
+    trained = unseen_networks(measured, ops, wanted, seed=seed, rounds=rounds, workers=workers, progress=progress)
+    dealt = folds(wanted)
+    task = _Task(
+        measured, ops, examples(measured, wanted), {i: dealt[g] for i, g in wanted.items()},
+        {dealt[group]: network for group, network in trained.items()}, seed, rounds,
+    )  # fmt: skip
+    said: dict[int, Answers] = {}
+    parts = sorted(set(dealt.values()))
+    for number, (_, found) in enumerate(each(_left_out, task, parts, workers), 1):
+        said |= found
+        progress(f"took parts away in {number} of {len(parts)} folds")
+    steps = [measured.steps[i] for i in said]
+    device = [s.device_seconds or 0.0 for s in steps]
+    period = [s.step_seconds or 0.0 for s in steps]
+    return [
+        Ablation(
+            name=name, device=Errors.of([answers[name][0] for answers in said.values()], device),
+            step=Errors.of([answers[name][1] for answers in said.values()], period),
+        )
+        for name in ABOUT if all(name in answers for answers in said.values())
+    ]  # fmt: skip
+
+
+def _left_out(task: _Task, fold: int) -> dict[int, Answers]:
+    measured = task.measured
+    gone = {i for i, f in task.fold_of.items() if f == fold}
+    seen = task.ops.where(~np.isin(task.ops.step, sorted(gone)))
+    others = [s for i, s in enumerate(measured.steps) if i not in gone]
+    host = fit_host(Measured(device=measured.device, steps=others, graphs=measured.graphs, ops=seen))
+    models: dict[str, SaysSeconds] = {
+        NO_NETWORK: fit_operators(seen, seed=task.seed, rounds=task.rounds),
+        NO_PHYSICS: _Plain(fit_operators(_plain_table(seen), seed=task.seed, rounds=task.rounds)),
+        PERCEPTRONS: _Perceptrons(seen, seed=task.seed),
+    }
+    for name, part in ((HALF, 0.5), (QUARTER, 0.25)):
+        fewer = seen.where(_kept(seen, measured, part, task.seed))
+        models[name] = fit_operators(fewer, seed=task.seed, rounds=task.rounds)
+    network = task.networks.get(fold)
+    return {e.index: _answers(e, models, network, host, measured) for e in task.examples if e.index in gone}
+
+
+def _answers(
+    e: Example, models: Mapping[str, SaysSeconds], network: Interaction | None, host: HostCosts, measured: Measured
+) -> Answers:
+    graph = measured.graphs[measured.steps[e.index].graph or ""]
+    prices = price_ops(graph, measured.device)
+    issue = host.seconds(graph, prices, known_host(measured.device.host))
+    answers: Answers = {}
+    for name, model in models.items():
+        seconds = model.seconds(e.names, e.descriptions)
+        if name != NO_PHYSICS:
+            seconds = np.maximum(seconds, e.step.least)
+        answers[name] = _times(e, seconds, graph, prices, issue, host.gap)
+        if name == NO_NETWORK:
+            if network is not None:
+                said = network.correct(e.step, seconds, e.families, measured.device)
+                corrected = np.maximum(seconds * np.exp(said), e.step.least)
+                answers[WHOLE] = _times(e, corrected, graph, prices, issue, host.gap)
+            whole = answers.get(WHOLE, answers[NO_NETWORK])[0]
+            answers[NO_HOST] = (whole, whole)
+    return answers
+
+
+def _times(
+    e: Example, seconds: Floats, graph: Graph, prices: Sequence[Price], issue: Sequence[Seconds], gap: Seconds
+) -> tuple[Seconds, Seconds]:
+    of, node = seconds.tolist(), e.step.node_of
+    device = [of[node[id(op.signature)]] if p.work.kernel else 0.0 for op, p in zip(graph.ops, prices, strict=True)]
+    durations = Durations(device=device, host=issue, waits=[p.work.waits for p in prices], collectives=[], gap=gap)
+    period = simulate(parallelize(graph, Plan(dp=1)).roles[0], durations, draw=False).period
+    return float(seconds @ e.step.count), period
+
+
+def _kept(seen: OpTable, measured: Measured, part: float, seed: int) -> npt.NDArray[np.bool_]:
+    """A part of the architectures with all their steps, and as large a part of the ops measured by themselves."""
+    draw = np.random.default_rng(seed)
+    source = np.array([measured.steps[i].source if i >= 0 else "" for i in seen.step.tolist()])
+    known = sorted(set(source) - {""})
+    chosen = [known[i] for i in draw.permutation(len(known))[: max(1, round(part * len(known)))].tolist()]
+    return np.where(source == "", draw.random(len(source)) < part, np.isin(source, chosen))
+
+
+def _plain(d: Description) -> Description:
+    values = {name: v for name, v in d.values.items() if not any(word in name for word in _PHYSICS)}
+    return replace(d, roofline=1.0, values=values)
+
+
+def _plain_table(ops: OpTable) -> OpTable:
+    return replace(ops, descriptions=[_plain(d) for d in ops.descriptions])
+
+
+@dataclass(frozen=True, slots=True)
+class _Plain:
+    models: SaysSeconds
+
+    def seconds(self, names: Sequence[str], descriptions: Sequence[Description]) -> Floats:
+        return self.models.seconds(names, [_plain(d) for d in descriptions])
+
+
+class _Perceptrons:
+    """Two hidden layers for each family of operators, on the same rows, columns, weights and loss as the trees."""
+
+    def __init__(self, ops: OpTable, *, seed: int) -> None:
+        self._of = {
+            family: (rows, _Perceptron(rows, seed))
+            for family, rows in training_rows(ops).items()
+            if len(rows.wanted) >= _FEWEST
+        }
+
+    def seconds(self, names: Sequence[str], descriptions: Sequence[Description]) -> Floats:
+        out = np.array([d.roofline for d in descriptions])
+        for family, (rows, network) in self._of.items():
+            mine = [i for i, d in enumerate(descriptions) if d.family == family]
+            if mine:
+                table = matrix([names[i] for i in mine], [descriptions[i] for i in mine], rows.columns, rows.operators)
+                out[mine] *= np.exp(network(table))
+        return out
+
+
+class _Perceptron:
+    def __init__(self, rows: TrainingRows, seed: int) -> None:
+        import torch
+        from torch import nn
+
+        torch.manual_seed(seed)
+        torch.set_num_threads(1)
+        self._operators = len(rows.operators)
+        table = self._wide(rows.table)
+        self._mean, self._scale = table.mean(0), np.maximum(table.std(0), 0.05)
+        self._network = nn.Sequential(
+            nn.Linear(table.shape[1], _WIDTH), nn.ReLU(), nn.Linear(_WIDTH, _WIDTH), nn.ReLU(), nn.Linear(_WIDTH, 1)
+        )
+        x, y, w = (torch.tensor(a, dtype=torch.float32) for a in (self._even(table), rows.wanted, rows.weights))
+        batches = -(-len(y) // _TOGETHER)
+        epochs = max(_EPOCHS, _LOOKS // batches)
+        optimizer = torch.optim.AdamW(self._network.parameters(), lr=3e-3, weight_decay=1e-3)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=epochs * batches)
+        draw = np.random.default_rng(seed)
+        for _ in range(epochs):
+            for mine in np.array_split(draw.permutation(len(y)), batches):
+                said = self._network(x[mine])[:, 0]
+                loss = (w[mine] * nn.functional.huber_loss(said, y[mine], reduction="none", delta=0.5)).mean()
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+
+    def __call__(self, table: Floats) -> Floats:
+        import torch
+
+        with torch.no_grad():
+            said = self._network(torch.tensor(self._even(self._wide(table)), dtype=torch.float32))[:, 0]
+        return np.asarray(said.numpy(), dtype=np.float64)
+
+    def _wide(self, table: Floats) -> Floats:
+        """The operator is a category: a column for each; what is not there is told by a column too."""
+        numbers = table[:, :-1]
+        kinds = (table[:, -1:] == np.arange(self._operators)).astype(np.float64)
+        return np.hstack([np.nan_to_num(numbers), np.isnan(numbers), kinds])
+
+    def _even(self, table: Floats) -> Floats:
+        return np.asarray(np.clip((table - self._mean) / self._scale, -6, 6), dtype=np.float64)

@@ -1,0 +1,1 @@
+"""Sources: one file per public source of measurements."""

@@ -1,0 +1,60 @@
+"""Real jobs on hosts that are network namespaces of one machine, as examples; and what an H200 does over a step.
+
+`bench/scripts/box_runs.py` makes the runs, bench/data/README.md says what is in them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from foretell.errors import InputError
+from foretell.graph import Graph
+from foretell.methods.protocol import JOB_TIME, STEP_TIME, Example, Query
+from foretell.plan import Plan
+from foretell_bench.sources.examples import box_cluster, dataset_of, evenly, h200_steps, quiet
+from foretell_bench.sources.rows import Say
+
+_COUNTED: Final = ("idle_seconds", "active_seconds", "peak")
+BOX_TARGETS: Final = tuple(f"{r}_{what}" for r in ("network_rx", "network_tx", "compute") for what in _COUNTED)
+H200_TARGETS: Final = tuple(f"{r}_{what}" for r in ("device", "memory_bandwidth") for what in _COUNTED)
+
+
+def box_runs(folder: Path, say: Say = quiet, most: int | None = None) -> list[Example]:
+    """A cluster has the workers' hosts; servers are in the plan. A step is the slowest worker's, resources their mean."""
+    path = folder / "runs.jsonl"
+    if not path.exists():
+        raise InputError(f"there are no runs in {folder}. Make them with: python bench/scripts/box_runs.py")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    chosen = evenly(lines, most, by=lambda r: (r["plan"], r["mbit"], r["architecture"]))
+    say(f"reading {len(chosen)} runs of {folder}")
+    graphs: dict[str, Graph] = {}
+    examples = []
+    for r in sorted(chosen, key=lambda r: str(r["run"])):
+        name = f"{r['architecture'].removeprefix('box/')}-{r['batch']}.graph"
+        if name not in graphs:
+            graphs[name] = Graph.load(folder / "graphs" / name)
+        settings = {"rate": f"{r['mbit']}e6", "steps": str(r["steps"]), "share": str(r["share"]), "run": r["run"]}
+        query = Query(
+            architecture=r["architecture"], plan=Plan.parse(r["plan"]), graph=graphs[name], settings=settings,
+            cluster=box_cluster(r["workers"], r["mbit"] * 1e6 / 8), batch=float(r["batch"] * r["workers"]),
+            fraction=r["fraction"], dataset=dataset_of(graphs[name]),
+        )  # fmt: skip
+        measured = {STEP_TIME: r["step_time"], JOB_TIME: r["job_seconds"], **{t: r[t] for t in BOX_TARGETS if t in r}}
+        examples.append(Example(query=query, measured=measured, cost=r["job_seconds"]))
+    return examples
+
+
+def h200_resources(path: Path, say: Say = quiet, most: int | None = None) -> list[Example]:
+    """Steps of one H200 with what they do to the device and its memory; a single device has no network to speak of."""
+    from foretell.store.store import Store
+
+    rows = {s.id: s for s in Store(path).steps("kind = 'step' AND outcome = 'ok' AND world_size = 1")}
+    examples = []
+    for e in h200_steps(path, say, most):
+        row = rows[e.query.settings["record"]]
+        found = {t: float(value) for t in H200_TARGETS if (value := getattr(row, t)) is not None}
+        examples.append(replace(e, measured={**e.measured, **found}))
+    return examples

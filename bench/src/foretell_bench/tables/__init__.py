@@ -1,0 +1,1 @@
+"""Tables: what each benchmark runs and the figures it finds."""

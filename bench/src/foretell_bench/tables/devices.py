@@ -1,0 +1,136 @@
+"""`foretell bench devices`: ops and steps of devices that nothing was learned from, beside what was measured there.
+
+Ops are of public measurements, each chip left out in turn. Steps are published ones; where ops of their device are
+public, those are left out too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from foretell.cost.model import load_model
+from foretell.errors import InputError
+from foretell.hardware import device as known_device
+from foretell.learn.calibrate import Coverage
+from foretell.learn.dataset import load
+from foretell.learn.holdout import Errors
+from foretell.learn.transfer.fit import OpErrors, errors_left_out, fit_elsewhere, summed_up, without_each
+from foretell.learn.transfer.intervals import (
+    CLOCKS,
+    DISTANCE,
+    LEARNED,
+    ROOFLINE,
+    ForetoldElsewhere,
+    coverage_elsewhere,
+    foretell_published,
+)
+from foretell.learn.transfer.published_ops import FILES, public_ops
+from foretell.learn.transfer.published_steps import MOST, graph_of, published_steps
+from foretell.store.store import Store
+from foretell_bench.sources.rows import Say
+from foretell_bench.tables.figures import Figure
+
+_STEP_WAYS: Final = {LEARNED: "Foretell", CLOCKS: "clocks and peaks alone", DISTANCE: "distance from the roofline kept",
+                     ROOFLINE: "roofline"}  # fmt: skip
+WAYS: Final[Mapping[str, Mapping[str, str]]] = {"ops": _STEP_WAYS | {"linear": "linear"}, "steps": _STEP_WAYS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    ops: Sequence[OpErrors]
+    steps: Sequence[ForetoldElsewhere]
+
+
+def run(data: Path, store: Path, *, most: int = MOST, seed: int = 0, say: Say = lambda text: None) -> Found:
+    """Everything anew: models without each chip, and up to `most` steps of each source and device captured."""
+    if not data.is_dir():
+        raise InputError(f"{data} is no folder. Give --data the folder of public measurements (docs/data.md).")
+    opened = Store(store)
+    if not opened.exists():
+        raise InputError(f"there is no store in {store}. Give --store the one whose ops are learned from.")
+    model = load_model()
+    assert model.operators is not None
+    public = public_ops(data, known_device(model.device), model.operators, say)
+    if not public:
+        raise InputError(f"{data} holds none of {', '.join(FILES)}. Give --data the folder of public measurements.")
+    ours = load(opened, model.device, say).ops
+    left_out = without_each(public, ours, seed=seed, progress=say)
+    ops = errors_left_out(public, left_out, model.operators)
+    everything = fit_elsewhere(public, ours, seed=seed, progress=say)
+    asked = ((step, graph_of(step, say)) for step in published_steps(data, most))
+    steps = foretell_published(((s, g) for s, g in asked if g is not None), model, left_out, everything)
+    return Found(ops=ops, steps=steps)
+
+
+def figures(found: Found) -> list[Figure]:
+    """Mean errors by kind of op and by published source, for each way of foretelling, and what intervals hold."""
+    lines = []
+    for (family, dtype), ways in sorted(summed_up(found.ops).items()):
+        count = sum(e.errors[LEARNED].count for e in found.ops if (e.family, e.dtype) == (family, dtype))
+        lines += [
+            Figure(source=f"ops: {family} {dtype}", measure=f"{way}, mean error by device", value=error, rows=count)
+            for way, error in ways.items()
+        ]
+    for (origin, device, trains), those in _by_source(found.steps).items():
+        what = f"{origin} {device} {'training' if trains else 'inference'}"
+        lines += [
+            Figure(source=f"steps: {what}", measure=f"{way}, mean error", value=error, rows=len(those))
+            for way, error in _errors(those).items()
+        ]
+    return lines + _over_devices(found.steps) + [_covered(c) for c in coverage_elsewhere(found.steps)]
+
+
+def _errors(steps: Sequence[ForetoldElsewhere]) -> dict[str, float]:
+    """Way → mean error."""
+    seconds = [s.seconds for s in steps]
+    return {way: Errors.of([s.said[way] for s in steps], seconds).mean for way in steps[0].said}
+
+
+def _over_devices(steps: Sequence[ForetoldElsewhere]) -> list[Figure]:
+    """Every device counted once, however many of its steps are published."""
+    devices: dict[str, list[ForetoldElsewhere]] = defaultdict(list)
+    for s in steps:
+        devices[s.device].append(s)
+    each = [_errors(those) for those in devices.values()]
+    return [
+        Figure(source="steps: all, every device counted once", measure=f"{way}, mean error", rows=len(steps),
+               value=sum(errors[way] for errors in each) / len(each))
+        for way in (each[0] if each else ())
+    ]  # fmt: skip
+
+
+def _covered(c: Coverage) -> Figure:
+    return Figure(
+        source=f"interval: {c.group or 'every device left out'}", measure="architectures inside 90 %", value=c.inside,
+        bar=None if c.group else 0.87, at_least=True, rows=c.architectures,
+        note=f"high ÷ low {c.width:.1f} in the median",
+    )  # fmt: skip
+
+
+def _by_source(steps: Sequence[ForetoldElsewhere]) -> dict[tuple[str, str, bool], list[ForetoldElsewhere]]:
+    groups: dict[tuple[str, str, bool], list[ForetoldElsewhere]] = defaultdict(list)
+    for s in steps:
+        groups[s.origin, s.device, s.trains].append(s)
+    return dict(sorted(groups.items()))
+
+
+def save(found: Found, path: Path) -> None:
+    ops = [json.dumps(asdict(e)) for e in found.ops]
+    steps = [json.dumps(asdict(s)) for s in found.steps]
+    path.write_text('{"ops": [\n' + ",\n".join(ops) + '\n], "steps": [\n' + ",\n".join(steps) + "\n]}\n")
+
+
+def read(path: Path) -> Found:
+    try:
+        found = json.loads(path.read_text())
+        ops = [OpErrors(**e | {"errors": {way: Errors(**x) for way, x in e["errors"].items()}}) for e in found["ops"]]
+        return Found(ops=ops, steps=[ForetoldElsewhere(**s) for s in found["steps"]])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} holds no results of this benchmark ({error}). Make some: foretell bench devices --save"
+        ) from error

@@ -1,0 +1,1 @@
+"""Campaigns: many measurements, on local devices or on Ray."""

@@ -1,0 +1,102 @@
+"""Where points are measured: the protocol of executors, and the one that has this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent import futures
+from dataclasses import dataclass
+from typing import Protocol
+
+from foretell.campaign.worker import INSTRUMENT, DeviceLost, Place, Worker, WorkerLost, accelerators
+from foretell.measure.record import Point, Record
+from foretell.units import Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What came back from a place: a record, or why there is none."""
+
+    place: str
+    record: Record | None = None
+    lost: str = ""
+    counts: bool = True  # as a try; a device that was gone before it began is not the point's fault
+
+
+class Executor(Protocol):
+    """Where points are measured. `start` is only called for a place that has nothing to do."""
+
+    patience: Seconds  # how long to wait for a device when none fits
+
+    @property
+    def troubles(self) -> Mapping[str, str]: ...  # places that cannot be used, and why
+
+    def places(self) -> Sequence[Place]: ...
+    def start(self, place: Place, point: Point, limit: Seconds) -> None: ...
+    def wait(self, seconds: Seconds) -> Sequence[Ended]: ...
+    def close(self) -> None: ...
+
+
+class LocalExecutor:
+    """One worker for each device of this machine: all accelerators; the CPU where there is none, or if it is wanted."""
+
+    patience = 0.0
+
+    def __init__(
+        self, devices: Sequence[str] = (), *, wanted: Iterable[str] = (), instrument: str = INSTRUMENT,
+        seconds: Seconds | None = None,
+    ) -> None:  # fmt: skip
+        self.devices, self.wanted, self.instrument, self.seconds = devices, frozenset(wanted), instrument, seconds
+        self.troubles: dict[str, str] = {}
+        self._workers: dict[str, Worker] = {}
+        self._places: dict[str, Place] | None = None
+        self._measuring: dict[futures.Future[Record], str] = {}
+
+    def places(self) -> Sequence[Place]:
+        if self._places is None:
+            self._places = self._open()
+        return list(self._places.values())
+
+    def _open(self) -> dict[str, Place]:
+        devices = list(dict.fromkeys(self.devices)) or self._devices_here()
+        self._workers = {device: Worker(device, instrument=self.instrument, seconds=self.seconds) for device in devices}
+        self._pool = futures.ThreadPoolExecutor(len(devices))
+        starting = {device: self._pool.submit(worker.start) for device, worker in self._workers.items()}
+        places = {}
+        for device, start in starting.items():
+            try:
+                takes_any = device != "cpu" or devices == ["cpu"]
+                places[device] = Place(id=device, columns=start.result(), takes_any=takes_any)
+            except DeviceLost as error:
+                self.troubles[device] = str(error)
+        return places
+
+    def _devices_here(self) -> list[str]:
+        found = accelerators() if self.wanted != {"cpu"} else []
+        return [*found, "cpu"] if "cpu" in self.wanted or not found else found
+
+    def start(self, place: Place, point: Point, limit: Seconds) -> None:
+        self._measuring[self._pool.submit(self._workers[place.id].measure, point, limit)] = place.id
+
+    def wait(self, seconds: Seconds) -> Sequence[Ended]:
+        if not self._measuring:
+            time.sleep(seconds)
+        ready, _ = futures.wait(self._measuring, timeout=seconds, return_when=futures.FIRST_COMPLETED)
+        return [self._ended(self._measuring.pop(future), future) for future in ready]
+
+    def _ended(self, place: str, future: futures.Future[Record]) -> Ended:
+        try:
+            return Ended(place=place, record=future.result())
+        except WorkerLost as error:
+            return Ended(place=place, lost=str(error))
+        except DeviceLost as error:
+            assert self._places is not None
+            del self._places[place]
+            self.troubles[place] = str(error)
+            return Ended(place=place, lost=str(error), counts=False)
+
+    def close(self) -> None:
+        for worker in self._workers.values():
+            worker.end()
+        if self._workers:
+            self._pool.shutdown(cancel_futures=True)

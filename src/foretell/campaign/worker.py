@@ -1,0 +1,322 @@
+"""A worker: a process that holds one device and measures one point after another while its parent watches the clock.
+
+    parent                          worker
+      Worker.start()       ───▶     describes its device         ◀─── ready {columns of a StepRow}
+      Worker.measure(point) ──▶     waits for its turn           ◀─── begun
+                                    measures, tidies up          ◀─── record {line}  or  lost {why}
+
+They talk over a socket of their own, so that what user code prints cannot come between. Libraries and the device's
+context stay warm from point to point; a process that crashed, hung or lost its context is replaced by a fresh one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import fcntl
+import functools
+import gc
+import importlib
+import json
+import math
+import multiprocessing
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+from foretell.errors import CatalogError, ForetellError
+from foretell.measure.record import Point, Record, StepRow
+from foretell.units import Seconds, show_seconds
+
+INSTRUMENT: Final = (
+    "foretell.measure.instrument"  # a module with measure(point, *, device[, seconds]) and perhaps describe(device)
+)
+START_LIMIT: Final[Seconds] = 300.0  # torch from a cold network disk takes its time
+_TICK: Final[Seconds] = 0.2  # how soon a death is noticed when a child of the worker keeps the socket open
+_WORDS: Final = 1500  # characters of a worker's last words
+
+
+class WorkerLost(ForetellError):
+    """The process ended in the middle of a point: a fresh one may do better."""
+
+
+class DeviceLost(ForetellError):
+    """No worker can be started on the device."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A device to measure on, and what a record says of it."""
+
+    id: str  # cuda:0; on a cluster, with its node before it
+    columns: Mapping[str, Any] = dataclasses.field(hash=False)  # of a StepRow: device, device_name, torch, …
+    takes_any: bool = True  # also points that ask for no device; a CPU beside an accelerator does not
+
+    @property
+    def device(self) -> str:
+        """Its type as the store knows it: the name in the catalogue, else what the driver says."""
+        return str(self.columns.get("device") or self.columns.get("device_name") or self.id)
+
+    def fits(self, wanted: str) -> bool:
+        if not wanted:
+            return self.takes_any
+        if wanted.lower() == "cpu":
+            return self.id.endswith("cpu")
+        known, name = str(self.columns.get("device", "")), str(self.columns.get("device_name", ""))
+        return (known != "" and known == _catalogue_name(wanted)) or wanted.lower() in name.lower()
+
+    def __str__(self) -> str:
+        return f"{self.id} ({self.device})"
+
+
+@functools.cache
+def _catalogue_name(text: str) -> str | None:
+    from foretell.hardware import device
+
+    with contextlib.suppress(CatalogError):
+        return device(text).name
+    return None
+
+
+def failure(point: Point, outcome: str, error: str, columns: Mapping[str, Any]) -> Record:
+    """The record of a point that gave no measurement, made by whoever is left to tell."""
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    asked = {"point": point.key, "kind": point.kind, "source": point.source, "settings": point.settings_text,
+             "plan": point.plan}  # fmt: skip
+    return Record(step=StepRow(**{**columns, **asked, "outcome": outcome, "error": error[:4000], "date": now}))
+
+
+class Worker:
+    """The parent's side. `measure` blocks; `end` may be called from another thread meanwhile."""
+
+    def __init__(self, device: str, *, instrument: str = INSTRUMENT, seconds: Seconds | None = None) -> None:
+        """`seconds`: of repetitions, if not as many as the instrument takes by itself."""
+        self.device, self.instrument, self.seconds = device, instrument, seconds
+        self.columns: Mapping[str, Any] = {}  # what the worker says of its device, once it has started
+        self._process: _Process | None = None
+        self._ended = False
+
+    def start(self) -> Mapping[str, Any]:
+        if self._ended:
+            raise DeviceLost(f"the worker on {self.device} was ended.")
+        self._process = process = _Process(self.device, self.instrument, self.seconds)
+        try:
+            kind, body = process.receive(START_LIMIT)
+        except WorkerLost as error:
+            kind, body = "failed", str(error)
+        except TimeoutError:
+            kind, body = "failed", f"it does not answer within {show_seconds(START_LIMIT)}"
+        if kind != "ready":
+            self._drop()
+            raise DeviceLost(f"no worker starts on {self.device}: {body}")
+        self.columns = json.loads(body)
+        return self.columns
+
+    def measure(self, point: Point, limit: Seconds) -> Record:
+        """Its record, whatever became of it; WorkerLost where a fresh process may do better."""
+        if self._process is None:
+            self.start()
+        process = self._process
+        assert process is not None
+        try:
+            process.send(json.dumps(dataclasses.asdict(point)))
+            process.receive()  # "begun": it has the device to itself, and now the time counts
+            kind, body = process.receive(limit)
+        except TimeoutError:
+            self._drop()
+            text = f"it ran longer than {show_seconds(limit)} and was stopped. Raise the limit, or ask for less work."
+            return failure(point, "time-limit", text, self.columns)
+        except WorkerLost:
+            self._drop()
+            raise
+        if kind == "lost":
+            self._drop()
+            raise WorkerLost(body)
+        return Record.from_line(body)
+
+    def end(self) -> None:
+        self._ended = True
+        self._drop()
+
+    def _drop(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+
+
+class _Process:
+    """One process and the socket to it."""
+
+    def __init__(self, device: str, instrument: str, seconds: Seconds | None) -> None:
+        self._link, theirs = multiprocessing.Pipe()
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115
+        fcntl.fcntl(self._words, fcntl.F_SETFL, os.O_RDWR | os.O_APPEND)  # so that it can be emptied under a writer
+        # A session of its own: an interrupt at the terminal is ours to handle, and its children end with it.
+        self._popen = subprocess.Popen(
+            [sys.executable, "-m", "foretell.campaign.worker", str(theirs.fileno()), device, instrument,
+             "" if seconds is None else str(seconds)],
+            stdin=subprocess.DEVNULL, stdout=self._words, stderr=self._words, pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )  # fmt: skip
+        theirs.close()
+
+    def send(self, text: str) -> None:
+        os.truncate(self._words.fileno(), 0)  # words of the point before
+        try:
+            self._link.send_bytes(text.encode())
+        except OSError:
+            raise WorkerLost(self._epitaph()) from None
+
+    def receive(self, limit: Seconds = math.inf) -> tuple[str, str]:
+        deadline = time.monotonic() + limit
+        try:
+            while not self._link.poll(_TICK):
+                if self._popen.poll() is not None and not self._link.poll(0):
+                    raise EOFError
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+            kind, _, body = self._link.recv_bytes().partition(b" ")
+        except (EOFError, ConnectionError):
+            raise WorkerLost(self._epitaph()) from None
+        return kind.decode(), body.decode()
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._popen.pid, signal.SIGKILL)
+        self._popen.wait()
+
+    def _epitaph(self) -> str:
+        """How the process ended, and what it said last."""
+        self.kill()  # whatever it was, it does not talk to us any more; one that has ended keeps its exit code
+        code = self._popen.returncode
+        ended = f"ended with exit code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
+        if code == -signal.SIGKILL:
+            ended += ", as the system does when the host's memory is full"
+        self._words.seek(max(0, self._words.seek(0, os.SEEK_END) - _WORDS))
+        words = self._words.read().decode(errors="replace").strip()
+        return f"the measuring process {ended}." + (f" Its last words:\n{words}" if words else "")
+
+
+def accelerators() -> list[str]:
+    """The accelerators torch sees here, asked in a process of its own: this one stays without a context."""
+    code = "import torch; print(*(f'cuda:{i}' for i in range(torch.cuda.device_count())))"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise ForetellError(f"torch cannot be asked for its devices:\n{ended.stderr.strip()[-_WORDS:]}")
+    return ended.stdout.split()
+
+
+@contextlib.contextmanager
+def alone_on(device: str) -> Iterator[None]:
+    """One worker at a time on a device, whichever campaign it is of; on a CPU, no other worker on the whole host."""
+    with contextlib.ExitStack() as held:
+        held.enter_context(_lock("host", fcntl.LOCK_EX if device == "cpu" else fcntl.LOCK_SH))
+        if device != "cpu":
+            held.enter_context(_lock(_identity(device), fcntl.LOCK_EX))
+        yield
+
+
+def _identity(device: str) -> str:
+    """The same in every process; cuda:0 of one may be cuda:3 of another."""
+    import torch
+
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
+@contextlib.contextmanager
+def _lock(name: str, how: int) -> Iterator[None]:
+    path = Path(tempfile.gettempdir()) / f"foretell-{name}.lock"
+    with contextlib.suppress(FileExistsError):
+        new = os.open(path, os.O_CREAT | os.O_EXCL)
+        os.fchmod(new, 0o644)  # whatever the umask: other users wait here too
+        os.close(new)
+    with open(path, "rb") as file:
+        fcntl.flock(file, how)
+        yield
+
+
+# The worker's side
+
+
+def _serve(link: Connection, device: str, instrument: str, seconds: str) -> None:
+    try:
+        module = importlib.import_module(instrument)
+        measure = functools.partial(module.measure, seconds=float(seconds)) if seconds else module.measure
+        columns = getattr(module, "describe", _describe)(device)
+    except Exception as error:
+        link.send_bytes(f"failed {error}".encode())
+        return
+    link.send_bytes(b"ready " + json.dumps(columns).encode())
+    points: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(link, points), daemon=True).start()
+    while True:
+        point = Point(**json.loads(points.get()))
+        with alone_on(device):
+            link.send_bytes(b"begun ")
+            answer = _answer(point, measure, device, columns)
+        link.send_bytes(answer)
+
+
+def _listen(link: Connection, points: queue.SimpleQueue[bytes]) -> None:
+    """Ends the process and its children as soon as the parent is gone, also in the middle of a point."""
+    try:
+        while True:
+            points.put(link.recv_bytes())
+    except (EOFError, OSError):
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _describe(device: str) -> dict[str, Any]:
+    import torch
+
+    from foretell.measure.machine import Machine, pick_device
+
+    here = pick_device(device)
+    torch.empty(1, device=here)  # a device in use for someone else alone says so here, not at every point
+    return Machine(here).provenance()
+
+
+def _answer(point: Point, measure: Callable[..., Record], device: str, columns: Mapping[str, Any]) -> bytes:
+    try:
+        record = measure(point, device=device)
+    except (Exception, SystemExit) as error:
+        record = failure(point, *_told(error), columns)
+    try:
+        _tidy()
+    except Exception as error:  # an accelerator that failed in a kernel is of no more use to this process
+        return f"lost the device was lost: {error}. {record.step.error}".encode()
+    return b"record " + record.to_line().encode()
+
+
+def _told(error: BaseException) -> tuple[str, str]:
+    """The outcome, and what to say of it."""
+    if isinstance(error, ForetellError):
+        return "error", str(error)
+    if type(error).__name__ in ("MemoryError", "OutOfMemoryError"):  # torch has one of its own
+        return "out-of-memory", str(error) or "the host's memory is full"
+    from foretell.capture.child import explain
+
+    return "error", explain(error)
+
+
+def _tidy() -> None:
+    """Leave to the next point a device as empty as this one found it."""
+    gc.collect()
+    if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():
+        torch.cuda.synchronize()  # says so if the context is lost
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    _descriptor, *_asked = sys.argv[1:]
+    _serve(Connection(int(_descriptor)), *_asked)

@@ -1,0 +1,1 @@
+"""Design: which points are worth the seconds it takes to measure them."""

@@ -1,0 +1,234 @@
+"""What a point would teach if it were measured, and the seconds that would take; neither needs the device.
+
+A `Lesson` is the distinct ops of a point's graph that launch kernels, as the few numbers a linear model of log(time)
+needs. `cost/features.py` describes an op to trees, in dozens of columns that go together; a linear model of those
+extrapolates wildly, and its design would chase their accidents. So here there are a handful, with a physical meaning.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from foretell.cost.host import usual_costs
+from foretell.cost.roofline import Work, peak_name, price_ops
+from foretell.graph import Graph, Layout, Signature
+from foretell.hardware import Device, host
+from foretell.hardware import device as known_device
+from foretell.measure.record import Point
+from foretell.units import Bytes, Flops, Seconds, show_seconds
+
+FLOOR: Final[Seconds] = 2e-6  # a kernel that has next to nothing to do
+POOL: Final = "foretell.design.pool.operators:"
+_BENDS: Final = (2.0, 4.0, 6.0, 8.0)  # e-folds of the floor: 15 µs to 6 ms
+_LONG: Final = 1024
+_EFFICIENCY: Final = 0.5  # of the roofline, that kernels reach as a rule
+_PRICED_ON: Final = "h200"  # work is the same everywhere; price_ops wants some device
+
+# What the instrument does beside repeating the step: warm-up, memory, recording, the host alone, traces.
+RUNS_BESIDE: Final = 12
+REPEATING: Final[Seconds] = 0.3
+_FEWEST, _MOST = 5, 100
+_OPERATOR_RUNS: Final = 7
+# Building and recording, a point's share of a campaign on an H200 that prepared many side by side.
+BUILDING: Final[Mapping[str, Seconds]] = {"step": 0.8, "operators": 0.08}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A distinct op of a step, with no device in it."""
+
+    key: str  # of the signature
+    family: str  # operators that are one kernel in two spellings are one family
+    times: int
+    flops: Flops
+    traffic: Bytes
+    rate: str  # the published rate its arithmetic runs at
+    shape: Mapping[str, float]
+
+    def seconds(self, device: Device) -> Seconds:
+        """As the roofline has it, above a floor."""
+        return FLOOR + max(self.traffic / device.bandwidth, self.flops / device.peak(self.rate) if self.flops else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What measuring a point teaches."""
+
+    rows: tuple[Row, ...]
+    issued: float  # ops that the host issues in a step; one that launches a kernel is one, a view less
+
+    def step_seconds(self, device: Device) -> Seconds:
+        """A first guess at the step: the device or the host, whichever is slower."""
+        kernels = sum(r.times * r.seconds(device) for r in self.rows) / _EFFICIENCY
+        return max(kernels, self.issued * host(device.host).op_seconds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    point: Point
+    lesson: Lesson
+    seconds: Seconds  # to measure it
+
+    @property
+    def group(self) -> str:
+        """The operator, of a point of the pool; else the library or the file the workload is from."""
+        place, _, name = self.point.source.rpartition(":")
+        if self.point.source.startswith(POOL):
+            return name
+        return place or self.point.source.partition("/")[0]
+
+
+def candidate(point: Point, lesson: Lesson, device: Device) -> Candidate:
+    return Candidate(point=point, lesson=lesson, seconds=measuring_seconds(lesson, device, point.kind))
+
+
+def measuring_seconds(lesson: Lesson, device: Device, kind: str = "step") -> Seconds:
+    """Before it was measured: building, and every run of the step that the instrument makes."""
+    step = lesson.step_seconds(device)
+    runs = _OPERATOR_RUNS if kind == "operators" else RUNS_BESIDE + min(max(REPEATING / step, _FEWEST), _MOST)
+    return BUILDING[kind] + runs * step
+
+
+# φ: what a linear model of log(time) sees of an op.
+
+
+def features(row: Row, device: Device) -> dict[str, float]:
+    """Of log(time / roofline), so a large op has a constant alone: it runs at its family's share of the peak.
+
+    What keeps an op from that is being small, in memory traffic, in arithmetic or in a side, and each of these is felt
+    only below some size. Sizes are times over the floor, so that all ops too small to matter look alike.
+    """
+    memory = math.log1p(row.traffic / device.bandwidth / FLOOR)
+    half, shape = row.shape["half"], row.shape
+    values = {"one": 1.0, "half": half} | _short("memory", memory)
+    values["half × memory"] = half * values[_short_name("memory", _BENDS[-1])]
+    if row.flops:
+        arithmetic = math.log1p(row.flops / device.peak(row.rate) / FLOOR)
+        values |= {"intensity": max(0.0, arithmetic - memory), "tf32": float(row.rate == "tf32")}
+        values |= _short("arithmetic", arithmetic)
+    if "tiles" in shape:  # blocks that a wave of the device's units leaves idle
+        values["idle units"] = math.log1p(device.compute_units / shape["tiles"])
+    return values | {name: value for name, value in shape.items() if name not in ("half", "tiles")}
+
+
+def _short(name: str, size: float) -> dict[str, float]:
+    """How far a size falls short of each bend: piecewise linear, and zero for what is large."""
+    return {_short_name(name, bend): max(0.0, bend - size) for bend in _BENDS}
+
+
+def _short_name(name: str, bend: float) -> str:
+    return f"{name} short of {show_seconds(FLOOR * math.exp(bend))}"
+
+
+def lesson_of(graph: Graph) -> Lesson:
+    tf32 = graph.precision == "tf32"
+    asked: dict[int, tuple[Signature, Work]] = {}  # by identity: a graph's signatures are interned, and slow to compare
+    times: dict[int, int] = {}
+    prices = price_ops(graph, known_device(_PRICED_ON))
+    for op, price in zip(graph.ops, prices, strict=True):
+        if price.work.kernel:
+            asked[id(op.signature)] = (op.signature, price.work)
+            times[id(op.signature)] = times.get(id(op.signature), 0) + op.times
+    rows = tuple(
+        Row(_key(s, tf32), family_of(s), times[i], work.flops, work.traffic, peak_name(s, tf32=tf32), _shape(s))
+        for i, (s, work) in asked.items()
+    )
+    issuing = usual_costs().seconds(
+        graph, prices, dataclasses.replace(host(known_device(_PRICED_ON).host), op_seconds=1.0)
+    )
+    return Lesson(rows, sum(op.times * each for op, each in zip(graph.ops, issuing, strict=True)))
+
+
+def row_keys(graph: Graph) -> list[str]:
+    """Of every op, the key of its row; there is none for an op that launches no kernel."""
+    tf32, known = graph.precision == "tf32", dict[int, str]()
+    for op in graph.ops:
+        if id(op.signature) not in known:
+            known[id(op.signature)] = _key(op.signature, tf32)
+    return [known[id(op.signature)] for op in graph.ops]
+
+
+def family_of(signature: Signature) -> str:
+    """`add` of `aten.add_`; convolutions by kind, which are kernels of their own."""
+    name = signature.name.removeprefix("aten.").removesuffix("_")
+    if not name.startswith("convolution"):
+        return name
+    weight = signature.inputs[2 if name.endswith("backward") else 1]
+    if signature.argument("transposed"):
+        return f"{name}, transposed"
+    if _groups(signature) == 1:
+        return name
+    return f"{name}, depthwise" if weight.shape[1] == 1 else f"{name}, grouped"
+
+
+def _key(signature: Signature, tf32: bool) -> str:
+    return hashlib.sha256(f"{signature}{tf32}".encode()).hexdigest()[:16]
+
+
+def _groups(s: Signature) -> int:
+    groups = s.argument("groups", 1)
+    return groups if isinstance(groups, int) else 1
+
+
+def _shape(s: Signature) -> dict[str, float]:
+    layouts = (*s.inputs, *s.outputs)
+    largest = max(layouts, key=lambda x: x.numel, default=None)
+    half = float(largest is not None and largest.dtype in ("bfloat16", "float16"))
+    first = (s.outputs or s.inputs)[0] if layouts else None
+    shape = {
+        "half": half, "strided": float(any(map(_is_strided, layouts))),
+        "inner": _side(first.shape[-1] if first is not None and first.shape else 1),
+    }  # fmt: skip
+    name = s.name.removeprefix("aten.")
+    if name in ("mm", "bmm", "_grouped_mm", "addmm", "baddbmm"):
+        return shape | _product(*s.inputs[1 if "add" in name else 0 :][:2])
+    if name.startswith("convolution"):
+        backward = name.endswith("backward")
+        x, weight, out = (s.inputs[1], s.inputs[2], s.inputs[0]) if backward else (*s.inputs[:2], s.outputs[0])
+        return shape | _convolution(s, x, weight, out, half)
+    if "attention" in name and (q := s.tensor("query")) and (k := s.tensor("key")):
+        return shape | {"head": _side(q.shape[-1]), "queries": _side(q.shape[-2]), "keys": _side(k.shape[-2])}
+    most = [max((x.numel for x in side), default=1) for side in (s.inputs, s.outputs)]
+    last = float(largest is not None and _is_channels_last(largest))
+    return shape | {
+        "reduced": _log(most[0]) - _log(most[1]), "tensors": _log(len(s.inputs)), "channels last": last,
+        "channels last × half": last * half, "trains": float(bool(s.argument("training", s.argument("train")))),
+    }  # fmt: skip
+
+
+def _product(a: Layout, b: Layout) -> dict[str, float]:
+    m, k, n, batch = a.shape[-2], a.shape[-1], b.shape[-1], math.prod(a.shape[:-2])
+    return {"narrow": _side(min(m, n)), "wide": _side(max(m, n)), "depth": _side(k), "batch": _side(batch),
+            "tiles": max(1.0, batch * math.ceil(m / 128) * math.ceil(n / 128))}  # fmt: skip
+
+
+def _convolution(s: Signature, x: Layout, weight: Layout, out: Layout, half: float) -> dict[str, float]:
+    last = float(_is_channels_last(x))
+    return {
+        "into": _side(weight.shape[1]), "onto": _side(weight.shape[0] // _groups(s)), "groups": _side(_groups(s)),
+        "window": _log(math.prod(weight.shape[2:])), "channels last": last, "channels last × half": last * half,
+        "positions": _side(math.prod(out.shape[2:])), "images": _side(x.shape[0]),
+    }  # fmt: skip
+
+
+def _is_strided(x: Layout) -> bool:
+    strides = [stride for size, stride in zip(x.shape, x.strides, strict=True) if size > 1]
+    return bool(strides) and strides[-1] != 1
+
+
+def _is_channels_last(x: Layout) -> bool:
+    return len(x.shape) > 3 and x.strides[1] == 1 and x.shape[1] > 1
+
+
+def _side(size: int) -> float:
+    """A side of a tensor: what is longer than any kernel's tile is long."""
+    return _log(min(size, _LONG))
+
+
+def _log(number: float) -> float:
+    return math.log(max(1.0, number))

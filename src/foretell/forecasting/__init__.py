@@ -1,0 +1,1 @@
+"""Forecasting: the composition. A workload goes in, what its step will cost comes out."""

@@ -1,0 +1,100 @@
+"""Intervals of a forecast, where the model knows how far off it was on steps it had not seen."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from foretell.cost.model import CostModel
+from foretell.forecasting.calibration import SLOWER, Range, calibration_of, unmeasured_of
+from foretell.forecasting.result import Duration
+from foretell.forecasting.run import Placed, Run
+from foretell.program import Program
+from foretell.simulate.step import simulate
+from foretell.units import Seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """None where nothing is known."""
+
+    step: Range | None = None
+    device: Range | None = None
+    host: Range | None = None
+    others: Range | None = None  # communication and bubble, which one rank has none of
+
+
+def intervals(program: Program, ran: Run, model: CostModel) -> Intervals:
+    """For one rank; several were not held against measurements."""
+    calibration, placed = calibration_of(model), ran.slowest
+    if why_none(program, placed, model):
+        return Intervals()
+    if placed.node.device.name != model.device:
+        return _elsewhere(ran, model)
+    assert calibration is not None
+    parts: dict[str, Seconds] = defaultdict(float)
+    for op, seconds in zip(placed.role.graph.ops, placed.durations.device, strict=True):
+        parts[placed.priced.families.get(id(op.signature), "")] += seconds * op.times
+    busy = placed.device_seconds
+    spread = calibration.spread(parts, sum(placed.priced.unknown.values()) / busy if busy else 0.0)
+    return Intervals(
+        step=calibration.step_range(list(_curve(placed, ran.timeline.period)), spread),
+        device=calibration.device_range(busy, spread), host=calibration.host_range(placed.host_seconds),
+        others=(0.0, 0.0),
+    )  # fmt: skip
+
+
+def _elsewhere(ran: Run, model: CostModel) -> Intervals:
+    """From published steps of other devices. They tell no host from its device, so a host gets no interval."""
+    placed, busy = ran.slowest, ran.slowest.device_seconds
+    unmeasured, device, half = unmeasured_of(model), placed.node.device, computes_in_half(placed)
+    assert unmeasured is not None
+    unknown = sum(placed.priced.unknown.values()) / busy if busy else 0.0
+    return Intervals(
+        step=unmeasured.step_range(ran.timeline.period, device, half, unknown),
+        device=unmeasured.step_range(busy, device, half, unknown), others=(0.0, 0.0),
+    )  # fmt: skip
+
+
+def computes_in_half(placed: Placed) -> bool:
+    return placed.role.graph.precision.endswith("16")
+
+
+def why_none(program: Program, placed: Placed, model: CostModel) -> str:
+    """What keeps a forecast without intervals; "" where nothing does."""
+    elsewhere = placed.node.device.name != model.device
+    if (unmeasured_of(model) if elsewhere else calibration_of(model)) is None:
+        if elsewhere and calibration_of(model) is not None:
+            return f"the model was held against measurements on {model.device} alone"
+        return "the model has not been calibrated against measurements"
+    if program.ranks > 1:
+        return "the model was held against measurements of single devices alone"
+    return ""
+
+
+def how_held(placed: Placed, model: CostModel) -> str:
+    """What an interval on a device that was not measured rests on; "" where it was, or where there is none."""
+    device, unmeasured = placed.node.device, unmeasured_of(model)
+    if unmeasured is None or device.name == model.device:
+        return ""
+    held = sorted({h.device for h in unmeasured.held} - {device.name})
+    text = f"The interval is from errors on published steps of {len(held)} devices, each foretold while left out"
+    if unmeasured.is_far(device, computes_in_half(placed)):
+        text += f"; none of them is near {device.name} in its published numbers, so it is stretched"
+    return f"{text}."
+
+
+def between(seconds: Seconds, bounds: Range | None) -> Duration:
+    return Duration(seconds=seconds) if bounds is None else Duration(seconds=seconds, low=bounds[0], high=bounds[1])
+
+
+def _curve(placed: Placed, period: Seconds) -> Iterator[tuple[float, Seconds]]:
+    """The step time were the device slower or faster."""
+    durations = placed.durations
+    for factor in SLOWER:
+        if factor == 1.0:
+            yield factor, period
+            continue
+        slower = replace(durations, device=[s * factor for s in durations.device], gap=durations.gap * factor)
+        yield factor, simulate(placed.role, slower, draw=False).period

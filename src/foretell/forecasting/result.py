@@ -1,0 +1,179 @@
+"""What comes back: a `Forecast`, whose `to_dict` is the JSON of the public contract."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from foretell.forecasting.job import Job
+from foretell.graph import Caveat, Graph
+from foretell.simulate.memory import MemoryTrace
+from foretell.simulate.timeline import Timeline
+from foretell.units import Bytes, Dollars, Seconds
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duration:
+    """A median with its 90 % interval; the bounds are None until the model is calibrated."""
+
+    seconds: Seconds
+    low: Seconds | None = None
+    high: Seconds | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breakdown:
+    """What is allocated at the moment of the peak, by purpose."""
+
+    parameters: Bytes
+    gradients: Bytes
+    optimizer: Bytes
+    activations: Bytes
+    inputs: Bytes
+    temporaries: Bytes
+    workspace: Bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMemory:
+    role: str
+    count: int
+    total: Bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Memory of the heaviest rank: total = reserved + context + communicator."""
+
+    allocated: Bytes
+    reserved: Bytes
+    context: Bytes
+    communicator: Bytes
+    total: Bytes
+    capacity: Bytes
+    fits: bool
+    fit_probability: float
+    breakdown: Breakdown
+    peak_module: str
+    ranks: tuple[RankMemory, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """Bytes that one rank puts on, and takes from, its links in a step."""
+
+    sent_bytes: Bytes
+    received_bytes: Bytes
+    links: tuple[LinkUse, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUse:
+    """Bytes a rank sends over one kind of link in a step, and receives; they sum to the network's."""
+
+    link: str
+    sent_bytes: Bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """How a resource is used in a step; peak is a fraction, or bytes per second for the network."""
+
+    idle_seconds: Seconds
+    active_seconds: Seconds
+    peak: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    device: Use
+    memory_bandwidth: Use
+    network_rx: Use
+    network_tx: Use
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    samples_per_second: float | None
+    tokens_per_second: float | None
+    mfu: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    dollars_per_hour: Dollars | None
+    dollars_per_step: Dollars | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Energy:
+    """Of the devices alone, without hosts and cooling."""
+
+    watts: float
+    joules_per_step: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Critical:
+    """A part of the chain that the end of the step hangs on: what a module computes or issues, or a collective."""
+
+    stream: str  # device, host or network
+    name: str
+    seconds: Seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """One step of a workload on a cluster. Times and memory are of the slowest and heaviest rank."""
+
+    model: str
+    workload: str
+    cluster: str
+    plan: str
+    step_time: Duration
+    device_time: Duration
+    host_time: Duration
+    exposed_communication: Duration
+    bubble: Duration
+    stragglers: Duration = Duration(seconds=0.0)
+    input_wait: Duration = Duration(seconds=0.0)
+    memory: Memory
+    network: Network
+    resources: Resources
+    throughput: Throughput
+    cost: Cost
+    energy: Energy | None = None
+    critical_path: tuple[Critical, ...] = ()
+    job: Job | None = None
+    caveats: tuple[Caveat, ...]
+    timeline: Timeline = field(repr=False)
+    memory_trace: MemoryTrace = field(repr=False)
+    graph: Graph = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        from foretell import __version__
+
+        answer: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "foretell": __version__}
+        for f in dataclasses.fields(self):
+            if f.name not in _VIEWS:
+                answer[f.name] = _plain(getattr(self, f.name))
+        return answer
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+
+
+_VIEWS = ("timeline", "memory_trace", "graph")  # large, and given as objects
+
+
+def _plain(value: Any) -> Any:
+    """Dataclasses as dicts and tuples as lists, all the way down, as JSON has them."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,1 @@
+"""Adaptation: step times of a machine, cluster or trainer become what makes forecasts fit it."""

@@ -1,0 +1,193 @@
+"""What forecasts are off by, learned from measured steps, and where none is near, nothing.
+
+log(measured ÷ forecast) is a Gaussian process: an offset of all, one of each network, each device and each cluster, and
+a smooth part over numbers that describe a step. How much each part explains, and the factors by which the parts of the
+forecast are off everywhere, come from the examples (marginal likelihood, with weak priors). Far from all examples only the
+offset and the factors are left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+import numpy as np
+
+from foretell.errors import InputError
+from foretell.learn.adapt.factors import SOFT
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Of logarithms: what is usual before anything was seen, and how unsure that is.
+_PART: Final = (math.log(0.1), 1.0)  # a part of the kernel explains a tenth
+_NOISE: Final = (math.log(0.1), 1.0)
+_LENGTH: Final = (math.log(2.0), 1.0)  # steps that differ sevenfold in one description are strangers
+_FACTOR: Final = (0.0, 0.7)
+_FAR: Final = 6.0  # times as unsure: beyond it no search goes, so that every matrix has a root
+_TINY: Final = 1e-6  # variance that keeps equal rows from making a matrix singular
+_STRANGE: Final = 3.0  # standard deviations from what all other rows say: a measurement not to be believed
+_MOST: Final = 400  # rows that hyper-parameters are learned on, as each try costs their cube
+_TRIES: Final = 60
+_SIDE: Final = NormalDist().inv_cdf(0.95)  # of a 90 % interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A forecast, and where and of what it was made."""
+
+    parts: tuple[float, float, float, float]  # device, host, waiting, bubble; of what has no parts the first is all
+    names: tuple[str, ...]  # of its network, device, cluster: an offset each
+    values: tuple[float, ...]  # mostly logarithms
+
+
+class Range(NamedTuple):
+    """A value and its 90 % interval."""
+
+    low: float
+    value: float
+    high: float
+
+
+class Residuals:
+    def __init__(self, *, factors: bool = True) -> None:
+        self.factors = factors  # whether the parts of a forecast have a factor each
+
+    def fit(self, cases: Sequence[Case], measured: Sequence[float]) -> Self:
+        import torch
+
+        if not cases:
+            raise InputError("what forecasts are off by is learned from measured steps, and there are none.")
+        self.table_ = _Table.of(cases)
+        wanted = torch.tensor(np.log(measured))
+        doubt = torch.zeros(len(cases), dtype=torch.float64)
+        some = np.unique(np.linspace(0, len(cases) - 1, min(len(cases), _MOST)).astype(int))
+        prior = self._prior()
+        self.learned_ = prior[0]
+        for _ in range(2):  # the second time without the rows that the others contradict
+            self.learned_ = _most_likely(self.learned_, prior, self.table_.at(some), wanted[some], doubt[some])
+            self.root_, self.weights_ = _solved(self.learned_, self.table_, wanted, doubt)
+            sure = torch.diagonal(torch.cholesky_inverse(self.root_))
+            missed = self.weights_ / sure  # by what a row differs from what all others say
+            strange = missed.abs() * sure.sqrt() > _STRANGE
+            if not strange.any():
+                break
+            doubt = torch.where(strange, missed**2, doubt)
+        return self
+
+    def _prior(self) -> tuple[Tensor, Tensor]:
+        import torch
+
+        parts, lengths = 2 + self.table_.names.shape[1], self.table_.values.shape[1]
+        usual = [_PART] * parts + [_NOISE] + [_LENGTH] * lengths + [_FACTOR] * (4 * self.factors)
+        centre, width = torch.tensor(usual, dtype=torch.float64).T
+        return centre, width
+
+    def predict(self, cases: Sequence[Case]) -> list[Range]:
+        import torch
+
+        if not cases:
+            return []
+        asked = _Table.of(cases)
+        shared = _covariance(self.learned_, asked, self.table_)
+        logs = _log_forecast(self.learned_, asked) + shared @ self.weights_
+        known = (torch.linalg.solve_triangular(self.root_, shared.T, upper=False) ** 2).sum(0)
+        parts, noise, _, _ = _named(self.learned_, asked)
+        spread = ((parts.sum() - known).clamp_min(0.0) + noise).sqrt()
+        return [
+            Range(math.exp(log - _SIDE * wide), math.exp(log), math.exp(log + _SIDE * wide))
+            for log, wide in zip(logs.tolist(), spread.tolist(), strict=True)
+        ]
+
+
+class _Table(NamedTuple):
+    """Cases as columns."""
+
+    parts: Tensor
+    names: Any  # an array of texts, a column for each kind of name
+    values: Tensor
+
+    @classmethod
+    def of(cls, cases: Sequence[Case]) -> _Table:
+        import torch
+
+        parts = torch.tensor([case.parts for case in cases], dtype=torch.float64)
+        values = torch.tensor([case.values for case in cases], dtype=torch.float64)
+        return cls(parts, np.array([case.names for case in cases]), values)
+
+    def at(self, rows: Any) -> _Table:
+        return _Table(self.parts[rows], self.names[rows], self.values[rows])
+
+
+def _named(learned: Tensor, table: _Table) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Variances of the parts, variance of the noise, lengths, and log factors."""
+    import torch
+
+    parts, lengths = 2 + table.names.shape[1], table.values.shape[1]
+    a, b, c, factors = torch.split(learned, [parts, 1, lengths, len(learned) - parts - 1 - lengths])
+    return torch.exp(2 * a), torch.exp(2 * b), torch.exp(c), factors
+
+
+def _log_forecast(learned: Tensor, table: _Table) -> Tensor:
+    """As `Answer.seconds` does it."""
+    import torch
+
+    logs = _named(learned, table)[3]
+    device, host, waiting, bubble = table.parts.T if not len(logs) else (table.parts * torch.exp(logs)).T
+    busy = device + waiting
+    paced = torch.log(busy) + torch.log1p((host / busy) ** SOFT) / SOFT
+    return paced + torch.log1p(bubble / (table.parts[:, 0] + table.parts[:, 2]))
+
+
+def _covariance(learned: Tensor, left: _Table, right: _Table, same: Tensor | None = None) -> Tensor:
+    import torch
+
+    parts, _, lengths, _ = _named(learned, left)
+    same = _same(left, right) if same is None else same
+    apart = torch.cdist(left.values / lengths, right.values / lengths, compute_mode="donot_use_mm_for_euclid_dist")
+    near = (1 + math.sqrt(3) * apart) * torch.exp(-math.sqrt(3) * apart)  # Matérn's of 3/2: it may bend, not jump
+    offsets = (parts[1:-1, None, None] * same).sum(0)
+    return parts[0] + offsets + parts[-1] * near
+
+
+def _same(left: _Table, right: _Table) -> Tensor:
+    """For each kind of name, which rows share it."""
+    import torch
+
+    return torch.tensor(left.names.T[:, :, None] == right.names.T[:, None, :], dtype=torch.float64)
+
+
+def _solved(
+    learned: Tensor, table: _Table, wanted: Tensor, doubt: Tensor, same: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The root of the covariance of rows, and what each weighs in a prediction."""
+    import torch
+
+    noise = _named(learned, table)[1]
+    root = torch.linalg.cholesky(_covariance(learned, table, table, same) + torch.diag(noise + doubt + _TINY))
+    off = wanted - _log_forecast(learned, table)
+    return root, torch.cholesky_solve(off[:, None], root)[:, 0]
+
+
+def _most_likely(start: Tensor, prior: tuple[Tensor, Tensor], table: _Table, wanted: Tensor, doubt: Tensor) -> Tensor:
+    import torch
+    from scipy.optimize import minimize
+
+    centre, width = prior
+    same = _same(table, table)
+
+    def unlikely(tried: Any) -> tuple[float, Any]:
+        learned = torch.tensor(tried, requires_grad=True)
+        root, weights = _solved(learned, table, wanted, doubt, same)
+        off = wanted - _log_forecast(learned, table)
+        value = off @ weights / 2 + torch.diagonal(root).log().sum() + (((learned - centre) / width) ** 2).sum() / 2
+        value.backward()
+        assert learned.grad is not None
+        return value.item(), learned.grad.numpy()
+
+    bounds = torch.stack([centre - _FAR * width, centre + _FAR * width], 1).tolist()
+    found = minimize(unlikely, start.numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _TRIES})
+    return torch.tensor(found.x)

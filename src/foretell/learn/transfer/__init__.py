@@ -1,0 +1,1 @@
+"""Transfer: what public measurements teach about devices nobody here has measured."""

@@ -1,0 +1,1 @@
+"""Several ranks that measure one step together."""

@@ -1,0 +1,199 @@
+"""Driple's network: rounds of messages with one shared convolution and one shared GRU, Set2Set, three dense layers.
+
+    embed   convolution 3 → 64                             the first round
+    early   convolution 64 → 64, shared                    half of the rounds
+    late    the same one; a copy of its own after `part`   the other half
+    update  GRU 64 → 64, after every round, shared
+    pool    Set2Set 64 → 128
+    readout 128 → 64 → 64 → targets
+
+These names are the parameter groups of transfer learning.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from foretell.errors import InputError, did_you_mean
+from foretell.methods.driple.graph import FEATURES
+
+GROUPS_OF_PARAMETERS: Final = ("embed", "early", "late", "update", "pool", "readout")
+FROZEN: Final = ("embed", "early", "update")  # early message passing; the GRU is part of it
+KINDS: Final = ("gcn", "gat", "gin", "mpnn")
+WIDTH: Final = 64
+_TYPE_WIDTH: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What is chosen of the network."""
+
+    kind: str = "gcn"
+    rounds: int = 50  # N / 2 for N groups
+    readings: int = 100  # of Set2Set: N
+    width: int = WIDTH
+    types: int = 0  # operators in the vocabulary of the directed, typed graph; 0: the coarsened one
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise InputError(
+                f"no network {self.kind!r} in Driple. {did_you_mean(self.kind, KINDS)}Allowed: {', '.join(KINDS)}."
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """Edges that messages go along, 2 × edges; and those with a loop at every node, weighted as a GCN weighs them."""
+
+    edges: Tensor
+    looped: Tensor
+    weights: Tensor
+
+    @classmethod
+    def of(cls, edges: Tensor, nodes: int) -> Way:
+        from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
+        looped, weights = gcn_norm(edges, num_nodes=nodes)
+        return cls(edges=edges, looped=looped, weights=weights)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Some graphs as one that is not connected."""
+
+    x: Tensor  # nodes × features
+    ways: tuple[Way, ...]  # one where the graph is undirected; else down, from who writes, and up
+    graph: Tensor  # by node: which graph it is of
+    types: Tensor  # by node
+    size: int  # graphs
+
+
+class Network(nn.Module):
+    def __init__(self, shape: Shape, targets: int) -> None:
+        from torch_geometric.nn import Set2Set
+
+        super().__init__()
+        self.shape = shape
+        width = shape.width
+        entry = len(FEATURES) + (_TYPE_WIDTH if shape.types else 0)
+        self.vocabulary = nn.Embedding(shape.types + 1, _TYPE_WIDTH) if shape.types else None
+        self.embed = _Convolution(shape, entry, width)
+        self.early = _Convolution(shape, width, width)
+        self.late: nn.Module | None = None  # None: the early one goes on
+        self.update = nn.GRUCell(width, width)
+        self.pool = Set2Set(width, processing_steps=shape.readings)
+        self.readout = nn.Sequential(
+            nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
+            nn.Linear(width, targets), nn.LeakyReLU(),
+        )  # fmt: skip
+
+    def part(self) -> None:
+        """Give the late rounds a convolution of their own, which begins as the shared one."""
+        if self.late is None:
+            self.late = copy.deepcopy(self.early)
+
+    def say(self, targets: int, known: Mapping[int, int]) -> None:
+        """A last layer for other targets: target → the one it was before, where it was there."""
+        last = self.readout[-2]
+        assert isinstance(last, nn.Linear)
+        fresh = nn.Linear(last.in_features, targets)
+        with torch.no_grad():
+            for now, before in known.items():
+                fresh.weight[now], fresh.bias[now] = last.weight[before], last.bias[before]
+        self.readout[-2] = fresh
+
+    def groups(self) -> dict[str, list[nn.Parameter]]:
+        """Parameters by the name of their group; every one is in exactly one."""
+        modules: dict[str, list[nn.Module | None]] = {name: [getattr(self, name)] for name in GROUPS_OF_PARAMETERS}
+        modules["embed"].append(self.vocabulary)
+        return {name: [p for m in found if m is not None for p in m.parameters()] for name, found in modules.items()}
+
+    def tune(self, names: Sequence[str]) -> None:
+        """Only these groups learn from now on."""
+        groups = self.groups()
+        for name in names:
+            if name not in groups:
+                raise InputError(
+                    f"no parameter group {name!r}. {did_you_mean(name, groups)}Allowed: {', '.join(groups)}."
+                )
+            if not groups[name]:
+                raise InputError(f"the parameter group {name!r} has no parameters yet. Call part() first.")
+        for name, parameters in groups.items():
+            for p in parameters:
+                p.requires_grad_(name in names)
+
+    def begin(self, batch: Batch) -> Tensor:
+        """Node states after the early rounds."""
+        x = batch.x
+        if self.vocabulary is not None:
+            x = torch.cat([x, self.vocabulary(batch.types)], dim=1)
+        padded = nn.functional.pad(x, (0, self.shape.width - x.shape[1]))  # as the release does for its first GRU
+        state: Tensor = self.update(padded, self.embed(x, batch.ways))
+        for _ in range(self.shape.rounds // 2 - 1):
+            state = self.update(state, self.early(state, batch.ways))
+        return state
+
+    def end(self, state: Tensor, batch: Batch) -> Tensor:
+        """Targets, from the node states that the early rounds left."""
+        convolution = self.late or self.early
+        for _ in range(self.shape.rounds - self.shape.rounds // 2):
+            state = self.update(state, convolution(state, batch.ways))
+        told: Tensor = self.readout(self.pool(state, batch.graph, dim_size=batch.size))
+        return told
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.end(self.begin(batch), batch)
+
+    def trained(self) -> Iterator[nn.Parameter]:
+        return (p for p in self.parameters() if p.requires_grad)
+
+
+class _Convolution(nn.Module):
+    """Messages along every way, each with weights of its own."""
+
+    def __init__(self, shape: Shape, before: int, after: int) -> None:
+        super().__init__()
+        self.weighted = shape.kind == "gcn"
+        self.along = nn.ModuleList(_one_way(shape.kind, before, after) for _ in range(2 if shape.types else 1))
+
+    def forward(self, x: Tensor, ways: Sequence[Way]) -> Tensor:
+        told = [
+            one(x, way.looped, way.weights) if self.weighted else one(x, way.edges)
+            for one, way in zip(self.along, ways, strict=True)
+        ]
+        total: Tensor = sum(told[1:], told[0])
+        return total
+
+
+def _one_way(kind: str, before: int, after: int) -> nn.Module:
+    from torch_geometric.nn import GATConv, GCNConv, GINConv
+
+    made: dict[str, Any] = {
+        "gcn": lambda: GCNConv(before, after, normalize=False),  # weights are given: they are the same in all rounds
+        "gat": lambda: GATConv(before, after // 4, heads=4),
+        "gin": lambda: GINConv(nn.Sequential(nn.Linear(before, after), nn.ReLU(), nn.Linear(after, after))),
+        "mpnn": lambda: _Messages(before, after),
+    }
+    convolution: nn.Module = made[kind]()
+    return convolution
+
+
+class _Messages(nn.Module):
+    """A message is made of both ends; a node adds up what it gets and looks at it beside itself."""
+
+    def __init__(self, before: int, after: int) -> None:
+        super().__init__()
+        self.say, self.hear = nn.Linear(2 * before, before), nn.Linear(2 * before, after)
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        source, target = edges
+        said = torch.relu(self.say(torch.cat([x[target], x[source]], dim=1)))
+        heard = torch.zeros_like(x).index_add(0, target, said)
+        told: Tensor = torch.nn.functional.leaky_relu(self.hear(torch.cat([x, heard], dim=1)))
+        return told

@@ -1,0 +1,1 @@
+"""PredictDDL: embeddings of a graph hypernetwork, and a regression on them."""

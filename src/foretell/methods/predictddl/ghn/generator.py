@@ -1,0 +1,124 @@
+"""Small networks for 8 × 8 images, sampled as DeepNets-1M samples its larger ones: cells, branches, norms, heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from foretell.methods.predictddl.ghn.architecture import Architecture, Node
+
+PIXELS: Final = 8
+CLASSES: Final = 10
+_WIDTHS: Final = (8, 12, 16, 24)
+_KERNELS: Final = (1, 3, 5)
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A network being drawn; every method adds nodes and returns the number of the last one."""
+
+    random: Random
+    nodes: list[Node] = field(default_factory=list)
+    width: int = 0
+    side: int = PIXELS
+
+    def add(self, kind: str, *inputs: int, shape: tuple[int, ...] = (), stride: int = 1, activate: bool = False,
+            classes: bool = False) -> int:  # fmt: skip
+        self.nodes.append(
+            Node(kind=kind, inputs=inputs, shape=shape, stride=stride, activate=activate, classes=classes)
+        )
+        return len(self.nodes) - 1
+
+    def normed(self, at: int, width: int, *, must: bool = False) -> int:
+        """Mostly a batch norm, sometimes a layer norm, sometimes a bias alone."""
+        kind = self.random.choices(("bn", "ln", ""), (6, 2, 0 if must else 2))[0]
+        if kind:
+            at = self.add(kind, at, shape=(width,))
+        return self.add("bias", at, shape=(width,))
+
+    def convolved(self, at: int, into: int, out: int, *, stride: int = 1, activate: bool = True) -> int:
+        kind = self.random.choices(("conv", "sep_conv", "dil_conv"), (6, 2, 2))[0]
+        kernel = self.random.choices(_KERNELS, (3, 5, 1) if kind == "conv" else (0, 3, 1))[0]
+        if kind == "sep_conv":
+            at = self.add(kind, at, shape=(into, 1, kernel, kernel), stride=stride, activate=activate)
+            at = self.add("conv", at, shape=(out, into, 1, 1))
+        else:
+            at = self.add(kind, at, shape=(out, into, kernel, kernel), stride=stride, activate=activate)
+        return self.normed(at, out)
+
+    def attended(self, at: int) -> int:
+        width = self.width
+        at = self.normed(at, width, must=True)
+        at = self.add("msa", at, shape=(3 * width, width, 1, 1))
+        at = self.add("conv", at, shape=(width, width, 1, 1))
+        return self.add("bias", at, shape=(width,))
+
+    def cell(self, at: int) -> int:
+        """A block that keeps width and side, alone, beside a skip (`sum`) or beside its input (`concat`)."""
+        join = self.random.choices(("sum", "concat", ""), (5, 2, 3))[0]
+        branches = 2 if self.random.random() < 0.25 else 1
+        ends = []
+        for _ in range(branches):
+            what = self.random.choices(("conv", "msa", "max_pool", "avg_pool"), (8, 2, 1, 1))[0]
+            if what == "conv":
+                end = self.convolved(at, self.width, self.width)
+                if self.random.random() < 0.5:
+                    end = self.convolved(end, self.width, self.width)
+                if self.random.random() < 0.25:
+                    end = self.add("cse", end, shape=(self.width, self.width, 1, 1))
+            else:
+                end = self.attended(at) if what == "msa" else self.add(what, at)
+            ends.append(end)
+        if join == "concat" or (branches > 1 and not join):
+            ends = [at, *ends] if join else ends
+            joined = self.add("concat", *ends)
+            at = self.add("conv", joined, shape=(self.width, len(ends) * self.width, 1, 1), activate=True)
+            return self.normed(at, self.width)
+        return self.add("sum", at, *ends) if join else ends[0]
+
+    def reduced(self, at: int) -> int:
+        """Half the side; often more channels."""
+        out = self.random.choice([w for w in _WIDTHS if w >= self.width])
+        if self.random.random() < 0.5:
+            at = self.add(self.random.choice(("max_pool", "avg_pool")), at, stride=2)
+            at = self.convolved(at, self.width, out)
+        else:
+            at = self.convolved(at, self.width, out, stride=2)
+        self.width, self.side = out, self.side // 2
+        return at
+
+
+def sample(seed: int) -> Architecture:
+    """The network of a number; one in six is a multilayer perceptron."""
+    draft = _Draft(Random(seed))
+    at = draft.add("input", shape=(1, 1, PIXELS, PIXELS))
+    at = _perceptron(draft, at) if draft.random.random() < 1 / 6 else _convolutional(draft, at)
+    at = draft.add("conv", at, shape=(CLASSES, draft.width, 1, 1), activate=True, classes=True)
+    draft.add("bias", at, shape=(CLASSES,))
+    return tuple(draft.nodes)
+
+
+def _perceptron(draft: _Draft, at: int) -> int:
+    """Its first layer sees the whole image at once, which is a convolution as wide as the image."""
+    draft.width = draft.random.choice(_WIDTHS)
+    at = draft.add("conv", at, shape=(draft.width, 1, PIXELS, PIXELS), stride=PIXELS)
+    at = draft.normed(at, draft.width)
+    for _ in range(draft.random.randrange(4)):
+        out = draft.random.choice(_WIDTHS)
+        at = draft.add("conv", at, shape=(out, draft.width, 1, 1), activate=True)
+        at, draft.width = draft.normed(at, out), out
+    return at
+
+
+def _convolutional(draft: _Draft, at: int) -> int:
+    draft.width = draft.random.choice(_WIDTHS[:3])
+    at = draft.add("conv", at, shape=(draft.width, 1, 3, 3), stride=2)
+    at, draft.side = draft.normed(at, draft.width), PIXELS // 2
+    if draft.random.random() < 0.2:
+        at = draft.add("pos_enc", at, shape=(1, draft.width, draft.side, draft.side))
+    for _ in range(draft.random.randint(1, 4)):
+        at = draft.cell(at)
+        if draft.side > 2 and draft.random.random() < 0.5:
+            at = draft.reduced(at)
+    return draft.add("glob_avg", at)

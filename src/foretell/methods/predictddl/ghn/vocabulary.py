@@ -1,0 +1,207 @@
+"""Captured steps as the hypernetwork reads them: by the fifteen kinds of GHN-2, or by ATen operators as they are.
+
+Only the forward pass is read; the backward pass mirrors it. What no kind stands for (activations, casts, views) is left
+out, and whatever reads it is joined to whatever it read, as DeepNets-1M does with its ReLUs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from foretell.cost.flops import flops
+from foretell.errors import InputError
+from foretell.graph import Graph, Op, Signature
+from foretell.methods.memo import once
+from foretell.methods.predictddl.ghn.architecture import Architecture, Node
+
+OTHER: Final = "other"  # stands for an operator that was not there when a network learned
+WORK: Final = 2  # numbers a node of `read_operators` says about its work
+_POWERS: Final = 40.0  # log2 of operations and bytes is divided by this
+_CONVOLUTIONS: Final = frozenset({"aten.convolution", "aten._convolution", "aten.cudnn_convolution"})
+_PRODUCTS: Final = frozenset(
+    {"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.linear", "aten._addmm_activation"}
+)
+_BATCH_NORMS: Final = frozenset({
+    "aten.cudnn_batch_norm", "aten.native_batch_norm", "aten._native_batch_norm_legit", "aten.batch_norm",
+    "aten._native_batch_norm_legit_no_training", "aten._batch_norm_with_update", "aten._batch_norm_no_update",
+})  # fmt: skip
+_LAYER_NORMS: Final = frozenset({"aten.native_layer_norm", "aten.native_group_norm", "aten._fused_rms_norm"})
+_MAX_POOLS: Final = frozenset({f"aten.max_pool{n}d_with_indices" for n in (1, 2, 3)} | {"aten.adaptive_max_pool2d"})
+_MEANS: Final = frozenset({"aten.avg_pool1d", "aten.avg_pool2d", "aten.avg_pool3d", "aten.mean",
+                           "aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d"})  # fmt: skip
+_ATTENTION: Final = frozenset({"aten._softmax", "aten.scaled_dot_product_attention"} | {
+    f"aten._scaled_dot_product_{how}_attention" for how in ("flash", "efficient", "cudnn", "fused", "flash_for_cpu")
+})  # fmt: skip
+_SUMS: Final = frozenset({"aten.add", "aten.add_"})
+_SCALES: Final = frozenset({"aten.mul", "aten.mul_"})
+
+
+@dataclass(slots=True)
+class _Reader:
+    """The nodes so far, and which of them each tensor's values come from; a parameter's come from none."""
+
+    graph: Graph
+    nodes: list[Node] = field(default_factory=list)
+    makers: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    def add(self, kind: str, inputs: Sequence[int], shape: tuple[int, ...] = (), work: tuple[float, ...] = ()) -> int:
+        self.nodes.append(Node(kind=kind, inputs=tuple(dict.fromkeys(inputs)), shape=shape, work=work))
+        return len(self.nodes) - 1
+
+    def came_from(self, tensor: int) -> tuple[int, ...]:
+        if tensor not in self.makers and self._role(tensor) == "input":
+            layout = self.graph.tensors[tensor].layout
+            self.makers[tensor] = (self.add("input", (), _four(layout.shape[1:])),)
+        return self.makers.get(tensor, ())
+
+    def is_parameter(self, tensor: int) -> bool:
+        return not self.came_from(tensor) and self._role(tensor) == "parameter"
+
+    def _role(self, tensor: int) -> str:
+        return self.graph.storages[self.graph.tensors[tensor].storage].role
+
+
+_Step = Callable[
+    [_Reader, Op, tuple[int, ...]], int | None
+]  # the node an op becomes, or None where it passes values on
+
+
+def read(graph: Graph) -> Architecture:
+    """A step's network in the fifteen kinds of GHN-2."""
+    return _read(graph, _as_kind)
+
+
+@once
+def read_operators(graph: Graph) -> Architecture:
+    """A step's network with a node for every forward operator that computes something."""
+    return _read(graph, _as_operator)
+
+
+def renamed(architecture: Architecture, known: frozenset[str]) -> Architecture:
+    """With operators that are not known called `other`."""
+    return tuple(
+        node if node.kind in known
+        else Node(kind=OTHER, inputs=node.inputs, shape=node.shape, work=node.work)
+        for node in architecture
+    )  # fmt: skip
+
+
+def _read(graph: Graph, step: _Step) -> Architecture:
+    reader = _Reader(graph)
+    for op in graph.ops:
+        if op.phase != "forward":
+            continue
+        sources = tuple(dict.fromkeys(node for tensor in op.inputs for node in reader.came_from(tensor)))
+        if not sources:
+            continue  # it computes on parameters alone
+        made = step(reader, op, sources)
+        for tensor in op.outputs:
+            reader.makers[tensor] = sources if made is None else (made,)
+    found = _without_unused_inputs(reader.nodes)
+    if len(found) < 2:
+        raise InputError(f"{graph.name} has no forward operators that can be read. Capture a step of a whole network.")
+    return found
+
+
+def _as_operator(reader: _Reader, op: Op, sources: tuple[int, ...]) -> int | None:
+    signature, tensors = op.signature, reader.graph.tensors
+    read_storages = {tensors[i].storage for i in op.inputs}
+    is_view = not signature.mutates and all(tensors[i].storage in read_storages for i in op.outputs)
+    if is_view or not signature.outputs:
+        return None
+    traffic = sum(layout.nbytes for layout in (*signature.inputs, *signature.outputs))
+    work = (math.log2(1 + flops(signature)) / _POWERS, math.log2(1 + traffic) / _POWERS)
+    return reader.add(signature.name, sources, _four(signature.outputs[0].shape), work)
+
+
+def _as_kind(reader: _Reader, op: Op, sources: tuple[int, ...]) -> int | None:
+    signature, name = op.signature, op.signature.name
+    if name in _CONVOLUTIONS:
+        return _convolution(reader, signature, sources)
+    if name in _PRODUCTS:
+        return _product(reader, op, sources)
+    if name in _BATCH_NORMS or name in _LAYER_NORMS:
+        at = reader.add("bn" if name in _BATCH_NORMS else "ln", sources, _vector(signature, "weight"))
+        return reader.add("bias", (at,), _vector(signature, "bias")) if signature.tensor("bias") else at
+    if name in _MAX_POOLS:
+        return reader.add("max_pool", sources)
+    if name in _MEANS:
+        shape = signature.outputs[0].shape
+        whole = all(side == 1 for side in shape[2:]) and len(signature.inputs[0].shape) > 2
+        return reader.add("glob_avg" if whole else "avg_pool", sources)
+    if name in _ATTENTION:
+        return reader.add("msa", sources)
+    if name == "aten.cat" and len(sources) > 1:
+        return reader.add("concat", sources)
+    if name in _SUMS:
+        return _sum(reader, op, sources)
+    if name in _SCALES and len(sources) > 1 and len({layout.numel for layout in signature.inputs}) > 1:
+        return reader.add("cse", sources)  # a map of features times one number a channel
+    return None
+
+
+def _convolution(reader: _Reader, signature: Signature, sources: tuple[int, ...]) -> int:
+    weight = signature.tensor("weight") or signature.inputs[1]
+    groups, dilation = signature.argument("groups", 1), signature.argument("dilation", ())
+    kind = "conv"
+    if isinstance(groups, int) and groups > 1:
+        kind = "sep_conv"
+    elif isinstance(dilation, tuple) and any(isinstance(d, int) and d > 1 for d in dilation):
+        kind = "dil_conv"
+    at = reader.add(kind, sources, _four(weight.shape))
+    return reader.add("bias", (at,), _vector(signature, "bias")) if signature.tensor("bias") else at
+
+
+def _product(reader: _Reader, op: Op, sources: tuple[int, ...]) -> int | None:
+    """A product with a parameter is a linear layer; one of two activations belongs to attention and is passed on."""
+    layouts = op.signature.inputs
+    fixed = [layout for tensor, layout in zip(op.inputs, layouts, strict=True) if not reader.came_from(tensor)]
+    matrix = next((layout for layout in reversed(fixed) if len(layout.shape) > 1), None)
+    if matrix is None:
+        return None
+    into, out = matrix.shape[-2:]
+    at = reader.add("conv", sources, (out, into, 1, 1))
+    has_bias = any(len(layout.shape) == 1 for layout in fixed)
+    return reader.add("bias", (at,), (out,)) if has_bias else at
+
+
+def _sum(reader: _Reader, op: Op, sources: tuple[int, ...]) -> int | None:
+    if len(sources) > 1:
+        return reader.add("sum", sources)
+    added = [tensor for tensor in op.inputs if reader.is_parameter(tensor)]
+    if not added:
+        return None
+    shape = reader.graph.tensors[added[0]].layout.shape
+    if len([side for side in shape if side > 1]) > 1:
+        return reader.add("pos_enc", sources, _four(shape))
+    return reader.add("bias", sources, (max(shape, default=1),))
+
+
+def _vector(signature: Signature, name: str) -> tuple[int, ...]:
+    layout = signature.tensor(name)
+    return (layout.numel,) if layout else ()
+
+
+def _four(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Four sides: missing ones are 1, those past the fourth are taken together with it."""
+    sides = (*shape, 1, 1, 1, 1)[: max(4, len(shape))]
+    return (*sides[:3], math.prod(sides[3:]))
+
+
+def _without_unused_inputs(nodes: list[Node]) -> Architecture:
+    """Labels are inputs too, but only the loss reads them."""
+    used = {source for node in nodes for source in node.inputs}
+    kept = [i for i, node in enumerate(nodes) if node.kind != "input" or i in used]
+    place = {old: new for new, old in enumerate(kept)}
+    return tuple(
+        Node(
+            kind=nodes[i].kind,
+            inputs=tuple(place[s] for s in nodes[i].inputs),
+            shape=nodes[i].shape,
+            work=nodes[i].work,
+        )
+        for i in kept
+    )

@@ -1,0 +1,1 @@
+"""ScaleDL: a nonlinear model per layer type, and a graph network across layers."""

@@ -1,0 +1,190 @@
+"""After ScaleDL (arXiv 2511.04162): a nonlinear model for each kind of layer, a graph network across layers, and
+D-optimal choice of what to measure. docs/methods/scaledl.md says what the paper leaves open and how it is filled here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+import numpy as np
+
+from foretell.design.design import Method as Choosing
+from foretell.design.design import design
+from foretell.design.information import Candidate, lesson_of
+from foretell.errors import InputError
+from foretell.hardware import Device
+from foretell.measure.record import Point
+from foretell.methods.protocol import DEVICE_TIME, STEP_TIME, Example, Prediction, Query
+from foretell.methods.scaledl.features import FLOOR, Floats, Layer, Sheet, sheet_of
+from foretell.methods.scaledl.layers import LayerModels, LayerSettings
+from foretell.methods.scaledl.network import Across, NetworkSettings, Step
+from foretell.units import Seconds
+
+_AT_LEAST: Final = 0.3  # weight of a layer that takes nothing of its step
+_NO_GRAPH: Final = "after-ScaleDL needs the graph of the step, and this source does not say what was run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """An example, read: its sheet, and what was measured of its layers and of the whole."""
+
+    architecture: str
+    sheet: Sheet
+    seconds: Floats  # of each layer of the sheet, nan where it was not timed
+    runs: Floats
+    measured: dict[str, float]
+
+
+@dataclass(slots=True)
+class ScaleDL:
+    """`fit` learns layers from examples whose ops were timed, and the network from those with a time of the whole."""
+
+    layers: LayerSettings = field(default_factory=LayerSettings)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    parts: int = 1  # more: the network learns from layer times said by models that saw the other parts
+    name: str = "after ScaleDL"
+    layer_models_: LayerModels | None = None
+    across_: Across | None = None
+
+    def fit(self, examples: Sequence[Example]) -> Self:
+        """Examples without a graph teach it nothing, and there must be one with."""
+        return self.fit_pages([read(e) for e in examples if e.query.graph is not None])
+
+    def fit_pages(self, pages: Sequence[Page]) -> Self:
+        """`fit`, for who fits on parts of the same examples again and again."""
+        if not pages:
+            raise InputError(f"{self.name} cannot be fitted: no example has a graph. Give it steps that were captured.")
+        self.layer_models_ = self._fit_layers(pages)
+        return self.with_layers(pages)
+
+    def with_layers(self, pages: Sequence[Page]) -> Self:
+        """Fit the network alone, over the layer models that are there."""
+        wanted = [p for p in pages if DEVICE_TIME in p.measured or STEP_TIME in p.measured]
+        if not wanted:
+            raise InputError(
+                f"{self.name} cannot be fitted: no example has a step or device time. Give it measured steps."
+            )
+        said: dict[int, Floats] = {}
+        parts = self.parts if self.network.rounds else 1
+        part_of = _parts(pages, parts)
+        for part in range(parts):
+            mine = [p for p in wanted if part_of[p.architecture] == part]
+            others = [p for p in pages if part_of[p.architecture] != part]
+            models = self._fit_layers(others) if parts > 1 and others else self.layer_models_
+            said |= {id(p): _seconds(models, p.sheet.layers) for p in mine}
+        steps = [
+            Step(
+                sheet=p.sheet,
+                seconds=said[id(p)],
+                device=p.measured.get(DEVICE_TIME, math.nan),
+                step=p.measured.get(STEP_TIME, math.nan),
+            )
+            for p in wanted
+        ]
+        self.across_ = Across(self.network).fit(steps)
+        return self
+
+    def _fit_layers(self, pages: Sequence[Page]) -> LayerModels | None:
+        """None where no op was timed."""
+        if not self.network.told_times:
+            return None
+        layers, seconds, weight = timed_layers(pages)
+        return LayerModels(self.layers).fit(layers, seconds, weight) if layers else None
+
+    def predict(self, queries: Sequence[Query]) -> list[Prediction]:
+        if self.across_ is None:
+            raise InputError(f"{self.name} was asked before it was fitted. Call fit(examples) first.")
+        sheets = [sheet_of(q) if q.graph is not None else None for q in queries]
+        device, step = self.say([s for s in sheets if s is not None])
+        said = iter(zip(device.tolist(), step.tolist(), strict=True))
+        return [
+            Prediction(values={}, why=_NO_GRAPH)
+            if sheet is None
+            else Prediction(values=dict(zip((DEVICE_TIME, STEP_TIME), next(said), strict=True)))
+            for sheet in sheets
+        ]
+
+    def say(self, sheets: Sequence[Sheet]) -> tuple[Floats, Floats]:
+        """Seconds of the device and of the step."""
+        assert self.across_ is not None, "fit first"
+        return self.across_.say([Step(sheet=s, seconds=_seconds(self.layer_models_, s.layers)) for s in sheets])
+
+
+def read(example: Example) -> Page:
+    sheet = sheet_of(example.query)
+    size = len(sheet.layers)
+    kernels = sheet.of_op >= 0
+    runs = np.bincount(sheet.of_op[kernels], sheet.times[kernels], size).astype(np.float64)
+    seconds = np.full(size, math.nan)
+    if len(example.ops):
+        taken = np.asarray(example.ops, dtype=np.float64)
+        if len(taken) != len(sheet.of_op):
+            raise InputError(
+                f"an example of {example.query.architecture} has times of {len(taken)} ops, and its graph {len(sheet.of_op)} "
+                "ops. Give one time for each op, in order."
+            )
+        total = np.bincount(sheet.of_op[kernels], (taken * sheet.times)[kernels], size)
+        seconds = np.where(total > 0, total / runs, math.nan)
+    return Page(
+        architecture=example.query.architecture,
+        sheet=sheet,
+        seconds=seconds,
+        runs=runs,
+        measured=dict(example.measured),
+    )
+
+
+def timed_layers(pages: Iterable[Page]) -> tuple[list[Layer], Floats, Floats]:
+    """Distinct layers, the mean of what each took (in the logarithm), and how much it matters: by its share of steps."""
+    place: dict[tuple[object, ...], int] = {}
+    layers: list[Layer] = []
+    sums: list[list[float]] = []
+    for page in pages:
+        taken = np.nan_to_num(page.seconds * page.runs)
+        weight = np.sqrt(100.0 * taken / (taken.sum() or 1.0)) + _AT_LEAST if page.measured else np.ones(len(taken))
+        for layer, seconds, heavy in zip(page.sheet.layers, page.seconds.tolist(), weight.tolist(), strict=True):
+            if math.isnan(seconds):
+                continue
+            number = place.setdefault(layer.key, len(layers))
+            if number == len(layers):
+                layers.append(layer)
+                sums.append([0.0, 0.0])
+            sums[number][0] += heavy * math.log(seconds)
+            sums[number][1] += heavy
+    logs, weights = np.array(sums, dtype=np.float64).reshape(-1, 2).T
+    return layers, np.exp(logs / np.maximum(weights, 1e-9)), weights
+
+
+def _parts(pages: Sequence[Page], parts: int) -> dict[str, int]:
+    """Architecture → part; all of an architecture's steps are in one."""
+    names = sorted({p.architecture for p in pages})
+    order = np.random.default_rng(0).permutation(len(names))
+    return {name: int(place) % parts for name, place in zip(names, order, strict=True)}
+
+
+def _seconds(models: LayerModels | None, layers: Sequence[Layer]) -> Floats:
+    if models is None:
+        return np.array([FLOOR + layer.roofline for layer in layers])
+    return models.seconds(layers)
+
+
+def choose(
+    candidates: Sequence[Example], device: Device, budget: Seconds, *, by: Choosing = "d-optimal", seed: int = 0
+) -> list[int]:
+    """Which candidates to measure for at most `budget` seconds: greedy D-optimal design and exchange, weighted by cost.
+
+    Only shapes and costs are looked at: whatever a candidate says it measured plays no part.
+    """
+    made = []
+    for number, example in enumerate(candidates):
+        if example.query.graph is None:
+            raise InputError(
+                f"candidate {number}, {example.query.architecture}, has no graph to choose it by. Leave it out."
+            )
+        point = Point(source=example.query.architecture, settings=dict(example.query.settings), kind="step", plan="")
+        made.append(Candidate(point=point, lesson=lesson_of(example.query.graph), seconds=example.cost))
+    place = {id(c): i for i, c in enumerate(made)}
+    return [place[id(c.candidate)] for c in design(made, device, budget, method=by, seed=seed).choices]

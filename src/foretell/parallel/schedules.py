@@ -1,0 +1,93 @@
+"""Pipeline schedules: in which order a stage takes forward and backward passes of its micro-batches.
+
+gpipe: all forward, then all backward (Huang et al. 2019). 1f1b: a stage starts with as many forward passes as there are
+stages behind it, then alternates (Narayanan et al. 2019). interleaved: the same with several chunks a stage (Narayanan
+et al. 2021). zero-bubble: 1f1b with gradients of weights put off, later on later stages, to fill the end (Qi et al. 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from foretell.errors import PlanError
+from foretell.plan import Plan
+from foretell.program import Action
+
+
+def orders(plan: Plan, micro_batches: int, *, training: bool) -> tuple[tuple[Action, ...], ...]:
+    """The actions of every stage."""
+    if plan.schedule == "interleaved":
+        if micro_batches % plan.pp:
+            raise PlanError(
+                f"schedule=interleaved takes micro-batches in rounds of pp={plan.pp}, got grad_accumulation={micro_batches}: "
+                f"{micro_batches} / {plan.pp} = {micro_batches / plan.pp:.2f}. Choose a multiple of {plan.pp}."
+            )
+    elif plan.virtual_stages > 1:
+        raise PlanError(
+            f"virtual_stages={plan.virtual_stages} needs schedule=interleaved, got {plan.schedule!r}. Set one or the other."
+        )
+    make = _ORDERS[plan.schedule]
+    made = (make(stage, plan.pp, micro_batches, plan.virtual_stages) for stage in range(plan.pp))
+    return tuple(tuple(a for a in order if training or a.phase == "forward") for order in made)
+
+
+def _gpipe(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
+    return [Action(phase, stage, m) for phase in ("forward", "backward") for m in range(micro_batches)]
+
+
+def _one_forward_one_backward(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
+    ahead = min(stages - stage - 1, micro_batches)
+    return _alternate(
+        [Action("forward", stage, m) for m in range(micro_batches)],
+        [Action("backward", stage, m) for m in range(micro_batches)],
+        ahead,
+    )
+
+
+def _interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
+    def action(phase: str, k: int) -> Action:
+        turn, place = divmod(k, stages * chunks)
+        chunk = place // stages
+        if phase == "backward":
+            chunk = chunks - 1 - chunk
+        return Action(phase, chunk * stages + stage, turn * stages + place % stages)
+
+    count = micro_batches * chunks
+    ahead = min((stages - stage - 1) * (1 if chunks == 1 else 2) + (chunks - 1) * stages, count)
+    forward, backward = ([action(phase, k) for k in range(count)] for phase in ("forward", "backward"))
+    return _alternate(forward, backward, ahead)
+
+
+def _zero_bubble(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
+    order, done = [], 0
+    for action in _one_forward_one_backward(stage, stages, micro_batches, chunks):
+        order.append(action)
+        if action.phase == "backward" and action.micro_batch >= stage:
+            order.append(Action("weights", stage, done))
+            done += 1
+    return order + [Action("weights", stage, m) for m in range(done, micro_batches)]
+
+
+def _alternate(forward: list[Action], backward: list[Action], ahead: int) -> list[Action]:
+    order = forward[:ahead]
+    for ahead_of, behind in zip(forward[ahead:], backward, strict=False):
+        order += [ahead_of, behind]
+    return order + backward[len(forward) - ahead :]
+
+
+_ORDERS: dict[str, Callable[[int, int, int, int], list[Action]]] = {
+    "gpipe": _gpipe, "1f1b": _one_forward_one_backward, "interleaved": _interleaved, "zero-bubble": _zero_bubble,
+}  # fmt: skip
+
+
+def most_in_flight(order: tuple[Action, ...]) -> dict[int, int]:
+    """Chunk → micro-batches whose activations it holds when the stage holds most."""
+    held: dict[int, int] = {}
+    most: dict[int, int] = {}
+    for action in order:
+        if action.phase == "weights":
+            continue
+        held[action.chunk] = held.get(action.chunk, 0) + (1 if action.phase == "forward" else -1)
+        if sum(held.values()) > sum(most.values()):
+            most = dict(held)
+    return most

@@ -1,0 +1,105 @@
+"""How a step is parallelized: a `Plan` names degrees of parallelism, schedules and what is sharded."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from foretell.errors import PlanError, check_count, did_you_mean
+
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "zero": (0, 1, 2, 3),
+    "schedule": get_args(Schedule),
+    "data_parallel": ("ddp", "dp"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How a step is parallelized: devices = dp × tp × pp × cp; tp innermost, pp outermost."""
+
+    dp: int = 1
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    ep: int = 1
+    zero: int = 0
+    hybrid_shard: int | None = None
+    sequence_parallel: bool = False
+    schedule: str = "1f1b"
+    virtual_stages: int = 1
+    checkpointing: str | float = "none"
+    grad_accumulation: int | None = None
+    bucket_bytes: int = 25 * 2**20
+    overlap: bool = True
+    servers: int = 0
+    asynchronous: bool = False
+    data_parallel: str = "ddp"
+
+    def __post_init__(self) -> None:
+        for name in ("dp", "tp", "pp", "cp", "ep", "virtual_stages", "bucket_bytes"):
+            check_count(name, getattr(self, name), PlanError)
+        for name in ("hybrid_shard", "grad_accumulation"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), PlanError)
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise PlanError(
+                    f"{name}={getattr(self, name)!r} is not possible. Allowed: {', '.join(map(str, allowed))}."
+                )
+        if (self.dp * self.cp) % self.ep:
+            raise PlanError(
+                f"ep={self.ep} must divide dp × cp = {self.dp} × {self.cp} = {self.dp * self.cp}. "
+                "Choose an ep that divides it, or change dp."
+            )
+
+    @property
+    def devices(self) -> int:
+        return self.dp * self.tp * self.pp * self.cp
+
+    def check_devices(self, devices: int) -> None:
+        if self.devices != devices:
+            raise PlanError(
+                f"plan {self} needs dp × tp × pp × cp = {self.dp} × {self.tp} × {self.pp} × {self.cp} = {self.devices} "
+                f"devices, but the cluster has {devices}. Change the plan or the cluster so that they agree."
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Plan:
+        """Read `dp=4,tp=2,zero=1`."""
+        kinds = {f.name: f.default for f in dataclasses.fields(cls)}
+        values: dict[str, Any] = {}
+        for part in filter(None, (p.strip() for p in text.split(","))):
+            name, equals, value = part.partition("=")
+            if name not in kinds or not equals:
+                raise PlanError(
+                    f"plan {text!r}: {part!r} is not a setting. {did_you_mean(name, kinds)}Write it like 'dp=4,tp=2,zero=1'; "
+                    f"settings: {', '.join(kinds)}."
+                )
+            values[name] = _read_setting(name, value, kinds[name])
+        return cls(**values)
+
+    def __str__(self) -> str:
+        """The shortest text that `parse` reads back: dp, then whatever is not the default."""
+        shown = [f"dp={self.dp}"]
+        for f in dataclasses.fields(self)[1:]:
+            value = getattr(self, f.name)
+            if value != f.default:
+                shown.append(f"{f.name}={str(value).lower() if isinstance(value, bool) else value}")
+        return ",".join(shown)
+
+
+def _read_setting(name: str, value: str, default: Any) -> Any:
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "1": True, "false": False, "0": False}[value.lower()]
+        if isinstance(default, int) or name in ("hybrid_shard", "grad_accumulation"):
+            return int(value)
+        if name == "checkpointing" and value not in ("none", "full", "selective"):
+            return float(value)
+        return value
+    except (KeyError, ValueError):
+        wanted = "true or false" if isinstance(default, bool) else "a number"
+        raise PlanError(f"plan setting {name}={value!r} must be {wanted}.") from None

@@ -1,0 +1,248 @@
+"""What to measure next: the table and the reasons for the terminal, coverage as a page, error against seconds as a chart."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from foretell.design.design import Choice, Design, groups, measured_rows
+from foretell.design.information import Row
+from foretell.errors import InputError
+from foretell.report.terminal import section
+from foretell.units import show_bytes, show_flops, show_seconds
+
+_REASONS: Final = 5
+_PANELS: Final = 9
+_DOTS: Final = 500  # of one kind in a panel; more would only be darker
+_WIDTH, _HEIGHT = 280, 220
+_TITLE: Final = 38  # letters that fit above a panel
+
+
+# In the terminal.
+
+
+def design_table(design: Design) -> RenderableType:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    table.add_column("points of", no_wrap=True)
+    for heading in ("candidates", "chosen", "seconds", "information"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    rows = groups(design)
+    for group in rows:
+        gain = f"{group.gain:.1f}" if group.chosen else "–"
+        table.add_row(group.name, f"{group.candidates:,}", f"{group.chosen:,}", show_seconds(group.seconds), gain)
+    parts: list[RenderableType] = [Text(headline(design)), Padding(table, (1, 0, 0, 2))]
+    if design.choices:
+        lines = [Text(f"{n}. {why(choice)}") for n, choice in enumerate(design.choices[:_REASONS], 1)]
+        parts.append(section("Measure first", Group(*lines), f"of {len(design.choices):,}"))
+    return Group(*parts)
+
+
+def headline(design: Design) -> str:
+    share = design.information / design.all_information if design.all_information else 0.0
+    known = f", {len(design.known):,} points known already" if design.known else ""
+    return (
+        f"{len(design.choices):,} of {len(design.candidates):,} candidates ({design.method}) for {design.device.title}: "
+        f"{show_seconds(design.seconds)} of {show_seconds(design.budget)}, {share:.0%} of all there is to learn{known}."
+    )
+
+
+def why(choice: Choice) -> str:
+    """One sentence: what a point brings that nothing before it had."""
+    point, seconds = choice.candidate.point, show_seconds(choice.candidate.seconds)
+    if not choice.openings:
+        return f"{point} ({seconds}): nothing new."
+    opened = [f"{o.family} ({'first of its kind' if o.first else ', '.join(o.features)})" for o in choice.openings]
+    ops = f"{choice.new:,} op{'s that are' if choice.new > 1 else ' that is'} new"
+    return f"{point} ({seconds}): {ops}, most of all {', '.join(opened)}."
+
+
+def design_dict(design: Design) -> dict[str, Any]:
+    """What `design --json` prints."""
+    return {
+        "schema_version": 1,
+        "method": design.method,
+        "device": design.device.name,
+        "budget_seconds": design.budget,
+        "seconds": design.seconds,
+        "candidates": len(design.candidates),
+        "known": len(design.known),
+        "information": design.information,
+        "all_information": design.all_information,
+        "swaps": design.swaps,
+        "groups": [
+            {"name": g.name, "candidates": g.candidates, "chosen": g.chosen, "seconds": g.seconds, "information": g.gain}
+            for g in groups(design)
+        ],
+        "choices": [
+            {
+                "point": c.candidate.point.key, "source": c.candidate.point.source,
+                "settings": dict(c.candidate.point.settings), "kind": c.candidate.point.kind,
+                "plan": c.candidate.point.plan, "seconds": c.candidate.seconds, "information": c.gain, "new_ops": c.new,
+                "opens": [{"family": o.family, "information": o.gain, "first": o.first, "features": list(o.features)} for o in c.openings],
+            }
+            for c in design.choices
+        ],
+    }  # fmt: skip
+
+
+# Coverage: candidates, known and chosen ops over two of their sizes, a panel a family.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scale:
+    """A logarithmic axis."""
+
+    least: float
+    most: float
+    start: float
+    end: float
+
+    @classmethod
+    def over(cls, values: Iterable[float], start: float, end: float) -> _Scale:
+        seen = [v for v in values if v > 0] or [1.0]
+        return cls(least=math.log(min(seen)) - 0.3, most=math.log(max(seen)) + 0.3, start=start, end=end)
+
+    def __call__(self, value: float) -> float:
+        return self.start + (self.end - self.start) * (math.log(value) - self.least) / (self.most - self.least)
+
+
+def write_coverage(design: Design, path: str | os.PathLike[str]) -> None:
+    try:
+        Path(path).write_text(coverage_page(design), encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"the page cannot be written to {path}: {error.strerror}. Choose another file.") from None
+
+
+def coverage_page(design: Design) -> str:
+    style = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
+    kinds = {
+        "candidate": list(measured_rows(c.lesson for c in design.candidates)),
+        "known": list(measured_rows(design.known)),
+        "chosen": list(measured_rows(c.candidate.lesson for c in design.choices)),
+    }
+    share: dict[str, float] = {}
+    for row in kinds["candidate"]:
+        share[row.family] = share.get(row.family, 0.0) + row.times * row.seconds(design.device)
+    panels = sorted(share, key=lambda family: -share[family])[:_PANELS]
+    drawn = "".join(_panel(family, kinds, number) for number, family in enumerate(panels))
+    reasons = "".join(f"<li>{escape(why(choice))}</li>" for choice in design.choices[:_REASONS])
+    keys = "".join(f'<li><i style="background:{_COLOURS[kind]}"></i>{kind}</li>' for kind in kinds)
+    title = f"What to measure on {design.device.title}"
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
+        f"<title>{escape(title)} · Foretell</title>\n<style>\n{style}{_PAGE_STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f'<p class="kind">Foretell design</p>\n<h1>{escape(title)}</h1>\n<p>{escape(headline(design))}</p>\n'
+        f"<h3>Measure first</h3>\n<ol>{reasons}</ol>\n<h3>Coverage</h3>\n<figure><figcaption>Each dot is an op, of the "
+        "families that take most of the candidates' time: the bytes it moves to the right, upwards the arithmetic it "
+        f'does or, where it does none, its innermost side.</figcaption><ul class="keys">{keys}</ul>'
+        f'<div class="panels">{drawn}</div></figure>\n</main>\n</body>\n</html>\n'
+    )
+
+
+_COLOURS: Final = {"candidate": "var(--c-waiting)", "known": "var(--c-forward)", "chosen": "var(--c-communication)"}
+_PAGE_STYLE: Final = (
+    ".panels { display: grid; grid-template-columns: repeat(auto-fill, minmax(16rem, 1fr)); gap: 1.4rem 1.6rem; "
+    "margin-top: 1.2rem; }\nol { max-width: 46rem; padding-left: 1.3rem; }\nol li { margin: 0.3rem 0; }\n"
+)
+
+
+def _panel(family: str, kinds: Mapping[str, Sequence[Row]], number: int) -> str:
+    mine = {kind: [row for row in rows if row.family == family] for kind, rows in kinds.items()}
+    every = [row for rows in mine.values() for row in rows]
+    works = any(row.flops for row in every)
+    upwards, show = (_flops, show_flops) if works else (_inner, lambda size: f"{size:,.0f} long")
+    x = _Scale.over((row.traffic for row in every), 8, _WIDTH - 8)
+    y = _Scale.over(map(upwards, every), _HEIGHT - 22, 22)
+    dots = []
+    for kind, rows in mine.items():
+        stride = max(1, len(rows) // _DOTS)
+        radius = 2.0 if kind == "candidate" else 2.6
+        dots += [
+            f'<circle cx="{x(row.traffic):.1f}" cy="{y(upwards(row)):.1f}" r="{radius}" style="fill:{_COLOURS[kind]}"/>'
+            for row in rows[::stride]
+            if row.traffic > 0 and upwards(row) > 0
+        ]
+    counts = ", ".join(f"{len(rows):,} {kind}" for kind, rows in mine.items())
+    shown = family if len(family) <= _TITLE else family[: _TITLE - 1] + "…"
+    ends = (
+        f'<text x="8" y="{_HEIGHT - 4}">{show_bytes(math.exp(x.least))}</text>'
+        f'<text x="{_WIDTH - 8}" y="{_HEIGHT - 4}" text-anchor="end">{show_bytes(math.exp(x.most))}, '
+        f"{escape(show(math.exp(y.most)))}</text>"
+    )
+    return _svg(
+        _WIDTH, _HEIGHT, f'<rect class="outline" x="0" y="16" width="{_WIDTH}" height="{_HEIGHT - 32}"/>'
+        f'<text class="strong" x="0" y="10">{escape(shown)}</text>{"".join(dots)}{ends}',
+        name=f"panel-{number}", title=family, description=counts,
+    )  # fmt: skip
+
+
+def _flops(row: Row) -> float:
+    return row.flops
+
+
+def _inner(row: Row) -> float:
+    return math.exp(row.shape["inner"])
+
+
+# Error against seconds, one line a method.
+
+Curve = Sequence[Sequence[float]]  # seconds, error, lower and upper end of its spread
+_TONES: Final = {"random": "#8a9097", "a-optimal": "#6a93b0", "d-optimal": "#c9775d"}
+
+
+def error_curves(curves: Mapping[str, Curve], width: int = 720, height: int = 380) -> str:
+    """A drawing of its own, on paper of its own: it is shown outside our pages."""
+    every = [point for curve in curves.values() for point in curve]
+    x = _Scale.over((seconds for seconds, *_ in every), 56, width - 110)
+    y = _Scale.over((error for _, *errors in every for error in errors), height - 34, 20)
+    parts = [f'<rect width="{width}" height="{height}" fill="#fdfcfa"/>', *_grid(x, y, width, height)]
+    for method, curve in curves.items():
+        tone = _TONES.get(method, "#1d2126")
+        above = [f"{x(s):.1f},{y(high):.1f}" for s, _, _, high in curve]
+        below = [f"{x(s):.1f},{y(low):.1f}" for s, _, low, _ in reversed(curve)]
+        line = " ".join(f"{x(s):.1f},{y(error):.1f}" for s, error, _, _ in curve)
+        parts.append(f'<polygon points="{" ".join(above + below)}" fill="{tone}" opacity="0.13"/>')
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{tone}" stroke-width="2.2"/>')
+    ends = sorted((y(curve[-1][1]), method, x(curve[-1][0])) for method, curve in curves.items())
+    last = -math.inf
+    for place, method, at in ends:
+        last = max(place, last + 15)  # labels keep apart
+        tone = _TONES.get(method, "#1d2126")
+        parts.append(f'<text x="{at + 8:.1f}" y="{last + 4:.1f}" fill="{tone}">{escape(method)}</text>')
+    return _svg(
+        width, height, f'<g font-family="system-ui, sans-serif" font-size="12" fill="#5d646c">{"".join(parts)}</g>',
+        name="error-curves", title="Held-out error by seconds of measuring", description=", ".join(curves),
+    )  # fmt: skip
+
+
+def _grid(x: _Scale, y: _Scale, width: int, height: int) -> Iterator[str]:
+    for value in _round_numbers(y):
+        yield f'<line x1="56" x2="{width - 110}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#e2ded5"/>'
+        yield f'<text x="48" y="{y(value) + 4:.1f}" text-anchor="end">{value:.0%}</text>'
+    for value in _round_numbers(x):
+        yield f'<text x="{x(value):.1f}" y="{height - 14}" text-anchor="middle">{show_seconds(value)}</text>'
+
+
+def _round_numbers(scale: _Scale) -> list[float]:
+    powers = range(math.floor(scale.least / math.log(10)), math.ceil(scale.most / math.log(10)) + 1)
+    numbers = (m * 10.0**p for p in powers for m in (1, 1.5, 2, 3, 5, 7))
+    return [n for n in numbers if scale.least <= math.log(n) <= scale.most]
+
+
+def _svg(width: float, height: float, body: str, *, name: str, title: str, description: str) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-labelledby="{name}-title {name}-desc"><title id="{name}-title">{escape(title)}</title>'
+        f'<desc id="{name}-desc">{escape(description)}</desc>{body}</svg>'
+    )

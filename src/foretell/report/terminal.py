@@ -1,0 +1,207 @@
+"""Forecasts in the terminal: the verdict first, then where time and memory go. Readable without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.segment import Segment
+from rich.style import Style
+from rich.table import Table
+from rich.text import Text
+
+from foretell.forecasting.result import Forecast
+from foretell.graph import Caveat
+from foretell.report import findings
+from foretell.report.findings import Part, show_share
+from foretell.units import show_bytes, show_seconds
+
+COLOURS = {
+    "forward": "cyan",
+    "backward": "blue",
+    "optimizer": "magenta",
+    "communication": "yellow",
+    "bubble": "red",
+    "stragglers": "bright_red",
+    "late-input": "green",
+    "waiting": "bright_black",
+    "parameters": "blue",
+    "gradients": "cyan",
+    "optimizer-state": "magenta",
+    "activations": "yellow",
+    "inputs": "green",
+    "temporaries": "red",
+    "workspace": "bright_magenta",
+    "cache": "bright_black",
+    "context": "bright_black",
+    "communicator": "bright_black",
+    "free": "bright_black",
+}
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_WIDE = 100  # columns from which a comparison shows everything
+
+
+class Bar:
+    """A horizontal bar as wide as its cell allows; plain `#` where the terminal cannot draw blocks."""
+
+    def __init__(self, share: float, colour: str) -> None:
+        self.share, self.colour = min(max(share, 0.0), 1.0), colour
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        if options.ascii_only:
+            text = "#" * round(self.share * width)
+        else:
+            whole, eighth = divmod(round(self.share * width * 8), 8)
+            text = "█" * whole + (_EIGHTHS[eighth] if eighth else "")
+            text = text or ("▏" if self.share else "")  # what is there is seen
+        yield Segment(text[:width].ljust(width), Style.parse(self.colour))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(8, options.max_width)
+
+
+def one(forecast: Forecast, *, batch: int | None = None) -> RenderableType:
+    """A single forecast: the answer in a panel, and below it what the answer is made of."""
+    parts: list[RenderableType] = [
+        _answer(forecast, batch),
+        section(
+            "Where the step goes",
+            parts_table(findings.time_parts(forecast), forecast.step_time.seconds, show_seconds),
+            f"the host issues ops for {show_seconds(forecast.host_time.seconds)} of it",
+        ),
+        section(
+            "Memory at the peak",
+            parts_table(
+                findings.memory_parts(forecast), max(forecast.memory.capacity, forecast.memory.total), show_bytes
+            ),
+            f"{show_bytes(forecast.memory.total)} of {show_bytes(forecast.memory.capacity)} · "
+            f"highest in {findings.peak_place(forecast)}",
+        ),
+    ]
+    return Group(*parts, *caveats_of([forecast]))
+
+
+def several(forecasts: Sequence[Forecast], *, batches: Sequence[int] | None = None, width: int = 80) -> RenderableType:
+    """Forecasts side by side, one row each, and which of them is fastest and cheapest."""
+    wide = width >= _WIDE
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    table.add_column("cluster", overflow="fold", ratio=1)
+    if wide and any(f.plan != f"dp={_devices(f)}" for f in forecasts):
+        table.add_column("plan", overflow="fold")
+    show_plan = len(table.columns) > 1
+    if batches:
+        table.add_column("batch", justify="right")
+    for heading in ("step", "samples/s", *(("MFU", "bottleneck") if wide else ())):
+        table.add_column(heading, justify="left" if heading == "bottleneck" else "right", no_wrap=True)
+    for heading in ("memory", "fits", "$/h", "$/M samples"):
+        table.add_column(heading, justify="right", no_wrap=heading != "$/M samples")
+    for number, f in enumerate(forecasts):
+        rates, memory = f.throughput, f.memory
+        fits = f"yes {findings.show_probability(memory.fit_probability)}" if wide and memory.fits else "yes"
+        cells = [
+            Text(f.cluster),
+            *([Text(f.plan)] if show_plan else []),
+            *([str(batches[number])] if batches else []),
+            show_seconds(f.step_time.seconds),
+            _or_dash(rates.samples_per_second, findings.show_rate),
+            *([_or_dash(rates.mfu, show_share), findings.bottleneck(f).partition(":")[0]] if wide else []),
+            f"{show_bytes(memory.total)}" + (f" of {show_bytes(memory.capacity)}" if wide else ""),
+            fits if memory.fits else Text("NO", style="bold red"),
+            _or_dash(f.cost.dollars_per_hour, findings.show_dollars),
+            _or_dash(findings.dollars_per_million_samples(f), findings.show_dollars),
+        ]
+        table.add_row(*cells)
+    names = {f.workload: None for f in forecasts}
+    return Group(
+        Text(f"{', '.join(names)} on {len(forecasts)} clusters", style="bold"),
+        Padding(table, (1, 0)),
+        *_winners(forecasts),
+        *caveats_of(forecasts),
+    )
+
+
+def section(title: str, body: RenderableType, note: str = "") -> RenderableType:
+    heading = Text.assemble((title, "bold"), (f"  {note}" if note else "", "dim"))
+    return Padding(Group(heading, Padding(body, (0, 0, 0, 2))), (1, 0, 0, 0))
+
+
+def parts_table(parts: Sequence[Part], whole: float, show: Callable[[float], str]) -> Table:
+    """One row a part: name, amount, share, bar."""
+    table = Table(box=None, show_header=False, expand=True, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(ratio=1)
+    for part in parts:
+        share = part.amount / whole if whole else 0.0
+        table.add_row(part.label, show(part.amount), show_share(share), Bar(share, COLOURS[part.key]))
+    return table
+
+
+def caveats_of(forecasts: Sequence[Forecast]) -> list[RenderableType]:
+    """Each caveat once; of several forecasts, with the largest share it has in any."""
+    largest: dict[tuple[str, str], Caveat] = {}
+    for caveat in (c for f in forecasts for c in f.caveats):
+        known = largest.get((caveat.code, caveat.text))
+        if known is None or (caveat.share or 0.0) > (known.share or 0.0):
+            largest[caveat.code, caveat.text] = caveat
+    return [caveats(list(largest.values()))] if largest else []
+
+
+def caveats(items: Sequence[Caveat]) -> RenderableType:
+    table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for caveat in items:
+        share = f" ({show_share(caveat.share)} of the step)" if caveat.share is not None else ""
+        table.add_row("•", Text.assemble(caveat.text, share, (f"  {caveat.code}", "dim")))
+    return section("Caveats", table)
+
+
+def _answer(forecast: Forecast, batch: int | None) -> RenderableType:
+    verdict = findings.verdict(forecast)
+    facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    facts.add_column(style="bold", no_wrap=True)
+    facts.add_column()
+    if batch is not None:
+        facts.add_row("Batch", f"{batch}, the largest that fits")
+    facts.add_row("Step time", findings.show_duration(forecast.step_time))
+    for label, words in (
+        ("Throughput", findings.throughput_words(forecast)),
+        ("Bottleneck", [findings.bottleneck(forecast)]),
+        ("Hangs on", findings.critical_words(forecast, 3)),
+        ("Cost", findings.cost_words(forecast)),
+        ("Job", findings.job_words(forecast)),
+    ):
+        if words:
+            facts.add_row(label, " · ".join(words))
+    mark = Text(f" {verdict.headline.upper()} ", style="bold reverse " + ("green" if verdict.fits else "red"))
+    headline = Table.grid(padding=(0, 2, 0, 0))
+    headline.add_row(mark, verdict.sentence)
+    title = Text.assemble((forecast.workload, "bold"), f" on {forecast.cluster}", (f" · {forecast.plan}", "dim"))
+    colour = "green" if verdict.fits else "red"
+    return Panel(Group(headline, "", facts), title=title, title_align="left", border_style=colour, padding=(1, 2))
+
+
+def _winners(forecasts: Sequence[Forecast]) -> list[RenderableType]:
+    able = [f for f in forecasts if f.memory.fits and f.throughput.samples_per_second]
+    if len(able) < 2:
+        return []
+    fastest = max(able, key=lambda f: f.throughput.samples_per_second or 0.0)
+    priced = [(dollars, f) for f in able if (dollars := findings.dollars_per_million_samples(f)) is not None]
+    words = [f"Fastest: {fastest.cluster}."]
+    if priced:
+        words.append(f"Cheapest per sample: {min(priced, key=lambda pair: pair[0])[1].cluster}.")
+    return [Text(" ".join(words))]
+
+
+def _devices(forecast: Forecast) -> int:
+    return sum(rank.count for rank in forecast.memory.ranks)
+
+
+def _or_dash(value: float | None, show: Callable[[float], str]) -> str:
+    return "–" if value is None else show(value)

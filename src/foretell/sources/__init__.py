@@ -1,0 +1,1 @@
+"""Sources: names, files and configurations that people have, as Workloads."""

@@ -1,0 +1,78 @@
+"""A recipe says what a named architecture computes; the settings of the step around it are the same for all."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, ParamSpec, get_type_hints
+
+import torch
+
+from foretell.sources.named.optimizers import optimizer_named
+from foretell.workload import Precision, Workload
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """An architecture with its task: what to train on, and what to run when nothing is trained."""
+
+    name: str
+    model: Callable[[], torch.nn.Module]
+    batch: Callable[[], dict[str, Any]]  # inputs and targets
+    loss: Callable[[Any, Any], Any]
+    inputs: Callable[[], dict[str, Any]]  # of inference
+    forward: Callable[[Any, Any], Any]
+    samples: int | None = None
+    tokens: int | None = None
+
+
+def takes_step_settings(recipe: Callable[P, Recipe]) -> Callable[..., Workload]:
+    """Make a function from recipe settings to Workload that also takes the settings of the step."""
+
+    def with_step(
+        *args: Any,
+        precision: Precision = "fp32",
+        optimizer: str = "adamw",
+        grad_accumulation: int = 1,
+        clip_grad_norm: float | None = None,
+        compile: bool = False,
+        channels_last: bool = False,
+        **settings: Any,
+    ) -> Workload:
+        made = recipe(*args, **settings)
+        make_optimizer = optimizer_named(optimizer)
+        trains = make_optimizer is not None
+        return Workload(
+            name=made.name,
+            model=made.model,
+            batch=made.batch if trains else made.inputs,
+            loss=made.loss if trains else made.forward,
+            optimizer=make_optimizer,
+            precision=precision,
+            grad_accumulation=grad_accumulation,
+            clip_grad_norm=clip_grad_norm,
+            channels_last=channels_last,
+            compile=compile,
+            samples=made.samples,
+            tokens=made.tokens,
+        )
+
+    own = _resolved(recipe)
+    step = [p for p in _resolved(with_step) if p.kind is p.KEYWORD_ONLY]
+    if not any(p.name == "image_size" for p in own):  # channels-last is a layout of images
+        step = [p for p in step if p.name != "channels_last"]
+    function = wraps(recipe)(with_step)
+    function.__signature__ = inspect.Signature([*own, *step], return_annotation=Workload)  # type: ignore[attr-defined]
+    return function
+
+
+def _resolved(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """A function's parameters with annotations as types, not text."""
+    hints = get_type_hints(function)
+    return [
+        p.replace(annotation=hints.get(p.name, p.annotation)) for p in inspect.signature(function).parameters.values()
+    ]

@@ -1,0 +1,1 @@
+"""The store: records of measurements, kept as Parquet and asked with DuckDB."""

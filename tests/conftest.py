@@ -1,0 +1,23 @@
+"""Capturing changes a process for good, so the tests do it in forked children."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from foretell.capture.child import capture_workload
+from foretell.graph import Graph
+from foretell.sources.files import load_workload
+from foretell.workload import Workload
+
+
+@pytest.fixture
+def capture_in_child() -> Callable[..., Graph]:
+    """`capture_in_child(workload)` or `capture_in_child("timm/resnet18", batch="2")`."""
+
+    def run(source: str | Workload, **settings: str) -> Graph:
+        workload = source if isinstance(source, Workload) else load_workload(source, settings)
+        return capture_workload(workload)
+
+    return run

@@ -1,0 +1,45 @@
+"""Bundles: many operators in one step."""
+
+from __future__ import annotations
+
+import pytest
+
+from foretell.capture import capture
+from foretell.design.pool.bundles import SOURCE, _drawn, bundle, points
+from foretell.design.pool.operators import OPERATORS
+from foretell.errors import WorkloadError
+
+
+@pytest.mark.parametrize(
+    "of", [name for name in OPERATORS if name not in ("optimizer", "cast", "attention", "recurrent")]
+)
+def test_a_bundle_is_captured_with_all_its_operators(of: str) -> None:
+    few, many = (len(capture(SOURCE, {"of": of, "count": str(n), "precision": "bf16"}).ops) for n in (1, 4))
+    assert many > few
+
+
+def test_the_same_settings_make_the_same_bundle() -> None:
+    first, second, other = (
+        capture(SOURCE, {"of": "convolution", "count": "6", "seed": str(seed)}) for seed in (1, 1, 2)
+    )
+    assert first.content_hash == second.content_hash != other.content_hash
+
+
+def test_convolutions_are_of_many_kinds() -> None:
+    drawn = [settings for seed in range(12) for settings in _drawn("convolution", 24, seed, "tf32")]
+    assert len({s["groups"] for s in drawn}) > 5
+    assert {s["dims"] for s in drawn} == {1, 2, 3}
+    assert {s["flat"] for s in drawn} == {"no", "first", "rest"}
+    assert {s["transposed"] for s in drawn} == {s["channels_last"] for s in drawn} == {False, True}
+
+
+def test_points_are_in_every_precision_and_differ() -> None:
+    made = points(3, {"convolution": 2, "grouped_matmul": 1, "resize": 1})
+    assert len({p.key for p in made}) == len(made) == 2 * 4 + 4 + 3  # resizing in tf32 is as in fp32
+
+
+def test_impossible_bundles_are_refused() -> None:
+    with pytest.raises(WorkloadError, match="Did you mean 'convolution'"):
+        bundle(of="convolutions")
+    with pytest.raises(WorkloadError, match="at least 1"):
+        bundle(count=0)

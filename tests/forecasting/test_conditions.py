@@ -1,0 +1,198 @@
+"""What surrounds a step: data loaders, ranks that differ, jobs of many steps, where bytes and time go."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from foretell import Conditions, forecast
+from foretell.cli import app
+from foretell.errors import InputError
+from foretell.forecasting.job import Length, Pause
+from foretell.graph import Graph
+from foretell.workload import Workload
+from tests.parallel.models import Attention, Block, GatedMlp, graph, loss
+
+QUIET = Conditions(jitter=0.0)
+
+
+def answer(on: str = "4xh100-sxm", plan: str = "dp=4", family: str = "llama", **asked: object):  # type: ignore[no-untyped-def]
+    return forecast(graph(family), on=on, plan=plan, model="roofline", **asked)  # type: ignore[arg-type]
+
+
+def test_a_loader_that_is_too_slow_sets_the_pace_and_is_named() -> None:
+    free = answer(conditions=QUIET)
+    assert free.input_wait.seconds == 0
+    samples = free.graph.samples
+    assert samples is not None
+    slow = answer(conditions=Conditions(jitter=0.0, loader=samples / (3 * free.step_time.seconds)))
+    assert slow.step_time.seconds == pytest.approx(3 * free.step_time.seconds)
+    assert slow.input_wait.seconds == pytest.approx(2 * free.step_time.seconds)
+    fast = answer(conditions=Conditions(jitter=0.0, loader=samples / (0.9 * free.step_time.seconds)))
+    assert fast.step_time.seconds == free.step_time.seconds
+    with pytest.raises(InputError, match="more than 0"):
+        Conditions(loader=0)
+
+
+def test_a_loader_feeds_every_micro_step() -> None:
+    one, four = (
+        answer(plan=f"dp=4,grad_accumulation={n}", conditions=Conditions(jitter=0.0, loader=1.0)) for n in (1, 4)
+    )
+    assert four.step_time.seconds == pytest.approx(4 * one.step_time.seconds)
+
+
+def test_ranks_that_differ_make_the_step_wait_for_the_slowest() -> None:
+    quiet, usual, rough = (answer(conditions=Conditions(jitter=j)) for j in (0.0, 0.004, 0.1))
+    assert quiet.stragglers.seconds == 0
+    assert 0 < usual.stragglers.seconds < rough.stragglers.seconds
+    assert usual.step_time.seconds == pytest.approx(quiet.step_time.seconds + usual.stragglers.seconds)
+    assert answer(conditions=Conditions(jitter=0.004)).step_time == usual.step_time
+    alone = [
+        forecast(graph("llama"), on="h100-sxm", model="roofline", conditions=Conditions(jitter=j)) for j in (0, 0.1)
+    ]
+    assert alone[0].step_time == alone[1].step_time
+    assert alone[1].stragglers.seconds == 0
+
+
+def test_compute_beside_communication_is_slower_by_what_is_asked() -> None:
+    none, usual, much = (
+        answer(plan="dp=4,zero=3", conditions=Conditions(jitter=0.0, slowdown=times)) for times in (1.0, None, 2.0)
+    )
+    active = [f.resources.device.active_seconds for f in (none, usual, much)]
+    assert active[0] < active[1] < active[2]
+    assert none.device_time == usual.device_time == much.device_time  # it is communication that adds
+    assert none.step_time.seconds <= usual.step_time.seconds <= much.step_time.seconds
+
+
+@pytest.mark.parametrize("plan", ["dp=4", "tp=2,dp=2", "pp=2,dp=2,grad_accumulation=4", "dp=4,zero=3"])
+def test_resources_are_unions_within_the_step(plan: str) -> None:
+    f = answer(on="4x1xh100-sxm@eth-10g", plan=plan)
+    for use in (f.resources.device, f.resources.memory_bandwidth, f.resources.network_tx, f.resources.network_rx):
+        assert use.idle_seconds >= 0
+        assert use.active_seconds > 0
+        assert use.idle_seconds + use.active_seconds == pytest.approx(f.step_time.seconds)
+    assert f.resources.network_tx.active_seconds >= f.exposed_communication.seconds * 0.5
+    assert sum(link.sent_bytes for link in f.network.links) == f.network.sent_bytes
+
+
+def test_bytes_are_told_by_link() -> None:
+    f = answer(on="2x2xh100-sxm@eth-10g")
+    links = {use.link: use.sent_bytes for use in f.network.links}
+    assert links["eth-10g"] == pytest.approx(
+        links["nvlink-4"], rel=1e-6
+    )  # of two neighbours one talks to the other node
+    inside = answer(on="2x2xh100-sxm@eth-10g", plan="dp=2,tp=2").network.links
+    assert {use.link for use in inside} == {"eth-10g", "nvlink-4"}  # gradients between nodes, products inside
+
+
+def test_communication_of_every_micro_step_is_counted() -> None:
+    one, eight = (
+        answer(on="2x1xh100-sxm@eth-10g", plan=f"tp=2,grad_accumulation={n}", conditions=QUIET) for n in (1, 8)
+    )
+    assert eight.exposed_communication.seconds == pytest.approx(8 * one.exposed_communication.seconds, rel=0.02)
+    assert eight.resources.network_tx.active_seconds == pytest.approx(
+        8 * one.resources.network_tx.active_seconds, rel=0.02
+    )
+
+
+def test_the_critical_path_names_modules_and_collectives() -> None:
+    f = answer(on="2x1xh100-sxm@eth-1g", plan="dp=2")
+    assert f.critical_path[0].stream == "network"
+    assert "all-reduce bucket" in f.critical_path[0].name
+    assert {part.stream for part in f.critical_path} > {"network"}
+    lengths = [part.seconds for part in f.critical_path]
+    assert lengths == sorted(lengths, reverse=True)
+    assert sum(lengths) <= f.timeline.makespan + 1e-9
+
+
+def test_a_job_is_its_steps_and_its_pauses() -> None:
+    f = answer(job=Length(samples=1000, evaluation=Pause(every=10, seconds=5.0), checkpoint=Pause.parse("50:2s")))
+    samples = f.graph.samples
+    assert samples is not None
+    assert f.job is not None
+    steps = -(-1000 // (samples * 4))
+    assert f.job.steps == steps
+    assert (f.job.evaluation_seconds, f.job.checkpoint_seconds) == (steps // 10 * 5.0, steps // 50 * 2.0)
+    assert f.job.seconds == pytest.approx(steps * f.step_time.seconds + steps // 10 * 5.0 + steps // 50 * 2.0)
+    assert f.job.dollars == pytest.approx((f.cost.dollars_per_hour or 0) * f.job.seconds / 3600)
+    assert f.energy is not None
+    limit = 4 * 700
+    assert 0.2 * limit < f.energy.watts < limit
+    assert 0.2 * limit * f.job.seconds < f.job.joules < limit * f.job.seconds
+    tokens = answer(job=Length(tokens=1000)).job
+    assert tokens is not None
+    assert tokens.steps == -(-1000 // ((f.graph.tokens or 0) * 4))
+
+
+@pytest.mark.parametrize("text", ["45s", "0:3s", "x:3s", "10:"])
+def test_a_pause_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        Pause.parse(text)
+    with pytest.raises(InputError, match="samples or its tokens"):
+        Length()
+
+
+def test_the_command_line_asks_the_same(tmp_path: Path) -> None:
+    graph("cnn").save(tmp_path / "cnn.graph")
+    asked = ["predict", str(tmp_path / "cnn.graph"), "--on", "2xh100-sxm", "--model", "roofline", "--json"]
+    ran = CliRunner().invoke(app, [*asked, "--loader", "10", "--samples", "1e4", "--checkpoint", "100:5s"])
+    assert ran.exit_code == 0
+    said = json.loads(ran.stdout)
+    assert said["step_time"]["seconds"] == pytest.approx((graph("cnn").samples or 0) / 10)
+    assert (said["job"]["steps"], said["job"]["checkpoint_seconds"]) == (1250, 60.0)
+    assert CliRunner().invoke(app, [*asked, "--checkpoint", "100:5s"]).exit_code == 2
+    assert CliRunner().invoke(app, [*asked, "--samples", "many"]).exit_code == 2
+
+
+class Tower(torch.nn.Module):
+    """A Llama of sixteen blocks with eight heads: what can be spread over tp = 8 and pp = 16."""
+
+    def __init__(self, width: int = 64, vocabulary: int = 128) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(vocabulary, width)
+        self.layers = torch.nn.ModuleList(
+            Block(torch.nn.RMSNorm, Attention(width, 8, 8, causal=True, bias=False), GatedMlp(width), width)
+            for _ in range(16)
+        )
+        self.head = torch.nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+def tower() -> Graph:
+    from foretell.capture import capture
+
+    def batch() -> dict[str, torch.Tensor]:
+        return {"x": torch.randint(96, (2, 16)), "y": torch.randint(96, (2, 16))}
+
+    return capture(
+        Workload(name="tower", model=Tower, batch=batch, loss=loss, optimizer=lambda p: torch.optim.AdamW(p))
+    )
+
+
+def test_sixteen_thousand_devices_cost_what_a_hundred_do() -> None:
+    """Seconds of CPU, best of three: a busy machine takes longer, never a multiple with the number of replicas."""
+    step = tower()
+
+    def seconds(dp: int) -> float:
+        taken = []
+        for _ in range(3):
+            began = time.process_time()
+            plan = f"dp={dp},tp=8,pp=16,grad_accumulation=32"
+            found = forecast(step, on=f"{dp * 16}x8xh100-sxm", plan=plan, model="roofline")
+            taken.append(time.process_time() - began)
+            assert sum(r.count for r in found.memory.ranks) == dp * 128
+        return min(taken)
+
+    few, many = seconds(1), seconds(128)
+    assert many < 2 * few + 0.1
+    assert many < 3.0  # 0.3 s on a quiet core

@@ -1,0 +1,180 @@
+"""The whole composition: the contract's JSON, what must add up, and what must hold when devices change."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import foretell
+from foretell.errors import CatalogError, InputError, PlanError, RequirementNotMet
+from foretell.forecasting.assemble import fit_batch
+from foretell.graph import Graph
+
+CONTRACT = {
+    "schema_version", "foretell", "model", "workload", "cluster", "plan", "step_time", "device_time", "host_time",
+    "exposed_communication", "bubble", "memory", "network", "resources", "throughput", "cost", "caveats",
+}  # fmt: skip
+BESIDE = {"stragglers", "input_wait", "energy", "critical_path", "job"}  # what we say beyond it
+
+
+def network() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 64, 7, stride=2, padding=3), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 128, 3), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 4096), nn.ReLU(), nn.Linear(4096, 1000),
+    )  # fmt: skip
+
+
+def workload(batch: int = 32) -> foretell.Workload:
+    return foretell.Workload(
+        name="cnn", model=network,
+        batch=lambda: {"x": torch.randn(batch, 3, 224, 224), "y": torch.randint(1000, (batch,))},
+        loss=lambda m, b: nn.functional.cross_entropy(m(b["x"]), b["y"]),
+        optimizer=lambda p: torch.optim.AdamW(p), precision="amp-bf16",
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return foretell.forecast(workload(), on="h200").graph
+
+
+def test_the_json_is_the_contracts(graph: Graph) -> None:
+    f = foretell.forecast(graph, on="8xh100-sxm", plan=foretell.Plan(dp=8))
+    answer = json.loads(f.to_json())
+    assert answer == f.to_dict()
+    assert set(answer) == CONTRACT | BESIDE
+    assert (answer["schema_version"], answer["workload"], answer["cluster"], answer["plan"]) == (
+        1,
+        "cnn",
+        "8xh100-sxm",
+        "dp=8",
+    )
+    for name in ("step_time", "device_time", "host_time", "exposed_communication", "bubble"):
+        assert set(answer[name]) == {"seconds", "low", "high"}
+    assert set(answer["memory"]) == {
+        *("allocated", "reserved", "context", "communicator", "total", "capacity"),
+        *("fits", "fit_probability", "breakdown", "peak_module", "ranks"),
+    }
+    assert set(answer["resources"]) == {"device", "memory_bandwidth", "network_rx", "network_tx"}
+    assert all(set(use) == {"idle_seconds", "active_seconds", "peak"} for use in answer["resources"].values())
+    assert answer["step_time"]["low"] is None
+    assert any(c["code"] == "not-calibrated" for c in answer["caveats"])
+    assert f.step_time.seconds == answer["step_time"]["seconds"]
+    assert f.resources.network_tx.peak == answer["resources"]["network_tx"]["peak"]
+
+
+def test_memory_adds_up(graph: Graph) -> None:
+    memory = foretell.forecast(graph, on="8xh100-sxm").memory
+    parts = memory.breakdown
+    assert sum(getattr(parts, name) for name in parts.__slots__) == memory.allocated
+    assert memory.total == memory.reserved + memory.context + memory.communicator
+    assert memory.allocated <= memory.reserved
+    assert memory.fits
+    assert memory.fit_probability > 0.99
+    weights = sum(p.numel() * 4 for p in network().parameters())
+    assert parts.parameters >= weights
+    assert memory.ranks[0].count == 8
+
+
+def test_data_parallelism_sends_what_a_ring_sends(graph: Graph) -> None:
+    weights = sum(p.numel() * 4 for p in network().parameters())
+    for ranks in (2, 4, 8):
+        f = foretell.forecast(graph, on=f"{ranks}xh100-sxm")
+        assert f.network.sent_bytes == pytest.approx(2 * (ranks - 1) / ranks * weights, rel=1e-6)
+        assert f.network.sent_bytes == f.network.received_bytes
+    alone = foretell.forecast(graph, on="h100-sxm")
+    assert alone.network.sent_bytes == 0
+    assert alone.exposed_communication.seconds == 0
+
+
+def test_a_slower_network_never_makes_a_faster_step(graph: Graph) -> None:
+    steps = [
+        foretell.forecast(graph, on=f"2x8xh100-sxm@{link}").step_time.seconds
+        for link in ("ib-400g", "eth-25g", "eth-1g")
+    ]
+    assert steps == sorted(steps)
+    assert steps[-1] > foretell.forecast(graph, on="h100-sxm").step_time.seconds
+
+
+def test_times_are_positive_and_consistent(graph: Graph) -> None:
+    f = foretell.forecast(graph, on="h200")
+    assert f.step_time.seconds >= max(f.device_time.seconds, f.host_time.seconds)
+    assert f.timeline.busy("device") == pytest.approx(f.device_time.seconds)
+    assert f.throughput.samples_per_second == pytest.approx(32 / f.step_time.seconds)
+    assert 0 < (f.throughput.mfu or 0) < 1
+
+
+def test_peak_times_time_is_flops(graph: Graph) -> None:
+    """A slip of units would show: arithmetic at the published peak, done in the roofline's time, is the op's FLOPs."""
+    from foretell.cost.flops import flops
+    from foretell.cost.roofline import price_ops
+    from foretell.hardware import device
+
+    h200 = device("h200")
+    op, price = next(
+        (op, p) for op, p in zip(graph.ops, price_ops(graph, h200), strict=True) if "convolution_backward" in op.target
+    )
+    assert price.seconds * h200.peak("bf16") >= flops(op.signature) * 0.999
+    assert h200.peak("bf16") == pytest.approx(989.4e12, rel=0.01)
+
+
+def test_a_mixed_cluster_is_as_slow_as_its_slowest_and_as_small_as_its_smallest(graph: Graph) -> None:
+    mixed = foretell.forecast(graph, on="1xh200+1xt4@eth-100g")
+    assert mixed.memory.capacity == foretell.forecast(graph, on="t4").memory.capacity
+    assert mixed.device_time.seconds == pytest.approx(foretell.forecast(graph, on="t4").device_time.seconds)
+
+
+def test_what_does_not_fit_is_said_with_numbers() -> None:
+    f = foretell.forecast(workload(batch=4096), on="t4")
+    assert not f.memory.fits
+    assert f.memory.total > f.memory.capacity
+    assert f.memory.fit_probability < 0.01
+
+
+@pytest.mark.parametrize(
+    ("on", "plan", "error", "said"),
+    [
+        ("8xh100-sxm", "dp=4", PlanError, "4"),
+        ("8xh100-sxm", "dp=4,tp=3", PlanError, "tp"),
+        ("8xh10o", None, CatalogError, "Did you mean"),
+        ("8xh100-sxm", "dq=8", PlanError, "Did you mean 'dp'"),
+        ("8xh100-sxm", "dp=8,zero=7", PlanError, "0, 1, 2, 3"),
+    ],
+)
+def test_impossible_questions_are_refused(
+    graph: Graph, on: str, plan: str | None, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        foretell.forecast(graph, on=on, plan=plan)
+
+
+SOURCE = """
+import torch
+from torch import nn
+import foretell
+
+
+def net(batch: int = 8, width: int = 8192) -> foretell.Workload:
+    return foretell.Workload(
+        name="net", model=lambda: nn.Sequential(nn.Linear(1024, width), nn.ReLU(), nn.Linear(width, 10)),
+        batch=lambda: {"x": torch.randn(batch, 1024), "y": torch.randint(10, (batch,))},
+        loss=lambda m, b: nn.functional.cross_entropy(m(b["x"]), b["y"]), optimizer=lambda p: torch.optim.AdamW(p),
+    )
+"""
+
+
+def test_the_largest_batch_fits_and_a_larger_one_does_not(tmp_path: pytest.TempPathFactory) -> None:
+    file = tmp_path / "net.py"  # type: ignore[operator]
+    file.write_text(SOURCE)
+    found = fit_batch(f"{file}:net", {}, "t4", cache=False)
+    assert found.forecast.memory.fits
+    assert found.forecast.graph.samples == found.batch > 10_000
+    larger = foretell.forecast(f"{file}:net", on="t4", settings={"batch": str(int(found.batch * 1.02))})
+    assert not larger.memory.fits
+    with pytest.raises(RequirementNotMet, match="even with batch 1"):
+        fit_batch(f"{file}:net", {"width": "2000000"}, "t4", cache=False)
+    with pytest.raises(InputError, match="captured graph"):
+        fit_batch("net.graph", {}, "t4")

@@ -1,0 +1,47 @@
+"""`foretell scale`: more and more devices of a kind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from foretell.cli import app
+from foretell.errors import InputError, PlanError
+from foretell.forecasting.scale import scale
+from foretell.report.scale import scaling_page
+from tests.parallel.models import graph
+
+
+def test_devices_double_and_efficiency_is_relative_to_the_first() -> None:
+    points = scale(graph("llama"), "h100-sxm", 12, "tp=2,zero=1", model="roofline")
+    assert [p.devices for p in points] == [2, 4, 8, 12]
+    assert [p.forecast.plan for p in points] == [f"dp={n},tp=2,zero=1" for n in (1, 2, 4, 6)]
+    assert points[0].efficiency == 1
+    assert all(p.efficiency <= 1 + 1e-9 for p in points)
+
+
+def test_what_cannot_grow_is_refused_with_the_arithmetic() -> None:
+    with pytest.raises(InputError, match=r"tp × pp × cp = 2 × 1 × 2 = 4"):
+        scale(graph("llama"), "h100-sxm", 2, "tp=2,cp=2", model="roofline")
+    with pytest.raises(PlanError, match="dp=4 is what grows here"):
+        scale(graph("llama"), "h100-sxm", 8, "dp=4", model="roofline")
+
+
+def test_the_page_shows_throughput_and_where_the_time_goes() -> None:
+    page = scaling_page(scale(graph("llama"), "h100-sxm", 8, model="roofline"))
+    assert page.count("<svg") == 3
+    assert "efficiency over devices" in page
+    assert "perfect scaling" in page
+
+
+def test_the_verb(tmp_path: Path) -> None:
+    graph("cnn").save(tmp_path / "cnn.graph")
+    asked = ["scale", str(tmp_path / "cnn.graph"), "--on", "h100-sxm", "--model", "roofline"]
+    ran = CliRunner().invoke(app, [*asked, "--up-to", "4", "--json", "--html", str(tmp_path / "page.html")])
+    assert ran.exit_code == 0
+    assert [p["devices"] for p in json.loads(ran.stdout)] == [1, 2, 4]
+    assert (tmp_path / "page.html").exists()
+    assert CliRunner().invoke(app, [*asked[:3], "8xh100-sxm", "--up-to", "4"]).exit_code == 2

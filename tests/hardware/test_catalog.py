@@ -1,0 +1,279 @@
+"""The files we ship, and the user's own beside them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from foretell.errors import CatalogError
+from foretell.hardware import catalog as catalogue
+from foretell.hardware import device, devices, fabric_of, host, hosts, instance, instances, link, links, recognise
+from foretell.hardware.device import DTYPES, Device, Instance
+
+NARROWER = [("fp64", "fp32"), ("fp32", "tf32"), ("tf32", "bf16"), ("tf32", "fp16"), ("bf16", "fp8"), ("fp16", "fp8")]
+
+
+def test_there_is_enough_of_everything() -> None:
+    assert len(devices()) >= 30
+    assert len(links()) >= 10
+    assert len(instances()) >= 20
+    assert {"NVIDIA", "AMD", "Intel", "Apple"} <= {d.vendor for d in devices()}
+
+
+@pytest.mark.parametrize("d", devices(), ids=lambda d: d.name)
+def test_every_device_is_sane(d: Device) -> None:
+    assert 0.85 * d.memory_bytes * (d.vendor != "Apple") <= d.usable_bytes <= d.memory_bytes
+    assert 50e9 < d.bandwidth < 20e12
+    assert 1e12 < d.peak("fp32") < 1e15
+    for wide, narrow in NARROWER:
+        if wide in d.peaks and narrow in d.peaks:
+            assert d.peaks[wide] <= d.peaks[narrow], f"{wide} is faster than {narrow}"
+    for dtype in DTYPES:
+        assert d.vector_peak(dtype) <= d.peak("fp64" if dtype == "fp64" else "fp32")
+    assert 100e6 < d.clock_hz < 5e9
+    assert d.sources.keys() >= {"memory", "usable", "context", "peaks", "chip", "node"}
+    assert all(d.sources.values())
+    assert link(d.inside).kind in ("inside", "both")
+    assert link(d.between).kind in ("between", "both")
+    assert host(d.host)
+
+
+@pytest.mark.parametrize("d", [d for d in devices() if d.vendor == "NVIDIA"], ids=lambda d: d.name)
+def test_fp32_of_nvidia_is_units_times_lanes_times_clock(d: Device) -> None:
+    """A rate with sparsity, or one of the wrong card, would not fit its own clock."""
+    lanes = {"Kepler": 192, "Volta": 64, "Turing": 64}.get(d.architecture, 128)
+    lanes = 64 if d.compute_capability in ((6, 0), (8, 0)) else lanes
+    assert d.vector_peak() == pytest.approx(2 * lanes * d.compute_units * d.clock_hz, rel=0.07)
+
+
+@pytest.mark.parametrize("i", instances(), ids=lambda i: i.name)
+def test_every_instance_is_sane(i: Instance) -> None:
+    assert device(i.device).name == i.device, "an instance names a device by its name, so that prices are found"
+    assert host(i.host)
+    assert link(i.between).kind == "between"
+    assert i.source
+    if i.dollars_per_device_hour is not None:
+        assert 0.1 < i.dollars_per_device_hour < 20
+        assert i.price_date is not None
+        assert i.price_date >= "2024"
+
+
+def test_links_and_hosts_are_sane() -> None:
+    for li in links():
+        assert 1e8 < li.bandwidth < 2e12
+        assert 5e-7 <= li.latency <= 1e-4
+        assert fabric_of(li).source
+        assert li.source
+    assert all(2e-6 < h.op_seconds < 1e-4 and h.source for h in hosts())
+
+
+def test_rates_of_links_are_bytes_a_second_one_way() -> None:
+    assert link("ib-400g").bandwidth == 50e9
+    assert link("nvlink-4").bandwidth == 450e9
+    assert link("eth-100g").bandwidth == 12.5e9
+    assert link("ib-ndr") is link("ib-400g")
+
+
+def test_the_network_of_an_instance_is_shared_by_its_devices() -> None:
+    assert instance("aws:p5.48xlarge").bandwidth == link("ib-400g").bandwidth
+    assert instance("aws:p3.16xlarge").bandwidth == pytest.approx(25e9 / 8 / 8)
+
+
+@pytest.mark.parametrize("shelf", [catalogue._DEVICES, catalogue._LINKS, catalogue._HOSTS], ids=lambda s: s.what)
+def test_no_shipped_alias_means_two_things(shelf: catalogue._Shelf[object]) -> None:
+    things = shelf.all()
+    names = Counter(name for _, aliases in shelf._read.values() for name in aliases)
+    names.update(getattr(thing, "name") for thing in things)  # noqa: B009
+    assert [name for name, times in names.items() if times > 1] == []
+
+
+@pytest.mark.parametrize(
+    ("alias", "name"),
+    [
+        ("h100", "h100-sxm"),
+        ("a100", "a100-80g-sxm"),
+        ("2080ti", "rtx-2080-ti"),
+        ("V100", "v100-16g-sxm"),
+        ("v100-sxm", "v100-16g-sxm"),
+    ],
+)
+def test_aliases(alias: str, name: str) -> None:
+    assert device(alias) is device(name)
+
+
+def test_a_misspelt_name_gets_a_suggestion() -> None:
+    with pytest.raises(CatalogError) as error:
+        device("h10o")
+    assert str(error.value) == (
+        "no device 'h10o' in the catalogue. Did you mean 'h100-sxm'? "
+        "To add one, write a TOML file (see docs/hardware.md)."
+    )
+    with pytest.raises(CatalogError, match=r"no link 'ib-4oog' in the catalogue\. Did you mean 'ib-400g'"):
+        link("ib-4oog")
+    with pytest.raises(CatalogError, match=r"no host 'qqqqqqqqqq' in the catalogue\. To add one"):
+        host("qqqqqqqqqq")
+
+
+@pytest.mark.parametrize("name", ["", "../devices/h200", "/etc/passwd", "a/b", "h200.toml", ":", "a:b"])
+def test_no_name_leaves_the_folder(name: str) -> None:
+    with pytest.raises(CatalogError, match="no device"):
+        device(name)
+
+
+def test_cheapest() -> None:
+    offer = catalogue.cheapest("h100-sxm")
+    assert offer is not None
+    assert offer.dollars_per_device_hour == catalogue.dollars_per_device_hour("h100-sxm")
+    assert all(
+        offer.dollars_per_device_hour <= i.dollars_per_device_hour
+        for i in instances()
+        if i.device == "h100-sxm" and i.dollars_per_device_hour is not None and offer.dollars_per_device_hour
+    )
+    assert catalogue.cheapest("cpu") is None
+    assert catalogue.dollars_per_device_hour("cpu") is None
+
+
+def test_one_device_reads_one_file() -> None:
+    code = (
+        "from foretell.hardware import catalogue as c; c.device('h200'); assert len(c._DEVICES._read) == 1;"
+        "import sys; assert not {'torch', 'numpy', 'pydantic'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# The user's own folders
+
+
+def test_the_user_adds_a_device(user_folder: Path, example: str) -> None:
+    (user_folder / "devices" / "x1.toml").write_text(example)
+    x1 = device("x1")
+    assert x1 is device("x")
+    assert x1 in devices()
+    assert x1.usable_bytes == round(0.975 * 64 * 2**30)
+    assert x1.sources["usable"].startswith("estimate: 97.5%")
+    assert x1.sources["context"].startswith("estimate: ")
+
+
+def test_the_user_overrides_a_device(user_folder: Path, example: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (user_folder / "devices" / "h200.toml").write_text(example)
+    assert device("h200").title == "Example X1"
+    assert len([d for d in devices() if d.name == "h200"]) == 1
+    monkeypatch.delenv("FORETELL_CATALOG")
+    assert device("h200").vendor == "NVIDIA"
+
+
+def test_a_name_wins_over_a_shipped_alias(user_folder: Path, example: str) -> None:
+    (user_folder / "devices" / "h100.toml").write_text(example)
+    assert device("h100").title == "Example X1"
+    assert device("h100-sxm").vendor == "NVIDIA"
+
+
+def test_the_first_folder_wins_and_home_is_a_folder_too(
+    user_folder: Path, example: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Path(os.environ["HOME"]) / ".config" / "foretell" / "catalog"
+    other = user_folder.parent / "other"
+    for folder, title in ((user_folder, "First"), (other, "Second"), (home, "Home")):
+        (folder / "devices").mkdir(parents=True, exist_ok=True)
+        (folder / "devices" / "x1.toml").write_text(example.replace("Example X1", title))
+    monkeypatch.setenv("FORETELL_CATALOG", os.pathsep.join([str(user_folder), str(other)]))
+    assert device("x1").title == "First"
+    monkeypatch.setenv("FORETELL_CATALOG", str(other))
+    assert device("x1").title == "Second"
+    monkeypatch.delenv("FORETELL_CATALOG")
+    assert device("x1").title == "Home"
+
+
+def test_a_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORETELL_CATALOG", "/no/such/folder")
+    with pytest.raises(CatalogError, match=r"\$FORETELL_CATALOG names '/no/such/folder', which is no folder"):
+        devices()
+
+
+def test_the_user_adds_an_instance(user_folder: Path) -> None:
+    (user_folder / "instances" / "mylab").mkdir()
+    (user_folder / "instances" / "mylab" / "big.box.toml").write_text(
+        'title = "The lab"\ndevice = "t4"\ncount = 4\nhost = "desktop"\n'
+        '[network]\nlink = "eth-10g"\nbandwidth = "10 Gbit/s"\nsource = "the label on it"\n'
+        '[price]\ndollars_per_hour = 0.04\ndate = "2025-01"\nsource = "electricity"\n'
+    )
+    assert instance("mylab:big.box").count == 4
+    assert catalogue.dollars_per_device_hour("t4") == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('title = "Example X1"', "", "missing field 'title'. Add it"),
+        ('size = "64 GiB"', "", "missing field 'memory.size'. Add it"),
+        ('source = "Example X1 server guide"', "", "missing field 'node.source'. Add it"),
+        ("[memory]", "[memori]", "unknown field 'memori'. Did you mean 'memory'.*Allowed: title, "),
+        (
+            "units = 64",
+            "units = 64\ncores = 3",
+            "unknown field 'chip.cores'.*Allowed: units, clock_mhz, power_watts, source",
+        ),
+        ("units = 64", "units = 6.4", "field 'chip.units': must be a whole number of at least 1, got 6.4"),
+        ('"64 GiB"', '"64 GHz"', "field 'memory.size': size '64 GHz' has the unknown unit 'GHz'. Use B, KB"),
+        ('"64 GiB"', "64", "field 'memory.size': must be a text with its unit, like '80 GiB', got 64"),
+        ('"2 TB/s"', '"2 TB"', "field 'memory.bandwidth': bandwidth '2 TB' has the unknown unit"),
+        ('"400 TFLOP/s"', '"400 TFLOPS"', "field 'peaks.bf16': rate '400 TFLOPS' has the unknown unit"),
+        ('fp32 = "50 TFLOP/s"', "", "device 'bad' needs a peak for fp32, got bf16"),
+        ('kind = "accelerator"', 'kind = "gpuu"', "unknown kind 'gpuu'. Did you mean 'gpu'"),
+        ('aliases = ["x"]', 'aliases = "x"', "field 'aliases': must be a list of names, got 'x'"),
+        ('aliases = ["x"]', 'aliases = ["X Y"]', "field 'aliases': must be a name of lower-case letters"),
+        ('architecture = "One"', "architecture = 1", "field 'architecture': must be a text, got 1"),
+        (
+            'architecture = "One"',
+            'architecture = "One"\ncompute_capability = 9.0',
+            "must be a text like '9.0', got 9.0",
+        ),
+        ("clock_mhz = 1500", "clock_mhz = true", "field 'chip.clock_mhz': must be a number, got True"),
+        ("[peaks]", 'usable = "60 GiB"\n[peaks]', "unknown field 'memory.usable'"),
+        ("[memory]", 'usable = "60 GiB"\n[memory]', r"field 'usable' must be a table \[usable\], got '60 GiB'"),
+        ("[memory]", "[memory", "cannot be read"),
+    ],
+)
+def test_a_wrong_file_says_where_and_what(user_folder: Path, example: str, old: str, new: str, message: str) -> None:
+    path = user_folder / "devices" / "bad.toml"
+    path.write_text(example.replace(old, new))
+    with pytest.raises(CatalogError, match=message) as error:
+        device("bad")
+    assert str(error.value).startswith(str(path))
+    assert error.value.exit_code == 2
+
+
+def test_a_file_name_in_capitals(user_folder: Path, example: str) -> None:
+    (user_folder / "devices" / "X1.toml").write_text(example)
+    with pytest.raises(CatalogError, match=r"X1\.toml: a file name is lower-case letters"):
+        devices()
+
+
+def test_a_price_needs_a_date(user_folder: Path) -> None:
+    (user_folder / "instances" / "a.toml").write_text(
+        'title = "A"\ndevice = "t4"\ncount = 1\nhost = "desktop"\n'
+        '[network]\nlink = "eth-1g"\nbandwidth = "1 Gbit/s"\nsource = "s"\n'
+        '[price]\ndollars_per_hour = 1\ndate = "yesterday"\nsource = "s"\n'
+    )
+    with pytest.raises(CatalogError, match=r"field 'price\.date': must be a date like '2025-07', got 'yesterday'"):
+        instance("a")
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "a100-80g-sxm"),
+        ("Habana Gaudi", "gaudi"),  # a name without a number
+        ("Intel Gaudi 2", "gaudi2"),
+        ("Intel CPU", None),
+        ("TPU v3", None),
+    ],
+)
+def test_what_others_call_a_device(said: str, name: str | None) -> None:
+    found = recognise(said)
+    assert (found.name if found else None) == name

@@ -1,0 +1,168 @@
+"""Intervals on devices that were not measured: from published steps of others, each left out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from foretell_bench.tables import devices as bench
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from foretell.cli import app
+from foretell.cost.model import load_model
+from foretell.errors import InputError, ModelError
+from foretell.forecasting.assemble import forecast
+from foretell.forecasting.calibration import ELSEWHERE_FILE, HeldDevice, Unmeasured, numbers_of
+from foretell.graph import Graph, Layout, Op, Signature, Storage, Tensor
+from foretell.hardware import device
+from foretell.learn.transfer.intervals import LEARNED, ForetoldElsewhere, coverage_elsewhere, hold, save_held
+from foretell.learn.transfer.published_steps import published_steps
+
+CARDS = ("a100-40g-pcie", "v100-32g-pcie", "t4", "p100-pcie", "rtx-3090", "rtx-4090", "rtx-2080-ti", "titan-xp", "l40s")
+DATA = Path(__file__).parents[4] / "shared" / "data"
+
+
+def steps(spread: float, shift: float = 0.0, count: int = 40, seed: int = 0) -> list[ForetoldElsewhere]:
+    """Steps of many cards, each card off by its own factor and each step by another."""
+    draw = np.random.default_rng(seed)
+    made = []
+    for card in CARDS:
+        bias = draw.normal(shift, spread)
+        for i in range(count):
+            said = float(draw.lognormal(-3, 1))
+            took = said * math.exp(bias + draw.normal(0, spread))
+            made.append(
+                ForetoldElsewhere(
+                    origin="made up",
+                    device=card,
+                    source=f"net{i}",
+                    trains=True,
+                    half=False,
+                    seconds=took,
+                    said={LEARNED: said, "clocks": said, "roofline": said / 2},
+                    unknown=0.0,
+                )
+            )
+    return made
+
+
+def test_intervals_from_other_devices_hold_most_steps_of_a_new_one() -> None:
+    inside = [coverage_elsewhere(steps(0.2, seed=seed))[0].inside for seed in range(6)]
+    assert np.mean(inside) >= 0.9
+
+
+def test_a_device_unlike_all_others_falls_outside_and_that_shows() -> None:
+    odd = [dataclasses.replace(s, seconds=s.seconds * 5) if s.device == "t4" else s for s in steps(0.2)]
+    inside = {c.group: c.inside for c in coverage_elsewhere(odd)}
+    assert inside["t4"] < 0.5
+    assert inside["rtx-3090"] > 0.9
+
+
+def test_intervals_are_as_wide_as_devices_differ() -> None:
+    narrow, wide = (coverage_elsewhere(steps(spread))[0].width for spread in (0.05, 0.4))
+    assert 1 < narrow < wide
+
+
+@given(st.sampled_from(CARDS), st.floats(1e-4, 10), st.floats(0, 1))
+def test_an_interval_holds_what_was_said_and_grows_with_what_nobody_knows(
+    name: str, said: float, unknown: float
+) -> None:
+    held = hold(steps(0.2, count=4))
+    low, high = held.step_range(said, device(name), False, unknown)
+    assert low <= said <= high
+    less, more = held.step_range(said, device(name), False, 0.0)
+    assert high / low >= more / less
+
+
+def test_near_devices_say_more_and_far_ones_stretch() -> None:
+    near, other = device("rtx-3090"), device("t4")
+    made = [
+        HeldDevice(device=d.name, half=False, numbers=numbers_of(d, False), errors=[-error, 0.0, error])
+        for d, error in (*[(near, 0.1)] * 12, (other, 1.0))
+    ]
+    held = Unmeasured(held=made, reach=1.0, unknown=0.5)
+    low, high = held.errors(numbers_of(device("rtx-3080"), False))
+    assert -0.2 < low < 0 < high < 0.2
+    assert not held.is_far(device("rtx-3080"), False)
+    assert held.is_far(device("b200"), False)
+    far_low, far_high = held.errors(numbers_of(device("b200"), False))
+    assert far_high - far_low > high - low
+
+
+def small_graph() -> Graph:
+    x = Layout((4096, 4096), (4096, 1), "float32")
+    op = Op(Signature("aten.relu.default", (x,), (x,)), "forward", "", (0,), (1,))
+    storages = (Storage(x.nbytes, "input", -1, 1), Storage(x.nbytes, "activation", 0, 1))
+    return Graph(name="relu", ops=(op,), tensors=(Tensor(x, 0), Tensor(x, 1)), storages=storages, training=False)
+
+
+def test_a_forecast_elsewhere_says_what_its_interval_rests_on() -> None:
+    model = dataclasses.replace(load_model(), unmeasured=hold(steps(0.2)))
+    f = forecast(small_graph(), on="a100-80g-sxm", model=model)
+    assert f.step_time.low is not None
+    assert f.step_time.high is not None
+    assert f.step_time.low < f.step_time.seconds < f.step_time.high
+    assert f.host_time.low is None
+    [told] = [c.text for c in f.caveats if c.code == "calibrated-elsewhere"]
+    assert "9 devices" in told
+    assert "stretched" not in told
+    assert not any(c.code == "not-calibrated" for c in f.caveats)
+    [far] = [
+        c.text for c in forecast(small_graph(), on="b300", model=model).caveats if c.code == "calibrated-elsewhere"
+    ]
+    assert "stretched" in far
+    several = forecast(small_graph(), on="2xa100-80g-sxm", model=model)
+    assert several.step_time.low is None
+    assert any(c.code == "not-calibrated" for c in several.caveats)
+    own = forecast(small_graph(), on="h200", model=model)
+    assert not any(c.code == "calibrated-elsewhere" for c in own.caveats)
+
+
+def test_errors_on_other_devices_come_back_as_they_were_saved(tmp_path: Path) -> None:
+    held = hold(steps(0.2))
+    save_held(held, tmp_path)
+    again = Unmeasured.load(tmp_path / ELSEWHERE_FILE)
+    said = [u.step_range(1.0, device("a10"), False, 0.1) for u in (held, again)]
+    assert said[0] == said[1]
+    (tmp_path / ELSEWHERE_FILE).write_text("{}")
+    with pytest.raises(ModelError, match="foretell fit"):
+        Unmeasured.load(tmp_path / ELSEWHERE_FILE)
+
+
+def test_what_the_benchmark_found_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    found = bench.Found(ops=[], steps=steps(0.2))
+    bench.save(found, tmp_path / "found.json")
+    again = bench.read(tmp_path / "found.json")
+    assert [f.to_dict() for f in bench.figures(again)] == [f.to_dict() for f in bench.figures(found)]
+    (tmp_path / "other.json").write_text(json.dumps({"steps": []}))
+    with pytest.raises(InputError, match="bench devices"):
+        bench.read(tmp_path / "other.json")
+
+
+def test_a_page_gets_every_device_and_one_line_for_all(tmp_path: Path) -> None:
+    found = bench.Found(ops=[], steps=steps(0.2) + steps(0.2, count=4, seed=1)[:4])
+    bench.save(found, tmp_path / "found.json")
+    page = tmp_path / "page.md"
+    page.write_text("<!-- table: ops -->\n<!-- end -->\n\n<!-- table: steps -->\n<!-- end -->\n")
+    asked = ["bench", "devices", "--from", str(tmp_path / "found.json"), "--page", str(page)]
+    assert CliRunner().invoke(app, asked).exit_code == 0
+    rows = [line.split(" | ") for line in page.read_text().splitlines() if line.startswith("| made up")]
+    assert len(rows) == len(CARDS)
+    [whole] = [line for line in page.read_text().splitlines() if line.startswith("| all")]
+    devices = [[abs(s.said[LEARNED] / s.seconds - 1) for s in found.steps if s.device == card] for card in CARDS]
+    assert f"{np.mean([np.mean(errors) for errors in devices]):.1%}" in whole
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the public measurements are not here")
+def test_published_steps_are_drawn_the_same_way_each_time() -> None:
+    found = published_steps(DATA, 4)
+    assert found == published_steps(DATA, 4)
+    assert {s.origin for s in found} == {"neusight_e2e", "cnn_many_gpus", "timm_train", "timm_infer"}
+    assert {"rtx-3090", "titan-xp", "mi100", "p4"} <= {s.device for s in found}
+    assert all(1e-3 < s.seconds < 20 for s in found)

@@ -1,0 +1,61 @@
+"""Sharded plans say exactly what torch's `fully_shard` says: kind, bytes, ranks, in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from foretell.parallel import parallelize
+from foretell.plan import Plan
+
+from .models import FAMILIES, graph, loss
+from .oracle import Said, fake_ranks, listen, planned
+
+
+def fsdp_says(family: str, world: int, micro_steps: int = 1, hybrid: int | None = None, **options: Any) -> list[Said]:
+    build, make_batch, blocks = FAMILIES[family]
+    with fake_ranks(world):
+        if hybrid:
+            names = ("replicate", "shard")
+            options["mesh"] = init_device_mesh("cpu", (world // hybrid, hybrid), mesh_dim_names=names)
+        model, batch = build(), make_batch()
+        for block in getattr(model, blocks):
+            fully_shard(block, **options)
+        fully_shard(model, **{k: v for k, v in options.items() if k == "mesh"})
+        optimizer = torch.optim.AdamW(model.parameters())
+
+        def step() -> None:
+            for _ in range(micro_steps):
+                (loss(model, batch) / micro_steps).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return listen(step)
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+@pytest.mark.parametrize("world", [2, 8])
+def test_full_sharding_says_what_torch_says(family: str, world: int) -> None:
+    program = parallelize(graph(family), Plan(dp=world, zero=3))
+    assert planned(program.roles[0].collectives) == fsdp_says(family, world)
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_keeping_parameters_for_the_backward_pass_says_what_torch_says(family: str) -> None:
+    program = parallelize(graph(family), Plan(dp=4, zero=2))
+    assert planned(program.roles[0].collectives) == fsdp_says(family, 4, reshard_after_forward=False)
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_sharding_in_groups_says_what_torch_says(family: str) -> None:
+    program = parallelize(graph(family), Plan(dp=8, zero=3, hybrid_shard=4))
+    assert planned(program.roles[0].collectives) == fsdp_says(family, 8, hybrid=4)
+
+
+def test_every_micro_step_gathers_and_scatters() -> None:
+    program = parallelize(graph("llama"), Plan(dp=4, zero=3, grad_accumulation=2))
+    assert planned(program.roles[0].collectives) == fsdp_says("llama", 4, micro_steps=2)
