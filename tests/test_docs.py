@@ -81,7 +81,7 @@ def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_page_runs(path: Path, tmp_path: Path, shared_cache: Path) -> None:
     page = path.read_text(encoding="utf-8")
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
@@ -106,7 +106,7 @@ def test_a_page_runs(path: Path, tmp_path: Path, shared_cache: Path) -> None:
         assert ended.returncode == 0, f"{path.name}\n{ended.stderr[-3000:]}"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_to_files(path: Path) -> None:
     targets = [target for target in LINK.findall(path.read_text(encoding="utf-8")) if "://" not in target]
     missing = [target for target in targets if not (path.parent / target).exists()]

@@ -1,6 +1,6 @@
 """What a worker's step does to its network and processor, drawn from the measured series in bench/data/box.
 
-python bench/scripts/box_picture.py [--network transformer-128x3] [--out docs/methods/driple-series.svg]
+python bench/scripts/box_picture.py [--network transformer-128x3] [--out docs/accuracy/methods/driple-series.svg]
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--network", default="transformer-128x3")
     parser.add_argument("--seconds", type=float, default=1.2)
-    parser.add_argument("--out", type=Path, default=HERE.parent / "docs" / "methods" / "driple-series.svg")
+    parser.add_argument("--out", type=Path, default=HERE.parent / "docs" / "accuracy" / "methods" / "driple-series.svg")
     options = parser.parse_args()
     found = series(options.network)
     shown = [setting for setting in SHOWN if setting in found]

@@ -2,7 +2,7 @@
 
     python bench/scripts/collectives.py DATA [--write]
 
-DATA is a folder of public measurements (docs/data.md). Some systems, or group sizes where a source has one system, are
+DATA is a folder of public measurements (docs/internals/data.md). Some systems, or group sizes where a source has one system, are
 held back from the fit. `--write` puts the fitted numbers into the catalogue: fabrics/*.toml, and latencies of links.
 """
 
@@ -27,7 +27,7 @@ from foretell.program import Collective, Group
 SIZES_EACH = 24  # of one kind on one topology, spread over its range
 KINDS = {"all_reduce": "all-reduce", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter",
          "alltoall": "all-to-all", "all_to_all": "all-to-all", "send_recv": "send-recv"}  # fmt: skip
-FITTED = "fitted by bench/scripts/collectives.py on public measurements of collectives (docs/data.md)"
+FITTED = "fitted by bench/scripts/collectives.py on public measurements of collectives (docs/internals/data.md)"
 
 
 @dataclass(frozen=True, kw_only=True)

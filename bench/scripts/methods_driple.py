@@ -2,7 +2,7 @@
 
     python bench/scripts/methods_driple.py [--only SETTING] [--seeds 3]
     python bench/scripts/methods_driple.py --h200 60
-    python bench/scripts/methods_driple.py --show [--picture docs/methods/driple.svg]
+    python bench/scripts/methods_driple.py --show [--picture docs/accuracy/methods/driple.svg]
 
 Each seed leaves another architecture of each family out of every setting, fits each setting from scratch with all, half
 and a quarter of the other architectures, and tailors the network of SOURCE to it, with the paper's frozen groups and

@@ -4,9 +4,9 @@
     python bench/scripts/methods_predictddl.py --picture
 
 Prints its figures and writes bench/results/predictddl.json, a part at a time. FOLDER holds the public measurements
-(docs/data.md); --picture draws docs/methods/predictddl.svg from the results. A fifth of the networks, or of the families,
-is left out at a time. Every figure is of rows whose network the method never saw, but for Ernest, which sees its own
-sampled runs of it.
+(docs/internals/data.md); --picture draws docs/accuracy/methods/predictddl.svg from the results. A fifth of the
+networks, or of the families, is left out at a time. Every figure is of rows whose network the method never saw, but for
+Ernest, which sees its own sampled runs of it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from foretell.methods.protocol import JOB_TIME, STEP_TIME, Example, Query
 
 HERE = Path(__file__).parents[1]
 RESULTS = HERE / "results" / "predictddl.json"
-PICTURE = HERE.parent / "docs" / "methods" / "predictddl.svg"
+PICTURE = HERE.parent / "docs" / "accuracy" / "methods" / "predictddl.svg"
 BOX = HERE / "data" / "box"
 H200 = HERE / "data" / "h200"
 FOLDS = 5

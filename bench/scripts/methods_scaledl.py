@@ -9,7 +9,7 @@ batch split, the largest batch of every architecture; with --families, whole fam
 once, seven variants each, on a fifth of the architectures that fold 0 trains on, and logged; fold 0 itself is not looked
 at before. Foretell's forecasts are those of its settings as shipped, whatever its seven say. What measuring costs is what
 it took. Parts of the method are taken away in fold 0 and the batch split alone. What is in the file of --said is not
-fitted again. Writes results/scaledl.json and, from it alone, the chart of docs/methods/scaledl.md.
+fitted again. Writes results/scaledl.json and, from it alone, the chart of docs/accuracy/methods/scaledl.md.
 """
 
 from __future__ import annotations
@@ -579,7 +579,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "results" / "scaledl.json")
     parser.add_argument("--show", action="store_true", help="show and draw results that are there, and stop")
     options = parser.parse_args()
-    picture = HERE.parent / "docs" / "methods" / "scaledl.svg"
+    picture = HERE.parent / "docs" / "accuracy" / "methods" / "scaledl.svg"
     if options.show:
         made = json.loads(options.out.read_text())
     else:

@@ -30,5 +30,5 @@ def benchmark() -> ModuleType:
 def test_bytes_and_time_of_a_step_over_thin_links() -> None:
     [row] = benchmark().rows(2, [2e8], 200)
     assert abs(row.bytes_off) < 0.01
-    assert abs(row.step_off) < 0.25  # 15 % on a quiet machine, see docs/distributed-accuracy.md
+    assert abs(row.step_off) < 0.25  # 15 % on a quiet machine, see docs/accuracy/distributed.md
     assert row.step_seconds > 2 * row.compute_seconds

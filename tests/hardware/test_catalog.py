@@ -111,7 +111,7 @@ def test_a_misspelt_name_gets_a_suggestion() -> None:
         device("h10o")
     assert str(error.value) == (
         "no device 'h10o' in the catalogue. Did you mean 'h100-sxm'? "
-        "To add one, write a TOML file (see docs/hardware.md)."
+        "To add one, write a TOML file (see docs/reference/hardware.md)."
     )
     with pytest.raises(CatalogError, match=r"no link 'ib-4oog' in the catalogue\. Did you mean 'ib-400g'"):
         link("ib-4oog")

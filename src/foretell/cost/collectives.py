@@ -1,7 +1,7 @@
 """Collectives: how long communication among ranks takes over the cluster's links, and what it puts on them.
 
 A collective is a startup, hops that pay latency, and bytes at the pace of the slowest link they cross; the numbers of
-each kind of link are fitted, in the catalogue. docs/collectives.md derives every formula here.
+each kind of link are fitted, in the catalogue. docs/internals/collectives.md derives every formula here.
 """
 
 from __future__ import annotations

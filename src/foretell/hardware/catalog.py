@@ -50,7 +50,7 @@ class _Shelf(Generic[T]):
         near = difflib.get_close_matches(wanted, [*things, *aliases], n=1, cutoff=0.5)
         hint = f"Did you mean {aliases.get(near[0], near[0])!r}? " if near else ""
         raise CatalogError(
-            f"no {self.what} {name!r} in the catalogue. {hint}To add one, write a TOML file (see docs/hardware.md)."
+            f"no {self.what} {name!r} in the catalogue. {hint}To add one, write a TOML file (see docs/reference/hardware.md)."
         )
 
     def all(self) -> tuple[T, ...]:

@@ -169,7 +169,7 @@ def _read_table(data: Mapping[str, Any], schema: Table, *, path: Path, prefix: s
         if key not in data:
             if f"{key}?" not in schema:
                 raise CatalogError(
-                    f"{path}: missing field '{prefix}{key}'. Add it (docs/hardware.md has a whole file)."
+                    f"{path}: missing field '{prefix}{key}'. Add it (docs/reference/hardware.md has a whole file)."
                 )
             values[key] = None
         elif callable(reader):

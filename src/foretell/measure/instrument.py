@@ -64,7 +64,7 @@ class Asked:
         if Plan.parse(point.plan) != Plan():
             raise PlanError(
                 f"plan {point.plan} cannot be measured on one device. Start one process a device with torchrun, as "
-                "docs/hosts.md shows, or leave out the plan."
+                "docs/guide/hosts.md shows, or leave out the plan."
             )
         self.machine = _machine(pick_device(device))
         self.watch = LossWatch(load_workload(point.source, point.settings))

@@ -95,7 +95,7 @@ def recognise(header: Iterable[str], path: Path) -> Format:
         )
     raise InputError(
         f"{path} has the columns {', '.join(map(repr, names[:8]))}{', …' if len(names) > 8 else ''}, "
-        f"which is no public file we know. Known: {', '.join(formats())}. See docs/store.md."
+        f"which is no public file we know. Known: {', '.join(formats())}. See docs/reference/store.md."
     )
 
 

@@ -48,7 +48,7 @@ def _page(t: Mapping[str, Any], charts: Mapping[str, str], more: Sequence[str]) 
         "Every figure here is about networks the model has not seen: each family in turn is left out of all that is fitted, "
         "operators, host and intervals, and its steps are then foretold as a user's would be. "
         f"{device['count']} steps of {sum(f['architectures'] for f in t['families'])} architectures in "
-        f"{len(t['families'])} families on an H200 ([the data](../bench/data/README.md)). This page is written by "
+        f"{len(t['families'])} families on an H200 ([the data](../../bench/data/README.md)). This page is written by "
         "`foretell bench accuracy`; `bench/results/accuracy.json` has what was said of every step.",
         "Two things flatter. Loss, weights, features and which operators to sweep were chosen with errors of left-out families in "
         "view, a factor for the gradients of interpolation by looking at segmentation itself: families that nobody has looked at "

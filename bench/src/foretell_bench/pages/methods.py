@@ -1,4 +1,4 @@
-"""The comparison of methods, drawn: a table for the terminal, and the tables of docs/methods/, filled in from results.
+"""The comparison of methods, drawn: a table for the terminal, and the tables of docs/accuracy/methods/, filled in from results.
 
 A page holds `<!-- table: NAME -->` and `<!-- end -->`; what stands between is written here and never by hand.
 """

@@ -49,7 +49,9 @@ class Found:
 def run(data: Path, store: Path, *, most: int = MOST, seed: int = 0, say: Say = lambda text: None) -> Found:
     """Everything anew: models without each chip, and up to `most` steps of each source and device captured."""
     if not data.is_dir():
-        raise InputError(f"{data} is no folder. Give --data the folder of public measurements (docs/data.md).")
+        raise InputError(
+            f"{data} is no folder. Give --data the folder of public measurements (docs/internals/data.md)."
+        )
     opened = Store(store)
     if not opened.exists():
         raise InputError(f"there is no store in {store}. Give --store the one whose ops are learned from.")

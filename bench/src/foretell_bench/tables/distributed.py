@@ -46,7 +46,9 @@ def run(data: Path, only: Sequence[str] = (), say: Say = lambda text: None, most
     `most` is how many rows are asked for, of sources where each takes a forecast of its own.
     """
     if not data.is_dir():
-        raise InputError(f"{data} is no folder. Give --data the folder of public measurements (docs/data.md).")
+        raise InputError(
+            f"{data} is no folder. Give --data the folder of public measurements (docs/internals/data.md)."
+        )
     for name in only:
         if name not in SOURCES:
             raise InputError(f"no source {name!r}. {did_you_mean(name, SOURCES)}Sources: {', '.join(SOURCES)}.")
