@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 from foretell.errors import InputError
-from foretell.store.importers import Format, formats, read_public, recognise
+from foretell.store.importers import (
+    Format,
+    LeftOut,
+    Row,
+    formats,
+    public_file,
+    public_rows,
+    read_public,
+    recognise,
+    take,
+)
 from foretell.store.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +86,37 @@ def test_compressed_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(text)
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(text.encode()))
     assert read_public(tmp_path / "a.csv").table == read_public(tmp_path / "a.csv.gz").table
+
+
+def test_rows_of_a_named_file(tmp_path: Path) -> None:
+    (tmp_path / "llm_h100_sweep.csv").write_text(SAMPLES["llm_h100_sweep"][0])
+    crashed, ok = public_rows(tmp_path, "llm_h100_sweep")
+    assert crashed["memory_bytes"] is None
+    assert ok["memory_bytes"] == pytest.approx(50.2 * 2**30), "the source's GB are GiB"
+    assert set(ok) == {column.ours for column in formats()["llm_h100_sweep"].columns}
+    assert public_file(tmp_path, "gemm") is None
+    with pytest.raises(InputError, match=r"no gemm.csv or gemm.csv.gz in"):
+        public_rows(tmp_path, "gemm")
+
+
+def test_a_file_under_another_ones_name_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "nccl.csv").write_text(SAMPLES["gemm"][0])
+    with pytest.raises(InputError, match="has the columns of gemm, not of nccl"):
+        public_rows(tmp_path, "nccl")
+
+
+def test_every_row_is_taken_or_counted(tmp_path: Path) -> None:
+    def memory(row: Row) -> float:
+        if row["status"] != "ok":
+            raise LeftOut(row["status"])
+        return float(row["memory_bytes"])
+
+    (tmp_path / "llm_h100_sweep.csv").write_text(SAMPLES["llm_h100_sweep"][0])
+    taken = take(public_rows(tmp_path, "llm_h100_sweep"), memory)
+    assert taken.items == (pytest.approx(50.2 * 2**30),)
+    assert taken.left_out == {"crashed": 1}
+    assert str(taken) == "1 of 2 rows; left out: 1 crashed"
+    assert str(take([], memory)) == "0 of 0 rows"
 
 
 def broken(tmp_path: Path, text: str | bytes, name: str = "x.csv") -> str:
@@ -170,6 +211,7 @@ def test_peak_times_time_is_flops() -> None:
 
 
 def test_the_page_lists_every_format() -> None:
-    page = (ROOT / "docs" / "store.md").read_text(encoding="utf-8")
+    [place] = (ROOT / "docs").rglob("store.md")
+    page = place.read_text(encoding="utf-8")
     for form in formats().values():
         assert f"| `public_{form.name}` | {form.row} | {form.source}; {form.licence}" in page

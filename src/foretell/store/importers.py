@@ -1,7 +1,10 @@
-"""Importers: public measurements, as CSV files, into tables with clear names and SI units.
+"""The one reader of public measurements: CSV files into tables and rows with clear names and SI units.
 
-A file is known by its columns, not by its name; `importers.toml` lists the formats. Every row carries where it is
-from, its licence, and whether it may only be used to evaluate.
+A file is known by its columns, not by its name; `importers.toml` lists the formats, their units and where they are from.
+
+    rows = public_rows(folder, "llm_h100_sweep")      # every row of the file, as the TOML file names its columns
+    taken = take(rows, make_example)                  # make_example raises LeftOut("no memory") for what it cannot use
+    taken.items, taken.left_out, str(taken)           # "668 of 1,227 rows; left out: 559 crashed"
 """
 
 from __future__ import annotations
@@ -11,16 +14,20 @@ import hashlib
 import io
 import tomllib
 import zlib
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from foretell.errors import InputError
 from foretell.store.tables import Table, arrow_type, need
 from foretell.units import GIB, MIB
+
+T = TypeVar("T")
+Row: TypeAlias = Mapping[str, Any]  # our column name → value in SI units, None where the file has none
 
 _UNITS: Final[Mapping[str, float]] = {
     "s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "MiB": MIB, "GiB": GIB, "GB/s": 1e9, "TFLOP/s": 1e12, "W": 1.0,
@@ -66,7 +73,7 @@ class Imported:
 
 @cache
 def formats() -> Mapping[str, Format]:
-    text = resources.files("foretell.measure").joinpath("importers.toml").read_text(encoding="utf-8")
+    text = resources.files("foretell.store").joinpath("importers.toml").read_text(encoding="utf-8")
     return {
         name: Format(name=name, **(entry | {"columns": tuple(map(_renamed, entry["columns"].strip().splitlines()))}))
         for name, entry in tomllib.loads(text).items()
@@ -99,12 +106,61 @@ def recognise(header: Iterable[str], path: Path) -> Format:
     )
 
 
-def read_public(path: Path) -> Imported:
-    """A public CSV file (.csv or .csv.gz) as a table."""
+def public_file(folder: Path, name: str) -> Path | None:
+    """Where a public file lies in a folder, if it does."""
+    return next((path for path in (folder / f"{name}.csv.gz", folder / f"{name}.csv") if path.is_file()), None)
+
+
+def public_rows(folder: Path, name: str) -> list[Row]:
+    """Every row of a public file."""
+    path = public_file(folder, name)
+    if path is None:
+        raise InputError(f"no {name}.csv or {name}.csv.gz in {folder}. Give the folder of public measurements.")
+    read = read_public(path, formats()[name])
+    rows: list[Row] = read.table.select([column.ours for column in read.format.columns]).to_pylist()
+    return rows
+
+
+class LeftOut(Exception):
+    """A row that a loader cannot use; the text is the reason it is counted under."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken(Generic[T]):
+    """What a loader made of a file: every row became an item or is counted with the reason why not."""
+
+    items: tuple[T, ...]
+    left_out: Mapping[str, int]
+
+    @property
+    def rows(self) -> int:
+        return len(self.items) + sum(self.left_out.values())
+
+    def __str__(self) -> str:
+        most_first = sorted(self.left_out.items(), key=lambda each: (-each[1], each[0]))
+        why = ", ".join(f"{count:,} {reason}" for reason, count in most_first)
+        return f"{len(self.items):,} of {self.rows:,} rows" + (f"; left out: {why}" if why else "")
+
+
+def take(rows: Iterable[Row], make: Callable[[Row], T]) -> Taken[T]:
+    """An item of each row, but for those at which `make` raises LeftOut."""
+    items, left_out = list[T](), Counter[str]()
+    for row in rows:
+        try:
+            items.append(make(row))
+        except LeftOut as reason:
+            left_out[str(reason)] += 1
+    return Taken(items=tuple(items), left_out=dict(left_out))
+
+
+def read_public(path: Path, wanted: Format | None = None) -> Imported:
+    """A public CSV file (.csv or .csv.gz) as a table, of the wanted format or the one its columns tell."""
     csv = need("pyarrow.csv")
     data = _content(path)
     header = csv.open_csv(io.BytesIO(data.split(b"\n", 1)[0] + b"\n")).schema.names if data.strip() else []
     form = recognise(header, path)
+    if wanted is not None and form is not wanted:
+        raise InputError(f"{path} has the columns of {form.name}, not of {wanted.name}. Get the file anew.")
     types = {column.theirs: _read_as(column.kind) for column in form.columns}
     try:
         read = csv.read_csv(
