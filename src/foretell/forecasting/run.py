@@ -23,7 +23,7 @@ from foretell.simulate.step import Durations, simulate
 from foretell.simulate.timeline import Timeline
 from foretell.units import MIB, Bytes, Seconds
 
-_MEMORY_ERROR = 0.03  # one standard deviation of predicted over measured totals, see docs/guide/memory.md
+_MEMORY_ERROR = 0.03  # one standard deviation of predicted over measured totals, see docs/accuracy/memory.md
 _NCCL_BUFFERS: Bytes = 200 * MIB  # an estimate of what NCCL takes for its channels
 
 
