@@ -25,6 +25,7 @@ def test_the_public_face() -> None:
         "Forecast",
         "Graph",
         "Plan",
+        "Profile",
         "Workload",
         "__version__",
         "forecast",

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from foretell.forecasting.result import Forecast
     from foretell.graph import Graph
     from foretell.hardware import Cluster
+    from foretell.profile import Profile
 
 __version__ = "0.1.0"
-__all__ = ["Cluster", "Conditions", "Forecast", "Graph", "Plan", "Workload", "__version__", "forecast"]
+__all__ = ["Cluster", "Conditions", "Forecast", "Graph", "Plan", "Profile", "Workload", "__version__", "forecast"]
 
 # Names whose modules load numpy or torch are found on first use: `import foretell` does no work.
 _LAZY = {
@@ -23,6 +24,7 @@ _LAZY = {
     "Conditions": "foretell.forecasting.conditions",
     "Forecast": "foretell.forecasting.result",
     "Graph": "foretell.graph",
+    "Profile": "foretell.profile",
     "forecast": "foretell.forecasting.assemble",
 }
 

@@ -6,6 +6,8 @@ ForetellError                  exit 1: our fault
 │   ├── SourceError            SOURCE does not name a workload
 │   ├── WorkloadError          a Workload is wrong, or fails in the user's own code
 │   ├── PlanError              a Plan does not divide the devices, or is impossible
+│   │   └── NotModelled        a Plan that would run, but that this version does not model yet
+│   ├── ProfileError           a profile that is missing, wrong or too new
 │   ├── CatalogError           unknown hardware, or a catalogue file that is wrong
 │   ├── GraphFileError         a truncated, foreign or too new .graph file
 │   ├── StoreError             a store that is too new, busy, or on a full disk
@@ -41,6 +43,14 @@ class WorkloadError(InputError):
 
 
 class PlanError(InputError):
+    pass
+
+
+class NotModelled(PlanError):
+    pass
+
+
+class ProfileError(InputError):
     pass
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -30,6 +31,7 @@ class Plan:
     sequence_parallel: bool = False
     schedule: str = "1f1b"
     virtual_stages: int = 1
+    stages: Sequence[int] | str | None = None  # blocks per stage; None cuts where it balances
     checkpointing: str | float = "none"
     grad_accumulation: int | None = None
     bucket_bytes: int = 25 * 2**20
@@ -49,11 +51,24 @@ class Plan:
                 raise PlanError(
                     f"{name}={getattr(self, name)!r} is not possible. Allowed: {', '.join(map(str, allowed))}."
                 )
+        if self.stages is not None:
+            object.__setattr__(self, "stages", _read_stages(self.stages))
+            self._check_stages()
         if (self.dp * self.cp) % self.ep:
             raise PlanError(
                 f"ep={self.ep} must divide dp × cp = {self.dp} × {self.cp} = {self.dp * self.cp}. "
                 "Choose an ep that divides it, or change dp."
             )
+
+    def _check_stages(self) -> None:
+        assert self.stages is not None
+        if len(self.stages) != (chunks := self.pp * self.virtual_stages):
+            raise PlanError(
+                f"stages={_show_stages(self.stages)} cuts {len(self.stages)} stages, but pp × virtual_stages = {self.pp} × "
+                f"{self.virtual_stages} = {chunks}. Give blocks for each of the {chunks}, or leave stages out."
+            )
+        if self.pp == 1:
+            raise PlanError(f"stages={_show_stages(self.stages)} cuts a pipeline, but pp=1 is none. Leave stages out.")
 
     @property
     def devices(self) -> int:
@@ -87,8 +102,32 @@ class Plan:
         for f in dataclasses.fields(self)[1:]:
             value = getattr(self, f.name)
             if value != f.default:
-                shown.append(f"{f.name}={str(value).lower() if isinstance(value, bool) else value}")
+                shown.append(f"{f.name}={_show_setting(value)}")
         return ",".join(shown)
+
+
+def _show_setting(value: Any) -> str:
+    if isinstance(value, tuple):
+        return _show_stages(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _show_stages(stages: Sequence[int] | str) -> str:
+    return "-".join(map(str, stages))
+
+
+def _read_stages(given: Sequence[int] | str) -> tuple[int, ...]:
+    """`9-8-8-7`: repeated blocks per stage; only the first and the last stage can do without one."""
+    try:
+        stages = tuple(int(part) for part in (given.split("-") if isinstance(given, str) else given))
+    except (TypeError, ValueError):
+        stages = ()
+    if not sum(stages) or min(stages) < 0 or 0 in stages[1:-1]:
+        raise PlanError(
+            f"stages={given!r} is not possible: it takes the blocks of each stage, like 9-8-8-7. Only the first stage "
+            "(embedding) and the last (head) can have 0."
+        )
+    return stages
 
 
 def _read_setting(name: str, value: str, default: Any) -> Any:

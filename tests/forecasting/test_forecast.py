@@ -17,7 +17,7 @@ CONTRACT = {
     "schema_version", "foretell", "model", "workload", "cluster", "plan", "step_time", "device_time", "host_time",
     "exposed_communication", "bubble", "memory", "network", "resources", "throughput", "cost", "caveats",
 }  # fmt: skip
-BESIDE = {"stragglers", "input_wait", "energy", "critical_path", "job"}  # what we say beyond it
+BESIDE = {"profile", "stragglers", "input_wait", "energy", "critical_path", "job"}  # what we say beyond it
 
 
 def network() -> nn.Module:

@@ -137,3 +137,41 @@ def test_all_together() -> None:
     assert ran.step_time.seconds >= ran.device_time.seconds
     assert ran.network.sent_bytes == ran.network.received_bytes > 0
     assert {span.role for span in ran.timeline.spans} == {"stage 0", "stage 1", "stage 2"}
+
+
+@pytest.mark.parametrize("stages", ["1-2", "2-1", "3-0", "0-3"])
+def test_a_plan_can_say_its_stages(stages: str) -> None:
+    plan = Plan.parse(f"dp=1,pp=2,stages={stages}")
+    program = parallelize(graph("llama"), plan)
+    first, last = ([op.module for op in role.graph.ops if op.phase == "forward"] for role in program.roles)
+    own = [len({".".join(m.split(".")[:2]) for m in modules if m.startswith("layers.")}) for modules in (first, last)]
+    assert own == list(map(int, stages.split("-")))
+    assert "embedding" in first
+    assert "head" in last
+    assert str(plan) == f"dp=1,pp=2,stages={stages}"
+    balanced = parallelize(graph("llama"), Plan(pp=2))
+    assert sum(total_flops(r.graph) for r in program.roles) == sum(total_flops(r.graph) for r in balanced.roles)
+    assert forecast(graph("llama"), "2xh100-sxm", plan).step_time.seconds > 0
+
+
+def test_an_uneven_cut_takes_longer() -> None:
+    even, odd = (
+        forecast(graph("vit"), "3xh100-sxm", Plan(pp=3, stages=cut, grad_accumulation=8))
+        for cut in ("1-1-1", (0, 1, 2))
+    )
+    assert odd.step_time.seconds > 1.1 * even.step_time.seconds
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        ("pp=2,stages=1-1-1", r"cuts 3 stages, but pp × virtual_stages = 2 × 1 = 2"),
+        ("pp=2,stages=1-1", r"cuts 2 blocks into stages, but 'llama' has 3 repeated blocks"),
+        ("pp=3,stages=1-0-2", "Only the first stage"),
+        ("pp=2,stages=1-x", "blocks of each stage"),
+        ("stages=3", "pp=1 is none"),
+    ],
+)
+def test_a_cut_that_cannot_be_is_refused(plan: str, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        parallelize(graph("llama"), Plan.parse(plan))

@@ -41,7 +41,17 @@ Model = Annotated[
     ),
 ]
 
+Profile = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        metavar="FILE",
+        help="What makes the forecast fit one machine, cluster or trainer: a .toml file or its name.",
+    ),
+]
+
 if TYPE_CHECKING:
+    from foretell import Profile as ProfileFile
     from foretell.forecasting.conditions import Conditions
     from foretell.forecasting.job import Length
     from foretell.forecasting.result import Forecast
@@ -80,6 +90,7 @@ def predict(
     evaluate: Evaluate = None,
     checkpoint: Checkpoint = None,
     model: Model = None,
+    profile: Profile = None,
     no_cache: NoCache = False,
 ) -> None:
     """Forecast one step: time, memory, whether it fits, cost."""
@@ -90,13 +101,14 @@ def predict(
     conditions = conditions_of(loader, jitter, expert_skew)
     job = length_of(samples, tokens, evaluate, checkpoint)
     chosen = read_settings(settings or [])
+    fitted = profile_of(profile)
     batches: list[int] | None = None
     with progress() as say:
         if fit_batch:
-            forecasts, batches = _fit_batches(source, chosen, on, plan, model, say, conditions, job)
+            forecasts, batches = _fit_batches(source, chosen, on, plan, model, say, conditions, job, fitted)
         else:
             graph = _capture(source, chosen, say, cache=not no_cache)
-            forecasts = _forecasts(graph, on, plan, model, say, conditions, job)
+            forecasts = _forecasts(graph, on, plan, model, say, conditions, job, fitted)
     if as_json:
         _print_answers(forecasts, batches)
     else:
@@ -175,9 +187,15 @@ def _check_model(model: str | None) -> None:
         load_model(model)
 
 
+def profile_of(named: str | None) -> ProfileFile | None:
+    from foretell import Profile
+
+    return None if named is None else Profile.load(named)
+
+
 def _forecasts(
     graph: Graph, on: Sequence[str], plan: str | None, model: str | None, say: Callable[[str], None],
-    conditions: Conditions | None = None, job: Length | None = None,
+    conditions: Conditions | None = None, job: Length | None = None, profile: ProfileFile | None = None,
 ) -> list[Forecast]:  # fmt: skip
     from foretell.forecasting.assemble import DEFAULT_MODEL, forecast
 
@@ -185,7 +203,9 @@ def _forecasts(
     for cluster in on:
         say(f"forecasting {graph.name} on {cluster}")
         priced_by = model or DEFAULT_MODEL
-        forecasts.append(forecast(graph, on=cluster, plan=plan, model=priced_by, conditions=conditions, job=job))
+        forecasts.append(
+            forecast(graph, on=cluster, plan=plan, model=priced_by, profile=profile, conditions=conditions, job=job)
+        )
     return forecasts
 
 
@@ -198,6 +218,7 @@ def _fit_batches(
     say: Callable[[str], None],
     conditions: Conditions | None = None,
     job: Length | None = None,
+    profile: ProfileFile | None = None,
 ) -> tuple[list[Forecast], list[int]]:
     from foretell.forecasting.assemble import DEFAULT_MODEL, fit_batch
 
@@ -205,7 +226,11 @@ def _fit_batches(
     for cluster in on:
         say(f"looking for the largest batch on {cluster}")
         priced_by = model or DEFAULT_MODEL
-        fits.append(fit_batch(source, settings, cluster, plan, say, model=priced_by, conditions=conditions, job=job))
+        fits.append(
+            fit_batch(
+                source, settings, cluster, plan, say, model=priced_by, profile=profile, conditions=conditions, job=job
+            )
+        )
     return [fit.forecast for fit in fits], [fit.batch for fit in fits]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from foretell.cli.options import ExpertSkew, Jitter, Loader, conditions_of
-from foretell.cli.predict import Model
+from foretell.cli.predict import Model, Profile, profile_of
 from foretell.cli.terminal import (
     AsJson,
     NoCache,
@@ -39,6 +39,7 @@ def scale(
     jitter: Jitter = None,
     expert_skew: ExpertSkew = None,
     model: Model = None,
+    profile: Profile = None,
     as_json: AsJson = False,
     no_cache: NoCache = False,
 ) -> None:
@@ -54,10 +55,11 @@ def scale(
     if plan is not None:
         Plan.parse(plan)
     conditions = conditions_of(loader, jitter, expert_skew)
+    fitted = profile_of(profile)
     with progress() as say:
         graph = capture(source, read_settings(settings or []), progress=say, cache=not no_cache)
         priced_by = model or DEFAULT_MODEL
-        points = scale_up(graph, on, up_to, plan, model=priced_by, conditions=conditions, progress=say)
+        points = scale_up(graph, on, up_to, plan, model=priced_by, profile=fitted, conditions=conditions, progress=say)
     if as_json:
         print_json([point.to_dict() for point in points])
     else:

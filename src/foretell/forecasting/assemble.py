@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from foretell.cost.flops import total_flops
 from foretell.cost.model import DEFAULT as DEFAULT_MODEL
@@ -24,6 +25,7 @@ from foretell.graph import Caveat, Graph
 from foretell.hardware import Cluster
 from foretell.parallel import parallelize
 from foretell.plan import Plan
+from foretell.profile import Profile
 from foretell.program import Program
 from foretell.units import Seconds
 from foretell.workload import Workload
@@ -40,13 +42,15 @@ def forecast(
     *,
     settings: Mapping[str, str] | None = None,
     model: str | CostModel = DEFAULT_MODEL,
+    profile: Profile | str | Path | None = None,
     conditions: Conditions | None = None,
     job: Length | None = None,
 ) -> Forecast:
     """Forecast one steady-state step of a workload (or captured graph, or SOURCE) on a cluster.
 
-    `model` names what prices operators: one that is shipped, the folder of one you fitted, or `roofline`. `conditions`
-    are the data loader, the jitter of ranks and the routing of experts; `job` asks what a whole training takes.
+    `model` names what prices operators: one that is shipped, the folder of one you fitted, or `roofline`. `profile` makes
+    the forecast fit one machine, cluster or trainer. `conditions` are the data loader, the jitter of ranks and the
+    routing of experts; `job` asks what a whole training takes.
     """
     cluster = Cluster.parse(on) if isinstance(on, str) else on
     if isinstance(plan, str):
@@ -55,13 +59,14 @@ def forecast(
     plan.check_devices(cluster.devices)
     _check_one_process(plan, cluster)
     prices_by = load_model(model) if isinstance(model, str) else model
+    fitted = profile if profile is None or isinstance(profile, Profile) else Profile.load(profile)
     conditions = conditions or Conditions()
     graph = _graph(workload, settings)
     device = cluster.nodes[0].device
     with _no_search_for_garbage():
         program = parallelize(graph, plan, lambda g: [p.seconds for p in prices_by.price(g, device).prices])
-        ran = run(program, cluster, prices_by, conditions)
-        return _answer(program, cluster, plan, ran, prices_by, conditions, job)
+        ran = run(program, cluster, prices_by, conditions, fitted)
+        return _answer(program, cluster, plan, ran, prices_by, conditions, job, fitted)
 
 
 def _check_one_process(plan: Plan, cluster: Cluster) -> None:
@@ -93,13 +98,15 @@ def _graph(workload: Workload | Graph | str, settings: Mapping[str, str] | None)
 
 
 def _answer(
-    program: Program, cluster: Cluster, plan: Plan, ran: Run, model: CostModel, conditions: Conditions, length: Length | None
+    program: Program, cluster: Cluster, plan: Plan, ran: Run, model: CostModel, conditions: Conditions, length: Length | None,
+    profile: Profile | None,
 ) -> Forecast:  # fmt: skip
     slowest, whole = ran.slowest, program.whole
-    paced = ran.timeline.period + ran.stragglers
+    fixed = profile.fixed_seconds if profile else 0.0
+    paced = ran.timeline.period + ran.stragglers + fixed
     loading = _loading(program, conditions)
     step = max(paced, loading)
-    known = intervals(program, ran, model)
+    known = intervals(program, ran, model, fixed)
     busy, price = slowest.device_seconds, cluster.dollars_per_hour
     peak = slowest.node.device.peak(_PEAK_OF_PRECISION.get(whole.precision, whole.precision))
     micro_steps = program.micro_steps * plan.dp
@@ -107,6 +114,7 @@ def _answer(
     watts = cluster_watts(cluster, busy / step if step else 0.0)
     return Forecast(
         model=model.name, workload=whole.name, cluster=str(cluster), plan=str(plan),
+        profile=profile.name if profile else None,
         step_time=between(step, known.step and (max(known.step[0], loading), max(known.step[1], loading))),
         device_time=between(busy, known.device), host_time=between(slowest.host_seconds, known.host),
         exposed_communication=between(ran.exposed, known.others), bubble=between(ran.bubble, known.others),
@@ -124,7 +132,7 @@ def _answer(
             length, step=step, samples=samples, tokens=tokens, dollars_per_hour=price, watts=watts,
             idle_watts=cluster_watts(cluster, 0.0),
         ),
-        caveats=(*whole.caveats, *_caveats(program, slowest, busy, model)),
+        caveats=(*whole.caveats, *_caveats(program, slowest, busy, model), *_profile_caveat(profile, known.step)),
         timeline=ran.timeline, memory_trace=ran.heaviest.trace, graph=ran.heaviest.role.graph,
     )  # fmt: skip
 
@@ -188,6 +196,13 @@ def _caveats(program: Program, outcome: Placed, busy: Seconds, model: CostModel)
     return caveats
 
 
+def _profile_caveat(profile: Profile | None, interval: Range | None) -> list[Caveat]:
+    if profile is None or interval is None:
+        return []
+    text = f"Times follow profile {profile.name!r}; the interval is the model's own, from errors without a profile."
+    return [Caveat("profile-not-calibrated", text)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFit:
     """The largest batch that fits, with its forecast."""
@@ -205,6 +220,7 @@ def fit_batch(
     *,
     cache: bool = True,
     model: str | CostModel = DEFAULT_MODEL,
+    profile: Profile | str | Path | None = None,
     conditions: Conditions | None = None,
     job: Length | None = None,
 ) -> BatchFit:
@@ -238,7 +254,7 @@ def fit_batch(
         middle = (low + high) // 2
         low, high = (middle, high) if fits_at(middle) else (low, middle)
     while low:  # the search worked on continued graphs; the answer is captured for real
-        answer = forecast(captured(low), on, plan, model=model, conditions=conditions, job=job)
+        answer = forecast(captured(low), on, plan, model=model, profile=profile, conditions=conditions, job=job)
         if answer.memory.fits:
             return BatchFit(batch=low, forecast=answer)
         low = min(low - 1, int(low * 0.99))

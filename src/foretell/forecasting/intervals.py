@@ -25,13 +25,13 @@ class Intervals:
     others: Range | None = None  # communication and bubble, which one rank has none of
 
 
-def intervals(program: Program, ran: Run, model: CostModel) -> Intervals:
-    """For one rank; several were not held against measurements."""
+def intervals(program: Program, ran: Run, model: CostModel, fixed: Seconds = 0.0) -> Intervals:
+    """For one rank; several were not validated against measurements. `fixed` seconds of a step are sure."""
     calibration, placed = calibration_of(model), ran.slowest
     if why_none(program, placed, model):
         return Intervals()
     if placed.node.device.name != model.device:
-        return _elsewhere(ran, model)
+        return _elsewhere(ran, model, fixed)
     assert calibration is not None
     parts: dict[str, Seconds] = defaultdict(float)
     for op, seconds in zip(placed.role.graph.ops, placed.durations.device, strict=True):
@@ -39,22 +39,26 @@ def intervals(program: Program, ran: Run, model: CostModel) -> Intervals:
     busy = placed.device_seconds
     spread = calibration.spread(parts, sum(placed.priced.unknown.values()) / busy if busy else 0.0)
     return Intervals(
-        step=calibration.step_range(list(_curve(placed, ran.timeline.period)), spread),
+        step=_later(calibration.step_range(list(_curve(placed, ran.timeline.period)), spread), fixed),
         device=calibration.device_range(busy, spread), host=calibration.host_range(placed.host_seconds),
         others=(0.0, 0.0),
     )  # fmt: skip
 
 
-def _elsewhere(ran: Run, model: CostModel) -> Intervals:
+def _elsewhere(ran: Run, model: CostModel, fixed: Seconds) -> Intervals:
     """From published steps of other devices. They tell no host from its device, so a host gets no interval."""
     placed, busy = ran.slowest, ran.slowest.device_seconds
     unmeasured, device, half = unmeasured_of(model), placed.node.device, computes_in_half(placed)
     assert unmeasured is not None
     unknown = sum(placed.priced.unknown.values()) / busy if busy else 0.0
     return Intervals(
-        step=unmeasured.step_range(ran.timeline.period, device, half, unknown),
+        step=_later(unmeasured.step_range(ran.timeline.period, device, half, unknown), fixed),
         device=unmeasured.step_range(busy, device, half, unknown), others=(0.0, 0.0),
     )  # fmt: skip
+
+
+def _later(bounds: Range, seconds: Seconds) -> Range:
+    return bounds[0] + seconds, bounds[1] + seconds
 
 
 def computes_in_half(placed: Placed) -> bool:

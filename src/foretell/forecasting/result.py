@@ -134,6 +134,7 @@ class Forecast:
     workload: str
     cluster: str
     plan: str
+    profile: str | None = None  # its name, where the forecast used one
     step_time: Duration
     device_time: Duration
     host_time: Duration

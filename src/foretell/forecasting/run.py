@@ -14,6 +14,7 @@ from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.experts import LANE, busiest, skewed
 from foretell.forecasting.result import Breakdown, Memory, RankMemory
 from foretell.hardware import Cluster, Device, Node
+from foretell.profile import Profile
 from foretell.program import Collective, Group, Program, Role
 from foretell.simulate.allocator import OutOfMemory
 from foretell.simulate.jitter import slowest_of
@@ -63,9 +64,11 @@ class Run:
     fastest_link: float  # bytes per second, at its peak
 
 
-def run(program: Program, cluster: Cluster, model: CostModel, conditions: Conditions) -> Run:
+def run(
+    program: Program, cluster: Cluster, model: CostModel, conditions: Conditions, profile: Profile | None = None
+) -> Run:
     known: dict[object, Placed] = {}
-    prices = _Prices(cluster, model, conditions)
+    prices = _Prices(cluster, model, conditions, profile or Profile(name="none"))
     placed = [_on_nodes(role, nodes, prices, known) for role, nodes in _places(program, cluster)]
     heaviest = max((p for options in placed for p in options), key=lambda p: p.memory.total / p.memory.capacity)
     slowest = [max(options, key=lambda p: p.device_seconds + p.host_seconds) for options in placed]
@@ -108,9 +111,9 @@ def run(program: Program, cluster: Cluster, model: CostModel, conditions: Condit
 class _Prices:
     """What prices a role: the model for its ops, the cluster for what it says, the conditions for both."""
 
-    def __init__(self, cluster: Cluster, model: CostModel, conditions: Conditions) -> None:
-        self.model, self.conditions = model, conditions
-        self.collectives = _Collectives(cluster)
+    def __init__(self, cluster: Cluster, model: CostModel, conditions: Conditions, profile: Profile) -> None:
+        self.model, self.conditions, self.profile = model, conditions, profile
+        self.collectives = _Collectives(cluster, profile.communication)
 
     def slowdown(self, role: Role, device: Device) -> float:
         given = self.conditions.slowdown
@@ -120,14 +123,14 @@ class _Prices:
 class _Collectives:
     """Seconds of collectives on a cluster; a step repeats a few of them many times."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
+    def __init__(self, cluster: Cluster, factor: float) -> None:
+        self.cluster, self.factor = cluster, factor
         self._known: dict[tuple[str, Bytes, Group], Seconds] = {}
 
     def __call__(self, collective: Collective) -> Seconds:
         key = (collective.kind, collective.nbytes, collective.group)
         if key not in self._known:
-            self._known[key] = collective_seconds(collective, self.cluster)
+            self._known[key] = collective_seconds(collective, self.cluster) * self.factor
         return self._known[key] * collective.turns
 
 
@@ -236,11 +239,11 @@ def _on_node(role: Role, node: Node, by: _Prices) -> Placed:
     prices = priced.prices
     skew = busiest(role, by.conditions.expert_skew)
     durations = Durations(
-        device=skewed(role, [p.seconds for p in prices], skew),
-        host=_issuing(role, by.model.host.seconds(role.graph, prices, node.host)),
+        device=skewed(role, [p.seconds * by.profile.device for p in prices], skew),
+        host=[s * by.profile.host for s in _issuing(role, by.model.host.seconds(role.graph, prices, node.host))],
         waits=[p.work.waits for p in prices],
         collectives=[by.collectives(c) * (skew if c.lane == LANE else 1.0) for c in role.collectives],
-        gap=by.model.host.gap,
+        gap=by.model.host.gap * by.profile.device,
         slowdown=by.slowdown(role, node.device) if role.collectives else 1.0,
     )
     trace, fits = _replay(role, node.device)

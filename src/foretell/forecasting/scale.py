@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from foretell.cost.model import DEFAULT, CostModel
@@ -13,6 +14,7 @@ from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.result import Forecast
 from foretell.graph import Graph
 from foretell.plan import Plan
+from foretell.profile import Profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,7 @@ def scale(
     plan: Plan | str | None = None,
     *,
     model: str | CostModel = DEFAULT,
+    profile: Profile | str | Path | None = None,
     conditions: Conditions | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[Point, ...]:
@@ -47,7 +50,9 @@ def scale(
         tell(f"forecasting {graph.name} on {devices} × {device}")
         dp = devices * plan.dp // plan.devices
         spread = replace(plan, dp=dp)
-        answer = forecast(graph, on=f"{devices}x{device}", plan=spread, model=model, conditions=conditions)
+        answer = forecast(
+            graph, on=f"{devices}x{device}", plan=spread, model=model, profile=profile, conditions=conditions
+        )
         each = _rate(answer) / devices
         first = _rate(points[0].forecast) / points[0].devices if points else each
         points.append(Point(devices=devices, efficiency=each / first, forecast=answer))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from foretell.errors import PlanError
+from foretell.errors import NotModelled, PlanError
 from foretell.graph import Graph
 from foretell.parallel.accumulate import accumulate, steady_micro_step
 from foretell.parallel.checkpoint import checkpointed
@@ -21,7 +21,7 @@ from foretell.program import Group, Program, Role
 
 _UNDERSTOOD = (
     "dp", "tp", "pp", "sequence_parallel", "bucket_bytes", "overlap", "zero", "hybrid_shard", "grad_accumulation", "schedule",
-    "virtual_stages", "checkpointing", "cp", "ep", "servers", "asynchronous", "data_parallel",
+    "virtual_stages", "stages", "checkpointing", "cp", "ep", "servers", "asynchronous", "data_parallel",
 )  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
     """
     ahead = [f.name for f in fields(plan) if f.name not in _UNDERSTOOD and getattr(plan, f.name) != f.default]
     if ahead:
-        raise PlanError(
+        raise NotModelled(
             f"plan {plan} asks for {', '.join(ahead)}, which this version does not model yet. "
             f"Settings that work: {', '.join(_UNDERSTOOD)}."
         )

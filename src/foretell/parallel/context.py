@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from foretell.errors import PlanError
+from foretell.errors import NotModelled, PlanError
 from foretell.graph import Graph
 from foretell.parallel.sharding.cut import Cut, Split, Stuck, made
 from foretell.parallel.sharding.propagate import Policy, Spread
@@ -22,7 +22,7 @@ def context_parallel(role: Role, plan: Plan) -> Role:
         spread = Spread(graph, policy, _sequences(graph, plan.cp))
         split = spread.whole_step()
     except Stuck as reason:
-        raise PlanError(
+        raise NotModelled(
             f"cp={plan.cp} cannot carry parts of sequences through {graph.name!r}: {reason}. Spread it by dp, tp or pp."
         ) from None
     return replace(role, graph=split, collectives=(*role.collectives, *spread.collectives))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import groupby
 
-from foretell.errors import PlanError
+from foretell.errors import NotModelled, PlanError
 from foretell.graph import Caveat, Graph, Op
 from foretell.parallel.sharding.cut import Cut, Indivisible, Split, Stuck, made
 from foretell.parallel.sharding.propagate import Policy, Spread
@@ -24,7 +24,7 @@ def expert_parallel(role: Role, plan: Plan) -> Role:
     if plan.ep == 1:
         return role
     if plan.zero:
-        raise PlanError(
+        raise NotModelled(
             f"ep={plan.ep} with zero={plan.zero} is not modelled yet: experts and the rest would be sharded over different "
             "ranks. Set zero=0, or leave ep out."
         )
@@ -38,7 +38,7 @@ def expert_parallel(role: Role, plan: Plan) -> Role:
             f"ep={plan.ep} cannot share the experts of {graph.name!r}: {reason}. Choose a divisor."
         ) from None
     except Stuck as reason:
-        raise PlanError(f"ep={plan.ep} cannot share the experts of {graph.name!r}: {reason}.") from None
+        raise NotModelled(f"ep={plan.ep} cannot share the experts of {graph.name!r}: {reason}.") from None
     own = frozenset(
         s for s, state in spread.states.items() if isinstance(state, Split) and graph.storages[s].role == "gradient"
     )

@@ -36,19 +36,22 @@ class Stages:
     def _assign(self, weights: Sequence[float]) -> list[int]:
         """The chunk of every op before the update."""
         paths = blocks(self.graph)
-        if len(paths) < self.chunks:
+        if self.plan.stages is None and len(paths) < self.chunks:
             raise PlanError(
                 f"pp={self.plan.pp} × virtual_stages={self.plan.virtual_stages} = {self.chunks} chunks, but {self.graph.name!r} "
                 f"has {len(paths)} repeated blocks to cut between. Choose pp × virtual_stages ≤ {max(len(paths), 1)}."
             )
-        number = {path: i for i, path in enumerate(paths)}
+        number = {path: i for i, path in enumerate(paths, start=1)}
         where = block_of(paths)
         unit_of_module: dict[str, int] = {}
-        units: list[int] = []  # of each op: the block it is in, or the last one before it
-        current = 0
+        units: list[
+            int
+        ] = []  # of each op: 0 before the first block, the block it is in or follows, or past all: the head
+        current, last = 0, len(paths)
         for op in self.graph.ops:
             if op.phase == "forward":
-                current = max(number.get(where[op.module], current), current)
+                past = current == last and not where[op.module]
+                current = max(last + 1 if past else number.get(where[op.module], current), current)
                 unit_of_module.setdefault(op.module, current)
             elif op.phase == "backward":
                 if where[op.module]:
@@ -56,12 +59,29 @@ class Stages:
                 elif op.module and op.module in unit_of_module:
                     current = unit_of_module[op.module]
             units.append(current)
-        cost = [0.0] * len(paths)
+        if self.plan.stages is not None:
+            chunk = [0, *self._planned(last), self.chunks - 1]
+        else:
+            chunk = self._balanced(units, weights, last)
+            chunk = [chunk[0], *chunk, chunk[-1]]
+        return [chunk[unit] for unit in units]
+
+    def _planned(self, count: int) -> list[int]:
+        """The chunk of every block, as the plan says."""
+        stages = list(map(int, self.plan.stages or ()))
+        if sum(stages) != count:
+            raise PlanError(
+                f"{self.plan} cuts {sum(stages)} blocks into stages, but {self.graph.name!r} has {count} repeated blocks. "
+                f"Give stages that sum to {count}."
+            )
+        return [chunk for chunk, own in enumerate(stages) for _ in range(own)]
+
+    def _balanced(self, units: Sequence[int], weights: Sequence[float], count: int) -> list[int]:
+        cost = [0.0] * count
         for op, unit, weight in zip(self.graph.ops, units, weights, strict=True):
             if op.phase != "optimizer":
-                cost[unit] += weight
-        chunk = _balanced(cost, self.chunks)
-        return [chunk[unit] for unit in units]
+                cost[min(max(unit - 1, 0), count - 1)] += weight
+        return _balanced(cost, self.chunks)
 
     def _homes(self) -> dict[int, int]:
         """The stage of every parameter, its gradient and its optimizer state."""

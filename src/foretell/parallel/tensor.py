@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
-from foretell.errors import PlanError
+from foretell.errors import NotModelled, PlanError
 from foretell.graph import Graph, Op
 from foretell.parallel.parameters import parameters
 from foretell.parallel.sharding.cut import Cut, Indivisible, Split, Stuck, made
@@ -37,7 +37,7 @@ def tensor_parallel(role: Role, plan: Plan) -> Role:
             "Choose a tp that divides the heads and widths of the model, or spread the step by dp, zero or pp."
         )
     if not cuts:
-        raise PlanError(
+        raise NotModelled(
             f"tp={plan.tp} finds no pair of matrix products in {graph.name!r} with nothing between them that needs whole "
             "rows. Spread the step by dp, zero or pp."
         )
@@ -46,7 +46,7 @@ def tensor_parallel(role: Role, plan: Plan) -> Role:
     try:
         split = spread.whole_step()
     except Stuck as reason:
-        raise PlanError(
+        raise NotModelled(
             f"tp={plan.tp} cannot carry its parts through {graph.name!r}: {reason}. Choose another tp."
         ) from None
     ordered = tuple(sorted(spread.collectives, key=lambda c: (c.starts_after, c.waited_for_by)))
