@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
 
 from foretell.capture.child import capture_workload
 from foretell.graph import Graph
 from foretell.sources.files import load_workload
 from foretell.workload import Workload
+
+settings.register_profile("busy", deadline=None)  # others may use this machine
+settings.load_profile("busy")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from foretell.capture import capture
 from foretell.cost.flops import total_flops
 from foretell.graph import Graph
+from foretell.parallel.parameters import parameters
 from foretell.simulate.memory import replay
 from tests.capture.tiny import MLP_NUMBERS, codes, mlp, named, names, roles, storage_of, the, workload
 
@@ -191,6 +193,45 @@ def test_adding_keeps_nothing() -> None:
     graph = chain(5, lambda x: x + 1)
     large = [s for s in graph.storages if s.role == "activation" and s.nbytes == ROW * 4]
     assert not large
+
+
+# Whose gradient is whose.
+
+
+class OfOneSize(nn.Module):
+    """Two parameters of one size, the first of which is also used last, so that its gradient is ready first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = (nn.Parameter(torch.ones(8)) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x * self.first.detach()).sin() * self.second * self.first
+
+
+def test_parameters_of_one_size_get_their_own_gradients() -> None:
+    graph = capture(workload(OfOneSize, lambda: torch.randn(4, 8)))
+    update = [graph.tensors[i].storage for i in the(graph, "_foreach_add_").inputs]
+    assert graph.gradients == dict(zip(update[:2], update[2:], strict=True))
+    first, second = parameters(graph)
+    assert {p.storage: p.gradient for p in (first, second)} == graph.gradients
+    assert first.ready < second.ready
+
+
+def test_the_size_of_a_gradient_tells_whose_it_is_only_where_the_file_does_not() -> None:
+    graph = capture(workload(OfOneSize, lambda: torch.randn(4, 8)))
+    first, second = parameters(replace(graph, gradients=None))
+    assert graph.gradients == {first.storage: second.gradient, second.storage: first.gradient}
+
+
+def test_only_what_is_trained_has_a_gradient_of_its_own() -> None:
+    graph = capture(workload(lambda: nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)), lambda: torch.randn(4, 8)))
+    assert graph.gradients is not None
+    assert {graph.storages[s].role for s in graph.gradients} == {"parameter"}
+    assert len(graph.gradients) == len(set(graph.gradients.values())) == 4
+    assert sorted(graph.gradients.values()) == [i for i, s in enumerate(graph.storages) if s.role == "gradient"]
+    for parameter, gradient in graph.gradients.items():
+        assert graph.storages[parameter].nbytes == graph.storages[gradient].nbytes
 
 
 # Variations.

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -56,9 +57,31 @@ def test_any_name_and_number_survives(tmp_path_factory: pytest.TempPathFactory, 
     assert Graph.load(path) == graph
 
 
+def test_whose_gradient_is_whose_is_kept_and_part_of_the_content(tmp_path: Path) -> None:
+    graph = replace(small_graph(), gradients={0: 2})
+    graph.save(tmp_path / "a.graph")
+    assert Graph.load(tmp_path / "a.graph").gradients == {0: 2}
+    assert len({g.content_hash for g in (graph, small_graph(), replace(graph, gradients={}))}) == 3
+    graph = replace(small_graph(), gradients={0: 3})
+    graph.save(tmp_path / "a.graph")
+    with pytest.raises(GraphFileError, match="points outside its table of 3"):
+        Graph.load(tmp_path / "a.graph")
+
+
 def test_the_hash_follows_the_content() -> None:
     assert small_graph().content_hash == small_graph().content_hash
     assert small_graph().content_hash != small_graph(scale=0.25).content_hash
+
+
+def test_layouts_know_their_order() -> None:
+    rows = Layout.contiguous((2, 3, 4, 5), "float32")
+    assert rows.strides == (60, 20, 5, 1)
+    assert rows.is_contiguous
+    assert not rows.is_channels_last
+    images = Layout((2, 3, 4, 5), (60, 1, 15, 3), "float32")
+    assert images.is_channels_last
+    assert not images.is_contiguous
+    assert Layout((1, 3), (99, 1), "float32").is_contiguous  # the stride of a side of one is never used
 
 
 def test_broadcast_dimensions_are_stored_once() -> None:
@@ -115,7 +138,7 @@ def test_foreign_and_newer_files_are_named_as_such(tmp_path: Path) -> None:
     path = tmp_path / "a.graph"
     small_graph().save(path)
     changed_header(path, version=99)
-    with pytest.raises(GraphFileError, match="reads up to 1"):
+    with pytest.raises(GraphFileError, match="reads up to 2"):
         Graph.load(path)
     changed_header(path, format="something-else")
     with pytest.raises(GraphFileError, match="not a Foretell graph"):
@@ -157,3 +180,5 @@ def test_saving_over_a_file_is_whole_or_not_at_all(tmp_path: Path) -> None:
 def test_version_1_files_stay_readable() -> None:
     graph = Graph.load(Path(__file__).parents[1] / "data" / "version-1.graph")
     assert graph == small_graph("version-1")
+    assert graph.gradients is None
+    assert graph.content_hash == "d02cc3d2428dfb64b387ace5dd152e71892f0b81506ad5ef3f1ed250f538b83c"  # as stores know it

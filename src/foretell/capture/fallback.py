@@ -9,6 +9,7 @@ graph carries a caveat.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -64,8 +65,7 @@ def run_small(workload: Workload, why: str) -> Graph:
     first = next((t for t in pytree.tree_leaves(batch) if isinstance(t, torch.Tensor) and t.dim()), None)
     whole = first.shape[0] if first is not None else 1
     graph = _extended(lambda size: _run(workload, _first_samples(batch, whole, size)), whole)
-    fields = {name: getattr(graph, name) for name in Graph.__dataclass_fields__}
-    return Graph(**{**fields, "samples": samples, "tokens": tokens, "caveats": (*graph.caveats, caveat)})
+    return replace(graph, samples=samples, tokens=tokens, caveats=(*graph.caveats, caveat))
 
 
 def _extended(run: Callable[[int], Graph], whole: int) -> Graph:

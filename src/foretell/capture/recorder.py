@@ -59,6 +59,7 @@ class Recorder(TorchDispatchMode):
         self._watches: dict[int, weakref.ref[Any]] = {}
         self._module_of_node: dict[int, str] = {}  # autograd sequence number → module of the forward op
         self._roles: dict[int, str] = {}  # storage address → role, for what was there before the step
+        self._gradients: dict[int, int] = {}  # storage of a parameter → storage of its gradient
         self._composites: dict[Any, bool] = {}
         self._schemas: dict[Any, tuple[tuple[str, ...], frozenset[str]]] = {}
 
@@ -196,6 +197,12 @@ class Recorder(TorchDispatchMode):
             if self._storages[number][1] is None:
                 self._storages[number][1] = role
 
+    def pair(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Say which gradient is a parameter's own."""
+        self.mark([gradient], "gradient")
+        if torch.strided is parameter.layout is gradient.layout:
+            self._gradients[self._storage(parameter, born=-1)] = self._storage(gradient, born=-1)
+
     @contextmanager
     def modules_of(self, model: torch.nn.Module) -> Iterator[None]:
         """Name the module that each op runs in."""
@@ -231,6 +238,7 @@ class Recorder(TorchDispatchMode):
         self._live.clear()
         self._watches.clear()
         self._roles.clear()
+        self._gradients.clear()
         self._module_of_node.clear()
 
     def graph(self, *, name: str, caveats: tuple[Caveat, ...] = (), **facts: Any) -> Graph:
@@ -247,7 +255,10 @@ class Recorder(TorchDispatchMode):
         )
         layouts = self._layouts
         tensors = tuple(Tensor(layouts[key], storage, int(offset)) for key, storage, offset in self._tensors)
-        return Graph(name=name, ops=tuple(self._ops), tensors=tensors, storages=storages, caveats=caveats, **facts)
+        return Graph(
+            name=name, ops=tuple(self._ops), tensors=tensors, storages=storages, gradients=dict(self._gradients),
+            caveats=caveats, **facts,
+        )  # fmt: skip
 
 
 def _role(phases: list[str], born: int, freed: int) -> str:

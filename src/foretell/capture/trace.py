@@ -92,7 +92,8 @@ def _record_once(step: Step, recorder: Recorder, warm: bool) -> bool:
         """Any optimizer's: a step of the user's own may have several."""
         around.append(recorder.phase)
         recorder.phase = "optimizer"
-        recorder.mark(_gradients(optimizer), "gradient")
+        for parameter in (p for group in optimizer.param_groups for p in group["params"] if p.grad is not None):
+            recorder.pair(parameter, parameter.grad)
         recorder.mark(_host_state(optimizer), "host")
         recorder.mark(_state_tensors(optimizer), "optimizer")
 
@@ -205,11 +206,6 @@ def _host_state(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
                 counter = optimizer.state.get(parameter, {}).get("step")
                 if isinstance(counter, torch.Tensor) and counter.dim() == 0:
                     yield counter
-
-
-def _gradients(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    for group in optimizer.param_groups:
-        yield from (p.grad for p in group["params"] if p.grad is not None)
 
 
 def _caveats(workload: Workload, values: Values | None) -> Iterator[Caveat]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from foretell.graph import Graph, Layout
@@ -24,19 +25,20 @@ class Parameter:
 def parameters(graph: Graph) -> tuple[Parameter, ...]:
     """Parameters, trained and frozen, in the order of their first use. Buffers are not among them."""
     uses, layouts, weighing = _uses(graph)
-    unclaimed: dict[int, list[tuple[int, str, int]]] = defaultdict(list)  # by size
-    for gradient_storage, numel, gradient_module, written in _gradients(graph):
-        unclaimed[numel].append((gradient_storage, gradient_module, written))
+    written = _gradients_written(graph)
+    gradients = graph.gradients if graph.gradients is not None else _paired_by_size(graph, uses, layouts, written)
     found = []
     for storage in sorted(uses, key=lambda s: uses[s][0]):
-        layout = layouts[storage]
-        module = graph.ops[uses[storage][0]].module
-        modules = {graph.ops[position].module for position in uses[storage]}
-        gradient, ready = _claim(unclaimed[layout.numel], modules)
+        gradient = gradients.get(storage)
+        if gradient not in written:
+            gradient = None
         if gradient is None and storage not in weighing:
             continue
         found.append(
-            Parameter(storage=storage, layout=layout, module=module, used=tuple(uses[storage]), gradient=gradient, ready=ready)
+            Parameter(
+                storage=storage, layout=layouts[storage], module=graph.ops[uses[storage][0]].module,
+                used=tuple(uses[storage]), gradient=gradient, ready=-1 if gradient is None else written[gradient],
+            )
         )  # fmt: skip
     return tuple(found)
 
@@ -63,29 +65,40 @@ def _uses(graph: Graph) -> tuple[dict[int, list[int]], dict[int, Layout], set[in
     return uses, layouts, weighing
 
 
-def _gradients(graph: Graph) -> list[tuple[int, int, str, int]]:
-    """(storage, numel, module, op that writes it last), in the order in which they become ready."""
-    last: dict[int, int] = {}
+def _gradients_written(graph: Graph) -> dict[int, int]:
+    """Storage of a gradient → the op that writes it last."""
+    return {
+        storage: position
+        for position, op in enumerate(graph.ops)
+        if op.phase == "backward"
+        for storage in (graph.tensors[t].storage for t in op.outputs)
+        if graph.storages[storage].role == "gradient"
+    }
+
+
+def _paired_by_size(
+    graph: Graph, uses: Mapping[int, list[int]], layouts: Mapping[int, Layout], written: Mapping[int, int]
+) -> dict[int, int]:
+    """A guess for graphs of format 1, which do not record whose gradient is whose: the last gradient of a parameter's
+    size that comes from the modules which use the parameter, or from none."""
     module: dict[int, str] = {}
     numel: dict[int, int] = {}
-    for position, op in enumerate(graph.ops):
-        if op.phase != "backward":
-            continue
-        for tensor in op.outputs:
+    for op in graph.ops:
+        for tensor in op.outputs if op.phase == "backward" else ():
             storage = graph.tensors[tensor].storage
-            if graph.storages[storage].role == "gradient":
-                last[storage] = position
+            if storage in written:
                 numel.setdefault(storage, graph.tensors[tensor].layout.numel)
                 if op.module:
                     module.setdefault(storage, op.module)
-    return [(s, numel[s], module.get(s, ""), last[s]) for s in sorted(last, key=lambda s: last[s])]
-
-
-def _claim(fitting: list[tuple[int, str, int]], modules: set[str]) -> tuple[int | None, int]:
-    """The last gradient of a size that comes from the modules which use the parameter, or from none."""
-    for wanted in (modules, {""}):
-        for i in range(len(fitting) - 1, -1, -1):
-            if fitting[i][1] in wanted:
-                storage, _, written = fitting.pop(i)
-                return storage, written
-    return None, -1
+    unclaimed: dict[int, list[int]] = defaultdict(list)  # by size, the last to be ready first
+    for gradient in sorted(written, key=lambda s: written[s]):
+        unclaimed[numel[gradient]].insert(0, gradient)
+    found = {}
+    for storage in sorted(uses, key=lambda s: uses[s][0]):
+        fitting = unclaimed[layouts[storage].numel]
+        modules = {graph.ops[position].module for position in uses[storage]}
+        own = [g for wanted in (modules, {""}) for g in fitting if module.get(g, "") in wanted]
+        if own:
+            found[storage] = own[0]
+            fitting.remove(own[0])
+    return found

@@ -1,0 +1,67 @@
+"""The graph: what one step runs, as ops in order, the tensors they read and write, the storages those lie in."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from foretell.graph import file
+from foretell.graph.types import Caveat, Op, Signature, Storage, Tensor
+from foretell.units import Bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graph:
+    """One steady-state step, as it was captured."""
+
+    name: str
+    ops: tuple[Op, ...]
+    tensors: tuple[Tensor, ...]
+    storages: tuple[Storage, ...]
+    # Storage of a parameter → storage of its gradient. None: not recorded, as in files of format 1.
+    gradients: Mapping[int, int] | None = None
+    training: bool = True
+    precision: str = "fp32"
+    grad_accumulation: int = 1
+    samples: int | None = None
+    tokens: int | None = None
+    caveats: tuple[Caveat, ...] = ()
+    provenance: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def content_hash(self) -> str:
+        digest = hashlib.sha256()
+        for name, data in file.members(self):
+            digest.update(f"{name}:{len(data)}:".encode())
+            digest.update(data)
+        return digest.hexdigest()
+
+    @cached_property
+    def signatures(self) -> tuple[Signature, ...]:
+        """The distinct signatures, in order of first use."""
+        return tuple(dict.fromkeys(op.signature for op in self.ops))
+
+    def bytes_of(self, role: str) -> Bytes:
+        return sum(s.nbytes for s in self.storages if s.role == role)
+
+    def to_bytes(self, *, packed: bool = True) -> bytes:
+        """The graph as a file holds it. Where many are kept together, unpacked ones compress better as a whole."""
+        return file.archive(self, packed=packed)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the graph whole or not at all: a reader never sees half a file."""
+        file.write_whole(path, self.to_bytes())
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str = "the graph") -> Graph:
+        """Read what `to_bytes` gave; `name` is what messages call it."""
+        return cls(**file.read(io.BytesIO(data), name))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Graph:
+        """Read a graph file, from a stranger too: no code runs, and every index is checked."""
+        return cls(**file.read(path, str(path)))
