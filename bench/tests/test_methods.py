@@ -189,7 +189,7 @@ def test_tables_of_the_methods_own_benchmarks() -> None:
     assert "| box, whole jobs | 10.0%, 1 of 1 |" in table_named("predictddl validated", {}, beside)
     claims = table_named("claims", {}, beside)
     assert "2× (10.0%, Ernest 20.0%), 5× lower than Ernest without a run, 4 rows" in claims
-    assert "100× (50 ms, Ernest 5 s a workload)" in claims
+    assert "100× (50 ms, Ernest 5 s per workload)" in claims
     off = {w: {"mre": 0.1, "median": 0.1, "rmse_seconds": 1e-3, "rows": 9} for w in ("device", "step")}
     scaledl = {"tables": {"architecture, all": {"after ScaleDL": off}}, "ratios": {}, "tried": {"layers": {"96": [0.1, 12.0]}},
                "designs": [{"budget": 30.0, "by": "random", "points": 3, "device": 0.3, "step": 0.4}]}  # fmt: skip

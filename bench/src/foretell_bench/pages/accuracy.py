@@ -1,4 +1,4 @@
-"""The accuracy page: tables in Markdown and charts of what was foretold over what was measured, as SVG files beside it."""
+"""The accuracy page: tables in Markdown and charts of predicted over measured, as SVG files beside it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _EDGE: Final = 52
 _INK, _LINE, _DOT = "#444444", "#cccccc", "#2f6fab"
 _ABOUT: Final = {
     "Foretell": "learned per operator, bounded by the roofline, corrected by the network over ops where there is one",
-    "sum": "ours without that network: op times are added up",
+    "sum": "ours without that network: op times are summed",
     "roofline": "every op at its published peak",
     "formula": "PyTorch's RuntimeEstimator: arithmetic at three quarters of the peak, traffic at full bandwidth",
     "linear": "additive: a time per call, per operation and per byte, for each operator",
     "trees": "boosted trees on the structural matrix of the whole step",
-    "network": "a graph network that reads the time of the whole step off its graph, with no model of ops",
+    "network": "a graph network that predicts the time of the whole step from its graph, with no model of ops",
 }
 
 
@@ -33,7 +33,7 @@ def write_page(
     path.parent.mkdir(parents=True, exist_ok=True)
     charts = {what: path.with_name(f"{path.stem}-{what}.svg") for what in ("device", "step")}
     for what, file in charts.items():
-        file.write_text(scatter(tables["points"][what], f"{what} time, foretold over measured"))
+        file.write_text(scatter(tables["points"][what], f"{what} time, predicted over measured"))
     more = [*_newer(newer), *_ablations(ablations, tables["methods"]["Foretell"]["count"])]
     path.write_text(_page(tables, {what: file.name for what, file in charts.items()}, more))
 
@@ -44,19 +44,21 @@ def _page(t: Mapping[str, Any], charts: Mapping[str, str], more: Sequence[str]) 
     covered = t["coverage"]
     strange = [f["family"] for f in t["families"] if min(f["p"].values()) < 0.05]
     parts = [
-        "# Accuracy",
-        "Every figure here is about networks the model has not seen: each family in turn is left out of all that is fitted, "
-        "operators, host and intervals, and its steps are then foretold as a user's would be. "
+        "# Accuracy on one device",
+        "How far forecasts for an H200 are from measured steps, for networks the model has not seen. Each family in turn is left "
+        "out of everything that is fitted (operators, host, intervals), and its steps are then predicted as a user's would be.",
         f"{device['count']} steps of {sum(f['architectures'] for f in t['families'])} architectures in "
         f"{len(t['families'])} families on an H200 ([the data](../../bench/data/README.md)). This page is written by "
-        "`foretell bench accuracy`; `bench/results/accuracy.json` has what was said of every step.",
-        "Two things flatter. Loss, weights, features and which operators to sweep were chosen with errors of left-out families in "
-        "view, a factor for the gradients of interpolation by looking at segmentation itself: families that nobody has looked at "
-        "will be off by more. And intervals are calibrated on errors of the other families under models that had seen the one "
-        "they are held against; how the errors of families of ops add up in them was chosen by how many they held.",
-        f"![Device time, foretold over measured]({charts['device']}) ![Step time, foretold over measured]({charts['step']})",
+        "`foretell bench accuracy`; `bench/results/accuracy.json` has the prediction of every step.",
+        "Two things make these figures optimistic:",
+        "- Loss, weights, features and the operators to sweep were chosen with errors of left-out families in view, and a factor "
+        "for the gradients of interpolation by looking at segmentation itself. Families that nobody has looked at will have larger "
+        "errors.\n"
+        "- Intervals are calibrated on errors of the other families under models that had seen the family they are validated "
+        "against. How the errors of families of ops add up in them was chosen by their coverage.",
+        f"![Device time, predicted over measured]({charts['device']}) ![Step time, predicted over measured]({charts['step']})",
         "## Device time, beside its rivals",
-        "All are fitted on the same steps and held against the same unseen ones.",
+        "All are fitted on the same steps and validated against the same unseen ones.",
         _table(
             ("method", "mean", "median", "90th percentile", "root mean square", "rank correlation", "what it is"),
             [(name, *_errors(e), f"{e['rmse']:.1%}", f"{e['rank']:.3f}", _ABOUT.get(name, ""))
@@ -64,15 +66,15 @@ def _page(t: Mapping[str, Any], charts: Mapping[str, str], more: Sequence[str]) 
         ),
         *more,
         "## Step time",
-        f"The same step, measured again on another occasion, moves by {noise.get('step', 0):.1%} on average, its device time by "
-        f"{noise.get('device', 0):.1%}: the host of the measured machine is a virtual one. No forecast of a host-bound step can "
-        "be held to less.",
+        f"The same step, measured again on another occasion, differs by {noise.get('step', 0):.1%} on average, its device time by "
+        f"{noise.get('device', 0):.1%}: the measured machine is a virtual one. No forecast of a host-bound step can have a "
+        "smaller error.",
         _table(("steps", "mean", "median", "90th percentile", "n"),
                [(name, *_errors(e), str(e["count"])) for name, e in step.items()]),
         "## Intervals",
-        f"Of 90 % intervals, calibrated on the other families, {covered['device']['inside']:.1%} hold the device time and "
+        f"Of 90 % intervals, calibrated on the other families, {covered['device']['inside']:.1%} contain the device time and "
         f"{covered['step']['inside']:.1%} the step time, every architecture counting once. Half of them are narrower than a "
-        f"factor of {covered['device']['width']:.2f} and {covered['step']['width']:.2f} from end to end. "
+        f"factor of {covered['device']['width']:.2f} and {covered['step']['width']:.2f} from low to high. "
         + (f"An exact binomial test at 5 % rejects {', '.join(strange)}." if strange else
            "An exact binomial test at 5 % rejects no family."),
         "## By family",
@@ -84,9 +86,10 @@ def _page(t: Mapping[str, Any], charts: Mapping[str, str], more: Sequence[str]) 
         ),
         "## The worst",
         _table(
-            ("step", "family", "measured", "foretold", "off by"),
-            [(f"{source} {_settings(settings)}", family, show_seconds(measured), show_seconds(said), f"{said / measured - 1:+.0%}")
-             for source, settings, family, measured, said in t["worst"]],
+            ("step", "family", "measured", "predicted", "error"),
+            [(f"{source} {_settings(settings)}", family, show_seconds(measured), show_seconds(predicted),
+              f"{predicted / measured - 1:+.0%}")
+             for source, settings, family, measured, predicted in t["worst"]],
         ),
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
@@ -96,14 +99,14 @@ def _newer(newer: Mapping[str, Any] | None) -> list[str]:
     if newer is None:
         return []
     return [
-        "## Steps that did not exist yet",
+        "## Steps measured after the fit",
         f"{newer['count']} steps of {newer['architectures']} architectures, drawn at random among those that have a name and were "
         f"not in the data, were measured after a fit of model `{newer['model']}` (the last measurement it saw is of "
-        f"{newer['last'][:16].replace('T', ' ')}), and foretold by it as it was shipped; later fits have "
+        f"{newer['last'][:16].replace('T', ' ')}), and predicted by it as it was shipped; later fits have "
         "seen them. Nothing was chosen with them in view: this is what to expect of a network of a known kind. "
-        "`foretell bench newer --model FOLDER` made it, with that fit's folder.",
+        "Made by `foretell bench newer --model FOLDER`, with that fit's folder.",
         _table(
-            ("what", "measure", "found", "steps or architectures"),
+            ("what", "measure", "value", "steps or architectures"),
             [(f["source"], f["measure"], f"{f['value']:.1%}", str(f["rows"])) for f in newer["figures"]],
         ),
     ]
@@ -115,8 +118,8 @@ def _ablations(ablations: Sequence[Mapping[str, Any]], steps: int) -> list[str]:
     count = ablations[0]["device"]["count"]
     those = "The same steps" if count == steps else f"The {count} steps of an earlier state of the data, each"
     return [
-        "## What each part earns",
-        f"{those} with a part taken away. Families are dealt into five folds and each fold is left out as a whole, which is "
+        "## What each part contributes",
+        f"{those} with a part removed. Families are divided into five folds and each fold is left out as a whole, which is "
         "more than one family at a time: compare these figures with each other, not with those above. "
         "`bench/results/ablations.json` has them, from `foretell bench accuracy --ablations`.",
         _table(
@@ -140,8 +143,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def scatter(points: Sequence[tuple[float, float, str]], title: str) -> str:
-    """Foretold over measured, both logarithmic; a fifth more and less is drawn as a band."""
-    values = [v for measured, said, _ in points for v in (measured, said)]
+    """Predicted over measured, both logarithmic; a fifth more and less is drawn as a band."""
+    values = [v for measured, predicted, _ in points for v in (measured, predicted)]
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     scale = (_SIDE - 2 * _EDGE) / max(high - low, 1)
 
@@ -171,8 +174,9 @@ def scatter(points: Sequence[tuple[float, float, str]], title: str) -> str:
         drawn.append(f'<text x="{x(at):.1f}" y="{y(first) + 16:.1f}" text-anchor="middle">{label}</text>')
         drawn.append(f'<text x="{x(first) - 6:.1f}" y="{y(at) + 4:.1f}" text-anchor="end">{label}</text>')
     drawn += [
-        f'<circle cx="{x(measured):.1f}" cy="{y(said):.1f}" r="2.6" fill="{_DOT}" opacity="0.6"><title>{escape(family)}</title></circle>'
-        for measured, said, family in points
+        f'<circle cx="{x(measured):.1f}" cy="{y(predicted):.1f}" r="2.6" fill="{_DOT}" opacity="0.6">'
+        f"<title>{escape(family)}</title></circle>"
+        for measured, predicted, family in points
     ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_SIDE} {_SIDE}" width="{_SIDE}" height="{_SIDE}" role="img" '

@@ -64,7 +64,7 @@ def _ratios(found: Found) -> Table:
 def _tried(found: Found) -> Table:
     rows = [(kind, name, *(f"{v:.1%}" for v in values[:-1]), *[""] * (3 - len(values)), f"{values[-1]:.0f} s")
             for kind, variants in found.get("tried", {}).items() for name, values in variants.items()]  # fmt: skip
-    return ("of", "variant", "device time off by", "step time off by", "took"), rows
+    return ("of", "variant", "error of device time", "error of step time", "seconds"), rows
 
 
 def _designs(found: Found) -> Table:
@@ -77,7 +77,7 @@ def _designs(found: Found) -> Table:
             off = ", ".join(f"{fmean(d[w] for d in mine):.1%}" for w in _TARGETS) if mine else "–"
             cells.append(f"{off} ({fmean(d['points'] for d in mine):.0f} steps)" if mine else off)
         rows.append(cells)
-    return ("measured for", "D-optimal: device, step", "random: device, step"), rows
+    return ("seconds of measuring", "D-optimal: device, step", "random: device, step"), rows
 
 
 def _columns(found: Found) -> Iterator[tuple[str, Found]]:

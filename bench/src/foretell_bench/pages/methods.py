@@ -25,10 +25,11 @@ Row = Mapping[str, Any]
 Results = Mapping[str, Sequence[Row]]
 Beside = Mapping[str, Mapping[str, Any]]
 _HEADS: Final = ("data", "left out", "target", "method", "mean", "median", "90th", "RMSE", "inside 90 %", "rows", "fit",
-                 "measured for", "a prediction")  # fmt: skip
+                 "measuring", "prediction")  # fmt: skip
 _PLACE: Final = re.compile(r"(<!-- table: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _PICTURE: Final = re.compile(r"\]\(([a-z-]+)-errors\.svg\)")
 _NOT_RUN: Final = "not run"
+_LINES: Final = "<br>"  # between the lines of a cell
 _OURS: Final = "foretell"
 _NEARLY: Final = 0.9  # of the rows: two methods are compared where one answers so much of what the other does
 _PLAINER: Final = ("additive, on steps", "FLOP-linear")
@@ -95,7 +96,7 @@ def table_named(name: str, results: Results, beside: Beside = MappingProxyType({
     if kind == "summary":
         return _markdown(*_beside_ours(lines))
     if kind == "claims":
-        return _markdown(("claim of the paper", "what came out here", "why"), claims(results, beside))
+        return _markdown(("claim of the paper", "result here", "why"), claims(results, beside))
     own = own_tables(beside)
     if name in own:
         return _markdown(*own[name]())
@@ -120,7 +121,7 @@ def _beside_ours(lines: Sequence[Row]) -> tuple[Sequence[str], Sequence[Sequence
         every = [ratio for those in by.values() for ratio in those]
         cells = (f"{geometric_mean(those):.2f} ({len(those)})" if those else "" for those in by.values())
         rows.append((method, f"{geometric_mean(every):.2f}", f"{sum(r < 1 for r in every)} of {len(every)}", *cells))
-    return ("method", "its error over ours", "lower than ours in", *_SPLITS), rows
+    return ("method", "its error over Foretell's", "lower than Foretell's in", *_SPLITS), rows
 
 
 def _asked(line: Row) -> tuple[str, str, str]:
@@ -159,21 +160,21 @@ def _search_cells(row: Row) -> tuple[str, ...]:
 
 
 def claims(results: Results, beside: Beside) -> list[tuple[str, str, str]]:
-    """What the papers say, beside the same question asked of the results, and why they differ."""
+    """What the papers claim, the same figure from our results, and why they differ."""
     scaledl, predictddl, driple = (beside.get(name, {}) for name in ("scaledl", "predictddl", "driple"))
     return [
         ("ScaleDL: 6× lower MRE and 5× lower RMSE than additive baselines", _lower(scaledl),
-         "kernels of one device add up, so its network finds little to explain there; steps move by a sixth from one occasion "
-         "to the next, which no model can foretell"),
+         "kernel times of one device add up, so its network finds little to explain there; steps differ by a sixth from one "
+         "occasion to the next, which no model can predict"),
         ("Foretell at least 1.5× better than after-ScaleDL on unseen architectures (our bar)", _ours(scaledl),
-         "of device time the rest is the models'; of step time both are near what the host moves by itself"),
+         "of device time the rest is the models'; of step time both are near the variation of the host itself"),
         ("PredictDDL: 9.8× lower error than Ernest", _predictddl(predictddl, _error_ratio),
-         "Ernest runs the very workload, and what scale does to a step its few terms do say; the paper's ratio is of jobs they "
+         "Ernest runs the very workload, and its few terms describe the effect of scale well; the paper's ratio is of jobs they "
          "do not fit"),
         ("PredictDDL: 10.3× lower inference time than Ernest", _predictddl(predictddl, _time_ratio),
          "Ernest's runs are counted, reading a graph is too, capturing it is not; without its runs Ernest answers in microseconds"),
         ("Driple: up to 7.3× less time to tailor to a new setting", _transfer(driple),
-         "a few dozen rows a setting: training from scratch is short too, and ends where little more can be learned"),
+         "a few dozen rows per setting: training from scratch is short too, and ends where little more can be learned"),
         ("DNNAbacus: 0.9 % time, 2.8 % memory on 29 classic networks, random split", _classics(results),
          "a network has a few steps here, each at another batch, precision and optimizer; the paper's rows have near neighbours"),
         ("CherryPick: near-optimal in few runs", _searched(results.get("searches", ())),
@@ -192,7 +193,7 @@ def _lower(scaledl: Mapping[str, Any]) -> str:
                     f"{ratios[o][what]['mre']:.1f} and {ratios[o][what]['rmse_seconds']:.1f} over {o}" for o in _PLAINER
                 )
                 said.append(f"{about}{which}, {what}: {', '.join(told)}")
-    return "; ".join(said) or _NOT_RUN
+    return _LINES.join(said) or _NOT_RUN
 
 
 def _ours(scaledl: Mapping[str, Any]) -> str:
@@ -203,11 +204,11 @@ def _ours(scaledl: Mapping[str, Any]) -> str:
             theirs, ours = table["after ScaleDL"][what], table["Foretell"][what]
             said.append(f"{about}, {what} time {theirs['mre']:.1%} and {ours['mre']:.1%}, {theirs['mre'] / ours['mre']:.2f}× (median "
                         f"{theirs['median'] / ours['median']:.2f}×), {ours['rows']} steps")  # fmt: skip
-    return "; ".join(said) or _NOT_RUN
+    return _LINES.join(said) or _NOT_RUN
 
 
 def _predictddl(found: Mapping[str, Any], say: Callable[[Row, Row], str]) -> str:
-    return "; ".join(f"{what}: {say(one, timing)}" for what, one, timing in sampled(found)) or _NOT_RUN
+    return _LINES.join(f"{what}: {say(one, timing)}" for what, one, timing in sampled(found)) or _NOT_RUN
 
 
 def _error_ratio(one: Row, timing: Row) -> str:
@@ -218,11 +219,11 @@ def _error_ratio(one: Row, timing: Row) -> str:
 
 def _time_ratio(one: Row, timing: Row) -> str:
     each = seconds_each(one["spent"])
-    return f"{each / timing['predict']:.0f}× ({1e3 * timing['predict']:.0f} ms, Ernest {each:.3g} s a workload)"
+    return f"{each / timing['predict']:.0f}× ({1e3 * timing['predict']:.0f} ms, Ernest {each:.3g} s per workload)"
 
 
 def _transfer(driple: Mapping[str, Any]) -> str:
-    return "; ".join(
+    return _LINES.join(
         f"{way}: {_times(by['median'])} in the median of {by['settings']} settings, {_times(by['least'])} to {_times(by['most'])}"
         for way, by in driple.get("times less", {}).items()
     ) or _NOT_RUN  # fmt: skip
@@ -236,7 +237,7 @@ def _classics(results: Results) -> str:
     said = [f"{line['split'].partition(': ')[2]}, {line['target'].replace('_', ' ')} {line['mean']:.1%}"
             for line in _ordered(results.get("lines", ()))
             if line["split"].startswith("29 classics:") and line["mean"] is not None]  # fmt: skip
-    return "; ".join(said) or _NOT_RUN
+    return _LINES.join(said) or _NOT_RUN
 
 
 def _searched(rows: Sequence[Row]) -> str:
@@ -253,7 +254,7 @@ def _searched(rows: Sequence[Row]) -> str:
             crashed = f", {len(mine) - len(regrets)} crashed" if len(regrets) < len(mine) else ""
             said.append(f"{method}, {len(mine)} {which}: {median(regrets):.0%} worse than the best in the median, {fmean(regrets):.0%} on "
                         f"average{crashed}, after {runs:.2g} runs of {_seconds(cost)}; within 5 % in {near:.0%} of searches")  # fmt: skip
-    return "; ".join(said) or _NOT_RUN
+    return _LINES.join(said) or _NOT_RUN
 
 
 def _share(value: float | None) -> str:

@@ -39,9 +39,9 @@ WHOLE, NO_NETWORK, NO_HOST, NO_PHYSICS, PERCEPTRONS, HALF, QUARTER = (
 )  # fmt: skip
 ABOUT: Final = {
     WHOLE: "operators, network, host",
-    NO_NETWORK: "op times are added up",
+    NO_NETWORK: "op times are summed",
     NO_HOST: "a step takes as long as its kernels",
-    NO_PHYSICS: "trees of plain sizes foretell the time itself, with no roofline, waves, alignment or cache; no network",
+    NO_PHYSICS: "trees of plain sizes predict the time itself, with no roofline, waves, alignment or cache; no network",
     PERCEPTRONS: "a small neural network for each family of operators in place of the trees; no network over ops",
     HALF: "of the seen architectures, and of the ops measured by themselves, half; no network",
     QUARTER: "a quarter; no network",
