@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from foretell.measure.record import AllocationRow, GraphRow, OpRow, Record, SeriesRow, StepRow
-from foretell.store.record_file import RecordFile
+from foretell.store.lines import RecordFile
 from foretell.store.store import Store
 
 OPS_A_STEP = 1000
@@ -113,7 +113,7 @@ def bench(rows: int, folder: Path) -> dict[str, Any]:
     seconds["append again, nothing new"] = timed(lambda: Store(path).append(records))
     seconds["append one record"] = timed(lambda: store.append([made(len(records), chance)]))
     lines = RecordFile(folder / "records.jsonl")
-    seconds["one line to a record file"] = timed(lambda: lines.append(records[0]))
+    seconds["one line to a record file"] = timed(lambda: lines.append(records[:1]))
     return {
         "rows": len(records) * OPS_A_STEP, "appends": len(batches), "cores": os.cpu_count(), "seconds": seconds,
         "before": before, "after": after, "bytes_a_row": after["bytes"] / (len(records) * OPS_A_STEP),

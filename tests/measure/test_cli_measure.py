@@ -25,7 +25,7 @@ from foretell.forecasting.assemble import forecast
 from foretell.graph import Graph
 from foretell.measure.record import OpRow, Record, SeriesRow, StepRow
 from foretell.report.measured import measured, measured_dict, measured_ranks
-from foretell.store.record_file import RecordFile
+from foretell.store.lines import RecordFile
 from foretell.store.store import Store
 from tests.measure.examples import step
 

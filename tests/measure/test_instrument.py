@@ -198,9 +198,9 @@ class Hidden:
 sys.meta_path.insert(0, Hidden())
 from foretell.measure.instrument import measure
 from foretell.measure.record import Point
-from foretell.store.record_file import RecordFile
+from foretell.store.lines import RecordFile
 
-RecordFile(sys.argv[2]).append(measure(Point(source=sys.argv[1]), device="cpu", seconds=0.02))
+RecordFile(sys.argv[2]).append([measure(Point(source=sys.argv[1]), device="cpu", seconds=0.02)])
 """
     command = [sys.executable, "-c", code, f"{SMALL}:perceptron", str(tmp_path / "r.jsonl")]
     subprocess.run(command, check=True, timeout=120)

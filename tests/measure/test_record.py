@@ -12,7 +12,7 @@ from hypothesis import given
 
 from foretell.errors import InputError, StoreError
 from foretell.measure.record import VERSION, Point, Record, StepRow
-from foretell.store.file_store import FileStore
+from foretell.store.lines import RecordFile
 from tests.measure.examples import record, records, step
 
 
@@ -62,14 +62,14 @@ class TestIds:
 
 
 def _held(path: Path, name: str, answer: multiprocessing.connection.Connection) -> None:
-    with FileStore(path).claim(name) as ours:
+    with RecordFile(path).claim(name) as ours:
         answer.send(ours)
         answer.recv()
 
 
 class TestFileAsStore:
     def test_what_is_done(self, tmp_path: Path) -> None:
-        store = FileStore(tmp_path / "deep" / "r.jsonl")
+        store = RecordFile(tmp_path / "deep" / "r.jsonl")
         assert store.done() == frozenset()
         failed = Record(step=step(3, outcome="error"))
         full = Record(step=step(4, outcome="out-of-memory"))
@@ -81,7 +81,7 @@ class TestFileAsStore:
         assert [row.id for row in store.steps(f"point = '{keys[1]}'")] == [record(1).step.id]
 
     def test_it_sees_what_others_append_meanwhile(self, tmp_path: Path) -> None:
-        ours, theirs = FileStore(tmp_path / "r.jsonl"), FileStore(tmp_path / "r.jsonl")
+        ours, theirs = RecordFile(tmp_path / "r.jsonl"), RecordFile(tmp_path / "r.jsonl")
         ours.append([record(1)])
         assert len(theirs.done()) == 1
         ours.append([record(2)])
@@ -91,17 +91,17 @@ class TestFileAsStore:
         path = tmp_path / "r.jsonl"
         line = record(1).to_line()
         path.write_text(line[:100])
-        store = FileStore(path)
+        store = RecordFile(path)
         assert store.done() == frozenset()
         store.append([record(2)])
         assert store.done() == {step(2).point}
 
     def test_a_file_answers_one_question(self, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=r"only point = 'KEY'.*store import"):
-            FileStore(tmp_path / "r.jsonl").steps("step_seconds > 1")
+            RecordFile(tmp_path / "r.jsonl").steps("step_seconds > 1")
 
     def test_a_place_that_cannot_be_written(self) -> None:
-        store = FileStore("/dev/null/r.jsonl")
+        store = RecordFile("/dev/null/r.jsonl")
         with pytest.raises(StoreError, match="Choose another file"), store.claim("x"):
             pass
         with pytest.raises(StoreError, match="choose another file"):
@@ -113,11 +113,11 @@ class TestFileAsStore:
         other = multiprocessing.get_context("fork").Process(target=_held, args=(path, "a", far))
         other.start()
         assert near.recv() is True
-        with FileStore(path).claim("a") as ours, FileStore(path).claim("b") as free:
+        with RecordFile(path).claim("a") as ours, RecordFile(path).claim("b") as free:
             assert (ours, free) == (False, True)
         near.send("end")
         other.join()
-        with FileStore(path).claim("a") as ours:
+        with RecordFile(path).claim("a") as ours:
             assert ours
         assert list(tmp_path.iterdir()) == []
 
@@ -129,5 +129,5 @@ class TestFileAsStore:
         assert near.recv() is True
         other.kill()
         other.join()
-        with FileStore(path).claim("a") as ours:
+        with RecordFile(path).claim("a") as ours:
             assert ours

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from foretell import cli
 from foretell.measure.record import Record
-from foretell.store.record_file import RecordFile
+from foretell.store.lines import RecordFile
 from foretell.store.store import Store
 from tests.measure.examples import record, step
 from tests.store.test_importers import SAMPLES

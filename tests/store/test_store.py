@@ -26,7 +26,7 @@ from foretell.errors import InputError, StoreError
 from foretell.graph import Graph
 from foretell.measure.record import GraphRow, Record
 from foretell.store import merge, segments, tables
-from foretell.store.record_file import RecordFile
+from foretell.store.lines import RecordFile
 from foretell.store.store import Store
 from tests.measure.examples import record, records, step
 from tests.report.examples import small_graph
@@ -150,11 +150,10 @@ class TestAppendAndRead:
         outcomes = ("ok", "out-of-memory", "error", "nan-loss", "time-limit")
         store.append(Record(step=step(n, outcome=o, device_name="NVIDIA H200")) for n, o in enumerate(outcomes))
         keys = [step(n).point for n in range(len(outcomes))]
-        assert [store.has(key) for key in keys] == [True, True, False, True, True]
-        assert store.has(keys[0], "h200")
-        assert store.has(keys[0], "NVIDIA H200")
-        assert not store.has(keys[0], "a100-80g-sxm")
-        assert store.done(outcomes=("error",)) == {keys[2]}
+        assert [key in store.done() for key in keys] == [True, True, False, True, True]
+        assert keys[0] in store.done("h200")
+        assert keys[0] in store.done("NVIDIA H200")
+        assert not store.done("a100-80g-sxm")
 
     def test_a_wrong_question_names_the_tables(self, store: Store) -> None:
         store.append([record()])
@@ -585,7 +584,7 @@ class TestWithoutTheExtra:
     def test_missing_packages_are_named(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "duckdb", None)
         assert store.append([record()]) == 1, "appending needs pyarrow alone"
-        assert store.has(record().step.point)
+        assert store.done() == {record().step.point}
         assert ids(store.records()) == ids([record()])
         with pytest.raises(InputError, match=r"needs duckdb, .*pip install 'foretell\[store\]'"):
             store.query("SELECT 1")
@@ -595,7 +594,7 @@ class TestWithoutTheExtra:
 
     def test_importing_the_store_loads_neither(self) -> None:
         check = (
-            "import sys, foretell.store.store, foretell.store.record_file;"
+            "import sys, foretell.store.store, foretell.store.lines;"
             "assert not {'pyarrow', 'duckdb', 'torch'} & set(sys.modules)"
         )
         subprocess.run([sys.executable, "-c", check], check=True, timeout=60)
@@ -607,18 +606,17 @@ class TestRecordFile:
     def test_records_come_back_as_they_were(self, given: list[Record]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             file = RecordFile(Path(folder) / "new" / "records.jsonl")
-            for each in given:
-                file.append(each)
+            assert file.append(given) == len(given)
             assert not given or list(file.records()) == given
 
     def test_half_a_line_is_left_out_and_the_next_is_whole(self, tmp_path: Path) -> None:
         file = RecordFile(tmp_path / "records.jsonl")
-        file.append(record(1))
+        file.append([record(1)])
         with open(file.path, "a") as raw:
             raw.write(record(2).to_line()[:100])
         broken: list[int] = []
         assert list(file.records(lambda number, why: broken.append(number))) == [record(1)]
-        file.append(record(3))
+        file.append([record(3)])
         assert list(file.records(lambda number, why: broken.append(number))) == [record(1), record(3)]
         assert broken == [2, 2]
 
@@ -633,7 +631,7 @@ class TestRecordFile:
 
     def test_a_full_disk_leaves_no_half_line(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         file = RecordFile(tmp_path / "records.jsonl")
-        file.append(record(1))
+        file.append([record(1)])
         write = os.write
         sizes = iter([50])
 
@@ -645,13 +643,13 @@ class TestRecordFile:
         with monkeypatch.context() as patch:
             patch.setattr(os, "write", full)
             with pytest.raises(InputError, match="No space left on device"):
-                file.append(record(2))
+                file.append([record(2)])
         assert file.path.read_text() == record(1).to_line() + "\n"
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
     def test_a_device_without_room(self) -> None:
         with pytest.raises(InputError, match="cannot be written to /dev/full"):
-            RecordFile("/dev/full").append(record(1))
+            RecordFile("/dev/full").append([record(1)])
 
     def test_a_cut_gzip_gives_what_it_has(self, tmp_path: Path) -> None:
         import gzip

@@ -36,7 +36,7 @@ from unseen import kin
 from foretell.graph import Graph
 from foretell.learn.fit import FAMILIES
 from foretell.measure.record import OpRow, Record
-from foretell.store.record_file import RecordFile
+from foretell.store.lines import RecordFile
 from foretell.store.store import Store
 
 MENDED = "2026-11-15T14:50"

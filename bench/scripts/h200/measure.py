@@ -40,7 +40,7 @@ from foretell.errors import ForetellError
 from foretell.measure.instrument import Asked, Prepared, measure
 from foretell.measure.record import Point, Record
 from foretell.sources import named as zoo
-from foretell.store.record_file import RecordFile
+from foretell.store.lines import RecordFile
 
 OPERATORS_AT_ONCE = 16  # tiny points share a round
 _OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
@@ -79,7 +79,7 @@ def hand(link: Connection, file: RecordFile, device: str) -> None:
                 link.send(("full", record.step.error))
                 break
             if record is not None:
-                file.append(record)
+                file.append([record])
         else:
             link.send(("prepared", time.monotonic() - began))
         if len(points) == 1 and not prepared and record is not None and record.step.outcome == "out-of-memory":
@@ -87,7 +87,7 @@ def hand(link: Connection, file: RecordFile, device: str) -> None:
             if again:
                 record = _prepare(points[0], device, prepared)
             if record is not None:
-                file.append(record)
+                file.append([record])
             link.send(("prepared", 0.0))
         companions = link.recv()
         began = time.monotonic()
@@ -97,7 +97,7 @@ def hand(link: Connection, file: RecordFile, device: str) -> None:
             try:
                 taken.append(one.take())
             except _OUT_OF_MEMORY as error:
-                file.append(one.asked.out_of_memory(error))
+                file.append([one.asked.out_of_memory(error)])
             one.step = None
         prepared.clear()
         torch.cuda.empty_cache() if device != "cpu" else None
@@ -108,7 +108,7 @@ def hand(link: Connection, file: RecordFile, device: str) -> None:
             if any(mark.startswith("recorded alone") for mark in record.step.marks):
                 again.append(record.step.point)  # its ops were recorded in company: their times are not to be had so
                 continue
-            file.append(record)
+            file.append([record])
             lines.append(f"{record.step.source} {record.step.settings} {shown(record)}")
         link.send(("written", (lines, again)))
 
@@ -118,7 +118,7 @@ def _measured_alone(point: Point, device: str, file: RecordFile) -> str:
         record = measure(point, device=device)
     except (Exception, SystemExit) as error:
         record = failure(point, "error", explain(error), {})
-    file.append(record)
+    file.append([record])
     return f"{point}: {shown(record)}"
 
 
@@ -168,7 +168,7 @@ class Hand:
         except EOFError:
             why = ("error", "the measuring process ended")
         for point in self.now:
-            self.file.append(failure(point, *why, {}))
+            self.file.append([failure(point, *why, {})])
         print(f"      hand {self.number}: {why} {self.now[0]}", flush=True)
         self.process.kill()
         self.process.join()

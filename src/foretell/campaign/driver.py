@@ -29,8 +29,8 @@ from foretell.campaign.executor import Ended, Executor, LocalExecutor
 from foretell.campaign.jobs import Campaign, Job
 from foretell.campaign.worker import INSTRUMENT, DeviceLost, Place, Worker, WorkerLost, failure
 from foretell.errors import ForetellError, InputError, StoreError
-from foretell.measure.record import Point, Record, StepRow
-from foretell.store.record_file import RecordFile
+from foretell.measure.record import FINAL, Point, Record, StepRow
+from foretell.store.lines import RecordFile
 from foretell.units import Seconds, show_seconds
 
 __all__ = [
@@ -49,7 +49,6 @@ __all__ = [
 
 RETRIES: Final = 2
 LIMIT: Final[Seconds] = 1800.0
-_FINAL: Final = ("ok", "out-of-memory", "nan-loss", "time-limit")
 _AGAIN: Final[Seconds] = 1.0  # until a point that another campaign measures is looked at again
 _RESUME: Final = "Run the same command to go on: what is stored is not measured again."
 
@@ -238,7 +237,7 @@ class _Driver:
         if not once or not enough:
             return int(once)
         rows = self.store.steps(f"point = '{point.key}'")
-        return sum(row.outcome in _FINAL and device in (row.device, row.device_name) for row in rows)
+        return sum(row.outcome in FINAL and device in (row.device, row.device_name) for row in rows)
 
     def _skip(self, turn: _Turn) -> None:
         del self.waiting[turn]
@@ -323,8 +322,7 @@ def rescue(records: Iterable[Record]) -> str:
     for folder in (tempfile.gettempdir(), Path.home(), Path.cwd()):
         file = RecordFile(Path(folder) / f"foretell-rescued-{os.getpid()}.jsonl")
         with contextlib.suppress(InputError):
-            for record in records:
-                file.append(record)
+            file.append(records)
             return f"What was measured last is in {file.path}; take it in with: foretell store import {file.path}"
     return "What was measured last could not be saved anywhere else either."
 

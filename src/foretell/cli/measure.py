@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from foretell.campaign.driver import Executor, Progress, Summary
     from foretell.forecasting.result import Forecast
     from foretell.measure.record import Point, Record, StepRow
-    from foretell.store.file_store import FileStore
+    from foretell.store.lines import RecordFile
     from foretell.store.store import Store
     from foretell.units import Seconds
 
@@ -148,9 +148,9 @@ def _positive(option: str, text: str) -> Seconds:
     return value
 
 
-def _opened(store: Path | None, out: Path | None) -> Store | FileStore:
+def _opened(store: Path | None, out: Path | None) -> Store | RecordFile:
     """Where records go. A place that cannot be written to is told before anything is measured."""
-    from foretell.store.file_store import FileStore
+    from foretell.store.lines import RecordFile
     from foretell.store.store import Store
     from foretell.store.tables import need
 
@@ -164,7 +164,7 @@ def _opened(store: Path | None, out: Path | None) -> Store | FileStore:
         opened = Store(named or DEFAULT_STORE, warn=note)
         with opened.writing():
             return opened
-    file = FileStore(out or DEFAULT_FILE)
+    file = RecordFile(out or DEFAULT_FILE)
     with file.claim("is it writable?"):
         return file
 
@@ -193,7 +193,7 @@ def _executor(devices: Sequence[str], wanted: Iterable[str], ray: str | None, se
 class _Asked:
     """The store as a question by name sees it: nothing was measured before, and what cannot be stored is not lost."""
 
-    def __init__(self, kept: Store | FileStore) -> None:
+    def __init__(self, kept: Store | RecordFile) -> None:
         self.kept = kept
         self.records: list[Record] = []
         self.lost = ""  # why something could not be stored, and where it is instead
@@ -226,7 +226,7 @@ def _is_kept(record: Record) -> bool:
 def _measure_sources(
     points: Sequence[Point],
     repeat: int,
-    kept: Store | FileStore,
+    kept: Store | RecordFile,
     executor: Executor,
     limit: Seconds,
     retries: int | None,
@@ -278,7 +278,7 @@ def _forecast(record: Record) -> Forecast | None:
     return forecast(Graph.from_bytes(graph.file, name=graph.name), on=step.device)
 
 
-def _say_where(records: Sequence[Record], kept: Store | FileStore, *, fell_back: bool) -> None:
+def _say_where(records: Sequence[Record], kept: Store | RecordFile, *, fell_back: bool) -> None:
     from foretell.store.store import Store
 
     if not records:
@@ -328,7 +328,7 @@ def _failure(step: StepRow) -> str:
 
 
 def _run_campaign(
-    file: Path, kept: Store | FileStore, device: str, ray: str | None, seconds: Seconds | None, limit: Seconds,
+    file: Path, kept: Store | RecordFile, device: str, ray: str | None, seconds: Seconds | None, limit: Seconds,
     retries: int | None, as_json: bool,
 ) -> None:  # fmt: skip
     from foretell.campaign.driver import RETRIES, Campaign, run
@@ -392,15 +392,15 @@ def _told() -> Iterator[Callable[[Progress], None]]:
 
 
 def _measure_ranks(
-    points: Sequence[Point], kept: Store | FileStore, backend: str | None, seconds: Seconds | None, limit: Seconds,
+    points: Sequence[Point], kept: Store | RecordFile, backend: str | None, seconds: Seconds | None, limit: Seconds,
     as_json: bool,
 ) -> None:  # fmt: skip
     """In every rank that torchrun started; rank 0 keeps and shows what all of them measured."""
     from foretell.measure.ranks.measure import SECONDS, join, measure_ranks
     from foretell.report.measured import measured_dict, measured_ranks
-    from foretell.store.file_store import FileStore
+    from foretell.store.lines import RecordFile
 
-    file = kept.path if isinstance(kept, FileStore) else None
+    file = kept.path if isinstance(kept, RecordFile) else None
     mine: list[Record] = []
     answers = []
     with join(backend=backend) as world:

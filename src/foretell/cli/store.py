@@ -143,12 +143,9 @@ def export(
         if kind == "folder":
             if where is None:
                 tables |= {name: f"SELECT * FROM {name}" for name in opened.tables() if name not in tables}
-            written = {
-                name: _export_table(opened, question, out / f"{name}.parquet", "parquet")
-                for name, question in tables.items()
-            }
+            written = {name: _export_table(opened, asked, out / f"{name}.parquet") for name, asked in tables.items()}
         else:
-            written = {"rows": _export_table(opened, sql or tables["steps"], out, kind)}
+            written = {"rows": _export_table(opened, sql or tables["steps"], out)}
     if as_json:
         print_json({"file": str(out)} | written)
     else:
@@ -239,9 +236,9 @@ def _export_records(store: Store, out: Path, where: str | None) -> dict[str, int
     return {"records": count}
 
 
-def _export_table(store: Store, sql: str, out: Path, kind: str) -> int:
+def _export_table(store: Store, sql: str, out: Path) -> int:
     with _whole_file(out) as temporary:
-        return store.write_query(sql, temporary, kind)
+        return store.write_query(sql, temporary, "csv" if out.suffix == ".csv" else "parquet")
 
 
 @contextmanager
@@ -282,7 +279,7 @@ def _import(store: Store, path: Path) -> dict[str, Any]:
 
 
 def _import_records(store: Store, path: Path) -> dict[str, Any]:
-    from foretell.store.record_file import RecordFile
+    from foretell.store.lines import RecordFile
 
     broken: list[tuple[int, str]] = []
     read = 0

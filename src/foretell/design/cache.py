@@ -109,10 +109,7 @@ class _Kept:
 
     def __init__(self) -> None:
         here = Path(__file__).parent
-        code = (
-            *(here / name for name in ("candidates.py", "lessons.py", "pool.py")),
-            *sorted((here.parent / "cost").glob("*.py")),
-        )
+        code = (*sorted(here.rglob("*.py")), *sorted((here.parent / "cost").glob("*.py")))
         own = hashlib.sha256(b"".join(path.read_bytes() for path in code) + cache.key("", {}).encode()).hexdigest()
         self._file = cache.folder() / f"lessons-{own[:16]}.sqlite"
 

@@ -20,7 +20,8 @@ from foretell.sources.moved import stored_source
 from foretell.units import Bytes, Seconds
 
 VERSION: Final = 1
-OUTCOMES: Final = ("ok", "out-of-memory", "nan-loss", "time-limit", "error")
+FINAL: Final = ("ok", "out-of-memory", "nan-loss", "time-limit")  # outcomes that measuring again would not change
+OUTCOMES: Final = (*FINAL, "error")
 KINDS: Final = ("step", "operators")  # operators: a tiny model measured for its ops alone
 RESOURCES: Final = ("device", "memory_bandwidth", "network_rx", "network_tx")
 

@@ -15,7 +15,8 @@ from rich.text import Text
 from foretell.measure.record import OpRow, Record, StepRow
 from foretell.report.findings import show_share
 from foretell.report.terminal import section
-from foretell.store.store import PUBLIC, Store
+from foretell.store.folder import PUBLIC
+from foretell.store.store import Store
 from foretell.store.tables import ROWS
 from foretell.units import show_bytes, show_count, show_seconds
 

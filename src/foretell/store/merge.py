@@ -15,7 +15,7 @@ from typing import Final
 
 from foretell.errors import StoreError
 from foretell.store import segments, tables
-from foretell.store.store import PUBLIC, VERSION, Commit, Snapshot, Store
+from foretell.store.folder import PUBLIC, VERSION, Commit, Folder, Snapshot
 from foretell.store.tables import PARTS, Table, need
 from foretell.units import MIB, Bytes
 
@@ -40,7 +40,7 @@ class Merged:
 class _Source:
     """A commit of ours or of another store, and the steps to leave out of it."""
 
-    store: Store
+    store: Folder
     snapshot: Snapshot
     commit: Commit
     out: frozenset[str]
@@ -62,10 +62,10 @@ class _Source:
         if self.store.note(path) is None:
             raise StoreError(f"{path} cannot be read any more. Nothing is lost; merge again, which sets it aside.")
         rows = tables.completed(table, segments.read_table(path))
-        return _left(rows, tables.KEYS[table], self.out) if self.out else rows
+        return tables.without(rows, tables.KEYS[table], self.out) if self.out else rows
 
 
-def merge(store: Store, others: Sequence[Store]) -> Merged:
+def merge(store: Folder, others: Sequence[Folder]) -> Merged:
     for other in others:
         if not other.exists():
             raise StoreError(f"there is no store at {other.path} to take in. Check the path.")
@@ -98,11 +98,11 @@ def merge(store: Store, others: Sequence[Store]) -> Merged:
         )  # fmt: skip
 
 
-def _files(store: Store) -> list[Path]:
+def _files(store: Folder) -> list[Path]:
     return [path for paths in store.snapshot().files.values() for path in paths if path.exists()]
 
 
-def _mend(store: Store, path: Path, others: Sequence[Store]) -> bool:
+def _mend(store: Folder, path: Path, others: Sequence[Folder]) -> bool:
     """A segment is named by its content: whoever has a whole one of that name has the right one."""
     for other in others:
         data = _bytes(other.root / path.parent.name / path.name)
@@ -114,7 +114,7 @@ def _mend(store: Store, path: Path, others: Sequence[Store]) -> bool:
     return False
 
 
-def _merge_steps(store: Store, others: Sequence[Store], rotten: set[Path], waiting: set[Path]) -> int:
+def _merge_steps(store: Folder, others: Sequence[Folder], rotten: set[Path], waiting: set[Path]) -> int:
     """`waiting` are parts that are missing or cannot be read now: they may yet turn up, so their steps are left alone."""
     known = store.snapshot().ids()
     sources = (source for source in _sources(store, others) if waiting.isdisjoint(source.commit.parts.values()))
@@ -137,7 +137,7 @@ def _merge_steps(store: Store, others: Sequence[Store], rotten: set[Path], waiti
     return len(store.snapshot().ids() - known) if others else 0
 
 
-def _sources(store: Store, others: Sequence[Store]) -> Iterator[_Source]:
+def _sources(store: Folder, others: Sequence[Folder]) -> Iterator[_Source]:
     """Every commit with steps that no commit before it has; whole ones first, ours before others'."""
     found = []
     for number, origin in enumerate((store, *others)):
@@ -172,7 +172,7 @@ def _groups(sources: Iterable[_Source]) -> Iterator[list[_Source]]:
         yield group
 
 
-def _merge_graphs(store: Store, others: Sequence[Store]) -> None:
+def _merge_graphs(store: Folder, others: Sequence[Folder]) -> None:
     snapshot = store.snapshot()
     small = [
         path for path, note, _ in store.readable(snapshot, "graphs") if path.stat().st_size < _FULL_BYTES
@@ -199,7 +199,7 @@ def _merge_graphs(store: Store, others: Sequence[Store]) -> None:
         segments.write(store.root / "graphs", data)
 
 
-def _copy_public(store: Store, other: Store) -> None:
+def _copy_public(store: Folder, other: Folder) -> None:
     snapshot = other.snapshot()
     for table in snapshot.files:
         if table.startswith(PUBLIC):
@@ -209,7 +209,7 @@ def _copy_public(store: Store, other: Store) -> None:
                         segments.write(store.root / table, data)
 
 
-def _clear(store: Store, bad: Iterable[Path]) -> list[Path]:
+def _clear(store: Folder, bad: Iterable[Path]) -> list[Path]:
     """Set damaged segments aside; remove what is replaced and what killed writers left."""
     with store.writing():
         bad = [path for path in bad if segments.is_rotten(path)]
@@ -241,7 +241,7 @@ def _clear(store: Store, bad: Iterable[Path]) -> list[Path]:
         return moved
 
 
-def _set_aside(store: Store, path: Path) -> Path:
+def _set_aside(store: Folder, path: Path) -> Path:
     place = store.root / "damaged" / path.parent.name / path.name
     place.parent.mkdir(parents=True, exist_ok=True)
     os.replace(path, place)
@@ -255,11 +255,6 @@ def _bytes(path: Path) -> bytes | None:
     except OSError:
         return None
     return data if segments.name_of(data) == path.stem else None
-
-
-def _left(table: Table, key: str, out: frozenset[str]) -> Table:
-    pa, pc = need("pyarrow"), need("pyarrow.compute")
-    return table.filter(pc.invert(pc.is_in(table.column(key), value_set=pa.array(sorted(out), pa.string()))))
 
 
 def _kept(table: Table, key: str, keep: set[str]) -> Table:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,7 +154,7 @@ def read_table(path: Path, columns: list[str] | None = None) -> Table:
         return file.read(columns=columns)
 
 
-def rows_with(path: Path, key: str, wanted: Collection[str]) -> Iterator[Table]:
+def rows_with(path: Path, key: str, wanted: Iterable[str]) -> Iterator[Table]:
     """The rows whose key is wanted, a row group at a time."""
     pa, pc = need("pyarrow"), need("pyarrow.compute")
     keys = pa.array(sorted(wanted), pa.string())

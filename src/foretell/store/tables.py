@@ -141,6 +141,12 @@ def rows_of(name: str, table: Table) -> Iterator[tuple[str, Any]]:
         yield key, row(**dict(zip(names, cells, strict=True)))
 
 
+def without(table: Table, key: str, known: Iterable[str]) -> Table:
+    """The rows whose key is not known."""
+    pa, pc = need("pyarrow"), need("pyarrow.compute")
+    return table.filter(pc.invert(pc.is_in(table.column(key), value_set=pa.array(sorted(known), pa.string()))))
+
+
 def exact(record: Record) -> Record:
     """The record as the store gives it back: a whole number in a column of fractions is one of them."""
     step = record.step

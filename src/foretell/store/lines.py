@@ -1,53 +1,86 @@
-"""A store in one record file, for machines on which nothing can be installed: what a campaign asks of one, no more."""
+"""Records as lines of JSON: what a machine without pyarrow writes, a campaign can go on from, and `store import` reads."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import gzip
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from foretell.errors import InputError, StoreError
-from foretell.measure.record import Record, StepRow
-from foretell.store.record_file import RecordFile
-from foretell.store.store import FINAL
+from foretell.measure.record import FINAL, Record, StepRow
 
 _OF_A_POINT: Final = re.compile(r"point = '(\w+)'")
 
 
-class FileStore:
-    """Records in a file that only grows; `foretell store import` takes it into a store that answers questions."""
+class RecordFile:
+    """A file that only grows. A killed writer loses at most the line it was writing."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.file = RecordFile(path)
+        self.path = Path(path)
         self._steps: list[StepRow] = []  # of the lines read so far
         self._offset = 0
 
-    @property
-    def path(self) -> Path:
-        return self.file.path
-
     def append(self, records: Iterable[Record]) -> int:
+        """How many were written; each is on the disk before the next is asked for."""
         count = 0
-        try:
-            for record in records:
-                self.file.append(record)
-                count += 1
-        except InputError as error:
-            raise StoreError(str(error)) from error
+        for record in records:
+            try:
+                self._append(record.to_line().encode() + b"\n")
+            except OSError as error:
+                raise StoreError(
+                    f"the record cannot be written to {self.path}: {error.strerror}. "
+                    "What was written before is whole; make room or choose another file."
+                ) from error
+            count += 1
         return count
 
+    def _append(self, line: bytes) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.path, "a+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # a long line is more than one write
+            end = file.seek(0, os.SEEK_END)
+            if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
+                line = b"\n" + line  # another writer died in its line: ours stays whole
+            try:
+                while line:
+                    line = line[os.write(file.fileno(), line) :]
+            except OSError:
+                os.ftruncate(file.fileno(), end)  # half a line would be one more thing to skip
+                raise
+            os.fsync(file.fileno())
+
+    def records(self, broken: Callable[[int, str], None] = lambda number, reason: None) -> Iterator[Record]:
+        """All whole records; `broken` gets the number of each line that is not one, and why."""
+        number = 0
+        try:
+            with gzip.open(self.path) if self.path.suffix == ".gz" else open(self.path, "rb") as file:
+                for number, line in enumerate(file, start=1):
+                    if not line.strip():
+                        continue
+                    try:
+                        yield Record.from_line(line.decode())
+                    except Exception as error:  # whatever a stranger's line breaks, the line is to blame
+                        broken(number, str(error))
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            broken(number + 1, f"the file is cut short or damaged here ({error})")
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+
     def done(self, device: str | None = None) -> frozenset[str]:
-        """The keys of all points with a final outcome, on a device (by its name in the catalogue or its driver's)."""
+        """The keys of all points with a final outcome, on a device (by its name in the catalog or its driver's)."""
         return frozenset(
-            step.point for step in self.steps()
+            step.point
+            for step in self.steps()
             if step.outcome in FINAL and device in (None, step.device, step.device_name)
-        )  # fmt: skip
+        )
 
     def steps(self, where: str | None = None) -> Iterator[StepRow]:
         """All steps, or with `point = 'KEY'` those of a point; a file answers no other question."""
@@ -76,9 +109,7 @@ class FileStore:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise StoreError(
-                f"the record file {self.path} cannot be read: {error.strerror}. Choose another file."
-            ) from error
+            raise _unreadable(self.path, error) from error
 
     @contextmanager
     def claim(self, name: str) -> Iterator[bool]:
@@ -101,6 +132,10 @@ class FileStore:
             os.close(descriptor)
 
 
+def _unreadable(path: Path, error: OSError) -> StoreError:
+    return StoreError(f"the record file {path} cannot be read: {error.strerror}. Check the path.")
+
+
 def _locked(place: Path) -> int | None:
     """The descriptor of a file locked by us; None while another process has it."""
     while True:
@@ -117,4 +152,4 @@ def _locked(place: Path) -> int | None:
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.stat(place), os.fstat(descriptor)):
                 return descriptor
-        os.close(descriptor)  # removed between opening and locking: what we hold keeps nobody out
+        os.close(descriptor)  # removed between opening and locking: this lock keeps nobody out
