@@ -8,7 +8,7 @@ READY := .venv/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types imports format unit docs picture bench-coverage bench-capture bench-memory clean
+.PHONY: help setup demo quick test lint types imports format unit docs picture bench-coverage bench-capture bench-memory clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -30,6 +30,12 @@ demo: $(READY)  ## forecast ResNet-50 and a small Llama on eight H100s, and writ
 	@mkdir -p out
 	$(BIN)/foretell predict examples/resnet.py:resnet --set batch=256 --on 8xh100-sxm --html out/demo.html
 	$(BIN)/foretell predict hf/llama-small --set precision=amp-bf16 --on 8xh100-sxm --html out/demo-llama.html
+
+quick: $(READY)  ## everyday work, in a minute: style, import directions, and the tests of every room that are fast
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/lint-imports --no-timings >/dev/null
+	$(BIN)/pytest -n $(JOBS) -m "not slow"
 
 test: lint unit  ## lint, types, import directions, and all tests
 
