@@ -9,7 +9,8 @@ import pytest
 from foretell_bench.pages.accuracy import write_page
 from foretell_bench.tables import accuracy
 
-from foretell.forecasting.calibration import SLOWER, draw_steps
+from foretell.forecasting.calibration import draw_steps
+from foretell.forecasting.step import SLOWER
 from foretell.learn.calibrate import calibrate, coverage
 from foretell.learn.holdout import Errors, Foretold
 

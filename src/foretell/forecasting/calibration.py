@@ -27,7 +27,6 @@ Floats = npt.NDArray[np.float64]
 FILE: Final = "calibration.json"
 ELSEWHERE_FILE: Final = "elsewhere.json"
 LEVEL: Final = 0.9
-SLOWER: Final = (0.6, 1.0, 1.6)  # device speeds at which a step is simulated; between and beyond them a line does
 Range = tuple[Seconds, Seconds]
 
 

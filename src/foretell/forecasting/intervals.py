@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from foretell.cost.model import CostModel
-from foretell.forecasting.calibration import SLOWER, Range, calibration_of, unmeasured_of
+from foretell.forecasting.calibration import Range, calibration_of, unmeasured_of
 from foretell.forecasting.result import Duration
 from foretell.forecasting.run import Placed, Run
 from foretell.program import Program
-from foretell.simulate.step import simulate
 from foretell.units import Seconds
 
 
@@ -33,28 +30,25 @@ def intervals(program: Program, ran: Run, model: CostModel, fixed: Seconds = 0.0
     if placed.node.device.name != model.device:
         return _elsewhere(ran, model, fixed)
     assert calibration is not None
-    parts: dict[str, Seconds] = defaultdict(float)
-    for op, seconds in zip(placed.role.graph.ops, placed.durations.device, strict=True):
-        parts[placed.priced.families.get(id(op.signature), "")] += seconds * op.times
-    busy = placed.device_seconds
-    spread = calibration.spread(parts, sum(placed.priced.unknown.values()) / busy if busy else 0.0)
+    spread = calibration.spread(placed.families, placed.unknown)
     return Intervals(
-        step=_later(calibration.step_range(list(_curve(placed, ran.timeline.period)), spread), fixed),
-        device=calibration.device_range(busy, spread), host=calibration.host_range(placed.host_seconds),
+        step=_later(calibration.step_range(placed.curve(ran.timeline.period), spread), fixed),
+        device=calibration.device_range(placed.device_seconds, spread),
+        host=calibration.host_range(placed.host_seconds),
         others=(0.0, 0.0),
-    )  # fmt: skip
+    )
 
 
 def _elsewhere(ran: Run, model: CostModel, fixed: Seconds) -> Intervals:
     """From published steps of other devices. They tell no host from its device, so a host gets no interval."""
-    placed, busy = ran.slowest, ran.slowest.device_seconds
+    placed, unknown = ran.slowest, ran.slowest.unknown
     unmeasured, device, half = unmeasured_of(model), placed.node.device, computes_in_half(placed)
     assert unmeasured is not None
-    unknown = sum(placed.priced.unknown.values()) / busy if busy else 0.0
     return Intervals(
         step=_later(unmeasured.step_range(ran.timeline.period, device, half, unknown), fixed),
-        device=unmeasured.step_range(busy, device, half, unknown), others=(0.0, 0.0),
-    )  # fmt: skip
+        device=unmeasured.step_range(placed.device_seconds, device, half, unknown),
+        others=(0.0, 0.0),
+    )
 
 
 def _later(bounds: Range, seconds: Seconds) -> Range:
@@ -91,14 +85,3 @@ def how_held(placed: Placed, model: CostModel) -> str:
 
 def between(seconds: Seconds, bounds: Range | None) -> Duration:
     return Duration(seconds=seconds) if bounds is None else Duration(seconds=seconds, low=bounds[0], high=bounds[1])
-
-
-def _curve(placed: Placed, period: Seconds) -> Iterator[tuple[float, Seconds]]:
-    """The step time were the device slower or faster."""
-    durations = placed.durations
-    for factor in SLOWER:
-        if factor == 1.0:
-            yield factor, period
-            continue
-        slower = replace(durations, device=[s * factor for s in durations.device], gap=durations.gap * factor)
-        yield factor, simulate(placed.role, slower, draw=False).period

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from foretell.cost.collectives import collective_seconds, compute_slowdown, link_bytes, sent_bytes
-from foretell.cost.model import CostModel, Priced
+from foretell.cost.model import CostModel
 from foretell.cost.workspace import kept_workspaces, temporary_bytes
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.experts import LANE, busiest, skewed
 from foretell.forecasting.result import Breakdown, Memory, RankMemory
+from foretell.forecasting.step import RoleStep, role_step
 from foretell.hardware import Cluster, Device, Node
 from foretell.profile import Profile
 from foretell.program import Collective, Group, Program, Role
@@ -29,23 +30,12 @@ _NCCL_BUFFERS: Bytes = 200 * MIB  # an estimate of what NCCL takes for its chann
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class Placed(RoleStep):
     """A role on one kind of node."""
 
-    role: Role
     node: Node
-    priced: Priced
-    durations: Durations
     trace: MemoryTrace
     memory: Memory
-
-    @property
-    def device_seconds(self) -> Seconds:
-        return sum(s * op.times for s, op in zip(self.durations.device, self.role.graph.ops, strict=True))
-
-    @property
-    def host_seconds(self) -> Seconds:
-        return sum(s * op.times for s, op in zip(self.durations.host, self.role.graph.ops, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,23 +225,23 @@ def _likeness(role: Role) -> tuple[object, ...]:
 
 
 def _on_node(role: Role, node: Node, by: _Prices) -> Placed:
-    priced = by.model.price(role.graph, node.device)
-    prices = priced.prices
+    alone = role_step(role, node.device, node.host, by.model)
     skew = busiest(role, by.conditions.expert_skew)
-    durations = Durations(
-        device=skewed(role, [p.seconds * by.profile.device for p in prices], skew),
-        host=[s * by.profile.host for s in _issuing(role, by.model.host.seconds(role.graph, prices, node.host))],
-        waits=[p.work.waits for p in prices],
+    d = alone.durations
+    durations = replace(
+        d,
+        device=skewed(role, [s * by.profile.device for s in d.device], skew),
+        host=[s * by.profile.host for s in _issuing(role, d.host)],
         collectives=[by.collectives(c) * (skew if c.lane == LANE else 1.0) for c in role.collectives],
-        gap=by.model.host.gap * by.profile.device,
+        gap=d.gap * by.profile.device,
         slowdown=by.slowdown(role, node.device) if role.collectives else 1.0,
     )
     trace, fits = _replay(role, node.device)
     memory = _memory(role, node.device, trace, fits)
-    return Placed(role=role, node=node, priced=priced, durations=durations, trace=trace, memory=memory)
+    return Placed(role=role, node=node, priced=alone.priced, durations=durations, trace=trace, memory=memory)
 
 
-def _issuing(role: Role, seconds: list[Seconds]) -> list[Seconds]:
+def _issuing(role: Role, seconds: Sequence[Seconds]) -> Sequence[Seconds]:
     if role.issues_for == 1:
         return seconds
     return [

@@ -6,7 +6,8 @@ Each group of steps in turn is left out of everything that is fitted; its steps 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -15,21 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost.interaction import Interaction
-from foretell.cost.model import CostModel
-from foretell.cost.roofline import Price, price_ops
+from foretell.cost.model import ROOFLINE, CostModel, load_model
 from foretell.errors import InputError
-from foretell.forecasting.calibration import SLOWER
-from foretell.graph import Graph
-from foretell.hardware import host as known_host
+from foretell.forecasting.step import one_device_step
 from foretell.learn.dataset import RECORDED_ALONE, Measured, OpTable, joined
 from foretell.learn.host import fit_host
 from foretell.learn.interaction import unseen_networks
 from foretell.learn.operators import ROUNDS, fit_operators
 from foretell.learn.workers import each
-from foretell.parallel import parallelize
-from foretell.plan import Plan
-from foretell.simulate.rank import Durations
-from foretell.simulate.step import simulate
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
@@ -194,53 +188,25 @@ def foretold(measured: Measured, index: int, group: str, model: CostModel) -> Fo
     """What a model says of a measured step."""
     step = measured.steps[index]
     graph = measured.graphs[step.graph or ""]
-    priced = model.price(graph, measured.device)
-    times = np.array([op.times for op in graph.ops])
-    said = np.array([p.seconds for p in priced.prices])
-    host = np.array(model.host.seconds(graph, priced.prices, known_host(measured.device.host)))
-    curve = period_curve(graph, priced.prices, host.tolist(), model.host.gap)
-    least = np.array([p.seconds for p in price_ops(graph, measured.device)])
-    mine = np.flatnonzero(measured.ops.step == index).tolist()
-    parts = _parts(
-        ((measured.ops.descriptions[i].family, measured.ops.seconds[i] * measured.ops.count[i]) for i in mine),
-        ((priced.families.get(id(op.signature), ""), s * t) for op, s, t in zip(graph.ops, said, times, strict=True)),
-    )
-    whole = float(said @ times)
+    said = one_device_step(graph, measured.device, model)
+    curve = said.curve()
+    took: dict[str, Seconds] = defaultdict(float)
+    for i in np.flatnonzero(measured.ops.step == index).tolist():
+        took[measured.ops.descriptions[i].family] += float(measured.ops.seconds[i] * measured.ops.count[i])
     return Foretold(
         step=step.id, source=step.source, settings=step.settings, group=group, bound=step.bound,
         device=step.device_seconds or 0.0, period=step.step_seconds or 0.0, host=step.host_seconds or 0.0,
-        device_said=whole, period_said=dict(curve)[1.0], curve=curve,
-        host_said=float(host @ times), roofline=float(least @ times), parts=parts,
-        unknown=sum(priced.unknown.values()) / whole if whole else 0.0,
+        device_said=said.device_seconds, period_said=dict(curve)[1.0], host_said=said.host_seconds, curve=curve,
+        roofline=one_device_step(graph, measured.device, load_model(ROOFLINE)).device_seconds,
+        parts=_parts(said.families, took), unknown=said.unknown,
     )  # fmt: skip
 
 
 def device_seconds(model: CostModel, measured: Measured, index: int) -> Seconds:
     graph = measured.graphs[measured.steps[index].graph or ""]
-    prices = model.price(graph, measured.device).prices
-    return sum(p.seconds * op.times for p, op in zip(prices, graph.ops, strict=True))
+    return one_device_step(graph, measured.device, model).device_seconds
 
 
-def period_curve(
-    graph: Graph, prices: Sequence[Price], host: Sequence[Seconds], gap: Seconds
-) -> list[tuple[float, Seconds]]:
-    """The step time on one device, and on one that is slower or faster by so much."""
-    role = parallelize(graph, Plan(dp=1)).roles[0]
-    waits = [p.work.waits for p in prices]
-    curve = []
-    for factor in SLOWER:
-        device = [p.seconds * factor for p in prices]
-        durations = Durations(device=device, host=host, waits=waits, collectives=[], gap=gap * factor)
-        curve.append((factor, simulate(role, durations, draw=False).period))
-    return curve
-
-
-def _parts(
-    measured: Iterable[tuple[str, float]], said: Iterable[tuple[str, float]]
-) -> dict[str, tuple[Seconds, Seconds]]:
-    sums: dict[str, list[float]] = {}
-    for place, rows in enumerate((said, measured)):
-        for family, seconds in rows:
-            if seconds:
-                sums.setdefault(family, [0.0, 0.0])[place] += float(seconds)
-    return {family: (a, b) for family, (a, b) in sorted(sums.items())}
+def _parts(said: Mapping[str, Seconds], took: Mapping[str, Seconds]) -> dict[str, tuple[Seconds, Seconds]]:
+    pairs = {family: (said.get(family, 0.0), took.get(family, 0.0)) for family in sorted({*said, *took})}
+    return {family: pair for family, pair in pairs.items() if any(pair)}

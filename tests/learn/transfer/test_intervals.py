@@ -102,8 +102,9 @@ def small_graph() -> Graph:
     return Graph(name="relu", ops=(op,), tensors=(Tensor(x, 0), Tensor(x, 1)), storages=storages, training=False)
 
 
-def test_a_forecast_elsewhere_says_what_its_interval_rests_on() -> None:
-    model = dataclasses.replace(load_model(), unmeasured=hold(steps(0.2)))
+def test_a_forecast_elsewhere_says_what_its_interval_rests_on(tmp_path: Path) -> None:
+    save_held(hold(steps(0.2)), tmp_path)
+    model = dataclasses.replace(load_model(), folder=tmp_path)
     f = forecast(small_graph(), on="a100-80g-sxm", model=model)
     assert f.step_time.low is not None
     assert f.step_time.high is not None

@@ -13,23 +13,21 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from foretell.cost.features import Description
+from foretell.cost.features import Description, describe
 from foretell.cost.host import HostCosts
 from foretell.cost.interaction import Interaction
+from foretell.cost.model import CostModel, Priced
 from foretell.cost.operators import matrix
 from foretell.cost.roofline import Price, price_ops
+from foretell.forecasting.step import Pricing, one_device_step
 from foretell.graph import Graph
-from foretell.hardware import host as known_host
+from foretell.hardware import Device
 from foretell.learn.dataset import Measured, OpTable, joined
 from foretell.learn.holdout import Errors, is_timed
 from foretell.learn.host import fit_host
-from foretell.learn.interaction import Example, examples, folds, unseen_networks
+from foretell.learn.interaction import folds, unseen_networks
 from foretell.learn.operators import ROUNDS, TrainingRows, fit_operators, training_rows
 from foretell.learn.workers import each
-from foretell.parallel import parallelize
-from foretell.plan import Plan
-from foretell.simulate.rank import Durations
-from foretell.simulate.step import simulate
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
@@ -71,7 +69,6 @@ class SaysSeconds(Protocol):
 class _Task:
     measured: Measured
     ops: OpTable
-    examples: Sequence[Example]
     fold_of: Mapping[int, int]
     networks: Mapping[int, Interaction]  # by fold
     seed: int
@@ -91,7 +88,7 @@ def ablate(
     trained = unseen_networks(measured, ops, wanted, seed=seed, rounds=rounds, workers=workers, progress=progress)
     dealt = folds(wanted)
     task = _Task(
-        measured, ops, examples(measured, wanted), {i: dealt[g] for i, g in wanted.items()},
+        measured, ops, {i: dealt[g] for i, g in wanted.items()},
         {dealt[group]: network for group, network in trained.items()}, seed, rounds,
     )  # fmt: skip
     said: dict[int, Answers] = {}
@@ -117,48 +114,51 @@ def _left_out(task: _Task, fold: int) -> dict[int, Answers]:
     seen = task.ops.where(~np.isin(task.ops.step, sorted(gone)))
     others = [s for i, s in enumerate(measured.steps) if i not in gone]
     host = fit_host(Measured(device=measured.device, steps=others, graphs=measured.graphs, ops=seen))
-    models: dict[str, SaysSeconds] = {
-        NO_NETWORK: fit_operators(seen, seed=task.seed, rounds=task.rounds),
-        NO_PHYSICS: _Plain(fit_operators(_plain_table(seen), seed=task.seed, rounds=task.rounds)),
-        PERCEPTRONS: _Perceptrons(seen, seed=task.seed),
+
+    def fitted(name: str, ops: OpTable) -> CostModel:
+        operators = fit_operators(ops, seed=task.seed, rounds=task.rounds)
+        return CostModel(name=name, device=measured.device.name, operators=operators, host=host)
+
+    models: dict[str, Pricing] = {
+        name: fitted(name, seen.where(_kept(seen, measured, part, task.seed)))
+        for name, part in ((HALF, 0.5), (QUARTER, 0.25))
     }
-    for name, part in ((HALF, 0.5), (QUARTER, 0.25)):
-        fewer = seen.where(_kept(seen, measured, part, task.seed))
-        models[name] = fit_operators(fewer, seed=task.seed, rounds=task.rounds)
-    network = task.networks.get(fold)
-    return {e.index: _answers(e, models, network, host, measured) for e in task.examples if e.index in gone}
+    models[NO_NETWORK] = plain = fitted(NO_NETWORK, seen)
+    if fold in task.networks:
+        models[WHOLE] = replace(plain, name=WHOLE, interaction=task.networks[fold])
+    without = fit_operators(_plain_table(seen), seed=task.seed, rounds=task.rounds)
+    models[NO_PHYSICS] = _Variant(operators=_Plain(without), host=host, bounded=False)
+    models[PERCEPTRONS] = _Variant(operators=_Perceptrons(seen, seed=task.seed), host=host)
+    return {i: _answers(measured.graphs[measured.steps[i].graph or ""], measured.device, models) for i in sorted(gone)}
 
 
-def _answers(
-    e: Example, models: Mapping[str, SaysSeconds], network: Interaction | None, host: HostCosts, measured: Measured
-) -> Answers:
-    graph = measured.graphs[measured.steps[e.index].graph or ""]
-    prices = price_ops(graph, measured.device)
-    issue = host.seconds(graph, prices, known_host(measured.device.host))
-    answers: Answers = {}
-    for name, model in models.items():
-        seconds = model.seconds(e.names, e.descriptions)
-        if name != NO_PHYSICS:
-            seconds = np.maximum(seconds, e.step.least)
-        answers[name] = _times(e, seconds, graph, prices, issue, host.gap)
-        if name == NO_NETWORK:
-            if network is not None:
-                said = network.correct(e.step, seconds, e.families, measured.device)
-                corrected = np.maximum(seconds * np.exp(said), e.step.least)
-                answers[WHOLE] = _times(e, corrected, graph, prices, issue, host.gap)
-            whole = answers.get(WHOLE, answers[NO_NETWORK])[0]
-            answers[NO_HOST] = (whole, whole)
-    return answers
+def _answers(graph: Graph, device: Device, models: Mapping[str, Pricing]) -> Answers:
+    steps = {name: one_device_step(graph, device, model) for name, model in models.items()}
+    answers = {name: (step.device_seconds, step.step_seconds) for name, step in steps.items()}
+    whole = answers.get(WHOLE, answers[NO_NETWORK])[0]
+    return answers | {NO_HOST: (whole, whole)}
 
 
-def _times(
-    e: Example, seconds: Floats, graph: Graph, prices: Sequence[Price], issue: Sequence[Seconds], gap: Seconds
-) -> tuple[Seconds, Seconds]:
-    of, node = seconds.tolist(), e.step.node_of
-    device = [of[node[id(op.signature)]] if p.work.kernel else 0.0 for op, p in zip(graph.ops, prices, strict=True)]
-    durations = Durations(device=device, host=issue, waits=[p.work.waits for p in prices], collectives=[], gap=gap)
-    period = simulate(parallelize(graph, Plan(dp=1)).roles[0], durations, draw=False).period
-    return float(seconds @ e.step.count), period
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Variant:
+    """A cost model whose operators are of another kind."""
+
+    operators: SaysSeconds
+    host: HostCosts
+    bounded: bool = True  # by the roofline
+
+    def price(self, graph: Graph, device: Device) -> Priced:
+        prices = price_ops(graph, device)
+        kernels = {id(op.signature): op.signature for op, p in zip(graph.ops, prices, strict=True) if p.work.kernel}
+        descriptions = [describe(s, device, tf32=graph.precision == "tf32") for s in kernels.values()]
+        seconds = self.operators.seconds([s.name for s in kernels.values()], descriptions)
+        of = dict(zip(kernels, seconds.tolist(), strict=True))
+        return Priced(
+            prices=[
+                Price(p.work, max(of[id(op.signature)], p.seconds if self.bounded else 0.0)) if p.work.kernel else p
+                for op, p in zip(graph.ops, prices, strict=True)
+            ]
+        )
 
 
 def _kept(seen: OpTable, measured: Measured, part: float, seed: int) -> npt.NDArray[np.bool_]:

@@ -15,18 +15,14 @@ import numpy as np
 from foretell.cost.model import ELSEWHERE, CostModel
 from foretell.cost.operators import OperatorModels
 from foretell.forecasting.calibration import ELSEWHERE_FILE, HeldDevice, Unmeasured, distance, numbers_of
+from foretell.forecasting.step import one_device_step
 from foretell.graph import Graph
 from foretell.hardware import device as known_device
-from foretell.hardware import host as known_host
 from foretell.learn.calibrate import Coverage, coverage_of
 from foretell.learn.dataset import OpTable
 from foretell.learn.transfer.fit import chip, fit_elsewhere, without_each
 from foretell.learn.transfer.published_ops import public_ops
 from foretell.learn.transfer.published_steps import MOST, PublishedStep, graph_of, published_steps
-from foretell.parallel import parallelize
-from foretell.plan import Plan
-from foretell.simulate.rank import Durations
-from foretell.simulate.step import simulate
 from foretell.units import Seconds
 
 LEARNED, CLOCKS, DISTANCE, ROOFLINE = "learned", "clocks", "distance", "roofline"
@@ -90,29 +86,15 @@ def foretell_published(
                 ROOFLINE: CostModel(name=ROOFLINE, host=model.host),
             }
         ways = pricing[chip(step.device)]
-        said = {way: _step_seconds(graph, step.device, ways[way]) for way in ways}
+        said = {way: one_device_step(graph, known_device(step.device), ways[way]) for way in ways}
         found.append(
             ForetoldElsewhere(
                 origin=step.origin, device=step.device, source=step.source, trains=step.trains,
                 half=graph.precision.endswith("16"), seconds=step.seconds,
-                said={way: seconds for way, (seconds, _) in said.items()}, unknown=said[LEARNED][1],
+                said={way: found.step_seconds for way, found in said.items()}, unknown=said[LEARNED].unknown,
             )
         )  # fmt: skip
     return found
-
-
-def _step_seconds(graph: Graph, device: str, model: CostModel) -> tuple[Seconds, float]:
-    """The step's time, and the part of its device time that no model knows."""
-    target = known_device(device)
-    priced = model.price(graph, target)
-    durations = Durations(
-        device=[p.seconds for p in priced.prices],
-        host=model.host.seconds(graph, priced.prices, known_host(target.host)),
-        waits=[p.work.waits for p in priced.prices], collectives=[], gap=model.host.gap,
-    )  # fmt: skip
-    period = simulate(parallelize(graph, Plan(dp=1)).roles[0], durations, draw=False).period
-    busy = sum(p.seconds * op.times for p, op in zip(priced.prices, graph.ops, strict=True))
-    return period, sum(priced.unknown.values()) / busy if busy else 0.0
 
 
 def hold(steps: Sequence[ForetoldElsewhere]) -> Unmeasured:

@@ -1,0 +1,101 @@
+"""A step priced and timed on one device: the one way from graph, device and model to step seconds.
+
+Forecasts, intervals, fits and evaluations all go through here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Protocol
+
+from foretell.cost.host import HostCosts
+from foretell.cost.model import Priced
+from foretell.graph import Graph
+from foretell.hardware import Device, Host
+from foretell.hardware import host as known_host
+from foretell.parallel import parallelize
+from foretell.plan import Plan
+from foretell.program import Role
+from foretell.simulate.step import Durations, simulate
+from foretell.units import Seconds
+
+SLOWER: Final = (0.6, 1.0, 1.6)  # device speeds at which a step is simulated; between and beyond them a line does
+Curve = list[tuple[float, Seconds]]  # how many times slower the device is, and the step's time there
+
+
+class Pricing(Protocol):
+    """What prices a step: a CostModel, or a variant of one that is being evaluated."""
+
+    @property
+    def host(self) -> HostCosts: ...
+
+    def price(self, graph: Graph, device: Device) -> Priced: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleStep:
+    """What each op of a role takes on a device and its host."""
+
+    role: Role
+    priced: Priced
+    durations: Durations
+
+    @property
+    def device_seconds(self) -> Seconds:
+        return self._sum(self.durations.device)
+
+    @property
+    def host_seconds(self) -> Seconds:
+        return self._sum(self.durations.host)
+
+    @property
+    def unknown(self) -> float:
+        """The part of the device time that no model knows."""
+        busy = self._sum([p.seconds for p in self.priced.prices])
+        return sum(self.priced.unknown.values()) / busy if busy else 0.0
+
+    @property
+    def families(self) -> dict[str, Seconds]:
+        """Device time by family of operators."""
+        parts: dict[str, Seconds] = defaultdict(float)
+        for op, seconds in zip(self.role.graph.ops, self.durations.device, strict=True):
+            parts[self.priced.families.get(id(op.signature), "")] += seconds * op.times
+        return dict(parts)
+
+    @property
+    def step_seconds(self) -> Seconds:
+        """Of steps that follow one another."""
+        return simulate(self.role, self.durations, draw=False).period
+
+    def curve(self, step_seconds: Seconds | None = None) -> Curve:
+        """The step time were the device slower or faster, and the host as it is; one that is known is not simulated again."""
+        known = {} if step_seconds is None else {1.0: step_seconds}
+        return [(factor, known.get(factor) or self._slower(factor).step_seconds) for factor in SLOWER]
+
+    def _slower(self, factor: float) -> RoleStep:
+        d = self.durations
+        return replace(self, durations=replace(d, device=[s * factor for s in d.device], gap=d.gap * factor))
+
+    def _sum(self, seconds: Sequence[Seconds]) -> Seconds:
+        return sum(s * op.times for s, op in zip(seconds, self.role.graph.ops, strict=True))
+
+
+def one_device_step(graph: Graph, device: Device, model: Pricing, host: Host | None = None) -> RoleStep:
+    """A graph on one device; without a host, on the one the device is usually sold with."""
+    role = parallelize(graph, Plan(dp=1)).roles[0]
+    return role_step(role, device, host or known_host(device.host), model)
+
+
+def role_step(role: Role, device: Device, host: Host, model: Pricing) -> RoleStep:
+    """A role's ops on one of its devices; its collectives take nothing yet."""
+    priced = model.price(role.graph, device)
+    durations = Durations(
+        device=[p.seconds for p in priced.prices],
+        host=model.host.seconds(role.graph, priced.prices, host),
+        waits=[p.work.waits for p in priced.prices],
+        collectives=[0.0] * len(role.collectives),
+        gap=model.host.gap,
+    )
+    return RoleStep(role=role, priced=priced, durations=durations)
