@@ -7,17 +7,19 @@ import importlib.util
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from foretell.campaign.driver import Campaign, CampaignStopped, Job, LocalExecutor, RayExecutor, Summary, run
+from foretell.campaign.driver import CampaignStopped, Summary, run
+from foretell.campaign.executor import LocalExecutor
+from foretell.campaign.jobs import Campaign, Job
+from foretell.campaign.ray import RayExecutor
 from foretell.errors import InputError
 from foretell.store.store import Store
-from tests.campaign.test_campaign import ROOT, STAND_IN, measured, points, stored, wait_until
+from tests.campaign.test_campaign import PATIENCE, ROOT, STAND_IN, measured, points, stored, wait_until
 
 pytest.importorskip("ray")
 
@@ -38,7 +40,12 @@ def cluster(log: Path) -> Iterator[Any]:
         own.mkdir()
         cluster.add_node(
             num_cpus=1,
-            env_vars={"STAND_IN_DEVICE": name, "STAND_IN_LOG": str(log), "PYTHONPATH": str(ROOT), "TMPDIR": str(own)},
+            env_vars={
+                "STAND_IN_DEVICE": name,
+                "STAND_IN_LOG": str(log),
+                "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+                "TMPDIR": str(own),
+            },
         )
     yield cluster
     for node in [*cluster.worker_nodes, cluster.head_node]:
@@ -47,16 +54,29 @@ def cluster(log: Path) -> Iterator[Any]:
 
 
 def on_ray(cluster: Any, campaign: Campaign, store: Path, **options: Any) -> Summary:
-    executor = RayExecutor(cluster.address, wanted=campaign.devices, instrument=STAND_IN, silence=3.0)
+    executor = RayExecutor(cluster.address, wanted=campaign.devices, instrument=STAND_IN, silence=6.0)
     return run(campaign, Store(store), executor, **options)
 
 
 def kill_a_node_at_work(log: Path) -> None:
     """As a power cut does: daemon, seat and worker at once, in the middle of a point."""
-    began = [line.split() for line in log.read_text().splitlines() if line.startswith("begin")]
-    ended = {line.split()[1] for line in log.read_text().splitlines() if line.startswith("end")}
-    worker = next(int(pid) for _, key, pid, _ in began if key not in ended)
+    while True:
+        key, worker = next(
+            (key, int(pid)) for what, key, pid, _ in lines(log) if what == "begin" and not ended(log, key)
+        )
+        os.kill(worker, signal.SIGSTOP)  # so that it cannot end between being found and being killed
+        if not ended(log, key):
+            break
+        os.kill(worker, signal.SIGCONT)
     kill_tree(parent(parent(worker)))
+
+
+def lines(log: Path) -> list[list[str]]:
+    return [line.split() for line in log.read_text().splitlines()]
+
+
+def ended(log: Path, key: str) -> bool:
+    return any(line[:2] == ["end", key] for line in lines(log))
 
 
 def kill_tree(pid: int) -> None:
@@ -83,12 +103,12 @@ def test_a_node_that_dies_loses_nothing_and_doubles_nothing(cluster: Any, log: P
     campaign = Campaign(name="c", jobs=tuple(jobs))
 
     def kill_while_it_works() -> None:
-        wait_until(lambda: len(measured(log)) >= 5, 60)
+        wait_until(lambda: len(measured(log)) >= 5)
         kill_a_node_at_work(log)
 
     killer = threading.Thread(target=kill_while_it_works)
     killer.start()
-    summary = on_ray(cluster, campaign, tmp_path / "store", limit=30)
+    summary = on_ray(cluster, campaign, tmp_path / "store", limit=PATIENCE)
     killer.join()
     assert summary.outcomes == {"ok": 10}
     assert summary.left == ()
@@ -111,7 +131,7 @@ def test_a_head_that_goes_away_ends_the_campaign_in_good_order(
     store = tmp_path / "store"
 
     def kill_the_head() -> None:
-        wait_until(lambda: list(store.rglob("steps/*.parquet")), 60)
+        wait_until(lambda: list(store.rglob("steps/*.parquet")))
         cluster.head_node.kill_gcs_server(check_alive=False)
 
     killer = threading.Thread(target=kill_the_head)
@@ -123,7 +143,7 @@ def test_a_head_that_goes_away_ends_the_campaign_in_good_order(
     assert sum(kept.values()) >= 1
     assert max(kept.values()) == 1
     monkeypatch.setenv("STAND_IN_LOG", str(log))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
     # Goes on wherever there is a device of the kind; which points were first, Ray decides.
     some = Campaign.of(sorted(campaign.points, key=lambda point: point.key not in kept)[:4])
     summary = run(some, Store(store), LocalExecutor(["cpu"], instrument=STAND_IN))
@@ -132,10 +152,8 @@ def test_a_head_that_goes_away_ends_the_campaign_in_good_order(
 
 
 def test_where_no_cluster_is(tmp_path: Path) -> None:
-    began = time.monotonic()
     with pytest.raises(InputError, match=r"no Ray cluster at '127.0.0.1:9'.*ray start --head"):
         run(Campaign.of(points(1)), Store(tmp_path), RayExecutor("127.0.0.1:9"))
-    assert time.monotonic() - began < 15
 
 
 def test_without_ray(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,8 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from foretell import cli
-from foretell.campaign.driver import LocalExecutor, Progress
+from foretell.campaign.driver import Progress
+from foretell.campaign.executor import LocalExecutor
 from foretell.cli.measure import _told
 from foretell.errors import StoreError
 from foretell.forecasting.assemble import forecast
@@ -56,7 +57,7 @@ def ask(function: str, *arguments: object) -> Result:
 def _stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Workers with an instrument that does what it is told, and needs no torch: they start at once."""
     monkeypatch.setenv("STAND_IN_LOG", str(tmp_path / "log"))
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
     monkeypatch.setattr(
         "foretell.cli.measure._executor",
         lambda devices, wanted, ray, seconds: LocalExecutor(devices, wanted=wanted, instrument=STAND_IN),

@@ -9,8 +9,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from foretell.campaign.worker import INSTRUMENT, DeviceLost, Place, Worker, WorkerLost, accelerators
+from foretell.errors import ForetellError
 from foretell.measure.record import Point, Record
 from foretell.units import Seconds
+
+
+class ClusterLost(ForetellError):
+    """The devices that an executor measures on do not answer any more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,8 @@ from foretell.cli.terminal import AsJson, Settings, console_of, note, print_draw
 from foretell.errors import ForetellError, InputError, RequirementNotMet, StoreError
 
 if TYPE_CHECKING:
-    from foretell.campaign.driver import Executor, Progress, Summary
+    from foretell.campaign.driver import Progress, Summary
+    from foretell.campaign.executor import Executor
     from foretell.forecasting.result import Forecast
     from foretell.measure.record import Point, Record, StepRow
     from foretell.store.lines import RecordFile
@@ -183,10 +184,12 @@ def _devices(device: str, ray: str | None) -> list[str]:
 
 
 def _executor(devices: Sequence[str], wanted: Iterable[str], ray: str | None, seconds: Seconds | None) -> Executor:
-    from foretell.campaign.driver import LocalExecutor, RayExecutor
-
     if ray is not None:
+        from foretell.campaign.ray import RayExecutor
+
         return RayExecutor(ray, wanted=wanted, seconds=seconds)
+    from foretell.campaign.executor import LocalExecutor
+
     return LocalExecutor(devices, wanted=wanted, seconds=seconds)
 
 
@@ -232,7 +235,8 @@ def _measure_sources(
     retries: int | None,
 ) -> tuple[list[Record], str]:
     """The records in the order they were asked for, and why some could not be stored."""
-    from foretell.campaign.driver import RETRIES, Campaign, run
+    from foretell.campaign.driver import RETRIES, run
+    from foretell.campaign.jobs import Campaign
 
     asked = _Asked(kept)
     try:
@@ -331,7 +335,8 @@ def _run_campaign(
     file: Path, kept: Store | RecordFile, device: str, ray: str | None, seconds: Seconds | None, limit: Seconds,
     retries: int | None, as_json: bool,
 ) -> None:  # fmt: skip
-    from foretell.campaign.driver import RETRIES, Campaign, run
+    from foretell.campaign.driver import RETRIES, run
+    from foretell.campaign.jobs import Campaign
 
     campaign = Campaign.load(file)
     executor = _executor([] if device == "auto" else [device], campaign.devices, ray, seconds)
