@@ -34,7 +34,7 @@ demo: $(READY)  ## forecast ResNet-50 and a small Llama on eight H100s, and writ
 quick: $(READY)  ## everyday work, in a minute: style, import directions, and the tests of every room that are fast
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check --quiet .
-	$(BIN)/lint-imports --no-timings >/dev/null
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest -n $(JOBS) -m "not slow"
 
 test: lint unit  ## lint, types, import directions, and all tests
