@@ -425,7 +425,7 @@ def draw() -> None:
         said = found[part]["unseen architectures"]["said"]["PredictDDL"]
         drawn += list(zip(found[part]["measured"], said, found[part]["networks"], strict=True))
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
-    PICTURE.write_text(scatter(drawn, "PredictDDL on unseen networks, said over measured"))
+    PICTURE.write_text(scatter(drawn, "PredictDDL on unseen networks, predicted over measured"))
 
 
 def main() -> None:

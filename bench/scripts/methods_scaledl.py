@@ -543,7 +543,7 @@ def chart(made: dict[str, Any]) -> str:
     width = _LEFT + 2 * (_WIDTH + 90)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {top:.0f}" width="{width}" height="{top:.0f}" role="img" '
-        'font-family="sans-serif" font-size="12" fill="#444444"><title>Mean relative error of what was not seen</title>'
+        'font-family="sans-serif" font-size="12" fill="#444444"><title>Mean relative error on unseen steps</title>'
         f'<rect width="100%" height="100%" fill="white"/>{"".join(drawn)}</svg>\n'
     )
 
