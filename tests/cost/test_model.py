@@ -95,7 +95,7 @@ def test_an_interval_is_given_where_the_model_was_held_against_measurements(grap
 
 def test_what_is_learned_of_other_devices_leaves_its_own_alone(graph: Graph) -> None:
     model = load_model()
-    alone = dataclasses.replace(model, elsewhere=None, unmeasured=None)
+    alone = dataclasses.replace(model, elsewhere=None)
     assert model.elsewhere is not None
     prices, others = ([p.seconds for p in m.price(graph, H200).prices] for m in (model, alone))
     assert prices == others

@@ -169,14 +169,15 @@ class Interaction:
         return np.asarray(state, dtype=np.float32)
 
     def save(self, folder: Path) -> None:
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save
 
         folder.mkdir(parents=True, exist_ok=True)
         about = {
             "version": str(VERSION), "families": json.dumps(self.families), "columns": json.dumps(PLAIN),
             "strength": repr(self.strength),
         }  # fmt: skip
-        save_file({name: np.ascontiguousarray(w) for name, w in self.weights.items()}, folder / FILE, metadata=about)
+        weights = {name: np.ascontiguousarray(w) for name, w in self.weights.items()}
+        (folder / FILE).write_bytes(save(weights, metadata=about))
 
     @classmethod
     def load(cls, path: Path) -> Interaction:

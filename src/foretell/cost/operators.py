@@ -1,27 +1,29 @@
-"""Learned times of ops: for each family, boosted trees that say how far from the roofline its ops run.
+"""Learned times of ops: for each family, boosted trees that predict how far from the roofline its ops run.
 
-Physics bounds the answer: what is learned is log(time ÷ roofline), so a model that knows nothing says the roofline.
+Physics bounds the answer: what is learned is log(time ÷ roofline), so a model that knows nothing predicts the roofline.
+All families of a model lie in one file of arrays; `learn` makes it.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from foretell.cost.features import Description
+from foretell.cost.trees import Trees
 from foretell.errors import ModelError
 
 Floats = npt.NDArray[np.float64]
-VERSION: Final = 1
+FILE: Final = "operators.safetensors"
+TEXT_INDEX: Final = "operators.json"  # of the first version, which kept LightGBM's text of each family
+VERSION: Final = 2
 UNKNOWN: Final = -1.0  # the code of an operator that was not there when the model was fitted
 
 
@@ -31,18 +33,15 @@ class FamilyModel:
 
     columns: tuple[str, ...]
     operators: tuple[str, ...]
-    trees: str  # LightGBM's text
+    trees: Trees
 
-    @cached_property
-    def booster(self) -> Any:
-        import lightgbm
-
-        return lightgbm.Booster(model_str=self.trees)
+    def __post_init__(self) -> None:
+        if np.any(self.trees.column >= len(self.columns)):
+            raise ValueError(f"trees ask for a column beyond the {len(self.columns)} there are")
 
     def log_ratio(self, names: Sequence[str], descriptions: Sequence[Description]) -> Floats:
         """log(time ÷ roofline) of each op."""
-        table = matrix(names, descriptions, self.columns, self.operators)
-        return np.asarray(self.booster.predict(table, num_threads=1), dtype=np.float64)
+        return self.trees.predict(matrix(names, descriptions, self.columns, self.operators))
 
 
 def matrix(
@@ -71,11 +70,11 @@ class OperatorModels:
         by_family: dict[str, list[int]] = {}
         for i, d in enumerate(descriptions):
             by_family.setdefault(d.family, []).append(i)
-        for family, mine in by_family.items():
+        for family, places in by_family.items():
             model = self.families.get(family)
             if model is not None:
-                ratio = model.log_ratio([names[i] for i in mine], [descriptions[i] for i in mine])
-                out[mine] *= np.exp(ratio)
+                ratio = model.log_ratio([names[i] for i in places], [descriptions[i] for i in places])
+                out[places] *= np.exp(ratio)
         return out
 
     def knows(self, name: str, family: str) -> bool:
@@ -83,30 +82,38 @@ class OperatorModels:
         return model is not None and name in model.operators
 
     def save(self, folder: Path) -> None:
+        from safetensors.numpy import save
+
         folder.mkdir(parents=True, exist_ok=True)
-        index = {"version": VERSION, "families": {}}
-        for family, model in self.families.items():
-            (folder / f"{family}.txt.gz").write_bytes(gzip.compress(model.trees.encode(), mtime=0))
-            index["families"][family] = {"columns": model.columns, "operators": model.operators}  # type: ignore[index]
-        (folder / "operators.json").write_text(json.dumps(index))
+        arrays = {name: a for family, model in self.families.items() for name, a in model.trees.arrays(family)}
+        index = {family: {"columns": m.columns, "operators": m.operators} for family, m in self.families.items()}
+        (folder / FILE).write_bytes(save(arrays, metadata={"version": str(VERSION), "families": json.dumps(index)}))
 
     @classmethod
     def load(cls, folder: Path) -> OperatorModels:
+        from safetensors import safe_open
+
+        if not (folder / FILE).is_file() and (folder / TEXT_INDEX).is_file():
+            raise ModelError(
+                f"the model in {folder} has format 1, this Foretell reads {VERSION}. Convert it with: "
+                f"python -m foretell.learn.convert {folder}"
+            )
         try:
-            index = json.loads((folder / "operators.json").read_text())
-            if index["version"] > VERSION:
-                raise ModelError(
-                    f"the model in {folder} has format {index['version']}, this Foretell reads up to {VERSION}. "
-                    "Upgrade with: pip install -U foretell"
-                )
-            families = {
-                family: FamilyModel(
-                    columns=tuple(entry["columns"]), operators=tuple(entry["operators"]),
-                    trees=gzip.decompress((folder / f"{family}.txt.gz").read_bytes()).decode(),
-                )
-                for family, entry in index["families"].items()
-            }  # fmt: skip
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            with safe_open(folder / FILE, framework="numpy") as file:
+                about = file.metadata() or {}
+                if int(about["version"]) > VERSION:
+                    raise ModelError(
+                        f"the model in {folder} has format {about['version']}, this Foretell reads up to {VERSION}. "
+                        "Upgrade with: pip install -U foretell"
+                    )
+                families = {}
+                for family, entry in json.loads(about["families"]).items():
+                    trees = Trees.read(file.get_tensor, family)
+                    columns, operators = tuple(map(str, entry["columns"])), tuple(map(str, entry["operators"]))
+                    families[str(family)] = FamilyModel(columns=columns, operators=operators, trees=trees)
+        except ModelError:
+            raise
+        except Exception as error:  # the format's own errors have no common type
             raise ModelError(
                 f"{folder} holds no model of operators ({type(error).__name__}: {error}). Fit one with: foretell fit"
             ) from error

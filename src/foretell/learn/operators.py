@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost.operators import FamilyModel, OperatorModels, matrix
+from foretell.errors import ModelError
 from foretell.learn.dataset import OpTable
+from foretell.learn.lightgbm_text import trees_of
 
 Floats = npt.NDArray[np.float64]
 ROUNDS: Final = 450
@@ -46,11 +48,15 @@ class TrainingRows:
     weights: Floats
 
     def fit(self, *, seed: int, rounds: int, trees: Mapping[str, Any] | None = None) -> FamilyModel:
-        import lightgbm
-
+        try:
+            import lightgbm
+        except ImportError as error:
+            raise ModelError(
+                "fitting needs LightGBM, which is not installed. Install it with: pip install 'foretell[learn]'"
+            ) from error
         data = lightgbm.Dataset(self.table, self.wanted, weight=self.weights, categorical_feature=[len(self.columns)])
         booster = lightgbm.train(_TREES | dict(trees or {}) | {"seed": seed}, data, num_boost_round=rounds)
-        return FamilyModel(columns=self.columns, operators=self.operators, trees=booster.model_to_string())
+        return FamilyModel(columns=self.columns, operators=self.operators, trees=trees_of(booster.model_to_string()))
 
 
 def training_rows(ops: OpTable) -> Mapping[str, TrainingRows]:
