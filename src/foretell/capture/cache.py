@@ -89,5 +89,6 @@ def _versions() -> list[tuple[str, str]]:
 
 def _own_code() -> str:
     """Changes whenever the capture itself changes, so that no graph outlives the code that made it."""
-    code = sorted(path for path in Path(__file__).parent.rglob("*.*") if path.suffix in (".py", ".toml"))
+    rooms = (Path(__file__).parents[1] / room for room in ("capture", "sources", "graph"))
+    code = sorted(path for room in rooms for path in room.rglob("*.*") if path.suffix in (".py", ".toml"))
     return hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest()[:16]

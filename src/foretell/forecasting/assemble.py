@@ -90,9 +90,7 @@ def _no_search_for_garbage() -> Iterator[None]:
 
 
 def _graph(workload: Workload | Graph | str, settings: Mapping[str, str] | None) -> Graph:
-    if isinstance(workload, Graph):
-        return workload
-    from foretell.capture import capture  # loads torch
+    from foretell.capture import capture
 
     return capture(workload, settings)
 
