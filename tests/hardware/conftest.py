@@ -44,7 +44,7 @@ def example() -> str:
 
 
 @pytest.fixture(autouse=True)
-def _no_catalogue_of_the_person_testing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _no_catalog_of_the_person_testing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.delenv("FORETELL_CATALOG", raising=False)
 

@@ -1,4 +1,4 @@
-"""Hardware: devices, hosts, links and rented instances from the catalogue, put together as a cluster."""
+"""Hardware: devices, hosts, links and rented instances from the catalog, put together as a cluster."""
 
 from foretell.hardware.catalog import (
     device,
@@ -11,10 +11,10 @@ from foretell.hardware.catalog import (
     instances,
     link,
     links,
-    recognise,
 )
 from foretell.hardware.cluster import Cluster, Node
 from foretell.hardware.device import Device, Host, Instance, Link
+from foretell.hardware.driver_names import recognise
 from foretell.hardware.fabric import Fabric, Protocol
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""What a catalogue file may say, as data, and the one reader that holds a file to it."""
+"""What a file of the catalog may say, as data; the one parser of such files; and what is made of each kind."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _capability(value: Any) -> tuple[int, int]:
 
 
 def _quantity(parse: Callable[[Any], float], example: str) -> Reader:
-    """A text with its unit: a bare number in a catalogue file is one slip from wrong by 1000."""
+    """A text with its unit: a bare number in a file is one slip from wrong by 1000."""
 
     def read(value: Any) -> float:
         if not isinstance(value, str):
@@ -148,44 +148,45 @@ INSTANCE: Table = {
 }
 
 
-def read_file(path: Path, schema: Table) -> dict[str, Any]:
-    """The values of a catalogue file, every one checked and in SI units; optional ones left out are None."""
+def parse_file(path: Path, table: Table) -> dict[str, Any]:
+    """The values of a file, every one checked and in SI units; optional ones left out are None."""
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise CatalogError(f"{path} cannot be read: {error}. Correct or remove the file.") from None
-    return _read_table(data, schema, path=path, prefix="")
+    return _parse_table(data, table, path=path, prefix="")
 
 
-def _read_table(data: Mapping[str, Any], schema: Table, *, path: Path, prefix: str) -> dict[str, Any]:
-    readers = {key.removesuffix("?"): reader for key, reader in schema.items()}
+def _parse_table(data: Mapping[str, Any], table: Table, *, path: Path, prefix: str) -> dict[str, Any]:
+    readers = {key.removesuffix("?"): reader for key, reader in table.items()}
     for key in data:
         if key not in readers:
             raise CatalogError(
                 f"{path}: unknown field '{prefix}{key}'. {did_you_mean(key, readers)}Allowed: {', '.join(readers)}."
             )
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = dict.fromkeys(readers)
     for key, reader in readers.items():
+        field = prefix + key
         if key not in data:
-            if f"{key}?" not in schema:
+            if key in table:
                 raise CatalogError(
-                    f"{path}: missing field '{prefix}{key}'. Add it (docs/reference/hardware.md has a whole file)."
+                    f"{path}: missing field '{field}'. Add it (docs/reference/hardware.md has a whole file)."
                 )
-            values[key] = None
         elif callable(reader):
-            values[key] = _read_value(reader, data[key], path=path, field=prefix + key)
+            try:
+                values[key] = reader(data[key])
+            except InputError as error:
+                raise CatalogError(f"{path}: field '{field}': {error}") from None
         elif isinstance(data[key], dict):
-            values[key] = _read_table(data[key], reader, path=path, prefix=f"{prefix}{key}.")
+            values[key] = _parse_table(data[key], reader, path=path, prefix=f"{field}.")
         else:
-            raise CatalogError(f"{path}: field '{prefix}{key}' must be a table [{key}], got {data[key]!r}.")
+            raise CatalogError(f"{path}: field '{field}' must be a table [{key}], got {data[key]!r}.")
     return values
 
 
-def _read_value(reader: Reader, value: Any, *, path: Path, field: str) -> Any:
-    try:
-        return reader(value)
-    except InputError as error:
-        raise CatalogError(f"{path}: field '{field}': {error}") from None
+def _given(values: Mapping[str, Any], *left_out: str) -> dict[str, Any]:
+    """What a file says of the fields that a class has under the same names; the class knows its defaults."""
+    return {key: value for key, value in values.items() if value is not None and key not in ("aliases", *left_out)}
 
 
 def make_device(name: str, values: dict[str, Any]) -> Device:
@@ -198,21 +199,17 @@ def make_device(name: str, values: dict[str, Any]) -> Device:
         "size": DEFAULT_CONTEXT_BYTES,
         "source": "estimate: a CUDA 12 context with cuBLAS and cuDNN loaded",
     }
-    tables = values | {"usable": usable, "context": context}
+    tables = {**values, "usable": usable, "context": context}
     return Device(
         name=name,
-        title=values["title"],
-        vendor=values["vendor"],
-        kind=values["kind"],
-        architecture=values["architecture"],
-        compute_capability=values["compute_capability"],
+        **{key: value for key, value in _given(values).items() if not isinstance(value, dict)},
         memory_bytes=memory["size"],
         usable_bytes=usable["size"],
         context_bytes=context["size"],
         bandwidth=memory["bandwidth"],
         l2_bytes=memory["l2"],
-        peaks=_rates(values["peaks"]),
-        vector_peaks=_rates(values["vector"] or {}),
+        peaks=_given(values["peaks"], "source"),
+        vector_peaks=_given(values["vector"] or {}, "source"),
         compute_units=chip["units"],
         clock_hz=chip["clock_mhz"] * 1e6,
         power_watts=chip["power_watts"],
@@ -224,66 +221,32 @@ def make_device(name: str, values: dict[str, Any]) -> Device:
     )
 
 
-def _rates(table: Mapping[str, Any]) -> dict[str, float]:
-    return {dtype: table[dtype] for dtype in DTYPES if table.get(dtype) is not None}
-
-
 def make_link(name: str, values: dict[str, Any]) -> Link:
-    return Link(
-        name=name,
-        title=values["title"],
-        bandwidth=values["bandwidth"],
-        latency=values["latency"],
-        kind=values["kind"],
-        source=values["source"],
-        fabric=values["fabric"] or "",
-        reach=values["reach"],
-        beyond=values["beyond"],
-        in_switch=bool(values["in_switch"]),
-    )
+    return Link(name=name, **_given(values))
 
 
 def make_fabric(name: str, values: dict[str, Any]) -> Fabric:
-    in_switch = values["in-switch"]
-    optional = {
-        key: values[key] for key in ("full_at", "sharing", "ports", "through", "units") if values[key] is not None
-    }
-    return Fabric(
-        name=name,
-        title=values["title"],
-        startup=values["startup"],
-        protocols={kind: _protocol(values[kind]) for kind in PROTOCOLS},
-        in_switch=_protocol(in_switch) if in_switch else None,
-        in_switch_from=in_switch["from"] if in_switch else 2,
-        source=values["source"],
-        **optional,
-    )
-
-
-def _protocol(table: Mapping[str, Any]) -> Protocol:
-    return Protocol(efficiency=table["efficiency"], knee=table["knee"], copy=table["copy"] or 0.0)
+    protocols = {kind: Protocol(**_given(values[kind])) for kind in PROTOCOLS}
+    if in_switch := values["in-switch"]:
+        values = values | {
+            "in_switch": Protocol(**_given(in_switch, "from")),
+            "in_switch_from": in_switch["from"],
+        }
+    return Fabric(name=name, protocols=protocols, **_given(values, *PROTOCOLS, "in-switch"))
 
 
 def make_host(name: str, values: dict[str, Any]) -> Host:
-    return Host(
-        name=name,
-        title=values["title"],
-        cores=values["cores"],
-        op_seconds=values["op_time"],
-        source=values["source"],
-    )
+    return Host(name=name, op_seconds=values["op_time"], **_given(values, "op_time"))
 
 
 def make_instance(name: str, values: dict[str, Any]) -> Instance:
+    network = values["network"]
     price = values["price"] or {"dollars_per_hour": None, "date": None, "source": "no list price known"}
     return Instance(
         name=name,
-        title=values["title"],
-        device=values["device"],
-        count=values["count"],
-        host=values["host"],
-        between=values["network"]["link"],
-        bandwidth=values["network"]["bandwidth"] / values["count"],
+        **_given(values, "network", "price"),
+        between=network["link"],
+        bandwidth=network["bandwidth"] / values["count"],
         dollars_per_hour=price["dollars_per_hour"],
         price_date=price["date"],
         source=price["source"],

@@ -9,7 +9,7 @@ from math import fsum, prod
 from typing import Any
 
 from foretell.errors import CatalogError
-from foretell.hardware import catalog as catalogue
+from foretell.hardware import catalog
 from foretell.hardware.device import Device, Host, Instance, Link
 from foretell.units import BytesPerSecond, Dollars
 
@@ -80,11 +80,6 @@ class Cluster:
         return sum(node.count for node in self.nodes)
 
     @property
-    def is_homogeneous(self) -> bool:
-        """Whether all nodes are the same: device, count, host and links."""
-        return all(node is self.nodes[0] or node == self.nodes[0] for node in self.nodes)
-
-    @property
     def device_kinds(self) -> tuple[Device, ...]:
         """The different devices, in order of first appearance."""
         return tuple({node.device.name: node.device for node in self.nodes}.values())
@@ -99,15 +94,6 @@ class Cluster:
         """List price of all nodes, or None when one of them has none."""
         prices = [node.dollars_per_hour for node in self.nodes]
         return None if None in prices else fsum(price for price in prices if price is not None)
-
-    def node_of(self, rank: int) -> Node:
-        """The node that holds device number `rank`."""
-        first = 0
-        for node in self.nodes:
-            first += node.count
-            if 0 <= rank < first:
-                return node
-        raise CatalogError(f"no rank {rank} in {self}: it has {self.devices} devices, counted from 0.")
 
     def __str__(self) -> str:
         return self.name or self._spelt()
@@ -133,8 +119,8 @@ def _read_part(part: str, inside: Link | None, text: str) -> tuple[list[Node], L
     if not 1 <= prod(counts) <= MAX_DEVICES:
         raise CatalogError(f"cluster {text!r}: a part has 1 to {MAX_DEVICES:,} devices, got {part!r}.")
     if ":" in name:
-        return _rented(catalogue.instance(name), counts, inside, text)
-    return _owned(catalogue.device(name), counts, inside)
+        return _rented(catalog.instance(name), counts, inside, text)
+    return _owned(catalog.device(name), counts, inside)
 
 
 def _owned(device: Device, counts: list[int], inside: Link | None) -> tuple[list[Node], Link]:
@@ -144,18 +130,19 @@ def _owned(device: Device, counts: list[int], inside: Link | None) -> tuple[list
     else:
         full, rest = divmod(prod(counts), device.node_size)
         sizes = [device.node_size] * full + [rest] * (rest > 0)
-    price = catalogue.dollars_per_device_hour(device.name)
+    offer = catalog.cheapest(device.name)
+    price = None if offer is None else offer.dollars_per_device_hour
     nodes = {
         size: Node(
             device=device,
             count=size,
-            host=catalogue.host(device.host),
-            inside=inside or catalogue.link(device.inside),
+            host=catalog.host(device.host),
+            inside=inside or catalog.link(device.inside),
             dollars_per_hour=None if price is None else price * size,
         )
         for size in set(sizes)
     }
-    return [nodes[size] for size in sizes], catalogue.link(device.between)
+    return [nodes[size] for size in sizes], catalog.link(device.between)
 
 
 def _rented(instance: Instance, counts: list[int], inside: Link | None, text: str) -> tuple[list[Node], Link]:
@@ -164,15 +151,15 @@ def _rented(instance: Instance, counts: list[int], inside: Link | None, text: st
             f"cluster {text!r}: {instance.name!r} has {instance.count} devices of its own, so only the number of "
             f"instances stands before it. Write '{counts[0]}x{instance.name}'."
         )
-    device = catalogue.device(instance.device)
+    device = catalog.device(instance.device)
     node = Node(
         device=device,
         count=instance.count,
-        host=catalogue.host(instance.host),
-        inside=inside or catalogue.link(device.inside),
+        host=catalog.host(instance.host),
+        inside=inside or catalog.link(device.inside),
         dollars_per_hour=instance.dollars_per_hour,
     )
-    return [node] * prod(counts), replace(catalogue.link(instance.between), bandwidth=instance.bandwidth)
+    return [node] * prod(counts), replace(catalog.link(instance.between), bandwidth=instance.bandwidth)
 
 
 def _read_links(written: str, text: str) -> tuple[Link | None, Link | None]:
@@ -180,7 +167,7 @@ def _read_links(written: str, text: str) -> tuple[Link | None, Link | None]:
     names = written.split(",")
     if len(names) > 2 or not all(names):
         raise CatalogError(f"cluster {text!r}: after '@' come one or two links, got {written!r}. {_GRAMMAR}")
-    links = [catalogue.link(name) for name in names]
+    links = [catalog.link(name) for name in names]
     if len(links) == 2:
         return links[0], links[1]
     return (links[0], None) if links[0].kind == "inside" else (None, links[0])
@@ -206,7 +193,7 @@ def _check_place(link: Link, place: str) -> None:
     if link.kind in (place, "both"):
         return
     where = {"inside": "inside a node", "between": "between nodes"}
-    fitting = ", ".join(other.name for other in catalogue.links() if other.kind in (place, "both"))
+    fitting = ", ".join(other.name for other in catalog.links() if other.kind in (place, "both"))
     raise CatalogError(
         f"{link.name!r} is a link {where[link.kind]}, but one {where[place]} belongs here. "
         f"After '@' write inside,between, like '@pcie-4,eth-100g'. Links {where[place]}: {fitting}."

@@ -128,7 +128,7 @@ class Link:
     latency: Seconds
     kind: LinkKind  # inside a node, between nodes, or either
     source: str
-    fabric: str = ""  # how it carries collectives, by name; empty: pcie inside a node, rdma between nodes
+    fabric: str = ""  # how it runs collectives, by name; empty: pcie inside a node, rdma between nodes
     reach: int | None = None  # joins neighbours in blocks of this many; None: all of them
     beyond: str | None = None  # the link for the others, by name
     in_switch: bool = False  # its switch can add numbers up

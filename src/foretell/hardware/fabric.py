@@ -1,4 +1,4 @@
-"""How a kind of link carries collectives: the few fitted numbers that turn its rate and latency into seconds."""
+"""How a kind of link runs collectives: the few fitted numbers that turn its rate and latency into seconds."""
 
 from __future__ import annotations
 
