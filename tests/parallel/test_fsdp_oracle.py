@@ -12,8 +12,37 @@ from torch.distributed.fsdp import fully_shard
 from foretell.parallel import parallelize
 from foretell.plan import Plan
 
-from .models import FAMILIES, graph, loss
+from .models import FAMILIES, Vit, graph, loss
 from .oracle import Said, fake_ranks, listen, planned
+
+
+class UsedInPart(Vit):
+    """Reads the result of a block in the middle, as DPT does: the blocks after it have no backward pass."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        states = [self.patch(x).flatten(2).transpose(1, 2) + self.position]
+        for block in self.blocks:
+            states.append(block(states[-1]))
+        return self.head(self.norm(states[1]).mean(1))
+
+
+class FrozenInPart(Vit):
+    """Trains its later blocks alone: those before have no backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__(layers=4)
+        for block in self.blocks[:2]:
+            block.requires_grad_(False)
+        self.patch.requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.patch(x).flatten(2).transpose(1, 2)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x + self.position).mean(1))
+
+
+IN_PART = {"used": UsedInPart, "frozen": FrozenInPart}
 
 
 def fsdp_says(family: str, world: int, micro_steps: int = 1, hybrid: int | None = None, **options: Any) -> list[Said]:
@@ -59,3 +88,15 @@ def test_sharding_in_groups_says_what_torch_says(family: str) -> None:
 def test_every_micro_step_gathers_and_scatters() -> None:
     program = parallelize(graph("llama"), Plan(dp=4, zero=3, grad_accumulation=2))
     assert planned(program.roles[0].collectives) == fsdp_says("llama", 4, micro_steps=2)
+
+
+@pytest.mark.parametrize("which", list(IN_PART))
+@pytest.mark.parametrize("zero", [2, 3])
+def test_blocks_without_a_backward_pass_say_what_torch_says(
+    which: str, zero: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(FAMILIES, which, (IN_PART[which], *FAMILIES["vit"][1:]))
+    program = parallelize(graph(which), Plan(dp=4, zero=zero))
+    ours, theirs = planned(program.roles[0].collectives), fsdp_says(which, 4, reshard_after_forward=zero == 3)
+    assert sorted(ours) == sorted(theirs)
+    assert ours[:-2] == theirs[:-2]  # what ends with the backward pass itself torch scatters after the rest, we before

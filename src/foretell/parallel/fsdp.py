@@ -105,22 +105,31 @@ class _Units:
         if self.members[""]:
             self._gather("", begin, begin - 1, begin, held_to=end)
         before = begin - 1
-        for path in self.order:  # a gather waits until the buffer of the one before is free
-            first = forward[path].first
-            keep = self.plan.zero == 2 or path not in backward
-            self._gather(
-                path, first, before, first, held_to=backward[path].last if keep and backward else forward[path].last
-            )
+        for path in (
+            p for p in self.order if p in forward
+        ):  # a gather waits until the buffer of the one before is free
+            first, last = forward[path].first, forward[path].last
+            if self.plan.zero == 2:  # kept for its backward pass; where it has none, until all others had theirs
+                last = backward[path].last if path in backward else end
+            self._gather(path, first, before, first, held_to=last)
             before = first - 1
-        if self.plan.zero == 2:
-            return
-        asked = turn + 1  # the unit outside of all blocks starts backward, and asks for the last block
-        for path in reversed([p for p in self.order if p in backward]):
-            span = backward[path]
-            self._gather(path, asked, asked - 1, span.first, held_to=span.last)
-            asked = span.first
+        if self.plan.zero == 3:
+            self._gathers_again([p for p in self.order if p in forward], backward, turn, end)
 
-    def _gather(self, path: str, asked: int, ready: int, wanted: int, *, held_to: int) -> None:
+    def _gathers_again(self, ran: list[str], backward: dict[str, Span], turn: int, end: int) -> None:
+        """Prefetch: where a unit's backward pass begins, the unit that ran before it is gathered, needed or not."""
+        before = dict(zip(ran[1:], ran, strict=False))
+        asked = {ran[-1]: turn + 1} if ran else {}  # the unit outside of all blocks starts backward
+        for path in reversed([p for p in ran if p in backward]):
+            span = backward[path]
+            at = asked.pop(path, span.first)
+            self._gather(path, at, at - 1, span.first, held_to=span.last)
+            if path in before:
+                asked[before[path]] = span.first
+        for path, at in asked.items():  # gathered for a backward pass that never comes
+            self._gather(path, at, at - 1, end + 1, held_to=None)
+
+    def _gather(self, path: str, asked: int, ready: int, wanted: int, *, held_to: int | None) -> None:
         whole = sum(self._gathered_bytes(p) for p in self.members[path])
         self.collectives.append(
             Collective(kind="all-gather", nbytes=whole, group=self.sharding.shard, name=f"all-gather {path or 'the rest'}",
@@ -128,7 +137,8 @@ class _Units:
                        every_micro_step=self.plan.pp == 1 or self.plan.zero == 3)
         )  # fmt: skip
         self.added.append(Storage(whole, "temporary", asked, wanted))  # arrives in one piece, and is copied out
-        self.added += [Storage(self._gathered_bytes(p), "parameter", wanted, held_to) for p in self.members[path]]
+        if held_to is not None:
+            self.added += [Storage(self._gathered_bytes(p), "parameter", wanted, held_to) for p in self.members[path]]
 
     def _scatters(self, spans: dict[str, dict[str, Span]]) -> None:
         backward = spans["backward"]

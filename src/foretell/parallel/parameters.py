@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from foretell.graph import Graph, Layout
 
 # Operators whose operands are parameters even where they are frozen; anything else that is not trained is a buffer.
-_WEIGHS = frozenset(("aten.mm", "aten.addmm", "aten.convolution", "aten.embedding", "aten.linear", "aten._grouped_mm"))
+_WEIGHS = frozenset((
+    "aten.mm", "aten.addmm", "aten.convolution", "aten.embedding", "aten.linear", "aten._grouped_mm",
+    "aten.native_layer_norm", "aten.native_group_norm", "aten._fused_rms_norm",
+))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
