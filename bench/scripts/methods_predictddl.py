@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "src")]
 
+from foretell_bench.errors import Errors
 from foretell_bench.pages.accuracy import scatter
 from foretell_bench.sources import examples as sources
 from foretell_bench.sources.box import box_runs
@@ -33,7 +34,6 @@ from foretell_bench.sources.box import box_runs
 from foretell.errors import ForetellError
 from foretell.forecasting.assemble import forecast
 from foretell.graph import Graph
-from foretell.learn.holdout import Errors
 from foretell.methods.ernest import Ernest
 from foretell.methods.memo import anew
 from foretell.methods.ours import Foretell

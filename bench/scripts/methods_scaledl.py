@@ -86,22 +86,20 @@ class Data:
 
 def load(path: Path) -> Data:
     """From a store: steps and operators with a time for each op."""
-    from foretell.learn.dataset import Measured, OpTable
+    from foretell_bench.research.groups import groups
+
+    from foretell.learn.dataset import Measured, op_table
     from foretell.learn.fit import families_of
-    from foretell.learn.holdout import groups, is_timed
     from foretell.store.store import Store
 
     store = Store(path)
     steps = [s for s in store.steps("device = 'h200'") if s.outcome in ("ok", "nan-loss") and s.world_size == 1]
-    nothing = np.zeros(0)
-    table = OpTable(
-        names=[], descriptions=[], seconds=nothing, count=nothing.astype(int), step=nothing.astype(int), share=nothing
-    )
-    known = Measured(device=known_device("h200"), steps=steps, graphs={}, ops=table)
+    h200 = known_device("h200")
+    known = Measured(device=h200, steps=steps, graphs={}, ops=op_table([], h200))
     folds, largest = groups(known, "architecture", {}), groups(known, "batch", {})
     times = op_times(store)
     graphs = store.graphs({s.graph for s in steps if s.graph})
-    rows = [(i, s) for i, s in enumerate(steps) if is_timed(known, i) or s.kind == "operators"]
+    rows = [(i, s) for i, s in enumerate(steps) if known.is_timed(i) or s.kind == "operators"]
     return collect(
         [(s, graphs[s.graph or ""], times[s.id]) for _, s in rows if s.id in times],
         {s.id: int(folds[i].split()[1]) for i, s in rows if i in folds}, {steps[i].id for i in largest}, families_of(store),
@@ -331,7 +329,7 @@ def try_foretell(name: str) -> tuple[str, float, float]:
     """Foretell's operators with other trees, on the same architectures: what ops take, added up."""
     from foretell.cost.model import CostModel
     from foretell.cost.operators import OperatorModels
-    from foretell.learn.holdout import device_seconds
+    from foretell.forecasting.step import one_device_step
     from foretell.learn.operators import ROUNDS, training_rows
 
     assert _measured is not None
@@ -347,7 +345,7 @@ def try_foretell(name: str) -> tuple[str, float, float]:
         family: one.fit(seed=0, rounds=rounds, trees=changed) for family, one in rows.items() if len(one.wanted) >= 20
     }
     model = CostModel(name="tried", device="h200", operators=OperatorModels(families=models))
-    said = [device_seconds(model, measured, i) for i in mine]
+    said = [one_device_step(measured.graph(i), measured.device, model).device_seconds for i in mine]
     return name, mre(said, np.array([measured.steps[i].device_seconds for i in mine])), time.monotonic() - began
 
 

@@ -80,24 +80,26 @@ def test_they_are_kept_and_drawn(found: list[ablations.Ablation], tmp_path: Path
         read_ablations(tmp_path / "a.json")
 
 
-def test_networks_see_nothing_of_what_they_are_held_against(
+def test_networks_see_nothing_of_what_they_are_validated_against(
     tmp_path: Path, graphs: dict[tuple[int, int], Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(interaction, "FEWEST", 5)
     monkeypatch.setattr(interaction, "_EPOCHS", 2)
     monkeypatch.setattr("foretell_bench.research.rivals._EPOCHS", 2)
-    said = []
+    predicted, networks = [], []
     for name, slow in (("plain", ""), ("slowed", "net512")):
         measured = load(Store(made(tmp_path / name, graphs, slow=slow)))
         groups = {i: s.source for i, s in enumerate(measured.steps)}
-        foretold = leave_groups_out(measured, groups, rounds=20, rivals=Rivals(measured, groups))
-        said.append({f.settings: f for f in foretold if f.source == "net512"})
-    plain, slowed = said
+        own = [f for f in leave_groups_out(measured, groups, rounds=20) if f.source == "net512"]
+        rivals = Rivals(measured, groups).predict()
+        predicted.append({f.settings: f for f in own})
+        networks.append({f.settings: rivals[f.record]["network"] for f in own})
+    plain, slowed = predicted
+    assert networks[0] == pytest.approx(networks[1])
     for settings, f in plain.items():
-        assert f.device_said == pytest.approx(slowed[settings].device_said)
-        assert f.others["network"] == pytest.approx(slowed[settings].others["network"])
+        assert f.device_predicted == pytest.approx(slowed[settings].device_predicted)
         assert f.device != slowed[settings].device
-    assert any(f.device_said != f.others["sum"] for f in plain.values())
+    assert any(f.device_predicted != f.rivals["sum"] for f in plain.values())
 
 
 def test_a_fit_trains_a_network(

@@ -1,4 +1,4 @@
-"""Steps of a made-up device, foretold while their kind is left out."""
+"""Steps of a made-up device, predicted while their kind is left out."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from foretell_bench.tables.accuracy import foretell_store, noise
-from foretell_bench.tables.newer import figures, foretell_newer
+from foretell_bench.errors import Errors
+from foretell_bench.research.coverage import coverage
+from foretell_bench.tables.accuracy import noise, predict_store
+from foretell_bench.tables.newer import figures, predict_newer
 from torch import nn
 
 from foretell.capture import capture
@@ -18,9 +20,7 @@ from foretell.errors import InputError, ModelError
 from foretell.forecasting.calibration import calibration_of
 from foretell.graph import Graph
 from foretell.hardware import device
-from foretell.learn.calibrate import coverage
 from foretell.learn.fit import fit
-from foretell.learn.holdout import Errors
 from foretell.measure.record import GraphRow, OpRow, Point, Record, StepRow
 from foretell.store.store import Store
 from foretell.workload import Workload
@@ -80,42 +80,42 @@ def made(path: Path, graphs: dict[tuple[int, int], Graph], slow: str = "") -> Pa
     return path
 
 
-def test_unseen_networks_are_foretold(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
-    found = foretell_store(made(tmp_path / "store", graphs), workers=1)
+def test_unseen_networks_are_predicted(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
+    found = predict_store(made(tmp_path / "store", graphs), workers=1)
     assert len(found) == len(graphs)
-    assert Errors.of([f.device_said for f in found], [f.device for f in found]).median < 0.25
+    assert Errors.of([f.device_predicted for f in found], [f.device for f in found]).median < 0.25
     assert Errors.of([f.roofline for f in found], [f.device for f in found]).median > 0.45
     for f in found:
-        assert sum(said for said, _ in f.parts.values()) == pytest.approx(f.device_said, rel=1e-6)
-        assert f.curve[0][1] <= f.period_said * (1 + 1e-9)
-        assert f.period_said <= f.curve[-1][1] * (1 + 1e-9)
-        assert set(f.others) == {"sum", "formula", "linear", "trees"}  # too few steps for networks
-        assert f.others["sum"] == pytest.approx(f.device_said)
+        assert sum(predicted for predicted, _ in f.families.values()) == pytest.approx(f.device_predicted, rel=1e-6)
+        assert f.curve[0][1] <= f.step_predicted * (1 + 1e-9)
+        assert f.step_predicted <= f.curve[-1][1] * (1 + 1e-9)
+        assert set(f.rivals) == {"sum", "formula", "linear", "trees"}  # too few steps for networks
+        assert f.rivals["sum"] == pytest.approx(f.device_predicted)
 
 
 def test_what_is_left_out_teaches_nothing(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
-    plain = foretell_store(made(tmp_path / "plain", graphs), workers=1)
-    slowed = foretell_store(made(tmp_path / "slowed", graphs, slow="net512"), workers=1)
+    plain = predict_store(made(tmp_path / "plain", graphs), workers=1)
+    slowed = predict_store(made(tmp_path / "slowed", graphs, slow="net512"), workers=1)
     first, second = ([f for f in found if f.source == "net512"] for found in (plain, slowed))
-    assert [f.device_said for f in first] == pytest.approx([f.device_said for f in second])
-    assert [f.period_said for f in first] == pytest.approx([f.period_said for f in second])
+    assert [f.device_predicted for f in first] == pytest.approx([f.device_predicted for f in second])
+    assert [f.step_predicted for f in first] == pytest.approx([f.step_predicted for f in second])
     assert first[0].device != second[0].device
 
 
-def test_workers_say_the_same(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
+def test_workers_predict_the_same(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
     store = made(tmp_path / "store", graphs)
-    alone, together = (foretell_store(store, split="architecture", workers=workers) for workers in (1, 2))
-    assert [f.device_said for f in alone] == [f.device_said for f in together]
+    alone, together = (predict_store(store, split="architecture", workers=workers) for workers in (1, 2))
+    assert [f.device_predicted for f in alone] == [f.device_predicted for f in together]
 
 
-def test_largest_batches_are_foretold_from_the_others(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
-    found = foretell_store(made(tmp_path / "store", graphs), split="batch", workers=1)
+def test_largest_batches_are_predicted_from_the_others(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
+    found = predict_store(made(tmp_path / "store", graphs), split="batch", workers=1)
     assert {f.settings for f in found} == {'{"batch":"16384"}'}
-    assert all(set(f.others) == {"sum", "formula", "linear", "trees"} for f in found)
+    assert all(set(f.rivals) == {"sum", "formula", "linear", "trees"} for f in found)
     assert coverage(found) == []  # there are no other groups to make intervals from
 
 
-def test_a_fitted_model_knows_how_far_off_it_is(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
+def test_a_fitted_model_knows_its_errors(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
     fit(Store(made(tmp_path / "store", graphs)), tmp_path / "model", workers=1)
     model = load_model(str(tmp_path / "model"))
     assert calibration_of(model) is not None
@@ -127,13 +127,15 @@ def test_a_fitted_model_knows_how_far_off_it_is(tmp_path: Path, graphs: dict[tup
 
 def test_forecasts_that_were_saved_spare_a_fit_its_own(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
     store = Store(made(tmp_path / "store", graphs))
-    said = foretell_store(store.path, workers=1)
-    fit(store, tmp_path / "spared", unseen=said)
+    predicted = predict_store(store.path, workers=1)
+    fit(store, tmp_path / "spared", unseen=predicted)
     fit(store, tmp_path / "own", workers=1)
     spared, own = (calibration_of(load_model(str(tmp_path / name))) for name in ("spared", "own"))
     assert spared == own
-    with pytest.raises(ModelError, match=f"of {len(said) - 1} steps, {len(said) - 1} of them among the {len(said)}"):
-        fit(store, tmp_path / "spared", unseen=said[1:])
+    with pytest.raises(
+        ModelError, match=f"of {len(predicted) - 1} steps, {len(predicted) - 1} of them among the {len(predicted)}"
+    ):
+        fit(store, tmp_path / "spared", unseen=predicted[1:])
 
 
 def test_noise_is_what_moves_between_occasions(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
@@ -147,25 +149,25 @@ def test_noise_is_what_moves_between_occasions(tmp_path: Path, graphs: dict[tupl
 
 def test_a_store_that_is_not_there_or_too_small_says_so(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
     with pytest.raises(InputError, match="no store"):
-        foretell_store(tmp_path / "none")
+        predict_store(tmp_path / "none")
     Store(tmp_path).append([measured(graphs[256, 64], "net256", 64)])
     with pytest.raises(InputError, match="too few"):
-        foretell_store(tmp_path)
+        predict_store(tmp_path)
     with pytest.raises(InputError, match="family, architecture"):
-        foretell_store(tmp_path, split="nonsense")
+        predict_store(tmp_path, split="nonsense")
 
 
-def test_a_model_is_held_against_steps_that_are_newer_than_it(
+def test_a_model_is_validated_against_steps_that_are_newer_than_it(
     tmp_path: Path, graphs: dict[tuple[int, int], Graph]
 ) -> None:
     known = {key: graph for key, graph in graphs.items() if key[0] != WIDTHS[0]}
     store = Store(made(tmp_path / "store", known))
     fit(store, tmp_path / "model", intervals=False)
     with pytest.raises(InputError, match="no step of a new architecture"):
-        foretell_newer(store.path, str(tmp_path / "model"))
+        predict_newer(store.path, str(tmp_path / "model"))
     later = [measured(graph, f"net{w}", b, occasion="two") for (w, b), graph in graphs.items() if w in WIDTHS[:2]]
     store.append(replace(r, step=replace(r.step, date="2026-02-02T03:04:05Z")) for r in later)
-    found = foretell_newer(store.path, str(tmp_path / "model"))
+    found = predict_newer(store.path, str(tmp_path / "model"))
     assert {s.source for s in found.steps} == {f"net{WIDTHS[0]}"}  # the other was known before
-    assert all(s.device_said == pytest.approx(s.device, rel=0.3) for s in found.steps)
+    assert all(s.device_predicted == pytest.approx(s.device, rel=0.3) for s in found.steps)
     assert {f.source for f in figures(found)} >= {"device time", "step time"}

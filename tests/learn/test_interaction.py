@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
@@ -16,7 +15,9 @@ from foretell.graph import Graph
 from foretell.hardware import device
 from foretell.learn import graph_network as networks
 from foretell.learn import interaction as learn
-from foretell.learn.interaction import Example, folds, show, train_interaction
+from foretell.learn.dataset import Measured, op_table
+from foretell.learn.interaction import Example, folds, sample, train_interaction
+from foretell.measure.record import StepRow
 from tests.learn.test_holdout import network
 
 H200 = device("h200")
@@ -34,79 +35,77 @@ def example(index: int, source: str, graph: Graph) -> tuple[Example, learn.Float
     step = outline(graph, price_ops(graph, H200), H200)
     signatures = [graph.ops[place].signature for place in step.firsts]
     alone = 2e-6 + 2 * step.least
-    took = alone * np.exp(0.2 - 0.4 * step.cached)
+    measured = alone * np.exp(0.2 - 0.4 * step.cached)
     made = Example(
         index=index, source=source, step=step, names=[s.name for s in signatures],
-        descriptions=[describe(s, H200, tf32=False) for s in signatures], took=took, whole=float(took @ step.count),
+        descriptions=[describe(s, H200, tf32=False) for s in signatures], measured=measured, whole=float(measured @ step.count),
     )  # fmt: skip
     return made, alone
 
 
 @pytest.fixture(scope="module")
-def shown(graphs: dict[tuple[int, int], Graph]) -> list[tuple[Example, learn.Floats]]:
+def examples(graphs: dict[tuple[int, int], Graph]) -> list[tuple[Example, learn.Floats]]:
     return [example(i, f"net{width}", graph) for i, ((width, _), graph) in enumerate(graphs.items())]
 
 
-def off(example: Example, seconds: learn.Floats) -> float:
+def error(example: Example, seconds: learn.Floats) -> float:
     return abs(math.log(float(seconds @ example.step.count) / example.whole))
 
 
-def test_it_learns_what_the_cache_does(shown: list[tuple[Example, learn.Floats]]) -> None:
-    seen = [(e, s) for e, s in shown if e.source != "net512"]
+def test_it_learns_what_the_cache_does(examples: list[tuple[Example, learn.Floats]]) -> None:
+    seen = [(e, s) for e, s in examples if e.source != "net512"]
     trained = train_interaction([e for e, _ in seen], {e.index: s for e, s in seen}, H200, seed=0, epochs=150)
     before, after = [], []
-    for e, alone in shown:
+    for e, alone in examples:
         if e.source == "net512":
-            before.append(off(e, alone))
-            after.append(off(e, alone * np.exp(trained.correct(e.step, alone, e.families, H200))))
+            before.append(error(e, alone))
+            after.append(error(e, alone * np.exp(trained.correct(e.step, alone, e.families, H200))))
     assert np.mean(after) < 0.5 * np.mean(before)
 
 
-def test_numpy_says_what_torch_says(shown: list[tuple[Example, learn.Floats]]) -> None:
-    e, alone = shown[0]
+def test_numpy_predicts_what_torch_predicts(examples: list[tuple[Example, learn.Floats]]) -> None:
+    e, alone = examples[0]
     families = tuple(sorted(set(e.families)))
-    step = show(e, alone, families, H200, weight=1.0)
+    step = sample(e, alone, families, H200, weight=1.0)
     networks.seeded(0)
     torch_one = networks.Corrector([step])
     networks.train(torch_one, [step], seed=0, epochs=5)
     numpy_one = learn.Interaction(families=families, weights=networks.weights(torch_one))
-    said = numpy_one.correct(e.step, alone, e.families, H200)
-    assert np.abs(said).max() > 1e-4
-    assert said == pytest.approx(networks.says(torch_one, [step]), abs=1e-5)
+    predicted = numpy_one.correct(e.step, alone, e.families, H200)
+    assert np.abs(predicted).max() > 1e-4
+    assert predicted == pytest.approx(networks.predictions(torch_one, [step]), abs=1e-5)
 
 
-def test_untrained_it_says_nothing(shown: list[tuple[Example, learn.Floats]]) -> None:
-    e, alone = shown[0]
-    step = show(e, alone, tuple(sorted(set(e.families))), H200, weight=1.0)
-    assert (networks.says(networks.Corrector([step]), [step]) == 0).all()
+def test_untrained_it_corrects_nothing(examples: list[tuple[Example, learn.Floats]]) -> None:
+    e, alone = examples[0]
+    step = sample(e, alone, tuple(sorted(set(e.families))), H200, weight=1.0)
+    assert (networks.predictions(networks.Corrector([step]), [step]) == 0).all()
 
 
-def test_the_same_seed_trains_the_same_network(shown: list[tuple[Example, learn.Floats]]) -> None:
-    said = {e.index: s for e, s in shown}
+def test_the_same_seed_trains_the_same_network(examples: list[tuple[Example, learn.Floats]]) -> None:
+    predicted = {e.index: s for e, s in examples}
     first, second, other = (
-        train_interaction([e for e, _ in shown], said, H200, seed=seed, epochs=3).weights["encode.weight"]
+        train_interaction([e for e, _ in examples], predicted, H200, seed=seed, epochs=3).weights["encode.weight"]
         for seed in (0, 0, 1)
     )
     assert (first == second).all()
     assert (first != other).any()
 
 
-def test_ops_are_found_in_the_table_again(
-    graphs: dict[tuple[int, int], Graph], shown: list[tuple[Example, learn.Floats]]
-) -> None:
-    e, _ = shown[0]
-    order = np.random.default_rng(0).permutation(len(e.names)).tolist()[1:]  # another order, and one is missing
-    table = learn.OpTable(
-        names=[e.names[i] for i in order], descriptions=[e.descriptions[i] for i in order],
-        seconds=np.array([float(i) for i in order]), count=np.ones(len(order), np.int64),
-        step=np.zeros(len(order), np.int64), share=np.ones(len(order)),
-    )  # fmt: skip
-    took = learn._took(e.names, e.descriptions, table, range(len(order)))
-    assert np.isnan(took).sum() == 1
-    for i, seconds in enumerate(took.tolist()):
-        if not math.isnan(seconds):
-            assert e.descriptions[int(seconds)] == e.descriptions[i]
-            assert e.names[int(seconds)] == e.names[i]
+def test_ops_are_found_in_the_table_again(graphs: dict[tuple[int, int], Graph]) -> None:
+    graph = next(iter(graphs.values()))
+    kernels = [p.work.kernel for p in price_ops(graph, H200)]
+    times = [float(i + 1) for i in range(len(graph.ops))]
+    missing = graph.ops[kernels.index(True)].signature
+    launched = [k and op.signature != missing for k, op in zip(kernels, graph.ops, strict=True)]
+    step = StepRow(point="p", kind="step", source="net", settings="{}", graph="g", device_seconds=1.0)
+    table = op_table([(0, graph, times, launched)], H200)
+    measured = Measured(device=H200, steps=[step], graphs={"g": graph}, ops=table)
+    [found] = learn.examples(measured, [0])
+    signatures = [graph.ops[place].signature for place in found.step.firsts]
+    for signature, seconds in zip(signatures, found.measured.tolist(), strict=True):
+        own = [t for op, t in zip(graph.ops, times, strict=True) if op.signature == signature]
+        assert math.isnan(seconds) if signature == missing else seconds == pytest.approx(np.mean(own))
 
 
 def test_a_group_is_in_one_fold_and_folds_are_even() -> None:
@@ -118,14 +117,14 @@ def test_a_group_is_in_one_fold_and_folds_are_even() -> None:
     assert sizes.max() - sizes.min() <= 39  # the largest group
 
 
-def test_a_whole_graph_network_knows_large_from_small(shown: list[tuple[Example, learn.Floats]]) -> None:
-    from foretell_bench.research.rivals import _plainly
+def test_a_whole_graph_network_knows_large_from_small(examples: list[tuple[Example, learn.Floats]]) -> None:
+    from foretell_bench.research.whole_step import WholeStep, sample_by_sizes
 
-    families = sorted({family for e, _ in shown for family in e.families})
-    steps = [_plainly(e, families, 1.0) for e, _ in shown]
+    families = sorted({family for e, _ in examples for family in e.families})
+    steps = [sample_by_sizes(e, families, 1.0) for e, _ in examples]
     networks.seeded(0)
-    whole = networks.WholeStep(steps)
+    whole = WholeStep(steps)
     networks.train(whole, steps, seed=0, epochs=80)
-    said = networks.says(whole, steps)
-    assert np.corrcoef(said, [s.whole for s in steps])[0, 1] > 0.9
-    assert dataclasses.replace(steps[0], weight=2.0).totals.shape == (4,)
+    predicted = networks.predictions(whole, steps)
+    assert np.corrcoef(predicted, [s.whole.item() for s in steps])[0, 1] > 0.9
+    assert steps[0].totals.shape == (1, 4)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from foretell_bench.errors import Errors
 from safetensors.numpy import save
 
 from foretell.cost.features import describe
@@ -13,9 +14,9 @@ from foretell.cost.operators import FILE, OperatorModels
 from foretell.errors import ModelError
 from foretell.graph import Layout, Signature
 from foretell.hardware import device
-from foretell.learn.dataset import OpTable, products
-from foretell.learn.holdout import Errors
+from foretell.learn.dataset import OpTable
 from foretell.learn.operators import fit_operators
+from foretell.learn.transfer.published_ops import product
 
 pytest.importorskip("lightgbm")
 H200 = device("h200")
@@ -26,8 +27,9 @@ def made_up(count: int, seed: int) -> OpTable:
     """Products that run at 60 % of the peak, with a launch of 2 µs."""
     draw = np.random.default_rng(seed)
     shapes = 2 ** draw.uniform(6, 13, (count, 3))
-    rows = [(int(m), int(n), int(k), 2e-6 + 2 * m * n * k / H200.peak("bf16") / EFFICIENCY) for m, n, k in shapes]
-    return products(rows, H200)
+    signatures = [product(m, n, k) for m, n, k in shapes.astype(int).tolist()]
+    seconds = 2e-6 + 2 * shapes.prod(axis=1) / H200.peak("bf16") / EFFICIENCY
+    return OpTable.alone(signatures, [describe(s, H200, tf32=False) for s in signatures], seconds)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,7 @@ def models() -> OperatorModels:
     return fit_operators(made_up(1500, seed=0), rounds=150)
 
 
-def test_unseen_shapes_are_foretold(models: OperatorModels) -> None:
+def test_unseen_shapes_are_predicted(models: OperatorModels) -> None:
     unseen = made_up(200, seed=1)
     errors = Errors.of(models.seconds(unseen.names, unseen.descriptions), unseen.seconds)
     assert errors.median < 0.08

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="bench",
-    help="Compare what Foretell says with what was measured.",
+    help="Compare what Foretell predicts with what was measured.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -23,7 +23,7 @@ app = typer.Typer(
 
 @app.callback()
 def _bench() -> None:
-    """Compare what Foretell says with what was measured."""
+    """Compare what Foretell predicts with what was measured."""
 
 
 @app.command()
@@ -75,7 +75,7 @@ def distributed(
 @guarded
 def accuracy(
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="FOLDER", help="A store of measured steps to foretell unseen.")
+        Path | None, typer.Option("--data", metavar="FOLDER", help="A store of measured steps to predict unseen.")
     ] = None,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="What its steps were measured on.")] = "h200",
     split: Annotated[
@@ -86,16 +86,16 @@ def accuracy(
         typer.Option("--products", metavar="FILE", help="Public measurements of matrix products to learn from too."),
     ] = None,
     saved: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and foretell nothing.")
+        Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and predict nothing.")
     ] = None,
     save: Annotated[
-        Path | None, typer.Option("--save", metavar="FILE", help="Keep what was said of each step.")
+        Path | None, typer.Option("--save", metavar="FILE", help="Keep the prediction of each step.")
     ] = None,
     page: Annotated[
         Path | None, typer.Option("--page", metavar="FILE", help="Write a page with tables, and charts beside it.")
     ] = None,
     ablations: Annotated[
-        bool, typer.Option("--ablations", help="Take parts of the predictor away instead, and tell what each earns.")
+        bool, typer.Option("--ablations", help="Remove parts of the predictor instead, and show what each contributes.")
     ] = False,
     parts: Annotated[
         Path | None,
@@ -112,9 +112,7 @@ def accuracy(
     from foretell_bench.tables import accuracy as bench
 
     if (data is None) == (saved is None):
-        raise InputError(
-            "give --data STORE to foretell its steps, or --from FILE to show what was saved, and not both."
-        )
+        raise InputError("give --data STORE to predict its steps, or --from FILE to show what was saved, and not both.")
     if ablations:
         _ablate(data, device, products, save, workers, as_json)
         return
@@ -123,7 +121,9 @@ def accuracy(
     else:
         assert data is not None
         with progress() as say:
-            steps = bench.foretell_store(data, device=device, products=products, split=split, workers=workers, say=say)
+            steps = bench.predict_store(
+                data, device=device, products=products, split=split, workers=workers, progress=say
+            )
         moves = bench.noise(data, device)
     if save is not None:
         bench.save(steps, moves, save)
@@ -146,9 +146,9 @@ def _ablate(
     from foretell_bench.tables import accuracy as bench
 
     if data is None:
-        raise InputError("--ablations fits anew with parts taken away. Give it --data STORE, not --from FILE.")
+        raise InputError("--ablations fits anew with parts removed. Give it --data STORE, not --from FILE.")
     with progress() as say:
-        found = bench.ablate_store(data, device=device, products=products, workers=workers, say=say)
+        found = bench.ablate_store(data, device=device, products=products, workers=workers, progress=say)
     if save is not None:
         bench.save_ablations(found, save)
     _show(bench.ablation_figures(found), as_json)
@@ -175,11 +175,11 @@ def newer(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Steps of new architectures, measured after a model was fitted and foretold by that model as it is."""
+    """Steps of new architectures, measured after a model was fitted and predicted by that model as it is."""
     from foretell_bench.tables import newer as bench
 
     with progress() as say:
-        found = bench.foretell_newer(data, model, say=say)
+        found = bench.predict_newer(data, model, progress=say)
     if save is not None:
         bench.save(found, save)
     _show(bench.figures(found), as_json)
@@ -196,10 +196,10 @@ def devices(
         Path, typer.Option("--store", metavar="FOLDER", help="Our own measurements, which are learned from too.")
     ] = Path("bench/data/h200"),
     most: Annotated[
-        int, typer.Option("--rows", min=1, metavar="N", help="Foretell at most N steps of each source and device.")
+        int, typer.Option("--rows", min=1, metavar="N", help="Predict at most N steps of each source and device.")
     ] = 24,
     saved: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and foretell nothing.")
+        Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and predict nothing.")
     ] = None,
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found.")] = None,
     page: Annotated[
@@ -207,7 +207,7 @@ def devices(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ops and steps of devices that the model has not seen: errors of each way to foretell them, intervals."""
+    """Ops and steps of devices that the model has not seen: errors of each way to predict them, intervals."""
     from foretell.errors import InputError
     from foretell_bench.tables import devices as bench
 
@@ -215,9 +215,9 @@ def devices(
         found = bench.read(saved)
     elif data is not None:
         with progress() as say:
-            found = bench.run(data, store, most=most, say=say)
+            found = bench.run(data, store, most=most, progress=say)
     else:
-        raise InputError("give --data FOLDER to foretell anew, or --from FILE to show what was saved.")
+        raise InputError("give --data FOLDER to predict anew, or --from FILE to show what was saved.")
     if save is not None:
         bench.save(found, save)
     figures = bench.figures(found)

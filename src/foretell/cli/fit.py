@@ -28,7 +28,7 @@ def fit(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of what is random in the fit.")] = 0,
     intervals: Annotated[
         bool,
-        typer.Option("--intervals/--no-intervals", help="Find out how far off it is on unseen families; takes longer."),
+        typer.Option("--intervals/--no-intervals", help="Find how large errors are on unseen families; takes longer."),
     ] = True,
     unseen: Annotated[
         Path | None,
@@ -49,12 +49,19 @@ def fit(
     opened = Store(store)
     if not opened.exists():
         raise InputError(f"there is no store in {store}. Measure first: foretell measure SOURCE --store {store}")
-    said = read_steps(unseen) if unseen is not None else []
+    predicted = read_steps(unseen) if unseen is not None else []
     with progress() as say:
         card = fit_model(
-            opened, out, device=device, public=products, others=public, seed=seed, intervals=intervals, unseen=said,
+            opened,
+            out,
+            device=device,
+            public=products,
+            others=public,
+            seed=seed,
+            intervals=intervals,
+            unseen=predicted,
             progress=say,
-        )  # fmt: skip
+        )
     if not is_installed():
         note(INSTALL)
     if as_json:

@@ -1,8 +1,8 @@
-"""Measured ops as a table to learn from: one row for each distinct op of a step, with what it took."""
+"""Measured ops as a table to learn from: one row for each distinct op of a step, with its time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost.features import Description, describe
-from foretell.graph import Graph, Layout, Signature
+from foretell.graph import Graph, Signature
 from foretell.hardware import Device
 from foretell.hardware import device as known_device
 from foretell.measure.record import StepRow
@@ -19,6 +19,9 @@ from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Timed = tuple[
+    int, Graph, Sequence[Seconds], Sequence[bool]
+]  # index, graph, seconds of each op, whether it ran a kernel
 RECORDED_ALONE: Final = "recorded alone"  # the mark of a step whose ops' times are not those of plain steps
 
 
@@ -26,7 +29,7 @@ RECORDED_ALONE: Final = "recorded alone"  # the mark of a step whose ops' times 
 class OpTable:
     """Rows of ops. `step` is -1 for ops that were measured by themselves."""
 
-    names: Sequence[str]
+    signatures: Sequence[Signature]
     descriptions: Sequence[Description]
     seconds: Floats
     count: Ints  # how often the step runs it
@@ -34,14 +37,26 @@ class OpTable:
     share: Floats  # of the step's device time
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.signatures)
+
+    @property
+    def names(self) -> list[str]:
+        return [s.name for s in self.signatures]
+
+    @classmethod
+    def alone(cls, signatures: Sequence[Signature], descriptions: Sequence[Description], seconds: Floats) -> OpTable:
+        """Ops that were measured by themselves."""
+        size = len(signatures)
+        columns = {"count": np.ones(size, np.int64), "step": np.full(size, -1), "share": np.zeros(size)}
+        return cls(signatures=signatures, descriptions=descriptions, seconds=seconds, **columns)
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> OpTable:
         picked = np.flatnonzero(chosen).tolist()
         return OpTable(
-            names=[self.names[i] for i in picked], descriptions=[self.descriptions[i] for i in picked],
-            seconds=self.seconds[picked], count=self.count[picked], step=self.step[picked], share=self.share[picked],
-        )  # fmt: skip
+            signatures=[self.signatures[i] for i in picked],
+            descriptions=[self.descriptions[i] for i in picked],
+            **{name: getattr(self, name)[picked] for name in ("seconds", "count", "step", "share")},
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +68,22 @@ class Measured:
     graphs: Mapping[str, Graph]
     ops: OpTable
 
+    def graph(self, index: int) -> Graph:
+        return self.graphs[self.steps[index].graph or ""]
+
+    def is_timed(self, index: int) -> bool:
+        """Whether a step ran plainly, with a time for each of its ops."""
+        s = self.steps[index]
+        return (
+            s.kind == "step"
+            and not is_recorded_alone(s)
+            and bool(s.device_seconds and s.step_seconds and s.host_seconds)
+        )
+
+
+def is_recorded_alone(step: StepRow) -> bool:
+    return any(mark.startswith(RECORDED_ALONE) for mark in step.marks)
+
 
 def load(store: Store, device: str = "h200", progress: Callable[[str], None] = lambda text: None) -> Measured:
     """What a store holds of a device. Ops whose times are not those of plain steps are left out."""
@@ -62,75 +93,62 @@ def load(store: Store, device: str = "h200", progress: Callable[[str], None] = l
     ]
     progress("reading graphs")
     graphs = store.graphs({s.graph for s in steps if s.graph is not None})
-    names: list[str] = []
-    descriptions: list[Description] = []
-    columns: list[tuple[Seconds, int, int, float]] = []
-    known: dict[tuple[Signature, bool], Description] = {}
-    for number, seconds, launched in _op_times(store, steps):
-        step = steps[number]
-        if number % 50 == 0:
-            progress(f"reading measured steps: {number} of {len(steps)}")
-        assert step.graph is not None
-        graph = graphs[step.graph]
-        if any(mark.startswith(RECORDED_ALONE) for mark in step.marks):
-            continue
-        tf32 = graph.precision == "tf32"
-        total = sum(s * op.times for s, op in zip(seconds, graph.ops, strict=True)) or 1.0
-        for signature, (mean, times) in _distinct(graph, seconds, launched).items():
-            key = (signature, tf32)
-            if key not in known:
-                known[key] = describe(signature, target, tf32=tf32)
-            names.append(signature.name)
-            descriptions.append(known[key])
-            columns.append((mean, times, number if step.kind == "step" else -1, mean * times / total))
-    took, count, index, share = (np.array(c) for c in zip(*columns, strict=True))
-    ops = OpTable(names=names, descriptions=descriptions, seconds=took, count=count, step=index, share=share)
+    ops = op_table(_timed(store, steps, graphs, progress), target)
     return Measured(device=target, steps=steps, graphs=graphs, ops=ops)
 
 
-def products(rows: Iterable[tuple[int, int, int, Seconds]], device: Device, dtype: str = "bfloat16") -> OpTable:
-    """Matrix products (m, n, k) measured elsewhere, as `linear` calls them: the second factor is a transposed weight."""
-    descriptions, seconds = [], []
-    for m, n, k, took in rows:
-        a, b, out = Layout((m, k), (k, 1), dtype), Layout((k, n), (1, k), dtype), Layout((m, n), (n, 1), dtype)
-        descriptions.append(describe(Signature("aten.mm.default", (a, b), (out,)), device, tf32=False))
-        seconds.append(took)
-    size = len(seconds)
+def op_table(steps: Iterable[Timed], device: Device) -> OpTable:
+    """A row for each distinct op of each step that ran a kernel: its mean time and how often it runs."""
+    signatures: list[Signature] = []
+    descriptions: list[Description] = []
+    columns: list[tuple[Seconds, int, int, float]] = []
+    known: dict[tuple[Signature, bool], Description] = {}
+    for index, graph, seconds, launched in steps:
+        tf32 = graph.precision == "tf32"
+        sums: dict[Signature, tuple[Seconds, int]] = {}
+        for op, one, any_kernel in zip(graph.ops, seconds, launched, strict=True):
+            if any_kernel:
+                total, times = sums.get(op.signature, (0.0, 0))
+                sums[op.signature] = (total + one * op.times, times + op.times)
+        whole = sum(total for total, _ in sums.values()) or 1.0
+        for signature, (total, times) in sums.items():
+            if (signature, tf32) not in known:
+                known[signature, tf32] = describe(signature, device, tf32=tf32)
+            signatures.append(signature)
+            descriptions.append(known[signature, tf32])
+            columns.append((total / times, times, index, total / whole))
+    mean, count, step, share = np.array(columns, dtype=np.float64).reshape(-1, 4).T
     return OpTable(
-        names=["aten.mm"] * size, descriptions=descriptions, seconds=np.array(seconds), count=np.ones(size, np.int64),
-        step=np.full(size, -1), share=np.zeros(size),
-    )  # fmt: skip
+        signatures=signatures,
+        descriptions=descriptions,
+        seconds=mean,
+        count=count.astype(np.int64),
+        step=step.astype(np.int64),
+        share=share,
+    )
 
 
 def joined(tables: Sequence[OpTable]) -> OpTable:
     return OpTable(
-        names=[n for t in tables for n in t.names], descriptions=[d for t in tables for d in t.descriptions],
-        seconds=np.concatenate([t.seconds for t in tables]), count=np.concatenate([t.count for t in tables]),
-        step=np.concatenate([t.step for t in tables]), share=np.concatenate([t.share for t in tables]),
-    )  # fmt: skip
+        signatures=[s for t in tables for s in t.signatures],
+        descriptions=[d for t in tables for d in t.descriptions],
+        **{name: np.concatenate([getattr(t, name) for t in tables]) for name in ("seconds", "count", "step", "share")},
+    )
 
 
-def _op_times(store: Store, steps: Sequence[StepRow]) -> Iterable[tuple[int, Floats, npt.NDArray[np.bool_]]]:
-    """(index of the step, seconds of each op, whether it launches a kernel); a step may have none."""
+def _timed(
+    store: Store, steps: Sequence[StepRow], graphs: Mapping[str, Graph], progress: Callable[[str], None]
+) -> Iterator[Timed]:
     table = store.query("select step, device_seconds, len(kernels) > 0 as launched from ops order by step, op")
-    ids = table["step"].to_numpy(zero_copy_only=False)
-    seconds = table["device_seconds"].to_numpy(zero_copy_only=False)
-    launched = table["launched"].to_numpy(zero_copy_only=False)
+    ids, seconds, launched = (
+        table[name].to_numpy(zero_copy_only=False) for name in ("step", "device_seconds", "launched")
+    )
     starts = np.flatnonzero(np.r_[True, ids[1:] != ids[:-1]])
-    spans = {ids[a]: (a, b) for a, b in zip(starts, [*starts[1:], len(ids)], strict=True)}
+    spans = {ids[a]: slice(a, b) for a, b in zip(starts, [*starts[1:], len(ids)], strict=True)}
     for number, step in enumerate(steps):
-        if step.id in spans:
-            a, b = spans[step.id]
-            yield number, seconds[a:b], launched[a:b]
-
-
-def _distinct(
-    graph: Graph, seconds: Floats, launched: npt.NDArray[np.bool_]
-) -> dict[Signature, tuple[Seconds, int]]:  # fmt: skip
-    """Mean time and count of each distinct op that launches a kernel."""
-    sums: dict[Signature, tuple[float, int]] = {}
-    for op, took, any_kernel in zip(graph.ops, seconds, launched, strict=True):
-        if any_kernel:
-            total, times = sums.get(op.signature, (0.0, 0))
-            sums[op.signature] = (total + float(took) * op.times, times + op.times)
-    return {signature: (total / times, times) for signature, (total, times) in sums.items()}
+        if number % 50 == 0:
+            progress(f"reading measured steps: {number} of {len(steps)}")
+        if step.id in spans and step.graph is not None and not is_recorded_alone(step):
+            span = spans[step.id]
+            index = number if step.kind == "step" else -1
+            yield index, graphs[step.graph], seconds[span].tolist(), launched[span].tolist()

@@ -1,8 +1,8 @@
 """Measured steps → what a host pays to issue ops.
 
 The time of a host-bound step is its host's; of the others the trace says how long issuing took. Counts of ops go
-together, so least squares alone would give one kind all and another nothing: it is held near what single ops were
-seen to take in the traces.
+together, so least squares alone would give one kind all and another nothing: a prior keeps it near what single ops
+were seen to take in the traces.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from foretell.cost.host import KINDS, MODES, HostCosts, inner_launches, kind_of, mode_of, walks_a_list
 from foretell.cost.roofline import price_ops
 from foretell.graph import Graph
+from foretell.hardware import Device
 from foretell.hardware import host as known_host
 from foretell.learn.dataset import Measured
 from foretell.measure.record import StepRow
@@ -28,7 +29,7 @@ _HOST_BOUND: Final = 0.85  # of the step with a kernel running, at most
 _SEEN: Final = np.array([*np.repeat([0.5, 1.0, 0.8, 0.55], len(KINDS)), 0.2, 0.35, 0.35, 0.1, 0.9, 0.07, 0.4, 10.0])
 _VIEWS: Final = len(MODES) * len(KINDS)  # where the columns of views begin
 _LIST: Final = _VIEWS + len(MODES)
-_HOLD: Final = 1.0  # how firmly it is held there, in steps
+_PRIOR: Final = 1.0  # the weight of what was seen in traces, in steps
 _LEAST: Final = 0.2  # of what was seen: nothing is free
 _ROUNDS: Final = 10
 _BUSY: Final = 0.95  # of the step with a kernel running, at least
@@ -37,18 +38,22 @@ _FEWEST: Final = 10  # busy steps that say something together
 
 def fit_host(measured: Measured) -> HostCosts:
     steps = [s for s in measured.steps if s.kind == "step" and s.host_seconds and s.graph in measured.graphs]
-    counts = np.array([_counts(measured.graphs[s.graph or ""], measured) for s in steps])
+    counts = np.array([_counts(measured.graphs[s.graph or ""], measured.device) for s in steps])
     bound = np.array([(s.device_seconds or 0) < _HOST_BOUND * (s.step_seconds or 1) for s in steps])
-    took = np.where(bound, [s.step_seconds or 0 for s in steps], [s.host_seconds or 0 for s in steps])
+    seconds = np.where(bound, [s.step_seconds or 0 for s in steps], [s.host_seconds or 0 for s in steps])
     unit = known_host(measured.device.host).op_seconds
-    costs = _solve(counts, took.astype(np.float64)) / unit
+    costs = _solve(counts, seconds.astype(np.float64)) / unit
     kernel, view = costs[:_VIEWS].reshape(len(MODES), len(KINDS)).tolist(), costs[_VIEWS:_LIST].tolist()
     listed, tensor, inner, step = costs[_LIST:].tolist()
     return HostCosts(
         kernel={mode: dict(zip(KINDS, row, strict=True)) for mode, row in zip(MODES, kernel, strict=True)},
-        view=dict(zip(MODES, view, strict=True)), listed=listed, tensor=tensor, inner=inner,
-        step=step, gap=_gap(steps, counts),
-    )  # fmt: skip
+        view=dict(zip(MODES, view, strict=True)),
+        listed=listed,
+        tensor=tensor,
+        inner=inner,
+        step=step,
+        gap=_gap(steps, counts),
+    )
 
 
 def _gap(steps: Sequence[StepRow], counts: Floats) -> Seconds:
@@ -62,10 +67,10 @@ def _gap(steps: Sequence[StepRow], counts: Floats) -> Seconds:
     return float(np.median(gaps)) if len(gaps) >= _FEWEST else 0.0
 
 
-def _counts(graph: Graph, measured: Measured) -> list[float]:
+def _counts(graph: Graph, device: Device) -> list[float]:
     """How many ops of each kind a step issues."""
     counts = [0.0] * len(_SEEN)
-    for op, price in zip(graph.ops, price_ops(graph, measured.device), strict=True):
+    for op, price in zip(graph.ops, price_ops(graph, device), strict=True):
         mode = MODES.index(mode_of(op, graph))
         if walks_a_list(op):
             counts[_LIST] += op.times
@@ -79,21 +84,20 @@ def _counts(graph: Graph, measured: Measured) -> list[float]:
     return counts
 
 
-def _solve(counts: Floats, took: Floats) -> Floats:
+def _solve(counts: Floats, seconds: Floats) -> Floats:
     """Seconds of each kind: relative errors, robust against odd steps, none below its least."""
     from scipy.optimize import nnls
 
-    scale = float(np.median(took / (counts @ _SEEN)))
-    prior = _SEEN * scale
+    prior = _SEEN * float(np.median(seconds / (counts @ _SEEN)))
     least = _LEAST * prior
-    held = np.diag(np.sqrt(_HOLD) / prior)
-    weight = 1 / took
+    pull = np.diag(np.sqrt(_PRIOR) / prior)
+    weight = 1 / seconds
     costs = prior
     for _ in range(_ROUNDS):
-        table = np.vstack([counts * weight[:, None], held])
-        wanted = np.concatenate([took * weight, np.full(len(prior), np.sqrt(_HOLD))])
+        table = np.vstack([counts * weight[:, None], pull])
+        wanted = np.concatenate([seconds * weight, np.full(len(prior), np.sqrt(_PRIOR))])
         beyond, _ = nnls(table, wanted - table @ least)
         costs = least + beyond
-        off = np.abs(counts @ costs / took - 1)
-        weight = 1 / took / np.sqrt(off + 0.05)
+        errors = np.abs(counts @ costs / seconds - 1)
+        weight = 1 / seconds / np.sqrt(errors + 0.05)
     return np.asarray(costs, dtype=np.float64)

@@ -10,22 +10,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Final, Self
 
-import numpy as np
-
-from foretell.cost.features import Description, describe
 from foretell.cost.model import DEFAULT, CostModel, load_model
 from foretell.cost.operators import OperatorModels
 from foretell.errors import InputError
 from foretell.forecasting.assemble import forecast
-from foretell.graph import Graph, Signature
+from foretell.graph import Graph
 from foretell.hardware import Cluster, Device
 from foretell.learn.adapt.factors import Answer, Refusal, ask
 from foretell.learn.adapt.residuals import Case, Range, Residuals
-from foretell.learn.dataset import Measured, OpTable
+from foretell.learn.dataset import Measured, Timed, op_table
 from foretell.learn.host import fit_host
 from foretell.learn.operators import ROUNDS, training_rows
 from foretell.measure.record import StepRow
@@ -86,7 +83,9 @@ class Foretell:
     def _learn(self, examples: Sequence[Example]) -> CostModel:
         device = _device(examples[0].query)
         steps, graphs = _rows(examples)
-        ops = op_table(examples, device)
+        ops = op_table(_timed(examples), device)
+        if not len(ops):
+            raise InputError(f"none of {len(examples)} examples has an op that took time on the device.")
         families = {family: rows.fit(seed=self.seed, rounds=self.rounds, trees=_TREES)
                     for family, rows in training_rows(ops).items() if len(rows.wanted) >= _FEWEST_OPS}  # fmt: skip
         measured = Measured(device=device, steps=steps, graphs=graphs, ops=ops)
@@ -199,29 +198,7 @@ def _rows(examples: Sequence[Example]) -> tuple[list[StepRow], Mapping[str, Grap
     return steps, graphs
 
 
-def op_table(examples: Sequence[Example], device: Device) -> OpTable:
-    """A row for each distinct op of each example that ran a kernel."""
-    names: list[str] = []
-    descriptions: list[Description] = []
-    columns: list[tuple[Seconds, int, int, float]] = []
-    known: dict[tuple[Signature, bool], Description] = {}
+def _timed(examples: Sequence[Example]) -> Iterator[Timed]:
     for number, example in enumerate(examples):
-        graph = example.query.graph
-        assert graph is not None
-        tf32 = graph.precision == "tf32"
-        sums: dict[Signature, tuple[Seconds, int]] = {}
-        for op, seconds in zip(graph.ops, example.ops, strict=True):
-            if seconds > 0:
-                total, times = sums.get(op.signature, (0.0, 0))
-                sums[op.signature] = (total + seconds * op.times, times + op.times)
-        whole = sum(total for total, _ in sums.values()) or 1.0
-        for signature, (total, times) in sums.items():
-            if (signature, tf32) not in known:
-                known[signature, tf32] = describe(signature, device, tf32=tf32)
-            names.append(signature.name)
-            descriptions.append(known[signature, tf32])
-            columns.append((total / times, times, number, total / whole))
-    if not columns:
-        raise InputError(f"none of {len(examples)} examples has an op that took time on the device.")
-    took, count, index, share = (np.array(column) for column in zip(*columns, strict=True))
-    return OpTable(names=names, descriptions=descriptions, seconds=took, count=count, step=index, share=share)
+        assert example.query.graph is not None
+        yield number, example.query.graph, example.ops, [seconds > 0 for seconds in example.ops]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from foretell_bench.research.coverage import coverage_on_other_devices
 from foretell_bench.tables import devices as bench
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,31 +22,32 @@ from foretell.forecasting.assemble import forecast
 from foretell.forecasting.calibration import ELSEWHERE_FILE, HeldDevice, Unmeasured, numbers_of
 from foretell.graph import Graph, Layout, Op, Signature, Storage, Tensor
 from foretell.hardware import device
-from foretell.learn.transfer.intervals import LEARNED, ForetoldElsewhere, coverage_elsewhere, hold, save_held
-from foretell.learn.transfer.published_steps import published_steps
+from foretell.learn.transfer.intervals import LEARNED, OtherDeviceStep, errors_by_device, save_errors
+from foretell.learn.transfer.published_steps import SOURCES, published_steps
+from foretell.store.importers import public_rows
 
 CARDS = ("a100-40g-pcie", "v100-32g-pcie", "t4", "p100-pcie", "rtx-3090", "rtx-4090", "rtx-2080-ti", "titan-xp", "l40s")
 DATA = Path(__file__).parents[4] / "shared" / "data"
 
 
-def steps(spread: float, shift: float = 0.0, count: int = 40, seed: int = 0) -> list[ForetoldElsewhere]:
+def steps(spread: float, shift: float = 0.0, count: int = 40, seed: int = 0) -> list[OtherDeviceStep]:
     """Steps of many cards, each card off by its own factor and each step by another."""
     draw = np.random.default_rng(seed)
     made = []
     for card in CARDS:
         bias = draw.normal(shift, spread)
         for i in range(count):
-            said = float(draw.lognormal(-3, 1))
-            took = said * math.exp(bias + draw.normal(0, spread))
+            predicted = float(draw.lognormal(-3, 1))
+            measured = predicted * math.exp(bias + draw.normal(0, spread))
             made.append(
-                ForetoldElsewhere(
+                OtherDeviceStep(
                     origin="made up",
                     device=card,
                     source=f"net{i}",
                     trains=True,
                     half=False,
-                    seconds=took,
-                    said={LEARNED: said, "clocks": said, "roofline": said / 2},
+                    seconds=measured,
+                    predicted={LEARNED: predicted, "clocks": predicted, "roofline": predicted / 2},
                     unknown=0.0,
                 )
             )
@@ -53,30 +55,30 @@ def steps(spread: float, shift: float = 0.0, count: int = 40, seed: int = 0) -> 
 
 
 def test_intervals_from_other_devices_hold_most_steps_of_a_new_one() -> None:
-    inside = [coverage_elsewhere(steps(0.2, seed=seed))[0].inside for seed in range(6)]
+    inside = [coverage_on_other_devices(steps(0.2, seed=seed))[0].inside for seed in range(6)]
     assert np.mean(inside) >= 0.9
 
 
 def test_a_device_unlike_all_others_falls_outside_and_that_shows() -> None:
     odd = [dataclasses.replace(s, seconds=s.seconds * 5) if s.device == "t4" else s for s in steps(0.2)]
-    inside = {c.group: c.inside for c in coverage_elsewhere(odd)}
+    inside = {c.group: c.inside for c in coverage_on_other_devices(odd)}
     assert inside["t4"] < 0.5
     assert inside["rtx-3090"] > 0.9
 
 
 def test_intervals_are_as_wide_as_devices_differ() -> None:
-    narrow, wide = (coverage_elsewhere(steps(spread))[0].width for spread in (0.05, 0.4))
+    narrow, wide = (coverage_on_other_devices(steps(spread))[0].width for spread in (0.05, 0.4))
     assert 1 < narrow < wide
 
 
 @given(st.sampled_from(CARDS), st.floats(1e-4, 10), st.floats(0, 1))
 def test_an_interval_holds_what_was_said_and_grows_with_what_nobody_knows(
-    name: str, said: float, unknown: float
+    name: str, predicted: float, unknown: float
 ) -> None:
-    held = hold(steps(0.2, count=4))
-    low, high = held.step_range(said, device(name), False, unknown)
-    assert low <= said <= high
-    less, more = held.step_range(said, device(name), False, 0.0)
+    held = errors_by_device(steps(0.2, count=4))
+    low, high = held.step_range(predicted, device(name), False, unknown)
+    assert low <= predicted <= high
+    less, more = held.step_range(predicted, device(name), False, 0.0)
     assert high / low >= more / less
 
 
@@ -103,16 +105,16 @@ def small_graph() -> Graph:
 
 
 def test_a_forecast_elsewhere_says_what_its_interval_rests_on(tmp_path: Path) -> None:
-    save_held(hold(steps(0.2)), tmp_path)
+    save_errors(errors_by_device(steps(0.2)), tmp_path)
     model = dataclasses.replace(load_model(), folder=tmp_path)
     f = forecast(small_graph(), on="a100-80g-sxm", model=model)
     assert f.step_time.low is not None
     assert f.step_time.high is not None
     assert f.step_time.low < f.step_time.seconds < f.step_time.high
     assert f.host_time.low is None
-    [told] = [c.text for c in f.caveats if c.code == "calibrated-elsewhere"]
-    assert "9 devices" in told
-    assert "stretched" not in told
+    [text] = [c.text for c in f.caveats if c.code == "calibrated-elsewhere"]
+    assert "9 devices" in text
+    assert "stretched" not in text
     assert not any(c.code == "not-calibrated" for c in f.caveats)
     [far] = [
         c.text for c in forecast(small_graph(), on="b300", model=model).caveats if c.code == "calibrated-elsewhere"
@@ -126,11 +128,11 @@ def test_a_forecast_elsewhere_says_what_its_interval_rests_on(tmp_path: Path) ->
 
 
 def test_errors_on_other_devices_come_back_as_they_were_saved(tmp_path: Path) -> None:
-    held = hold(steps(0.2))
-    save_held(held, tmp_path)
+    held = errors_by_device(steps(0.2))
+    save_errors(held, tmp_path)
     again = Unmeasured.load(tmp_path / ELSEWHERE_FILE)
-    said = [u.step_range(1.0, device("a10"), False, 0.1) for u in (held, again)]
-    assert said[0] == said[1]
+    predicted = [u.step_range(1.0, device("a10"), False, 0.1) for u in (held, again)]
+    assert predicted[0] == predicted[1]
     (tmp_path / ELSEWHERE_FILE).write_text("{}")
     with pytest.raises(ModelError, match="foretell fit"):
         Unmeasured.load(tmp_path / ELSEWHERE_FILE)
@@ -156,14 +158,23 @@ def test_a_page_gets_every_device_and_one_line_for_all(tmp_path: Path) -> None:
     rows = [line.split(" | ") for line in page.read_text().splitlines() if line.startswith("| made up")]
     assert len(rows) == len(CARDS)
     [whole] = [line for line in page.read_text().splitlines() if line.startswith("| all")]
-    devices = [[abs(s.said[LEARNED] / s.seconds - 1) for s in found.steps if s.device == card] for card in CARDS]
+    devices = [[abs(s.predicted[LEARNED] / s.seconds - 1) for s in found.steps if s.device == card] for card in CARDS]
     assert f"{np.mean([np.mean(errors) for errors in devices]):.1%}" in whole
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="the public measurements are not here")
 def test_published_steps_are_drawn_the_same_way_each_time() -> None:
-    found = published_steps(DATA, 4)
-    assert found == published_steps(DATA, 4)
+    taken = published_steps(DATA, 4)
+    assert taken == published_steps(DATA, 4)
+    assert {name: those.rows for name, those in taken.items()} == {
+        name: len(public_rows(DATA, name)) for name in SOURCES
+    }, "every row is taken or counted"
+    found = [step for those in taken.values() for step in those.items]
     assert {s.origin for s in found} == {"neusight_e2e", "cnn_many_gpus", "timm_train", "timm_infer"}
     assert {"rtx-3090", "titan-xp", "mi100", "p4"} <= {s.device for s in found}
     assert all(1e-3 < s.seconds < 20 for s in found)
+
+
+def test_results_of_earlier_versions_still_load() -> None:
+    found = bench.read(Path(__file__).parents[3] / "bench" / "results" / "devices.json")
+    assert found.steps[0].predicted[LEARNED] > 0

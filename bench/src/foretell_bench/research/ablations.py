@@ -1,4 +1,4 @@
-"""What each part of the predictor earns: the same steps foretold with a part taken away, on the same folds.
+"""What each part of the predictor contributes: the same steps predicted with a part removed, on the same folds.
 
 Families are dealt into a few folds; of each, everything is fitted without it. That leaves more out at a time than one family
 does, so these errors are larger than those of the accuracy page and to be compared with each other alone.
@@ -23,15 +23,15 @@ from foretell.forecasting.step import Pricing, one_device_step
 from foretell.graph import Graph
 from foretell.hardware import Device
 from foretell.learn.dataset import Measured, OpTable, joined
-from foretell.learn.holdout import Errors, is_timed
 from foretell.learn.host import fit_host
 from foretell.learn.interaction import folds, unseen_networks
 from foretell.learn.operators import ROUNDS, TrainingRows, fit_operators, training_rows
 from foretell.learn.workers import each
 from foretell.units import Seconds
+from foretell_bench.errors import Errors
 
 Floats = npt.NDArray[np.float64]
-Say = Callable[[str], None]
+Progress = Callable[[str], None]
 WHOLE, NO_NETWORK, NO_HOST, NO_PHYSICS, PERCEPTRONS, HALF, QUARTER = (
     "whole", "no network", "no host", "no physics", "perceptrons", "half", "quarter",
 )  # fmt: skip
@@ -61,7 +61,7 @@ class Ablation:
     step: Errors
 
 
-class SaysSeconds(Protocol):
+class Operators(Protocol):
     def seconds(self, names: Sequence[str], descriptions: Sequence[Description]) -> Floats: ...
 
 
@@ -80,10 +80,10 @@ Answers = dict[str, tuple[Seconds, Seconds]]  # of a step, by variant: device ti
 
 def ablate(
     measured: Measured, group_of: Mapping[int, str], *, beside: Sequence[OpTable] = (), seed: int = 0,
-    rounds: int = ROUNDS, workers: int = 1, progress: Say = lambda text: None,
+    rounds: int = ROUNDS, workers: int = 1, progress: Progress = lambda text: None,
 ) -> list[Ablation]:  # fmt: skip
     """Errors of every variant on every step of `group_of` (index → group), its fold of groups left out."""
-    wanted = {i: g for i, g in group_of.items() if is_timed(measured, i)}
+    wanted = {i: g for i, g in group_of.items() if measured.is_timed(i)}
     ops = joined([measured.ops, *beside])
     trained = unseen_networks(measured, ops, wanted, seed=seed, rounds=rounds, workers=workers, progress=progress)
     dealt = folds(wanted)
@@ -91,20 +91,20 @@ def ablate(
         measured, ops, {i: dealt[g] for i, g in wanted.items()},
         {dealt[group]: network for group, network in trained.items()}, seed, rounds,
     )  # fmt: skip
-    said: dict[int, Answers] = {}
+    found: dict[int, Answers] = {}
     parts = sorted(set(dealt.values()))
-    for number, (_, found) in enumerate(each(_left_out, task, parts, workers), 1):
-        said |= found
-        progress(f"took parts away in {number} of {len(parts)} folds")
-    steps = [measured.steps[i] for i in said]
+    for number, (_, those) in enumerate(each(_left_out, task, parts, workers), 1):
+        found |= those
+        progress(f"removed parts in {number} of {len(parts)} folds")
+    steps = [measured.steps[i] for i in found]
     device = [s.device_seconds or 0.0 for s in steps]
     period = [s.step_seconds or 0.0 for s in steps]
     return [
         Ablation(
-            name=name, device=Errors.of([answers[name][0] for answers in said.values()], device),
-            step=Errors.of([answers[name][1] for answers in said.values()], period),
+            name=name, device=Errors.of([answers[name][0] for answers in found.values()], device),
+            step=Errors.of([answers[name][1] for answers in found.values()], period),
         )
-        for name in ABOUT if all(name in answers for answers in said.values())
+        for name in ABOUT if all(name in answers for answers in found.values())
     ]  # fmt: skip
 
 
@@ -143,7 +143,7 @@ def _answers(graph: Graph, device: Device, models: Mapping[str, Pricing]) -> Ans
 class _Variant:
     """A cost model whose operators are of another kind."""
 
-    operators: SaysSeconds
+    operators: Operators
     host: HostCosts
     bounded: bool = True  # by the roofline
 
@@ -181,7 +181,7 @@ def _plain_table(ops: OpTable) -> OpTable:
 
 @dataclass(frozen=True, slots=True)
 class _Plain:
-    models: SaysSeconds
+    models: Operators
 
     def seconds(self, names: Sequence[str], descriptions: Sequence[Description]) -> Floats:
         return self.models.seconds(names, [_plain(d) for d in descriptions])
@@ -200,10 +200,10 @@ class _Perceptrons:
     def seconds(self, names: Sequence[str], descriptions: Sequence[Description]) -> Floats:
         out = np.array([d.roofline for d in descriptions])
         for family, (rows, network) in self._of.items():
-            mine = [i for i, d in enumerate(descriptions) if d.family == family]
-            if mine:
-                table = matrix([names[i] for i in mine], [descriptions[i] for i in mine], rows.columns, rows.operators)
-                out[mine] *= np.exp(network(table))
+            own = [i for i, d in enumerate(descriptions) if d.family == family]
+            if own:
+                table = matrix([names[i] for i in own], [descriptions[i] for i in own], rows.columns, rows.operators)
+                out[own] *= np.exp(network(table))
         return out
 
 
@@ -227,9 +227,9 @@ class _Perceptron:
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=epochs * batches)
         draw = np.random.default_rng(seed)
         for _ in range(epochs):
-            for mine in np.array_split(draw.permutation(len(y)), batches):
-                said = self._network(x[mine])[:, 0]
-                loss = (w[mine] * nn.functional.huber_loss(said, y[mine], reduction="none", delta=0.5)).mean()
+            for some in np.array_split(draw.permutation(len(y)), batches):
+                predicted = self._network(x[some])[:, 0]
+                loss = (w[some] * nn.functional.huber_loss(predicted, y[some], reduction="none", delta=0.5)).mean()
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -239,11 +239,11 @@ class _Perceptron:
         import torch
 
         with torch.no_grad():
-            said = self._network(torch.tensor(self._even(self._wide(table)), dtype=torch.float32))[:, 0]
-        return np.asarray(said.numpy(), dtype=np.float64)
+            predicted = self._network(torch.tensor(self._even(self._wide(table)), dtype=torch.float32))[:, 0]
+        return np.asarray(predicted.numpy(), dtype=np.float64)
 
     def _wide(self, table: Floats) -> Floats:
-        """The operator is a category: a column for each; what is not there is told by a column too."""
+        """The operator is a category: a column for each; what is not there has a column too."""
         numbers = table[:, :-1]
         kinds = (table[:, -1:] == np.arange(self._operators)).astype(np.float64)
         return np.hstack([np.nan_to_num(numbers), np.isnan(numbers), kinds])

@@ -8,45 +8,51 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
 from foretell.cost.model import load_model
 from foretell.errors import InputError
 from foretell.hardware import device as known_device
-from foretell.learn.calibrate import Coverage
 from foretell.learn.dataset import load
-from foretell.learn.holdout import Errors
-from foretell.learn.transfer.fit import OpErrors, errors_left_out, fit_elsewhere, summed_up, without_each
+from foretell.learn.holdout import current_names
+from foretell.learn.transfer.fit import fit_other_devices, without_each
 from foretell.learn.transfer.intervals import (
     CLOCKS,
     DISTANCE,
     LEARNED,
     ROOFLINE,
-    ForetoldElsewhere,
-    coverage_elsewhere,
-    foretell_published,
+    OtherDeviceStep,
+    captured,
+    predict_published,
 )
 from foretell.learn.transfer.published_ops import FILES, public_ops
-from foretell.learn.transfer.published_steps import MOST, graph_of, published_steps
+from foretell.learn.transfer.published_steps import MOST, published_steps
 from foretell.store.store import Store
-from foretell_bench.sources.rows import Say
+from foretell_bench.errors import Errors
+from foretell_bench.research.coverage import Coverage, coverage_on_other_devices
+from foretell_bench.research.op_errors import LINEAR, OpErrors, errors_left_out, mean_errors
 from foretell_bench.tables.figures import Figure
 
 _STEP_WAYS: Final = {LEARNED: "Foretell", CLOCKS: "clocks and peaks alone", DISTANCE: "distance from the roofline kept",
                      ROOFLINE: "roofline"}  # fmt: skip
-WAYS: Final[Mapping[str, Mapping[str, str]]] = {"ops": _STEP_WAYS | {"linear": "linear"}, "steps": _STEP_WAYS}
+WAYS: Final[Mapping[str, Mapping[str, str]]] = {"ops": _STEP_WAYS | {LINEAR: "linear"}, "steps": _STEP_WAYS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     ops: Sequence[OpErrors]
-    steps: Sequence[ForetoldElsewhere]
+    steps: Sequence[OtherDeviceStep]
+    taken: Mapping[str, str] = field(
+        default_factory=dict
+    )  # public file → how many of its rows were asked, and why not all
 
 
-def run(data: Path, store: Path, *, most: int = MOST, seed: int = 0, say: Say = lambda text: None) -> Found:
+def run(
+    data: Path, store: Path, *, most: int = MOST, seed: int = 0, progress: Callable[[str], None] = lambda text: None
+) -> Found:
     """Everything anew: models without each chip, and up to `most` steps of each source and device captured."""
     if not data.is_dir():
         raise InputError(
@@ -57,45 +63,45 @@ def run(data: Path, store: Path, *, most: int = MOST, seed: int = 0, say: Say = 
         raise InputError(f"there is no store in {store}. Give --store the one whose ops are learned from.")
     model = load_model()
     assert model.operators is not None
-    public = public_ops(data, known_device(model.device), model.operators, say)
+    public = public_ops(data, known_device(model.device), model.operators, progress)
     if not public:
         raise InputError(f"{data} holds none of {', '.join(FILES)}. Give --data the folder of public measurements.")
-    ours = load(opened, model.device, say).ops
-    left_out = without_each(public, ours, seed=seed, progress=say)
+    own = load(opened, model.device, progress).ops
+    left_out = without_each(public, own, seed=seed, progress=progress)
     ops = errors_left_out(public, left_out, model.operators)
-    everything = fit_elsewhere(public, ours, seed=seed, progress=say)
-    asked = ((step, graph_of(step, say)) for step in published_steps(data, most))
-    steps = foretell_published(((s, g) for s, g in asked if g is not None), model, left_out, everything)
-    return Found(ops=ops, steps=steps)
+    everything = fit_other_devices(public, own, seed=seed, progress=progress)
+    steps = predict_published(captured(data, most, progress), model, left_out, everything)
+    taken = {name: f"{those}" for name, those in published_steps(data, most).items()}
+    return Found(ops=ops, steps=steps, taken=taken)
 
 
 def figures(found: Found) -> list[Figure]:
-    """Mean errors by kind of op and by published source, for each way of foretelling, and what intervals hold."""
+    """Mean errors by kind of op and by published source, for each way of predicting, and the coverage of intervals."""
     lines = []
-    for (family, dtype), ways in sorted(summed_up(found.ops).items()):
+    for (family, dtype), ways in sorted(mean_errors(found.ops).items()):
         count = sum(e.errors[LEARNED].count for e in found.ops if (e.family, e.dtype) == (family, dtype))
         lines += [
             Figure(source=f"ops: {family} {dtype}", measure=f"{way}, mean error by device", value=error, rows=count)
             for way, error in ways.items()
         ]
+    notes = dict(found.taken)
     for (origin, device, trains), those in _by_source(found.steps).items():
         what = f"{origin} {device} {'training' if trains else 'inference'}"
-        lines += [
-            Figure(source=f"steps: {what}", measure=f"{way}, mean error", value=error, rows=len(those))
-            for way, error in _errors(those).items()
-        ]
-    return lines + _over_devices(found.steps) + [_covered(c) for c in coverage_elsewhere(found.steps)]
+        for way, error in _errors(those).items():
+            measure, note = f"{way}, mean error", notes.pop(origin, "")
+            lines.append(Figure(source=f"steps: {what}", measure=measure, value=error, rows=len(those), note=note))
+    return lines + _over_devices(found.steps) + [_covered(c) for c in coverage_on_other_devices(found.steps)]
 
 
-def _errors(steps: Sequence[ForetoldElsewhere]) -> dict[str, float]:
+def _errors(steps: Sequence[OtherDeviceStep]) -> dict[str, float]:
     """Way → mean error."""
     seconds = [s.seconds for s in steps]
-    return {way: Errors.of([s.said[way] for s in steps], seconds).mean for way in steps[0].said}
+    return {way: Errors.of([s.predicted[way] for s in steps], seconds).mean for way in steps[0].predicted}
 
 
-def _over_devices(steps: Sequence[ForetoldElsewhere]) -> list[Figure]:
+def _over_devices(steps: Sequence[OtherDeviceStep]) -> list[Figure]:
     """Every device counted once, however many of its steps are published."""
-    devices: dict[str, list[ForetoldElsewhere]] = defaultdict(list)
+    devices: dict[str, list[OtherDeviceStep]] = defaultdict(list)
     for s in steps:
         devices[s.device].append(s)
     each = [_errors(those) for those in devices.values()]
@@ -114,8 +120,8 @@ def _covered(c: Coverage) -> Figure:
     )  # fmt: skip
 
 
-def _by_source(steps: Sequence[ForetoldElsewhere]) -> dict[tuple[str, str, bool], list[ForetoldElsewhere]]:
-    groups: dict[tuple[str, str, bool], list[ForetoldElsewhere]] = defaultdict(list)
+def _by_source(steps: Sequence[OtherDeviceStep]) -> dict[tuple[str, str, bool], list[OtherDeviceStep]]:
+    groups: dict[tuple[str, str, bool], list[OtherDeviceStep]] = defaultdict(list)
     for s in steps:
         groups[s.origin, s.device, s.trains].append(s)
     return dict(sorted(groups.items()))
@@ -124,14 +130,18 @@ def _by_source(steps: Sequence[ForetoldElsewhere]) -> dict[tuple[str, str, bool]
 def save(found: Found, path: Path) -> None:
     ops = [json.dumps(asdict(e)) for e in found.ops]
     steps = [json.dumps(asdict(s)) for s in found.steps]
-    path.write_text('{"ops": [\n' + ",\n".join(ops) + '\n], "steps": [\n' + ",\n".join(steps) + "\n]}\n")
+    taken = json.dumps(dict(found.taken))
+    path.write_text(
+        f'{{"taken": {taken}, "ops": [\n' + ",\n".join(ops) + '\n], "steps": [\n' + ",\n".join(steps) + "\n]}\n"
+    )
 
 
 def read(path: Path) -> Found:
     try:
         found = json.loads(path.read_text())
         ops = [OpErrors(**e | {"errors": {way: Errors(**x) for way, x in e["errors"].items()}}) for e in found["ops"]]
-        return Found(ops=ops, steps=[ForetoldElsewhere(**s) for s in found["steps"]])
+        steps = [OtherDeviceStep(**current_names(s)) for s in found["steps"]]
+        return Found(ops=ops, steps=steps, taken=found.get("taken", {}))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path} holds no results of this benchmark ({error}). Make some: foretell bench devices --save"

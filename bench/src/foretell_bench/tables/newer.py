@@ -1,4 +1,4 @@
-"""`foretell bench newer`: steps that were measured after a model was fitted, foretold by that model as it is shipped."""
+"""`foretell bench newer`: steps that were measured after a model was fitted, predicted by that model as it is shipped."""
 
 from __future__ import annotations
 
@@ -10,37 +10,35 @@ from pathlib import Path
 from foretell.cost.model import DEFAULT, SHIPPED, load_model
 from foretell.errors import InputError
 from foretell.forecasting.calibration import Calibration, calibration_of
-from foretell.learn.calibrate import coverage_of, hits_of
 from foretell.learn.dataset import load
 from foretell.learn.fit import families_of, read_card
-from foretell.learn.holdout import Foretold, foretold, is_timed
+from foretell.learn.holdout import HeldOut, predict
 from foretell.store.store import Store
-from foretell_bench.tables.accuracy import errors_of, short
+from foretell_bench.research.coverage import coverage_of, hits_of
+from foretell_bench.tables.accuracy import errors_of, is_device_bound, short
 from foretell_bench.tables.figures import Figure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Newer:
-    """What a model said of steps it could not know."""
+    """What a model predicted of steps it could not know."""
 
     model: str
     last: str  # date of the last measurement it was fitted on
-    steps: Sequence[Foretold]
+    steps: Sequence[HeldOut]
     calibration: Calibration | None
 
 
-def foretell_newer(path: Path, model: str | None, *, say: Callable[[str], None] = lambda text: None) -> Newer:
-    """What a model says of steps on its device that are newer than all it was fitted on, of architectures new to it."""
+def predict_newer(path: Path, model: str | None, *, progress: Callable[[str], None] = lambda text: None) -> Newer:
+    """What a model predicts of steps on its device that are newer than all it was fitted on, of architectures new to it."""
     model = model or DEFAULT
     fitted = load_model(model)
     folder = SHIPPED / model if (SHIPPED / model).is_dir() else Path(model)
     card = read_card(folder)
-    measured = load(Store(path), card.device, say)
+    measured = load(Store(path), card.device, progress)
     known = {s.source for s in measured.steps if s.date <= card.last}
     newer = [
-        i
-        for i, s in enumerate(measured.steps)
-        if s.date > card.last and s.source not in known and is_timed(measured, i)
+        i for i, s in enumerate(measured.steps) if s.date > card.last and s.source not in known and measured.is_timed(i)
     ]
     if not newer:
         raise InputError(
@@ -50,21 +48,21 @@ def foretell_newer(path: Path, model: str | None, *, say: Callable[[str], None] 
     families = families_of(Store(path))
     steps = []
     for number, i in enumerate(newer, 1):
-        say(f"foretelling step {number} of {len(newer)}")
+        progress(f"predicting step {number} of {len(newer)}")
         source = measured.steps[i].source
-        steps.append(foretold(measured, i, families.get(source, source), fitted))
+        steps.append(predict(measured, i, families.get(source, source), fitted))
     return Newer(model=folder.name, last=card.last, steps=steps, calibration=calibration_of(fitted))
 
 
 def save(found: Newer, path: Path) -> None:
     lines = [json.dumps(short(asdict(s))) for s in found.steps]
-    told = {"model": found.model, "last": found.last, "figures": [figure.to_dict() for figure in figures(found)]}
-    path.write_text(json.dumps(told)[:-1] + ', "steps": [\n' + ",\n".join(lines) + "\n]}\n")
+    about = {"model": found.model, "last": found.last, "figures": [figure.to_dict() for figure in figures(found)]}
+    path.write_text(json.dumps(about)[:-1] + ', "steps": [\n' + ",\n".join(lines) + "\n]}\n")
 
 
 def figures(found: Newer) -> list[Figure]:
     lines, steps = [], found.steps
-    busy = [s for s in steps if s.busy]
+    busy = [s for s in steps if is_device_bound(s)]
     for source, what, those in (("device time", "device", steps), ("step time", "step", steps),
                                 ("step time, device-bound", "step", busy)):  # fmt: skip
         if those:
@@ -77,8 +75,8 @@ def figures(found: Newer) -> list[Figure]:
     return lines + (_inside(steps, found.calibration) if found.calibration else [])
 
 
-def _inside(steps: Sequence[Foretold], calibration: Calibration) -> list[Figure]:
-    """How many of the intervals the model itself gives hold what was measured."""
+def _inside(steps: Sequence[HeldOut], calibration: Calibration) -> list[Figure]:
+    """How many measured steps lie inside the intervals the model itself gives."""
     found = [coverage_of(what, "", hits) for what, hits in hits_of(steps, calibration).items()]
     return [
         Figure(source=f"{c.what} interval", measure="architectures inside 90 %", value=c.inside, rows=c.architectures)

@@ -1,4 +1,4 @@
-"""Published steps foretold by models that saw nothing of their device → how wide intervals on a new device must be."""
+"""Published steps predicted by models that saw nothing of their device → how wide intervals on a new device must be."""
 
 from __future__ import annotations
 
@@ -10,28 +10,25 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from foretell.cost.model import ELSEWHERE, CostModel
 from foretell.cost.operators import OperatorModels
 from foretell.forecasting.calibration import ELSEWHERE_FILE, HeldDevice, Unmeasured, distance, numbers_of
 from foretell.forecasting.step import one_device_step
 from foretell.graph import Graph
 from foretell.hardware import device as known_device
-from foretell.learn.calibrate import Coverage, coverage_of
 from foretell.learn.dataset import OpTable
-from foretell.learn.transfer.fit import chip, fit_elsewhere, without_each
+from foretell.learn.transfer.fit import chip, fit_other_devices, without_each
 from foretell.learn.transfer.published_ops import public_ops
 from foretell.learn.transfer.published_steps import MOST, PublishedStep, graph_of, published_steps
 from foretell.units import Seconds
 
 LEARNED, CLOCKS, DISTANCE, ROOFLINE = "learned", "clocks", "distance", "roofline"
-_UNKNOWN: Final = 0.5  # an op no model knows is off by about this, as on our own device
+_UNKNOWN: Final = 0.5  # the error of an op no model knows, about, as on our own device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForetoldElsewhere:
-    """A published step, and what was said of it while its device was left out."""
+class OtherDeviceStep:
+    """A published step, and what was predicted of it while its device was left out."""
 
     origin: str
     device: str
@@ -39,90 +36,92 @@ class ForetoldElsewhere:
     trains: bool
     half: bool
     seconds: Seconds
-    said: Mapping[str, Seconds]  # by LEARNED (from many devices), CLOCKS and DISTANCE (from ours alone), ROOFLINE
+    predicted: Mapping[str, Seconds]  # by LEARNED (from many devices), CLOCKS and DISTANCE (from ours alone), ROOFLINE
     unknown: float  # part of the device time that no model knows
 
     @property
     def error(self) -> float:
-        return math.log(self.seconds / self.said[LEARNED])
+        return math.log(self.seconds / self.predicted[LEARNED])
 
 
 def fit_others(
-    ops: OpTable, model: CostModel, public: Path, folder: Path, *, intervals: bool = True, seed: int = 0,
-    most: int = MOST, progress: Callable[[str], None] = lambda text: None,
-) -> dict[str, int]:  # fmt: skip
-    """Fit and save what a model says of other devices than its own; how many ops of each device it took."""
+    ops: OpTable,
+    model: CostModel,
+    public: Path,
+    folder: Path,
+    *,
+    intervals: bool = True,
+    seed: int = 0,
+    most: int = MOST,
+    progress: Callable[[str], None] = lambda text: None,
+) -> dict[str, int]:
+    """Fit and save a model of other devices than its own; how many ops of each device it took."""
     assert model.operators is not None
     tables = public_ops(public, known_device(model.device), model.operators, progress)
-    everything = fit_elsewhere(tables, ops, seed=seed, progress=progress)
+    everything = fit_other_devices(tables, ops, seed=seed, progress=progress)
     everything.save(folder / ELSEWHERE)
     if intervals:
         left_out = without_each(tables, ops, seed=seed, progress=progress)
-        asked = ((step, graph_of(step, progress)) for step in published_steps(public, most))
-        steps = foretell_published(((s, g) for s, g in asked if g is not None), model, left_out, everything)
-        save_held(hold(steps), folder)
+        steps = predict_published(captured(public, most, progress), model, left_out, everything)
+        save_errors(errors_by_device(steps), folder)
     return {name: len(table) for name, table in tables.items()}
 
 
-def save_held(unmeasured: Unmeasured, folder: Path) -> None:
+def save_errors(unmeasured: Unmeasured, folder: Path) -> None:
     (folder / ELSEWHERE_FILE).write_text(json.dumps(asdict(unmeasured)) + "\n")
 
 
-def foretell_published(
-    steps: Iterable[tuple[PublishedStep, Graph]], model: CostModel, left_out: Mapping[str, OperatorModels],
+def captured(folder: Path, most: int, progress: Callable[[str], None]) -> Iterable[tuple[PublishedStep, Graph]]:
+    """Published steps of a folder that today's libraries still build."""
+    for taken in published_steps(folder, most).values():
+        for step in taken.items:
+            if (graph := graph_of(step, progress)) is not None:
+                yield step, graph
+
+
+def predict_published(
+    steps: Iterable[tuple[PublishedStep, Graph]],
+    model: CostModel,
+    left_out: Mapping[str, OperatorModels],
     everything: OperatorModels,
-) -> list[ForetoldElsewhere]:  # fmt: skip
+) -> list[OtherDeviceStep]:
     """`left_out` has the models that did not see a chip, by its name; a chip nobody measured ops of needs none."""
-    assert model.operators is not None
-    pricing: dict[str, dict[str, CostModel]] = {}
+    alone = CostModel(name=DISTANCE, device=model.device, operators=model.operators, host=model.host)
+    ways = {
+        CLOCKS: replace(alone, name=CLOCKS, elsewhere=OperatorModels(families={})),
+        DISTANCE: alone,
+        ROOFLINE: CostModel(name=ROOFLINE, host=model.host),
+    }
+    learned = {
+        name: replace(alone, name=LEARNED, elsewhere=models) for name, models in {**left_out, "": everything}.items()
+    }
     found = []
     for step, graph in steps:
-        if chip(step.device) not in pricing:
-            plain = CostModel(name=DISTANCE, device=model.device, operators=model.operators, host=model.host)
-            pricing[chip(step.device)] = {
-                LEARNED: replace(plain, name=LEARNED, elsewhere=left_out.get(chip(step.device), everything)),
-                CLOCKS: replace(plain, name=CLOCKS, elsewhere=OperatorModels(families={})),
-                DISTANCE: plain,
-                ROOFLINE: CostModel(name=ROOFLINE, host=model.host),
-            }
-        ways = pricing[chip(step.device)]
-        said = {way: one_device_step(graph, known_device(step.device), ways[way]) for way in ways}
+        models = {LEARNED: learned.get(chip(step.device), learned[""]), **ways}
+        predicted = {way: one_device_step(graph, known_device(step.device), one) for way, one in models.items()}
         found.append(
-            ForetoldElsewhere(
-                origin=step.origin, device=step.device, source=step.source, trains=step.trains,
-                half=graph.precision.endswith("16"), seconds=step.seconds,
-                said={way: found.step_seconds for way, found in said.items()}, unknown=said[LEARNED].unknown,
+            OtherDeviceStep(
+                origin=step.origin,
+                device=step.device,
+                source=step.source,
+                trains=step.trains,
+                half=graph.precision.endswith("16"),
+                seconds=step.seconds,
+                predicted={way: one.step_seconds for way, one in predicted.items()},
+                unknown=predicted[LEARNED].unknown,
             )
-        )  # fmt: skip
+        )
     return found
 
 
-def hold(steps: Sequence[ForetoldElsewhere]) -> Unmeasured:
+def errors_by_device(steps: Sequence[OtherDeviceStep]) -> Unmeasured:
     """Each device with its errors; `reach` is as far as any of them lies from the nearest other."""
-    groups: dict[tuple[str, bool], list[ForetoldElsewhere]] = defaultdict(list)
+    groups: dict[tuple[str, bool], list[float]] = defaultdict(list)
     for s in steps:
-        groups[s.device, s.half].append(s)
-    held = [
-        HeldDevice(
-            device=device, half=half, numbers=numbers_of(known_device(device), half),
-            errors=sorted(round(s.error, 4) for s in those),
-        )
-        for (device, half), those in sorted(groups.items())
-    ]  # fmt: skip
-    nearest = (
-        [min(distance(a.numbers, b.numbers) for b in held if b is not a) for a in held] if len(held) > 1 else [1.0]
-    )
-    return Unmeasured(held=held, reach=round(max(float(np.max(nearest)), 0.5), 3), unknown=_UNKNOWN)
-
-
-def coverage_elsewhere(steps: Sequence[ForetoldElsewhere]) -> list[Coverage]:
-    """Every device against intervals from the errors on the others; first all of them, then each."""
-    rows: dict[str, list[tuple[str, bool, float]]] = defaultdict(list)
-    for device in sorted({s.device for s in steps}):
-        known = hold([s for s in steps if chip(s.device) != chip(device)])
-        for s in steps:
-            if s.device == device:
-                low, high = known.step_range(s.said[LEARNED], known_device(device), s.half, s.unknown)
-                rows[device].append((f"{device} {s.source}", low <= s.seconds <= high, high / low))
-    everything = [row for those in rows.values() for row in those]
-    return [coverage_of("step", "", everything), *(coverage_of("step", d, those) for d, those in rows.items())]
+        groups[s.device, s.half].append(round(s.error, 4))
+    devices = [
+        HeldDevice(device=name, half=half, numbers=numbers_of(known_device(name), half), errors=sorted(errors))
+        for (name, half), errors in sorted(groups.items())
+    ]
+    nearest = [min(distance(a.numbers, b.numbers) for b in devices if b is not a) for a in devices if len(devices) > 1]
+    return Unmeasured(held=devices, reach=round(max([0.5, *(nearest or [1.0])]), 3), unknown=_UNKNOWN)

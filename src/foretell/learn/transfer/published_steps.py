@@ -1,4 +1,4 @@
-"""Published steps of devices that are not ours to measure, as questions to Foretell: a graph, a device, what it took.
+"""Published steps of devices that are not ours to measure: a graph, a device, the time it took.
 
 What a source leaves open is taken as its own scripts have it by default, and said here: timm's benchmark trains with
 momentum; torch before 2 loops over parameters and has no fused attention; the torchvision sweep times forward and
@@ -10,20 +10,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from foretell.errors import ForetellError
 from foretell.graph import Graph
 from foretell.hardware import devices, recognise
-from foretell.store.importers import read_public
+from foretell.store.importers import LeftOut, Row, Taken, public_file, public_rows, take
 from foretell.units import Seconds
 
 MOST: Final = 24  # steps of each source and device, unless asked otherwise
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,17 +44,19 @@ class PublishedStep:
         return self.settings["optimizer"] != "none"
 
 
-def published_steps(folder: Path, most: int = MOST) -> list[PublishedStep]:
-    """Steps of every source in a folder, drawn evenly; which ones does not hang on the order of rows."""
-    found: list[PublishedStep] = []
+def published_steps(folder: Path, most: int = MOST) -> dict[str, Taken[PublishedStep]]:
+    """Steps of every source in a folder, drawn evenly, whatever the order of rows; what is not taken is counted."""
+    found = {}
     for name, source in SOURCES.items():
-        path = next((p for p in (folder / f"{name}.csv.gz", folder / f"{name}.csv") if p.is_file()), None)
-        if path is not None:
-            found += source(read_public(path).table.to_pylist(), most)
+        if public_file(folder, name) is not None:
+            taken = take(public_rows(folder, name), partial(source.make, name))
+            drawn = tuple(source.draw(taken.items, most))
+            rest = {"not drawn": len(taken.items) - len(drawn)} if len(drawn) < len(taken.items) else {}
+            found[name] = Taken(items=drawn, left_out={**taken.left_out, **rest})
     return found
 
 
-def graph_of(step: PublishedStep, say: Callable[[str], None] = lambda text: None) -> Graph | None:
+def graph_of(step: PublishedStep, progress: Callable[[str], None] = lambda text: None) -> Graph | None:
     """The captured step; None where today's libraries no longer build it."""
     from foretell.capture import cache
     from foretell.capture.child import capture_source
@@ -63,7 +65,7 @@ def graph_of(step: PublishedStep, say: Callable[[str], None] = lambda text: None
     key = cache.key(source, settings | {"attention": "eager" if step.eager else "fused"})
     graph = cache.get(key)
     if graph is None:
-        say(f"capturing {step.source} at batch {settings['batch']}")
+        progress(f"capturing {step.source} at batch {settings['batch']}")
         try:
             with _timm_attention(fused=not step.eager):
                 graph, read = capture_source(source, settings)
@@ -102,111 +104,135 @@ def _place(step: PublishedStep) -> str:
     return str(path)
 
 
-def _device(name: str) -> str | None:
-    plain = name.lower().replace(" ", "-")
-    if any(known.name == plain for known in devices()):
-        return plain
-    found = recognise(name.replace("_", " "))
-    return None if found is None else found.name
+def _device(row: Row) -> str:
+    title = row["device"].replace("_", " ")
+    found, name = recognise(title), title.lower().replace(" ", "-")
+    if found is None and name not in {known.name for known in devices()}:
+        raise LeftOut(f"of a device that is not in the catalog: {title}")
+    return found.name if found else name
 
 
 def _order(*parts: str) -> bytes:
     return hashlib.sha256(" ".join(parts).encode()).digest()
 
 
-# timm on RTX 3090 and 4090, in the newest torch of each device that is not compiled.
+# timm on RTX 3090 and 4090, in the newest torch that both have and that is not compiled.
 
 _TIMM_DEVICES: Final = {"rtx3090": "rtx-3090", "rtx4090": "rtx-4090"}
 
 
-def _timm(rows: Sequence[Row], most: int, *, origin: str, torch: str, optimizer: str) -> Iterator[PublishedStep]:
-    for theirs, ours in _TIMM_DEVICES.items():
-        mine = [r for r in rows if r["device"] == theirs and r["torch"] == torch and not r["compiled"]]
-        for row in _one_of_each((r for r in mine if r["batch"] and r["step_seconds"]), most):
-            settings = {
-                "batch": str(row["batch"]), "image_size": str(row["image_size"]), "precision": "amp-fp16",
-                "channels_last": str(row["layout"] == "nhwc").lower(), "optimizer": optimizer,
-            }  # fmt: skip
-            yield PublishedStep(
-                origin=origin, device=ours, source=f"timm/{row['model']}", settings=settings,
-                seconds=row["step_seconds"], eager=torch.startswith("pt1"),
-            )  # fmt: skip
+def _timm(torch: str, optimizer: str, origin: str, row: Row) -> PublishedStep:
+    if row["device"] not in _TIMM_DEVICES or row["torch"] != torch:
+        raise LeftOut(f"not of torch {torch} on {' or '.join(_TIMM_DEVICES)}")
+    if row["compiled"]:
+        raise LeftOut("compiled")
+    if not row["batch"] or not row["step_seconds"]:
+        raise LeftOut("without a batch or a time")
+    return PublishedStep(
+        origin=origin,
+        device=_TIMM_DEVICES[row["device"]],
+        source=f"timm/{row['model']}",
+        settings={
+            "batch": str(row["batch"]),
+            "image_size": str(row["image_size"]),
+            "precision": "amp-fp16",
+            "channels_last": str(row["layout"] == "nhwc").lower(),
+            "optimizer": optimizer,
+        },
+        seconds=row["step_seconds"],
+        eager=torch.startswith("pt1"),
+    )
 
 
-def _timm_train(rows: Sequence[Row], most: int) -> Iterator[PublishedStep]:
-    return _timm(rows, most, origin="timm_train", torch="pt112", optimizer="sgd-momentum-forloop")
-
-
-def _timm_infer(rows: Sequence[Row], most: int) -> Iterator[PublishedStep]:
-    return _timm(rows, most, origin="timm_infer", torch="pt240", optimizer="none")
-
-
-def _one_of_each(rows: Iterable[Row], most: int) -> list[Row]:
+def _one_of_each(steps: Sequence[PublishedStep], most: int) -> list[PublishedStep]:
     """Architectures in an order their names give, so that devices share most of them; one layout each."""
-    best: dict[str, Row] = {}
-    for row in sorted(rows, key=lambda r: (_order(r["model"]), _order(r["model"], r["layout"]))):
-        best.setdefault(row["model"], row)
-    return list(best.values())[:most]
+
+    def order(step: PublishedStep) -> tuple[bytes, bytes]:
+        model = step.source.removeprefix("timm/")
+        return _order(model), _order(model, "nhwc" if step.settings["channels_last"] == "true" else "nchw")
+
+    best: dict[str, dict[str, PublishedStep]] = {device: {} for device in _TIMM_DEVICES.values()}
+    for step in sorted(steps, key=order):
+        best[step.device].setdefault(step.source, step)
+    return [step for those in best.values() for step in list(those.values())[:most]]
 
 
 # torchvision on RTX 2080 Ti and Titan Xp, in two precisions, trained and not.
 
 
-def _torchvision(rows: Sequence[Row], most: int) -> Iterator[PublishedStep]:
-    kept = [r for r in rows if r["gpus"] == 1 and r["precision"] in ("fp32", "fp16")]
-    chosen = sorted({r["model"] for r in kept}, key=_order)[: max(1, most // 4)]
-    places = {name: _device(name) for name in {r["device"] for r in kept}}
-    seen = {(places[r["device"]], r["model"], r["precision"], r["mode"]): r for r in kept if r["model"] in chosen}
-    for (device, model, precision, mode), row in seen.items():
-        if device is not None:
-            optimizer = "none" if mode == "infer" else "sgd"
-            settings = {"batch": str(row["batch_per_gpu"]), "precision": precision, "optimizer": optimizer}
-            yield PublishedStep(
-                origin="cnn_many_gpus", device=device, source=f"torchvision/{model}", settings=settings,
-                seconds=row["step_seconds"], updates=False,
-            )  # fmt: skip
+def _torchvision(origin: str, row: Row) -> PublishedStep:
+    if row["gpus"] != 1:
+        raise LeftOut("of several devices")
+    if row["precision"] not in ("fp32", "fp16"):
+        raise LeftOut(f"in {row['precision']}")
+    optimizer = "none" if row["mode"] == "infer" else "sgd"
+    return PublishedStep(
+        origin=origin,
+        device=_device(row),
+        source=f"torchvision/{row['model']}",
+        settings={"batch": str(row["batch_per_gpu"]), "precision": row["precision"], "optimizer": optimizer},
+        seconds=row["step_seconds"],
+        updates=False,
+    )
 
 
-# Language models on the devices of NeuSight.
+def _of_some_models(steps: Sequence[PublishedStep], most: int) -> list[PublishedStep]:
+    """The last measurement of every setting, of models that their names choose."""
+    names = sorted({s.source for s in steps}, key=lambda source: _order(source.removeprefix("torchvision/")))
+    chosen = names[: max(1, most // 4)]
+    last = {(s.device, s.source, s.settings["precision"], s.trains): s for s in steps if s.source in chosen}
+    return list(last.values())
 
-_GPT: Final[Mapping[str, tuple[int, int, int]]] = {  # width, layers, heads
-    "gpt2_large": (1280, 36, 20), "gpt3_xl": (3072, 24, 24), "gpt3_27": (2560, 32, 32),
+
+# Language models on the devices of NeuSight. GPT-3 XL has 24 heads of 128, so it is 3072 wide: its times agree with that
+# and not with the 2048 of its paper.
+
+_GPT: Final = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_positions": 2048}
+_CONFIGS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "bert_large": {"model_type": "bert", "architectures": ["BertForMaskedLM"], "hidden_size": 1024, "num_hidden_layers": 24,
+                   "num_attention_heads": 16, "intermediate_size": 4096},
+    "gpt2_large": {**_GPT, "n_embd": 1280, "n_layer": 36, "n_head": 20},
+    "gpt3_xl": {**_GPT, "n_embd": 3072, "n_layer": 24, "n_head": 24},
+    "gpt3_27": {**_GPT, "n_embd": 2560, "n_layer": 32, "n_head": 32},
+    "opt_13": {"model_type": "opt", "architectures": ["OPTForCausalLM"], "hidden_size": 2048, "ffn_dim": 8192,
+               "word_embed_proj_dim": 2048, "num_hidden_layers": 24, "num_attention_heads": 32},
 }  # fmt: skip
 
 
-def _config(model: str) -> Mapping[str, Any] | None:
-    """GPT-3 XL has 24 heads of 128, so it is 3072 wide: its times agree with that and not with the 2048 of its paper."""
-    if model == "bert_large":
-        return {"model_type": "bert", "architectures": ["BertForMaskedLM"], "hidden_size": 1024, "num_hidden_layers": 24,
-                "num_attention_heads": 16, "intermediate_size": 4096, "attn_implementation": "eager"}  # fmt: skip
-    if model in _GPT:
-        width, layers, heads = _GPT[model]
-        return {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": width, "n_layer": layers,
-                "n_head": heads, "n_positions": 2048, "attn_implementation": "eager"}  # fmt: skip
-    if model == "opt_13":
-        return {"model_type": "opt", "architectures": ["OPTForCausalLM"], "hidden_size": 2048, "ffn_dim": 8192,
-                "word_embed_proj_dim": 2048, "num_hidden_layers": 24, "num_attention_heads": 32,
-                "attn_implementation": "eager"}  # fmt: skip
-    return None  # Switch: which experts a token meets is not published
+def _language(origin: str, row: Row) -> PublishedStep:
+    if row["model"] not in _CONFIGS:
+        raise LeftOut(f"of {row['model']}, of which is not published which experts a token meets")
+    if row["option"]:
+        raise LeftOut(f"with {row['option']}")
+    return PublishedStep(
+        origin=origin,
+        device=_device(row),
+        source=row["model"],
+        settings={
+            "batch": str(row["batch"]),
+            "seq": str(row["sequence"]),
+            "precision": "fp32",
+            "optimizer": "none" if row["mode"] == "inf" else "sgd",
+        },
+        config={**_CONFIGS[row["model"]], "attn_implementation": "eager"},
+        seconds=row["step_seconds"],
+        updates=False,
+    )
 
 
-def _language(rows: Sequence[Row], most: int) -> Iterator[PublishedStep]:
-    for row in rows:  # there are few
-        config, device = _config(row["model"]), _device(row["device"])
-        if config and device and not row["option"]:
-            settings = {
-                "batch": str(row["batch"]), "seq": str(row["sequence"]), "precision": "fp32",
-                "optimizer": "none" if row["mode"] == "inf" else "sgd",
-            }  # fmt: skip
-            yield PublishedStep(
-                origin="neusight_e2e", device=device, source=row["model"], settings=settings, config=config,
-                seconds=row["step_seconds"], updates=False,
-            )  # fmt: skip
+def _all(steps: Sequence[PublishedStep], most: int) -> Sequence[PublishedStep]:
+    return steps  # there are few
 
 
-SOURCES: Final[Mapping[str, Callable[[Sequence[Row], int], Iterator[PublishedStep]]]] = {
-    "neusight_e2e": _language,
-    "cnn_many_gpus": _torchvision,
-    "timm_train": _timm_train,
-    "timm_infer": _timm_infer,
+@dataclass(frozen=True, slots=True)
+class Source:
+    make: Callable[[str, Row], PublishedStep]
+    draw: Callable[[Sequence[PublishedStep], int], Sequence[PublishedStep]]
+
+
+SOURCES: Final[Mapping[str, Source]] = {
+    "neusight_e2e": Source(_language, _all),
+    "cnn_many_gpus": Source(_torchvision, _of_some_models),
+    "timm_train": Source(partial(_timm, "pt112", "sgd-momentum-forloop"), _one_of_each),
+    "timm_infer": Source(partial(_timm, "pt240", "none"), _one_of_each),
 }

@@ -1,0 +1,91 @@
+"""How many measured steps fall inside 90 % intervals that were made from the errors on other groups or devices."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretell.forecasting.calibration import LEVEL, Calibration
+from foretell.hardware import device as known_device
+from foretell.learn.calibrate import calibrate, sigma
+from foretell.learn.holdout import HeldOut
+from foretell.learn.transfer.fit import chip
+from foretell.learn.transfer.intervals import LEARNED, OtherDeviceStep, errors_by_device
+
+Hit = tuple[str, bool, float]  # architecture, inside, high ÷ low
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """Of intervals on groups that neither the model nor the intervals had seen."""
+
+    what: str  # device or step
+    group: str  # "" for all
+    architectures: int
+    inside: float  # part of the architectures' steps that fell inside
+    width: float  # median of high ÷ low
+    p_value: float  # exact binomial, both ways, of nine in ten
+
+
+def coverage(steps: Sequence[HeldOut]) -> list[Coverage]:
+    """Each group is validated against intervals calibrated on the others; one alone has none."""
+    inside: dict[str, dict[str, list[Hit]]] = {"device": {}, "step": {}}
+    names = sorted({s.group for s in steps})
+    if len(names) < 2:
+        return []
+    for group in names:
+        calibration = calibrate([s for s in steps if s.group != group])
+        for what, hits in hits_of([s for s in steps if s.group == group], calibration).items():
+            inside[what][group] = hits
+    found = []
+    for what, groups in inside.items():
+        found.append(coverage_of(what, "", [row for rows in groups.values() for row in rows]))
+        found += [coverage_of(what, group, rows) for group, rows in sorted(groups.items(), key=lambda t: -len(t[1]))]
+    return found
+
+
+def hits_of(steps: Sequence[HeldOut], calibration: Calibration) -> dict[str, list[Hit]]:
+    """Of device and step intervals, whether what was measured lies inside."""
+    hits: dict[str, list[Hit]] = {"device": [], "step": []}
+    for s in steps:
+        width = sigma(calibration, s)
+        for what, measured, (low, high) in (
+            ("device", s.device, calibration.device_range(s.device_predicted, width)),
+            ("step", s.step, calibration.step_range(s.curve, width)),
+        ):
+            hits[what].append((s.source, low <= measured <= high, high / low))
+    return hits
+
+
+def coverage_of(what: str, group: str, rows: Sequence[Hit]) -> Coverage:
+    from scipy.stats import binomtest
+
+    by_source: dict[str, list[bool]] = defaultdict(list)
+    for source, hit, _ in rows:
+        by_source[source].append(hit)
+    part = float(np.mean([np.mean(hits) for hits in by_source.values()]))
+    count = len(by_source)
+    return Coverage(
+        what=what,
+        group=group,
+        architectures=count,
+        inside=part,
+        width=float(np.median([width for _, _, width in rows])),
+        p_value=float(binomtest(round(part * count), count, LEVEL).pvalue),
+    )
+
+
+def coverage_on_other_devices(steps: Sequence[OtherDeviceStep]) -> list[Coverage]:
+    """Every device against intervals from the errors on the others; first all of them, then each."""
+    rows: dict[str, list[Hit]] = defaultdict(list)
+    for device in sorted({s.device for s in steps}):
+        known = errors_by_device([s for s in steps if chip(s.device) != chip(device)])
+        for s in steps:
+            if s.device == device:
+                low, high = known.step_range(s.predicted[LEARNED], known_device(device), s.half, s.unknown)
+                rows[device].append((f"{device} {s.source}", low <= s.seconds <= high, high / low))
+    everything = [row for those in rows.values() for row in those]
+    return [coverage_of("step", "", everything), *(coverage_of("step", d, those) for d, those in rows.items())]
