@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from foretell.capture import capture
-from foretell.design.pool.bundles import SOURCE, _drawn, bundle, points
-from foretell.design.pool.operators import OPERATORS
+from foretell.design.pool.bundles import _drawn, bundle, points
+from foretell.design.pool.shapes import OPERATORS
 from foretell.errors import WorkloadError
 
 
@@ -14,14 +16,19 @@ from foretell.errors import WorkloadError
     "of", [name for name in OPERATORS if name not in ("optimizer", "cast", "attention", "recurrent")]
 )
 def test_a_bundle_is_captured_with_all_its_operators(of: str) -> None:
-    few, many = (len(capture(SOURCE, {"of": of, "count": str(n), "precision": "bf16"}).ops) for n in (1, 4))
+    few, many = (len(capture(bundle(of=of, count=n, precision="bf16")).ops) for n in (1, 4))
     assert many > few
 
 
+def test_operators_without_a_gradient_run_beside_those_with_one() -> None:
+    """An order has none, and of several numbers of outputs no loss could be stacked."""
+    ops = Counter(op.signature.name for op in capture(bundle(of="sorting", count=12, seed=4)).ops)
+    assert ops["aten.argmax"] + ops["aten.sort"] + ops["aten.topk"] >= 12
+    assert ops["aten.stack"] == 1
+
+
 def test_the_same_settings_make_the_same_bundle() -> None:
-    first, second, other = (
-        capture(SOURCE, {"of": "convolution", "count": "6", "seed": str(seed)}) for seed in (1, 1, 2)
-    )
+    first, second, other = (capture(bundle(of="convolution", count=6, seed=seed)) for seed in (1, 1, 2))
     assert first.content_hash == second.content_hash != other.content_hash
 
 

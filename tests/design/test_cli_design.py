@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from foretell.campaign.jobs import Campaign
 from foretell.cli import app
 from foretell.design.cache import lessons, stored_lessons
-from foretell.design.pool.operators import candidates
+from foretell.design.pool.shapes import candidates
 from foretell.measure.record import GraphRow, Point, Record, StepRow
 from foretell.store.store import Store
 
@@ -62,10 +62,11 @@ def test_json_and_methods(home: Path) -> None:
 def test_the_store_is_taken_into_account(home: Path) -> None:
     """A point measured on this device is no candidate, and its ops are known; on another device it is one."""
     from foretell.capture import capture
+    from foretell.sources.files import load_workload
 
     store = Store("measurements")
     for point, name in ((POINTS[0], "h200"), (POINTS[1], "a100-sxm-80g")):
-        graph = capture(point.source, point.settings)
+        graph = capture(load_workload(point.source, point.settings))  # by a fork, which is there at once
         step = StepRow(
             point=point.key, kind=point.kind, source=point.source, settings=point.settings_text,
             graph=graph.content_hash, device=name,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+import json
 from collections import Counter
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +16,17 @@ import torch
 from foretell.capture import capture
 from foretell.capture.step import Step, make_scaler, prepare_batch, prepare_model, prepare_optimizer
 from foretell.design.pool import operators as pool
-from foretell.errors import ForetellError, WorkloadError
+from foretell.design.pool.operators import elements, layers
+from foretell.design.pool.shapes import OPERATORS
+from foretell.design.pool.shapes import candidates as drawn_candidates
+from foretell.errors import ForetellError
 from foretell.measure.record import Point
 from foretell.sources.files import describe_settings, load_workload
+from foretell.sources.moved import current_source
+from foretell.store.store import Store
 from foretell.workload import Workload
+
+ROOT = Path(__file__).parents[2]
 
 SMALL: dict[str, list[dict[str, Any]]] = {
     "convolution": [
@@ -51,36 +61,36 @@ SMALL: dict[str, list[dict[str, Any]]] = {
         {"kind": "rms", "batch": 2, "channels": 8, "size": 3, "affine": False},
     ],
     "elementwise": [
-        *({"op": op, "rows": 3, "columns": 4} for op in pool._UNARY),
-        *({"op": op, "rows": 3, "columns": 4, "broadcast": spread}
-          for op, spread in product((*pool._BINARY, *pool._MASKED), pool._SPREADS)),
+        *({"op": op, "rows": 3, "columns": 4} for op in elements.UNARY),
+        *({"op": op, "rows": 3, "columns": 4, "broadcast": shape}
+          for op, shape in product((*elements.BINARY, *elements.MASKED), elements.BROADCASTS)),
     ],
     "cast": [{"rows": 3, "columns": 4, "source": a, "target": b} for a, b in (("fp32", "bf16"), ("fp16", "fp32"))],
     "copy": [
-        *({"op": op, "batch": 2, "rows": 3, "columns": 4} for op in pool._MOVES),
-        *({"op": "permute", "batch": 2, "rows": 3, "columns": 4, "order": order} for order in pool._ORDERS),
+        *({"op": op, "batch": 2, "rows": 3, "columns": 4} for op in elements.MOVES),
+        *({"op": "permute", "batch": 2, "rows": 3, "columns": 4, "order": order} for order in elements.ORDERS),
     ],
     "reduction": [
-        {"op": op, "outer": 3, "size": 4, "inner": inner} for op, inner in product(pool._REDUCTIONS, (1, 2))
+        {"op": op, "outer": 3, "size": 4, "inner": inner} for op, inner in product(elements.REDUCTIONS, (1, 2))
     ],
     "softmax": [
         {"rows": 3, "columns": 4},
         {"rows": 3, "columns": 4, "logarithm": True, "precision": "bf16"},
         {"rows": 3, "columns": 4, "in_fp32": True, "precision": "bf16"},
     ],
-    "loss": [{"op": op, "rows": 3, "classes": 4, "pixels": pixels} for op, pixels in product(pool._LOSSES, (1, 5))],
+    "loss": [{"op": op, "rows": 3, "classes": 4, "pixels": pixels} for op, pixels in product(elements.LOSSES, (1, 5))],
     "embedding": [{"rows": 9, "width": 4, "picks": 5, "bag": bag} for bag in (1, 3)],
-    "indexing": [{"op": op, "rows": 9, "width": 4, "picks": 5} for op in pool._INDEXED],
-    "sorting": [{"op": op, "rows": 3, "columns": 7, "k": 2} for op in pool._SORTS],
+    "indexing": [{"op": op, "rows": 9, "width": 4, "picks": 5} for op in layers.INDEXED],
+    "sorting": [{"op": op, "rows": 3, "columns": 7, "k": 2} for op in layers.SORTS],
     "pooling": [
         *({"op": op, "dims": dims, "batch": 2, "channels": 3, "size": 8, "kernel": kernel, "stride": 2}
           for op, dims, kernel in product(("max", "avg", "adaptive"), (1, 2, 3), (2, 3))),
         {"batch": 2, "channels": 3, "size": 8, "channels_last": True},
     ],
-    "interpolation": [{"op": op, "batch": 2, "channels": 3, "size": 4, "target": 7} for op in pool._RESIZES],
+    "interpolation": [{"op": op, "batch": 2, "channels": 3, "size": 4, "target": 7} for op in layers.RESIZES],
     "optimizer": [
-        *({"name": "adamw", "kind": kind, "width": 8, "layers": 2, "clip": True} for kind in pool._PARAMETERS),
-        *({"name": name, "kind": "linear", "width": 8, "layers": 2} for name in pool.OPTIMIZERS if name != "none"),
+        *({"name": "adamw", "kind": kind, "width": 8, "layers": 2, "clip": True} for kind in layers.PARAMETERS),
+        *({"name": name, "kind": "linear", "width": 8, "layers": 2} for name in layers.OPTIMIZERS if name != "none"),
     ],
 }  # fmt: skip
 CASES = [(name, settings) for name, cases in SMALL.items() for settings in cases]
@@ -99,7 +109,7 @@ def real_step(workload: Workload) -> Step:
 
 
 def test_every_operator_has_a_small_case() -> None:
-    assert set(SMALL) == set(pool.OPERATORS)
+    assert set(SMALL) == set(OPERATORS)
 
 
 @pytest.mark.parametrize(("name", "settings"), CASES, ids=lambda value: value if isinstance(value, str) else "")
@@ -170,7 +180,7 @@ def test_an_update_is_captured_as_the_optimizers() -> None:
 
 @pytest.fixture(scope="module")
 def candidates() -> list[Point]:
-    return pool.candidates(0)
+    return drawn_candidates(0)
 
 
 def test_candidates_are_many_unique_and_for_operators(candidates: list[Point]) -> None:
@@ -180,17 +190,44 @@ def test_candidates_are_many_unique_and_for_operators(candidates: list[Point]) -
 
 
 def test_candidates_follow_from_the_seed(candidates: list[Point]) -> None:
-    again, other = pool.candidates(0), pool.candidates(1)
+    again, other = drawn_candidates(0), drawn_candidates(1)
     assert [p.key for p in again] == [p.key for p in candidates]
     assert len({p.key for p in other} & {p.key for p in candidates}) < len(candidates) / 10
 
 
+def kind_of(point: Point) -> str:
+    """The operator, and which kind of convolution."""
+    name, settings = point.source.rpartition(":")[2], point.settings
+    if settings.get("transposed") == "true":
+        return "transposed convolution"
+    if name != "convolution" or settings["groups"] == "1":
+        return name
+    return "depthwise convolution" if settings["groups"] == settings["channels"] else "grouped convolution"
+
+
 def test_every_operator_and_kind_of_convolution_is_among_them_and_early_too(candidates: list[Point]) -> None:
-    families = Counter(map(pool.family_of, candidates))
-    kinds = {f"{kind}-convolution" for kind in ("depthwise", "grouped", "transposed")}
-    assert set(families) == set(pool.OPERATORS) | kinds
-    assert min(families.values()) >= 50
-    assert set(map(pool.family_of, candidates[:1000])) == set(families)
+    kinds = Counter(map(kind_of, candidates))
+    assert set(kinds) == {*OPERATORS, *(f"{kind} convolution" for kind in ("depthwise", "grouped", "transposed"))}
+    assert min(kinds.values()) >= 50
+    assert set(map(kind_of, candidates[:1000])) == set(kinds)
+
+
+def test_candidates_are_those_that_stores_hold(candidates: list[Point]) -> None:
+    """Draws that change would make every measured point a stranger."""
+    keys = "".join(point.key for point in candidates)
+    assert hashlib.sha256(keys.encode()).hexdigest()[:16] == "41938f1d019ce311"
+
+
+def test_points_of_the_store_keep_their_keys() -> None:
+    """The store knows them by the names they had when they were measured."""
+    seen = Counter[str]()
+    for row in Store(ROOT / "bench" / "data" / "h200").steps():
+        settings = json.loads(row.settings)
+        for source in (row.source, current_source(row.source)):
+            assert Point(source=source, settings=settings, kind=row.kind, plan=row.plan).key == row.point
+        seen[current_source(row.source).rpartition(":")[0]] += 1
+    assert seen["foretell.design.pool.operators"] > 1000
+    assert seen["foretell.design.pool.bundles"] > 1000
 
 
 def test_every_candidate_is_a_workload(candidates: list[Point]) -> None:
@@ -206,15 +243,10 @@ def test_candidates_reach_every_precision_and_from_small_to_large(candidates: li
     assert flops[-len(flops) // 10] > 1e11
 
 
-def test_the_family_of_another_point_is_refused() -> None:
-    with pytest.raises(WorkloadError, match=r"timm/resnet50.*not of this pool"):
-        pool.family_of(Point(source="timm/resnet50"))
-
-
 # Settings.
 
 
-@pytest.mark.parametrize("name", pool.OPERATORS)
+@pytest.mark.parametrize("name", OPERATORS)
 def test_every_setting_is_a_plain_value_with_a_default(name: str) -> None:
     for setting in describe_settings(f"foretell.design.pool.operators:{name}").values():
         assert isinstance(setting.default, int | float | str)

@@ -98,7 +98,7 @@ def _points(sources: Sequence[str], settings: Sequence[str], pool: str | None, s
     if settings and pool is not None:
         raise InputError("--set sets a parameter of SOURCEs, and a --pool has its settings. Leave it out.")
     if pool == _OPERATORS:
-        from foretell.design.pool.operators import candidates
+        from foretell.design.pool.shapes import candidates
 
         return candidates(seed)
     if pool is not None:

@@ -16,7 +16,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from foretell.capture import cache, capture
-from foretell.design.information import POOL, Lesson, Row, lesson_of
+from foretell.design.information import Lesson, Row, lesson_of
+from foretell.design.pool import POOL
 from foretell.errors import CaptureError, ForetellError
 from foretell.measure.record import Point
 from foretell.store.store import Store

@@ -16,6 +16,7 @@ from typing import Final
 
 from foretell.cost.host import usual_costs
 from foretell.cost.roofline import Work, peak_name, price_ops
+from foretell.design.pool import POOL
 from foretell.graph import Graph, Layout, Signature
 from foretell.hardware import Device, host
 from foretell.hardware import device as known_device
@@ -23,7 +24,7 @@ from foretell.measure.record import Point
 from foretell.units import Bytes, Flops, Seconds, show_seconds
 
 FLOOR: Final[Seconds] = 2e-6  # a kernel that has next to nothing to do
-POOL: Final = "foretell.design.pool.operators:"
+
 _BENDS: Final = (2.0, 4.0, 6.0, 8.0)  # e-folds of the floor: 15 µs to 6 ms
 _LONG: Final = 1024
 _EFFICIENCY: Final = 0.5  # of the roofline, that kernels reach as a rule

@@ -1,1 +1,5 @@
-"""The pool: workloads of one operator, or of a few, and the shapes of them that are worth a measurement."""
+"""The pool: tiny workloads of one operator each, the shapes of them worth a measurement, and bundles of many in a step."""
+
+from typing import Final
+
+POOL: Final = "foretell.design.pool.operators:"  # and the name of an operator: the SOURCE of a point of the pool
