@@ -93,5 +93,5 @@ def test_a_host_factor_is_hidden_behind_a_busy_device() -> None:
 
 
 def test_scale_takes_a_profile() -> None:
-    points = scale(graph("cnn"), "h100-sxm", 2, profile=FITTED)
+    points = scale(graph("cnn"), "h100-sxm", up_to=2, profile=FITTED)
     assert {point.forecast.profile for point in points} == {"lab"}

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from foretell import Conditions, forecast
 from foretell.cli import app
 from foretell.errors import InputError
-from foretell.forecasting.job import Length, Pause
+from foretell.forecasting.job import JobLength, Pause
 from foretell.graph import Graph
 from foretell.workload import Workload
 from tests.parallel.models import Attention, Block, GatedMlp, graph, loss
@@ -111,7 +111,7 @@ def test_the_critical_path_names_modules_and_collectives() -> None:
 
 
 def test_a_job_is_its_steps_and_its_pauses() -> None:
-    f = answer(job=Length(samples=1000, evaluation=Pause(every=10, seconds=5.0), checkpoint=Pause.parse("50:2s")))
+    f = answer(job=JobLength(samples=1000, evaluation=Pause(every=10, seconds=5.0), checkpoint=Pause.parse("50:2s")))
     samples = f.graph.samples
     assert samples is not None
     assert f.job is not None
@@ -124,7 +124,7 @@ def test_a_job_is_its_steps_and_its_pauses() -> None:
     limit = 4 * 700
     assert 0.2 * limit < f.energy.watts < limit
     assert 0.2 * limit * f.job.seconds < f.job.joules < limit * f.job.seconds
-    tokens = answer(job=Length(tokens=1000)).job
+    tokens = answer(job=JobLength(tokens=1000)).job
     assert tokens is not None
     assert tokens.steps == -(-1000 // ((f.graph.tokens or 0) * 4))
 
@@ -134,7 +134,7 @@ def test_a_pause_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(InputError):
         Pause.parse(text)
     with pytest.raises(InputError, match="samples or its tokens"):
-        Length()
+        JobLength()
 
 
 def test_the_command_line_asks_the_same(tmp_path: Path) -> None:

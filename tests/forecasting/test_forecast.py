@@ -10,7 +10,7 @@ from torch import nn
 
 import foretell
 from foretell.errors import CatalogError, InputError, PlanError, RequirementNotMet
-from foretell.forecasting.assemble import fit_batch
+from foretell.forecasting.fit_batch import fit_batch
 from foretell.graph import Graph
 
 CONTRACT = {
@@ -169,12 +169,12 @@ def net(batch: int = 8, width: int = 8192) -> foretell.Workload:
 def test_the_largest_batch_fits_and_a_larger_one_does_not(tmp_path: pytest.TempPathFactory) -> None:
     file = tmp_path / "net.py"  # type: ignore[operator]
     file.write_text(SOURCE)
-    found = fit_batch(f"{file}:net", {}, "t4", cache=False)
+    found = fit_batch(f"{file}:net", "t4", cache=False)
     assert found.forecast.memory.fits
     assert found.forecast.graph.samples == found.batch > 10_000
     larger = foretell.forecast(f"{file}:net", on="t4", settings={"batch": str(int(found.batch * 1.02))})
     assert not larger.memory.fits
     with pytest.raises(RequirementNotMet, match="even with batch 1"):
-        fit_batch(f"{file}:net", {"width": "2000000"}, "t4", cache=False)
-    with pytest.raises(InputError, match="captured graph"):
-        fit_batch("net.graph", {}, "t4")
+        fit_batch(f"{file}:net", "t4", settings={"width": "2000000"}, cache=False)
+    with pytest.raises(InputError, match=r"batch of net\.graph is fixed"):
+        fit_batch("net.graph", "t4")

@@ -16,7 +16,7 @@ from tests.parallel.models import graph
 
 
 def test_devices_double_and_efficiency_is_relative_to_the_first() -> None:
-    points = scale(graph("llama"), "h100-sxm", 12, "tp=2,zero=1", model="roofline")
+    points = scale(graph("llama"), "h100-sxm", "tp=2,zero=1", up_to=12, model="roofline")
     assert [p.devices for p in points] == [2, 4, 8, 12]
     assert [p.forecast.plan for p in points] == [f"dp={n},tp=2,zero=1" for n in (1, 2, 4, 6)]
     assert points[0].efficiency == 1
@@ -25,13 +25,13 @@ def test_devices_double_and_efficiency_is_relative_to_the_first() -> None:
 
 def test_what_cannot_grow_is_refused_with_the_arithmetic() -> None:
     with pytest.raises(InputError, match=r"tp × pp × cp = 2 × 1 × 2 = 4"):
-        scale(graph("llama"), "h100-sxm", 2, "tp=2,cp=2", model="roofline")
+        scale(graph("llama"), "h100-sxm", "tp=2,cp=2", up_to=2, model="roofline")
     with pytest.raises(PlanError, match="dp=4 is what grows here"):
-        scale(graph("llama"), "h100-sxm", 8, "dp=4", model="roofline")
+        scale(graph("llama"), "h100-sxm", "dp=4", up_to=8, model="roofline")
 
 
 def test_the_page_shows_throughput_and_where_the_time_goes() -> None:
-    page = scaling_page(scale(graph("llama"), "h100-sxm", 8, model="roofline"))
+    page = scaling_page(scale(graph("llama"), "h100-sxm", up_to=8, model="roofline"))
     assert page.count("<svg") == 3
     assert "efficiency over devices" in page
     assert "perfect scaling" in page

@@ -62,9 +62,9 @@ def test_nine_of_ten_unseen_steps_fall_inside() -> None:
 
 def test_a_family_of_ops_with_larger_errors_makes_intervals_wider() -> None:
     found = calibrate(steps())
-    known, strange = found.spread({"matmul": 1.0}, 0.0), found.spread({"convolution": 1.0}, 0.0)
+    known, strange = found.sigma({"matmul": 1.0}, 0.0), found.sigma({"convolution": 1.0}, 0.0)
     assert strange > 3 * known
-    assert found.spread({"matmul": 1.0}, 0.5) > known + 0.2, "what no model knows is uncertain"
+    assert found.sigma({"matmul": 1.0}, 0.5) > known + 0.2, "what no model knows is uncertain"
     low, high = found.device_range(1.0, strange)
     assert low < 1 < high
     assert low * high == pytest.approx(1)

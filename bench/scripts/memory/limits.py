@@ -21,7 +21,8 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3] / "src
 from configurations import located
 
 from foretell.capture import capture
-from foretell.forecasting.assemble import fit_batch, forecast
+from foretell.forecasting.assemble import forecast
+from foretell.forecasting.fit_batch import fit_batch
 from foretell.graph.rescale import extend
 
 LIMITS = Path(__file__).parents[2] / "data" / "h200_memory_limits.jsonl"
@@ -31,7 +32,7 @@ NEAR = 0.05  # of capacity; closer than this a verdict may be either
 
 def evaluate(row: dict[str, Any]) -> dict[str, Any]:
     source, settings = located(row["source"]), row["settings"]
-    found = fit_batch(source, settings, "h200")
+    found = fit_batch(source, "h200", settings=settings)
     first, second = (capture(source, {**settings, "batch": str(size)}) for size in SIZES)
     verdicts = []
     for tried in row["tries"]:

@@ -11,7 +11,7 @@ from foretell.errors import InputError
 
 if TYPE_CHECKING:
     from foretell.forecasting.conditions import Conditions
-    from foretell.forecasting.job import Length
+    from foretell.forecasting.job import JobLength
 
 Loader = Annotated[
     str | None,
@@ -62,14 +62,16 @@ def _rate(loader: str | None) -> float | None:
     return rate
 
 
-def length_of(samples: str | None, tokens: str | None, evaluate: str | None, checkpoint: str | None) -> Length | None:
-    from foretell.forecasting.job import Length, Pause
+def length_of(
+    samples: str | None, tokens: str | None, evaluate: str | None, checkpoint: str | None
+) -> JobLength | None:
+    from foretell.forecasting.job import JobLength, Pause
 
     if samples is None and tokens is None:
         if evaluate or checkpoint:
             raise InputError("--evaluate and --checkpoint are pauses of a job. Give its length: --samples or --tokens.")
         return None
-    return Length(
+    return JobLength(
         samples=_count("--samples", samples), tokens=_count("--tokens", tokens),
         evaluation=Pause.parse(evaluate) if evaluate else None, checkpoint=Pause.parse(checkpoint) if checkpoint else None,
     )  # fmt: skip

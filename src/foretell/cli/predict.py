@@ -53,7 +53,7 @@ Profile = Annotated[
 if TYPE_CHECKING:
     from foretell import Profile as ProfileFile
     from foretell.forecasting.conditions import Conditions
-    from foretell.forecasting.job import Length
+    from foretell.forecasting.job import JobLength
     from foretell.forecasting.result import Forecast
     from foretell.graph import Graph
 
@@ -105,7 +105,9 @@ def predict(
     batches: list[int] | None = None
     with progress() as say:
         if fit_batch:
-            forecasts, batches = _fit_batches(source, chosen, on, plan, model, say, conditions, job, fitted)
+            forecasts, batches = _fit_batches(
+                source, chosen, on, plan, model, say, conditions, job, fitted, not no_cache
+            )
         else:
             graph = _capture(source, chosen, say, cache=not no_cache)
             forecasts = _forecasts(graph, on, plan, model, say, conditions, job, fitted)
@@ -195,7 +197,7 @@ def profile_of(named: str | None) -> ProfileFile | None:
 
 def _forecasts(
     graph: Graph, on: Sequence[str], plan: str | None, model: str | None, say: Callable[[str], None],
-    conditions: Conditions | None = None, job: Length | None = None, profile: ProfileFile | None = None,
+    conditions: Conditions | None = None, job: JobLength | None = None, profile: ProfileFile | None = None,
 ) -> list[Forecast]:  # fmt: skip
     from foretell.forecasting.assemble import DEFAULT_MODEL, forecast
 
@@ -217,10 +219,12 @@ def _fit_batches(
     model: str | None,
     say: Callable[[str], None],
     conditions: Conditions | None = None,
-    job: Length | None = None,
+    job: JobLength | None = None,
     profile: ProfileFile | None = None,
+    cache: bool = True,
 ) -> tuple[list[Forecast], list[int]]:
-    from foretell.forecasting.assemble import DEFAULT_MODEL, fit_batch
+    from foretell.forecasting.assemble import DEFAULT_MODEL
+    from foretell.forecasting.fit_batch import fit_batch
 
     fits = []
     for cluster in on:
@@ -228,7 +232,16 @@ def _fit_batches(
         priced_by = model or DEFAULT_MODEL
         fits.append(
             fit_batch(
-                source, settings, cluster, plan, say, model=priced_by, profile=profile, conditions=conditions, job=job
+                source,
+                cluster,
+                plan,
+                settings=settings,
+                model=priced_by,
+                profile=profile,
+                conditions=conditions,
+                job=job,
+                cache=cache,
+                progress=say,
             )
         )
     return [fit.forecast for fit in fits], [fit.batch for fit in fits]

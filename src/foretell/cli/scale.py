@@ -59,7 +59,9 @@ def scale(
     with progress() as say:
         graph = capture(source, read_settings(settings or []), progress=say, cache=not no_cache)
         priced_by = model or DEFAULT_MODEL
-        points = scale_up(graph, on, up_to, plan, model=priced_by, profile=fitted, conditions=conditions, progress=say)
+        points = scale_up(
+            graph, on, plan, up_to=up_to, model=priced_by, profile=fitted, conditions=conditions, progress=say
+        )
     if as_json:
         print_json([point.to_dict() for point in points])
     else:

@@ -14,14 +14,16 @@ USUAL_JITTER: Final = 0.004
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    loader: float | None = None  # samples a second that each replica's data loader delivers; None: it is never late
-    jitter: float = USUAL_JITTER  # spread of a rank's step around its median, as a part of it
+    """What surrounds a step."""
+
+    loader: float | None = None  # samples per second that each replica's data loader delivers; None: it is never late
+    jitter: float = USUAL_JITTER  # sigma of a rank's step around its median, as a part of it
     slowdown: float | None = None  # of compute while a collective runs beside it; None: by the units its links take
     expert_skew: float | None = None  # rows of the busiest rank over the average; None: chance under an even router
 
     def __post_init__(self) -> None:
         for name, low, high, allowed in (
-            ("loader", 0.0, math.inf, "samples a second, more than 0"),
+            ("loader", 0.0, math.inf, "samples per second, more than 0"),
             ("jitter", -1e-12, 1.0, "a part of the step from 0 up to 1, as 0.004"),
             ("slowdown", 1 - 1e-12, math.inf, "at least 1, which is none"),
             ("expert_skew", 1 - 1e-12, math.inf, "at least 1, which is even"),

@@ -10,7 +10,7 @@ from foretell.program import Role
 from foretell.simulate.jitter import slowest_of
 from foretell.units import Seconds
 
-LANE: Final = "ep"  # of the collectives that carry rows to experts and back
+LANE: Final = "ep"  # of the collectives that transfer rows to experts and back
 _GROUPED: Final = "aten._grouped_mm"
 
 

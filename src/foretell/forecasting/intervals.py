@@ -1,11 +1,11 @@
-"""Intervals of a forecast, where the model knows how far off it was on steps it had not seen."""
+"""How intervals are made: a forecast with its 90 % bounds, where the model's errors on steps it had not seen are known."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from foretell.cost.model import CostModel
-from foretell.forecasting.calibration import Range, calibration_of, unmeasured_of
+from foretell.forecasting.calibration import Calibration, Range, Unmeasured, calibration_of, unmeasured_of
 from foretell.forecasting.result import Duration
 from foretell.forecasting.run import Placed, Run
 from foretell.program import Program
@@ -24,64 +24,60 @@ class Intervals:
 
 def intervals(program: Program, ran: Run, model: CostModel, fixed: Seconds = 0.0) -> Intervals:
     """For one rank; several were not validated against measurements. `fixed` seconds of a step are sure."""
-    calibration, placed = calibration_of(model), ran.slowest
-    if why_none(program, placed, model):
+    errors = _errors(ran.slowest, model)
+    if errors is None or program.ranks > 1:
         return Intervals()
-    if placed.node.device.name != model.device:
-        return _elsewhere(ran, model, fixed)
-    assert calibration is not None
-    spread = calibration.spread(placed.families, placed.unknown)
+    placed, period = ran.slowest, ran.timeline.period
+    if isinstance(errors, Unmeasured):  # published steps do not separate a host from its device: it gets no interval
+        step, device = (
+            errors.step_range(seconds, placed.node.device, _in_half(placed), placed.unknown)
+            for seconds in (period, placed.device_seconds)
+        )
+        return Intervals(step=_later(step, fixed), device=device, others=(0.0, 0.0))
+    sigma = errors.sigma(placed.families, placed.unknown)
     return Intervals(
-        step=_later(calibration.step_range(placed.curve(ran.timeline.period), spread), fixed),
-        device=calibration.device_range(placed.device_seconds, spread),
-        host=calibration.host_range(placed.host_seconds),
+        step=_later(errors.step_range(placed.curve(period), sigma), fixed),
+        device=errors.device_range(placed.device_seconds, sigma),
+        host=errors.host_range(placed.host_seconds),
         others=(0.0, 0.0),
     )
 
 
-def _elsewhere(ran: Run, model: CostModel, fixed: Seconds) -> Intervals:
-    """From published steps of other devices. They tell no host from its device, so a host gets no interval."""
-    placed, unknown = ran.slowest, ran.slowest.unknown
-    unmeasured, device, half = unmeasured_of(model), placed.node.device, computes_in_half(placed)
-    assert unmeasured is not None
-    return Intervals(
-        step=_later(unmeasured.step_range(ran.timeline.period, device, half, unknown), fixed),
-        device=unmeasured.step_range(placed.device_seconds, device, half, unknown),
-        others=(0.0, 0.0),
-    )
-
-
-def _later(bounds: Range, seconds: Seconds) -> Range:
-    return bounds[0] + seconds, bounds[1] + seconds
-
-
-def computes_in_half(placed: Placed) -> bool:
-    return placed.role.graph.precision.endswith("16")
-
-
-def why_none(program: Program, placed: Placed, model: CostModel) -> str:
+def why_no_interval(program: Program, placed: Placed, model: CostModel) -> str:
     """What keeps a forecast without intervals; "" where nothing does."""
-    elsewhere = placed.node.device.name != model.device
-    if (unmeasured_of(model) if elsewhere else calibration_of(model)) is None:
-        if elsewhere and calibration_of(model) is not None:
-            return f"the model was held against measurements on {model.device} alone"
+    if _errors(placed, model) is None:
+        if placed.node.device.name != model.device and calibration_of(model) is not None:
+            return f"the model was validated against measurements on {model.device} alone"
         return "the model has not been calibrated against measurements"
     if program.ranks > 1:
-        return "the model was held against measurements of single devices alone"
+        return "the model was validated against measurements of single devices alone"
     return ""
 
 
-def how_held(placed: Placed, model: CostModel) -> str:
-    """What an interval on a device that was not measured rests on; "" where it was, or where there is none."""
-    device, unmeasured = placed.node.device, unmeasured_of(model)
-    if unmeasured is None or device.name == model.device:
+def interval_source(placed: Placed, model: CostModel) -> str:
+    """What an interval on a device that was not measured is made from; "" where it was, or where there is none."""
+    errors, device = _errors(placed, model), placed.node.device
+    if not isinstance(errors, Unmeasured):
         return ""
-    held = sorted({h.device for h in unmeasured.held} - {device.name})
-    text = f"The interval is from errors on published steps of {len(held)} devices, each foretold while left out"
-    if unmeasured.is_far(device, computes_in_half(placed)):
+    others = {h.device for h in errors.held} - {device.name}
+    text = f"The interval is from errors on published steps of {len(others)} devices, each predicted while left out"
+    if errors.is_far(device, _in_half(placed)):
         text += f"; none of them is near {device.name} in its published numbers, so it is stretched"
     return f"{text}."
 
 
 def between(seconds: Seconds, bounds: Range | None) -> Duration:
     return Duration(seconds=seconds) if bounds is None else Duration(seconds=seconds, low=bounds[0], high=bounds[1])
+
+
+def _later(bounds: Range, seconds: Seconds) -> Range:
+    return bounds[0] + seconds, bounds[1] + seconds
+
+
+def _errors(placed: Placed, model: CostModel) -> Calibration | Unmeasured | None:
+    """Of the model on the device it was measured on, or on devices that it was not."""
+    return calibration_of(model) if placed.node.device.name == model.device else unmeasured_of(model)
+
+
+def _in_half(placed: Placed) -> bool:
+    return placed.role.graph.precision.endswith("16")

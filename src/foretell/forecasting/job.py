@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from foretell.errors import InputError
+from foretell.errors import InputError, check_count
 from foretell.units import Dollars, Seconds, parse_seconds
 
 
@@ -16,31 +16,21 @@ class Pause:
     every: int  # steps
     seconds: Seconds
 
+    def __post_init__(self) -> None:
+        check_count("every", self.every, InputError)
+        if not self.seconds >= 0:
+            raise InputError(f"a pause lasts 0 seconds or more, got {self.seconds!r}.")
+
     @classmethod
     def parse(cls, text: str) -> Pause:
         """Read `1000:45s`: every 1,000 steps, 45 seconds."""
         every, colon, length = text.partition(":")
-        if not colon or not every.strip().isdigit() or int(every) < 1:
+        if not colon or not every.strip().isdigit():
             raise InputError(f"a pause is STEPS:SECONDS, got {text!r}. Write it like 1000:45s.")
         return cls(every=int(every), seconds=parse_seconds(length))
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Length:
-    """How long a job trains: one of samples and tokens."""
-
-    samples: float | None = None
-    tokens: float | None = None
-    evaluation: Pause | None = None
-    checkpoint: Pause | None = None
-
-    def __post_init__(self) -> None:
-        given = [x for x in (self.samples, self.tokens) if x is not None]
-        if len(given) != 1 or not given[0] > 0:
-            raise InputError(
-                f"a job is as long as its samples or its tokens, got samples={self.samples} and tokens={self.tokens}. "
-                "Give one of them, more than 0."
-            )
+    def total(self, steps: int) -> Seconds:
+        return steps // self.every * self.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,24 +45,47 @@ class Job:
     joules: float
 
 
-def job(
-    length: Length, *, step: Seconds, samples: float | None, tokens: float | None, dollars_per_hour: Dollars | None,
-    watts: float, idle_watts: float,
-) -> Job:  # fmt: skip
-    """Steps of `step` seconds that take `samples` and `tokens` each; devices are idle while a checkpoint is written."""
-    wanted, each, what = (
-        (length.samples, samples, "samples") if length.samples is not None else (length.tokens, tokens, "tokens")
-    )
-    if not each or wanted is None:
-        raise InputError(f"the step has no known {what}, so a job cannot be counted in them. Set Workload({what}=…).")
-    steps = math.ceil(wanted / each)
-    evaluating, saving = (
-        0.0 if pause is None else steps // pause.every * pause.seconds
-        for pause in (length.evaluation, length.checkpoint)
-    )
-    seconds = steps * step + evaluating + saving
-    return Job(
-        steps=steps, seconds=seconds, evaluation_seconds=evaluating, checkpoint_seconds=saving,
-        dollars=None if dollars_per_hour is None else dollars_per_hour * seconds / 3600,
-        joules=(seconds - saving) * watts + saving * idle_watts,
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobLength:
+    """How long a job trains, in samples or in tokens, and its pauses."""
+
+    samples: float | None = None
+    tokens: float | None = None
+    evaluation: Pause | None = None
+    checkpoint: Pause | None = None
+
+    def __post_init__(self) -> None:
+        given = [x for x in (self.samples, self.tokens) if x is not None]
+        if len(given) != 1 or not given[0] > 0:
+            raise InputError(
+                f"a job is as long as its samples or its tokens, got samples={self.samples} and tokens={self.tokens}. "
+                "Give one of them, more than 0."
+            )
+
+    def cost(
+        self,
+        *,
+        step: Seconds,
+        samples: float,
+        tokens: float,
+        dollars_per_hour: Dollars | None,
+        watts: float,
+        idle_watts: float,
+    ) -> Job:
+        """Of steps of `step` seconds with so many samples and tokens each; saving a checkpoint leaves devices idle."""
+        unit, each = ("samples", samples) if self.samples is not None else ("tokens", tokens)
+        if not each:
+            raise InputError(
+                f"the {unit} of a step are not known, so no job is counted in them. Set Workload({unit}=…)."
+            )
+        steps = math.ceil((self.samples or self.tokens or 0.0) / each)
+        evaluating, saving = (0.0 if p is None else p.total(steps) for p in (self.evaluation, self.checkpoint))
+        seconds = steps * step + evaluating + saving
+        return Job(
+            steps=steps,
+            seconds=seconds,
+            evaluation_seconds=evaluating,
+            checkpoint_seconds=saving,
+            dollars=None if dollars_per_hour is None else dollars_per_hour * seconds / 3600,
+            joules=(seconds - saving) * watts + saving * idle_watts,
+        )

@@ -64,7 +64,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """Bytes that one rank puts on, and takes from, its links in a step."""
+    """Bytes that one rank sends and receives over its links in a step."""
 
     sent_bytes: Bytes
     received_bytes: Bytes
@@ -119,7 +119,7 @@ class Energy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Critical:
-    """A part of the chain that the end of the step hangs on: what a module computes or issues, or a collective."""
+    """A part of the critical path: what a module computes or issues, or a collective."""
 
     stream: str  # device, host or network
     name: str

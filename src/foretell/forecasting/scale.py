@@ -1,25 +1,29 @@
-"""One workload on more and more devices of a kind: how throughput grows, and what eats the rest."""
+"""One workload on more and more devices of a kind: how throughput grows, and what limits it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from foretell.cost.model import DEFAULT, CostModel
+from foretell.capture import capture
+from foretell.cost.model import CostModel, load_model
 from foretell.errors import InputError, PlanError
-from foretell.forecasting.assemble import forecast
+from foretell.forecasting.assemble import DEFAULT_MODEL, forecast
 from foretell.forecasting.conditions import Conditions
+from foretell.forecasting.job import JobLength
 from foretell.forecasting.result import Forecast
 from foretell.graph import Graph
+from foretell.hardware import Cluster
 from foretell.plan import Plan
 from foretell.profile import Profile
+from foretell.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """A number of devices, the forecast there, and throughput a device relative to the smallest."""
+class ScalePoint:
+    """A number of devices, the forecast there, and throughput per device relative to the smallest."""
 
     devices: int
     efficiency: float
@@ -30,32 +34,43 @@ class Point:
 
 
 def scale(
-    graph: Graph,
-    device: str,
-    up_to: int,
+    workload: Workload | Graph | str,
+    on: str,
     plan: Plan | str | None = None,
     *,
-    model: str | CostModel = DEFAULT,
+    up_to: int,
+    settings: Mapping[str, str] | None = None,
+    model: str | CostModel = DEFAULT_MODEL,
     profile: Profile | str | Path | None = None,
     conditions: Conditions | None = None,
+    job: JobLength | None = None,
     progress: Callable[[str], None] | None = None,
-) -> tuple[Point, ...]:
-    """Forecast a step on 1, 2, 4, … devices up to `up_to`; `plan` says all but dp, which grows."""
+) -> tuple[ScalePoint, ...]:
+    """Forecast a step on 1, 2, 4, … devices up to `up_to`; `plan` has all but dp, which grows.
+
+    `on` names one device, with its links where they are not the usual: `h100-sxm`, `h100-sxm@eth-100g`.
+    """
+    if not isinstance(on, str) or Cluster.parse(on).devices != 1:
+        raise InputError(
+            f"scale takes the name of one device, got {on!r}. Write it like h100-sxm or h100-sxm@eth-100g."
+        )
     if isinstance(plan, str):
         plan = Plan.parse(plan)
     plan = plan or Plan()
+    counts = list(_counts(plan, up_to))
+    prices_by = load_model(model) if isinstance(model, str) else model
+    graph = capture(workload, settings)
     tell = progress or (lambda text: None)
-    points: list[Point] = []
-    for devices in _counts(plan, up_to):
-        tell(f"forecasting {graph.name} on {devices} × {device}")
-        dp = devices * plan.dp // plan.devices
-        spread = replace(plan, dp=dp)
+    points: list[ScalePoint] = []
+    for devices in counts:
+        tell(f"forecasting {graph.name} on {devices} × {on}")
+        grown = replace(plan, dp=devices * plan.dp // plan.devices)
         answer = forecast(
-            graph, on=f"{devices}x{device}", plan=spread, model=model, profile=profile, conditions=conditions
+            graph, f"{devices}x{on}", grown, model=prices_by, profile=profile, conditions=conditions, job=job
         )
         each = _rate(answer) / devices
         first = _rate(points[0].forecast) / points[0].devices if points else each
-        points.append(Point(devices=devices, efficiency=each / first, forecast=answer))
+        points.append(ScalePoint(devices=devices, efficiency=each / first, forecast=answer))
     return tuple(points)
 
 
@@ -65,7 +80,7 @@ def _counts(plan: Plan, up_to: int) -> Iterator[int]:
         raise PlanError(f"dp={plan.dp} is what grows here. Leave dp out, and give the rest of the plan.")
     if up_to < plan.devices:
         raise InputError(
-            f"--up-to {up_to} is less than one replica takes: tp × pp × cp = {plan.tp} × {plan.pp} × {plan.cp} = "
+            f"{up_to} devices are fewer than one replica takes: tp × pp × cp = {plan.tp} × {plan.pp} × {plan.cp} = "
             f"{plan.devices}. Give at least that many."
         )
     devices = plan.devices
@@ -76,5 +91,5 @@ def _counts(plan: Plan, up_to: int) -> Iterator[int]:
 
 
 def _rate(answer: Forecast) -> float:
-    """Samples a second; steps a second of all replicas where samples are not known."""
+    """Samples per second; steps per second of all replicas where samples are not known."""
     return answer.throughput.samples_per_second or Plan.parse(answer.plan).dp / answer.step_time.seconds

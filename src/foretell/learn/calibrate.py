@@ -49,7 +49,7 @@ def calibrate(steps: Sequence[HeldOut]) -> Calibration:
 
 def sigma(calibration: Calibration, step: HeldOut) -> float:
     """Of the logarithm of a step's device time."""
-    return calibration.spread({family: predicted for family, (predicted, _) in step.families.items()}, step.unknown)
+    return calibration.sigma({family: predicted for family, (predicted, _) in step.families.items()}, step.unknown)
 
 
 def _margin(step: HeldOut, drawn: Floats) -> float:

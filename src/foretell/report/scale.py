@@ -18,12 +18,12 @@ from foretell.report.findings import Part, show_share
 from foretell.units import show_bytes, show_seconds
 
 if TYPE_CHECKING:
-    from foretell.forecasting.scale import Point
+    from foretell.forecasting.scale import ScalePoint
 
 _WIDTH, _HEIGHT, _LEFT, _BELOW = 720, 320, 64, 36
 
 
-def scaling_table(points: Sequence[Point]) -> RenderableType:
+def scaling_table(points: Sequence[ScalePoint]) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="bold", title_justify="left")
     for heading in ("Devices", "Plan", "Step", "Samples/s", "Efficiency", "Communication", "Bubble", "Memory"):
         table.add_column(heading, justify="left" if heading == "Plan" else "right")
@@ -38,14 +38,14 @@ def scaling_table(points: Sequence[Point]) -> RenderableType:
     return table
 
 
-def write_scaling(points: Sequence[Point], path: str | os.PathLike[str]) -> None:
+def write_scaling(points: Sequence[ScalePoint], path: str | os.PathLike[str]) -> None:
     try:
         Path(path).write_text(scaling_page(points), encoding="utf-8")
     except OSError as error:
         raise InputError(f"the report cannot be written to {path}: {error.strerror}. Choose another file.") from None
 
 
-def scaling_page(points: Sequence[Point]) -> str:
+def scaling_page(points: Sequence[ScalePoint]) -> str:
     first = points[0].forecast
     title = f"{first.workload} on up to {points[-1].devices:,} devices"
     style = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
@@ -61,7 +61,7 @@ def scaling_page(points: Sequence[Point]) -> str:
     )
 
 
-def throughput_chart(points: Sequence[Point]) -> str:
+def throughput_chart(points: Sequence[ScalePoint]) -> str:
     """Relative throughput over devices, both doubling from line to line."""
     ideal = [p.devices / points[0].devices for p in points]
     real = [p.efficiency * i for p, i in zip(points, ideal, strict=True)]
@@ -94,7 +94,7 @@ def throughput_chart(points: Sequence[Point]) -> str:
     )
 
 
-def efficiency_chart(points: Sequence[Point]) -> str:
+def efficiency_chart(points: Sequence[ScalePoint]) -> str:
     """A bar for each number of devices, as high as its share of perfect scaling."""
     height, top = 200, 24
     across = (_WIDTH - _LEFT - 16) / len(points)
@@ -126,7 +126,7 @@ def _log2(value: float) -> float:
     return log2(value) if value > 0 else 0.0
 
 
-def _time_chart(points: Sequence[Point]) -> str:
+def _time_chart(points: Sequence[ScalePoint]) -> str:
     lanes = []
     for point in points:
         step = point.forecast.step_time.seconds
@@ -135,7 +135,7 @@ def _time_chart(points: Sequence[Point]) -> str:
     return stacked_bars(lanes, 1.0, show_share, name="time", title="Where the time of a step goes", width=_WIDTH)
 
 
-def _legend(points: Sequence[Point]) -> str:
+def _legend(points: Sequence[ScalePoint]) -> str:
     parts = {part.key: part.label for point in points for part in findings.time_parts(point.forecast)}
     return "<p>" + " · ".join(
         f'<span style="color:var(--c-{escape(key)})">■</span> {escape(label)}' for key, label in parts.items()

@@ -19,7 +19,7 @@ from foretell.cli import app
 from foretell.cost.model import load_model
 from foretell.errors import InputError, ModelError
 from foretell.forecasting.assemble import forecast
-from foretell.forecasting.calibration import ELSEWHERE_FILE, HeldDevice, Unmeasured, numbers_of
+from foretell.forecasting.calibration import OTHER_DEVICES_FILE, HeldOutDevice, Unmeasured, numbers_of
 from foretell.graph import Graph, Layout, Op, Signature, Storage, Tensor
 from foretell.hardware import device
 from foretell.learn.transfer.intervals import LEARNED, OtherDeviceStep, errors_by_device, save_errors
@@ -85,7 +85,7 @@ def test_an_interval_holds_what_was_said_and_grows_with_what_nobody_knows(
 def test_near_devices_say_more_and_far_ones_stretch() -> None:
     near, other = device("rtx-3090"), device("t4")
     made = [
-        HeldDevice(device=d.name, half=False, numbers=numbers_of(d, False), errors=[-error, 0.0, error])
+        HeldOutDevice(device=d.name, half=False, numbers=numbers_of(d, False), errors=[-error, 0.0, error])
         for d, error in (*[(near, 0.1)] * 12, (other, 1.0))
     ]
     held = Unmeasured(held=made, reach=1.0, unknown=0.5)
@@ -130,12 +130,12 @@ def test_a_forecast_elsewhere_says_what_its_interval_rests_on(tmp_path: Path) ->
 def test_errors_on_other_devices_come_back_as_they_were_saved(tmp_path: Path) -> None:
     held = errors_by_device(steps(0.2))
     save_errors(held, tmp_path)
-    again = Unmeasured.load(tmp_path / ELSEWHERE_FILE)
+    again = Unmeasured.load(tmp_path / OTHER_DEVICES_FILE)
     predicted = [u.step_range(1.0, device("a10"), False, 0.1) for u in (held, again)]
     assert predicted[0] == predicted[1]
-    (tmp_path / ELSEWHERE_FILE).write_text("{}")
+    (tmp_path / OTHER_DEVICES_FILE).write_text("{}")
     with pytest.raises(ModelError, match="foretell fit"):
-        Unmeasured.load(tmp_path / ELSEWHERE_FILE)
+        Unmeasured.load(tmp_path / OTHER_DEVICES_FILE)
 
 
 def test_what_the_benchmark_found_comes_back_as_it_was_saved(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from foretell.cost.model import ELSEWHERE, CostModel
 from foretell.cost.operators import OperatorModels
-from foretell.forecasting.calibration import ELSEWHERE_FILE, HeldDevice, Unmeasured, distance, numbers_of
+from foretell.forecasting.calibration import OTHER_DEVICES_FILE, HeldOutDevice, Unmeasured, numbers_of
 from foretell.forecasting.step import one_device_step
 from foretell.graph import Graph
 from foretell.hardware import device as known_device
@@ -68,7 +68,7 @@ def fit_others(
 
 
 def save_errors(unmeasured: Unmeasured, folder: Path) -> None:
-    (folder / ELSEWHERE_FILE).write_text(json.dumps(asdict(unmeasured)) + "\n")
+    (folder / OTHER_DEVICES_FILE).write_text(json.dumps(asdict(unmeasured)) + "\n")
 
 
 def captured(folder: Path, most: int, progress: Callable[[str], None]) -> Iterable[tuple[PublishedStep, Graph]]:
@@ -120,8 +120,8 @@ def errors_by_device(steps: Sequence[OtherDeviceStep]) -> Unmeasured:
     for s in steps:
         groups[s.device, s.half].append(round(s.error, 4))
     devices = [
-        HeldDevice(device=name, half=half, numbers=numbers_of(known_device(name), half), errors=sorted(errors))
+        HeldOutDevice(device=name, half=half, numbers=numbers_of(known_device(name), half), errors=sorted(errors))
         for (name, half), errors in sorted(groups.items())
     ]
-    nearest = [min(distance(a.numbers, b.numbers) for b in devices if b is not a) for a in devices if len(devices) > 1]
+    nearest = [min(math.dist(a.numbers, b.numbers) for b in devices if b is not a) for a in devices if len(devices) > 1]
     return Unmeasured(held=devices, reach=round(max([0.5, *(nearest or [1.0])]), 3), unknown=_UNKNOWN)

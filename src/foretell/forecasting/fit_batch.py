@@ -1,0 +1,109 @@
+"""The largest batch that fits: two captures say how a step grows, a search over continued graphs finds the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from foretell.capture import capture
+from foretell.cost.model import ROOFLINE, CostModel
+from foretell.errors import InputError, RequirementNotMet
+from foretell.forecasting.assemble import DEFAULT_MODEL, forecast
+from foretell.forecasting.conditions import Conditions
+from foretell.forecasting.job import JobLength
+from foretell.forecasting.result import Forecast
+from foretell.graph import Graph
+from foretell.graph.rescale import extend, same_path
+from foretell.hardware import Cluster
+from foretell.plan import Plan
+from foretell.profile import Profile
+from foretell.workload import Workload
+
+_SIZES: Final = (8, 16)  # captured; between and beyond them every dimension is continued
+_MOST: Final = 2**24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFit:
+    """The largest batch that fits, with its forecast."""
+
+    batch: int
+    forecast: Forecast
+
+
+def fit_batch(
+    workload: str | Callable[..., Workload],
+    on: str | Cluster,
+    plan: Plan | str | None = None,
+    *,
+    settings: Mapping[str, str] | None = None,
+    model: str | CostModel = DEFAULT_MODEL,
+    profile: Profile | str | Path | None = None,
+    conditions: Conditions | None = None,
+    job: JobLength | None = None,
+    cache: bool = True,
+    progress: Callable[[str], None] | None = None,
+) -> BatchFit:
+    """Find the largest `batch` whose step fits on every device of the cluster.
+
+    `workload` is a SOURCE with a parameter `batch`, or a function that takes `batch=` and returns a Workload.
+    """
+    name = _check(workload, settings)
+    tell = progress or (lambda text: None)
+
+    def captured(batch: int) -> Graph:
+        tell(f"capturing {name} at batch {batch}")
+        if callable(workload):
+            return capture(workload(batch=batch))
+        return capture(workload, {**(settings or {}), "batch": str(batch)}, cache=cache)
+
+    first, second = (captured(size) for size in _SIZES)
+    continues = same_path(first, second)
+
+    def fits(batch: int) -> bool:
+        tell(f"trying batch {batch}")
+        graph = extend(first, second, sizes=_SIZES, to=batch) if continues else captured(batch)
+        return forecast(
+            graph, on, plan, model=ROOFLINE
+        ).memory.fits  # memory does not depend on the model: the quick one
+
+    batch = _largest(fits)
+    while batch:  # the search worked on continued graphs; the answer is captured for real
+        answer = forecast(captured(batch), on, plan, model=model, profile=profile, conditions=conditions, job=job)
+        if answer.memory.fits:
+            return BatchFit(batch=batch, forecast=answer)
+        batch = min(batch - 1, int(batch * 0.99))
+    raise RequirementNotMet(
+        f"{name} does not fit on {on} even with batch 1. Choose a device with more memory, a lower precision, or fewer "
+        "parameters."
+    )
+
+
+def _check(workload: object, settings: Mapping[str, str] | None) -> str:
+    """What the workload is called. The batch of a Workload or Graph is fixed, and settings are of a SOURCE."""
+    if isinstance(workload, str) and not workload.endswith(".graph"):
+        if settings and "batch" in settings:
+            raise InputError(f"batch={settings['batch']} is set, but the batch is what is searched for. Leave it out.")
+        return workload
+    if not callable(workload):
+        name = f"{type(workload).__name__} {workload.name!r}" if isinstance(workload, Workload | Graph) else workload
+        raise InputError(
+            f"the batch of {name} is fixed. Give a SOURCE with a parameter `batch`, like file.py:function, or a function "
+            "that takes batch= and returns a Workload."
+        )
+    if settings:
+        raise InputError("settings are for a SOURCE. Give a function its parameters with functools.partial.")
+    return getattr(workload, "__name__", repr(workload))
+
+
+def _largest(fits: Callable[[int], bool]) -> int:
+    """0 where not even 1 fits; found to one part in 500."""
+    low, high = 0, 1
+    while fits(high) and high < _MOST:
+        low, high = high, high * 2
+    while high - low > max(1, low // 500):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,90 @@
+"""Memory of a rank: its step replayed through the allocator, communicator buffers, and the probability that it fits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from foretell.cost.workspace import kept_workspaces, temporary_bytes
+from foretell.forecasting.result import Breakdown, Memory, RankMemory
+from foretell.hardware import Device
+from foretell.program import Role
+from foretell.simulate.allocator import OutOfMemory
+from foretell.simulate.memory import MemoryTrace, replay
+from foretell.units import MIB, Bytes
+
+_ERROR: Final = 0.03  # one standard deviation of predicted over measured totals, docs/guide/memory.md
+_NCCL_BUFFERS: Final[Bytes] = 200 * MIB  # an estimate of what NCCL allocates for its channels
+_BREAKDOWN: Final = {
+    "parameters": "parameter",
+    "gradients": "gradient",
+    "optimizer": "optimizer",
+    "activations": "activation",
+    "inputs": "input",
+    "temporaries": "temporary",
+    "workspace": "workspace",
+}
+
+
+def rank_memory(role: Role, device: Device) -> tuple[MemoryTrace, Memory]:
+    """A role's memory on a device; where it does not fit, as it would be on a device without limit."""
+    step = partial(
+        replay,
+        role.graph,
+        temporaries=temporary_bytes(role.graph, device),
+        kept_workspace=kept_workspaces(role.graph, device),
+        persistent=role.persistent,
+    )
+    try:
+        trace, fits = step(capacity=device.usable_bytes - device.context_bytes - _communicator(role)), True
+    except OutOfMemory:
+        trace, fits = step(), False
+    return trace, _memory(role, device, trace, fits)
+
+
+def with_persistent(role: Role, device: Device, like: Role, trace: MemoryTrace) -> tuple[MemoryTrace, Memory]:
+    """Memory of a role that differs from `like`, whose trace is known, in its persistent bytes alone."""
+    purposes = {**like.persistent, **role.persistent}
+    more = {what: role.persistent.get(what, 0) - like.persistent.get(what, 0) for what in purposes}
+    extra = sum(more.values())
+    trace = replace(
+        trace,
+        allocated=tuple(nbytes + extra for nbytes in trace.allocated),
+        peak_allocated=trace.peak_allocated + extra,
+        peak_reserved=trace.peak_reserved + extra,
+        at_peak={**trace.at_peak, **{what: trace.at_peak.get(what, 0) + n for what, n in more.items()}},
+    )
+    memory = _memory(role, device, trace, fits=True)
+    if memory.total > memory.capacity:
+        return rank_memory(role, device)  # only a replay shows whether the cache can give way
+    return trace, memory
+
+
+def _communicator(role: Role) -> Bytes:
+    return _NCCL_BUFFERS if role.count > 1 or role.collectives else 0
+
+
+def _memory(role: Role, device: Device, trace: MemoryTrace, fits: bool) -> Memory:
+    outside = device.context_bytes + _communicator(role)
+    total = trace.peak_reserved + outside
+    return Memory(
+        allocated=trace.peak_allocated,
+        reserved=trace.peak_reserved,
+        context=device.context_bytes,
+        communicator=_communicator(role),
+        total=total,
+        capacity=device.usable_bytes,
+        fits=fits,
+        # The cache gives way when memory is short, so it is not counted.
+        fit_probability=_fit_probability(trace.peak_allocated + outside, device.usable_bytes),
+        breakdown=Breakdown(**{name: trace.at_peak.get(purpose, 0) for name, purpose in _BREAKDOWN.items()}),
+        peak_module=role.graph.ops[trace.peak_op].module if trace.peak_op >= 0 else "",
+        ranks=(RankMemory(role=role.name, count=role.count, total=total),),
+    )
+
+
+def _fit_probability(needed: Bytes, capacity: Bytes) -> float:
+    distance = math.log(capacity / needed) / _ERROR
+    return round(0.5 * math.erfc(-distance / math.sqrt(2)), 4)
