@@ -13,7 +13,8 @@ from foretell_bench.sources.examples import cnn_many_gpus, dataset_of, ddp_step_
 from foretell_bench.tables import methods as bench
 from foretell_bench.tables import searches
 from foretell_bench.tables.classics import NETWORKS
-from foretell_bench.tables.methods import Job, Line, errors, keep_lines, lines_of, read
+from foretell_bench.tables.methods import Job, lines_of
+from foretell_bench.tables.results import Line, errors, keep_lines, read
 from foretell_bench.tables.splits import Split, splits
 
 from foretell.errors import InputError

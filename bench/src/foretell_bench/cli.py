@@ -263,6 +263,7 @@ def methods(
 ) -> None:
     """The published systems and ours on the same rows and splits: errors, and what each fit consumed."""
     from foretell_bench.tables import methods as bench
+    from foretell_bench.tables.results import beside, read
 
     if saved is None:
         with progress() as say:
@@ -277,11 +278,11 @@ def methods(
                 say=say,
                 resume=resume,
             )
-    results = bench.read(saved or save)
+    results = read(saved or save)
     from foretell_bench.pages.methods import fill_pages, methods_table
 
     if pages is not None:
-        fill_pages(pages, results, bench.beside((saved or save).parent))
+        fill_pages(pages, results, beside((saved or save).parent))
     if as_json:
         print_json(results)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from foretell.methods.dnnabacus import DNNAbacus
 from foretell.methods.protocol import DEVICE_TIME, MEMORY, STEP_TIME, Example
 from foretell_bench.sources.examples import h200_steps, quiet
 from foretell_bench.sources.rows import Say
-from foretell_bench.tables.methods import Line, errors
+from foretell_bench.tables.results import Line, errors
 
 # Written down before anything was fitted: what a course on the field would name, of what the H200 data has.
 NETWORKS: Final = tuple(
@@ -34,32 +34,30 @@ _TARGETS: Final = (STEP_TIME, DEVICE_TIME, MEMORY)
 
 def lines(store: Path, say: Say = quiet) -> list[Line]:
     """Errors of the classics, fitted on the other steps of the classics."""
-    mine = [_told(e) for e in h200_steps(store, say, only=NETWORKS)]
-    names = sorted({e.query.architecture for e in mine})
-    drawn = np.random.default_rng(0).permutation(len(mine)) % _FOLDS
+    steps = [_with_targets(e) for e in h200_steps(store, say, only=NETWORKS)]
+    names = sorted({e.query.architecture for e in steps})
+    drawn = np.random.default_rng(0).permutation(len(steps)) % _FOLDS
     return [
-        *_lines(mine, RANDOM, lambda i: int(drawn[i]), say),
-        *_lines(mine, LEFT_OUT, lambda i: names.index(mine[i].query.architecture), say),
+        *_lines(steps, RANDOM, lambda i: int(drawn[i]), say),
+        *_lines(steps, LEFT_OUT, lambda i: names.index(steps[i].query.architecture), say),
     ]
 
 
-def _told(example: Example) -> Example:
+def _with_targets(example: Example) -> Example:
     return replace(example, measured={t: v for t, v in example.measured.items() if t in _TARGETS})
 
 
-def _lines(mine: Sequence[Example], name: str, fold: Callable[[int], int], say: Say) -> list[Line]:
-    folds = sorted({fold(i) for i in range(len(mine))})
+def _lines(steps: Sequence[Example], name: str, fold: Callable[[int], int], say: Say) -> list[Line]:
+    folds = sorted({fold(i) for i in range(len(steps))})
     pairs: dict[str, list[tuple[float, float]]] = {target: [] for target in _TARGETS}
     for number in folds:
         say(f"{name}: fold {number + 1} of {len(folds)}")
-        made = DNNAbacus().fit([e for i, e in enumerate(mine) if fold(i) != number])
-        test = [e for i, e in enumerate(mine) if fold(i) == number]
+        made = DNNAbacus().fit([e for i, e in enumerate(steps) if fold(i) != number])
+        test = [e for i, e in enumerate(steps) if fold(i) == number]
         for answer, e in zip(made.predict([e.query for e in test]), test, strict=True):
             for target, those in pairs.items():
                 if target in e.measured and target in answer.values:
                     those.append((answer.values[target], e.measured[target]))
-    return [
-        Line(method="dnnabacus", source="h200", split=name, target=target, rows=len(those),
-             trained=len(mine) - len(mine) // len(folds), **errors(those))
-        for target, those in pairs.items()
-    ]  # fmt: skip
+    trained = len(steps) - len(steps) // len(folds)
+    about: dict[str, Any] = {"method": "dnnabacus", "source": "h200", "split": name, "trained": trained}
+    return [Line(**about, target=target, rows=len(those), **errors(those)) for target, those in pairs.items()]

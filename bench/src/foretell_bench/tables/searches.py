@@ -1,6 +1,6 @@
 """CherryPick over tables of measured configurations, beside running them in the order of Foretell's forecasts.
 
-A table is one workload in many configurations; what is to be small is node-seconds a sample, which is what is rented. A
+A table is one workload in many configurations; what is to be small is node-seconds per sample, which is what is rented. A
 run costs what the source says it took. Nothing of a table is known to either before a run, and Foretell makes none.
 """
 
@@ -9,21 +9,21 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
 from typing import Final
 
+from foretell import Forecast, forecast
+from foretell.errors import InputError
 from foretell.methods.cherrypick import Candidate, CherryPick
-from foretell.methods.ours import Foretell
-from foretell.methods.protocol import MEMORY, STEP_TIME, Example, Query
+from foretell.methods.protocol import STEP_TIME, Example, Query
 from foretell.units import Seconds
 from foretell_bench.sources import examples as sources
 from foretell_bench.sources.rows import Say
 
 NEAR: Final = 1.05  # of the best
 SEEDS: Final = 10
-_ROOM: Final = 0.95  # of a device's memory, for what a step allocates
 _FEWEST: Final = 15  # configurations of a table: six runs of a smaller one are no search
 _ROWS: Final = {"llm_h100_sweep": 160, "ddp_step_times": 360, "mlperf_training": 300}
 
@@ -87,10 +87,9 @@ def _candidate(same: Sequence[Example], worst: Seconds) -> Candidate:
     """A configuration that was measured more than once is its median; a run that crashed costs as the longest."""
     steps = [e.measured[STEP_TIME] for e in same if STEP_TIME in e.measured]
     query = same[0].query
-    return Candidate(
-        features=coordinates(query), objective=_objective(query, median(steps)) if steps else None,
-        cost=median(e.cost for e in same) if steps else worst,
-    )  # fmt: skip
+    objective = _objective(query, median(steps)) if steps else None
+    cost = median(e.cost for e in same) if steps else worst
+    return Candidate(features=coordinates(query), objective=objective, cost=cost)
 
 
 def _objective(query: Query, step: Seconds) -> float:
@@ -131,29 +130,50 @@ def ranked(table: Table) -> Found:
 
     What is forecast not to fit comes last, unless precision and inputs are assumed: memory is known no better than they.
     """
-    said = Foretell().predict(table.queries)
+    forecasts = [_forecast(query) for query in table.queries]
 
     def place(i: int) -> tuple[bool, float]:
-        query, values = table.queries[i], said[i].values
-        room = _ROOM * min(node.device.memory_bytes for node in query.cluster.nodes)
-        fits = "assumed" in query.settings or values.get(MEMORY, 0.0) <= room
-        return not fits, _objective(query, values[STEP_TIME])
+        query, found = table.queries[i], forecasts[i]
+        assert isinstance(found, Forecast)
+        return not ("assumed" in query.settings or found.memory.fits), _objective(query, found.step_time.seconds)
 
-    order = sorted((i for i, answer in enumerate(said) if STEP_TIME in answer.values), key=place)
-    common = {"source": table.source, "table": table.name, "method": "Foretell's ranking"}
-    size = len(table.candidates)
+    order = sorted((i for i, found in enumerate(forecasts) if isinstance(found, Forecast)), key=place)
+    found = Found(
+        source=table.source,
+        table=table.name,
+        method="Foretell's ranking",
+        configurations=len(table.candidates),
+        runs=0,
+        cost=0.0,
+        regret=None,
+        runs_to_near=None,
+        cost_to_near=None,
+        reached=0.0,
+        why=str(forecasts[0]),
+    )
     if not order:
-        return Found(**common, configurations=size, runs=0, cost=0.0, regret=None, runs_to_near=None, cost_to_near=None,
-                     reached=0.0, why=said[0].why)  # fmt: skip
+        return found
     best = _best(table)
     first = table.candidates[order[0]].objective
-    near = _to_near(table, order, best)
-    return Found(
-        **common, configurations=size, runs=0, cost=0.0, regret=None if first is None else first / best - 1,
-        runs_to_near=near[0] if near else None, cost_to_near=near[1] if near else None,
+    near = _to_near(table, order, best) or (None, None)
+    return replace(
+        found,
+        regret=None if first is None else first / best - 1,
+        runs_to_near=near[0],
+        cost_to_near=near[1],
         reached=float(first is not None and first <= NEAR * best),
         why="" if first is not None else "its first choice crashes",
-    )  # fmt: skip
+    )
+
+
+def _forecast(query: Query) -> Forecast | str:
+    """Or why there is none."""
+    if query.graph is None:
+        return "a forecast needs the graph of the step, and the source does not say what was run"
+    try:
+        return forecast(query.graph, query.cluster, query.plan)
+    except InputError as error:
+        return str(error)
 
 
 def _best(table: Table) -> float:
