@@ -65,12 +65,11 @@ class Blind(Embedder):
 def untrained() -> Embedder:
     """The hypernetwork as its training begins."""
     import torch
-
-    from foretell.methods.predictddl.ghn.hypernetwork import Hypernetwork
+    from foretell_bench.research.ghn.hypernetwork import Hypernetwork
 
     torch.manual_seed(0)
     embedder = Embedder()
-    embedder._network = Hypernetwork().eval()
+    embedder._encoder = Hypernetwork().encoder.eval()
     return embedder
 
 
@@ -276,8 +275,8 @@ def kept(part: str, split: str) -> Said:
 
 
 def part_digits(options: argparse.Namespace) -> dict[str, Any]:
-    from foretell.methods.predictddl.ghn.hypernetwork import Hypernetwork, load
-    from foretell.methods.predictddl.ghn.train import judge
+    from foretell_bench.research.ghn.hypernetwork import Hypernetwork, load
+    from foretell_bench.research.ghn.train import judge
 
     found, fresh = judge(load(), networks=200), judge(Hypernetwork(), networks=50)
     print(f"{found.networks} unseen networks on unseen digits: {found.generated:.1%} right with generated weights "

@@ -1,4 +1,4 @@
-"""PredictDDL: the hypernetwork reads, travels, writes and has learned; the system keeps a predictor a dataset type."""
+"""PredictDDL: the hypernetwork reads, travels, writes and has learned; the system keeps a predictor per dataset type."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from random import Random
 import numpy as np
 import pytest
 import torch
+from foretell_bench.research.ghn.generator import CLASSES, sample
+from foretell_bench.research.ghn.hypernetwork import Hypernetwork, load
+from foretell_bench.research.ghn.run import random_weights, run
+from foretell_bench.research.ghn.train import Training, digits, judge, train
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,10 +23,7 @@ from foretell.graph import Graph
 from foretell.hardware import Cluster
 from foretell.methods.conformance import check
 from foretell.methods.predictddl.ghn.architecture import KINDS, Node, paths, waves
-from foretell.methods.predictddl.ghn.generator import CLASSES, sample
-from foretell.methods.predictddl.ghn.hypernetwork import TRAINED, Hypernetwork, load
-from foretell.methods.predictddl.ghn.run import random_weights, run
-from foretell.methods.predictddl.ghn.train import Training, digits, judge, train
+from foretell.methods.predictddl.ghn.encoder import TRAINED
 from foretell.methods.predictddl.ghn.vocabulary import OTHER, read, read_operators, renamed
 from foretell.methods.predictddl.method import PredictDDL, Predictor
 from foretell.methods.predictddl.operators import PredictDDLOperators
@@ -83,7 +84,7 @@ def examples(graphs: dict[str, Graph]) -> list[Example]:
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a hypernetwork as its training begins: the system does not hang on how far that went."""
+    """Of a hypernetwork as its training begins: the system does not depend on how far that went."""
     from safetensors.torch import save_file
 
     path = tmp_path_factory.mktemp("ghn") / "untrained.safetensors"
@@ -217,7 +218,7 @@ def test_no_digit_is_learned_on_and_judged_by() -> None:
 
 
 def test_missing_weights_say_how_to_make_them(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"python -m foretell\.methods\.ghn\.train"):
+    with pytest.raises(InputError, match=r"python -m foretell_bench\.research\.ghn\.train"):
         load(tmp_path / "none.safetensors")
 
 
@@ -287,8 +288,8 @@ def test_validation_chooses_the_polynomial_where_there_is_a_product() -> None:
 def test_an_unseen_network_is_answered_without_a_run(examples: list[Example], weights: Path) -> None:
     seen = [e for e in examples if e.query.architecture != "small/(32, 32)"]
     unseen = [e for e in examples if e.query.architecture == "small/(32, 32)"]
-    said = PredictDDL(weights=weights).fit(seen).predict([e.query for e in unseen])
-    for prediction, example in zip(said, unseen, strict=True):
+    predicted = PredictDDL(weights=weights).fit(seen).predict([e.query for e in unseen])
+    for prediction, example in zip(predicted, unseen, strict=True):
         assert prediction.values[STEP_TIME] == pytest.approx(example.measured[STEP_TIME], rel=0.5)
 
 
@@ -296,8 +297,8 @@ def test_the_variant_learns_too_and_repeats_itself(examples: list[Example]) -> N
     queries = [e.query for e in examples]
     first, again = (PredictDDLOperators(epochs=20).fit(examples).predict(queries) for _ in range(2))
     assert first == again
-    off = [abs(p.values[STEP_TIME] / e.measured[STEP_TIME] - 1) for p, e in zip(first, examples, strict=True)]
-    assert float(np.mean(off)) < 0.2
+    errors = [abs(p.values[STEP_TIME] / e.measured[STEP_TIME] - 1) for p, e in zip(first, examples, strict=True)]
+    assert float(np.mean(errors)) < 0.2
 
 
 def test_predictors_are_kept_by_type_and_found_again(examples: list[Example], weights: Path, tmp_path: Path) -> None:
@@ -348,7 +349,7 @@ def test_it_conforms(which: str, weights: Path) -> None:
 
 
 @pytest.mark.parametrize("which", MADE)
-def test_it_says_why_it_is_silent(which: str, examples: list[Example], weights: Path) -> None:
+def test_it_says_why_it_has_no_answer(which: str, examples: list[Example], weights: Path) -> None:
     method = MADE[which](weights).fit(examples)
     query = examples[0].query
     blind = Query(architecture="x", plan=query.plan, cluster=query.cluster, dataset="images")

@@ -3,43 +3,52 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from foretell.cost.flops import total_flops
 from foretell.graph import Graph
-from foretell.hardware import Cluster
 from foretell.methods.memo import once
 from foretell.methods.protocol import Query
 
+Floats = npt.NDArray[np.float64]
+NO_GRAPH = "the source does not say which network was run"
+
+
+def graphs_of(queries: Sequence[Query]) -> list[Graph]:
+    return [query.graph for query in queries if query.graph is not None]
+
+
+def table(queries: Sequence[Query]) -> Floats:
+    """A row per query that has a graph."""
+    rows = [[*_graph(q.graph), *_request(q), *_collect(q, q.graph)] for q in queries if q.graph is not None]
+    return np.array(rows, dtype=np.float64)
+
 
 @once
-def graph_features(graph: Graph) -> list[float]:
+def _graph(graph: Graph) -> list[float]:
     """What a network's step does on one device."""
     shapes = [t.layout.shape for t in graph.tensors if graph.storages[t.storage].role == "input"]
     resolution = max((shape[-1] for shape in shapes if shape), default=1)
-    amounts = (
-        resolution,
-        total_flops(graph),
-        graph.bytes_of("parameter"),
-        graph.bytes_of("activation"),
-        len(graph.ops),
-    )
+    sizes = (graph.bytes_of("parameter"), graph.bytes_of("activation"), len(graph.ops))
     flags = (graph.training, graph.precision.endswith("16"), graph.precision.startswith("amp"), _channels_last(graph))
-    return [*(_log(amount) for amount in amounts), *map(float, flags)]
+    return [*_logs(resolution, total_flops(graph), *sizes), *map(float, flags)]
 
 
-def request_features(query: Query) -> list[float]:
+def _request(query: Query) -> list[float]:
     """Of the job: its batch, and how much of the data it goes through, in parts and in steps where the source says."""
     steps = float(query.settings.get("steps", 1))
-    return [_log(amount) for amount in (query.batch, query.batch / query.plan.dp, query.fraction, steps)]
+    return _logs(query.batch, query.batch / query.plan.dp, query.fraction, steps)
 
 
-def collect(query: Query, graph: Graph) -> list[float]:
+def _collect(query: Query, graph: Graph) -> list[float]:
     """The cluster-resource collector: what the nodes have, the slowest of each where they differ."""
-    cluster: Cluster = query.cluster
-    nodes = cluster.nodes
+    cluster, nodes = query.cluster, query.cluster.nodes
     precision = graph.precision.removeprefix("amp-")
     inside = min(node.inside.bandwidth for node in nodes) if max(node.count for node in nodes) > 1 else 0.0
-    amounts = (
+    amounts = _logs(
         len(nodes),
         cluster.devices,
         min(node.host.cores for node in nodes),
@@ -49,7 +58,7 @@ def collect(query: Query, graph: Graph) -> list[float]:
         inside,
         cluster.between_bandwidth or 0.0,
     )
-    return [*(_log(amount) for amount in amounts), float(query.plan.servers), float(query.plan.data_parallel == "dp")]
+    return [*amounts, float(query.plan.servers), float(query.plan.data_parallel == "dp")]
 
 
 def _channels_last(graph: Graph) -> bool:
@@ -58,5 +67,5 @@ def _channels_last(graph: Graph) -> bool:
     return kernel is not None and len(kernel.shape) == 4 and kernel.strides[1] == 1 and kernel.shape[2] > 1
 
 
-def _log(amount: float) -> float:
-    return math.log2(amount) if amount > 0 else 0.0
+def _logs(*amounts: float) -> list[float]:
+    return [math.log2(amount) if amount > 0 else 0.0 for amount in amounts]

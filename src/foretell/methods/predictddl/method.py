@@ -17,27 +17,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.methods.memo import once
-from foretell.methods.predictddl.features import collect, graph_features, request_features
+from foretell.methods.predictddl.features import NO_GRAPH, Floats, graphs_of, table
 from foretell.methods.predictddl.regressors import FORMS, Regressor, choose
 from foretell.methods.protocol import Example, Prediction, Query
 
 if TYPE_CHECKING:
-    from foretell.methods.predictddl.ghn.hypernetwork import Hypernetwork
+    from foretell.methods.predictddl.ghn.encoder import Encoder
 
-Floats = npt.NDArray[np.float64]
 Trainer = Callable[[str], Sequence[Example]]
-_NO_GRAPH: Final = "the source does not say which network was run"
 _VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictor:
-    """The inference engine of one dataset type: a regressor a target."""
+    """The inference engine of one dataset type: a regressor per target."""
 
     dataset: str
     regressors: Mapping[str, Regressor]
@@ -49,8 +46,8 @@ class Predictor:
         from safetensors.numpy import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
-        arrays = {f"{target}/{name}": np.ascontiguousarray(array)
-                  for target, r in self.regressors.items() for name, array in r.state.items()}  # fmt: skip
+        states = {target: r.state for target, r in self.regressors.items()}
+        arrays = {f"{target}/{name}": np.ascontiguousarray(a) for target, s in states.items() for name, a in s.items()}
         about = {target: [r.form, r.strength, r.validated] for target, r in self.regressors.items()}
         path = folder / _file_name(self.dataset)
         save_file(arrays, path, {"version": str(_VERSION), "dataset": self.dataset, "regressors": json.dumps(about)})
@@ -64,13 +61,11 @@ class Predictor:
             with safe_open(path, framework="numpy") as file:
                 about = file.metadata()
                 arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
-            regressors = {
-                target: Regressor(
-                    form=form, strength=strength, validated=validated,
-                    state={name.partition("/")[2]: a for name, a in arrays.items() if name.partition("/")[0] == target},
-                )
-                for target, (form, strength, validated) in json.loads(about["regressors"]).items()
-            }  # fmt: skip
+            regressors = {}
+            for target, (form, strength, validated) in json.loads(about["regressors"]).items():
+                own = f"{target}/"
+                state = {name.removeprefix(own): array for name, array in arrays.items() if name.startswith(own)}
+                regressors[target] = Regressor(form=form, strength=strength, state=state, validated=validated)
             return cls(dataset=about["dataset"], regressors=regressors)
         except Exception as error:  # whatever a stranger's bytes break
             raise InputError(f"{path} is no predictor of PredictDDL ({error}). Fit again to replace it.") from error
@@ -103,49 +98,53 @@ class Embedder:
     """The workload-embedding generator. A network is read once however often it is asked about."""
 
     weights: Path | None = None  # of the hypernetwork; None: those that are shipped
-    _network: Hypernetwork | None = None
+    _encoder: Encoder | None = None
 
     def embed(self, graphs: Sequence[Graph]) -> list[Floats]:
-        if self._network is None:
-            self._network = _hypernetwork(self.weights)
-        return [_embedding(graph, self._network) for graph in graphs]
+        if self._encoder is None:
+            self._encoder = _encoder(self.weights)
+        return [_embedding(graph, self._encoder) for graph in graphs]
 
 
 @cache
-def _hypernetwork(weights: Path | None) -> Hypernetwork:
-    from foretell.methods.predictddl.ghn.hypernetwork import TRAINED, load
+def _encoder(weights: Path | None) -> Encoder:
+    from foretell.methods.predictddl.ghn.encoder import TRAINED, load
 
     return load(weights or TRAINED)
 
 
 @once
-def _embedding(graph: Graph, network: Hypernetwork) -> Floats:
+def _embedding(graph: Graph, encoder: Encoder) -> Floats:
     import torch
 
     from foretell.methods.predictddl.ghn.vocabulary import read
 
     with torch.no_grad():
-        found: Floats = network.encoder.embed([read(graph)])[0].double().numpy()
+        found: Floats = encoder.embed([read(graph)])[0].double().numpy()
     return found
 
 
 class PredictDDL:
-    """The controller. With a `folder` predictors are kept there, one a dataset type, and found again by another one.
+    """The controller. With a `folder` predictors are kept there, one per dataset type, and found again by another one.
 
     `history` gives the measured examples of a dataset type; a request of a type nobody trained for starts training on them.
     """
 
-    def __init__(self, *, folder: Path | None = None, history: Trainer | None = None, forms: Sequence[str] = FORMS,
-                 weights: Path | None = None) -> None:  # fmt: skip
+    name: Final = "PredictDDL"
+
+    def __init__(
+        self,
+        *,
+        folder: Path | None = None,
+        history: Trainer | None = None,
+        forms: Sequence[str] = FORMS,
+        weights: Path | None = None,
+    ) -> None:
         self.folder = folder
         self.history = history
         self.forms = tuple(forms)
         self.embedder = Embedder(weights)
         self.checker_ = TaskChecker(folder, history)
-
-    @property
-    def name(self) -> str:
-        return "PredictDDL"
 
     def fit(self, examples: Sequence[Example]) -> Self:
         """One predictor for each dataset type among the examples."""
@@ -161,10 +160,9 @@ class PredictDDL:
         return self
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
-        with_graphs = [query for query in queries if query.graph is not None]
-        features = iter(self._features(with_graphs))
+        features = iter(self._features(queries))
         return [
-            Prediction(values={}, why=_NO_GRAPH) if query.graph is None else self._answer(query, next(features))
+            Prediction(values={}, why=NO_GRAPH) if query.graph is None else self._answer(query, next(features))
             for query in queries
         ]
 
@@ -174,18 +172,15 @@ class PredictDDL:
             return Prediction(values={}, why=f"no predictor for data of type {query.dataset!r} was trained")
         return Prediction(values=predictor.infer(features))
 
-    def _features(self, queries: Sequence[Query]) -> list[Floats]:
-        graphs = [query.graph for query in queries if query.graph is not None]
-        return [
-            np.array([*embedding, *graph_features(graph), *request_features(query), *collect(query, graph)])
-            for query, graph, embedding in zip(queries, graphs, self.embedder.embed(graphs), strict=True)
-        ]
+    def _features(self, queries: Sequence[Query]) -> Floats:
+        """Of the queries that have a graph."""
+        embeddings = self.embedder.embed(graphs_of(queries))
+        return np.hstack([np.stack(embeddings), table(queries)]) if embeddings else np.zeros((0, 0))
 
     def _train(self, dataset: str, examples: Sequence[Example]) -> Predictor:
-        features = np.stack(self._features([e.query for e in examples]))
-        targets = sorted({target for e in examples for target in e.measured})
+        features = self._features([e.query for e in examples])
         regressors = {}
-        for target in targets:
+        for target in sorted({target for e in examples for target in e.measured}):
             rows = [i for i, e in enumerate(examples) if e.measured.get(target, 0.0) > 0]
             if rows:
                 values = np.log([examples[i].measured[target] for i in rows])

@@ -8,25 +8,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from foretell.errors import InputError
-from foretell.graph import Graph
-from foretell.methods.predictddl.features import collect, graph_features, request_features
+from foretell.methods.predictddl.features import NO_GRAPH, Floats, graphs_of, table
 from foretell.methods.predictddl.regressors import Regressor, choose
 from foretell.methods.protocol import Example, Prediction, Query
 
 if TYPE_CHECKING:
     from foretell.methods.predictddl.ghn.cost import CostNetwork
 
-Floats = npt.NDArray[np.float64]
 _EPOCHS: Final = 60
-_RATE: Final = 3e-3
-_DECAY: Final = 1e-2
-_HELD: Final = 6  # one architecture in so many decides when to stop
+_HELD_OUT: Final = 6  # one architecture in so many decides when to stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +37,12 @@ class _Fitted:
 class PredictDDLOperators:
     """The modern variant: no vocabulary of CNNs, no weights to generate, trained end to end on what was measured."""
 
+    name: Final = "PredictDDL, end to end"
+
     def __init__(self, *, epochs: int = _EPOCHS, seed: int = 0) -> None:
         self.epochs = epochs
         self.seed = seed
         self.fitted_: dict[tuple[str, str], _Fitted] = {}
-
-    @property
-    def name(self) -> str:
-        return "PredictDDL, end to end"
 
     def fit(self, examples: Sequence[Example]) -> Self:
         self.fitted_ = {}
@@ -68,69 +62,51 @@ class PredictDDLOperators:
 
         from foretell.methods.predictddl.ghn.cost import Networks
 
-        answers = [Prediction(values={}, why="the source does not say which network was run") for _ in queries]
+        answers = [Prediction(values={}, why=NO_GRAPH) for _ in queries]
         for dataset in {query.dataset for query in queries}:
             places = [i for i, q in enumerate(queries) if q.dataset == dataset and q.graph is not None]
             asked = [queries[i] for i in places]
             known = {target: fitted for (of, target), fitted in self.fitted_.items() if of == dataset}
             if not asked:
                 continue
-            said: dict[str, Floats] = {}
-            features = _features(asked)
+            predicted: dict[str, Floats] = {}
+            features = table(asked)
             for target, fitted in known.items():
-                networks = Networks.of(_graphs(asked), fitted.network.kinds)
+                networks = Networks.of(graphs_of(asked), fitted.network.kinds)
                 with torch.no_grad():
-                    more = fitted.network(networks, _standard(fitted.start, features)).numpy()
-                said[target] = np.exp(fitted.start.predict(features) + more)
+                    more = fitted.network(networks, fitted.start.standardised(features)).numpy()
+                predicted[target] = np.exp(fitted.start.predict(features) + more)
             why = "" if known else f"no predictor for data of type {dataset!r} was trained"
             for row, place in enumerate(places):
-                answers[place] = Prediction(values={t: float(v[row]) for t, v in said.items()}, why=why)
+                answers[place] = Prediction(values={t: float(v[row]) for t, v in predicted.items()}, why=why)
         return answers
 
     def _train(self, queries: Sequence[Query], target: Floats) -> _Fitted:
-        """Learn what the linear regressor leaves, until architectures that were held back get no better."""
+        """Learn what the linear regressor leaves, until architectures that were left out get no better."""
         from foretell.methods.predictddl.ghn.cost import CostNetwork, Networks, kinds_of, train
 
-        features, graphs = _features(queries), _graphs(queries)
-        architectures = [query.architecture for query in queries]
-        held = _held_back(architectures)
-        start = choose(features, target, architectures, forms=("linear",))
-        x, kinds = _standard(start, features), kinds_of(graphs)
+        features, graphs = table(queries), graphs_of(queries)
+        architectures = np.array([query.architecture for query in queries])
+        held_out = _held_out(architectures)
+        start = choose(features, target, architectures.tolist(), forms=("linear",))
+        x, kinds = start.standardised(features), kinds_of(graphs)
         networks = Networks.of(graphs, kinds)
 
-        def learned(epochs: int, watch: npt.NDArray[np.bool_] | None, begin: Floats) -> tuple[CostNetwork, int]:
+        def learned(epochs: int, watch: npt.NDArray[np.bool_] | None, begin: Regressor) -> tuple[CostNetwork, int]:
             network = CostNetwork(kinds, x.shape[1], self.seed)
-            rest = target - begin
-            return network, train(network, networks, x, rest, epochs=epochs, watch=watch, rate=_RATE, decay=_DECAY)
+            return network, train(network, networks, x, target - begin.predict(features), epochs=epochs, watch=watch)
 
-        if not held.any():
-            network, epochs = learned(self.epochs // 4, None, start.predict(features))
-            return _Fitted(start=start, network=network, epochs=epochs)
-        # What is left over must be honest on the held ones: the linear start for it may not have seen them.
-        blind = choose(features[~held], target[~held], [a for a, h in zip(architectures, held, strict=True) if not h],
-                       forms=("linear",))  # fmt: skip
-        _, epochs = learned(self.epochs, held, blind.predict(features))
-        network, _ = learned(epochs, None, start.predict(features))
+        epochs = self.epochs // 4
+        if held_out.any():
+            # What is left over must be honest on those left out: the linear start for it may not have seen them.
+            seen = ~held_out
+            blind = choose(features[seen], target[seen], architectures[seen].tolist(), forms=("linear",))
+            _, epochs = learned(self.epochs, held_out, blind)
+        network, epochs = learned(epochs, None, start)
         return _Fitted(start=start, network=network, epochs=epochs)
 
 
-def _held_back(architectures: Sequence[str]) -> npt.NDArray[np.bool_]:
+def _held_out(architectures: npt.NDArray[np.str_]) -> npt.NDArray[np.bool_]:
     """Every sixth architecture, drawn once and for all by a fixed seed."""
-    names = sorted(set(architectures))
-    chosen = set(np.random.default_rng(0).permutation(names)[: len(names) // _HELD].tolist())
-    return np.array([a in chosen for a in architectures])
-
-
-def _graphs(queries: Sequence[Query]) -> list[Graph]:
-    return [query.graph for query in queries if query.graph is not None]
-
-
-def _features(queries: Sequence[Query]) -> Floats:
-    graphs = _graphs(queries)
-    return np.array(
-        [[*graph_features(g), *request_features(q), *collect(q, g)] for q, g in zip(queries, graphs, strict=True)]
-    )
-
-
-def _standard(start: Regressor, features: Floats) -> Any:
-    return (features - start.state["mean"]) / start.state["scale"]
+    names = np.unique(architectures)
+    return np.isin(architectures, np.random.default_rng(0).permutation(names)[: len(names) // _HELD_OUT])

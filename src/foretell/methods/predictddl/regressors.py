@@ -34,50 +34,45 @@ class Regressor:
     state: Mapping[str, Floats]
     validated: float  # mean relative error on architectures it did not see while it was chosen; NaN: there was one only
 
+    def standardised(self, features: Floats) -> Floats:
+        return np.asarray((features - self.state["mean"]) / self.state["scale"], dtype=np.float64)
+
     def predict(self, features: Floats) -> Floats:
-        s = self.state
-        x = (features - s["mean"]) / s["scale"]
-        if self.form == "linear":
-            said = x @ s["weight"]
-        elif self.form == "polynomial":
-            said = _squares(x) @ s["weight"]
+        s, x = self.state, self.standardised(features)
+        if self.form == "polynomial":
+            x = _squares(x)
         elif self.form == "svr":
             distance = (x**2).sum(1)[:, None] + (s["vectors"] ** 2).sum(1) - 2 * x @ s["vectors"].T
-            said = np.exp(-s["gamma"] * distance) @ s["weight"]
-        else:
-            said = np.maximum(x @ s["weight1"] + s["bias1"], 0.0) @ s["weight"]
-        return np.asarray(np.clip(said + s["intercept"], s["least"], s["most"]), dtype=np.float64)
+            x = np.exp(-s["gamma"] * distance)
+        elif self.form == "mlp":
+            x = np.maximum(x @ s["weight1"] + s["bias1"], 0.0)
+        return np.asarray(np.clip(x @ s["weight"] + s["intercept"], s["least"], s["most"]), dtype=np.float64)
 
 
 def choose(features: Floats, target: Floats, groups: Sequence[str], forms: Sequence[str] = FORMS) -> Regressor:
     """The form and strength that err least on groups left out, fitted on all. `target` is a logarithm."""
     folds = list(_folds(groups))
-    best: tuple[float, str, float] | None = None
+    if not folds:
+        return fit(features, target, "linear", 1.0)
+    errors: dict[tuple[str, float], float] = {}
     for form in forms:
         for strength in _STRENGTHS[form]:
-            off = [
-                np.abs(
-                    np.expm1(fit(features[seen], target[seen], form, strength).predict(features[left]) - target[left])
-                )
-                for seen, left in folds
-            ]
-            error = float(np.concatenate(off).mean()) if off else float("nan")
-            if best is None or error < best[0]:
-                best = (error, form, strength)
-    assert best is not None
-    form, strength = (best[1], best[2]) if folds else ("linear", 1.0)
-    return fit(features, target, form, strength, validated=best[0])
+            found = []
+            for seen, left in folds:
+                predicted = fit(features[seen], target[seen], form, strength).predict(features[left])
+                found.append(np.abs(np.expm1(predicted - target[left])))
+            errors[form, strength] = float(np.concatenate(found).mean())
+    form, strength = min(errors, key=lambda chosen: errors[chosen])
+    return fit(features, target, form, strength, validated=errors[form, strength])
 
 
 def fit(features: Floats, target: Floats, form: str, strength: float, validated: float = float("nan")) -> Regressor:
-    mean = features.mean(axis=0)
-    deviation = features.std(axis=0)
+    mean, deviation = features.mean(axis=0), features.std(axis=0)
     scale = np.where(deviation > 1e-9, deviation, 1.0)
-    x = (features - mean) / scale
-    state = {name: np.asarray(value, dtype=np.float64) for name, value in _state(x, target, form, strength).items()}
-    state |= {"mean": mean, "scale": scale, "least": np.asarray(target.min() - _BEYOND),
-              "most": np.asarray(target.max() + _BEYOND)}  # fmt: skip
-    return Regressor(form=form, strength=strength, state=state, validated=validated)
+    state = _state((features - mean) / scale, target, form, strength)
+    state |= {"mean": mean, "scale": scale, "least": target.min() - _BEYOND, "most": target.max() + _BEYOND}
+    arrays = {name: np.asarray(value, dtype=np.float64) for name, value in state.items()}
+    return Regressor(form=form, strength=strength, state=arrays, validated=validated)
 
 
 def _state(x: Floats, target: Floats, form: str, strength: float) -> dict[str, Any]:
@@ -91,12 +86,8 @@ def _state(x: Floats, target: Floats, form: str, strength: float) -> dict[str, A
 
         gamma = 1 / x.shape[1]
         svr = SVR(C=strength, epsilon=0.01, gamma=gamma).fit(x, target)
-        return {
-            "vectors": svr.support_vectors_,
-            "weight": svr.dual_coef_[0],
-            "gamma": gamma,
-            "intercept": svr.intercept_[0],
-        }
+        weights = {"vectors": svr.support_vectors_, "weight": svr.dual_coef_[0]}
+        return {**weights, "gamma": gamma, "intercept": svr.intercept_[0]}
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.neural_network import MLPRegressor
 
@@ -105,8 +96,9 @@ def _state(x: Floats, target: Floats, form: str, strength: float) -> dict[str, A
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # one that stops early is judged like any other
         mlp.fit(x, target - middle)
-    return {"weight1": mlp.coefs_[0], "bias1": mlp.intercepts_[0], "weight": mlp.coefs_[1][:, 0],
-            "intercept": mlp.intercepts_[1][0] + middle}  # fmt: skip
+    first, last = mlp.coefs_
+    intercept = mlp.intercepts_[1][0] + middle
+    return {"weight1": first, "bias1": mlp.intercepts_[0], "weight": last[:, 0], "intercept": intercept}
 
 
 def _squares(x: Floats) -> Floats:

@@ -72,25 +72,32 @@ def paths(architecture: Sequence[Node], reach: int = REACH) -> Paths:
     graph = csr_matrix((np.ones(len(edges)), (starts, ends)), shape=(count, count))
     distance = dijkstra(graph, unweighted=True, limit=reach)
     source, target = np.nonzero(np.isfinite(distance) & (distance > 0))
-    return Paths(count=count, source=source, target=target, distance=distance[source, target].astype(np.int64),
-                 depth=depth, height=height)  # fmt: skip
+    hops = distance[source, target].astype(np.int64)
+    return Paths(count=count, source=source, target=target, distance=hops, depth=depth, height=height)
+
+
+def side_by_side(batch: Sequence[Paths]) -> Paths:
+    """Several networks as one, their nodes numbered one after another."""
+    firsts = np.cumsum([0, *(p.count for p in batch)])
+    names = ("source", "target", "distance", "depth", "height")
+    whole = {name: np.concatenate([getattr(p, name) for p in batch]) for name in names}
+    moved = np.repeat(firsts[:-1], [len(p.source) for p in batch])
+    return Paths(count=int(firsts[-1]), **whole | {n: whole[n] + moved for n in ("source", "target")})
 
 
 def waves(batch: Sequence[Paths]) -> tuple[list[Wave], list[Wave]]:
-    """The forward and the backward traversal of several networks at once, their nodes numbered one after another."""
-    firsts = np.cumsum([0, *(p.count for p in batch)])
-    count = int(firsts[-1])
-    source = np.concatenate([p.source + first for p, first in zip(batch, firsts, strict=False)])
-    target = np.concatenate([p.target + first for p, first in zip(batch, firsts, strict=False)])
-    distance = np.concatenate([p.distance for p in batch])
-    depth, height = (np.concatenate([getattr(p, name) for p in batch]) for name in ("depth", "height"))
-    return _waves(depth, source, target, distance, count), _waves(height, target, source, distance, count)
+    """The forward and the backward traversal of several networks at once."""
+    p = side_by_side(batch)
+    return (
+        _waves(p.depth, p.source, p.target, p.distance, p.count),
+        _waves(p.height, p.target, p.source, p.distance, p.count),
+    )
 
 
-def _waves(level: Ints, told_by: Ints, told: Ints, distance: Ints, count: int) -> list[Wave]:
-    message = told_by + count * (distance > 1)
+def _waves(level: Ints, sender: Ints, hearer: Ints, distance: Ints, count: int) -> list[Wave]:
+    message = sender + count * (distance > 1)
     weight = (1 / distance).astype(np.float32)
-    of_edge = level[told]
+    of_edge = level[hearer]
     order, nodes = np.argsort(of_edge, kind="stable"), np.argsort(level, kind="stable")
     steps = np.arange(int(level.max(initial=0)) + 2)
     edge_ends, node_ends = np.searchsorted(of_edge[order], steps), np.searchsorted(level[nodes], steps)
@@ -100,5 +107,5 @@ def _waves(level: Ints, told_by: Ints, told: Ints, distance: Ints, count: int) -
         those = nodes[node_ends[step] : node_ends[step + 1]]
         edges = order[edge_ends[step] : edge_ends[step + 1]]
         place[those] = np.arange(len(those))
-        found.append(Wave(nodes=those, message=message[edges], place=place[told[edges]], weight=weight[edges]))
+        found.append(Wave(nodes=those, message=message[edges], place=place[hearer[edges]], weight=weight[edges]))
     return found

@@ -1,6 +1,6 @@
-"""The encoder of the hypernetwork, with ATen operators for kinds, trained to say what a step costs.
+"""The encoder of the hypernetwork, with ATen operators for kinds, trained to predict what a step costs.
 
-Its gated updates go in rounds, all nodes at once, where GHN-2 goes node by node: virtual edges carry far enough, and
+Its gated updates go in rounds, all nodes at once, where GHN-2 goes node by node: virtual edges reach far enough, and
 hundreds of operators deep a traversal would cost more than it brings.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +16,18 @@ import torch
 from torch import Tensor, nn
 
 from foretell.graph import Graph
-from foretell.methods.predictddl.ghn.architecture import Architecture, paths
-from foretell.methods.predictddl.ghn.gated import GatedGraph
-from foretell.methods.predictddl.ghn.hypernetwork import encoded_shape
+from foretell.methods.predictddl.ghn.architecture import Architecture, paths, side_by_side
+from foretell.methods.predictddl.ghn.encoder import GatedGraph, encoded_shape
 from foretell.methods.predictddl.ghn.vocabulary import OTHER, WORK, read_operators, renamed
 
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 _WIDTH: Final = 32
 _ROUNDS: Final = 2
 _REACH: Final = 2  # of virtual edges
 _PATIENCE: Final = 10  # epochs without a better one
+_RATE: Final = 3e-3
+_DECAY: Final = 1e-2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,21 +47,17 @@ class Networks:
         place = {id(graph): i for i, graph in enumerate(different)}
         number = {kind: i for i, kind in enumerate(kinds)}
         read: list[Architecture] = [renamed(read_operators(graph), frozenset(kinds)) for graph in different]
-        firsts = np.cumsum([0, *map(len, read)])
-        found = [paths(architecture, _REACH) for architecture in read]
-        source, target = (
-            np.concatenate([getattr(p, name) + first for p, first in zip(found, firsts, strict=False)])
-            for name in ("source", "target")
-        )
-        distance = np.concatenate([p.distance for p in found])
-        far, weight = (distance > 1) * int(firsts[-1]), torch.tensor(1 / distance, dtype=torch.float32)[:, None]
+        p = side_by_side([paths(architecture, _REACH) for architecture in read])
+        far, weight = (p.distance > 1) * p.count, torch.tensor(1 / p.distance, dtype=torch.float32)[:, None]
+        ways = ((p.source, p.target), (p.target, p.source))
         return cls(
             kind=torch.tensor([number[node.kind] for a in read for node in a]),
             sizes=torch.tensor([[*encoded_shape(n.shape), *(n.work or (0.0,) * WORK)] for a in read for n in a]),
-            edges=tuple((torch.tensor(by + far), torch.tensor(to), weight) for by, to in ((source, target), (target, source))),
+            edges=tuple((torch.tensor(by + far), torch.tensor(to), weight) for by, to in ways),
             network=torch.repeat_interleave(torch.arange(len(read)), torch.tensor([len(a) for a in read])),
-            count=len(read), row=torch.tensor([place[id(graph)] for graph in graphs]),
-        )  # fmt: skip
+            count=len(read),
+            row=torch.tensor([place[id(graph)] for graph in graphs]),
+        )
 
 
 class CostNetwork(nn.Module):
@@ -73,23 +72,23 @@ class CostNetwork(nn.Module):
         self.graph = GatedGraph(_WIDTH)
         self.norm = nn.LayerNorm(_WIDTH)
         last = nn.Linear(_WIDTH, 1)
-        nn.init.zeros_(last.weight)  # it begins with what the linear model says
+        nn.init.zeros_(last.weight)  # it begins as the linear model
         nn.init.zeros_(last.bias)
         self.head = nn.Sequential(nn.Linear(_WIDTH + features, _WIDTH), nn.ReLU(), last)
 
-    def forward(self, networks: Networks, features: npt.NDArray[np.float64]) -> Tensor:
+    def forward(self, networks: Networks, features: Floats) -> Tensor:
         states = self.kind(networks.kind) + self.shape(networks.sizes)
         for _ in range(_ROUNDS):
             for message, hearer, weight in networks.edges:
-                told = torch.cat([self.graph.near(states), self.graph.far(states)])
-                heard = torch.zeros_like(states).index_add(0, hearer, told.index_select(0, message) * weight)
+                sent = torch.cat([self.graph.near(states), self.graph.far(states)])
+                heard = torch.zeros_like(states).index_add(0, hearer, sent.index_select(0, message) * weight)
                 states = self.graph.cell(heard, states)
         states = self.norm(states)
         nodes = torch.bincount(networks.network, minlength=networks.count)[:, None]
         means = states.new_zeros(networks.count, _WIDTH).index_add(0, networks.network, states) / nodes
         known = torch.tensor(features, dtype=torch.float32)
-        said: Tensor = self.head(torch.cat([means[networks.row], known], dim=1))[:, 0]
-        return said
+        predicted: Tensor = self.head(torch.cat([means[networks.row], known], dim=1))[:, 0]
+        return predicted
 
 
 def kinds_of(graphs: Sequence[Graph]) -> list[str]:
@@ -99,19 +98,18 @@ def kinds_of(graphs: Sequence[Graph]) -> list[str]:
 
 
 def train(
-    network: CostNetwork, networks: Networks, features: npt.NDArray[np.float64], target: npt.NDArray[np.float64], *,
-    epochs: int, watch: npt.NDArray[np.bool_] | None, rate: float, decay: float,
-) -> int:  # fmt: skip
-    """Full-batch training; with rows to `watch` it learns from the others and says after how many epochs those were best."""
+    network: CostNetwork, networks: Networks, features: Floats, target: Floats, *, epochs: int, watch: Bools | None
+) -> int:
+    """Full-batch training; with rows to `watch` it learns from the others and returns after how many epochs those were best."""
     wanted = torch.tensor(target, dtype=torch.float32)
     learns = torch.tensor(~watch if watch is not None else np.ones(len(target), dtype=bool))
-    optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=decay)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=_RATE, weight_decay=_DECAY)
     best, at = float("inf"), 0
     for epoch in range(1, epochs + 1):
-        said: Any = network(networks, features)
-        loss = nn.functional.huber_loss(said[learns], wanted[learns], delta=0.2)
+        predicted = network(networks, features)
+        loss = nn.functional.huber_loss(predicted[learns], wanted[learns], delta=0.2)
         if watch is not None:
-            error = float((said.detach()[~learns] - wanted[~learns]).abs().mean())
+            error = float((predicted.detach()[~learns] - wanted[~learns]).abs().mean())
             if error < best:
                 best, at = error, epoch - 1
             elif epoch - 1 - at > _PATIENCE:

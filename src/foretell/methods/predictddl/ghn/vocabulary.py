@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from foretell.cost.flops import flops
@@ -18,7 +18,7 @@ from foretell.methods.memo import once
 from foretell.methods.predictddl.ghn.architecture import Architecture, Node
 
 OTHER: Final = "other"  # stands for an operator that was not there when a network learned
-WORK: Final = 2  # numbers a node of `read_operators` says about its work
+WORK: Final = 2  # numbers a node of `read_operators` has about its work
 _POWERS: Final = 40.0  # log2 of operations and bytes is divided by this
 _CONVOLUTIONS: Final = frozenset({"aten.convolution", "aten._convolution", "aten.cudnn_convolution"})
 _PRODUCTS: Final = frozenset(
@@ -64,9 +64,8 @@ class _Reader:
         return self.graph.storages[self.graph.tensors[tensor].storage].role
 
 
-_Step = Callable[
-    [_Reader, Op, tuple[int, ...]], int | None
-]  # the node an op becomes, or None where it passes values on
+# The node an op becomes, or None where it passes values on.
+_Step = Callable[[_Reader, Op, tuple[int, ...]], int | None]
 
 
 def read(graph: Graph) -> Architecture:
@@ -82,11 +81,7 @@ def read_operators(graph: Graph) -> Architecture:
 
 def renamed(architecture: Architecture, known: frozenset[str]) -> Architecture:
     """With operators that are not known called `other`."""
-    return tuple(
-        node if node.kind in known
-        else Node(kind=OTHER, inputs=node.inputs, shape=node.shape, work=node.work)
-        for node in architecture
-    )  # fmt: skip
+    return tuple(node if node.kind in known else replace(node, kind=OTHER) for node in architecture)
 
 
 def _read(graph: Graph, step: _Step) -> Architecture:
@@ -139,7 +134,7 @@ def _as_kind(reader: _Reader, op: Op, sources: tuple[int, ...]) -> int | None:
     if name in _SUMS:
         return _sum(reader, op, sources)
     if name in _SCALES and len(sources) > 1 and len({layout.numel for layout in signature.inputs}) > 1:
-        return reader.add("cse", sources)  # a map of features times one number a channel
+        return reader.add("cse", sources)  # a map of features times one number per channel
     return None
 
 
@@ -196,12 +191,4 @@ def _without_unused_inputs(nodes: list[Node]) -> Architecture:
     used = {source for node in nodes for source in node.inputs}
     kept = [i for i, node in enumerate(nodes) if node.kind != "input" or i in used]
     place = {old: new for new, old in enumerate(kept)}
-    return tuple(
-        Node(
-            kind=nodes[i].kind,
-            inputs=tuple(place[s] for s in nodes[i].inputs),
-            shape=nodes[i].shape,
-            work=nodes[i].work,
-        )
-        for i in kept
-    )
+    return tuple(replace(nodes[i], inputs=tuple(place[s] for s in nodes[i].inputs)) for i in kept)

@@ -1,59 +1,21 @@
-"""GHN-2: a network's graph goes in, weights for it come out. The mean of the node states is the network's embedding."""
+"""GHN-2: a network's graph goes in, weights for it come out."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 import torch
 from torch import Tensor, nn
 
-from foretell.errors import InputError
-from foretell.methods.predictddl.ghn.architecture import KINDS, REACH, Architecture, Node, Paths, paths, waves
-from foretell.methods.predictddl.ghn.gated import GatedGraph
+from foretell.methods.predictddl.ghn.architecture import Architecture, Node, Paths
+from foretell.methods.predictddl.ghn.encoder import TRAINED, WIDTH, Encoder, weights_of
 
-WIDTH: Final = 32
-TRAINED: Final = Path(__file__).with_name("digits.safetensors")
 _TILE: Final = 32  # channels that are generated; wider layers repeat them
 _SIDE: Final = 8  # pixels that are generated; smaller kernels are cut from the middle
 _CLASSES: Final = 10
-_OCTAVES: Final = 8.0  # log2 of a size is divided by this, so that usual ones lie between 0 and 1
-
-
-class Encoder(nn.Module):
-    """Node states: the operator's embedding and its encoded shape, after the gated traversals and a layer norm."""
-
-    def __init__(self, kinds: Sequence[str] = KINDS, *, width: int = WIDTH, work: int = 0, reach: int = REACH) -> None:
-        super().__init__()
-        self.kinds = tuple(kinds)
-        self.reach = reach
-        self.work = work
-        self.kind = nn.Embedding(len(self.kinds), width)
-        self.shape = nn.Sequential(nn.Linear(4 + work, width), nn.ReLU(), nn.Linear(width, width))
-        self.graph = GatedGraph(width)
-        self.norm = nn.LayerNorm(width)
-
-    @cached_property
-    def _number(self) -> Mapping[str, int]:
-        return {kind: number for number, kind in enumerate(self.kinds)}
-
-    def forward(self, batch: Sequence[Architecture], known: Sequence[Paths] | None = None) -> Tensor:
-        """States of all nodes, network after network; `known` spares finding the paths again."""
-        nodes = [node for architecture in batch for node in architecture]
-        kinds = torch.tensor([self._number[node.kind] for node in nodes])
-        sizes = torch.tensor([[*encoded_shape(node.shape), *(node.work or (0.0,) * self.work)] for node in nodes])
-        found = known or [paths(architecture, self.reach) for architecture in batch]
-        states: Tensor = self.graph(self.kind(kinds) + self.shape(sizes), waves(found))
-        normed: Tensor = self.norm(states)
-        return normed
-
-    def embed(self, batch: Sequence[Architecture], known: Sequence[Paths] | None = None) -> Tensor:
-        """One vector a network: the mean of its node states."""
-        states = self(batch, known).split([len(architecture) for architecture in batch])
-        return torch.stack([s.mean(dim=0) for s in states])
 
 
 class Hypernetwork(nn.Module):
@@ -102,19 +64,8 @@ def _tiled(block: Tensor, shape: tuple[int, ...]) -> Tensor:
     return block.repeat(repeats)[tuple(slice(0, wanted) for wanted in shape)]
 
 
-def encoded_shape(shape: tuple[int, ...]) -> list[float]:
-    sides = [*shape, 0, 0, 0, 0][:4]
-    return [math.log2(1 + side) / _OCTAVES for side in sides]
-
-
 def load(path: Path = TRAINED) -> Hypernetwork:
-    """The hypernetwork as it was trained, ready to read networks."""
-    from safetensors.torch import load_file
-
-    if not path.exists():
-        raise InputError(
-            f"there is no trained hypernetwork in {path}. Train one: python -m foretell.methods.predictddl.ghn.train"
-        )
+    """The hypernetwork as it was trained."""
     network = Hypernetwork()
-    network.load_state_dict(load_file(path))
+    network.load_state_dict(weights_of(path))
     return network.eval()

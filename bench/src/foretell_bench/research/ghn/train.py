@@ -1,6 +1,6 @@
 """Trains the hypernetwork to write weights of sampled networks that classify scikit-learn's digits.
 
-    python -m foretell.methods.predictddl.ghn.train [--steps 2000] [--seed 0] [--save FILE] [--seconds N]
+    python -m foretell_bench.research.ghn.train [--steps 2000] [--seed 0] [--save FILE] [--seconds N]
 
 Each step draws a few of 2,000 networks and a few images; the networks and digits it is judged on are never among them.
 With --seconds it stops after so many of a processor, and goes on from there when it is run again; the result is the same.
@@ -21,9 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from foretell.methods.predictddl.ghn.architecture import Architecture, Paths, paths
-from foretell.methods.predictddl.ghn.generator import PIXELS, sample
-from foretell.methods.predictddl.ghn.hypernetwork import TRAINED, Hypernetwork
-from foretell.methods.predictddl.ghn.run import random_weights, run
+from foretell.methods.predictddl.ghn.encoder import TRAINED
+from foretell_bench.research.ghn.generator import PIXELS, sample
+from foretell_bench.research.ghn.hypernetwork import Hypernetwork
+from foretell_bench.research.ghn.run import random_weights, run
 
 STEPS: Final = 2000
 _POOL: Final = 2000  # networks to learn on; their numbers are below those of the held-out ones
@@ -86,13 +87,13 @@ class Training:
         )
         self._known: dict[int, tuple[Architecture, Paths]] = {}
 
-    def run(self, seconds: float = math.inf, say: Callable[[str], None] = lambda text: None) -> bool:
+    def run(self, seconds: float = math.inf, progress: Callable[[str], None] = lambda text: None) -> bool:
         """Whether it is done after at most so many seconds of a processor."""
         end = time.process_time() + seconds
         while self.step < self.steps and time.process_time() < end:
             self._advance()
             if self.step % 100 == 0:
-                say(f"step {self.step}: loss {self.loss:.3f}")
+                progress(f"step {self.step}: loss {self.loss:.3f}")
         self.network.eval()
         return self.step == self.steps
 
@@ -132,9 +133,9 @@ class Training:
         self.step, self.loss = state["step"], state["loss"]
 
 
-def train(steps: int = STEPS, seed: int = 0, say: Callable[[str], None] = lambda text: None) -> Hypernetwork:
+def train(steps: int = STEPS, seed: int = 0, progress: Callable[[str], None] = lambda text: None) -> Hypernetwork:
     training = Training(steps, seed)
-    training.run(say=say)
+    training.run(progress=progress)
     return training.network
 
 
