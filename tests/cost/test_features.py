@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretell.cost import features
-from foretell.cost.features import LAUNCH_FLOOR, alignment, density, describe, family_of, fill, inner_run
+from foretell.cost.features import LAUNCH_FLOOR, alignment, density, describe, fill, inner_run
 from foretell.graph import Layout, Signature
 from foretell.hardware import device
 
@@ -23,23 +22,6 @@ def rows(*shape: int, dtype: str = "bfloat16") -> Layout:
 
 def product(m: int, n: int, k: int, dtype: str = "bfloat16") -> Signature:
     return Signature("aten.mm.default", (rows(m, k, dtype=dtype), rows(k, n, dtype=dtype)), (rows(m, n, dtype=dtype),))
-
-
-@pytest.mark.parametrize(
-    ("name", "family"),
-    [
-        ("aten.addmm", "matmul"), ("aten.convolution", "convolution"), ("aten._foreach_mul_", "foreach"),
-        ("aten._fused_adamw_", "foreach"), ("aten.gelu", "elementwise"), ("aten.clone", "copy"),
-        ("aten._softmax", "reduction"), ("aten.embedding", "index"), ("mylib.odd", "elementwise"),
-    ],
-)  # fmt: skip
-def test_families(name: str, family: str) -> None:
-    assert family_of(name) == family
-
-
-def test_describing_an_operator_twice_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"aten\.mm is described already"):
-        features.describes("matmul", "mm")(lambda s, d, c: {})
 
 
 @given(m=st.integers(1, 8192), n=st.integers(1, 8192), k=st.integers(1, 8192))

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from foretell.cost.host import MODES, HostCosts, inner_launches, usual_costs, walks_a_list
+from foretell.cost.host import MODES, HostCosts, inner_launches, usual_costs
 from foretell.cost.model import DEFAULT, load_model
-from foretell.cost.roofline import price_ops
 from foretell.errors import ModelError
 from foretell.graph import Graph, Layout, Signature
-from foretell.hardware import device, host
+from foretell.graph.calls import Call
+from foretell.hardware import host
 from tests.report.examples import small_graph
 
-H200, VM = device("h200"), host("cloud-vm")
+VM = host("cloud-vm")
 
 
 @pytest.fixture
@@ -25,32 +25,39 @@ def graph() -> Graph:
 
 @pytest.mark.parametrize("costs", [usual_costs(), load_model(DEFAULT).host], ids=["usual", "fitted"])
 def test_every_op_costs_something_and_a_view_costs_less(costs: HostCosts, graph: Graph) -> None:
-    prices = price_ops(graph, H200)
-    assert all(s > 0 for s in costs.seconds(graph, prices, VM))
+    assert all(s > 0 for s in costs.seconds(graph, VM))
     for mode in MODES:
         assert 0 < costs.view[mode] < min(costs.kernel[mode].values())
 
 
 def test_a_host_twice_as_slow_takes_twice_as_long(graph: Graph) -> None:
-    prices = price_ops(graph, H200)
     slow = dataclasses.replace(VM, op_seconds=2 * VM.op_seconds)
     costs = load_model(DEFAULT).host
-    assert sum(costs.seconds(graph, prices, slow)) == pytest.approx(2 * sum(costs.seconds(graph, prices, VM)))
+    assert sum(costs.seconds(graph, slow)) == pytest.approx(2 * sum(costs.seconds(graph, VM)))
 
 
 def test_inference_is_cheaper_than_a_forward_pass_that_is_watched(graph: Graph) -> None:
-    prices = price_ops(graph, H200)
     watched = graph if graph.training else dataclasses.replace(graph, training=True)
     free = dataclasses.replace(graph, training=False)
     costs = load_model(DEFAULT).host
-    assert sum(costs.seconds(free, prices, VM)) < sum(costs.seconds(watched, prices, VM))
+    assert sum(costs.seconds(free, VM)) < sum(costs.seconds(watched, VM))
 
 
-def test_longer_lists_take_longer(graph: Graph) -> None:
+def test_longer_lists_take_longer() -> None:
     costs = load_model(DEFAULT).host
-    listed = [(op, p) for op, p in zip(graph.ops, price_ops(graph, H200), strict=True) if walks_a_list(op)]
-    for op, price in listed:
-        assert costs.weight(op, graph, price) >= costs.listed + costs.tensor * len(op.inputs)
+    few, many = (Call(listed("aten._fused_adamw_", count), "optimizer", False, False) for count in (4, 40))
+    assert costs.weight(many, "optimizer") - costs.weight(few, "optimizer") == pytest.approx(36 * costs.tensor)
+
+
+def test_a_fused_norm_is_no_fused_optimizer() -> None:
+    costs = load_model(DEFAULT).host
+    for name, mode in (("aten._fused_rms_norm", "forward"), ("aten._fused_rms_norm_backward", "backward")):
+        assert costs.weight(Call(listed(name, 2), mode, False, False), mode) == costs.kernel[mode]["composite"]
+
+
+def listed(name: str, count: int) -> Signature:
+    x = Layout((8, 8), (8, 1), "float32")
+    return Signature(f"{name}.default", (x,) * count, (x,))
 
 
 def recurrent(length: int, hidden: int, dtype: str, *, layers: int = 2, both_ways: bool = False) -> Signature:

@@ -32,8 +32,8 @@ def example(index: int, source: str, graph: Graph) -> tuple[Example, learn.Float
     """Ops take twice the roofline by themselves, and less the more of what they read is in the cache."""
     from foretell.cost.features import describe
 
-    step = outline(graph, price_ops(graph, H200), H200)
-    signatures = [graph.ops[place].signature for place in step.firsts]
+    step = outline(graph, H200)
+    signatures = step.signatures
     alone = 2e-6 + 2 * step.least
     measured = alone * np.exp(0.2 - 0.4 * step.cached)
     made = Example(

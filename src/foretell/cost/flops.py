@@ -11,48 +11,29 @@ from collections.abc import Callable
 from typing import Final
 
 from foretell.graph import Graph, Layout, Signature
+from foretell.graph.operators import ATTENTION, Registry, names_of, operator_of
 from foretell.units import Flops
 
-Formula = Callable[[Signature], Flops]
-_FORMULAS: Final[dict[str, Formula]] = {}
+formula: Final = Registry[Callable[[Signature], Flops]]("a FLOP formula")
 
 
 def flops(signature: Signature) -> Flops:
     """Operations on the matrix units: products, convolutions, attention, RNNs. Elementwise work counts as none."""
-    formula = _FORMULAS.get(signature.name)
-    return formula(signature) if formula else 0.0
+    count = formula.get(signature.name)
+    return count(signature) if count else 0.0
 
 
 def total_flops(graph: Graph) -> Flops:
-    known: dict[int, Flops] = {}
-    total = 0.0
-    for op in graph.ops:
-        key = id(op.signature)
-        if key not in known:
-            known[key] = flops(op.signature)
-        total += known[key] * op.times
-    return total
+    calls = graph.calls
+    return sum(flops(call.signature) * times for call, times in zip(calls.distinct, calls.times, strict=True))
 
 
 def skipped(signature: Signature) -> float:
     """The share of the counted operations that the kernel does not do: the masked half of causal attention."""
-    if signature.name in _ATTENTION and signature.argument("is_causal"):
+    if operator_of(signature.name).is_attention and signature.argument("is_causal"):
         keys = _tensor(signature, "key").shape[-2]
         return 0.5 * (1 - 1 / max(keys, 1))
     return 0.0
-
-
-def formula(*names: str) -> Callable[[Formula], Formula]:
-    """Register a formula for operators; registering one twice is an error."""
-
-    def register(function: Formula) -> Formula:
-        for name in names:
-            if name in _FORMULAS:
-                raise ValueError(f"a FLOP formula for {name} is registered already")
-            _FORMULAS[name] = function
-        return function
-
-    return register
 
 
 def _tensor(s: Signature, name: str) -> Layout:
@@ -71,7 +52,7 @@ def _mm(s: Signature) -> Flops:
     return _product(s.inputs[0], s.inputs[1])
 
 
-@formula("aten.addmm", "aten.baddbmm", "aten._addmm_activation")
+@formula("aten.addmm", "aten.baddbmm", "aten.addbmm", "aten._addmm_activation")
 def _addmm(s: Signature) -> Flops:
     return _product(s.inputs[1], s.inputs[2])
 
@@ -96,7 +77,7 @@ def _grouped_mm(s: Signature) -> Flops:
     return 2.0 * a.numel * b.shape[-1]
 
 
-@formula("aten.convolution", "aten._convolution")
+@formula(*names_of("convolution"))
 def _convolution(s: Signature) -> Flops:
     """Every output element is a dot product over the kernel and the channels of its group.
 
@@ -117,14 +98,7 @@ def _convolution_backward(s: Signature) -> Flops:
     return forward * wanted
 
 
-_ATTENTION: Final = frozenset(
-    f"aten._scaled_dot_product_{kind}_attention{part}"
-    for kind in ("flash", "efficient", "cudnn")
-    for part in ("", "_backward")
-)
-
-
-@formula(*(name for name in sorted(_ATTENTION) if not name.endswith("_backward")))
+@formula(*names_of("attention", *ATTENTION))
 def _attention(s: Signature) -> Flops:
     """Scores are q·kᵀ and the output is scores·v, for every query head; grouped heads share keys, not work."""
     q, k, v = (_tensor(s, name) for name in ("query", "key", "value"))
@@ -132,7 +106,7 @@ def _attention(s: Signature) -> Flops:
     return 2.0 * pairs * (q.shape[-1] + v.shape[-1])
 
 
-@formula(*(name for name in sorted(_ATTENTION) if name.endswith("_backward")))
+@formula(*names_of("attention_backward"))
 def _attention_backward(s: Signature) -> Flops:
     """Five products: the scores again, then the gradients of value, scores, query and key."""
     q, k, v = (_tensor(s, name) for name in ("query", "key", "value"))
@@ -140,7 +114,7 @@ def _attention_backward(s: Signature) -> Flops:
     return 2.0 * pairs * (3 * q.shape[-1] + 2 * v.shape[-1])
 
 
-@formula("aten._native_multi_head_attention", "aten._transformer_encoder_layer_fwd")
+@formula(*names_of("attention", "projected"))
 def _fused_attention(s: Signature) -> Flops:
     """Projections to queries, keys and values, attention among all positions, and what weights come after it."""
     x = s.inputs[0]

@@ -15,23 +15,23 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from foretell.cost.features import family_of
-from foretell.cost.roofline import Price
 from foretell.errors import ModelError
-from foretell.graph import Graph, Op, Signature
+from foretell.graph import Graph, Signature
+from foretell.graph.calls import Call
+from foretell.graph.operators import Family, operator_of
 from foretell.hardware import Host
 from foretell.units import Seconds
 
 MODES: Final = ("inference", "forward", "backward", "optimizer")
 KINDS: Final = ("convolution", "composite", "plain")
 FILE: Final = "host.json"
-_KIND_OF: Final = {
-    "convolution": "convolution", "convolution_backward": "convolution", "rnn": "convolution",
-    **dict.fromkeys(("norm", "norm_backward", "attention", "attention_backward", "reduction"), "composite"),
+_KIND_OF: Final[dict[Family, str]] = {
+    "convolution": "convolution", "convolution_backward": "convolution", "rnn": "convolution", "norm": "composite",
+    "norm_backward": "composite", "attention": "composite", "attention_backward": "composite", "reduction": "composite",
 }  # fmt: skip
-_RECURRENT: Final = ("aten._cudnn_rnn", "aten._cudnn_rnn_backward")
 _KEPT_ON_CHIP: Final = 128  # hidden numbers whose weights a device keeps on chip from one place to the next
-_HOST_NUMBER: Final = 0.05  # a number that the host keeps is a plain read
+_READS_NUMBER: Final = "aten._local_scalar_dense"
+_HOST_NUMBER: Final = 0.05  # which is a plain read where the host keeps it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,22 +46,27 @@ class HostCosts:
     step: float  # once a step: the loop around it
     gap: Seconds = 0.0  # and, in seconds, what passes between two kernels of a busy device
 
-    def seconds(self, graph: Graph, prices: list[Price], host: Host) -> list[Seconds]:
+    def seconds(self, graph: Graph, host: Host) -> list[Seconds]:
         """Time to issue every op of a graph."""
-        costs = [self.weight(op, graph, price) for op, price in zip(graph.ops, prices, strict=True)]
+        costs = graph.calls.of_ops([host.op_seconds * weight for weight in self._weights(graph)])
         if costs:
-            costs[0] += self.step
-        return [host.op_seconds * cost for cost in costs]
+            costs[0] += host.op_seconds * self.step
+        return costs
 
-    def weight(self, op: Op, graph: Graph, price: Price) -> float:
-        mode = mode_of(op, graph)
-        if walks_a_list(op):
-            return self.listed + self.tensor * len(op.inputs)
-        if price.work.kernel:
-            return self.kernel[mode][kind_of(op.signature.name)] + self.inner * inner_launches(op.signature)
-        if op.signature.name == "aten._local_scalar_dense" and not price.work.waits:
-            return _HOST_NUMBER
-        return self.view[mode]
+    def step_weight(self, graph: Graph) -> float:
+        """What a whole step costs, in units of a host's `op_seconds`."""
+        return self.step + sum(w * n for w, n in zip(self._weights(graph), graph.calls.times, strict=True))
+
+    def _weights(self, graph: Graph) -> list[float]:
+        return [self.weight(call, mode_of(call, graph)) for call in graph.calls.distinct]
+
+    def weight(self, call: Call, mode: str) -> float:
+        signature = call.signature
+        if operator_of(signature.name).walks_a_list:
+            return self.listed + self.tensor * len(signature.inputs)
+        if call.launches:
+            return self.kernel[mode][kind_of(signature.name)] + self.inner * inner_launches(signature)
+        return _HOST_NUMBER if call.on_host and signature.name == _READS_NUMBER else self.view[mode]
 
     @classmethod
     def load(cls, path: Path) -> HostCosts:
@@ -71,19 +76,18 @@ class HostCosts:
             raise ModelError(f"{path} holds no costs of a host ({error}). Fit them with: foretell fit") from error
 
 
-def mode_of(op: Op, graph: Graph) -> str:
-    return op.phase if graph.training else "inference"
+def mode_of(call: Call, graph: Graph) -> str:
+    return call.phase if graph.training else "inference"
 
 
-@cache
 def kind_of(name: str) -> str:
-    return _KIND_OF.get(family_of(name), "plain")
+    return _KIND_OF.get(operator_of(name).family, "plain")
 
 
 def inner_launches(signature: Signature) -> int:
     """Kernels that one op launches in a loop: two for every place of a sequence, or for every expert."""
     x = signature.inputs[0] if signature.inputs else None
-    if x is not None and signature.name in _RECURRENT:
+    if x is not None and operator_of(signature.name).family == "rnn":
         hidden, layers = (int(str(signature.argument(name, 1))) for name in ("hidden_size", "num_layers"))
         if hidden <= _KEPT_ON_CHIP and x.dtype != "bfloat16":
             return 0  # one kernel walks the sequence
@@ -92,10 +96,6 @@ def inner_launches(signature: Signature) -> int:
     if x is not None and signature.name == "aten._grouped_mm" and x.dtype != "bfloat16":  # its kernel takes no other
         return 2 * max(t.shape[0] for t in (*signature.inputs, *signature.outputs) if len(t.shape) == 3)
     return 0
-
-
-def walks_a_list(op: Op) -> bool:
-    return "_foreach_" in op.signature.name or "_fused_" in op.signature.name
 
 
 @cache

@@ -19,11 +19,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from foretell.cost.roofline import Price
+from foretell.cost.roofline import price_calls
 from foretell.errors import ModelError
 from foretell.graph import PHASES, Graph, Signature
 from foretell.hardware import Device
-from foretell.units import Bytes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -38,8 +37,7 @@ PLAIN: Final = ("seconds", "over_roofline", "flops", "bytes", "intensity", "of_c
 class Outline:
     """A step as the network sees it before anything is priced: one node for each signature that launches a kernel."""
 
-    firsts: Sequence[int]  # the place in the graph of each node's first op
-    node_of: Mapping[int, int]  # id of a signature of the graph → its node
+    signatures: Sequence[Signature]  # of each node
     count: Floats  # runs of a node's ops in the step
     flops: Floats
     traffic: Floats
@@ -61,53 +59,52 @@ class Outline:
         return self.often / np.bincount(ends, weights=self.often, minlength=len(self))[ends]
 
 
-def outline(graph: Graph, prices: Sequence[Price], device: Device) -> Outline:
-    """One walk over the ops in order; `prices` are the roofline's."""
+def outline(graph: Graph, device: Device) -> Outline:
+    """One walk over the ops in order."""
+    prices, calls = price_calls(graph, device), graph.calls
     nodes: dict[Signature, int] = {}
-    node_of: dict[int, int] = {}
-    first: list[int] = []
-    sums: list[list[float]] = []  # of each node: runs, place, cached bytes, read bytes, runs by phase
-    sizes: list[list[Bytes]] = []  # of each node's inputs
+    node_of_call = [
+        nodes.setdefault(call.signature, len(nodes)) if price.work.kernel else -1
+        for call, price in zip(calls.distinct, prices, strict=True)
+    ]
+    alone: dict[int, int] = {}  # node → the call that comes first
+    for number, node in enumerate(node_of_call):
+        alone.setdefault(node, number)
+    sums = [[0.0] * 7 for _ in nodes]  # of each node: runs, place, cached bytes, read bytes, runs by phase
+    sizes = [[x.distinct_bytes for x in signature.inputs] for signature in nodes]
     edges: dict[tuple[int, int], int] = {}
     writer: dict[int, int] = {}
     touched: dict[int, float] = {}  # storage → bytes moved in all when it was last used
     storage_of, cache, moved = [t.storage for t in graph.tensors], float(device.l2_bytes), 0.0
     phases = {phase: 4 + i for i, phase in enumerate(PHASES)}
-    for place, (op, price) in enumerate(zip(graph.ops, prices, strict=True)):
-        if not price.work.kernel:
-            continue
-        signature, times = op.signature, op.times
-        node = node_of.get(id(signature), -1)
+    for place, (op, call) in enumerate(zip(graph.ops, calls.of_op, strict=True)):
+        node = node_of_call[call]
         if node < 0:
-            node = node_of[id(signature)] = nodes.setdefault(signature, len(nodes))
-            if node == len(first):
-                first.append(place)
-                sums.append([0.0] * 7)
-                sizes.append([x.distinct_bytes for x in signature.inputs])
-        mine = sums[node]
-        mine[0] += times
-        mine[1] += times * place
-        mine[phases[op.phase]] += times
+            continue
+        times, own = op.times, sums[node]
+        own[0] += times
+        own[1] += times * place
+        own[phases[op.phase]] += times
         read = [storage_of[t] for t in op.inputs]
         for storage, size in zip(read, sizes[node], strict=True):
             age = moved - touched.get(storage, -math.inf)
             if age < cache:
-                mine[2] += times * min(size, cache - age)
-            mine[3] += times * size
+                own[2] += times * min(size, cache - age)
+            own[3] += times * size
             before = writer.get(storage)
             if before is not None:
                 edges[before, node] = edges.get((before, node), 0) + times
             touched[storage] = moved
-        moved += price.work.traffic
-        for storage in [storage_of[t] for t in op.outputs] + [read[i] for i in signature.mutates]:
+        moved += prices[call].work.traffic
+        for storage in [storage_of[t] for t in op.outputs] + [read[i] for i in op.signature.mutates]:
             writer[storage], touched[storage] = node, moved
     table = np.array(sums).reshape(-1, 7)
     count = table[:, 0]
-    alone = [prices[i] for i in first]
+    least = [prices[alone[node]] for node in range(len(nodes))]
     pairs = np.array(list(edges), dtype=np.int64).reshape(-1, 2)
     return Outline(
-        firsts=first, node_of=node_of, count=count, flops=np.array([p.work.flops for p in alone]),
-        traffic=np.array([p.work.traffic for p in alone], dtype=np.float64), least=np.array([p.seconds for p in alone]),
+        signatures=tuple(nodes), count=count, flops=np.array([p.work.flops for p in least]),
+        traffic=np.array([p.work.traffic for p in least], dtype=np.float64), least=np.array([p.seconds for p in least]),
         cached=table[:, 2] / np.maximum(table[:, 3], 1.0), position=table[:, 1] / np.maximum(count * len(graph.ops), 1.0),
         phases=table[:, 4:] / np.maximum(count, 1.0)[:, None], makes=pairs[:, 0], takes=pairs[:, 1],
         often=np.array(list(edges.values()), dtype=np.float64), training=graph.training,

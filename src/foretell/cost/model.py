@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,15 +20,17 @@ from foretell.cost import interaction
 from foretell.cost.features import describe
 from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.interaction import Interaction, Outline, outline
+from foretell.cost.kernels import as_run_on
 from foretell.cost.operators import OperatorModels
-from foretell.cost.roofline import Price, price_ops
-from foretell.cost.transfer import as_run_on, carried, seconds_elsewhere
+from foretell.cost.roofline import Price, price_calls
+from foretell.cost.transfer import carried, seconds_elsewhere
 from foretell.errors import ModelError, did_you_mean
 from foretell.graph import Graph, Signature
 from foretell.hardware import Device
 from foretell.hardware import device as known_device
 from foretell.units import Seconds
 
+Floats = npt.NDArray[np.float64]
 SHIPPED: Final = Path(__file__).parent / "models"
 ROOFLINE: Final = "roofline"
 ELSEWHERE: Final = "elsewhere"  # the folder of a model's operators for other devices than its own
@@ -70,32 +72,26 @@ class CostModel:
 
     def price(self, graph: Graph, device: Device) -> Priced:
         """Price every op of a graph; equal signatures are priced once."""
-        prices = price_ops(graph, device)
+        calls, least = graph.calls, price_calls(graph, device)
         if self.operators is None:
-            return Priced(prices=prices)
-        tf32 = graph.precision == "tf32"
-        distinct = {id(op.signature): op.signature for op, p in zip(graph.ops, prices, strict=True) if p.work.kernel}
-        seen = self._learn(distinct.values(), device, tf32)
-        learned = {key: seen[signature] for key, signature in distinct.items()}
-        factors = self._factors(graph, prices, learned, device)
+            return Priced(prices=calls.of_ops(least))
+        launched = [i for i, price in enumerate(least) if price.work.kernel]
+        signatures = [calls.distinct[i].signature for i in launched]
+        learned = self._learn(signatures, device, graph.precision == "tf32")
+        factors = self._factors(graph, device) if launched else {}
         unknown: dict[str, Seconds] = {}
-        made: dict[int, Price] = {}  # by the price it replaces, which ops of equal signatures share
-        out = []
-        for op, price in zip(graph.ops, prices, strict=True):
-            if not price.work.kernel:
-                out.append(price)
-                continue
-            key = id(op.signature)
-            mine = learned[key]
-            if id(price) not in made:  # nothing is faster than the roofline
-                made[id(price)] = Price(price.work, max(mine.seconds * factors.get(key, 1.0), price.seconds))
-            out.append(made[id(price)])
-            if not mine.known:
-                unknown[op.signature.name] = unknown.get(op.signature.name, 0.0) + out[-1].seconds * op.times
-        families = {key: mine.family for key, mine in learned.items()}
-        return Priced(prices=out, unknown=unknown, families=families)
+        families: dict[int, str] = {}
+        prices = list(least)
+        for i, signature in zip(launched, signatures, strict=True):
+            own = learned[signature]  # nothing is faster than the roofline
+            seconds = max(own.seconds * factors.get(signature, 1.0), least[i].seconds)
+            prices[i] = Price(least[i].work, seconds)
+            families[id(signature)] = own.family
+            if not own.known:
+                unknown[signature.name] = unknown.get(signature.name, 0.0) + seconds * calls.times[i]
+        return Priced(prices=calls.of_ops(prices), unknown=unknown, families=families)
 
-    def embedding(self, graph: Graph, device: Device) -> npt.NDArray[np.float64]:
+    def embedding(self, graph: Graph, device: Device) -> Floats:
         """A step as a vector: steps of like ops in like surroundings lie close together.
 
         For search, take the nearest neighbours among the vectors of measured steps; for transfer, give it as features to
@@ -106,31 +102,27 @@ class CostModel:
                 f"the model {self.name!r} has no interaction network, which embeddings come from. Take "
                 f"{DEFAULT!r}, or fit one with: foretell fit"
             )
-        prices = price_ops(graph, device)
-        signatures = {id(op.signature): op.signature for op, p in zip(graph.ops, prices, strict=True) if p.work.kernel}
-        seen = self._learn(signatures.values(), device, graph.precision == "tf32")
-        step = self._outline(graph, prices, device)
-        said = [seen[graph.ops[place].signature] for place in step.firsts]
-        seconds = np.maximum([mine.seconds for mine in said], step.least)
-        return self.interaction.embed(step, seconds, [mine.family for mine in said], device)
+        step = self._outline(graph, device)
+        return self.interaction.embed(step, *self._alone(step, graph, device), device)
 
-    def _factors(
-        self, graph: Graph, prices: Sequence[Price], learned: Mapping[int, _Learned], device: Device
-    ) -> Mapping[int, float]:
-        """What ops take in this step over what they take by themselves, by the id of their signature.
+    def _alone(self, step: Outline, graph: Graph, device: Device) -> tuple[Floats, list[str]]:
+        """What each node's ops take by themselves, and their family."""
+        learned = self._learn(step.signatures, device, graph.precision == "tf32")
+        own = [learned[signature] for signature in step.signatures]
+        return np.maximum([op.seconds for op in own], step.least), [op.family for op in own]
+
+    def _factors(self, graph: Graph, device: Device) -> Mapping[Signature, float]:
+        """What ops take in this step over what they take by themselves.
 
         Neighbours were seen on the measured device alone, so others are left as they are.
         """
-        if self.interaction is None or device.name != self.device or not learned:
+        if self.interaction is None or device.name != self.device:
             return {}
-        step = self._outline(graph, prices, device)
-        keys = [id(graph.ops[place].signature) for place in step.firsts]
-        seconds = np.maximum([learned[key].seconds for key in keys], step.least)
-        said = self.interaction.correct(step, seconds, [learned[key].family for key in keys], device)
-        factors = np.exp(said).tolist()
-        return {key: factors[node] for key, node in step.node_of.items()}
+        step = self._outline(graph, device)
+        logs = self.interaction.correct(step, *self._alone(step, graph, device), device)
+        return dict(zip(step.signatures, np.exp(logs).tolist(), strict=True))
 
-    def _outline(self, graph: Graph, prices: Sequence[Price], device: Device) -> Outline:
+    def _outline(self, graph: Graph, device: Device) -> Outline:
         key = (id(graph), device)
         if key in self._outlines:
             known, drawn = self._outlines[key]
@@ -138,7 +130,7 @@ class CostModel:
                 return drawn
         if len(self._outlines) >= _OUTLINES:
             self._outlines.clear()
-        drawn = outline(graph, prices, device)
+        drawn = outline(graph, device)
         self._outlines[key] = (weakref.ref(graph), drawn)
         return drawn
 
@@ -158,8 +150,8 @@ class CostModel:
             else:
                 descriptions = carried(run, known_device(self.device), self.operators, device, tf32=tf32)
                 seconds = seconds_elsewhere(names, descriptions, self.elsewhere)
-            for s, name, d, took in zip(fresh, names, descriptions, seconds.tolist(), strict=True):
-                seen[s] = _Learned(took, d.family, self.operators.knows(name, d.family))
+            for s, name, d, predicted in zip(fresh, names, descriptions, seconds.tolist(), strict=True):
+                seen[s] = _Learned(predicted, d.family, self.operators.knows(name, d.family))
         return seen
 
 

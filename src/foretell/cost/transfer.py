@@ -12,7 +12,6 @@ as much either way, but in other directions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -26,18 +25,7 @@ from foretell.hardware import Device
 Floats = npt.NDArray[np.float64]
 _NEAREST: Final = 1.12  # of the roofline: what long simple kernels take in public measurements
 _SHARP: Final = 3.0  # how little of the lesser bound shows in the sum of the two
-_CUDNN: Final = "_scaled_dot_product_cudnn_attention"
-_PREFER_CUDNN: Final = ("Hopper", "Blackwell", "Blackwell Ultra")
 CARRY: Final = "carry"  # the value that says how far above the roofline an op was carried
-
-
-def as_run_on(signature: Signature, device: Device) -> Signature:
-    """An op as torch runs it there: cuDNN's attention is preferred on Hopper and datacentre Blackwell alone."""
-    if _CUDNN not in signature.name or device.architecture in _PREFER_CUDNN:
-        return signature
-    mask = signature.tensor("attn_bias")
-    kind = "efficient" if mask is not None and mask.numel else "flash"
-    return replace(signature, target=signature.target.replace(_CUDNN, _CUDNN.replace("cudnn", kind)))
 
 
 def carried(

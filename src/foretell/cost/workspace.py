@@ -8,19 +8,17 @@ for the kernels PyTorch chooses on NVIDIA GPUs; convolution workspaces are in `c
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Final
 
 from foretell.cost import convolution
+from foretell.cost.kernels import as_run_on
 from foretell.graph import ITEM_BYTES, Graph, Layout, Signature
+from foretell.graph.operators import Registry, names_of, operator_of
 from foretell.hardware import Device
 from foretell.units import MIB, Bytes
 
-Formula = Callable[[Signature, Device], Bytes]
-_FORMULAS: dict[str, Formula] = {}
-_HALVES: Final = ("float16", "bfloat16")
-_CONVOLUTIONS: Final = {"aten.convolution", "aten.conv1d", "aten.conv2d", "aten.conv3d"}
-_CUBLAS_OPS: Final = {"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.addbmm", "aten._grouped_mm", "aten.mv", "aten.addmv",
-                      "aten.dot", "aten._scaled_mm"}  # fmt: skip
+formula: Final = Registry[Callable[[Signature, Device], Bytes]]("a workspace formula")
 
 
 def temporary_bytes(graph: Graph, device: Device) -> list[Bytes]:
@@ -28,21 +26,18 @@ def temporary_bytes(graph: Graph, device: Device) -> list[Bytes]:
     if device.vendor != "NVIDIA":
         return [0] * len(graph.ops)
     tf32 = graph.precision == "tf32"
-    known: dict[int, Bytes] = {}
-    amounts = []
-    for op in graph.ops:
-        signature = op.signature
-        key = id(signature)
-        if key not in known:
-            if signature.name in _CONVOLUTIONS:
-                known[key] = convolution.forward_workspace(signature, device, tf32=tf32)
-            elif signature.name == "aten.convolution_backward":
-                known[key] = convolution.backward_workspace(signature, device, tf32=tf32)
-            else:
-                formula = _FORMULAS.get(signature.name)
-                known[key] = formula(signature, device) if formula else 0
-        amounts.append(known[key])
-    return amounts
+    return graph.calls.each(lambda call: _workspace(as_run_on(call.signature, device), device, tf32))
+
+
+@lru_cache(maxsize=1 << 14)  # plans and batches repeat most ops of each other
+def _workspace(signature: Signature, device: Device, tf32: bool) -> Bytes:
+    family = operator_of(signature.name).family
+    if family == "convolution":
+        return convolution.forward_workspace(signature, device, tf32=tf32)
+    if family == "convolution_backward":
+        return convolution.backward_workspace(signature, device, tf32=tf32)
+    needed = formula.get(signature.name)
+    return needed(signature, device) if needed else 0
 
 
 def kept_workspaces(graph: Graph, device: Device) -> list[tuple[int, Bytes]]:
@@ -54,38 +49,15 @@ def kept_workspaces(graph: Graph, device: Device) -> list[tuple[int, Bytes]]:
         return []
     size = 32 * MIB if (device.compute_capability or (0, 0)) >= (9, 0) else (2 * 4096 + 8 * 16) * 1024
     first: dict[bool, int] = {}
-    for position, op in enumerate(graph.ops):
-        if op.signature.name in _CUBLAS_OPS:
-            first.setdefault(op.phase == "backward", position)
+    for call, position in zip(graph.calls.distinct, graph.calls.first, strict=True):
+        if operator_of(call.signature.name).family == "matmul":
+            first.setdefault(call.phase == "backward", position)
     return [(position, size) for position in first.values()]
-
-
-def formula(*names: str) -> Callable[[Formula], Formula]:
-    """Register a formula for operators; registering one twice is an error."""
-
-    def register(function: Formula) -> Formula:
-        for name in names:
-            if name in _FORMULAS:
-                raise ValueError(f"a workspace formula for {name} is registered already")
-            _FORMULAS[name] = function
-        return function
-
-    return register
-
-
-def _is_dense(layout: Layout) -> bool:
-    step = 1
-    for size, stride in zip(reversed(layout.shape), reversed(layout.strides), strict=True):
-        if size != 1:
-            if stride != step:
-                return False
-            step *= size
-    return True
 
 
 def _copies(layouts: Sequence[Layout | None]) -> Bytes:
     """Kernels that read only dense rows first copy what is not."""
-    return sum(x.nbytes for x in layouts if x is not None and not _is_dense(x))
+    return sum(x.nbytes for x in layouts if x is not None and not x.is_contiguous)
 
 
 def _rounded(size: int, multiple: int) -> int:
@@ -225,9 +197,8 @@ def _rnn(s: Signature, device: Device) -> Bytes:
 def _batch_norm(s: Signature, device: Device) -> Bytes:
     """Channels-last statistics are summed in stages."""
     x = s.inputs[0]
-    channels_last = len(x.shape) >= 4 and x.strides[1] == 1 and x.shape[1] > 1
-    return x.numel // 24 if channels_last else 0
+    return x.numel // 24 if x.is_channels_last else 0
 
 
 def known_operators() -> frozenset[str]:
-    return frozenset(_FORMULAS) | _CONVOLUTIONS | {"aten.convolution_backward"}
+    return frozenset((*formula.functions, *names_of("convolution"), *names_of("convolution_backward")))

@@ -7,7 +7,6 @@ extrapolates wildly, and its design would chase their accidents. So here there a
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import math
 from collections.abc import Mapping
@@ -15,11 +14,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from foretell.cost.host import usual_costs
-from foretell.cost.roofline import Work, peak_name, price_ops
+from foretell.cost.roofline import Work, peak_name, work_of
 from foretell.design.pool import POOL
 from foretell.graph import Graph, Layout, Signature
 from foretell.hardware import Device, host
-from foretell.hardware import device as known_device
 from foretell.measure.record import Point
 from foretell.units import Bytes, Flops, Seconds, show_seconds
 
@@ -28,7 +26,6 @@ FLOOR: Final[Seconds] = 2e-6  # a kernel that has next to nothing to do
 _BENDS: Final = (2.0, 4.0, 6.0, 8.0)  # e-folds of the floor: 15 µs to 6 ms
 _LONG: Final = 1024
 _EFFICIENCY: Final = 0.5  # of the roofline, that kernels reach as a rule
-_PRICED_ON: Final = "h200"  # work is the same everywhere; price_ops wants some device
 
 # What the instrument does beside repeating the step: warm-up, memory, recording, the host alone, traces.
 RUNS_BESIDE: Final = 12
@@ -130,19 +127,16 @@ def lesson_of(graph: Graph) -> Lesson:
     tf32 = graph.precision == "tf32"
     asked: dict[int, tuple[Signature, Work]] = {}  # by identity: a graph's signatures are interned, and slow to compare
     times: dict[int, int] = {}
-    prices = price_ops(graph, known_device(_PRICED_ON))
-    for op, price in zip(graph.ops, prices, strict=True):
-        if price.work.kernel:
-            asked[id(op.signature)] = (op.signature, price.work)
-            times[id(op.signature)] = times.get(id(op.signature), 0) + op.times
+    for call, runs in zip(graph.calls.distinct, graph.calls.times, strict=True):
+        if call.launches:
+            signature = call.signature
+            asked[id(signature)] = (signature, work_of(signature))
+            times[id(signature)] = times.get(id(signature), 0) + runs
     rows = tuple(
         Row(_key(s, tf32), family_of(s), times[i], work.flops, work.traffic, peak_name(s, tf32=tf32), _shape(s))
         for i, (s, work) in asked.items()
     )
-    issuing = usual_costs().seconds(
-        graph, prices, dataclasses.replace(host(known_device(_PRICED_ON).host), op_seconds=1.0)
-    )
-    return Lesson(rows, sum(op.times * each for op, each in zip(graph.ops, issuing, strict=True)))
+    return Lesson(rows, usual_costs().step_weight(graph))
 
 
 def row_keys(graph: Graph) -> list[str]:

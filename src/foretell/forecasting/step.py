@@ -93,7 +93,7 @@ def role_step(role: Role, device: Device, host: Host, model: Pricing) -> RoleSte
     priced = model.price(role.graph, device)
     durations = Durations(
         device=[p.seconds for p in priced.prices],
-        host=model.host.seconds(role.graph, priced.prices, host),
+        host=model.host.seconds(role.graph, host),
         waits=[p.work.waits for p in priced.prices],
         collectives=[0.0] * len(role.collectives),
         gap=model.host.gap,

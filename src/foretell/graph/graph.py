@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from foretell.graph import file
+from foretell.graph.calls import Calls, calls_of
 from foretell.graph.types import Caveat, Op, Signature, Storage, Tensor
 from foretell.units import Bytes
 
@@ -44,6 +45,11 @@ class Graph:
     def signatures(self) -> tuple[Signature, ...]:
         """The distinct signatures, in order of first use."""
         return tuple(dict.fromkeys(op.signature for op in self.ops))
+
+    @cached_property
+    def calls(self) -> Calls:
+        """The different calls among the ops; ops of one call cost the same."""
+        return calls_of(self.ops, self.tensors, self.storages)
 
     def bytes_of(self, role: str) -> Bytes:
         return sum(s.nbytes for s in self.storages if s.role == role)

@@ -13,10 +13,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from foretell.cost.host import KINDS, MODES, HostCosts, inner_launches, kind_of, mode_of, walks_a_list
-from foretell.cost.roofline import price_ops
+from foretell.cost.host import KINDS, MODES, HostCosts, inner_launches, kind_of, mode_of
 from foretell.graph import Graph
-from foretell.hardware import Device
+from foretell.graph.operators import operator_of
 from foretell.hardware import host as known_host
 from foretell.learn.dataset import Measured
 from foretell.measure.record import StepRow
@@ -38,7 +37,7 @@ _FEWEST: Final = 10  # busy steps that say something together
 
 def fit_host(measured: Measured) -> HostCosts:
     steps = [s for s in measured.steps if s.kind == "step" and s.host_seconds and s.graph in measured.graphs]
-    counts = np.array([_counts(measured.graphs[s.graph or ""], measured.device) for s in steps])
+    counts = np.array([_counts(measured.graphs[s.graph or ""]) for s in steps])
     bound = np.array([(s.device_seconds or 0) < _HOST_BOUND * (s.step_seconds or 1) for s in steps])
     seconds = np.where(bound, [s.step_seconds or 0 for s in steps], [s.host_seconds or 0 for s in steps])
     unit = known_host(measured.device.host).op_seconds
@@ -67,19 +66,19 @@ def _gap(steps: Sequence[StepRow], counts: Floats) -> Seconds:
     return float(np.median(gaps)) if len(gaps) >= _FEWEST else 0.0
 
 
-def _counts(graph: Graph, device: Device) -> list[float]:
+def _counts(graph: Graph) -> list[float]:
     """How many ops of each kind a step issues."""
     counts = [0.0] * len(_SEEN)
-    for op, price in zip(graph.ops, price_ops(graph, device), strict=True):
-        mode = MODES.index(mode_of(op, graph))
-        if walks_a_list(op):
-            counts[_LIST] += op.times
-            counts[_LIST + 1] += op.times * len(op.inputs)
-        elif price.work.kernel:
-            counts[mode * len(KINDS) + KINDS.index(kind_of(op.signature.name))] += op.times
-            counts[_LIST + 2] += op.times * inner_launches(op.signature)
+    for call, times in zip(graph.calls.distinct, graph.calls.times, strict=True):
+        mode, signature = MODES.index(mode_of(call, graph)), call.signature
+        if operator_of(signature.name).walks_a_list:
+            counts[_LIST] += times
+            counts[_LIST + 1] += times * len(signature.inputs)
+        elif call.launches:
+            counts[mode * len(KINDS) + KINDS.index(kind_of(signature.name))] += times
+            counts[_LIST + 2] += times * inner_launches(signature)
         else:
-            counts[_VIEWS + mode] += op.times
+            counts[_VIEWS + mode] += times
     counts[-1] = 1.0
     return counts
 

@@ -22,7 +22,6 @@ import numpy.typing as npt
 from foretell.cost.features import Description, describe
 from foretell.cost.interaction import Interaction, Outline, node_table, outline
 from foretell.cost.operators import OperatorModels
-from foretell.cost.roofline import price_ops
 from foretell.graph import Signature
 from foretell.hardware import Device
 from foretell.learn.dataset import Measured, OpTable
@@ -84,8 +83,8 @@ def examples(measured: Measured, wanted: Iterable[int]) -> list[Example]:
     for index in sorted(wanted):
         step, graph = measured.steps[index], measured.graph(index)
         tf32 = graph.precision == "tf32"
-        drawn = outline(graph, price_ops(graph, measured.device), measured.device)
-        signatures = [graph.ops[place].signature for place in drawn.firsts]
+        drawn = outline(graph, measured.device)
+        signatures = drawn.signatures
         for s in signatures:
             if (s, tf32) not in known:
                 known[s, tf32] = describe(s, measured.device, tf32=tf32)

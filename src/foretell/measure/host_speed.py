@@ -9,10 +9,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from foretell.cost.model import load_model
-from foretell.cost.roofline import price_ops
 from foretell.errors import RequirementNotMet
 from foretell.graph import Graph
-from foretell.hardware import device as known_device
 from foretell.measure.instrument import SECONDS, measure
 from foretell.measure.record import Point
 from foretell.units import Seconds
@@ -52,9 +50,7 @@ def host_speed(device: str = "auto", seconds: Seconds = SECONDS) -> HostSpeed:
             f"the probe of the host did not run: {step.outcome} {step.error}".rstrip() + ". Try again."
         )
     graph = Graph.from_bytes(record.graph.file)
-    costs = load_model().host
-    prices = price_ops(graph, known_device("h200"))  # only whether an op launches something is asked
-    weight = costs.step + sum(costs.weight(op, graph, p) * op.times for op, p in zip(graph.ops, prices, strict=True))
+    weight = load_model().host.step_weight(graph)
     return HostSpeed(
         op_seconds=step.step_seconds / weight, low=step.step_low / weight, high=step.step_high / weight,
         ops=sum(op.times for op in graph.ops), cpu=step.host_cpu,

@@ -15,9 +15,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from foretell.cost.features import density, family_of, inner_run
+from foretell.cost.features import density, inner_run
 from foretell.cost.roofline import Price, peak_name, price_ops
 from foretell.graph import ITEM_BYTES, Graph, Layout, Op, Signature
+from foretell.graph.operators import operator_of
 from foretell.hardware import Cluster, Device
 from foretell.methods.memo import once
 from foretell.methods.protocol import Query
@@ -176,7 +177,7 @@ def _mixed(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def _layer(op: Op, price: Price, parameters: int, device: Device, tf32: bool, spread: Floats) -> Layer:
-    s, family = op.signature, family_of(op.signature.name)
+    s, family = op.signature, operator_of(op.signature.name).family
     peak = device.peak(peak_name(s, tf32=tf32))
     flops, traffic = price.work.flops, float(price.work.traffic)
     values = _general(s, parameters) | {

@@ -1,0 +1,102 @@
+"""An op as a cost model sees it: the time it would take at the device's peaks, and the numbers that say how far above it runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from foretell.cost.convolution import is_channels_last
+from foretell.cost.features import products, streams
+from foretell.cost.features.numbers import Values, alignment, density, fill, inner_run, log
+from foretell.cost.roofline import peak_name, work_of
+from foretell.graph import ITEM_BYTES, Signature
+from foretell.graph.operators import Family, Operator, operator_of
+from foretell.hardware import Device
+from foretell.units import Seconds
+
+LAUNCH_FLOOR: Final[Seconds] = 1.0e-6  # the shortest kernel there is; what keeps a ratio to the roofline finite
+_WALK: Final[Seconds] = 1.0e-7  # from one plane to the next, about what memory takes to answer
+_DESCRIBES: Final[Mapping[Family, Callable[[Signature, Device, bool], Values]]] = {
+    "attention": products.attention,
+    "attention_backward": products.attention_backward,
+    "convolution": products.convolution,
+    "convolution_backward": products.convolution_backward,
+    "copy": streams.copy,
+    "elementwise": streams.elementwise,
+    "foreach": streams.foreach,
+    "index": streams.index,
+    "matmul": products.matmul,
+    "norm": streams.norm,
+    "norm_backward": streams.norm,
+    "pooling": streams.pooling,
+    "reduction": streams.reduction,
+    "rnn": products.rnn,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """An op of a family, and the time it would take at the device's peaks."""
+
+    family: Family
+    roofline: Seconds
+    values: Values
+
+
+def describe(signature: Signature, device: Device, *, tf32: bool) -> Description:
+    operator, work = operator_of(signature.name), work_of(signature)
+    arithmetic = work.flops / device.peak(peak_name(signature, tf32=tf32))
+    memory = work.traffic / device.bandwidth
+    values = _general(signature, device)
+    values["arithmetic"] = log(arithmetic * 1e6)
+    values["memory"] = log(memory * 1e6)
+    values["balance"] = log(arithmetic / memory) if arithmetic and memory else -20.0
+    values |= _DESCRIBES[operator.family](signature, device, tf32)
+    least = max(arithmetic, memory * _crowding(signature, operator), _WALK * _planes(signature, operator), LAUNCH_FLOOR)
+    return Description(operator.family, least, values)
+
+
+def _crowding(signature: Signature, operator: Operator) -> float:
+    """How many numbers are added to the same place, one waiting for another: an interpolation's gradient."""
+    if operator.kind != "adds up" or not signature.outputs:
+        return 1.0
+    return max(1.0, signature.inputs[0].numel / max(signature.outputs[0].numel, 1))
+
+
+def _planes(signature: Signature, operator: Operator) -> int:
+    """Planes that one thread goes through, one after the other: an interpolation has a thread for a place in a plane."""
+    if operator.kind != "plane by plane" or is_channels_last(signature.inputs[0]):
+        return 0
+    return math.prod(signature.inputs[0].shape[:-2])
+
+
+def _general(s: Signature, device: Device) -> Values:
+    read, written = sum(x.distinct_bytes for x in s.inputs), sum(x.distinct_bytes for x in s.outputs)
+    first = s.inputs[0] if s.inputs else s.outputs[0] if s.outputs else None
+    out = s.outputs[0] if s.outputs else first
+    largest = max(s.inputs, key=lambda x: x.numel, default=first)
+    values = {
+        "read": log(read), "written": log(written), "inputs": float(len(s.inputs)), "outputs": float(len(s.outputs)),
+        "in_cache": log((read + written) / device.l2_bytes), "in_place": float(bool(s.mutates)),
+        "first_numel": 0.0, "first_item": 0.0, "first_floats": 0.0, "first_dense": 1.0, "first_inner": 0.0,
+        "out_numel": 0.0, "out_item": 0.0, "out_dense": 1.0, "out_inner": 0.0, "spread": 0.0, "rank": 0.0,
+        "waves": 0.0, "wave_fill": 1.0, "align": 5.0,
+    }  # fmt: skip
+    if first is not None:
+        values |= {
+            "first_numel": log(first.numel), "first_item": float(ITEM_BYTES[first.dtype]),
+            "first_floats": float(first.dtype.startswith(("float", "bfloat"))), "first_dense": density(first),
+            "first_inner": log(inner_run(first)), "rank": float(len(first.shape)),
+        }  # fmt: skip
+    if out is not None:
+        blocks = out.numel / (512 * device.compute_units)  # threads of a usual elementwise kernel
+        values |= {
+            "out_numel": log(out.numel), "out_item": float(ITEM_BYTES[out.dtype]), "out_dense": density(out),
+            "out_inner": log(inner_run(out)), "waves": log(blocks), "wave_fill": fill(blocks),
+            "align": min(alignment(x.shape[-1]) if x.shape else 5.0 for x in (out, largest or out)),
+        }  # fmt: skip
+        if largest is not None:
+            values["spread"] = log(out.numel / max(largest.numel, 1))
+    return values
