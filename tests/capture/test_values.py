@@ -12,6 +12,7 @@ from torch import nn
 
 from foretell.capture import capture
 from foretell.graph import Graph
+from foretell.graph.rescale import same_path
 from tests.capture.tiny import codes, named, workload
 
 
@@ -82,6 +83,25 @@ def test_a_batch_made_under_capture_has_contents_too() -> None:
     graph = capture(workload(lambda: Reads(masked), make))
     assert rows(graph) == [2]
     assert not graph.caveats
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_float_mask_is_known_at_any_batch(given: bool) -> None:
+    def attend(linear: Any, batch: Any) -> torch.Tensor:
+        mask = batch["mask"] if given else torch.ones(batch["x"].shape[:2])
+        return linear(batch["x"]) if mask.all() else linear(batch["x"] * mask[..., None])
+
+    few, many = (step_with(attend, {"x": torch.randn(n, 256, 8), "mask": torch.ones(n, 256)}) for n in (4, 64))
+    assert not many.caveats
+    assert same_path(few, many)
+
+
+def test_random_numbers_in_plenty_are_not_computed() -> None:
+    def noisy(linear: Any, batch: Any) -> torch.Tensor:
+        noise = torch.randn(batch.shape)
+        return linear(batch + noise) if noise.sum() > 0 else linear(batch)
+
+    assert codes(step_with(noisy, torch.randn(1024, 8))) == {"assumed-values"}
 
 
 def test_a_branch_on_the_batch_takes_the_right_side() -> None:

@@ -1,9 +1,10 @@
 """Values for what a fake tensor does not hold: integers and flags that decide which ops run.
 
 Fake tensors have shapes and no contents, yet a step may ask: which tokens went to expert 3, is the mask all
-true, how long is the sequence. Integer and boolean tensors (and small float ones) whose contents follow from the
-batch or from constants are computed for real beside the fake ones. Where contents depend on activations, a
-typical value is drawn and remembered as an assumption: routing is uniform, a comparison holds half of the time.
+true, how long is the sequence. Integer and boolean tensors whose contents follow from the batch or from constants are
+computed for real beside the fake ones; so are float ones that are small or hold whole numbers alone, as masks do.
+Where contents depend on activations, a typical value is drawn and remembered as an assumption: routing is uniform, a
+comparison holds half of the time.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 aten = torch.ops.aten
-_MOST_INTEGERS = 2**24
-_MOST_FLOATS = 4096
+_MOST_NUMBERS = 2**24
+_FEW_FLOATS = 4096  # more than these are kept only where they are whole numbers
 _KEY = "_foretell_value"
 _ROUTERS = {aten.topk.default, aten.sort.default, aten.sort.stable, aten.argsort.default, aten.multinomial.default,
             aten.argmax.default, aten.argmin.default, aten.max.dim, aten.min.dim}  # fmt: skip
@@ -63,12 +64,8 @@ class Values:
         except (DataDependentOutputException, DynamicOutputShapeException):
             with _disable_current_modes():
                 return self._run_with_contents(func, args, kwargs)
-        if isinstance(out, FakeTensor):
-            followed = _worth_keeping(out)
-        else:
-            followed = isinstance(out, tuple | list) and any(
-                isinstance(o, FakeTensor) and _worth_keeping(o) for o in out
-            )
+        made = out if isinstance(out, tuple | list) else (out,)
+        followed = any(isinstance(o, FakeTensor) and _may_be_worth_keeping(o, func) for o in made)
         if followed and func not in _UNINITIALISED and (func in _ASSUMABLE or self._all_known(args)):
             with _disable_current_modes():
                 self._follow(func, args, kwargs, out)
@@ -78,7 +75,7 @@ class Values:
 
     def give(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """Attach known contents, as of the integer tensors of a batch."""
-        if _worth_keeping(tensor):
+        if _worth_keeping(value):
             setattr(tensor, _KEY, value)
 
     def _follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -92,8 +89,8 @@ class Values:
         if value is None:
             return
         for fake, real in zip(pytree.tree_leaves(out), pytree.tree_leaves(value), strict=True):
-            if isinstance(fake, FakeTensor) and isinstance(real, torch.Tensor) and _worth_keeping(fake):
-                setattr(fake, _KEY, real)
+            if isinstance(fake, FakeTensor) and isinstance(real, torch.Tensor):
+                self.give(fake, real)
 
     @staticmethod
     def _all_known(args: tuple[Any, ...]) -> bool:
@@ -128,7 +125,7 @@ class Values:
             dim = args[2] if func is aten.topk.default and len(args) > 2 else -1
         over_all = func in (aten.argmax.default, aten.argmin.default) and (len(args) < 2 or args[1] is None)
         one_choice = source.dim() == 0 or index.dim() != source.dim() or index.shape[dim] == 1
-        if one_choice or source.numel() > _MOST_INTEGERS:
+        if one_choice or source.numel() > _MOST_NUMBERS:
             high = source.numel() if over_all or source.dim() == 0 else source.shape[dim]
             return torch.randint(max(high, 1), index.shape, generator=self._random)
         order = torch.rand(source.shape, generator=self._random).argsort(dim)
@@ -180,8 +177,17 @@ def _contents_of(tensor: torch.Tensor) -> torch.Tensor | None:
     return value if value is not None else getattr(tensor, "constant", None)
 
 
-def _worth_keeping(tensor: torch.Tensor) -> bool:
-    return tensor.numel() <= (_MOST_FLOATS if tensor.is_floating_point() else _MOST_INTEGERS)
+def _may_be_worth_keeping(out: torch.Tensor, func: Any) -> bool:
+    """Whether contents should be computed: random numbers in plenty are no mask."""
+    random = out.is_floating_point() and torch.Tag.nondeterministic_seeded in func.tags
+    return out.numel() <= (_FEW_FLOATS if random else _MOST_NUMBERS)
+
+
+def _worth_keeping(value: torch.Tensor) -> bool:
+    if not value.is_floating_point() or value.numel() <= _FEW_FLOATS:
+        return value.numel() <= _MOST_NUMBERS
+    # By contents, not by size: a mask must not be forgotten because the batch has grown.
+    return value.numel() <= _MOST_NUMBERS and torch.equal(value, value.round())
 
 
 def _is_mask(index: Any) -> bool:
