@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from foretell.capture import capture
-from foretell.capture.as_gpu import attention_backend
+from foretell.capture.as_gpu.attention import attention_backend
 from foretell.graph import Graph
 from tests.capture.tiny import named, names, the, workload
 
@@ -243,3 +243,23 @@ def test_a_transformer_layer_takes_the_same_road_in_inference() -> None:
     graph = capture(workload(make, lambda: torch.randn(2, 5, 16), optimizer=None, precision="bf16"))
     assert "aten._transformer_encoder_layer_fwd" not in names(graph)
     assert named(graph, "_scaled_dot_product_cudnn_attention")
+
+
+def scaled(x: torch.Tensor, width: int) -> torch.Tensor:
+    return torch.nn.functional.dropout(x, 0.5, True) / torch.sqrt(torch.tensor(width, dtype=torch.float))
+
+
+def test_functions_are_compiled_by_torch_script_while_the_model_is_built() -> None:
+    class Scripted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+            self.scaled = torch.jit.script(scaled)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.scaled(self.linear(x), 8)
+
+    graph = capture(workload(Scripted, lambda: torch.randn(2, 8)))
+    assert named(graph, "sqrt", "forward")
+    assert named(graph, "native_dropout", "forward")
+    assert not graph.caveats

@@ -1,0 +1,113 @@
+"""Attention: which kernel a CUDA build picks. Asked of a Hopper GPU (torch 2.11, cuDNN 9.19) for 1,350 kinds of call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+Backend = Literal["cudnn", "flash", "efficient", "math"]
+
+
+def attention_backend(
+    *,
+    dtype: torch.dtype,
+    head_dim: int,
+    value_dim: int,
+    has_mask: bool,
+    mask_needs_grad: bool,
+    queries: int,
+    keys: int,
+    is_causal: bool,
+    grouped: bool,
+    dense_last_dim: bool,
+) -> Backend:
+    """The kernel chosen with the default priorities."""
+    if not dense_last_dim:
+        return "math"
+    if dtype in (torch.float16, torch.bfloat16):
+        aligned = head_dim % 8 == 0 and value_dim % 8 == 0
+        if aligned and max(head_dim, value_dim) <= 256 and not mask_needs_grad:
+            return "cudnn"
+        square_if_causal = not is_causal or queries == keys
+        if not has_mask and head_dim <= 256 and head_dim == value_dim and square_if_causal:
+            return "flash"
+    else:
+        aligned = head_dim % 4 == 0 and value_dim % 4 == 0 and dtype == torch.float32
+    return "efficient" if aligned and not grouped else "math"
+
+
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    backend: Backend = "math"
+    if query.dim() == 4:
+        backend = attention_backend(
+            dtype=query.dtype,
+            head_dim=query.shape[-1],
+            value_dim=value.shape[-1],
+            has_mask=attn_mask is not None,
+            mask_needs_grad=attn_mask is not None and attn_mask.requires_grad,
+            queries=query.shape[-2],
+            keys=key.shape[-2],
+            is_causal=is_causal,
+            grouped=query.shape[-3] != key.shape[-3],
+            dense_last_dim=all(t.stride(-1) == 1 for t in (query, key, value, attn_mask) if t is not None),
+        )
+    if backend == "flash":
+        return _flash(query, key, value, dropout_p, is_causal, scale)
+    needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+    bias = None if attn_mask is None or backend == "math" else _as_bias(attn_mask, query)
+    made: tuple[Tensor, ...]
+    if backend == "cudnn":
+        made = aten._scaled_dot_product_cudnn_attention(
+            query, key, value, bias, needs_grad, dropout_p, is_causal, False, scale=scale
+        )
+    elif backend == "efficient":
+        if bias is not None:
+            bias = _padded_bias(bias, query, key)
+        made = aten._scaled_dot_product_efficient_attention(
+            query, key, value, bias, needs_grad, dropout_p, is_causal, scale=scale
+        )
+    else:
+        made = aten._scaled_dot_product_attention_math(
+            query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+        )
+    return made[0]
+
+
+def _flash(q: Tensor, k: Tensor, v: Tensor, dropout: float, causal: bool, scale: float | None) -> Tensor:
+    head_dim = q.shape[-1]
+    if scale is None:
+        scale = head_dim**-0.5
+    if padding := -head_dim % 8:  # the kernel wants heads of a multiple of eight
+        q, k, v = (torch.nn.functional.pad(t, (0, padding)) for t in (q, k, v))
+    out: Tensor = aten._scaled_dot_product_flash_attention(q, k, v, dropout, causal, False, scale=scale)[0]
+    return out[..., :head_dim] if padding else out
+
+
+def _as_bias(mask: Tensor, query: Tensor) -> Tensor:
+    if mask.dtype != torch.bool:
+        return mask
+    return torch.where(mask, torch.zeros((), dtype=query.dtype), torch.full((), float("-inf"), dtype=query.dtype))
+
+
+def _padded_bias(bias: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    keys = key.shape[-2]
+    if padding := -keys % 8:  # rows of the bias must start at a multiple of eight elements
+        bias = torch.nn.functional.pad(bias, (0, padding))[..., :keys]
+    return bias.expand(query.shape[0], query.shape[1], query.shape[2], keys)
+
+
+COMPOSITES: Final[dict[str, Callable[..., Any]]] = {"scaled_dot_product_attention": _attention}

@@ -1,0 +1,99 @@
+"""Changes to torch's Python side: conversions, formatting, optimizer forms, and shapes it cannot tell by itself."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _foreach_utils as foreach_utils
+
+
+def apply() -> None:
+    _default_to_foreach()
+    _skip_conversions_that_change_nothing()
+    _read_numbers_out_of_tensors()
+    # Nothing is compiled in this process; the guard against it is paid at every op.
+    guarded = FakeTensorMode.__torch_dispatch__
+    FakeTensorMode.__torch_dispatch__ = getattr(guarded, "_torchdynamo_orig_callable", guarded)  # type: ignore[method-assign]
+    FakeTensor.__format__ = _formatted  # type: ignore[method-assign]
+    torch.backends.mha.set_fastpath_enabled(False)
+
+
+def let_fake_tensors_pass_as_real() -> None:
+    """Transformers takes another path for fake tensors than for a GPU's; ours have the values it would ask for."""
+    detection = sys.modules.get("transformers.utils.import_utils")
+    if detection is not None:
+        vars(detection)["is_fake_tensor"] = lambda value: False
+
+
+def _formatted(tensor: Tensor, spec: str) -> str:
+    """As a tensor of its own class does it: models look experts up by f"expert_{index}"."""
+    return format(tensor.item(), spec) if tensor.dim() == 0 else object.__format__(tensor, spec)
+
+
+def _read_numbers_out_of_tensors() -> None:
+    """Make `torch.tensor`, as on a GPU, read the numbers out of a list of one-element tensors."""
+    make = torch.tensor
+
+    def tensor(data: Any, *args: Any, **kwargs: Any) -> Tensor:
+        if isinstance(data, list | tuple) and any(isinstance(value, FakeTensor) for value in data):
+            data = [value.item() if isinstance(value, FakeTensor) else value for value in data]
+        return make(data, *args, **kwargs)
+
+    torch.tensor = tensor
+    # A TorchScript function that is compiled from now on finds the operator, where it could not compile this one.
+    torch.jit._builtins._register_builtin(tensor, "aten::tensor")
+
+
+def _skip_conversions_that_change_nothing() -> None:
+    """A module may call `.to(dtype)` on its parts as it runs; torch cannot swap fake parameters that are in use."""
+    convert = torch.nn.Module._apply
+
+    def apply(self: torch.nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> torch.nn.Module:
+        own = [t for t in (*self._parameters.values(), *self._buffers.values()) if t is not None]
+        with torch.no_grad():
+            if not all(isinstance(t, FakeTensor) and fn(t) is t for t in own):
+                return convert(self, fn, recurse)  # type: ignore[no-untyped-call,no-any-return]
+        for child in self.children() if recurse else ():
+            child._apply(fn)
+        return self
+
+    torch.nn.Module._apply = apply  # type: ignore[method-assign]
+
+
+def _default_to_foreach() -> None:
+    """Optimizers and gradient clipping choose their foreach form for tensors on a GPU; do so for ours."""
+    devices = [*foreach_utils._get_foreach_kernels_supported_devices(), "cpu"]
+    optimizer, averaging = (importlib.import_module(f"torch.optim.{name}") for name in ("optimizer", "swa_utils"))
+    for module in (foreach_utils, optimizer, averaging):
+        vars(module)["_get_foreach_kernels_supported_devices"] = lambda: list(devices)
+    for module in (foreach_utils, optimizer):
+        module._foreach_supported_types.append(FakeTensor)  # the lists hold exact types
+
+
+def _grouped_mm_shapes(
+    a: Tensor,
+    b: Tensor,
+    offs: Tensor | None = None,
+    bias: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Grouped products run in every precision on a GPU; the shape rule that comes with torch knows bf16 only."""
+    if a.dim() == 2 and b.dim() == 2:
+        assert offs is not None
+        sizes = [offs.shape[0], a.shape[0], b.shape[1]]
+    else:
+        sizes = [*a.shape[:-2], a.shape[-2], b.shape[-1]] if b.dim() == 3 else [a.shape[1], b.shape[1]]
+    dtype = out_dtype or a.dtype
+    aligned = 16 // dtype.itemsize
+    row = -(-sizes[-1] // aligned) * aligned  # rows start at a multiple of 16 bytes
+    strides = [sizes[1] * row, row, 1] if len(sizes) == 3 else [row, 1]
+    return torch.empty_strided(sizes, strides, dtype=dtype, device=a.device)
+
+
+SHAPES: Final[dict[str, Callable[..., Any]]] = {"_grouped_mm": _grouped_mm_shapes}
