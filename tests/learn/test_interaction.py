@@ -102,8 +102,7 @@ def test_ops_are_found_in_the_table_again(graphs: dict[tuple[int, int], Graph]) 
     table = op_table([(0, graph, times, launched)], H200)
     measured = Measured(device=H200, steps=[step], graphs={"g": graph}, ops=table)
     [found] = learn.examples(measured, [0])
-    signatures = [graph.ops[place].signature for place in found.step.firsts]
-    for signature, seconds in zip(signatures, found.measured.tolist(), strict=True):
+    for signature, seconds in zip(found.step.signatures, found.measured.tolist(), strict=True):
         own = [t for op, t in zip(graph.ops, times, strict=True) if op.signature == signature]
         assert math.isnan(seconds) if signature == missing else seconds == pytest.approx(np.mean(own))
 
