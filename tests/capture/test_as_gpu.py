@@ -246,7 +246,9 @@ def test_a_transformer_layer_takes_the_same_road_in_inference() -> None:
 
 
 def scaled(x: torch.Tensor, width: int) -> torch.Tensor:
-    return torch.nn.functional.dropout(x, 0.5, True) / torch.sqrt(torch.tensor(width, dtype=torch.float))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        x = torch.nn.functional.dropout(x @ x.T, 0.5, True)
+    return x / torch.sqrt(torch.tensor(width, dtype=torch.float))
 
 
 def test_functions_are_compiled_by_torch_script_while_the_model_is_built() -> None:
@@ -261,5 +263,6 @@ def test_functions_are_compiled_by_torch_script_while_the_model_is_built() -> No
 
     graph = capture(workload(Scripted, lambda: torch.randn(2, 8)))
     assert named(graph, "sqrt", "forward")
+    assert the(graph, "mm", "forward").signature.outputs[0].dtype == "bfloat16"
     assert named(graph, "native_dropout", "forward")
     assert not graph.caveats

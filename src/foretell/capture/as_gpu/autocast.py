@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from foretell.capture.as_gpu.patches import replace
+
 aten = torch.ops.aten
 
 _TO_HALF = """_convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_transpose2d.input conv_transpose3d.input
@@ -65,7 +67,7 @@ def follow_cuda(library: torch.library.Library) -> None:
         _half_weights.clear()
         clear()
 
-    torch.clear_autocast_cache = clear_both
+    replace(torch, "clear_autocast_cache", clear_both)
     enter = torch.autocast.__init__
 
     def enter_on_cpu(self: torch.autocast, device_type: str, *args: Any, **kwargs: Any) -> None:
@@ -76,7 +78,7 @@ def follow_cuda(library: torch.library.Library) -> None:
                 kwargs["dtype"] = torch.float16
         enter(self, device_type, *args, **kwargs)
 
-    torch.autocast.__init__ = enter_on_cpu  # type: ignore[method-assign]
+    replace(torch.autocast, "__init__", enter_on_cpu)
 
 
 def _is_castable(value: Any) -> bool:

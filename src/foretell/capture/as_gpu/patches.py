@@ -12,11 +12,20 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _foreach_utils as foreach_utils
 
+_replaced: list[tuple[Any, str, Any, Any]] = []  # owner, name, original, replacement
+
+
+def replace(owner: Any, name: str, value: Any) -> None:
+    """Replace a function of torch, which TorchScript compiles as it was."""
+    _replaced.append((owner, name, getattr(owner, name), value))
+    setattr(owner, name, value)
+
 
 def apply() -> None:
     _default_to_foreach()
     _skip_conversions_that_change_nothing()
     _read_numbers_out_of_tensors()
+    _compile_the_originals()
     # Nothing is compiled in this process; the guard against it is paid at every op.
     guarded = FakeTensorMode.__torch_dispatch__
     FakeTensorMode.__torch_dispatch__ = getattr(guarded, "_torchdynamo_orig_callable", guarded)  # type: ignore[method-assign]
@@ -45,9 +54,23 @@ def _read_numbers_out_of_tensors() -> None:
             data = [value.item() if isinstance(value, FakeTensor) else value for value in data]
         return make(data, *args, **kwargs)
 
-    torch.tensor = tensor
-    # A TorchScript function that is compiled from now on finds the operator, where it could not compile this one.
-    torch.jit._builtins._register_builtin(tensor, "aten::tensor")
+    replace(torch, "tensor", tensor)
+
+
+def _compile_the_originals() -> None:
+    """A model may bring TorchScript functions that are compiled as it is built: what we replaced would not compile."""
+    compile = torch.jit.script
+
+    def script(obj: Any, optimize: Any = None, _frames_up: int = 0, **settings: Any) -> Any:
+        for owner, name, original, _ in _replaced:
+            setattr(owner, name, original)
+        try:
+            return compile(obj, optimize, _frames_up + 1, **settings)
+        finally:
+            for owner, name, _, replacement in _replaced:
+                setattr(owner, name, replacement)
+
+    replace(torch.jit, "script", script)  # itself too: compiling one function compiles those it calls
 
 
 def _skip_conversions_that_change_nothing() -> None:
@@ -63,7 +86,7 @@ def _skip_conversions_that_change_nothing() -> None:
             child._apply(fn)
         return self
 
-    torch.nn.Module._apply = apply  # type: ignore[method-assign]
+    replace(torch.nn.Module, "_apply", apply)
 
 
 def _default_to_foreach() -> None:
