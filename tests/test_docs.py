@@ -9,22 +9,29 @@ What is run, page by page, in a folder of the page's own that also holds example
 
 from __future__ import annotations
 
-import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
+
+from foretell.cli import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
-LINK = re.compile(r"\]\(([^)#\s]+)[^)]*\)")
+LINK = re.compile(r"\]\(([^)#\s]*)#?([^)\s]*)\)")
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +71,11 @@ def program(page: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def has_code(path: Path) -> bool:
+    page = path.read_text(encoding="utf-8")
+    return any(commands(page)) or bool(program(page).strip())
+
+
 def write_files(page: str, home: Path) -> None:
     for block in blocks(page):
         named = {"toml": r"# ~/(\S+)\n", "python": r"# (\w+\.py)\n"}.get(block.language)
@@ -73,43 +85,61 @@ def write_files(page: str, home: Path) -> None:
             path.write_text(block.text, encoding="utf-8")
 
 
-@pytest.fixture(scope="session")
-def shared_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for all pages: the workers of a parallel run have folders side by side."""
-    base = tmp_path_factory.getbasetemp()
-    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "docs-graphs"
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_page_runs(path: Path, tmp_path: Path, shared_cache: Path) -> None:
+@pytest.mark.parametrize("path", [p for p in PAGES if has_code(p)], ids=name_of)
+def test_a_page_runs(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_foretell: Run, run_forked: Run
+) -> None:
     page = path.read_text(encoding="utf-8")
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     write_files(page, tmp_path)
-    environment = {**os.environ, "FORETELL_CACHE": str(shared_cache), "HOME": str(tmp_path), "COLUMNS": "100"}
-    environment.pop("XDG_CONFIG_HOME", None)
-
-    def run(*command: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
-        )
-
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "100")
     for command in commands(page):
-        ended = run(sys.executable, "-m", "foretell.cli", *command.arguments)
-        said = f"{path.name}:{command.line}: exit code {ended.returncode}\n{ended.stdout[-1000:]}{ended.stderr[-2000:]}"
-        assert ended.returncode == command.exit_code, said
+        ended = run_foretell(*command.arguments, cwd=tmp_path)
+        told = f"{name_of(path)}:{command.line}: exit code {ended.returncode}\n{ended.stdout[-1000:]}{ended.stderr[-2000:]}"
+        assert ended.returncode == command.exit_code, told
     code = program(page)
     if code.strip():
         script = tmp_path / f"{path.stem}_page.py"
         script.write_text(code, encoding="utf-8")
-        ended = run(sys.executable, str(script))
-        assert ended.returncode == 0, f"{path.name}\n{ended.stderr[-3000:]}"
+        ended = run_forked(lambda: runpy.run_path(str(script), run_name="__main__"), cwd=tmp_path)
+        assert ended.returncode == 0, f"{name_of(path)}\n{ended.stderr[-3000:]}"
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_to_files(path: Path) -> None:
-    targets = [target for target in LINK.findall(path.read_text(encoding="utf-8")) if "://" not in target]
-    missing = [target for target in targets if not (path.parent / target).exists()]
+@pytest.mark.parametrize("path", PAGES, ids=name_of)
+def test_links_lead_somewhere(path: Path) -> None:
+    """To a file that is there, and to a heading that is in it."""
+    missing = []
+    for target, anchor in LINK.findall(path.read_text(encoding="utf-8")):
+        if "://" in target:
+            continue
+        page = path.parent / target if target else path
+        if not page.exists() or (anchor and anchor not in anchors(page.read_text(encoding="utf-8"))):
+            missing.append(f"{target}#{anchor}")
+    assert missing == []
+
+
+def anchors(page: str) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_index_names_every_page() -> None:
+    index = ROOT / "docs" / "README.md"
+    named = {(index.parent / target).resolve() for target, _ in LINK.findall(index.read_text(encoding="utf-8"))}
+    methods = ROOT / "docs" / "accuracy" / "methods"
+    assert {p for p in PAGES[1:] if p != index and p.parent != methods} <= named
+
+
+def test_the_command_line_page_names_every_option() -> None:
+    """Of each verb, here or in the guide that its section names."""
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
+    verbs = {name: verb for name, verb in get_command(app).commands.items() if name != "bench"}  # type: ignore[attr-defined]
+    verbs |= verbs.pop("store").commands
+    options = {option for verb in verbs.values() for p in verb.params if not p.hidden for option in p.opts}
+    missing = sorted(option for option in options if option.startswith("--") and f"`{option}" not in page)
     assert missing == []
 
 

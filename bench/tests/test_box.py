@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -27,8 +28,13 @@ def benchmark() -> ModuleType:
 
 @pytest.mark.slow
 @pytest.mark.skipif("why_not()", reason="no cluster in a box here")
-def test_bytes_and_time_of_a_step_over_thin_links() -> None:
-    [row] = benchmark().rows(2, [2e8], 200)
-    assert abs(row.bytes_off) < 0.01
-    assert abs(row.step_off) < 0.25  # 15 % on a quiet machine, see docs/accuracy/distributed.md
-    assert row.step_seconds > 2 * row.compute_seconds
+@pytest.mark.parametrize(("hosts", "rates"), [(2, (1e9, 5e8, 2e8)), (4, (1e9, 2e8))])
+def test_bytes_and_time_of_a_step_over_thin_links(hosts: int, rates: tuple[float, ...]) -> None:
+    quiet = os.getloadavg()[0] < 0.5 * (os.cpu_count() or 1)
+    found = list(benchmark().rows(hosts, rates, width=400))
+    assert [row.bits_per_second for row in found] == list(rates)
+    assert max(abs(row.bytes_off) for row in found) < 0.01
+    if not quiet:
+        pytest.skip("bytes are right; steps are not timed, as hosts share the cores with other work")
+    assert max(abs(row.step_off) for row in found) < 0.15
+    assert found[-1].step_seconds > 2 * found[-1].compute_seconds

@@ -168,6 +168,7 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(tmp_path / "mine.py")
 
 
+@pytest.mark.usefixtures("new_interpreter")
 def test_a_source_is_imported_by_the_child(source: str, tmp_path: Path) -> None:
     graph = capture(f"{source}:noisy", {"batch": "3"}, cache=False)
     assert graph.samples == 3

@@ -14,6 +14,40 @@ from foretell.errors import CatalogError
 from foretell.hardware import catalog, device, devices, fabric_of, host, hosts, instance, instances, link, links
 from foretell.hardware.device import DTYPES, Device, Instance
 
+# A device file with nothing but what is required, and an alias.
+EXAMPLE = """
+title = "Example X1"
+aliases = ["x"]
+vendor = "Example"
+kind = "accelerator"
+architecture = "One"
+
+[memory]
+size = "64 GiB"
+bandwidth = "2 TB/s"
+l2 = "32 MiB"
+source = "Example X1 datasheet"
+
+[peaks]
+fp32 = "50 TFLOP/s"
+bf16 = "400 TFLOP/s"
+source = "Example X1 datasheet"
+
+[chip]
+units = 64
+clock_mhz = 1500
+power_watts = 400
+source = "Example X1 datasheet"
+
+[node]
+size = 4
+inside = "pcie-5"
+between = "eth-100g"
+host = "epyc-genoa"
+source = "Example X1 server guide"
+"""
+
+
 NARROWER = [("fp64", "fp32"), ("fp32", "tf32"), ("tf32", "bf16"), ("tf32", "fp16"), ("bf16", "fp8"), ("fp16", "fp8")]
 
 
@@ -146,8 +180,8 @@ def test_one_device_reads_one_file() -> None:
 # The user's own folders
 
 
-def test_the_user_adds_a_device(user_folder: Path, example: str) -> None:
-    (user_folder / "devices" / "x1.toml").write_text(example)
+def test_the_user_adds_a_device(user_folder: Path) -> None:
+    (user_folder / "devices" / "x1.toml").write_text(EXAMPLE)
     x1 = device("x1")
     assert x1 is device("x")
     assert x1 in devices()
@@ -156,28 +190,26 @@ def test_the_user_adds_a_device(user_folder: Path, example: str) -> None:
     assert x1.sources["context"].startswith("estimate: ")
 
 
-def test_the_user_overrides_a_device(user_folder: Path, example: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    (user_folder / "devices" / "h200.toml").write_text(example)
+def test_the_user_overrides_a_device(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (user_folder / "devices" / "h200.toml").write_text(EXAMPLE)
     assert device("h200").title == "Example X1"
     assert len([d for d in devices() if d.name == "h200"]) == 1
     monkeypatch.delenv("FORETELL_CATALOG")
     assert device("h200").vendor == "NVIDIA"
 
 
-def test_a_name_wins_over_a_shipped_alias(user_folder: Path, example: str) -> None:
-    (user_folder / "devices" / "h100.toml").write_text(example)
+def test_a_name_wins_over_a_shipped_alias(user_folder: Path) -> None:
+    (user_folder / "devices" / "h100.toml").write_text(EXAMPLE)
     assert device("h100").title == "Example X1"
     assert device("h100-sxm").vendor == "NVIDIA"
 
 
-def test_the_first_folder_wins_and_home_is_a_folder_too(
-    user_folder: Path, example: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_folder_wins_and_home_is_a_folder_too(user_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Path(os.environ["HOME"]) / ".config" / "foretell" / "catalog"
     other = user_folder.parent / "other"
     for folder, title in ((user_folder, "First"), (other, "Second"), (home, "Home")):
         (folder / "devices").mkdir(parents=True, exist_ok=True)
-        (folder / "devices" / "x1.toml").write_text(example.replace("Example X1", title))
+        (folder / "devices" / "x1.toml").write_text(EXAMPLE.replace("Example X1", title))
     monkeypatch.setenv("FORETELL_CATALOG", os.pathsep.join([str(user_folder), str(other)]))
     assert device("x1").title == "First"
     monkeypatch.setenv("FORETELL_CATALOG", str(other))
@@ -238,17 +270,17 @@ def test_the_user_adds_an_instance(user_folder: Path) -> None:
         ("[memory]", "[memory", "cannot be read"),
     ],
 )
-def test_a_wrong_file_says_where_and_what(user_folder: Path, example: str, old: str, new: str, message: str) -> None:
+def test_a_wrong_file_says_where_and_what(user_folder: Path, old: str, new: str, message: str) -> None:
     path = user_folder / "devices" / "bad.toml"
-    path.write_text(example.replace(old, new))
+    path.write_text(EXAMPLE.replace(old, new))
     with pytest.raises(CatalogError, match=message) as error:
         device("bad")
     assert str(error.value).startswith(str(path))
     assert error.value.exit_code == 2
 
 
-def test_a_file_name_in_capitals(user_folder: Path, example: str) -> None:
-    (user_folder / "devices" / "X1.toml").write_text(example)
+def test_a_file_name_in_capitals(user_folder: Path) -> None:
+    (user_folder / "devices" / "X1.toml").write_text(EXAMPLE)
     with pytest.raises(CatalogError, match=r"X1\.toml: a file name is lower-case letters"):
         devices()
 
