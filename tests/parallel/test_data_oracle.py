@@ -104,7 +104,7 @@ def test_buckets_are_those_that_ddp_reduces(family: str) -> None:
         )
     )
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(real_rank, (folder, family), nprocs=RANKS)
+        torch.multiprocessing.start_processes(real_rank, (folder, family), nprocs=RANKS, start_method="fork")
         for size in BUCKETS:
             said = [[int(n) for n in Path(f"{folder}/{size}.{rank}").read_text().split()] for rank in range(RANKS)]
             plan = Plan(dp=RANKS) if size is None else Plan(dp=RANKS, bucket_bytes=size * 2**20)
