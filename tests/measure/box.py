@@ -41,7 +41,7 @@ class Job:
     def output(self, host: int) -> str:
         return self.log(host).read_text()
 
-    def wait(self, seconds: float = 120.0) -> list[int]:
+    def wait(self, seconds: float = 600.0) -> list[int]:
         """Exit codes."""
         end = time.monotonic() + seconds
         return [process.wait(max(0.1, end - time.monotonic())) for process in self.processes]
@@ -64,7 +64,7 @@ def read(path: Path) -> list[Record]:
 
 @contextmanager
 def started(
-    made: Cluster, runs: Sequence[Run], folder: Path, *, torchrun: bool = False, timeout: float = 60.0
+    made: Cluster, runs: Sequence[Run], folder: Path, *, torchrun: bool = False, timeout: float = 300.0
 ) -> Iterator[Job]:
     """A rank on every host; what still runs at the end is ended."""
     job = Job(processes=[], folder=folder)
@@ -73,7 +73,7 @@ def started(
     master = made.address(0)
     try:
         for host in range(made.size):
-            environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+            environment = {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1"}
             launcher = [sys.executable, "-u"]
             if torchrun:
                 launcher += ["-m", "torch.distributed.run", f"--nnodes={made.size}", f"--node-rank={host}"]

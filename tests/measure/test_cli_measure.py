@@ -20,7 +20,7 @@ from typer.testing import CliRunner, Result
 from foretell import cli
 from foretell.campaign.driver import Progress
 from foretell.campaign.executor import LocalExecutor
-from foretell.cli.measure import _told
+from foretell.cli.campaign import progress_bar
 from foretell.errors import StoreError
 from foretell.forecasting.assemble import forecast
 from foretell.graph import Graph
@@ -80,7 +80,7 @@ class TestASource:
             assert words in result.stdout
         [row] = Store("measurements").steps()
         assert f"Stored in measurements as {row.id[:8]}" in result.stderr
-        assert "is not in the catalogue, so there is no forecast" in result.stderr
+        assert "is not in the catalog, so there is no forecast" in result.stderr
 
     def test_again_it_is_measured_again_and_told_in_json(self) -> None:
         result = ask("perceptron", "--repeat", "2", "--json", "--out", "r.jsonl")
@@ -133,7 +133,7 @@ class TestHowItEnds:
 @pytest.mark.usefixtures("_stand_in")
 class TestWhereItIsKept:
     def test_without_pyarrow_in_a_record_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("foretell.cli.measure._missing", lambda: ["pyarrow", "duckdb"])
+        monkeypatch.setattr("foretell.cli.records.missing", lambda: ["pyarrow", "duckdb"])
         result = told("sleep")
         assert result.exit_code == 0, result.output
         assert "Without pyarrow and duckdb there is no store. Written to measurements.jsonl" in result.stderr
@@ -175,7 +175,7 @@ class TestWhereItIsKept:
             (("a", "--backend", "gloo"), "--backend is for a step of several ranks"),
             (("a", "--device", "cpu", "--ray", "auto"), "Give one"),
             (("--campaign", "c.toml", "--repeat", "2"), "--repeat is for SOURCEs"),
-            (("--campaign", "c.toml", "--set", "batch=1"), "--set belongs to a SOURCE"),
+            (("--campaign", "c.toml", "--set", "batch=1"), "--set is for SOURCEs"),
             (("--campaign", "c.toml"), "no campaign file 'c.toml'"),
         ],
     )
@@ -223,9 +223,9 @@ class TestACampaign:
 
         screen = Terminal()
         monkeypatch.setattr(sys, "stderr", screen)
-        with _told() as tell:
-            tell(Progress(done=1, total=4, failed=0, running=1, seconds_left=None, said="tiny batch=2 on cpu"))
-            tell(Progress(done=2, total=4, failed=1, running=1, seconds_left=90, said="tiny batch=4: error: why"))
+        with progress_bar() as tell:
+            tell(Progress(done=1, total=4, failed=0, running=1, seconds_left=None, event="tiny batch=2 on cpu"))
+            tell(Progress(done=2, total=4, failed=1, running=1, seconds_left=90, event="tiny batch=4: error: why"))
         seen = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
         assert "2/4 · 1 failed · 1.5 min left · tiny batch=4: error: why" in seen
         assert any(line.strip() == "tiny batch=4: error: why" for line in seen.replace("\r", "\n").split("\n"))
@@ -244,7 +244,7 @@ def test_ranks_under_torchrun(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29571",
                "-m", "foretell.cli", "measure", f"{SMALL}:perceptron", "--backend", "gloo", "--plan", "dp=2",
                "--seconds", "0.05", "--out", "r.jsonl"]  # fmt: skip
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False,
                            env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "110"})  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-3000:]
     assert "dp=2 over gloo" in ended.stdout

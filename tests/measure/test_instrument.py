@@ -32,20 +32,9 @@ def op_seconds(record: Record) -> float:
     return sum((row.device_seconds or 0.0) * ops[row.op].times for row in record.ops)
 
 
-def a_plain_step() -> Record:
-    return measured(batch=256, width=256, seconds=0.2)  # large enough that ops, not Python, take the time
-
-
 @pytest.fixture(scope="module")
 def plain() -> Record:
-    return a_plain_step()
-
-
-def ops_take_most(record: Record) -> bool:
-    """The quietest of three repetitions of each op, against whole steps."""
-    step = record.step.step_seconds
-    assert step
-    return 0.05 * step < op_seconds(record) < 2 * step
+    return measured(batch=256, width=256, seconds=0.2)  # large enough that ops, not Python, take the time
 
 
 class TestAStep:
@@ -60,12 +49,12 @@ class TestAStep:
         unsteady = step.step_high > 1.25 * step.step_low
         assert any(mark.startswith("unsteady") for mark in step.marks) == unsteady
 
-    def test_its_parts_sum_to_it(self, plain: Record) -> None:
+    def test_no_part_is_longer_than_it(self, plain: Record) -> None:
         step = plain.step
         parts = (step.forward_seconds, step.backward_seconds, step.optimizer_seconds)
-        assert all(parts)
-        # Each is a median of its own; on a busy machine medians of parts do not add up exactly.
-        assert sum(part or 0.0 for part in parts) == pytest.approx(step.step_seconds, rel=0.5)
+        assert step.step_seconds
+        # Each is a median of its own, so that on a busy machine they do not add up exactly.
+        assert all(part and part <= step.step_seconds for part in parts)
 
     def test_its_ops_are_those_of_its_graph(self, plain: Record) -> None:
         ops = graph_of(plain).ops
@@ -74,9 +63,10 @@ class TestAStep:
         assert plain.step.graph == graph_of(plain).content_hash
         assert {row.phase for row in plain.ops} == {"forward", "backward", "optimizer"}
 
-    def test_its_ops_take_most_of_it(self, plain: Record) -> None:
-        # Others on the machine may slow down ops and not steps, or steps and not ops; hardly three times in a row.
-        assert ops_take_most(plain) or any(ops_take_most(a_plain_step()) for _ in range(2))
+    def test_its_ops_take_about_as_long_as_it(self, plain: Record) -> None:
+        # The quietest of three repetitions of each op, and whole steps: others on the machine slow both, not alike.
+        assert plain.step.step_seconds
+        assert 0.01 < op_seconds(plain) / plain.step.step_seconds < 10
 
     def test_the_largest_product_is_among_the_slowest_ops(self, plain: Record) -> None:
         slowest = sorted(plain.ops, key=lambda row: -(row.device_seconds or 0.0))[:4]
@@ -112,7 +102,7 @@ class TestAStep:
 def test_inference_has_a_forward_part_alone() -> None:
     step = measured(training=False).step
     assert (step.outcome, step.training) == ("ok", False)
-    assert step.forward_seconds == pytest.approx(step.step_seconds, rel=0.25)
+    assert step.forward_seconds == step.step_seconds
     assert step.backward_seconds is None
     assert step.optimizer_seconds is None
 
@@ -203,5 +193,5 @@ from foretell.store.lines import RecordFile
 RecordFile(sys.argv[2]).append([measure(Point(source=sys.argv[1]), device="cpu", seconds=0.02)])
 """
     command = [sys.executable, "-c", code, f"{SMALL}:perceptron", str(tmp_path / "r.jsonl")]
-    subprocess.run(command, check=True, timeout=120)
+    subprocess.run(command, check=True, timeout=600)
     assert '"outcome":"ok"' in (tmp_path / "r.jsonl").read_text()

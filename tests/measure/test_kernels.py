@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -12,18 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.graph import Graph
-from foretell.measure import kernels
-from foretell.measure.kernels import (
-    Alignment,
-    Kernel,
-    TracedStep,
-    Traces,
-    added_seconds,
-    busy_seconds,
-    host_seconds,
-    op_times,
-    record_on_host,
-)
+from foretell.measure.kernels import Alignment, op_times, owners_of, record_on_host
+from foretell.measure.traces import Kernel, TracedStep, Traces, added_seconds, read_trace
 
 HOST = torch._C._autograd.DeviceType.CPU
 CUDA = torch._C._autograd.DeviceType.CUDA
@@ -103,11 +94,10 @@ def graph_of(*times: int) -> Graph:
 
 
 def aligned(trace: Made, *times: int) -> Alignment:
-    found, ranges, _ = kernels._read(trace.profiler)
-    ranges.sort()
-    owners = kernels._owners(found, ranges)
+    found, ranges, _ = read_trace(trace.profiler)
     nanoseconds = tuple(end - begin for begin, end, _ in ranges)
-    return Alignment(graph=graph_of(*times), kernels=tuple(found), owners=tuple(owners), nanoseconds=nanoseconds)
+    owners = owners_of(found, ranges)
+    return Alignment(graph=graph_of(*times), kernels=tuple(found), owners=owners, nanoseconds=nanoseconds)
 
 
 def plain_trace(*steps: list[tuple[str, int]], cold: bool = False, waits_at_its_end: bool = False) -> Made:
@@ -244,7 +234,7 @@ class TestStepsOfATrace:
 class TestIssuing:
     def test_launches_of_usual_length(self) -> None:
         [step] = steps_of(plain_trace([("a", 1)] * 10), 1)
-        assert host_seconds(step) == pytest.approx(40e-6)
+        assert step.host_seconds == pytest.approx(40e-6)
 
     def test_waiting_for_room_in_the_queue_is_left_out(self) -> None:
         made = Made()
@@ -252,10 +242,14 @@ class TestIssuing:
         for number in range(10):
             made.launch("a", 1, takes=500 if number == 7 else 4)
         [step] = steps_of(made, 1)
-        assert host_seconds(step) == pytest.approx(40e-6)
+        assert step.host_seconds == pytest.approx(40e-6)
 
     def test_nothing_issued(self) -> None:
-        assert host_seconds(TracedStep(kernels=(), begin=5)) == 0.0
+        assert TracedStep(kernels=(), begin=5).host_seconds == 0.0
+
+
+def busy_seconds(kernels: Sequence[Kernel], *, collectives: bool = False) -> float:
+    return TracedStep(kernels=tuple(kernels), begin=0).busy_seconds(collectives=collectives)
 
 
 def kernel(begin: int, end: int, name: str = "k") -> Kernel:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -111,10 +112,8 @@ class TestProvenance:
         assert (told["sm_clock_hz"], told["memory_clock_hz"], told["temperature_celsius"]) == (1.98e9, 3.201e9, 54.0)
 
     def test_without_nvml(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def missing(name: str) -> Any:
-            raise ModuleNotFoundError(name)
-
-        monkeypatch.setattr(machine.importlib, "import_module", missing)
+        monkeypatch.setitem(sys.modules, "pynvml", None)
+        monkeypatch.setattr(Machine, "uuid", "GPU-0")
         plain = Machine(torch.device("cuda", 0))
         assert plain.nvml is None
         assert plain.ask("Temperature", 0) is None

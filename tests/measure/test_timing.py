@@ -53,13 +53,13 @@ def test_a_step_is_from_its_first_mark_to_that_of_the_next() -> None:
     timing = timed(Ticks())
     assert set(timing.steps) == {3.5}
     assert timing.parts == {"forward": 1.0, "backward": 2.0, "optimizer": 0.5}
-    assert sum(timing.parts.values()) == timing.quantile(0.5)
+    assert sum(timing.parts.values()) == timing.seconds
 
 
 def test_micro_steps_are_added_up() -> None:
     timing = timed(Ticks(micro_steps=3))
     assert timing.parts == {"forward": 3.0, "backward": 6.0, "optimizer": 0.5}
-    assert timing.quantile(0.5) == 9.5
+    assert timing.seconds == 9.5
 
 
 def test_never_fewer_than_five_nor_more_than_a_hundred() -> None:
@@ -73,8 +73,8 @@ def test_a_real_step_on_the_host() -> None:
     assert isinstance(clock, HostClock)
     warm_up(step, clock)
     timing = time_steps(step, clock, 0.05)
-    assert sum(timing.steps) == pytest.approx(timing.window[1] - timing.window[0], rel=0.2)
-    assert timing.issue > 0
+    assert 0 < sum(timing.steps) <= timing.window[1] - timing.window[0]
+    assert timing.issue
     assert set(timing.parts) == {"forward", "backward", "optimizer"}
 
 

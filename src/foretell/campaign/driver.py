@@ -51,7 +51,7 @@ class Progress:
     failed: int
     running: int
     seconds_left: Seconds | None  # unknown before the first point
-    said: str  # what just happened
+    event: str  # what just happened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,13 +265,13 @@ class _Driver:
         except (StoreError, OSError) as error:
             raise CampaignStopped(f"{error} {rescue(records)} {self.so_far()}. {_RESUME}") from error
 
-    def _say(self, said: str) -> None:
+    def _say(self, event: str) -> None:
         finished = sum(self.outcomes.values())
         share = (len(self.waiting) + len(self.running)) / max(1, len(self.executor.places()))
         self.tell(
             Progress(
                 done=self.done, total=self.total, failed=finished - self.outcomes["ok"], running=len(self.running),
-                seconds_left=self.busy / finished * share if finished else None, said=said,
+                seconds_left=self.busy / finished * share if finished else None, event=event,
             )
         )  # fmt: skip
 

@@ -55,8 +55,14 @@ def build_step(workload: Workload, device: torch.device) -> Step:
     free_memory(device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    return Step(workload=workload, model=model, batch=batch, optimizer=optimizer,
-                scaler=_steady_scaler(workload, device), device=device.type)  # fmt: skip
+    scaler = _steady_scaler(workload, device)
+    return Step(workload=workload, model=model, batch=batch, optimizer=optimizer, scaler=scaler, device=device.type)
+
+
+def workload_columns(workload: Workload) -> dict[str, Any]:
+    """Of a `StepRow`."""
+    trains = {"training": workload.optimizer is not None, "grad_accumulation": workload.grad_accumulation}
+    return {"workload": workload.name, "precision": workload.precision, **trains}
 
 
 def allow_units(workload: Workload) -> None:
@@ -78,7 +84,7 @@ def free_memory(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def ran_out_of_memory(error: Exception) -> bool:
+def ran_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_NO_MEMORY.search(str(error))))
 
 

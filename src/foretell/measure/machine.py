@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import functools
-import importlib
 import json
 import os
 import platform
@@ -20,6 +19,7 @@ import torch
 
 from foretell.errors import InputError
 from foretell.hardware import recognise
+from foretell.measure.sampler import nvml_of
 
 OCCASION: Final = uuid.uuid4().hex[:12]  # this process's stay on this machine
 _LIBRARIES: Final = ("numpy", "timm", "torchvision", "transformers", "triton")
@@ -55,18 +55,16 @@ class Machine:
         self.device = device
         self.companions: frozenset[int] = frozenset()  # processes that hold the device and wait while we measure
 
+    @property
+    def uuid(self) -> str:
+        """As the driver knows the device; empty for a CPU."""
+        cuda = self.device.type == "cuda"
+        return f"GPU-{torch.cuda.get_device_properties(self.device).uuid}" if cuda else ""
+
     @functools.cached_property
     def nvml(self) -> tuple[Any, Any] | None:
         """NVIDIA's management library and this device's handle; None where either is missing."""
-        if self.device.type != "cuda":
-            return None
-        try:
-            nvml = importlib.import_module("pynvml")
-            nvml.nvmlInit()
-            uuid = f"GPU-{torch.cuda.get_device_properties(self.device).uuid}"
-            return nvml, nvml.nvmlDeviceGetHandleByUUID(uuid)
-        except Exception:  # not installed, or no driver that answers: a plain image
-            return None
+        return nvml_of(self.uuid) if self.uuid else None
 
     def ask(self, function: str, *arguments: Any) -> Any:
         """One question to NVML; None where it has no answer."""

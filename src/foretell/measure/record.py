@@ -28,7 +28,7 @@ RESOURCES: Final = ("device", "memory_bandwidth", "network_rx", "network_tx")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """What to measure: a SOURCE with its settings, and how it is spread over ranks."""
+    """What to measure: a SOURCE with its settings, and the plan of several ranks."""
 
     source: str
     settings: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -44,6 +44,12 @@ class Point:
         """The same for the same question, whoever asks it."""
         text = "\n".join((stored_source(self.source), self.settings_text, self.kind, self.plan))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Of a `StepRow`."""
+        asked = {"source": self.source, "settings": self.settings_text, "kind": self.kind, "plan": self.plan}
+        return {"point": self.key, **asked}
 
     def __str__(self) -> str:
         settings = " ".join(f"{name}={value}" for name, value in self.settings.items())

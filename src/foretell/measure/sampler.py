@@ -1,7 +1,10 @@
 """Samples counters beside a running step, in a process of its own so that it takes neither the GIL nor the device.
 
-The child writes one line a sample to a file: the monotonic clock, which all processes of a machine share, and the
-counters. The parent reads the lines of a window afterwards.
+The child writes one line per sample to a file: the monotonic clock, which all processes of a machine share, and the
+counters. The parent reads the lines of a window afterwards. Standard library alone, so that the child starts at once.
+
+Network counters are the kernel's, from /proc/net/dev, which shows the network namespace of whoever reads it. They count
+whole packets: payload, headers, acknowledgements, and whatever else the host sends.
 """
 
 from __future__ import annotations
@@ -22,25 +25,26 @@ from pathlib import Path
 from typing import Any
 
 INTERVAL_SECONDS = 0.02
+COUNTERS = Path("/proc/net/dev")
 _PATIENCE = 1.0  # seconds to wake up in
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     time: float  # time.monotonic()
-    power_watts: float | None
-    utilization: float | None  # NVML: share of its window with any kernel running
-    memory_utilization: float | None  # NVML: share of its window with memory being read or written
-    received_bytes: int  # all interfaces but loopback, since boot
+    received_bytes: int  # since the interfaces came up
     sent_bytes: int
+    power_watts: float | None = None
+    memory_utilization: float | None = None  # NVML: share of its window with memory being read or written
 
 
 class Sampler:
     """A process that sleeps unless it is told to be awake; `between` gives the samples of a window."""
 
-    def __init__(self, device_uuid: str | None = None, interval: float = INTERVAL_SECONDS) -> None:
+    def __init__(self, device_uuid: str = "", interface: str = "", interval: float = INTERVAL_SECONDS) -> None:
+        """Without an interface, all but the loopback are added up."""
         handle, path = tempfile.mkstemp(prefix="foretell-samples-")
-        command = [sys.executable, __file__, device_uuid or "", str(interval), str(os.getpid())]
+        command = [sys.executable, __file__, device_uuid, interface, str(interval), str(os.getpid())]
         self._process = subprocess.Popen(command, stdout=handle, stdin=subprocess.DEVNULL)
         os.close(handle)
         self._file = open(path)  # noqa: SIM115
@@ -87,49 +91,46 @@ class Sampler:
         return [s for s in self._samples if s.time >= self._since]
 
 
-def read_network() -> tuple[int, int]:
-    """(received, sent) bytes over all interfaces but loopback."""
-    received = sent = 0
+def read_interfaces() -> dict[str, tuple[int, int]]:
+    """(received, sent) bytes of every interface of this host; none where the system does not count them."""
     try:
-        lines = Path("/proc/net/dev").read_text().splitlines()[2:]
+        lines = COUNTERS.read_text().splitlines()[2:]
     except OSError:
-        return 0, 0
-    for line in lines:
-        name, _, counters = line.partition(":")
-        if name.strip() != "lo":
-            fields = counters.split()
-            received += int(fields[0])
-            sent += int(fields[8])
-    return received, sent
+        return {}
+    parts = ((name.strip(), counters.split()) for name, _, counters in (line.partition(":") for line in lines))
+    return {name: (int(fields[0]), int(fields[8])) for name, fields in parts}
 
 
-def _nvml(uuid: str) -> tuple[Any, Any] | None:
-    if not uuid:
-        return None
+def read_network(interface: str = "") -> tuple[int, int]:
+    """(received, sent) bytes of an interface, or of all but the loopback."""
+    found = read_interfaces()
+    counted = [found[interface]] if interface else [bytes for name, bytes in found.items() if name != "lo"]
+    return sum(received for received, _ in counted), sum(sent for _, sent in counted)
+
+
+def nvml_of(uuid: str) -> tuple[Any, Any] | None:
+    """NVIDIA's management library and the handle of a device; None where either is missing, as in a plain image."""
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
         return nvml, nvml.nvmlDeviceGetHandleByUUID(uuid)
-    except Exception:  # a plain image has no pynvml: those columns stay empty
+    except Exception:
         return None
 
 
-def _main() -> None:
-    uuid, interval, parent = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+def _main(uuid: str, interface: str, interval: str, parent: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
-    asked = _nvml(uuid)
-    while os.getppid() == parent:
-        power = utilization = memory = None
+    asked = nvml_of(uuid) if uuid else None
+    while os.getppid() == int(parent):
+        power = memory = None
         if asked is not None:
             nvml, handle = asked
             power = nvml.nvmlDeviceGetPowerUsage(handle) / 1e3
-            rates = nvml.nvmlDeviceGetUtilizationRates(handle)
-            utilization, memory = rates.gpu / 100, rates.memory / 100
-        received, sent = read_network()
-        sys.stdout.write(json.dumps([time.monotonic(), power, utilization, memory, received, sent]) + "\n")
+            memory = nvml.nvmlDeviceGetUtilizationRates(handle).memory / 100
+        sys.stdout.write(json.dumps([time.monotonic(), *read_network(interface), power, memory]) + "\n")
         sys.stdout.flush()
-        time.sleep(interval)
+        time.sleep(float(interval))
 
 
 if __name__ == "__main__":
-    _main()
+    _main(*sys.argv[1:])

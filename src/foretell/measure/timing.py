@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import torch
@@ -16,18 +16,34 @@ _WARM_UP: Final = 2
 _FEWEST: Final = 5
 _MOST: Final = 100
 _ISSUED_ALONE: Final = 5  # steps issued into an empty queue, to time the host
-PARTS: Final = ("forward", "backward", "optimizer")
+_UNSTEADY: Final = 1.25  # 90th over 10th percentile of a step
+_PARTS: Final = ("forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
     steps: tuple[Seconds, ...]  # each repetition
     parts: dict[str, Seconds]  # medians; a part the step does not have is absent
-    issue: Seconds  # host, until a step is issued into an empty queue
     window: tuple[float, float]  # time.monotonic() of the repetitions
+    issue: Seconds | None = None  # host, until a step is issued into an empty queue
 
-    def quantile(self, q: float) -> Seconds:
-        return quantile(self.steps, q)
+    @property
+    def seconds(self) -> Seconds:
+        return quantile(self.steps, 0.5)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """Of a `StepRow`."""
+        low, high = quantile(self.steps, 0.1), quantile(self.steps, 0.9)
+        parts = {f"{part}_seconds": self.parts.get(part) for part in _PARTS}
+        steps = {"step_seconds": self.seconds, "step_low": low, "step_high": high, "issue_seconds": self.issue}
+        return {"repetitions": len(self.steps), **steps, **parts}
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Why to mistrust it."""
+        ratio = quantile(self.steps, 0.9) / quantile(self.steps, 0.1)
+        return (f"unsteady: p90 is {ratio:.2f} times p10",) if ratio > _UNSTEADY else ()
 
 
 class Clock(Protocol):
@@ -76,54 +92,57 @@ def warm_up(step: Step, clock: Clock) -> None:
 
 
 def time_steps(step: Step, clock: Clock, seconds: Seconds) -> Timing:
-    """Repeat a warm step for about so many seconds."""
+    """Repeat a warm step for about so many seconds, and issue it alone."""
+    timing = repeat(step, clock, repetitions(time_once(step, clock), seconds))
+    return replace(timing, issue=_issue_seconds(step, clock, seconds / 4))
+
+
+def time_once(step: Step, clock: Clock) -> Seconds:
     gc.collect()
     begin = time.perf_counter()
     step.run()
     clock.wait()
-    each = time.perf_counter() - begin
-    repetitions = int(min(max(seconds / each, _FEWEST), _MOST))
-    marks: list[tuple[str, Any]] = []
+    return time.perf_counter() - begin
 
-    def watch(part: str, micro: int) -> None:
-        marks.append((part, clock.mark()))
 
-    starts = []
+def repetitions(each: Seconds, seconds: Seconds) -> int:
+    """Of a step that takes `each`, to fill `seconds`."""
+    return int(min(max(seconds / each, _FEWEST), _MOST))
+
+
+def repeat(step: Step, clock: Clock, count: int) -> Timing:
+    """Back to back. A step's time is from its first mark to that of the next."""
+    marks: list[list[tuple[str, Any]]] = []
     clock.wait()
-    window_begin = time.monotonic()
-    for _ in range(repetitions):
-        starts.append(len(marks))
-        step.run(watch)
-    marks.append(("", clock.mark()))
+    begin = time.monotonic()
+    for _ in range(count):
+        marks.append([])
+        step.run(lambda part, micro: marks[-1].append((part, clock.mark())))
+    last = clock.mark()
     clock.wait()
-    window = (window_begin, time.monotonic())
-    ends = [*starts[1:], len(marks) - 1]
-    durations = tuple(clock.seconds(marks[a][1], marks[b][1]) for a, b in zip(starts, ends, strict=True))
+    window = (begin, time.monotonic())
+    steps: list[Seconds] = []
     parts: dict[str, list[Seconds]] = {}
-    for a, b in zip(starts, ends, strict=True):
-        taken: dict[str, Seconds] = {}
-        for i in range(a, b):
-            taken[marks[i][0]] = taken.get(marks[i][0], 0.0) + clock.seconds(marks[i][1], marks[i + 1][1])
-        for part, value in taken.items():
+    for own, end in zip(marks, [*(after[0][1] for after in marks[1:]), last], strict=True):
+        steps.append(clock.seconds(own[0][1], end))
+        spent: dict[str, Seconds] = {}
+        for (part, start), (_, stop) in zip(own, [*own[1:], ("", end)], strict=True):
+            spent[part] = spent.get(part, 0.0) + clock.seconds(start, stop)
+        for part, value in spent.items():
             parts.setdefault(part, []).append(value)
-    return Timing(
-        steps=durations,
-        parts={part: quantile(values, 0.5) for part, values in parts.items()},
-        issue=_issue_seconds(step, clock, seconds / 4),
-        window=window,
-    )
+    return Timing(steps=tuple(steps), parts={part: quantile(v, 0.5) for part, v in parts.items()}, window=window)
 
 
 def _issue_seconds(step: Step, clock: Clock, seconds: Seconds) -> Seconds:
-    taken: list[Seconds] = []
+    issued: list[Seconds] = []
     begin = time.perf_counter()
-    while len(taken) < _ISSUED_ALONE and (not taken or time.perf_counter() - begin < seconds):
+    while len(issued) < _ISSUED_ALONE and (not issued or time.perf_counter() - begin < seconds):
         clock.wait()
         start = time.perf_counter()
         step.run()
-        taken.append(time.perf_counter() - start)
+        issued.append(time.perf_counter() - start)
     clock.wait()
-    return quantile(taken, 0.5)
+    return quantile(issued, 0.5)
 
 
 def quantile(values: tuple[float, ...] | list[float], q: float) -> float:

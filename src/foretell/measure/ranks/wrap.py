@@ -1,4 +1,4 @@
-"""A step as a plan spreads it over ranks: DistributedDataParallel, or FSDP."""
+"""A step as a plan divides it among ranks: DistributedDataParallel, or FSDP."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ class RankStep(Step):
         super().run(watched, micro_steps)
 
 
-def spread(plain: Step, plan: Plan, device: torch.device) -> RankStep:
+def wrapped(plain: Step, plan: Plan, device: torch.device) -> RankStep:
     """Needs a process group: model and optimizer become this rank's share of them."""
     parts: dict[str, Any] = {f.name: getattr(plain, f.name) for f in dataclasses.fields(plain)}
     if plan.zero:
         model = _sharded(plain.model, plan, device)
         optimizer = prepare_optimizer(plain.workload, model)  # sharding replaced the parameters
         if optimizer and plain.optimizer:
-            for mine, theirs in zip(optimizer.param_groups, plain.optimizer.param_groups, strict=True):
-                mine["lr"] = theirs["lr"]
+            for own, before in zip(optimizer.param_groups, plain.optimizer.param_groups, strict=True):
+                own["lr"] = before["lr"]
         parts |= {"model": model, "optimizer": optimizer}
         return RankStep(**parts, communicate=model.set_requires_gradient_sync)
     if plain.optimizer is None:  # replicas that only infer have nothing to say to one another
