@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import subprocess
@@ -18,18 +19,20 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
 
-def test_the_public_face() -> None:
-    assert foretell.__all__ == [
-        "Cluster",
-        "Conditions",
-        "Forecast",
-        "Graph",
-        "Plan",
-        "Profile",
-        "Workload",
-        "__version__",
-        "forecast",
-    ]
+def test_the_public_face_is_what_the_docs_use() -> None:
+    assert sorted(foretell.__all__) == foretell.__all__
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    blocks = [b for page in pages for b in re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.S | re.M)]
+    used = {name for block in blocks for name in re.findall(r"(?<![\w.])foretell\.(\w+)\(", block)}
+    assert {"forecast", "Workload"} <= used <= set(foretell.__all__)
+
+
+@pytest.mark.parametrize("name", ["forecast", "fit_batch", "scale"])
+def test_siblings_take_the_same_arguments(name: str) -> None:
+    parameters = inspect.signature(getattr(foretell, name)).parameters
+    assert list(parameters)[:3] == ["workload", "on", "plan"]
+    assert {"settings", "model", "profile", "conditions", "job"} <= set(parameters)
+    assert all(p.kind is p.KEYWORD_ONLY for p in list(parameters.values())[3:])
 
 
 @pytest.mark.parametrize("name", foretell.__all__)

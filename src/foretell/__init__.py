@@ -4,28 +4,81 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from foretell.errors import ForetellError, InputError, RequirementNotMet
 from foretell.plan import Plan
 from foretell.workload import Workload
 
 if TYPE_CHECKING:
+    from foretell.capture import capture as capture_graph
     from foretell.forecasting.assemble import forecast
     from foretell.forecasting.conditions import Conditions
+    from foretell.forecasting.fit_batch import BatchFit, fit_batch
+    from foretell.forecasting.job import JobLength, Pause
     from foretell.forecasting.result import Forecast
+    from foretell.forecasting.scale import ScalePoint, scale
     from foretell.graph import Graph
-    from foretell.hardware import Cluster
+    from foretell.hardware import Cluster, Device, Node, device, devices, host, instance, link
+    from foretell.measure.instrument import measure as measure_step
+    from foretell.measure.record import Point
     from foretell.profile import Profile
+    from foretell.store.lines import RecordFile
+    from foretell.store.store import Store
 
 __version__ = "0.1.0"
-__all__ = ["Cluster", "Conditions", "Forecast", "Graph", "Plan", "Profile", "Workload", "__version__", "forecast"]
+__all__ = [
+    "BatchFit",
+    "Cluster",
+    "Conditions",
+    "Device",
+    "Forecast",
+    "ForetellError",
+    "Graph",
+    "InputError",
+    "JobLength",
+    "Node",
+    "Pause",
+    "Plan",
+    "Point",
+    "Profile",
+    "RecordFile",
+    "RequirementNotMet",
+    "ScalePoint",
+    "Store",
+    "Workload",
+    "__version__",
+    "capture_graph",
+    "device",
+    "devices",
+    "fit_batch",
+    "forecast",
+    "host",
+    "instance",
+    "link",
+    "measure_step",
+    "scale",
+]
 
 # Names whose modules load numpy or torch are found on first use: `import foretell` does no work.
+_FOUND_IN = {
+    "foretell.capture": "capture_graph=capture",
+    "foretell.forecasting.assemble": "forecast",
+    "foretell.forecasting.conditions": "Conditions",
+    "foretell.forecasting.fit_batch": "BatchFit fit_batch",
+    "foretell.forecasting.job": "JobLength Pause",
+    "foretell.forecasting.result": "Forecast",
+    "foretell.forecasting.scale": "ScalePoint scale",
+    "foretell.graph": "Graph",
+    "foretell.hardware": "Cluster Device Node device devices host instance link",
+    "foretell.measure.instrument": "measure_step=measure",
+    "foretell.measure.record": "Point",
+    "foretell.profile": "Profile",
+    "foretell.store.lines": "RecordFile",
+    "foretell.store.store": "Store",
+}
 _LAZY = {
-    "Cluster": "foretell.hardware",
-    "Conditions": "foretell.forecasting.conditions",
-    "Forecast": "foretell.forecasting.result",
-    "Graph": "foretell.graph",
-    "Profile": "foretell.profile",
-    "forecast": "foretell.forecasting.assemble",
+    public: (module, name or public)
+    for module, names in _FOUND_IN.items()
+    for public, _, name in (entry.partition("=") for entry in names.split())
 }
 
 
@@ -34,5 +87,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'foretell' has no attribute {name!r}")
     import importlib
 
-    value = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+    module, attribute = _LAZY[name]
+    value = globals()[name] = getattr(importlib.import_module(module), attribute)
     return value

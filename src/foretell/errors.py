@@ -1,76 +1,67 @@
-"""What can go wrong, as one tree. A message says what, got, allowed, and what to do next.
-
-ForetellError                  exit 1: our fault
-├── CaptureError               the capturing process crashed or ran out of time
-├── InputError                 exit 2: something in the question cannot be answered
-│   ├── SourceError            SOURCE does not name a workload
-│   ├── WorkloadError          a Workload is wrong, or fails in the user's own code
-│   ├── PlanError              a Plan does not divide the devices, or is impossible
-│   │   └── NotModelled        a Plan that would run, but that this version does not model yet
-│   ├── ProfileError           a profile that is missing, wrong or too new
-│   ├── CatalogError           unknown hardware, or a catalogue file that is wrong
-│   ├── GraphFileError         a truncated, foreign or too new .graph file
-│   ├── StoreError             a store that is too new, busy, or on a full disk
-│   └── ModelError             a fitted model that is missing, broken or too new
-└── RequirementNotMet          exit 3: the answer is no, and the user asked to be told by exit code
-"""
+"""What can go wrong, as one tree with exit codes. A message says what, got, allowed, and what to do next."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
 class ForetellError(Exception):
+    """Anything that ends a forecast; by itself, our fault."""
+
     exit_code = 1
 
 
 class CaptureError(ForetellError):
-    pass
+    """The capturing process crashed or ran out of time."""
 
 
 class InputError(ForetellError):
+    """Something in the question cannot be answered."""
+
     exit_code = 2
 
 
 class SourceError(InputError):
-    pass
+    """SOURCE does not name a workload."""
 
 
 class WorkloadError(InputError):
-    pass
+    """A Workload is wrong, or fails in the user's own code."""
 
 
 class PlanError(InputError):
-    pass
+    """A Plan does not divide the devices, or is impossible."""
 
 
 class NotModelled(PlanError):
-    pass
+    """A Plan that would run, but that this version does not model yet."""
 
 
 class ProfileError(InputError):
-    pass
+    """A profile that is missing, wrong or too new."""
 
 
 class CatalogError(InputError):
-    pass
+    """Unknown hardware, or a catalog file that is wrong."""
 
 
 class GraphFileError(InputError):
-    pass
+    """A truncated, foreign or too new .graph file."""
 
 
 class StoreError(InputError):
-    pass
+    """A store that is too new, busy, or on a full disk."""
 
 
 class ModelError(InputError):
-    pass
+    """A fitted model that is missing, broken or too new."""
 
 
 class RequirementNotMet(ForetellError):
+    """The answer is no, and the user asked for an exit code that says so."""
+
     exit_code = 3
 
 
@@ -84,3 +75,10 @@ def check_count(name: str, value: Any, error: type[Exception]) -> None:
     """Refuse what is not a whole number of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise error(f"{name} must be a whole number of at least 1, got {value!r}.")
+
+
+def check_choice(name: str, value: Any, allowed: Sequence[Any], error: type[Exception]) -> None:
+    """Refuse what is not one of `allowed`."""
+    if value not in allowed:
+        hint = did_you_mean(str(value), map(str, allowed))
+        raise error(f"{name}={value!r} is not possible. {hint}Allowed: {', '.join(map(str, allowed))}.")

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from foretell.errors import PlanError, check_count, did_you_mean
+from foretell.errors import PlanError, check_choice, check_count, did_you_mean
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
+Checkpointing = Literal["none", "full", "selective"]
+DataParallel = Literal["ddp", "dp"]
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "zero": (0, 1, 2, 3),
     "schedule": get_args(Schedule),
-    "data_parallel": ("ddp", "dp"),
+    "data_parallel": get_args(DataParallel),
 }
 
 
@@ -29,16 +31,16 @@ class Plan:
     zero: int = 0
     hybrid_shard: int | None = None
     sequence_parallel: bool = False
-    schedule: str = "1f1b"
+    schedule: Schedule = "1f1b"
     virtual_stages: int = 1
     stages: Sequence[int] | str | None = None  # blocks per stage; None cuts where it balances
-    checkpointing: str | float = "none"
+    checkpointing: Checkpointing | float = "none"  # or the fraction of blocks
     grad_accumulation: int | None = None
     bucket_bytes: int = 25 * 2**20
     overlap: bool = True
     servers: int = 0
     asynchronous: bool = False
-    data_parallel: str = "ddp"
+    data_parallel: DataParallel = "ddp"
 
     def __post_init__(self) -> None:
         for name in ("dp", "tp", "pp", "cp", "ep", "virtual_stages", "bucket_bytes"):
@@ -47,10 +49,10 @@ class Plan:
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), PlanError)
         for name, allowed in _CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise PlanError(
-                    f"{name}={getattr(self, name)!r} is not possible. Allowed: {', '.join(map(str, allowed))}."
-                )
+            check_choice(name, getattr(self, name), allowed, PlanError)
+        self._check_checkpointing()
+        if not isinstance(self.servers, int) or self.servers < 0:
+            raise PlanError(f"servers must be a whole number of at least 0, got {self.servers!r}.")
         if self.stages is not None:
             object.__setattr__(self, "stages", _read_stages(self.stages))
             self._check_stages()
@@ -58,6 +60,16 @@ class Plan:
             raise PlanError(
                 f"ep={self.ep} must divide dp × cp = {self.dp} × {self.cp} = {self.dp * self.cp}. "
                 "Choose an ep that divides it, or change dp."
+            )
+
+    def _check_checkpointing(self) -> None:
+        given = self.checkpointing
+        if isinstance(given, str) and given in get_args(Checkpointing):
+            return
+        if not isinstance(given, int | float) or not 0 <= given <= 1:
+            raise PlanError(
+                f"checkpointing={given!r} is not possible. Allowed: none, full, selective, or a fraction of the blocks "
+                "between 0 and 1."
             )
 
     def _check_stages(self) -> None:
@@ -136,7 +148,7 @@ def _read_setting(name: str, value: str, default: Any) -> Any:
             return {"true": True, "1": True, "false": False, "0": False}[value.lower()]
         if isinstance(default, int) or name in ("hybrid_shard", "grad_accumulation"):
             return int(value)
-        if name == "checkpointing" and value not in ("none", "full", "selective"):
+        if name == "checkpointing" and value not in get_args(Checkpointing):
             return float(value)
         return value
     except (KeyError, ValueError):

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from foretell.errors import WorkloadError, check_count, did_you_mean
+from foretell.errors import WorkloadError, check_choice, check_count
 
 if TYPE_CHECKING:
     import torch
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
+Compile = Literal[False, True, "reduce-overhead", "max-autotune"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
-Batch = Mapping[str, Any]
+_PARAMETERS = {
+    "model": "",
+    "batch": "",
+    "loss": " model, batch",
+    "optimizer": " params",
+    "step": " model, optimizer, batch",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +36,7 @@ class Workload:
     grad_accumulation: int = 1
     clip_grad_norm: float | None = None
     channels_last: bool = False
-    compile: bool = False
+    compile: Compile = False
     samples: int | None = None
     tokens: int | None = None
     step: Callable[[Any, Any, Any], Any] | None = None
@@ -37,20 +44,13 @@ class Workload:
     def __post_init__(self) -> None:
         if not self.name or not isinstance(self.name, str):
             raise WorkloadError(f"a Workload needs a name, got {self.name!r}. Give it a short text like 'resnet50'.")
-        for part in ("model", "batch", "loss"):
-            if not callable(getattr(self, part)):
+        for part in _PARAMETERS:
+            given, optional = getattr(self, part), part in ("optimizer", "step")
+            if not callable(given) and not (optional and given is None):
                 raise WorkloadError(
-                    f"{part} of workload {self.name!r} must be a function, got {type(getattr(self, part)).__name__}. "
-                    f"Wrap it: {part}=lambda{' model, batch' if part == 'loss' else ''}: …"
+                    f"{part} of workload {self.name!r} must be a function{' or None' if optional else ''}, got "
+                    f"{type(given).__name__}. Wrap it: {part}=lambda{_PARAMETERS[part]}: …"
                 )
-        for part in ("optimizer", "step"):
-            if getattr(self, part) is not None and not callable(getattr(self, part)):
-                raise WorkloadError(
-                    f"{part} of workload {self.name!r} must be a function or None, got {type(getattr(self, part)).__name__}."
-                )
-        if self.precision not in PRECISIONS:
-            raise WorkloadError(
-                f"unknown precision {self.precision!r} in workload {self.name!r}. "
-                f"{did_you_mean(str(self.precision), PRECISIONS)}Allowed: {', '.join(PRECISIONS)}."
-            )
+        check_choice("precision", self.precision, PRECISIONS, WorkloadError)
+        check_choice("compile", self.compile, get_args(Compile), WorkloadError)
         check_count("grad_accumulation", self.grad_accumulation, WorkloadError)

@@ -62,11 +62,12 @@ def test_a_workload_that_is_wrong(settings: dict[str, Any], says: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"precision": "fp61"}, "unknown precision 'fp61'.*Did you mean 'fp16'.*Allowed: fp32, tf32, bf16"),
+        ({"precision": "fp61"}, "precision='fp61' is not possible.*Did you mean 'fp16'.*Allowed: fp32, tf32, bf16"),
         ({"grad_accumulation": 0}, "grad_accumulation must be a whole number of at least 1, got 0"),
         ({"name": ""}, "needs a name"),
         ({"model": nn.Linear(2, 2).weight}, "model of workload 'tiny' must be a function, got Parameter"),
         ({"optimizer": 3}, "must be a function or None, got int"),
+        ({"compile": "max_autotune"}, "Did you mean 'max-autotune'"),
     ],
 )
 def test_a_workload_that_is_wrong_from_the_start(settings: dict[str, Any], says: str) -> None:

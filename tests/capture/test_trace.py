@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from foretell.capture import capture
 from foretell.cost.flops import total_flops
+from foretell.errors import WorkloadError
 from foretell.graph import Graph
 from foretell.parallel.parameters import parameters
 from foretell.simulate.memory import replay
@@ -337,6 +338,8 @@ def test_compile_is_accepted_and_flagged() -> None:
     graph = plain(compile=True)
     assert codes(graph) == {"compile-not-modelled"}
     assert graph.ops == plain().ops
+    with pytest.raises(WorkloadError, match=r"'reduce-overhead' of workload .* is not modelled yet"):
+        plain(compile="reduce-overhead")
 
 
 def test_what_a_model_makes_on_first_use_is_there_in_the_recorded_step() -> None:

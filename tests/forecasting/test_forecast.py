@@ -178,3 +178,25 @@ def test_the_largest_batch_fits_and_a_larger_one_does_not(tmp_path: pytest.TempP
         fit_batch(f"{file}:net", "t4", settings={"width": "2000000"}, cache=False)
     with pytest.raises(InputError, match=r"batch of net\.graph is fixed"):
         fit_batch("net.graph", "t4")
+
+
+def test_what_has_a_fixed_batch_is_refused_and_a_function_of_it_is_not(graph: Graph) -> None:
+    for fixed in (graph, workload()):
+        with pytest.raises(InputError, match=r"'cnn' is fixed. Give a SOURCE .* or a function that takes batch="):
+            fit_batch(fixed, "t4")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="batch=8 is set, but the batch is what is searched for"):
+        fit_batch("net.py:net", "t4", settings={"batch": "8"})
+    with pytest.raises(InputError, match="settings are for a SOURCE"):
+        fit_batch(workload, "t4", settings={"width": "8"})
+    found = fit_batch(workload, "t4", model="roofline")
+    assert found.forecast.graph.samples == found.batch
+    assert found.forecast.memory.fits
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"schedule": "2f2b"}, {"data_parallel": "fsdp"}, {"zero": 4}, {"checkpointing": "some"},
+              {"checkpointing": 1.5}, {"servers": -1}],
+)  # fmt: skip
+def test_a_plan_is_checked_when_it_is_made(wrong: dict[str, object]) -> None:
+    with pytest.raises(PlanError, match=next(iter(wrong))):
+        foretell.Plan(**wrong)  # type: ignore[arg-type]

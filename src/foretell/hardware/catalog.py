@@ -53,6 +53,7 @@ class _Files(Generic[T]):
         )
 
     def all(self) -> tuple[T, ...]:
+        """Every entry of the catalog."""
         return tuple(self.listed()[0].values())
 
     def listed(self) -> tuple[dict[str, T], dict[str, str]]:

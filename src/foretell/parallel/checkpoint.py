@@ -29,10 +29,6 @@ class _Unit:
 def checkpointed(role: Role, plan: Plan) -> Role:
     if plan.checkpointing in ("none", 0) or not role.graph.training:
         return role
-    if plan.checkpointing not in ("full", "selective") and not isinstance(plan.checkpointing, float | int):
-        raise PlanError(
-            f"checkpointing={plan.checkpointing!r} is not possible. Allowed: none, full, selective, or a fraction of blocks."
-        )
     units = sorted(_units(role.graph, plan.checkpointing), key=lambda unit: unit.again)
     if not units:
         raise PlanError(
@@ -45,8 +41,6 @@ def checkpointed(role: Role, plan: Plan) -> Role:
 def _units(graph: Graph, what: str | float) -> Iterator[_Unit]:
     paths = blocks(graph)
     if not isinstance(what, str):
-        if not 0 <= what <= 1:
-            raise PlanError(f"checkpointing={what} is a fraction of the blocks: between 0 and 1.")
         paths = paths[: round(what * len(paths))]
     if what == "selective":
         yield from _attentions(graph)
