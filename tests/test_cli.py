@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -44,11 +43,11 @@ def call(*arguments: str) -> Result:
 def captured(monkeypatch: pytest.MonkeyPatch) -> None:
     """SOURCE is always the small transformer; the device called SMALL_DEVICE is too small for it."""
 
-    def forecasts(graph: Graph, on: Sequence[str], *rest: object) -> list[Forecast]:
-        return [small_forecast(cluster=c, capacity=GIB if c == SMALL_DEVICE else 80 * GIB) for c in on]
+    def forecast(graph: Graph, on: str, **asked: object) -> Forecast:
+        return small_forecast(cluster=on, capacity=GIB if on == SMALL_DEVICE else 80 * GIB)
 
-    monkeypatch.setattr(cli.predict, "_capture", lambda *args, **kwargs: small_graph()[0])
-    monkeypatch.setattr(cli.predict, "_forecasts", forecasts)
+    monkeypatch.setattr(foretell, "capture_graph", lambda *args, **kwargs: small_graph()[0])
+    monkeypatch.setattr(foretell, "forecast", forecast)
 
 
 def test_help_starts_light() -> None:
@@ -69,6 +68,21 @@ def test_version() -> None:
 @pytest.mark.parametrize("arguments", [(), ("predict",), ("predict", "x"), ("nosuchverb",), ("devices", "--nosuch")])
 def test_wrong_use_is_bad_input(arguments: tuple[str, ...]) -> None:
     assert call(*arguments).exit_code == 2
+
+
+def test_bench_that_is_not_installed_says_what_to_install() -> None:
+    without = (
+        "import importlib.metadata as m, sys; m.entry_points = lambda **_: (); from foretell.cli import main; main()"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", without, "bench", "accuracy", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert "pip install foretell-bench" in ended.stderr
 
 
 @pytest.mark.usefixtures("captured")
@@ -129,13 +143,40 @@ class TestPredict:
         assert "Did you mean 'h200-2026.11'" in result.stderr
         assert "foretell fit" in result.stderr
 
-    def test_fit_batch_tells_the_batch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fits(source: str, settings: object, on: Sequence[str], *rest: object) -> object:
-            return [small_forecast(cluster=c) for c in on], [512 for _ in on]
+    def test_fit_batch_shows_the_batch_and_captures_again_when_asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[object] = []
 
-        monkeypatch.setattr(cli.predict, "_fit_batches", fits)
+        def fit_batch(source: str, on: str, *, cache: bool, **rest: object) -> foretell.BatchFit:
+            asked.append(cache)
+            return foretell.BatchFit(batch=512, forecast=small_forecast(cluster=on))
+
+        monkeypatch.setattr(foretell, "fit_batch", fit_batch)
         assert "512, the largest that fits" in call("predict", "x", "--on", "h200", "--fit-batch").stdout
-        assert json.loads(call("predict", "x", "--on", "h200", "--fit-batch", "--json").stdout)["batch"] == 512
+        again = call("predict", "x", "--on", "h200", "--fit-batch", "--json", "--no-cache")
+        assert json.loads(again.stdout)["batch"] == 512
+        assert asked == [True, False]
+
+    def test_options_are_grouped_in_the_help(self) -> None:
+        text = call("predict", "--help").stdout
+        titles = ("What runs, and where:", "Output:", "Around the step:", "A whole job:", "Model and cache:")
+        places = [text.index(title) for title in titles]
+        assert places == sorted(places)
+        assert text.index("A whole job:") < text.index("--job-tokens") < text.index("Model and cache:")
+        assert "--samples" not in text
+
+    def test_old_names_still_work_with_a_notice(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        jobs: list[foretell.JobLength] = []
+
+        def forecast(graph: Graph, on: str, *, job: foretell.JobLength, **asked: object) -> Forecast:
+            jobs.append(job)
+            return small_forecast(cluster=on)
+
+        monkeypatch.setattr(foretell, "forecast", forecast)
+        for given in (("--samples", "1e6"), ("--samples=1e6",), ("--job-samples", "1e6")):
+            result = call("predict", "x", "--on", "h200", *given)
+            assert result.exit_code == 0
+            assert ("--samples is now called --job-samples" in result.stderr) == (given[0] != "--job-samples")
+        assert [job.samples for job in jobs] == [1e6] * 3
 
 
 @pytest.mark.usefixtures("captured")
@@ -200,7 +241,7 @@ class TestErrors:
     def test_slips_are_told_before_anything_is_captured(
         self, options: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(cli.predict, "_capture", lambda *args, **kwargs: pytest.fail("captured first"))
+        monkeypatch.setattr(foretell, "capture_graph", lambda *args, **kwargs: pytest.fail("captured first"))
         result = call("predict", "x", *options)
         assert result.exit_code == 2
         assert said in result.stderr
@@ -212,7 +253,7 @@ class TestErrors:
         def capture(*args: object, **kwargs: object) -> Graph:
             raise failing.error
 
-        monkeypatch.setattr(cli.predict, "_capture", capture)
+        monkeypatch.setattr(foretell, "capture_graph", capture)
         monkeypatch.delenv("FORETELL_DEBUG", raising=False)
         return failing
 

@@ -140,13 +140,13 @@ def test_a_pause_that_cannot_be_read_is_refused(text: str) -> None:
 def test_the_command_line_asks_the_same(tmp_path: Path) -> None:
     graph("cnn").save(tmp_path / "cnn.graph")
     asked = ["predict", str(tmp_path / "cnn.graph"), "--on", "2xh100-sxm", "--model", "roofline", "--json"]
-    ran = CliRunner().invoke(app, [*asked, "--loader", "10", "--samples", "1e4", "--checkpoint", "100:5s"])
+    ran = CliRunner().invoke(app, [*asked, "--loader", "10", "--job-samples", "1e4", "--checkpoint", "100:5s"])
     assert ran.exit_code == 0
     said = json.loads(ran.stdout)
     assert said["step_time"]["seconds"] == pytest.approx((graph("cnn").samples or 0) / 10)
     assert (said["job"]["steps"], said["job"]["checkpoint_seconds"]) == (1250, 60.0)
     assert CliRunner().invoke(app, [*asked, "--checkpoint", "100:5s"]).exit_code == 2
-    assert CliRunner().invoke(app, [*asked, "--samples", "many"]).exit_code == 2
+    assert CliRunner().invoke(app, [*asked, "--job-samples", "many"]).exit_code == 2
 
 
 class Tower(torch.nn.Module):

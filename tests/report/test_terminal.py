@@ -22,7 +22,7 @@ def drawn(what: RenderableType, width: int = 80, encoding: str = "utf-8") -> str
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_one_forecast_says_everything(width: int) -> None:
-    text = drawn(tables.one(small_forecast()), width)
+    text = drawn(tables.forecast_panel(small_forecast()), width)
     for said in ("FITS", "1.43 GiB of 80 GiB", "99.9 %", "samples/s", "device-bound", "per hour", "activations",
                  "cache overhead", "free", "blocks.5.mlp.down", "op-without-model", "1 % of the step"):  # fmt: skip
         assert said in text
@@ -30,7 +30,7 @@ def test_one_forecast_says_everything(width: int) -> None:
 
 
 def test_what_does_not_fit_is_said_without_colour() -> None:
-    text = drawn(tables.one(small_forecast(capacity=GIB)), width=120)
+    text = drawn(tables.forecast_panel(small_forecast(capacity=GIB)), width=120)
     assert "DOES NOT FIT" in text
     assert "more than the 1 GiB" in text
 
@@ -38,7 +38,7 @@ def test_what_does_not_fit_is_said_without_colour() -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_several_forecasts_are_one_table(width: int) -> None:
     forecasts = [small_forecast(), small_forecast(cluster="2xl4", capacity=GIB), small_forecast(cluster="h200")]
-    text = drawn(tables.several(forecasts, width=width), width)
+    text = drawn(tables.forecast_table(forecasts, width=width), width)
     assert [line.split()[0] for line in text.splitlines() if " ms " in line] == ["8xh100-sxm", "2xl4", "h200"]
     assert "NO" in text
     assert "Fastest: 8xh100-sxm." in text
@@ -47,14 +47,14 @@ def test_several_forecasts_are_one_table(width: int) -> None:
 
 
 def test_the_batch_that_fits_is_shown() -> None:
-    assert "512, the largest that fits" in drawn(tables.one(small_forecast(), batch=512))
-    assert " 512 " in drawn(tables.several([small_forecast(), small_forecast()], batches=[512, 256]))
+    assert "512, the largest that fits" in drawn(tables.forecast_panel(small_forecast(), batch=512))
+    assert " 512 " in drawn(tables.forecast_table([small_forecast(), small_forecast()], batches=[512, 256]))
 
 
 def test_names_are_not_markup() -> None:
-    text = drawn(tables.one(small_forecast(name="[bold]net[/nope]", cluster="[red]")))
+    text = drawn(tables.forecast_panel(small_forecast(name="[bold]net[/nope]", cluster="[red]")))
     assert "[bold]net[/nope] on [red]" in text
-    assert "[red]" in drawn(tables.several([small_forecast(cluster="[red]")] * 2))
+    assert "[red]" in drawn(tables.forecast_table([small_forecast(cluster="[red]")] * 2))
 
 
 def test_bars_have_an_ascii_form() -> None:

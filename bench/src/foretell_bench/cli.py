@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretell.cli.terminal import AsJson, console_of, guarded, print_drawn, print_json, progress
+from foretell.cli.options import AsJson
+from foretell.cli.terminal import console_of, guarded, print_drawn, print_json, progress
 
 if TYPE_CHECKING:
     from foretell_bench.tables.figures import Figure

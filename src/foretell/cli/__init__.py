@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 
-from foretell.cli import design, devices, fit, measure, predict, scale, store
-from foretell.cli.terminal import guarded
+from foretell.cli import design, devices, fit, inspect, measure, predict, scale, store
+from foretell.cli.terminal import Verb, guarded
+from foretell.errors import InputError
 
 app = typer.Typer(
     name="foretell",
@@ -49,8 +50,20 @@ def _options(
         os.environ["FORETELL_DEBUG"] = "1"
 
 
-for verb in (predict.predict, predict.inspect, scale.scale, measure.measure, design.design, fit.fit, devices.devices):
-    app.command()(guarded(verb))
+def _no_bench() -> None:
+    """Compare forecasts with measurements; it comes with the distribution foretell-bench."""
+    raise InputError(
+        "`foretell bench` comes with the distribution foretell-bench, which is not installed. Install it beside Foretell: "
+        "pip install foretell-bench, or pip install ./bench in a checkout of the repository."
+    )
+
+
+for verb in (predict.predict, inspect.inspect, scale.scale, measure.measure, design.design, fit.fit, devices.devices):
+    app.command(cls=Verb)(guarded(verb))
 app.add_typer(store.app)
-for extra in entry_points(group="foretell.commands"):  # verbs of other distributions, such as foretell-bench
+_extras = {extra.name: extra for extra in entry_points(group="foretell.commands")}  # verbs of other distributions
+for extra in _extras.values():
     app.add_typer(extra.load())
+if "bench" not in _extras:
+    takes_anything = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+    app.command("bench", hidden=True, context_settings=takes_anything)(guarded(_no_bench))

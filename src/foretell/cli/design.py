@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from foretell.cli.options import AsJson, read_settings
 from foretell.cli.store import DEFAULT_STORE, StorePath
-from foretell.cli.terminal import AsJson, console_of, note, print_drawn, print_json, progress, read_settings
+from foretell.cli.terminal import console_of, note, print_drawn, print_json, progress
 from foretell.errors import InputError
 
 if TYPE_CHECKING:

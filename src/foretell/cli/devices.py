@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foretell.cli.terminal import AsJson, console_of, note, print_drawn, print_json
+from foretell.cli.options import AsJson
+from foretell.cli.terminal import console_of, note, print_drawn, print_json
 from foretell.errors import InputError
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from foretell.cli.options import AsJson
 from foretell.cli.store import DEFAULT_STORE, StorePath
-from foretell.cli.terminal import AsJson, note, print_json, progress
+from foretell.cli.terminal import note, print_json, progress
 from foretell.errors import InputError
 
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foretell.cli.campaign import run_campaign
+from foretell.cli.options import AsJson, Settings, read_settings
 from foretell.cli.ranks import measure_among_ranks
 from foretell.cli.records import Kept, end, is_kept, note_where, opened
-from foretell.cli.terminal import AsJson, Settings, console_of, note, print_drawn, print_json, progress, read_settings
+from foretell.cli.terminal import console_of, note, print_drawn, print_json, progress
 from foretell.errors import InputError, StoreError
 
 if TYPE_CHECKING:

@@ -1,8 +1,10 @@
-"""Options about what surrounds a step, for the verbs that forecast: loader, jitter, routing, and the whole job."""
+"""Options that verbs share, grouped as help shows them, and what they mean to a forecast."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -10,35 +12,103 @@ from foretell.cli.terminal import note, progress
 from foretell.errors import InputError
 
 if TYPE_CHECKING:
-    from foretell.forecasting.conditions import Conditions
-    from foretell.forecasting.job import JobLength
+    from foretell import Conditions, JobLength
 
+WHAT: Final = "What runs, and where"
+AROUND: Final = "Around the step"
+JOB: Final = "A whole job"
+OUTPUT: Final = "Output"
+PRICES: Final = "Model and cache"
+
+
+def option(panel: str, name: str, help: str, metavar: str | None = None, **limits: Any) -> Any:
+    return typer.Option(name, help=help, metavar=metavar, rich_help_panel=panel, **limits)
+
+
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="SOURCE",
+        help="file.py:function, package.module:function, timm/NAME, torchvision/NAME, hf/NAME, a config.json or a "
+        ".graph file. Python sources are your own code and are executed.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None, option(WHAT, "--set", "Set a parameter of SOURCE, like batch=256.", "NAME=VALUE")
+]
+AsJson = Annotated[bool, option(OUTPUT, "--json", "Print JSON on standard output, and nothing else there.")]
+Html = Annotated[Path | None, option(OUTPUT, "--html", "Write a report as one HTML file.", "FILE")]
+NoCache = Annotated[bool, option(PRICES, "--no-cache", "Capture again, even if this was captured before.")]
+Model = Annotated[
+    str | None,
+    option(PRICES, "--model", "What prices operators: a shipped model, a fitted folder, or roofline.", "NAME"),
+]
+Profile = Annotated[
+    str | None,
+    option(
+        PRICES,
+        "--profile",
+        "What makes the forecast fit one machine, cluster or trainer: a .toml file or its name.",
+        "FILE",
+    ),
+]
 Loader = Annotated[
     str | None,
-    typer.Option(
+    option(
+        AROUND,
         "--loader",
-        metavar="RATE",
-        help="Samples a second that each replica's data loader delivers; FILE.py:FUNCTION makes one, measured here.",
+        "Samples per second of each replica's data loader; FILE.py:FUNCTION makes a loader to measure here.",
+        "RATE",
     ),
 ]
 Jitter = Annotated[
-    float | None,
-    typer.Option("--jitter", metavar="PART", help="How far a rank's step varies, as a part of it; usually 0.004."),
+    float | None, option(AROUND, "--jitter", "How much a rank's step varies, as a part of it; usually 0.004.", "PART")
 ]
 ExpertSkew = Annotated[
-    float | None,
-    typer.Option("--expert-skew", metavar="TIMES", help="Rows of the busiest expert rank over the average."),
+    float | None, option(AROUND, "--expert-skew", "Rows of the busiest expert rank over the average.", "TIMES")
 ]
-Samples = Annotated[str | None, typer.Option("--samples", metavar="N", help="Also tell of a job of N samples: 1.28e6.")]
-Tokens = Annotated[str | None, typer.Option("--tokens", metavar="N", help="Also tell of a job of N tokens: 300e9.")]
-Evaluate = Annotated[
-    str | None,
-    typer.Option("--evaluate", metavar="STEPS:TIME", help="The job pauses to evaluate, like 1000:90s."),
-]
+JobSamples = Annotated[str | None, option(JOB, "--job-samples", "Also a job of N samples, like 1.28e6.", "N")]
+JobTokens = Annotated[str | None, option(JOB, "--job-tokens", "Also a job of N tokens, like 300e9.", "N")]
+Evaluate = Annotated[str | None, option(JOB, "--evaluate", "The job pauses to evaluate, like 1000:90s.", "STEPS:TIME")]
 Checkpoint = Annotated[
-    str | None,
-    typer.Option("--checkpoint", metavar="STEPS:TIME", help="The job pauses to save itself, like 500:20s."),
+    str | None, option(JOB, "--checkpoint", "The job pauses to save itself, like 500:20s.", "STEPS:TIME")
 ]
+
+
+def read_settings(written: Sequence[str] | None) -> dict[str, str]:
+    settings: dict[str, str] = {}
+    for item in written or ():
+        name, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or not name:
+            raise InputError(f"--set {item!r} is not a setting. Write it like --set batch=256.")
+        if name in settings:
+            raise InputError(f"--set {name} is given twice. Give it once.")
+        settings[name] = value
+    return settings
+
+
+def question(
+    on: Sequence[str],
+    *,
+    plan: str | None = None,
+    model: str | None = None,
+    profile: str | None = None,
+    conditions: Conditions | None = None,
+    job: JobLength | None = None,
+) -> dict[str, Any]:
+    """What forecast, fit_batch and scale all take; a slip in a name is an error at once, not after a long capture."""
+    import foretell
+    from foretell.forecasting.assemble import DEFAULT_MODEL, load_model
+
+    for cluster in on:
+        foretell.Cluster.parse(cluster)
+    return {
+        "plan": None if plan is None else foretell.Plan.parse(plan),
+        "model": load_model(model or DEFAULT_MODEL),
+        "profile": None if profile is None else foretell.Profile.load(profile),
+        "conditions": conditions,
+        "job": job,
+    }
 
 
 def conditions_of(loader: str | None, jitter: float | None, expert_skew: float | None) -> Conditions:
@@ -49,32 +119,32 @@ def conditions_of(loader: str | None, jitter: float | None, expert_skew: float |
 
 def _rate(loader: str | None) -> float | None:
     """A number, or what a loader of the user's delivers when it is run."""
-    if loader is None:
-        return None
-    if ":" not in loader:
+    if loader is None or ":" not in loader:
         return _count("--loader", loader, "3000, or FILE.py:FUNCTION that makes a loader to be measured")
     from foretell.measure.loader import loader_rate
 
-    with progress() as say:
-        say(f"running the loader of {loader}")
+    with progress() as report:
+        report(f"running the loader of {loader}")
         rate = loader_rate(loader)
     note(f"The loader of {loader} delivers {rate:,.0f} samples/s on this machine")
     return rate
 
 
-def length_of(
-    samples: str | None, tokens: str | None, evaluate: str | None, checkpoint: str | None
-) -> JobLength | None:
-    from foretell.forecasting.job import JobLength, Pause
+def job_of(samples: str | None, tokens: str | None, evaluate: str | None, checkpoint: str | None) -> JobLength | None:
+    import foretell
 
     if samples is None and tokens is None:
         if evaluate or checkpoint:
-            raise InputError("--evaluate and --checkpoint are pauses of a job. Give its length: --samples or --tokens.")
+            raise InputError(
+                "--evaluate and --checkpoint are pauses of a job. Give its length: --job-samples or --job-tokens."
+            )
         return None
-    return JobLength(
-        samples=_count("--samples", samples), tokens=_count("--tokens", tokens),
-        evaluation=Pause.parse(evaluate) if evaluate else None, checkpoint=Pause.parse(checkpoint) if checkpoint else None,
-    )  # fmt: skip
+    return foretell.JobLength(
+        samples=_count("--job-samples", samples),
+        tokens=_count("--job-tokens", tokens),
+        evaluation=foretell.Pause.parse(evaluate) if evaluate else None,
+        checkpoint=foretell.Pause.parse(checkpoint) if checkpoint else None,
+    )
 
 
 def _count(option: str, text: str | None, like: str = "1280000 or 1.28e6") -> float | None:

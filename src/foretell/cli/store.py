@@ -11,7 +11,8 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from foretell.cli.terminal import AsJson, console_of, guarded, note, print_drawn, print_json, progress
+from foretell.cli.options import AsJson
+from foretell.cli.terminal import console_of, guarded, note, print_drawn, print_json, progress
 from foretell.errors import InputError
 
 if TYPE_CHECKING:

@@ -1,17 +1,17 @@
-"""What every verb shares: options, how errors end, how things are printed and progress is told."""
+"""What every verb shares: how its help is laid out, how its errors end, how it prints and reports progress."""
 
 from __future__ import annotations
 
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec
 
-import typer
+from typer.core import TyperCommand
 
-from foretell.errors import ForetellError, InputError
+from foretell.errors import ForetellError
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -19,20 +19,32 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 _READER_GONE = 141  # 128 + SIGPIPE
+_RENAMED: Final = {"--samples": "--job-samples", "--tokens": "--job-tokens"}  # old names still work, with a notice
 
-Source = Annotated[
-    str,
-    typer.Argument(
-        metavar="SOURCE",
-        help="file.py:function, package.module:function, timm/NAME, torchvision/NAME, hf/NAME, a config.json or a "
-        ".graph file. Python sources are your own code and are executed.",
-    ),
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a parameter of SOURCE, like batch=256.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on standard output, and nothing else there.")]
-NoCache = Annotated[bool, typer.Option("--no-cache", help="Capture again, even if this was captured before.")]
+
+class Verb(TyperCommand):
+    """A command whose help groups its options by their panel, as plain text: rich would take as long again to load."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if (record := parameter.get_help_record(ctx)) is not None:
+                usual = "Arguments" if parameter.param_type_name == "argument" else "Options"
+                panels.setdefault(getattr(parameter, "rich_help_panel", None) or usual, []).append(record)
+        panels["Options"] = panels.pop("Options", [])  # what has no panel comes last
+        for title, records in panels.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = {name for parameter in self.get_params(ctx) for name in parameter.opts}
+        for place, argument in enumerate(args):
+            name, *value = argument.split("=", 1)
+            if name not in known and _RENAMED.get(name) in known:
+                note(f"{name} is now called {_RENAMED[name]}; the old name still works.")
+                args[place] = "=".join([_RENAMED[name], *value])
+        return super().parse_args(ctx, args)
 
 
 def guarded(function: Callable[P, None]) -> Callable[P, None]:
@@ -55,18 +67,6 @@ def guarded(function: Callable[P, None]) -> Callable[P, None]:
             _fail(_bug_text(error), 1, error)
 
     return verb
-
-
-def read_settings(written: Sequence[str]) -> dict[str, str]:
-    settings: dict[str, str] = {}
-    for item in written:
-        name, equals, value = item.partition("=")
-        if not equals or not name.strip():
-            raise InputError(f"--set {item!r} is not a setting. Write it like --set batch=256.")
-        if name.strip() in settings:
-            raise InputError(f"--set {name.strip()} is given twice. Give it once.")
-        settings[name.strip()] = value.strip()
-    return settings
 
 
 def print_json(value: Any) -> None:

@@ -63,7 +63,7 @@ def fit_batch(
     continues = same_path(first, second)
 
     def fits(batch: int) -> bool:
-        tell(f"trying batch {batch}")
+        tell(f"trying batch {batch} on {on}")
         graph = extend(first, second, sizes=_SIZES, to=batch) if continues else captured(batch)
         return forecast(
             graph, on, plan, model=ROOFLINE

@@ -44,6 +44,7 @@ def scale(
     profile: Profile | str | Path | None = None,
     conditions: Conditions | None = None,
     job: JobLength | None = None,
+    cache: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[ScalePoint, ...]:
     """Forecast a step on 1, 2, 4, … devices up to `up_to`; `plan` has all but dp, which grows.
@@ -59,7 +60,7 @@ def scale(
     plan = plan or Plan()
     counts = list(_counts(plan, up_to))
     prices_by = load_model(model) if isinstance(model, str) else model
-    graph = capture(workload, settings)
+    graph = capture(workload, settings, progress=progress, cache=cache)
     tell = progress or (lambda text: None)
     points: list[ScalePoint] = []
     for devices in counts:

@@ -64,7 +64,7 @@ class Bar:
         return Measurement(8, options.max_width)
 
 
-def one(forecast: Forecast, *, batch: int | None = None) -> RenderableType:
+def forecast_panel(forecast: Forecast, *, batch: int | None = None) -> RenderableType:
     """A single forecast: the answer in a panel, and below it what the answer is made of."""
     parts: list[RenderableType] = [
         _answer(forecast, batch),
@@ -85,7 +85,9 @@ def one(forecast: Forecast, *, batch: int | None = None) -> RenderableType:
     return Group(*parts, *caveats_of([forecast]))
 
 
-def several(forecasts: Sequence[Forecast], *, batches: Sequence[int] | None = None, width: int = 80) -> RenderableType:
+def forecast_table(
+    forecasts: Sequence[Forecast], *, batches: Sequence[int] | None = None, width: int = 80
+) -> RenderableType:
     """Forecasts side by side, one row each, and which of them is fastest and cheapest."""
     wide = width >= _WIDE
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
