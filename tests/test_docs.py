@@ -147,3 +147,15 @@ def test_every_example_is_shown_to_work() -> None:
     shown = {a for path in PAGES for c in commands(path.read_text(encoding="utf-8")) for a in c.arguments}
     for example in (ROOT / "examples").glob("*.py"):
         assert any(argument.startswith(f"examples/{example.name}:") for argument in shown), example.name
+
+
+def test_the_architecture_page_names_what_is_there() -> None:
+    """Every room and top-level module is named, and every file named exists."""
+    page = (ROOT / "docs" / "internals" / "architecture.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`([\w/]+\.py|[\w/]+/)`", page))
+    package = ROOT / "src" / "foretell"
+    rooms = {f"{path.name}/" if path.is_dir() else path.name for path in package.iterdir() if path.name[0] != "_"}
+    assert rooms - named - {"py.typed"} == set()
+    there = [f"/{path.relative_to(ROOT)}" for top in ("src", "bench", "tests") for path in (ROOT / top).rglob("*")]
+    missing = [name for name in named if not any(path.endswith(f"/{name.rstrip('/')}") for path in there)]
+    assert missing == ["conftest.py"]
