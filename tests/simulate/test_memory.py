@@ -50,9 +50,8 @@ def test_host_memory_takes_none_of_the_device() -> None:
     assert replay(step(PARAMETER, Storage(MIB, "host", -1, 4))).peak_allocated == 32 * MIB
 
 
-def test_what_is_held_beside_the_graph_and_what_is_sharded() -> None:
+def test_what_is_held_beside_the_graph() -> None:
     assert replay(step(PARAMETER), persistent={"gradient": 20 * MIB}).peak_allocated == 52 * MIB
-    assert replay(step(PARAMETER, MOMENT), scale={"optimizer": 0.25}).peak_allocated == 48 * MIB
 
 
 def test_a_device_that_is_too_small_says_so() -> None:

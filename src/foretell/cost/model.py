@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import json
-import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,7 +35,6 @@ ROOFLINE: Final = "roofline"
 ELSEWHERE: Final = "elsewhere"  # the folder of a model's operators for other devices than its own
 DEFAULT: Final = "h200-2026.11"
 _REMEMBERED: Final = 50_000  # ops a model keeps the times of, for each device
-_OUTLINES: Final = 16  # and graphs it keeps the outlines of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +61,6 @@ class CostModel:
     elsewhere: OperatorModels | None = None  # what was learned of other devices; None: nothing
     host: HostCosts = field(default_factory=usual_costs)
     interaction: Interaction | None = None  # None: a step takes the sum of its ops
-    _outlines: dict[tuple[int, Device], tuple[weakref.ref[Graph], Outline]] = field(
-        default_factory=dict, init=False, compare=False, repr=False
-    )
     _seen: dict[tuple[Device, bool], dict[Signature, _Learned]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -102,7 +97,7 @@ class CostModel:
                 f"the model {self.name!r} has no interaction network, which embeddings come from. Take "
                 f"{DEFAULT!r}, or fit one with: foretell fit"
             )
-        step = self._outline(graph, device)
+        step = _outline(graph, device)
         return self.interaction.embed(step, *self._alone(step, graph, device), device)
 
     def _alone(self, step: Outline, graph: Graph, device: Device) -> tuple[Floats, list[str]]:
@@ -118,21 +113,9 @@ class CostModel:
         """
         if self.interaction is None or device.name != self.device:
             return {}
-        step = self._outline(graph, device)
+        step = _outline(graph, device)
         logs = self.interaction.correct(step, *self._alone(step, graph, device), device)
         return dict(zip(step.signatures, np.exp(logs).tolist(), strict=True))
-
-    def _outline(self, graph: Graph, device: Device) -> Outline:
-        key = (id(graph), device)
-        if key in self._outlines:
-            known, drawn = self._outlines[key]
-            if known() is graph:  # and not another that lies where it lay
-                return drawn
-        if len(self._outlines) >= _OUTLINES:
-            self._outlines.clear()
-        drawn = outline(graph, device)
-        self._outlines[key] = (weakref.ref(graph), drawn)
-        return drawn
 
     def _learn(self, signatures: Iterable[Signature], device: Device, tf32: bool) -> Mapping[Signature, _Learned]:
         """Asks the models for what they were not asked before: plans and batches repeat most ops of each other."""
@@ -153,6 +136,10 @@ class CostModel:
             for s, name, d, predicted in zip(fresh, names, descriptions, seconds.tolist(), strict=True):
                 seen[s] = _Learned(predicted, d.family, self.operators.knows(name, d.family))
         return seen
+
+
+def _outline(graph: Graph, device: Device) -> Outline:
+    return graph.remember(("outline", device), lambda: outline(graph, device))
 
 
 def names() -> list[str]:

@@ -30,6 +30,14 @@ _BREAKDOWN: Final = {
 
 def rank_memory(role: Role, device: Device) -> tuple[MemoryTrace, Memory]:
     """A role's memory on a device; where it does not fit, as it would be on a device without limit."""
+    capacity = device.usable_bytes - device.context_bytes - _communicator(role)
+    key = ("memory", device, capacity, *role.persistent.items())
+    trace, fits = role.graph.remember(key, lambda: _replay(role, device, capacity))
+    return trace, _memory(role, device, trace, fits)
+
+
+def _replay(role: Role, device: Device, capacity: Bytes) -> tuple[MemoryTrace, bool]:
+    """The step's memory, and whether it fits."""
     step = partial(
         replay,
         role.graph,
@@ -38,10 +46,9 @@ def rank_memory(role: Role, device: Device) -> tuple[MemoryTrace, Memory]:
         persistent=role.persistent,
     )
     try:
-        trace, fits = step(capacity=device.usable_bytes - device.context_bytes - _communicator(role)), True
+        return step(capacity=capacity), True
     except OutOfMemory:
-        trace, fits = step(), False
-    return trace, _memory(role, device, trace, fits)
+        return step(), False
 
 
 def with_persistent(role: Role, device: Device, like: Role, trace: MemoryTrace) -> tuple[MemoryTrace, Memory]:

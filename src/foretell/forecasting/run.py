@@ -178,10 +178,12 @@ def _place(program: Program, pricing: _Pricing) -> list[list[Placed]]:
     """Every role on each different node that it lies on; what is alike is priced once."""
     known: dict[object, Placed] = {}
     placed = []
+    several = len(program.roles) > 1
     for role, nodes in _nodes_of(program, pricing.collectives.cluster):
         options = []
+        likeness = _likeness(role) if several else ()
         for node in nodes:
-            key = (id(node), *_likeness(role))
+            key = (id(node), likeness)
             if key not in known:
                 known[key] = pricing.place(role, node)
             options.append(_alike(known[key], role))
@@ -207,12 +209,10 @@ def _nodes_of(program: Program, cluster: Cluster) -> list[tuple[Role, list[Node]
 
 def _likeness(role: Role) -> tuple[object, ...]:
     """What makes two roles take the same time: stages in the middle of a pipeline are alike but for persistent bytes."""
-    ops = tuple(
-        (op.target, sum(x.numel for x in op.signature.inputs))
-        if op.phase == "optimizer"
-        else (id(op.signature), op.times)
+    ops = tuple([
+        (op.target, sum([x.numel for x in op.signature.inputs])) if op.phase == "optimizer" else (id(op.signature), op.times)
         for op in role.graph.ops
-    )
+    ])  # fmt: skip
     collectives = tuple((c.kind, c.nbytes, c.starts_after) for c in role.collectives)
     allocated: Counter[str] = Counter()
     for storage in role.graph.storages:

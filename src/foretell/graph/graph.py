@@ -5,14 +5,18 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, fields
 from functools import cached_property
+from typing import Any, Final, TypeVar
 
 from foretell.graph import file
 from foretell.graph.calls import Calls, calls_of
 from foretell.graph.types import Caveat, Op, Signature, Storage, Tensor
 from foretell.units import Bytes
+
+T = TypeVar("T")
+_REMEMBERED: Final = 32  # things that a graph remembers at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +54,23 @@ class Graph:
     def calls(self) -> Calls:
         """The different calls among the ops; ops of one call cost the same."""
         return calls_of(self.ops, self.tensors, self.storages)
+
+    def remember(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` gives, made once for a key: for what is costly and follows from the graph and the key alone."""
+        if key not in self._remembered:
+            if len(self._remembered) >= _REMEMBERED:
+                self._remembered.clear()
+            self._remembered[key] = make()
+        found: T = self._remembered[key]
+        return found
+
+    @cached_property
+    def _remembered(self) -> dict[Hashable, Any]:
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The step itself, without what was computed from it."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def bytes_of(self, role: str) -> Bytes:
         return sum(s.nbytes for s in self.storages if s.role == role)

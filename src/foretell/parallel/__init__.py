@@ -54,7 +54,7 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
     own = accumulate(graph, micro_steps) if plan.pp == 1 else steady_micro_step(graph)
     role = tensor_parallel(Role(name="dp", count=plan.devices, graph=own), plan)
     role = checkpointed(expert_parallel(context_parallel(role, plan), plan), plan)
-    whole = replace(graph, caveats=role.graph.caveats)
+    whole = graph if role.graph.caveats == graph.caveats else replace(graph, caveats=role.graph.caveats)
     if plan.pp == 1:
         return Program(roles=(_replicated(role, plan),), ranks=plan.devices, whole=whole, micro_steps=micro_steps)
     roles, pipeline = pipelined(role, plan, micro_steps, weigh, lambda part: _replicated(part, plan))

@@ -19,6 +19,7 @@ _SMALL_SEGMENT = 2 * MIB
 _LARGE_SEGMENT = 20 * MIB
 _OWN_SEGMENT_FROM = 10 * MIB
 _SEGMENT_ROUND = 2 * MIB
+_ADDRESS_BITS = 48  # a free block's key is its size, then its address, in one integer
 
 
 class OutOfMemory(Exception):
@@ -43,49 +44,62 @@ class CachingAllocator:
 
     def __init__(self, capacity: Bytes | None = None) -> None:
         self.allocated = self.reserved = 0
-        self.peak_allocated = self.peak_reserved = 0
+        self.peak_reserved = 0
         self._capacity = capacity
-        # Free blocks of large and of small segments, sorted by size, then address.
-        self._free: tuple[list[tuple[int, int, Block]], list[tuple[int, int, Block]]] = ([], [])
+        self._free: tuple[list[int], list[int]] = ([], [])  # keys of free blocks of large and of small segments, sorted
+        self._blocks: dict[int, Block] = {}  # by key
         self._next_address = 0
 
     def allocate(self, nbytes: Bytes) -> Block | None:
         """A block for a request, or None for a request of nothing."""
         if nbytes <= 0:
             return None
-        size = -(-nbytes // _ROUND) * _ROUND
+        size = (nbytes + _ROUND - 1) & -_ROUND
         small = size <= _SMALL
         pool = self._free[small]
-        index = bisect_left(pool, (size, -1))
-        block = pool.pop(index)[2] if index < len(pool) else self._new_segment(size, small)
+        index = bisect_left(pool, size << _ADDRESS_BITS)
+        block = self._blocks.pop(pool.pop(index)) if index < len(pool) else self._new_segment(size, small)
         remaining = block.size - size
-        if remaining >= _ROUND if small else remaining > _SMALL:
+        if remaining > (0 if small else _SMALL):
             rest = Block(block.address + size, remaining, block.segment, small, True, block, block.after)
-            if block.after:
+            if block.after is not None:
                 block.after.before = rest
             block.after, block.size = rest, size
-            insort(self._free[small], (remaining, rest.address, rest))  # addresses differ: blocks are not compared
+            key = remaining << _ADDRESS_BITS | rest.address
+            insort(pool, key)
+            self._blocks[key] = rest
         block.free = False
         self.allocated += block.size
-        if self.allocated > self.peak_allocated:
-            self.peak_allocated = self.allocated
         return block
 
     def release(self, block: Block | None) -> None:
         if block is None:
             return
         self.allocated -= block.size
+        pool, before, after = self._free[block.small], block.before, block.after
+        if after is not None and after.free:
+            self._forget(pool, after)
+            _join(block, after)
+        if before is not None and before.free:
+            self._forget(pool, before)
+            _join(before, block)
+            block = before
         block.free = True
-        pool = self._free[block.small]
-        for neighbour in (block.before, block.after):
-            if neighbour is not None and neighbour.free:
-                del pool[bisect_left(pool, (neighbour.size, neighbour.address))]
-                block = _merged(block, neighbour)
-        insort(pool, (block.size, block.address, block))
+        key = block.size << _ADDRESS_BITS | block.address
+        insort(pool, key)
+        self._blocks[key] = block
 
-    def cached(self) -> tuple[list[tuple[Bytes, int]], ...]:
+    def cached(self) -> tuple[tuple[int, ...], ...]:
         """What is free, by size and address: two moments that agree in it, and in what is held, go on alike."""
-        return tuple([(size, address) for size, address, _ in pool] for pool in self._free)
+        return tuple(map(tuple, self._free))
+
+    def free_spans(self) -> list[tuple[int, int]]:
+        """From where to where each free block lies."""
+        return sorted((block.address, block.address + block.size) for block in self._blocks.values())
+
+    def _forget(self, pool: list[int], block: Block) -> None:
+        key = block.size << _ADDRESS_BITS | block.address
+        del pool[bisect_left(pool, key)], self._blocks[key]
 
     def _new_segment(self, size: Bytes, small: bool) -> Block:
         if small:
@@ -106,15 +120,14 @@ class CachingAllocator:
 
     def _give_back_free_segments(self) -> None:
         for pool in self._free:
-            whole = [entry for entry in pool if entry[2].size == entry[2].segment]
-            self.reserved -= sum(entry[0] for entry in whole)
-            pool[:] = [entry for entry in pool if entry[2].size != entry[2].segment]
+            whole = [key for key in pool if self._blocks[key].size == self._blocks[key].segment]
+            for key in whole:
+                self.reserved -= self._blocks.pop(key).size
+            pool[:] = [key for key in pool if key in self._blocks]
 
 
-def _merged(block: Block, neighbour: Block) -> Block:
-    first, second = (neighbour, block) if neighbour.address < block.address else (block, neighbour)
+def _join(first: Block, second: Block) -> None:
     first.size += second.size
     first.after = second.after
-    if second.after:
+    if second.after is not None:
         second.after.before = first
-    return first

@@ -30,30 +30,25 @@ def replay(
     temporaries: Sequence[Bytes] | None = None,
     kept_workspace: Sequence[tuple[int, Bytes]] = (),
     persistent: Mapping[str, Bytes] | None = None,
-    scale: Mapping[str, float] | None = None,
     capacity: Bytes | None = None,
 ) -> MemoryTrace:
     """Replay a step until the cache has settled.
 
     `temporaries` is what each op takes and gives back inside itself; `kept_workspace` is (op, bytes) for library
-    workspaces taken at that op and held for good; `persistent` is held beside the graph (bucket buffers, say); `scale`
-    shrinks the storages of a role (optimizer state sharded over ranks, say).
+    workspaces taken at that op and held for good; `persistent` is held beside the graph (bucket buffers, say).
     """
     storages, end = graph.storages, len(graph.ops)
-    sizes = [0 if s.role == "host" else s.nbytes for s in storages]
-    if scale:
-        sizes = [round(n * scale.get(s.role, 1.0)) for n, s in zip(sizes, storages, strict=True)]
     allocator = CachingAllocator(capacity)
     allocate, release = allocator.allocate, allocator.release
     blocks: list[Block | None] = [None] * len(storages)
     granted = [0] * len(storages)  # what a storage got when it was last allocated, rounded up and all
-    born: list[list[int]] = [[] for _ in range(end)]
-    freed: list[list[int]] = [[] for _ in range(end)]
-    made_in_first_step: list[int] = []
     aside: list[tuple[str, Bytes]] = []
+    born, freed = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+    in_first_step = defaultdict[int, list[int]](list)  # op → optimizer state that it makes
+    first_update = next((i for i, op in enumerate(graph.ops) if op.phase == "optimizer"), 0)
 
     def take(number: int) -> None:
-        block = blocks[number] = allocate(sizes[number])
+        block = blocks[number] = allocate(storages[number].nbytes)
         granted[number] = block.size if block else 0
 
     def set_aside(role: str, nbytes: Bytes) -> None:
@@ -61,52 +56,63 @@ def replay(
         aside.append((role, block.size if block else 0))
 
     for number, storage in enumerate(storages):
-        if not sizes[number]:
+        if not storage.nbytes or storage.role == "host":
             continue
         if storage.born >= 0:
             born[storage.born].append(number)
             freed[min(storage.freed, end - 1)].append(number)  # what a step leaves behind is replaced by the next
         elif storage.role == "optimizer":
-            made_in_first_step.append(number)
+            in_first_step[first_update].append(number)
         else:
             take(number)
     for role, nbytes in (persistent or {}).items():
         set_aside(role, nbytes)
-    kept = defaultdict(list)
+    kept = defaultdict[int, list[Bytes]](list)
     for op, nbytes in kept_workspace:
         kept[op].append(nbytes)
-    first_update = next((i for i, op in enumerate(graph.ops) if op.phase == "optimizer"), 0)
-    taken = temporaries or [0] * end
-    stirring = [i for i in range(end) if born[i] or freed[i] or taken[i] or i in kept or i == first_update]
-    peak, peak_op, series = 0, -1, list[Bytes]()
+    inside = {i: nbytes for i, nbytes in enumerate(temporaries or ()) if nbytes}
+    stirring = sorted({*born, *freed, *inside, *kept, *([first_update] if end else [])})
+    moments = [(i, inside.get(i, 0), born.get(i, ()), freed.get(i, ())) for i in stirring]
+    after: list[Bytes] = []  # of each moment, what is allocated before it releases anything, and then
+    left: list[Bytes] = []
     cached: object = None
     for step in range(_STEPS):
-        peak, peak_op, series = 0, -1, []
-        for position in stirring:
-            series += [allocator.allocated] * (position - len(series))  # nothing moved since
+        after, left = [], []
+        for position, temporary, births, deaths in moments:
             if step == 0:
                 for nbytes in kept.get(position, ()):
                     set_aside("workspace", nbytes)
-                if position == first_update:
-                    for number in made_in_first_step:
-                        take(number)
-            working = allocate(taken[position]) if taken[position] else None
-            for number in born[position]:
-                take(number)
-            held = allocator.allocated
-            series.append(held)
-            if held > peak:
-                peak, peak_op = held, position
-            release(working)
-            for number in freed[position]:
+                for number in in_first_step.get(position, ()):
+                    take(number)
+            working = allocate(temporary) if temporary else None
+            for number in births:
+                block = blocks[number] = allocate(storages[number].nbytes)
+                granted[number] = block.size  # type: ignore[union-attr]  # none is empty
+            after.append(allocator.allocated)
+            if working is not None:
+                release(working)
+            for number in deaths:
                 release(blocks[number])
-        series += [allocator.allocated] * (end - len(series))
+            left.append(allocator.allocated)
         if cached == (cached := allocator.cached()):
             break  # the next step would take the very blocks that this one took
+    peak = max(after, default=0)
+    peak_op = stirring[after.index(peak)] if peak else -1
     return MemoryTrace(
-        allocated=tuple(series), peak_op=peak_op, peak_allocated=peak, peak_reserved=allocator.peak_reserved,
-        at_peak=_held_at(peak_op, peak, storages, granted, aside),
+        allocated=_series(stirring, after, left, allocator.allocated, end), peak_op=peak_op, peak_allocated=peak,
+        peak_reserved=allocator.peak_reserved, at_peak=_held_at(peak_op, peak, storages, granted, aside),
     )  # fmt: skip
+
+
+def _series(
+    stirring: Sequence[int], after: Sequence[Bytes], left: Sequence[Bytes], settled: Bytes, end: int
+) -> tuple[Bytes, ...]:
+    """What is allocated after each op; between two that move something it stays as it is."""
+    series: list[Bytes] = []
+    for position, held, before in zip(stirring, after, (settled, *left), strict=False):
+        series += [before] * (position - len(series))
+        series.append(held)
+    return (*series, *[settled] * (end - len(series)))
 
 
 def _held_at(
