@@ -9,7 +9,9 @@ from typing import Self
 
 import pytest
 from foretell_bench.pages.methods import fill_pages, methods_table, table_named
-from foretell_bench.sources.examples import cnn_many_gpus, dataset_of, ddp_step_times, evenly, placement_of, several
+from foretell_bench.sources.ddp_step_times import placement_of
+from foretell_bench.sources.examples import cnn_many_gpus, dataset_of, ddp_step_times, several
+from foretell_bench.sources.question import evenly
 from foretell_bench.tables import methods as bench
 from foretell_bench.tables import searches
 from foretell_bench.tables.classics import NETWORKS
@@ -224,8 +226,8 @@ def test_the_type_of_data_is_read_from_the_graph() -> None:
 
 
 def test_placements_are_read_as_digits() -> None:
-    assert placement_of({"placement": "44.0", "num_nodes": "2", "num_replicas": "8"}) == (4, 4)
-    assert placement_of({"placement": "", "num_nodes": "2", "num_replicas": "5"}) == (3, 2)
+    assert placement_of({"placement": "44", "nodes": 2, "replicas": 8}) == (4, 4)
+    assert placement_of({"placement": None, "nodes": 2, "replicas": 5}) == (3, 2)
 
 
 def test_a_search_is_scored_against_the_best_there_is() -> None:

@@ -9,24 +9,21 @@ import pytest
 pytest.importorskip("scipy")
 
 from foretell.hardware import Cluster
-from foretell.learn.adapt.factors import Answer
+from foretell.learn.adapt.residuals import Parts
 from foretell.methods.conformance import made_up
 from foretell.methods.ours import Foretell, _shipped
 from foretell.methods.protocol import JOB_TIME, MEMORY, STEP_TIME, Example, Prediction, Query
 
 
-def forecast(query: Query) -> Answer:
+def forecast(query: Query) -> tuple[Parts, int]:
     assert query.graph is not None
-    found = _shipped(query.graph, query.cluster, query.plan)
-    assert isinstance(found, Answer)
-    return found
+    return _shipped(query.graph, query.cluster, query.plan)
 
 
 def right(example: Example, off: float = 1.0) -> Example:
     """As if the forecast were right, or off by a factor."""
-    said = forecast(example.query)
-    seconds = said.seconds((1.0, 1.0, 1.0, 1.0))
-    return replace(example, ops=(), measured={STEP_TIME: off * seconds, MEMORY: off * said.memory["allocated"]})
+    parts, allocated = forecast(example.query)
+    return replace(example, ops=(), measured={STEP_TIME: off * parts.seconds, MEMORY: off * allocated})
 
 
 @pytest.fixture(scope="module")

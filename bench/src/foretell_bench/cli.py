@@ -38,7 +38,12 @@ def distributed(
     most: Annotated[
         int,
         typer.Option("--rows", min=1, metavar="N", help="Forecast at most N rows of a source; they are drawn evenly."),
-    ] = 2000,
+    ] = 20_000,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that forecast side by side.")] = 1,
+    answers: Annotated[
+        Path | None,
+        typer.Option("--answers", metavar="FILE", help="Keep each forecast here, to go on after a run was stopped."),
+    ] = None,
     saved: Annotated[
         Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and forecast nothing.")
     ] = None,
@@ -59,7 +64,7 @@ def distributed(
     else:
         found = []
         with progress() as say:
-            for each in bench.run(data, only or (), say, most):
+            for each in bench.run(data, only or (), say, most, workers=workers, answers=answers):
                 found.append(each)
                 if save is not None:  # at once: the next source may take minutes
                     bench.save(each, save)

@@ -88,7 +88,7 @@ def _memory(role: Role, device: Device, trace: MemoryTrace, fits: bool) -> Memor
         fit_probability=_fit_probability(trace.peak_allocated + outside, device.usable_bytes),
         breakdown=Breakdown(**{name: trace.at_peak.get(purpose, 0) for name, purpose in _BREAKDOWN.items()}),
         peak_module=role.graph.ops[trace.peak_op].module if trace.peak_op >= 0 else "",
-        ranks=(RankMemory(role=role.name, count=role.count, total=total),),
+        ranks=(RankMemory(role=role.name, count=role.count, total=total, allocated=trace.peak_allocated),),
     )
 
 

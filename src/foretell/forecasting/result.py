@@ -43,6 +43,7 @@ class RankMemory:
     role: str
     count: int
     total: Bytes
+    allocated: Bytes = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,7 +58,12 @@ def run(
     heaviest = max((p for options in placed for p in options), key=lambda p: p.memory.total / p.memory.capacity)
     slowest = [max(options, key=lambda p: p.device_seconds + p.host_seconds) for options in placed]
     ranks = tuple(
-        RankMemory(role=options[0].role.name, count=options[0].role.count, total=max(p.memory.total for p in options))
+        RankMemory(
+            role=options[0].role.name,
+            count=options[0].role.count,
+            total=max(p.memory.total for p in options),
+            allocated=max(p.memory.allocated for p in options),
+        )
         for options in placed
     )
     if program.pipeline is None:

@@ -20,8 +20,7 @@ from foretell.errors import InputError
 from foretell.forecasting.assemble import forecast
 from foretell.graph import Graph
 from foretell.hardware import Cluster, Device
-from foretell.learn.adapt.factors import Answer, Refusal, ask
-from foretell.learn.adapt.residuals import Case, Range, Residuals
+from foretell.learn.adapt.residuals import Case, Parts, Range, Residuals, forecast_parts
 from foretell.learn.dataset import Measured, Timed, op_table
 from foretell.learn.host import fit_host
 from foretell.learn.operators import ROUNDS, training_rows
@@ -29,12 +28,11 @@ from foretell.measure.record import StepRow
 from foretell.methods.memo import once
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Prediction, Query
 from foretell.plan import Plan
-from foretell.units import Seconds
+from foretell.units import Bytes, Seconds
 
 _FEWEST_STEPS: Final = 20  # with timed ops, to learn a device from; fewer are foretold by the shipped model
 _FEWEST_OPS: Final = 20  # of a family, to learn it
 _TREES: Final = {"num_leaves": 15}  # a few dozen steps do not fill the leaves that a store of thousands does
-_NONE: Final = (1.0, 1.0, 1.0, 1.0)  # factors that change nothing
 _LITTLE: Final = 0.01  # of the device's time: what is below it is all the same
 _INSTANT: Final = 1e-9  # seconds of a device that has nothing to do
 _APART: Final = 2.0  # between kinds of plan, as if a number differed sevenfold
@@ -66,10 +64,10 @@ class Foretell:
         for name, mine in timed.items():
             if len(mine) >= _FEWEST_STEPS:
                 self.models_[name] = self._learn(mine)
-        asked = [(e, self._ask(e.query)) for e in known if not self._is_learned(e.query)]
+        asked = [(e, found) for e in known if not self._is_learned(e.query) and (found := self._possible(e.query))]
         for target in (STEP_TIME, MEMORY):
-            cases = [(_case(e.query, answer, target), e.measured[target]) for e, answer in asked
-                     if isinstance(answer, Answer) and e.measured.get(target, 0.0) > 0]  # fmt: skip
+            cases = [(_case(e.query, *found, target), e.measured[target]) for e, found in asked
+                     if e.measured.get(target, 0.0) > 0]  # fmt: skip
             if cases:
                 off = Residuals(factors=target == STEP_TIME)
                 self.off_[target] = off.fit([case for case, _ in cases], [value for _, value in cases])
@@ -95,12 +93,19 @@ class Foretell:
             host=fit_host(measured) if any(s.host_seconds for s in steps) else shipped,
         )  # fmt: skip
 
-    def _ask(self, query: Query) -> Answer | Refusal:
+    def _possible(self, query: Query) -> tuple[Parts, Bytes] | None:
+        """A forecast in parts, but for a plan that cannot be forecast."""
+        try:
+            return self._parts(query)
+        except InputError:
+            return None
+
+    def _parts(self, query: Query) -> tuple[Parts, Bytes]:
         assert query.graph is not None
         own = self.models_.get(_device(query).name)
         if own is None:
             return _shipped(query.graph, query.cluster, query.plan)
-        return ask(query.graph, query.cluster, query.plan, own)
+        return forecast_parts(query.graph, query.cluster, query.plan, own)
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
         return [self._answer(query) for query in queries]
@@ -131,36 +136,35 @@ class Foretell:
             values = {STEP_TIME: found.step_time.seconds, DEVICE_TIME: found.device_time.seconds,
                       MEMORY: float(found.memory.allocated)}  # fmt: skip
             return {target: Range(value, value, value) for target, value in values.items()}
-        answer = self._ask(query)
-        if not isinstance(answer, Answer):
-            raise InputError(answer.why)
-        values = {STEP_TIME: answer.seconds(_NONE), DEVICE_TIME: answer.device,
-                  MEMORY: float(answer.memory["allocated"])}  # fmt: skip
+        parts, allocated = self._parts(query)
+        values = {STEP_TIME: parts.seconds, DEVICE_TIME: parts.device, MEMORY: float(allocated)}
         said = {target: Range(value, value, value) for target, value in values.items()}
-        corrected = {target: off.predict([_case(query, answer, target)])[0] for target, off in self.off_.items()}
+        corrected = {
+            target: off.predict([_case(query, parts, allocated, target)])[0] for target, off in self.off_.items()
+        }
         return said | corrected
 
 
 @once
-def _shipped(graph: Graph, cluster: Cluster, plan: Plan) -> Answer | Refusal:
-    """What the shipped model says, before any factor."""
-    return ask(graph, cluster, plan, load_model(DEFAULT))
+def _shipped(graph: Graph, cluster: Cluster, plan: Plan) -> tuple[Parts, Bytes]:
+    """By the shipped model, before any factor."""
+    return forecast_parts(graph, cluster, plan, load_model(DEFAULT))
 
 
-def _case(query: Query, answer: Answer, target: str) -> Case:
+def _case(query: Query, parts: Parts, allocated: Bytes, target: str) -> Case:
     """How residuals see a step: its forecast, its names, and numbers that a correction may depend on."""
     assert query.graph is not None
     cluster, plan, device, precision = query.cluster, query.plan, _device(query), query.graph.precision
     link = cluster.between or cluster.nodes[0].inside
-    busy = max(answer.device, _INSTANT)
-    times = (busy, answer.host, answer.waiting, answer.bubble)
+    busy = max(parts.device, _INSTANT)
+    times = parts._replace(device=busy)
     numbers = (
         busy, *(part / busy + _LITTLE for part in times[1:]), query.batch / cluster.devices, cluster.devices,
         len(cluster.nodes), link.bandwidth, device.peak("fp32"), device.bandwidth,
     )  # fmt: skip
     kinds = (plan.servers > 0, plan.data_parallel == "dp" and cluster.devices > 1, precision.endswith("16"))
     return Case(
-        parts=times if target == STEP_TIME else (max(answer.memory["allocated"], 1.0), 0.0, 0.0, 0.0),
+        parts=times if target == STEP_TIME else Parts(device=max(allocated, 1)),
         names=(query.architecture, f"{device.name} {precision}", str(cluster)),
         values=(*(math.log(number) for number in numbers), *(_APART * kind for kind in kinds)),
     )

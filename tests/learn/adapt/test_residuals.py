@@ -10,17 +10,15 @@ import pytest
 pytest.importorskip("scipy")
 
 from foretell.errors import InputError
-from foretell.learn.adapt.factors import Answer
-from foretell.learn.adapt.residuals import Case, Range, Residuals
+from foretell.learn.adapt.residuals import Case, Parts, Range, Residuals
 
 
 def case(size: float = 1.0, network: str = "a", device: str = "x", cluster: str = "2x", host: float = 1e-3) -> Case:
-    return Case(parts=(size, host, 0.1, 0.0), names=(network, device, cluster), values=(math.log(size), 0.0))
+    return Case(parts=Parts(size, host, 0.1), names=(network, device, cluster), values=(math.log(size), 0.0))
 
 
 def forecast(one: Case) -> float:
-    device, host, waiting, bubble = one.parts
-    return Answer(device=device, host=host, waiting=waiting, bubble=bubble, memory={}).seconds((1.0, 1.0, 1.0, 1.0))
+    return one.parts.seconds
 
 
 def some(**names: str) -> list[Case]:
@@ -77,7 +75,7 @@ def test_parts_have_factors() -> None:
     cases = [case(size, host=host) for size in (0.1, 1.0, 10.0) for host in (0.01, 0.3, 3.0, 30.0)]
 
     def slow(one: Case) -> float:
-        return forecast(replace(one, parts=(one.parts[0], 3 * one.parts[1], *one.parts[2:])))
+        return forecast(replace(one, parts=one.parts._replace(host=3 * one.parts.host)))
 
     made = Residuals().fit(cases, [slow(c) for c in cases])
     asked = case(0.5, network="new", host=20.0)

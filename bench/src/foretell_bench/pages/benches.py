@@ -25,6 +25,8 @@ class Line(Protocol):
     @property
     def value(self) -> float | None: ...
     @property
+    def zero_shot(self) -> float | None: ...
+    @property
     def bar(self) -> float | None: ...
     @property
     def at_least(self) -> bool: ...
@@ -39,10 +41,11 @@ class Line(Protocol):
 def bench_table(lines: Sequence[Line]) -> RenderableType:
     """One line a figure; notes stand below, so that figures stay in a row."""
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("data", "measure", "found", "bar", "", "rows"):
-        table.add_column(name, justify="right" if name in ("found", "bar", "rows") else "left", overflow="fold")
+    found = _columns(lines)
+    for name in ("data", "measure", *found, "bar", "", "rows"):
+        table.add_column(name, justify="right" if name in (*found, "bar", "rows") else "left", overflow="fold")
     for line in lines:
-        cells = (line.source, line.measure, _shown(line.value), _bar(line), _verdict(line))
+        cells = (line.source, line.measure, *_values(line, len(found)), _bar(line), _verdict(line))
         table.add_row(*cells, f"{line.rows:,}" if line.rows else "")
     notes = [Text(f"{line.source}, {line.measure}: {line.note}.", style="dim") for line in lines if line.note]
     return Group(table, *([Text(), *notes] if notes else []))
@@ -76,13 +79,24 @@ def side_by_side(lines: Sequence[Line], names: Mapping[str, str]) -> str:
 
 def markdown(lines: Sequence[Line]) -> str:
     """One row a figure, its source named once; what misses its bar is bold."""
-    rows = ["| data | measure | found | bar | rows |", "|---|---|---|---|---|"]
+    found = _columns(lines)
+    rows = [f"| data | measure | {' | '.join(found)} | bar | rows |", "|---|---|" + "---|" * len(found) + "---|---|"]
     for source, same in groupby(lines, key=lambda line: line.source):
         for number, line in enumerate(same):
-            value = f"**{_shown(line.value)}**" if line.met is False else _shown(line.value)
+            *first, value = _values(line, len(found))
+            values = [*first, f"**{value}**" if line.met is False else value]
             named = f"`{source}`" if number == 0 else ""
-            rows.append(f"| {named} | {line.measure} | {value} | {_bar(line)} | {line.rows:,} |")
+            rows.append(f"| {named} | {line.measure} | {' | '.join(values)} | {_bar(line)} | {line.rows:,} |")
     return "\n".join(rows) + "\n"
+
+
+def _columns(lines: Sequence[Line]) -> tuple[str, ...]:
+    return ("zero-shot", "with a profile") if any(line.zero_shot is not None for line in lines) else ("found",)
+
+
+def _values(line: Line, columns: int) -> list[str]:
+    """What needs no forecast stands in the last column."""
+    return [*([("" if line.zero_shot is None else _shown(line.zero_shot))] if columns > 1 else []), _shown(line.value)]
 
 
 def _shown(value: float | None) -> str:

@@ -14,8 +14,9 @@ from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.methods.protocol import JOB_TIME, STEP_TIME, Example, Query
 from foretell.plan import Plan
-from foretell_bench.sources.examples import box_cluster, dataset_of, evenly, h200_steps, quiet
-from foretell_bench.sources.rows import Say
+from foretell_bench.graphs import Say, quiet
+from foretell_bench.sources.examples import box_cluster, dataset_of, h200_steps
+from foretell_bench.sources.question import evenly
 
 _COUNTED: Final = ("idle_seconds", "active_seconds", "peak")
 BOX_TARGETS: Final = tuple(f"{r}_{what}" for r in ("network_rx", "network_tx", "compute") for what in _COUNTED)

@@ -1,4 +1,4 @@
-"""Measured steps as examples that methods are fitted on and held against: one loader a source.
+"""Measured steps as examples that methods are fitted on and validated against: one loader per source.
 
 A source that does not say what was run gives queries without a graph; what a source leaves open and we assume is in the
 query's settings under `assumed`.
@@ -9,38 +9,27 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from itertools import islice, zip_longest
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from foretell.errors import CaptureError, InputError
+from foretell.errors import ForetellError, InputError
 from foretell.graph import Graph
 from foretell.hardware import Cluster, Link, Node, device, host, link, recognise
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, MEMORY, STEP_TIME, Example, Query
 from foretell.plan import Plan
+from foretell.store.importers import LeftOut, Row, public_rows, take
 from foretell.units import Seconds
-from foretell_bench.sources.cases import Models
-from foretell_bench.sources.rows import Row, Say, number, read_rows
+from foretell_bench.graphs import Model, Say, captured, configured, graph_of, named, quiet
+from foretell_bench.sources.ddp_step_times import placement_of
+from foretell_bench.sources.llm_h100_sweep import LLAMAS
+from foretell_bench.sources.question import evenly, filled, nodes_of
 
 T = TypeVar("T")
-_TWO_BATCHES: Final = (2, 4)
 _SAME_STEP: Final = 1.5  # kernels that take this many steps were not recorded of the steps that were timed
 _UNTIMED_STEPS: Final = 11  # that the instrument runs beside its repetitions: warm-up, issuing, traces
 STEPS_OF_A_RUN: Final = 50  # where a source does not say how often it repeated a step
-
-
-def quiet(text: str) -> None:
-    """Says nothing."""
-
-
-def evenly(items: Iterable[T], most: int | None, by: Callable[[T], Hashable]) -> list[T]:
-    """Some of many, as many of each kind where there are enough; items are drawn by what they say, not where they stand."""
-    kinds: dict[Hashable, list[T]] = defaultdict(list)
-    for item in sorted(items, key=lambda item: hashlib.sha256(repr(item).encode()).digest()):
-        kinds[by(item)].append(item)
-    turns = zip_longest(*kinds.values())
-    return list(islice((item for turn in turns for item in turn if item is not None), most))
+_BY_TWO: Final = (2, 4)  # batches of ResNets that are captured
 
 
 def several(items: Iterable[T], most: int | None, by: Callable[[T], Hashable]) -> list[T]:
@@ -56,31 +45,23 @@ def several(items: Iterable[T], most: int | None, by: Callable[[T], Hashable]) -
 
 
 class Graphs:
-    """Graphs of named sources; a batch is continued from two captured ones where the step allows it."""
+    """Each graph once: methods remember what they have read of it."""
 
     def __init__(self, say: Say = quiet) -> None:
         self._say = say
-        self._known: dict[str, Graph] = {}
+        self._known: dict[object, Graph] = {}
 
-    def captured(self, source: str, settings: Mapping[str, str]) -> Graph:
-        from foretell.capture import capture
+    def of(self, model: Model) -> Graph:
+        if model not in self._known:
+            self._say(f"reading {model.source} at batch {model.batch}")
+            self._known[model] = graph_of(model)
+        return self._known[model]
 
-        key = json.dumps([source, sorted(settings.items())])
+    def captured(self, source: str, settings: dict[str, str]) -> Graph:
+        key = (source, *sorted(settings.items()))
         if key not in self._known:
-            self._known[key] = capture(source, settings, progress=self._say)
-        return self._known[key]
-
-    def at(self, source: str, settings: Mapping[str, str], batch: int) -> Graph:
-        from foretell.graph.rescale import extend, same_path
-
-        key = json.dumps([source, sorted(settings.items()), batch])
-        if key not in self._known:
-            first, second = (self.captured(source, {**settings, "batch": str(size)}) for size in _TWO_BATCHES)
-            self._known[key] = (
-                extend(first, second, sizes=_TWO_BATCHES, to=batch)
-                if same_path(first, second)
-                else self.captured(source, {**settings, "batch": str(batch)})
-            )
+            self._say(f"capturing {source}")
+            self._known[key] = captured(source, settings)
         return self._known[key]
 
 
@@ -147,7 +128,6 @@ def dataset_of(graph: Graph) -> str:
 # Single-process steps of torchvision's CNNs on one to four GPUs.
 
 _CNN: Final = "cnn_many_gpus"
-_CNN_COLUMNS: Final = ("gpu", "n_gpus", "precision", "mode", "model", "n", "ms_median", "batch_per_gpu")
 _CNN_DEVICES: Final = {"GeForce RTX 2080 Ti": "rtx-2080-ti", "TITAN Xp": "titan-xp"}
 
 
@@ -155,54 +135,72 @@ def cnn_many_gpus(
     folder: Path, say: Say = quiet, most: int | None = None, *, precisions: Sequence[str] = ("fp16", "fp32")
 ) -> list[Example]:
     """Training in fp32 and fp16: a Workload has no fp64. The source names no optimizer; the graph has plain SGD."""
-    rows = [r for r in read_rows(folder, _CNN, _CNN_COLUMNS)
-            if r["mode"] == "train" and r["precision"] in precisions and r["gpu"] in _CNN_DEVICES]  # fmt: skip
-    graphs, examples = Graphs(say), []
-    for row in evenly(rows, most, by=lambda r: r["model"]):
-        count, batch, seconds = int(row["n_gpus"]), int(row["batch_per_gpu"]), float(row["ms_median"]) / 1e3
+    graphs = Graphs(say)
+
+    def wanted(row: Row) -> Row:
+        if row["mode"] != "train":
+            raise LeftOut(f"of {row['mode']}")
+        if row["precision"] not in precisions:
+            raise LeftOut(f"in {row['precision']}")
+        if row["device"] not in _CNN_DEVICES:
+            raise LeftOut(f"on {row['device']}")
+        return row
+
+    def example(row: Row) -> Example:
+        count, batch, seconds = row["gpus"], row["batch_per_gpu"], row["step_seconds"]
         graph = graphs.captured(
             f"torchvision/{row['model']}",
             {"batch": str(batch), "precision": row["precision"], "optimizer": "sgd", "image_size": "224"},
         )
         query = Query(
             architecture=f"torchvision/{row['model']}", plan=Plan(dp=count, data_parallel="dp" if count > 1 else "ddp"),
-            cluster=Cluster.parse(f"1x{count}x{_CNN_DEVICES[row['gpu']]}"), graph=graph, batch=float(batch * count),
+            cluster=Cluster.parse(f"1x{count}x{_CNN_DEVICES[row['device']]}"), graph=graph, batch=float(batch * count),
             dataset="imagenet", settings={"precision": row["precision"], "assumed": "optimizer=sgd"},
         )  # fmt: skip
-        examples.append(Example(query=query, measured={STEP_TIME: seconds}, cost=float(row["n"]) * seconds))
-    return examples
+        return Example(query=query, measured={STEP_TIME: seconds}, cost=row["repetitions"] * seconds)
+
+    return [example(row) for row in evenly(_rows(folder, _CNN, wanted, say), most, by=lambda r: r["model"])]
+
+
+def _rows(folder: Path, name: str, wanted: Callable[[Row], Row], say: Say) -> tuple[Row, ...]:
+    """The rows of a file that can be used; how many cannot, and why, is said."""
+    taken = take(public_rows(folder, name), wanted)
+    say(f"{name}: {taken}")
+    return taken.items
 
 
 # timm's own benchmark: one RTX 3090.
 
 _TIMM: Final = "timm_train"
-_TIMM_COLUMNS: Final = ("device", "layout", "torch", "model", "train_step_time", "train_batch_size", "train_img_size")
 _NEWEST_TORCH: Final = "pt112"
 
 
 def timm_train(folder: Path, say: Say = quiet, most: int | None = 100) -> list[Example]:
     """AMP in fp16 with SGD, as timm's script trains; rows of the newest torch, one layout of each architecture first."""
-    rows = [r for r in read_rows(folder, _TIMM, _TIMM_COLUMNS) if r["torch"] == _NEWEST_TORCH]
-    examples: list[Example] = []
-    graphs = Graphs(say)
-    for row in evenly(rows, None, by=lambda r: r["model"]):
+    graphs, examples = Graphs(say), list[Example]()
+
+    def wanted(row: Row) -> Row:
+        if row["torch"] != _NEWEST_TORCH:
+            raise LeftOut(f"of an older torch, {row['torch']}")
+        return row
+
+    for row in evenly(_rows(folder, _TIMM, wanted, say), None, by=lambda r: r["model"]):
         if most is not None and len(examples) >= most:
             break
-        settings = {"batch": str(int(float(row["train_batch_size"]))), "image_size": str(int(float(row["train_img_size"]))),
-                    "precision": "amp-fp16", "optimizer": "sgd"}  # fmt: skip
+        settings = {"batch": str(row["batch"]), "image_size": str(row["image_size"]), "precision": "amp-fp16",
+                    "optimizer": "sgd"}  # fmt: skip
         if row["layout"] == "nhwc":
             settings["channels_last"] = "true"
         try:
             graph = graphs.captured(f"timm/{row['model']}", settings)
-        except (CaptureError, InputError) as error:  # names come and go with timm's versions
+        except ForetellError as error:  # names come and go with timm's versions
             say(f"left out {row['model']}: {error}")
             continue
-        seconds = float(row["train_step_time"]) / 1e3
         query = Query(
             architecture=f"timm/{row['model']}", plan=Plan(), cluster=Cluster.parse("rtx-3090"), graph=graph,
-            batch=float(settings["batch"]), dataset="imagenet",
-            settings={"layout": row["layout"], "precision": "amp-fp16"},
+            batch=float(row["batch"]), dataset="imagenet", settings={"layout": row["layout"], "precision": "amp-fp16"},
         )  # fmt: skip
+        seconds = row["step_seconds"]
         examples.append(Example(query=query, measured={STEP_TIME: seconds}, cost=STEPS_OF_A_RUN * seconds))
     return examples
 
@@ -210,7 +208,6 @@ def timm_train(folder: Path, say: Say = quiet, most: int | None = 100) -> list[E
 # Data-parallel jobs on two clusters.
 
 _DDP: Final = "ddp_step_times"
-_DDP_COLUMNS: Final = ("app", "cluster", "placement", "num_nodes", "num_replicas", "local_bsz", "step_time_s")
 _DDP_DEVICES: Final = {"aws": "t4", "rtx": "rtx-2080-ti"}
 # Jobs whose network and input follow from their name. The others' inputs are not given, so they have no graph. The ResNet-18
 # customary for CIFAR-10 does not shrink its 32 × 32 images in the stem: torchvision's has the same body at 128 × 128.
@@ -222,117 +219,101 @@ _DDP_GRAPHS: Final = {
 
 def ddp_step_times(folder: Path, say: Say = quiet, most: int | None = None, *, graphs: bool = True) -> list[Example]:
     """Steps of six jobs by placement and batch; fp32 and SGD are assumed, where there is a graph at all."""
-    rows = [r for r in read_rows(folder, _DDP, _DDP_COLUMNS) if number(r, "local_bsz") and number(r, "step_time_s")]
-    made, examples = Graphs(say), []
-    for row in evenly(rows, most, by=lambda r: (r["app"], r["cluster"])):
-        local, seconds, counts = float(row["local_bsz"]), float(row["step_time_s"]), placement_of(row)
-        source = _DDP_GRAPHS.get(row["app"]) if graphs else None
-        graph = (
-            made.at(source[0], {**source[1], "precision": "fp32", "optimizer": "sgd"}, int(local)) if source else None
-        )
+    made = Graphs(say)
+
+    def wanted(row: Row) -> Row:
+        if not row["batch"] or not row["step_seconds"]:
+            raise LeftOut("without a batch or a step time")
+        return row
+
+    def example(row: Row) -> Example:
+        counts, source = placement_of(row), _DDP_GRAPHS.get(row["app"]) if graphs else None
+        settings = {"precision": "fp32", "optimizer": "sgd"}
+        graph = made.of(named(source[0], {**source[1], **settings}, row["batch"], sizes=_BY_TWO)) if source else None
         query = Query(
-            architecture=row["app"], plan=Plan(dp=sum(counts)), cluster=_placed(_DDP_DEVICES[row["cluster"]], counts),
-            graph=graph, batch=local * sum(counts), dataset=row["app"],
+            architecture=row["app"], plan=Plan(dp=sum(counts)), cluster=nodes_of(_DDP_DEVICES[row["cluster"]], counts),
+            graph=graph, batch=float(row["batch"] * sum(counts)), dataset=row["app"],
             settings={"placement": "-".join(map(str, counts)), "assumed": "precision=fp32,optimizer=sgd"},
         )  # fmt: skip
-        examples.append(Example(query=query, measured={STEP_TIME: seconds}, cost=STEPS_OF_A_RUN * seconds))
-    return examples
+        seconds = row["step_seconds"]
+        return Example(query=query, measured={STEP_TIME: seconds}, cost=STEPS_OF_A_RUN * seconds)
 
-
-def placement_of(row: Mapping[str, str]) -> tuple[int, ...]:
-    """`44` is 4 + 4 replicas; without a placement they are spread evenly."""
-    placement = number(dict(row), "placement")
-    if placement is not None:
-        return tuple(sorted((int(digit) for digit in str(int(placement))), reverse=True))
-    nodes, replicas = int(row["num_nodes"]), int(row["num_replicas"])
-    return tuple(replicas // nodes + (i < replicas % nodes) for i in range(nodes))
-
-
-def _placed(name: str, counts: Sequence[int]) -> Cluster:
-    made = device(name)
-    nodes = {n: Node(device=made, count=n, host=host(made.host), inside=link(made.inside)) for n in set(counts)}
-    return Cluster(nodes=tuple(nodes[n] for n in counts), between=link(made.between) if len(counts) > 1 else None)
+    rows = _rows(folder, _DDP, wanted, say)
+    return [example(row) for row in evenly(rows, most, by=lambda r: (r["app"], r["cluster"]))]
 
 
 # Language models on nodes of eight H100.
 
-
 _SWEEP: Final = "llm_h100_sweep"
-_SWEEP_COLUMNS: Final = ("model", "nodes", "gpus", "micro_batch", "grad_accum", "dp", "pp", "tp", "zero", "seq_len",
-                         "tokens_per_s", "memory_gb", "status")  # fmt: skip
-_LLAMA: Final = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 131072,
-                 "num_attention_heads": 32, "num_key_value_heads": 32, "max_position_embeddings": 4096}  # fmt: skip
-_LLAMAS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "1B": {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "tie_word_embeddings": True},
-    "8B": {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "tie_word_embeddings": False},
-}
 
 
 def llm_h100_sweep(folder: Path, say: Say = quiet, most: int | None = None) -> list[Example]:
     """Steps of about a million tokens. A run that crashed has no target."""
-    rows = [row for row in read_rows(folder, _SWEEP, _SWEEP_COLUMNS) if row["model"] in _LLAMAS]
-    models, examples = Models(say), []
-    for row in evenly(rows, most, by=lambda r: (r["model"], r["gpus"], r["status"])):
-        throughput, tp, tokens = number(row, "tokens_per_s"), int(row["tp"]), _tokens(row)
-        plan = Plan(dp=int(row["dp"]), tp=tp, pp=int(row["pp"]), zero=int(row["zero"]), sequence_parallel=tp > 1,
-                    grad_accumulation=int(row["grad_accum"]))  # fmt: skip
+    graphs = Graphs(say)
+
+    def wanted(row: Row) -> Row:
+        if row["model"] not in LLAMAS:
+            raise LeftOut(f"of a model {row['model']!r} whose shape is not known")
+        return row
+
+    def example(row: Row) -> Example:
+        plan = Plan(
+            dp=row["dp"], tp=row["tp"], pp=row["pp"], zero=row["zero"], sequence_parallel=row["tp"] > 1,
+            grad_accumulation=row["grad_accumulation"],
+        )  # fmt: skip
+        tokens = float(row["dp"] * row["micro_batch"] * row["grad_accumulation"] * row["sequence"])
         measured: dict[str, float] = {}
-        if throughput and row["status"] != "crashed":
-            measured = {STEP_TIME: tokens / throughput, MEMORY: (number(row, "memory_gb") or 0.0) * 1e9}
-        settings = {"seq": row["seq_len"], "precision": "bf16"}
+        if row["tokens_per_second"] and row["status"] != "crashed":
+            measured = {STEP_TIME: tokens / row["tokens_per_second"], MEMORY: row["memory_bytes"] or 0.0}
+        settings = {"seq": str(row["sequence"]), "precision": "bf16"}
         query = Query(
-            architecture=f"llama-{row['model'].lower()}", plan=plan, dataset="tokens", batch=tokens / int(row["seq_len"]),
+            architecture=f"llama-{row['model'].lower()}", plan=plan, dataset="tokens", batch=tokens / row["sequence"],
             cluster=Cluster.parse(f"{row['nodes']}x8xh100-sxm@efa-400g"),
-            graph=models.graph(_LLAMA | dict(_LLAMAS[row["model"]]), settings, int(row["micro_batch"])),
-            settings={"micro_batch": row["micro_batch"], "precision": "bf16", "status": row["status"]},
+            graph=graphs.of(configured(LLAMAS[row["model"]], settings, row["micro_batch"])),
+            settings={"micro_batch": str(row["micro_batch"]), "precision": "bf16", "status": row["status"]},
         )  # fmt: skip
         cost = STEPS_OF_A_RUN * measured.get(STEP_TIME, 0.0)
-        examples.append(Example(query=query, measured={k: v for k, v in measured.items() if v}, cost=cost))
-    return examples
+        return Example(query=query, measured={k: v for k, v in measured.items() if v}, cost=cost)
 
-
-def _tokens(row: Row) -> float:
-    return float(int(row["dp"]) * int(row["micro_batch"]) * int(row["grad_accum"]) * int(row["seq_len"]))
+    rows = _rows(folder, _SWEEP, wanted, say)
+    return [example(row) for row in evenly(rows, most, by=lambda r: (r["model"], r["gpus"], r["status"]))]
 
 
 # Audited submissions.
 
 _MLPERF: Final = "mlperf_training"
-_MLPERF_COLUMNS: Final = ("round", "org", "benchmark", "accelerator", "acc_per_node", "num_acc", "global_batch_size",
-                          "step_time_s", "run_time_median_s")  # fmt: skip
 
 
 def mlperf_training(folder: Path, say: Say = quiet, most: int | None = None) -> list[Example]:
-    """Submissions whose accelerator is in the catalogue. ResNet has a graph, in fp16 where the device has it; others none."""
-    rows = []
-    for row in read_rows(folder, _MLPERF, _MLPERF_COLUMNS):
-        known = recognise(row["accelerator"]) if row["accelerator"] else None
-        if known and number(row, "num_acc") and number(row, "global_batch_size") and number(row, "step_time_s"):
-            rows.append({**row, "device": known.name})
-    graphs, examples = Graphs(say), []
-    for row in evenly(rows, most, by=lambda r: r["benchmark"]):
-        count, batch, seconds = int(float(row["num_acc"])), float(row["global_batch_size"]), float(row["step_time_s"])
-        graph = None
+    """Submissions whose accelerator is in the catalog. ResNet has a graph, in fp16 where the device has it; others none."""
+    graphs = Graphs(say)
+
+    def wanted(row: Row) -> Row:
+        known = recognise(row["device"]) if row["device"] else None
+        if known is None:
+            raise LeftOut(f"on {row['device'] or 'an unnamed device'}, which is not in the catalog")
+        if not row["devices"] or not row["global_batch"] or not row["step_seconds"]:
+            raise LeftOut("without devices, batch or step time")
+        return {**row, "device": known.name}
+
+    def example(row: Row) -> Example:
+        count, batch, graph = row["devices"], row["global_batch"], None
         if row["benchmark"] == "resnet" and batch >= count:
             half = "fp16" if "fp16" in device(row["device"]).peaks else "bf16"
             settings = {"precision": f"amp-{half}", "optimizer": "sgd", "channels_last": "true"}
-            graph = graphs.at("torchvision/resnet50", settings, round(batch / count))
+            graph = graphs.of(named("torchvision/resnet50", settings, round(batch / count), sizes=_BY_TWO))
+        counts = filled(count, row["devices_per_node"] or device(row["device"]).node_size)
         query = Query(
-            architecture=row["benchmark"], plan=Plan(dp=count), cluster=_submitted(row, count), graph=graph, batch=batch,
-            dataset=row["benchmark"], settings={"round": row["round"], "org": row["org"]},
+            architecture=row["benchmark"], plan=Plan(dp=count), cluster=nodes_of(row["device"], counts), graph=graph,
+            batch=float(batch), dataset=row["benchmark"],
+            settings={"round": row["round"], "org": row["organisation"]},
         )  # fmt: skip
-        cost = number(row, "run_time_median_s") or 0.0
-        examples.append(Example(query=query, measured={STEP_TIME: seconds}, cost=cost))
-    return examples
+        return Example(query=query, measured={STEP_TIME: row["step_seconds"]}, cost=row["run_seconds"] or 0.0)
+
+    return [example(row) for row in evenly(_rows(folder, _MLPERF, wanted, say), most, by=lambda r: r["benchmark"])]
 
 
-def _submitted(row: Row, count: int) -> Cluster:
-    size = min(int(number(row, "acc_per_node") or device(row["device"]).node_size), count)
-    full, rest = divmod(count, size)
-    return _placed(row["device"], [size] * full + [rest] * (rest > 0))
-
-
-# Hosts in a box: gloo over links of a limited rate. `bench/box.py` reads the runs.
+# Hosts in a box: gloo over links of a limited rate. `box.py` reads the runs.
 
 
 def box_cluster(hosts: int, bytes_per_second: float) -> Cluster:

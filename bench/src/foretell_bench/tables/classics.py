@@ -11,8 +11,8 @@ import numpy as np
 
 from foretell.methods.dnnabacus import DNNAbacus
 from foretell.methods.protocol import DEVICE_TIME, MEMORY, STEP_TIME, Example
-from foretell_bench.sources.examples import h200_steps, quiet
-from foretell_bench.sources.rows import Say
+from foretell_bench.graphs import Say, quiet
+from foretell_bench.sources.examples import h200_steps
 from foretell_bench.tables.results import Line, errors
 
 # Written down before anything was fitted: what a course on the field would name, of what the H200 data has.

@@ -14,6 +14,7 @@ class Figure:
     source: str
     measure: str
     value: float | None  # None: could not be run, and `note` says why
+    zero_shot: float | None = None  # without a profile, where `value` is with one
     bar: float | None = None
     at_least: bool = False  # whether more is better
     rows: int = 0

@@ -1,59 +1,69 @@
-"""Numbers of a trainer's software or a cluster's network, fitted on measured steps that are not tested."""
+"""Profiles for rows that are left out: fitted on the other parts of their domain, through forecasts alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
+from foretell.learn.adapt.factors import fit_numbers, well_spread
+from foretell.profile import Card, Profile, Purpose
 from foretell.units import Seconds
+from foretell_bench.asking import Answer, Asker
+from foretell_bench.sources.question import Question
 
-ENOUGH = 8  # steps to fit a handful of numbers on
-_FAR = 3.0  # a number stays within e^3, twenty times, of where it starts
-_PULL = 0.02  # towards the start, for what the steps do not determine
-_OUTLIER = 0.1  # ratios further off than this count less and less
-
-
-class Step(Protocol):
-    """A measured step, and how long it takes for given numbers."""
-
-    @property
-    def measured(self) -> Seconds: ...
-
-    def seconds(self, numbers: Sequence[float]) -> Seconds: ...
+ENOUGH: Final = 4  # measured steps to fit a profile on
 
 
-S = TypeVar("S", bound=Step)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A row with its forecasts; `fitted` is None where too few other rows were measured, or none was needed."""
+
+    question: Question
+    plain: Answer
+    fitted: Answer | None = None
 
 
-def fitted(start: Sequence[float], steps: Sequence[Step], pull: float = _PULL) -> list[float]:
-    """Positive numbers that make predictions and measurements agree, in ratios and robustly.
+def ask_all(source: str, questions: Sequence[Question], asker: Asker) -> tuple[list[Asked], list[Profile]]:
+    """Every question without a profile, then every tested one with the profile of the other parts of its domain."""
+    plain = asker([(question.ask, None) for question in questions])
+    asked = [Asked(question=q, plain=a) for q, a in zip(questions, plain, strict=True)]
+    profiles = []
+    for domain in dict.fromkeys(q.domain for q in questions):
+        own = [i for i, q in enumerate(questions) if q.domain == domain and q.seconds and not plain[i].why]
+        for part in dict.fromkeys(questions[i].part for i in own if questions[i].tested):
+            tested = [i for i in own if questions[i].part == part]
+            known = [asked[i] for i in own if questions[i].part != part]
+            if len(known) < ENOUGH:
+                continue
+            profile = _fitted(f"{source}: {domain} without {part}", known, asker)
+            answers = asker([(questions[i].ask, profile) for i in tested])
+            for i, found in zip(tested, answers, strict=True):
+                asked[i] = replace(asked[i], fitted=found)
+            profiles.append(_with_card(profile, source, [asked[i] for i in tested]))
+    return asked, profiles
 
-    `pull` is how much a number's own distance from its start counts: the spread we expect of ratios over that of
-    numbers.
-    """
-    from scipy.optimize import least_squares
 
-    origin, seen = np.log(np.asarray(start)), np.log([step.measured for step in steps])
+def _fitted(name: str, known: Sequence[Asked], asker: Asker) -> Profile:
+    keys = [(str(each.question.ask.plan), each.question.seconds or 0.0) for each in known]
+    chosen = [known[i].question for i in well_spread(keys)]
 
-    def off(logs: np.ndarray) -> np.ndarray:
-        numbers = np.exp(logs).tolist()
-        ratios: np.ndarray = np.log([step.seconds(numbers) for step in steps]) - seen
-        return np.concatenate([ratios, pull * (logs - origin)])
+    def trial(profile: Profile) -> list[Seconds]:
+        return [found.seconds for found in asker([(question.ask, profile) for question in chosen])]
 
-    found = least_squares(off, origin, bounds=(origin - _FAR, origin + _FAR), loss="soft_l1", f_scale=_OUTLIER)
-    return [float(number) for number in np.exp(found.x)]
+    return fit_numbers([question.seconds or 0.0 for question in chosen], trial, name=name)
 
 
-def foretold_by_others(
-    steps: Sequence[S], start: Sequence[float], kind: Callable[[S], str], pull: float = _PULL
-) -> list[tuple[S, Seconds]]:
-    """Every step with the numbers of all other kinds; a kind whose others are too few is left out."""
-    found = []
-    for each in dict.fromkeys(map(kind, steps)):
-        known = [step for step in steps if kind(step) != each]
-        if len(known) >= ENOUGH:
-            numbers = fitted(start, known, pull)
-            found += [(step, step.seconds(numbers)) for step in steps if kind(step) == each]
-    return found
+def _with_card(profile: Profile, source: str, tested: Sequence[Asked]) -> Profile:
+    measured = np.array([each.question.seconds for each in tested], dtype=float)
+    errors = [
+        float(np.abs(np.array([found.seconds for found in answers]) / measured - 1).mean())
+        for answers in ([each.plain for each in tested], [each.fitted or each.plain for each in tested])
+    ]
+    card = Card(
+        rows=profile.card.rows, sources=(source,), error_before=errors[0], error_after=errors[1], rows_left_out=len(tested)
+    )  # fmt: skip
+    where = tested[0].question.ask.cluster.nodes[0].device.name
+    return replace(profile, card=card, purpose=Purpose(device=where, trainer=source))

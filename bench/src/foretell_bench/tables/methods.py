@@ -16,9 +16,9 @@ from foretell.learn.workers import each
 from foretell.methods import METHODS, method
 from foretell.methods.memo import anew
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Method, Query
+from foretell_bench.graphs import Say, quiet
 from foretell_bench.sources import box
 from foretell_bench.sources import examples as sources
-from foretell_bench.sources.rows import Say
 from foretell_bench.tables import classics, searches
 from foretell_bench.tables.results import Line, errors, keep_lines, merge, read
 from foretell_bench.tables.splits import Split, splits
@@ -51,7 +51,7 @@ class Job:
 
 def run(
     data: Path | None, stores: Path, *, only: Sequence[str] = (), chosen: Sequence[str] = (), rows: int | None = None,
-    workers: int = 1, say: Say = sources.quiet, keep: Callable[[Sequence[Line]], None] = lambda lines: None,
+    workers: int = 1, say: Say = quiet, keep: Callable[[Sequence[Line]], None] = lambda lines: None,
     done: Collection[tuple[str, str, str]] = (),
 ) -> list[Line]:  # fmt: skip
     """The table, but for the (source, split, method) that are done.
@@ -92,7 +92,7 @@ def _with_targets(example: Example) -> Example:
 
 def run_all(
     data: Path | None, stores: Path, save: Path, *, only: Sequence[str] = (), chosen: Sequence[str] = (),
-    rows: int | None = None, workers: int = 1, say: Say = sources.quiet, resume: bool = False,
+    rows: int | None = None, workers: int = 1, say: Say = quiet, resume: bool = False,
 ) -> None:  # fmt: skip
     """The table, the classics and the searches, into one file of results; to resume is to leave out what it has."""
     there = read(save) if resume and save.is_file() else {}

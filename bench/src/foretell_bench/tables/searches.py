@@ -19,8 +19,8 @@ from foretell.errors import InputError
 from foretell.methods.cherrypick import Candidate, CherryPick
 from foretell.methods.protocol import STEP_TIME, Example, Query
 from foretell.units import Seconds
+from foretell_bench.graphs import Say, quiet
 from foretell_bench.sources import examples as sources
-from foretell_bench.sources.rows import Say
 
 NEAR: Final = 1.05  # of the best
 SEEDS: Final = 10
@@ -57,7 +57,7 @@ SOURCES: Final = {"llm_h100_sweep": sources.llm_h100_sweep, "ddp_step_times": so
                   "mlperf_training": sources.mlperf_training}  # fmt: skip
 
 
-def search(source: str, data: Path, say: Say = sources.quiet) -> list[Found]:
+def search(source: str, data: Path, say: Say = quiet) -> list[Found]:
     found: list[Found] = []
     for table in tables(source, SOURCES[source](data, say, _ROWS[source])):
         say(f"searching {table.name}")

@@ -1,9 +1,8 @@
-"""What forecasts are off by, learned from measured steps, and where none is near, nothing.
+"""The error of forecasts, learned from measured steps; where no measured step is near, no correction.
 
 log(measured ÷ forecast) is a Gaussian process: an offset of all, one of each network, each device and each cluster, and
-a smooth part over numbers that describe a step. How much each part explains, and the factors by which the parts of the
-forecast are off everywhere, come from the examples (marginal likelihood, with weak priors). Far from all examples only the
-offset and the factors are left.
+a smooth part over numbers that describe a step. How much each part explains, and a factor for each part of a forecast, come
+from the examples (marginal likelihood, with weak priors). Far from all examples only the offset and the factors are left.
 """
 
 from __future__ import annotations
@@ -16,8 +15,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import numpy as np
 
+from foretell.cost.model import DEFAULT, CostModel
 from foretell.errors import InputError
-from foretell.learn.adapt.factors import SOFT
+from foretell.forecasting.assemble import forecast
+from foretell.graph import Graph
+from foretell.hardware import Cluster
+from foretell.plan import Plan
+from foretell.profile import Profile
+from foretell.units import Bytes, Seconds
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,11 +40,42 @@ _TRIES: Final = 60
 _SIDE: Final = NormalDist().inv_cdf(0.95)  # of a 90 % interval
 
 
+_SOFT: Final = 6.0  # device and host run side by side: nearly their maximum
+_NO_HOST: Final = Profile(name="no host", host=1e-3)  # never waited for, so that communication can be told apart
+
+
+class Parts(NamedTuple):
+    """A forecast in the parts that have a factor each; of what has no parts the first is all."""
+
+    device: float
+    host: float = 0.0
+    waiting: float = 0.0  # for communication that does not hide behind compute
+    bubble: float = 0.0
+
+    @property
+    def seconds(self) -> Seconds:
+        """A pipeline runs empty in proportion to what fills it, be that the device or the host."""
+        busy = self.device + self.waiting
+        paced = float((busy**_SOFT + self.host**_SOFT) ** (1 / _SOFT))
+        return paced * (1 + self.bubble / busy)
+
+
+def forecast_parts(graph: Graph, cluster: Cluster, plan: Plan, model: str | CostModel = DEFAULT) -> tuple[Parts, Bytes]:
+    """A forecast's time in parts, and the memory it allocates."""
+    found = forecast(graph, cluster, plan, model=model, profile=_NO_HOST)
+    device, bubble = found.device_time.seconds, found.bubble.seconds
+    parts = Parts(
+        device=device, host=found.host_time.seconds / _NO_HOST.host, bubble=bubble,
+        waiting=max(found.step_time.seconds - device - bubble, 0.0),
+    )  # fmt: skip
+    return parts, found.memory.allocated
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
     """A forecast, and where and of what it was made."""
 
-    parts: tuple[float, float, float, float]  # device, host, waiting, bubble; of what has no parts the first is all
+    parts: Parts
     names: tuple[str, ...]  # of its network, device, cluster: an offset each
     values: tuple[float, ...]  # mostly logarithms
 
@@ -60,7 +96,7 @@ class Residuals:
         import torch
 
         if not cases:
-            raise InputError("what forecasts are off by is learned from measured steps, and there are none.")
+            raise InputError("the error of forecasts is learned from measured steps, and there are none.")
         self.table_ = _Table.of(cases)
         wanted = torch.tensor(np.log(measured))
         doubt = torch.zeros(len(cases), dtype=torch.float64)
@@ -132,13 +168,13 @@ def _named(learned: Tensor, table: _Table) -> tuple[Tensor, Tensor, Tensor, Tens
 
 
 def _log_forecast(learned: Tensor, table: _Table) -> Tensor:
-    """As `Answer.seconds` does it."""
+    """As `Parts.seconds`, with factors; a bubble is a share of the forecast as it was made."""
     import torch
 
     logs = _named(learned, table)[3]
     device, host, waiting, bubble = table.parts.T if not len(logs) else (table.parts * torch.exp(logs)).T
     busy = device + waiting
-    paced = torch.log(busy) + torch.log1p((host / busy) ** SOFT) / SOFT
+    paced = torch.log(busy) + torch.log1p((host / busy) ** _SOFT) / _SOFT
     return paced + torch.log1p(bubble / (table.parts[:, 0] + table.parts[:, 2]))
 
 
