@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell.cost.collectives import collective_seconds, compute_slowdown, sent_bytes
-from foretell.cost.placement import spreads
+from foretell.cost.placement import placements
 from foretell.hardware import Cluster, Node, device, host, link
 from foretell.program import COLLECTIVES, Collective, Group
 
@@ -147,9 +147,9 @@ def test_a_node_with_one_port_for_all() -> None:
 def test_compute_beside_a_collective_is_slower() -> None:
     def slower(on: str, size: int, *, waited_at: int = 9) -> float:
         cluster = Cluster.parse(on)
-        said = Collective(kind="all-reduce", nbytes=MIB, group=Group(size=size), name="sum", starts_after=1,
+        busy = Collective(kind="all-reduce", nbytes=MIB, group=Group(size=size), name="sum", starts_after=1,
                           waited_for_by=waited_at)  # fmt: skip
-        return compute_slowdown([said], cluster, cluster.nodes[0].device)
+        return compute_slowdown([busy], cluster, cluster.nodes[0].device)
 
     assert slower("h100", 1) == slower("8xh100", 1) == 1.0
     assert 1.0 < slower("8xh100", 8) < 1.5
@@ -168,9 +168,9 @@ def test_ten_thousand_devices_are_quick() -> None:
 
 
 def test_spreads() -> None:
-    [inside] = spreads(Group(size=4, count=4), (8, 8))
+    [inside] = placements(Group(size=4, count=4), (8, 8))
     assert (inside.nodes, inside.seats[0].members, inside.seats[0].active) == (1, 4, 8)
-    [rail] = spreads(Group(size=2, stride=8, count=8), (8, 8))
+    [rail] = placements(Group(size=2, stride=8, count=8), (8, 8))
     assert (rail.nodes, len(rail.seats), rail.seats[0].members, rail.seats[0].active, rail.aligned) == (
         2,
         1,
@@ -178,8 +178,8 @@ def test_spreads() -> None:
         8,
         True,
     )
-    straddling = spreads(Group(size=3, count=5), (8, 8))
+    straddling = placements(Group(size=3, count=5), (8, 8))
     assert {s.nodes for s in straddling} == {1, 2}
-    [uneven] = spreads(Group(size=6), (4, 2))
+    [uneven] = placements(Group(size=6), (4, 2))
     assert [seat.members for seat in uneven.seats] == [4, 2]
     assert not uneven.aligned

@@ -1,4 +1,4 @@
-"""The interaction network without torch: how it sees a step, and that it leaves the sum alone when it says nothing."""
+"""The interaction network without torch: how it sees a step, and that it leaves the sum alone when it predicts nothing."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_network_that_says_nothing_leaves_the_sum_exactly(graph: Graph) -> Non
     assert with_network(disbelieved).price(graph, H200).prices == plain
 
 
-def test_what_it_says_is_bounded_and_changes_only_known_devices(graph: Graph) -> None:
+def test_what_it_predicts_is_bounded_and_changes_only_known_devices(graph: Graph) -> None:
     loud, plain = with_network(random_network(0, head=5.0)), with_network(None)
     ratios = {
         a.seconds / b.seconds

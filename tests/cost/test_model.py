@@ -46,9 +46,9 @@ def test_the_forecast_names_its_model(graph: Graph) -> None:
 
 def test_a_device_that_was_not_measured_is_told(graph: Graph) -> None:
     assert not any(c.code == "device-not-measured" for c in forecast(graph, on="h200").caveats)
-    [told] = [c for c in forecast(graph, on="a100-80g-sxm").caveats if c.code == "device-not-measured"]
-    assert "h200" in told.text
-    assert "a100-80g-sxm" in told.text
+    [caveat] = [c for c in forecast(graph, on="a100-80g-sxm").caveats if c.code == "device-not-measured"]
+    assert "h200" in caveat.text
+    assert "a100-80g-sxm" in caveat.text
 
 
 def test_an_operator_nobody_measured_is_told_with_its_share(graph: Graph) -> None:
@@ -56,10 +56,10 @@ def test_an_operator_nobody_measured_is_told_with_its_share(graph: Graph) -> Non
     odd = dataclasses.replace(graph.ops[first].signature, target="mylib.odd.default")
     ops = [dataclasses.replace(op, signature=odd) if i == first else op for i, op in enumerate(graph.ops)]
     answer = forecast(dataclasses.replace(graph, ops=tuple(ops)), on="h200")
-    [told] = [c for c in answer.caveats if c.code == "op-without-model"]
-    assert told.text.startswith("mylib.odd")
-    assert told.share is not None
-    assert 0 < told.share < 1
+    [caveat] = [c for c in answer.caveats if c.code == "op-without-model"]
+    assert caveat.text.startswith("mylib.odd")
+    assert caveat.share is not None
+    assert 0 < caveat.share < 1
 
 
 def test_models_by_name_and_by_folder(tmp_path: Path) -> None:
@@ -95,15 +95,15 @@ def test_an_interval_is_given_where_the_model_was_held_against_measurements(grap
 
 def test_what_is_learned_of_other_devices_leaves_its_own_alone(graph: Graph) -> None:
     model = load_model()
-    alone = dataclasses.replace(model, elsewhere=None)
-    assert model.elsewhere is not None
+    alone = dataclasses.replace(model, other_devices=None)
+    assert model.other_devices is not None
     prices, others = ([p.seconds for p in m.price(graph, H200).prices] for m in (model, alone))
     assert prices == others
     card = device("rtx-3090")
     assert [p.seconds for p in model.price(graph, card).prices] != [p.seconds for p in alone.price(graph, card).prices]
 
 
-def test_an_interval_elsewhere_is_wider_and_says_so(graph: Graph) -> None:
+def test_an_interval_on_another_device_is_wider_and_has_a_caveat(graph: Graph) -> None:
     own, other = (forecast(graph, on=on) for on in ("h200", "a100-80g-sxm"))
     low, high = other.step_time.low, other.step_time.high
     assert low is not None

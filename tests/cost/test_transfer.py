@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from foretell.cost.features import describe
 from foretell.cost.model import DEFAULT, load_model
-from foretell.cost.transfer import carried
+from foretell.cost.transfer import transferred
 from foretell.graph import Layout, Signature
 from foretell.hardware import device
 
@@ -15,7 +15,7 @@ def test_an_accelerator_comes_as_near_to_its_peaks_as_our_device() -> None:
     assert model.operators is not None
     half = [Layout((4096, 4096), (4096, 1), "bfloat16")] * 3
     product = Signature("aten.mm.default", tuple(half[:2]), (half[2],))
-    [there] = carried([product], own, model.operators, gaudi, tf32=False)
+    [there] = transferred([product], own, model.operators, gaudi, tf32=False)
     [here] = model.operators.seconds([product.name], [describe(product, own, tf32=False)])
     slower = describe(product, gaudi, tf32=False).roofline / describe(product, own, tf32=False).roofline
     assert slower * here <= there.roofline < 1.4 * slower * here

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from foretell.cost.placement import Seat, Spread, spreads_on
+from foretell.cost.placement import Placement, Seat, placements_on
 from foretell.hardware import Cluster, Device, Fabric, Link, Node, Protocol, fabric_of, link
 from foretell.program import Collective, Group
 from foretell.units import Bytes, BytesPerSecond, Seconds
@@ -26,8 +26,8 @@ def collective_seconds(collective: Collective, cluster: Cluster, fabrics: Fabric
     """How long a collective takes when its groups run at the same time: the slowest of them, by the best algorithm."""
     if collective.group.size == 1:
         return 0.0
-    placed = spreads_on(cluster.nodes, collective.group)
-    return max(_seconds(collective, cluster, spread, fabrics) for spread in placed)
+    placed = placements_on(cluster.nodes, collective.group)
+    return max(_seconds(collective, cluster, placement, fabrics) for placement in placed)
 
 
 def sent_bytes(collective: Collective) -> Bytes:
@@ -45,17 +45,17 @@ def link_bytes(collective: Collective, cluster: Cluster) -> dict[str, Bytes]:
     ranks, sent = collective.group.size, sent_bytes(collective)
     if not sent:
         return {}
-    spread = spreads_on(cluster.nodes, collective.group)[0]
-    members = max(seat.members for seat in spread.seats)
-    if spread.nodes == 1:
+    placement = placements_on(cluster.nodes, collective.group)[0]
+    members = max(seat.members for seat in placement.seats)
+    if placement.nodes == 1:
         out = 0
     elif members == 1 or collective.kind == "send-recv":
         out = sent
     elif collective.kind == "all-to-all":
-        out = round(collective.nbytes * (ranks - members) / ranks)  # shares of ranks that sit elsewhere
+        out = round(collective.nbytes * (ranks - members) / ranks)  # shares of ranks on other nodes
     else:
         out = round(sent / members)  # of a ring's neighbours in a node, one has its next rank outside
-    seat = spread.seats[0]
+    seat = placement.seats[0]
     ways = {_way_inside(cluster.nodes[seat.node], seat).name: sent - out}
     if cluster.between is not None:
         ways[cluster.between.name] = ways.get(cluster.between.name, 0) + out
@@ -79,11 +79,11 @@ def _asked_at(collective: Collective) -> int:
 
 def _units(group: Group, cluster: Cluster) -> int:
     """Of a group over several nodes as many channels run as its network has use for, inside the nodes too."""
-    spread = spreads_on(cluster.nodes, group)[0]
-    if spread.nodes > 1:
+    placement = placements_on(cluster.nodes, group)[0]
+    if placement.nodes > 1:
         assert cluster.between is not None
         return fabric_of(cluster.between).units
-    seat = spread.seats[0]
+    seat = placement.seats[0]
     return fabric_of(_way_inside(cluster.nodes[seat.node], seat)).units
 
 
@@ -111,20 +111,20 @@ class _Lane:
         return steady + math.sqrt(protocol.knee * self.latency * wire / self.rate)
 
 
-def _seconds(collective: Collective, cluster: Cluster, spread: Spread, fabrics: FabricOf) -> Seconds:
-    inside, between = _inside(cluster, spread, fabrics), None
-    if spread.nodes > 1:
-        between = _between(collective, cluster, spread, fabrics)
+def _seconds(collective: Collective, cluster: Cluster, placement: Placement, fabrics: FabricOf) -> Seconds:
+    inside, between = _inside(cluster, placement, fabrics), None
+    if placement.nodes > 1:
+        between = _between(collective, cluster, placement, fabrics)
     kind, nbytes, ranks = collective.kind, collective.nbytes, collective.group.size
     if kind == "send-recv":
         lane = between or inside
         assert lane is not None
         return lane.startup + lane.latency + lane.moving(kind, nbytes)
     if kind == "all-to-all":
-        return _all_to_all(nbytes, ranks, spread, inside, between)
-    ways = [_ring(kind, nbytes, ranks, spread.nodes, inside, between)]
+        return _all_to_all(nbytes, ranks, placement, inside, between)
+    ways = [_ring(kind, nbytes, ranks, placement.nodes, inside, between)]
     if kind == "all-reduce":
-        ways += [_tree(nbytes, spread, inside, between), _in_switch(nbytes, ranks, spread.nodes, inside, between)]
+        ways += [_tree(nbytes, placement, inside, between), _in_switch(nbytes, ranks, placement.nodes, inside, between)]
     return min(ways)
 
 
@@ -143,13 +143,15 @@ def _ring(
     )
 
 
-def _tree(nbytes: Bytes, spread: Spread, inside: _Lane | None, between: _Lane | None) -> Seconds:
+def _tree(nbytes: Bytes, placement: Placement, inside: _Lane | None, between: _Lane | None) -> Seconds:
     """Up and down a tree of nodes, along a chain inside each: fewer hops than a ring, slightly more bytes."""
     if between is None:
         return math.inf
     lanes = [lane for lane in (inside, between) if lane]
-    chain = max(seat.members for seat in spread.seats) - 1
-    waiting = 2 * math.ceil(math.log2(spread.nodes)) * between.latency + (2 * chain * inside.latency if inside else 0.0)
+    chain = max(seat.members for seat in placement.seats) - 1
+    waiting = 2 * math.ceil(math.log2(placement.nodes)) * between.latency + (
+        2 * chain * inside.latency if inside else 0.0
+    )
     moving = max(lane.moving("all-reduce", 2 * nbytes) for lane in lanes)
     return max(lane.startup for lane in lanes) + waiting + moving
 
@@ -167,9 +169,11 @@ def _in_switch(nbytes: Bytes, ranks: int, nodes: int, inside: _Lane | None, betw
     return startup + waiting + moving
 
 
-def _all_to_all(nbytes: Bytes, ranks: int, spread: Spread, inside: _Lane | None, between: _Lane | None) -> Seconds:
+def _all_to_all(
+    nbytes: Bytes, ranks: int, placement: Placement, inside: _Lane | None, between: _Lane | None
+) -> Seconds:
     """Each rank sends a share to every other: neighbours' inside, the others' through the ports of the node."""
-    members = max(seat.members for seat in spread.seats)
+    members = max(seat.members for seat in placement.seats)
     share, moving, startup, latency = nbytes / ranks, 0.0, 0.0, 0.0
     if inside is not None:
         moving, startup, latency = (
@@ -183,9 +187,9 @@ def _all_to_all(nbytes: Bytes, ranks: int, spread: Spread, inside: _Lane | None,
     return startup + math.ceil(math.log2(ranks)) * latency + moving
 
 
-def _inside(cluster: Cluster, spread: Spread, fabrics: FabricOf) -> _Lane | None:
+def _inside(cluster: Cluster, placement: Placement, fabrics: FabricOf) -> _Lane | None:
     """The slowest of the links inside the group's nodes; None where it has one member a node."""
-    lanes = [_lane_of(cluster.nodes[seat.node], seat, fabrics) for seat in spread.seats if seat.members > 1]
+    lanes = [_lane_of(cluster.nodes[seat.node], seat, fabrics) for seat in placement.seats if seat.members > 1]
     return min(lanes, key=lambda lane: lane.rate, default=None)
 
 
@@ -204,17 +208,17 @@ def _way_inside(node: Node, seat: Seat) -> Link:
     return way
 
 
-def _between(collective: Collective, cluster: Cluster, spread: Spread, fabrics: FabricOf) -> _Lane:
+def _between(collective: Collective, cluster: Cluster, placement: Placement, fabrics: FabricOf) -> _Lane:
     """The link between nodes, at the node that gives the group least."""
     way = cluster.between
     assert way is not None
     fabric = fabrics(way)
     alone = collective.kind == "send-recv"  # one member's message crosses, whoever else sits beside it
-    rate = min(_way_out(cluster.nodes[seat.node], seat, way, fabric, alone) for seat in spread.seats)
-    if not (cluster.topology == "rail-optimized" and spread.aligned):
+    rate = min(_way_out(cluster.nodes[seat.node], seat, way, fabric, alone) for seat in placement.seats)
+    if not (cluster.topology == "rail-optimized" and placement.aligned):
         rate /= cluster.oversubscription
     if collective.kind == "all-to-all":
-        rate /= _DETOUR[cluster.topology](spread.nodes)
+        rate /= _DETOUR[cluster.topology](placement.nodes)
     return _Lane(rate, way.latency, fabric)
 
 

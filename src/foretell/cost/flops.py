@@ -1,7 +1,7 @@
 """Floating-point operations of an op, from its shapes. A multiply-add counts as two.
 
 Each formula is a pure function of the signature, registered for its operator. Attention is counted in full, as if
-nothing were masked, which is the convention of FLOP counters; `skipped` says which part a kernel leaves out.
+nothing were masked, which is the convention of FLOP counters; `skipped` is the part that a kernel leaves out.
 """
 
 from __future__ import annotations

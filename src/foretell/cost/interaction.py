@@ -1,8 +1,8 @@
 """The interaction network: what ops of a step do to each other, which a sum of their times does not know.
 
-Ops that are alike are one node, so a step of a hundred equal layers is as small as one layer. Nodes tell each other, along
-the flow of data and through the whole step, what they are; each then says by how much its ops take more or less than by
-themselves. Where it says nothing, the forecast is the sum of op times exactly.
+Ops that are alike are one node, so a step of a hundred equal layers is as small as one layer. Nodes pass on, along the flow of
+data and through the whole step, what they are; for each it is then predicted by how much its ops take more or less than by
+themselves. Where nothing is predicted, the forecast is the sum of op times exactly.
 
 Trained with PyTorch Geometric in `learn/interaction.py`; what is here needs NumPy alone.
 """
@@ -131,15 +131,15 @@ class Interaction:
 
     families: tuple[str, ...]  # of ops, in the order of their columns
     weights: Mapping[str, npt.NDArray[np.float32]]
-    strength: float = 1.0  # how much of what it says held on families it had not seen; 0: the sum of op times
+    strength: float = 1.0  # how much of a prediction held on families it had not seen; 0: the sum of op times
 
     def correct(self, step: Outline, seconds: Floats, families: Sequence[str], device: Device) -> Floats:
         """The logarithm of what each node's ops take in this step over what they take by themselves."""
         if not self.strength:
             return np.zeros(len(step))
         w = self.weights
-        said = self._states(step, seconds, families, device) @ w["head.weight"].T + w["head.bias"]
-        return np.asarray(self.strength * MOST * np.tanh(said[:, 0].astype(np.float64)), dtype=np.float64)
+        head = self._states(step, seconds, families, device) @ w["head.weight"].T + w["head.bias"]
+        return np.asarray(self.strength * MOST * np.tanh(head[:, 0].astype(np.float64)), dtype=np.float64)
 
     def embed(self, step: Outline, seconds: Floats, families: Sequence[str], device: Device) -> Floats:
         """A step as one vector: its nodes' states, each by its part of the step."""
@@ -157,11 +157,11 @@ class Interaction:
         number = 0
         while f"rounds.{number}.own.weight" in w:
             at = f"rounds.{number}."
-            told = (
+            received = (
                 state @ w[f"{at}own.weight"].T + w[f"{at}own.bias"] + into(state @ w[f"{at}into.weight"].T)
                 + onto(state @ w[f"{at}onto.weight"].T) + (share @ state) @ w[f"{at}whole.weight"].T
             )  # fmt: skip
-            state = state + np.maximum(told, 0)
+            state = state + np.maximum(received, 0)
             number += 1
         return np.asarray(state, dtype=np.float32)
 

@@ -22,7 +22,7 @@ from foretell.cost.interaction import Interaction, Outline, outline
 from foretell.cost.kernels import as_run_on
 from foretell.cost.operators import OperatorModels
 from foretell.cost.roofline import Price, price_calls
-from foretell.cost.transfer import carried, seconds_elsewhere
+from foretell.cost.transfer import seconds_on_others, transferred
 from foretell.errors import ModelError, did_you_mean
 from foretell.graph import Graph, Signature
 from foretell.hardware import Device
@@ -32,7 +32,7 @@ from foretell.units import Seconds
 Floats = npt.NDArray[np.float64]
 SHIPPED: Final = Path(__file__).parent / "models"
 ROOFLINE: Final = "roofline"
-ELSEWHERE: Final = "elsewhere"  # the folder of a model's operators for other devices than its own
+OTHER_DEVICES: Final = "elsewhere"  # the folder of a model's operators for other devices than its own
 DEFAULT: Final = "h200-2026.11"
 _REMEMBERED: Final = 50_000  # ops a model keeps the times of, for each device
 
@@ -58,7 +58,7 @@ class CostModel:
     folder: Path | None = None  # where it was read from; its errors lie beside it
     device: str = ""  # what it was measured on
     operators: OperatorModels | None = None  # None: the roofline alone
-    elsewhere: OperatorModels | None = None  # what was learned of other devices; None: nothing
+    other_devices: OperatorModels | None = None  # what was learned of other devices; None: nothing
     host: HostCosts = field(default_factory=usual_costs)
     interaction: Interaction | None = None  # None: a step takes the sum of its ops
     _seen: dict[tuple[Device, bool], dict[Signature, _Learned]] = field(
@@ -127,12 +127,12 @@ class CostModel:
         if fresh:
             run = [as_run_on(s, device) for s in fresh]
             names = [s.name for s in run]
-            if self.elsewhere is None or device.name == self.device:
+            if self.other_devices is None or device.name == self.device:
                 descriptions = [describe(s, device, tf32=tf32) for s in run]
                 seconds = self.operators.seconds(names, descriptions)
             else:
-                descriptions = carried(run, known_device(self.device), self.operators, device, tf32=tf32)
-                seconds = seconds_elsewhere(names, descriptions, self.elsewhere)
+                descriptions = transferred(run, known_device(self.device), self.operators, device, tf32=tf32)
+                seconds = seconds_on_others(names, descriptions, self.other_devices)
             for s, name, d, predicted in zip(fresh, names, descriptions, seconds.tolist(), strict=True):
                 seen[s] = _Learned(predicted, d.family, self.operators.knows(name, d.family))
         return seen
@@ -162,7 +162,7 @@ def load_model(name: str = DEFAULT) -> CostModel:
         )
     operators = OperatorModels.load(folder)
     host = HostCosts.load(folder / FILE)
-    beyond = folder / ELSEWHERE
+    beyond = folder / OTHER_DEVICES
     trained = folder / interaction.FILE
     network = Interaction.load(trained) if trained.is_file() else None
     try:
@@ -172,9 +172,9 @@ def load_model(name: str = DEFAULT) -> CostModel:
             folder=folder,
             device=str(card["device"]),
             operators=operators,
-            elsewhere=OperatorModels.load(beyond) if beyond.is_dir() else None,
+            other_devices=OperatorModels.load(beyond) if beyond.is_dir() else None,
             host=host,
             interaction=network,
         )
     except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"{folder} has no card that says what it was measured on ({error}). Fit it anew.") from error
+        raise ModelError(f"{folder} has no card with the device it was measured on ({error}). Fit it anew.") from error

@@ -18,11 +18,11 @@ class Seat:
     members: int
     first: int
     last: int
-    active: int  # devices of the node that talk at the same time, of all groups
+    active: int  # devices of the node that communicate at the same time, of all groups
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class Placement:
     """One group on its nodes; nodes that look alike are one seat."""
 
     nodes: int
@@ -30,16 +30,16 @@ class Spread:
 
     @property
     def aligned(self) -> bool:
-        """Whether its members have the same places in every node, so that each talks along its own rail."""
+        """Whether its members have the same places in every node, so that each sends along its own rail."""
         return len({(seat.members, seat.first, seat.last) for seat in self.seats}) == 1
 
 
 _CLUSTERS_KEPT = 8
-_placed: dict[int, tuple[tuple[Node, ...], dict[Group, tuple[Spread, ...]]]] = {}
+_placed: dict[int, tuple[tuple[Node, ...], dict[Group, tuple[Placement, ...]]]] = {}
 
 
-def spreads_on(nodes: tuple[Node, ...], group: Group) -> tuple[Spread, ...]:
-    """As `spreads`, remembered by the very tuple of nodes: to count or hash thousands of them takes longer than to price."""
+def placements_on(nodes: tuple[Node, ...], group: Group) -> tuple[Placement, ...]:
+    """As `placements`, remembered by the very tuple of nodes: to count or hash thousands of them takes longer than to price."""
     kept = _placed.get(id(nodes))
     if kept is None or kept[0] is not nodes:
         if len(_placed) >= _CLUSTERS_KEPT:
@@ -47,14 +47,14 @@ def spreads_on(nodes: tuple[Node, ...], group: Group) -> tuple[Spread, ...]:
         kept = _placed[id(nodes)] = (nodes, {})
     by_group = kept[1]
     if group not in by_group:
-        by_group[group] = spreads(group, tuple(node.count for node in nodes))
+        by_group[group] = placements(group, tuple(node.count for node in nodes))
     return by_group[group]
 
 
-def spreads(group: Group, counts: tuple[int, ...]) -> tuple[Spread, ...]:
+def placements(group: Group, counts: tuple[int, ...]) -> tuple[Placement, ...]:
     """The different ways in which groups lie on nodes of `counts` devices."""
     looked_at = 1 if _is_regular(group, counts) else min(group.count, _GROUPS_LOOKED_AT)
-    found = (_spread(group, counts, number) for number in range(looked_at))
+    found = (_placement(group, counts, number) for number in range(looked_at))
     return tuple(dict.fromkeys(found))
 
 
@@ -65,7 +65,7 @@ def _is_regular(group: Group, counts: tuple[int, ...]) -> bool:
     return devices % length == 0 or group.stride % devices == 0 or (length % devices == 0 == devices % group.stride)
 
 
-def _spread(group: Group, counts: tuple[int, ...], number: int) -> Spread:
+def _placement(group: Group, counts: tuple[int, ...], number: int) -> Placement:
     block, offset = divmod(number, group.stride)
     start = block * group.stride * group.size + offset
     end = start + (group.size - 1) * group.stride
@@ -83,4 +83,4 @@ def _spread(group: Group, counts: tuple[int, ...], number: int) -> Spread:
             )
             nodes += 1
         low += devices
-    return Spread(nodes, tuple(seats.values()))
+    return Placement(nodes, tuple(seats.values()))

@@ -1,7 +1,7 @@
 """Boosted trees as arrays: what prediction needs of them, walked in NumPy by all rows through all trees at once.
 
 Nodes lie in the order in which a tree is read from its root, left before right, so that a sequence of splits and leaves
-says its own shape and no file can lead a walk astray. A split asks one of the tests: how a number of the row compares
+is its own shape and no file can lead a walk astray. A split asks one of the tests: how a number of the row compares
 with an edge, or whether its category is in a set. Rows are first turned into codes, the places of their numbers among the
 edges of each test, so a walk compares small integers and decides exactly as the numbers themselves would.
 """

@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from foretell.cost.model import ELSEWHERE
+from foretell.cost.model import OTHER_DEVICES
 from foretell.cost.operators import TEXT_INDEX, FamilyModel, OperatorModels
 from foretell.errors import ModelError
 from foretell.learn.lightgbm_text import trees_of
@@ -15,7 +15,7 @@ from foretell.learn.lightgbm_text import trees_of
 
 def convert(folder: Path) -> None:
     """Put arrays in the place of the texts, for the operators of other devices too."""
-    for part in (folder, folder / ELSEWHERE):
+    for part in (folder, folder / OTHER_DEVICES):
         if part == folder or (part / TEXT_INDEX).is_file():
             _convert(part)
 

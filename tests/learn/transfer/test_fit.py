@@ -14,9 +14,9 @@ from foretell_bench.research.op_errors import errors_left_out, mean_errors
 
 from foretell.cost.features import describe
 from foretell.cost.flops import flops
-from foretell.cost.model import ELSEWHERE, CostModel
+from foretell.cost.model import OTHER_DEVICES, CostModel
 from foretell.cost.operators import OperatorModels
-from foretell.cost.transfer import carried, plain, seconds_elsewhere
+from foretell.cost.transfer import plain, seconds_on_others, transferred
 from foretell.hardware import device
 from foretell.learn.dataset import OpTable
 from foretell.learn.transfer.fit import chip, fit_other_devices, without_each
@@ -107,7 +107,7 @@ def made_up(name: str, efficiency: float, count: int, seed: int) -> OpTable:
     signatures = [
         product(m, n, k, "float32") for m, n, k in (2 ** draw.uniform(8, 13, (count, 3))).astype(int).tolist()
     ]
-    descriptions = carried(signatures, H200, NOTHING, card, tf32=False)
+    descriptions = transferred(signatures, H200, NOTHING, card, tf32=False)
     return OpTable.alone(signatures, descriptions, np.array([plain(d).roofline for d in descriptions]) / efficiency)
 
 
@@ -144,7 +144,7 @@ def test_ops_are_carried_by_clocks_and_never_under_the_roofline() -> None:
         card = device(name)
         clocks = H200.compute_units * H200.clock_hz / (card.compute_units * card.clock_hz)
         for signature in (thin, wide):
-            [there] = carried([signature], H200, slow, card, tf32=False)
+            [there] = transferred([signature], H200, slow, card, tf32=False)
             here = describe(signature, H200, tf32=False).roofline
             least = describe(signature, card, tf32=False).roofline
             assert plain(there).roofline == pytest.approx(least)
@@ -154,8 +154,8 @@ def test_ops_are_carried_by_clocks_and_never_under_the_roofline() -> None:
 def test_models_of_many_devices_price_what_they_know_and_the_rest_is_carried(public: dict[str, OpTable]) -> None:
     models, card = fit_other_devices(public, OWN), device("a10")
     signatures = [product(2048, 2048, 2048, dtype) for dtype in ("float32", "float16")]
-    ops = carried(signatures, H200, NOTHING, card, tf32=False)
-    single, half = seconds_elsewhere(["aten.mm"] * 2, ops, models)
+    ops = transferred(signatures, H200, NOTHING, card, tf32=False)
+    single, half = seconds_on_others(["aten.mm"] * 2, ops, models)
     assert half == ops[1].roofline
     assert single == pytest.approx((ops[0].roofline * plain(ops[0]).roofline / 0.4) ** 0.5, rel=0.1)
 
@@ -173,7 +173,7 @@ def test_fitting_writes_what_a_model_reads(tmp_path: Path) -> None:
     assert fit_others(OWN, model, tmp_path, tmp_path / "mine", intervals=False) == {
         "t4": 55
     }  # the first five tell of the host
-    assert set(OperatorModels.load(tmp_path / "mine" / ELSEWHERE).families) == {"matmul"}
+    assert set(OperatorModels.load(tmp_path / "mine" / OTHER_DEVICES).families) == {"matmul"}
 
 
 def test_groups_of_devices() -> None:

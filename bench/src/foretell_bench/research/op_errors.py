@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost.operators import OperatorModels
-from foretell.cost.transfer import plain, seconds_elsewhere
+from foretell.cost.transfer import plain, seconds_on_others
 from foretell.learn.dataset import OpTable, joined
 from foretell.learn.transfer.fit import chip
 from foretell.learn.transfer.intervals import CLOCKS, DISTANCE, LEARNED, ROOFLINE
@@ -44,7 +44,7 @@ def errors_left_out(
 def _errors(name: str, ops: OpTable, learned: OperatorModels, own: OperatorModels, linear: _Linear) -> list[OpErrors]:
     bare, names = [plain(d) for d in ops.descriptions], ops.names
     predicted = {
-        LEARNED: seconds_elsewhere(names, ops.descriptions, learned),
+        LEARNED: seconds_on_others(names, ops.descriptions, learned),
         CLOCKS: np.array([d.roofline for d in ops.descriptions]),
         DISTANCE: own.seconds(names, bare),
         LINEAR: linear.seconds(ops),

@@ -1,8 +1,8 @@
 """What an op looks like to a cost model: numbers drawn from its signature and from the device's published ones.
 
-Each family of operators has one function that describes its signatures. Sizes are logarithms. Whatever can be said relative
+Each family of operators has one function that describes its signatures. Sizes are logarithms. Whatever can be relative
 to the device is (tiles over its compute units, bytes over its cache, time at its peaks), so that a model fitted on one device
-has something to say about the next.
+holds for the next one too.
 """
 
 from foretell.cost.features.describe import LAUNCH_FLOOR, Description, describe

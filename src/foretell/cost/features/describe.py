@@ -1,4 +1,4 @@
-"""An op as a cost model sees it: the time it would take at the device's peaks, and the numbers that say how far above it runs."""
+"""An op as a cost model sees it: the time it would take at the device's peaks, and what it depends on how far above that it runs."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from foretell.cost.model import ELSEWHERE, CostModel
+from foretell.cost.model import OTHER_DEVICES, CostModel
 from foretell.cost.operators import OperatorModels
 from foretell.forecasting.calibration import OTHER_DEVICES_FILE, HeldOutDevice, Unmeasured, numbers_of
 from foretell.forecasting.step import one_device_step
@@ -59,7 +59,7 @@ def fit_others(
     assert model.operators is not None
     tables = public_ops(public, known_device(model.device), model.operators, progress)
     everything = fit_other_devices(tables, ops, seed=seed, progress=progress)
-    everything.save(folder / ELSEWHERE)
+    everything.save(folder / OTHER_DEVICES)
     if intervals:
         left_out = without_each(tables, ops, seed=seed, progress=progress)
         steps = predict_published(captured(public, most, progress), model, left_out, everything)
@@ -88,12 +88,13 @@ def predict_published(
     """`left_out` has the models that did not see a chip, by its name; a chip nobody measured ops of needs none."""
     alone = CostModel(name=DISTANCE, device=model.device, operators=model.operators, host=model.host)
     ways = {
-        CLOCKS: replace(alone, name=CLOCKS, elsewhere=OperatorModels(families={})),
+        CLOCKS: replace(alone, name=CLOCKS, other_devices=OperatorModels(families={})),
         DISTANCE: alone,
         ROOFLINE: CostModel(name=ROOFLINE, host=model.host),
     }
     learned = {
-        name: replace(alone, name=LEARNED, elsewhere=models) for name, models in {**left_out, "": everything}.items()
+        name: replace(alone, name=LEARNED, other_devices=models)
+        for name, models in {**left_out, "": everything}.items()
     }
     found = []
     for step, graph in steps:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from foretell.cost.features import describe
 from foretell.cost.operators import OperatorModels
-from foretell.cost.transfer import carried
+from foretell.cost.transfer import transferred
 from foretell.graph import Input, Layout, Signature, Value
 from foretell.hardware import Device, recognise
 from foretell.hardware import device as known_device
@@ -53,7 +53,7 @@ def public_ops(
     tables = {}
     for name, calls in sorted(by_device.items()):
         device, signatures = calls[0][0], [signature for _, signature, _ in calls]
-        descriptions = carried(signatures, own, operators, device, tf32=False)
+        descriptions = transferred(signatures, own, operators, device, tf32=False)
         tables[name] = OpTable.alone(signatures, descriptions, np.array([seconds for _, _, seconds in calls]))
     return tables
 
