@@ -17,6 +17,7 @@ from foretell.cost.host import usual_costs
 from foretell.cost.roofline import Work, peak_name, work_of
 from foretell.design.pool import POOL
 from foretell.graph import Graph, Layout, Signature
+from foretell.graph.operators import operator_of
 from foretell.hardware import Device, host
 from foretell.measure.record import Point
 from foretell.units import Bytes, Flops, Seconds, show_seconds
@@ -34,6 +35,7 @@ _FEWEST, _MOST = 5, 100
 _OPERATOR_RUNS: Final = 7
 # Building and recording, a point's share of a campaign on an H200 that prepared many side by side.
 BUILDING: Final[Mapping[str, Seconds]] = {"step": 0.8, "operators": 0.08}
+_PRODUCTS: Final = ("aten.mm", "aten.bmm", "aten._grouped_mm", "aten.addmm", "aten.baddbmm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +153,10 @@ def row_keys(graph: Graph) -> list[str]:
 def family_of(signature: Signature) -> str:
     """`add` of `aten.add_`; convolutions by kind, which are kernels of their own."""
     name = signature.name.removeprefix("aten.").removesuffix("_")
-    if not name.startswith("convolution"):
+    family = operator_of(signature.name).family
+    if family not in ("convolution", "convolution_backward"):
         return name
-    weight = signature.inputs[2 if name.endswith("backward") else 1]
+    weight = signature.inputs[2 if family == "convolution_backward" else 1]
     if signature.argument("transposed"):
         return f"{name}, transposed"
     if _groups(signature) == 1:
@@ -179,14 +182,14 @@ def _shape(s: Signature) -> dict[str, float]:
         "half": half, "strided": float(any(map(_is_strided, layouts))),
         "inner": _side(first.shape[-1] if first is not None and first.shape else 1),
     }  # fmt: skip
-    name = s.name.removeprefix("aten.")
-    if name in ("mm", "bmm", "_grouped_mm", "addmm", "baddbmm"):
-        return shape | _product(*s.inputs[1 if "add" in name else 0 :][:2])
-    if name.startswith("convolution"):
-        backward = name.endswith("backward")
+    operator = operator_of(s.name)
+    if s.name in _PRODUCTS:
+        return shape | _product(*s.inputs[operator.kind == "added" :][:2])
+    if operator.family in ("convolution", "convolution_backward"):
+        backward = operator.family == "convolution_backward"
         x, weight, out = (s.inputs[1], s.inputs[2], s.inputs[0]) if backward else (*s.inputs[:2], s.outputs[0])
         return shape | _convolution(s, x, weight, out, half)
-    if "attention" in name and (q := s.tensor("query")) and (k := s.tensor("key")):
+    if operator.is_attention and (q := s.tensor("query")) and (k := s.tensor("key")):
         return shape | {"head": _side(q.shape[-1]), "queries": _side(q.shape[-2]), "keys": _side(k.shape[-2])}
     most = [max((x.numel for x in side), default=1) for side in (s.inputs, s.outputs)]
     last = float(largest is not None and _is_channels_last(largest))

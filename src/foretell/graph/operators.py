@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Generic, Literal, TypeVar
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -45,6 +46,7 @@ class Operator:
 _TABLE: Final[dict[str, Operator]] = {}
 
 
+@lru_cache(maxsize=1 << 12)
 def operator_of(name: str) -> Operator:
     """What is known of an operator, by the name of its signatures."""
     return _TABLE.get(name) or Operator(name=name)
@@ -55,6 +57,7 @@ def register(operator: Operator) -> None:
     if operator.name in _TABLE:
         raise ValueError(f"{operator.name} is registered already, as {_TABLE[operator.name].family}")
     _TABLE[operator.name] = operator
+    operator_of.cache_clear()
 
 
 def names_of(family: Family, *kinds: str) -> tuple[str, ...]:
@@ -147,7 +150,8 @@ _NO_KERNEL: Final = """empty empty_like empty_strided new_empty new_empty_stride
     is_same_size sym_size _reshape_alias as_strided_""".split()
 _WAITS: Final = "_local_scalar_dense nonzero masked_select _unique2".split()
 _BY_CUDNN: Final = "cudnn_convolution cudnn_batch_norm cudnn_batch_norm_backward _cudnn_rnn _cudnn_rnn_backward".split()
-_WEIGHS: Final = "mm addmm convolution embedding linear _grouped_mm".split()
+_WEIGHS: Final = """mm addmm convolution embedding linear _grouped_mm native_layer_norm native_group_norm
+    _fused_rms_norm""".split()
 _READS: Final[dict[str, Reads]] = {
     **dict.fromkeys("embedding index index_select gather _unsafe_index _embedding_bag".split(), "what it returns"),
     **dict.fromkeys("new_zeros new_ones new_full zeros_like ones_like full_like rand_like randn_like".split(), "no tensor"),

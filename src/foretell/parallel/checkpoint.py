@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from foretell.errors import PlanError
 from foretell.graph import Graph, Op, Storage, Tensor
+from foretell.graph.operators import operator_of
 from foretell.parallel.blocks import blocks, passes
 from foretell.plan import Plan
 from foretell.program import Collective, Role
@@ -62,7 +63,7 @@ def _attentions(graph: Graph) -> Iterator[_Unit]:
                 readers[graph.tensors[t].storage].append(position)
     for position, op in enumerate(ops):
         name = op.signature.name
-        if op.phase != "forward" or not ("scaled_dot_product" in name or name == "aten._softmax"):
+        if op.phase != "forward" or not (operator_of(name).is_attention or name == "aten._softmax"):
             continue
         first = last = position
         while first > 0 and ops[first - 1].module == op.module and ops[first - 1].phase == "forward":

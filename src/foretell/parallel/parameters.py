@@ -7,12 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from foretell.graph import Graph, Layout
-
-# Operators whose operands are parameters even where they are frozen; anything else that is not trained is a buffer.
-_WEIGHS = frozenset((
-    "aten.mm", "aten.addmm", "aten.convolution", "aten.embedding", "aten.linear", "aten._grouped_mm",
-    "aten.native_layer_norm", "aten.native_group_norm", "aten._fused_rms_norm",
-))  # fmt: skip
+from foretell.graph.operators import operator_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +55,7 @@ def _uses(graph: Graph) -> tuple[dict[int, list[int]], dict[int, Layout], set[in
                 uses[storage].append(position)
                 layouts.setdefault(storage, graph.tensors[tensor].layout)
             source = made_from.get(storage, storage)
-            if op.signature.name in _WEIGHS and source in uses:
+            if operator_of(op.signature.name).weighs and source in uses:
                 weighing.add(source)
             if len(op.inputs) == 1 and source in uses:
                 for out in op.outputs:

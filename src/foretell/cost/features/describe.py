@@ -1,4 +1,4 @@
-"""An op as a cost model sees it: the time it would take at the device's peaks, and what it depends on how far above that it runs."""
+"""An op as a cost model sees it: its time at the device's peaks, and the values that a model predicts its distance from it by."""
 
 from __future__ import annotations
 

@@ -221,11 +221,8 @@ def _plain(s: Signature) -> Values:
     }  # fmt: skip
 
 
-_ADDED_TO: Final = ("addmm", "baddbmm", "_addmm_activation", "addmv")  # what is added comes first
-
-
 def _matmul(s: Signature) -> Values:
-    a, b = s.inputs[1:3] if s.name.removeprefix("aten.") in _ADDED_TO else s.inputs[:2]
+    a, b = s.inputs[1:3] if operator_of(s.name).kind == "added" else s.inputs[:2]  # what is added comes first
     m, k = (a.shape[-2] if len(a.shape) > 1 else 1), (a.shape[-1] if a.shape else 1)
     n = b.shape[-1] if len(b.shape) > 1 else 1
     return {
@@ -236,7 +233,7 @@ def _matmul(s: Signature) -> Values:
 
 
 def _convolution(s: Signature) -> Values:
-    backward = s.name.endswith("backward")
+    backward = operator_of(s.name).family == "convolution_backward"
     x, weight, out = (s.inputs[1], s.inputs[2], s.inputs[0]) if backward else (*s.inputs[:2], s.outputs[0])
     groups = _number(s, "groups", 1)
     into, onto = weight.shape[1], weight.shape[0] / groups
@@ -269,7 +266,7 @@ def _attention(s: Signature) -> Values:
 
 
 def _norm(s: Signature) -> Values:
-    x = s.inputs[1] if s.name.endswith("_backward") and len(s.inputs) > 1 else s.inputs[0]
+    x = s.inputs[1] if operator_of(s.name).family == "norm_backward" and len(s.inputs) > 1 else s.inputs[0]
     channels = x.shape[1] if len(x.shape) > 1 else 1
     width = math.prod(_ints(s.argument("normalized_shape"))) or x.shape[-1]
     return {
