@@ -26,16 +26,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-sys.path[:0] = [str(Path(__file__).parents[2] / "src")]
+sys.path[:0] = [str(Path(__file__).parents[2] / "src"), str(Path(__file__).parents[1] / "src")]
 
-from foretell.design.design import design, standardised
-from foretell.design.information import BUILDING, FLOOR, RUNS_BESIDE, Candidate, features, lesson_of, row_keys
+from foretell_bench.pages.design_chart import error_curves
+
+from foretell.design.design import design
+from foretell.design.information import BUILDING, FLOOR, RUNS_BESIDE, Candidate, features, op_set_of, row_keys
 from foretell.design.information import candidate as candidate_of
+from foretell.design.space import standardised
 from foretell.graph import Graph
 from foretell.hardware import Device
 from foretell.hardware import device as known_device
 from foretell.measure.record import Point
-from foretell.report.design import error_curves
 from foretell.store.store import Store
 
 HERE = Path(__file__).parents[1]
@@ -69,7 +71,7 @@ def read(store: Store, device: Device) -> list[Measured]:
         point = Point(source=step.source, settings=json.loads(step.settings), kind=step.kind, plan=step.plan)
         taken = BUILDING[step.kind] + (step.repetitions + RUNS_BESIDE) * (step.step_seconds or 0.0)
         times = {key: seconds / runs for key, (seconds, runs) in sums.items()}
-        found.append(Measured(candidate_of(point, lesson_of(graph), device), taken, times))
+        found.append(Measured(candidate_of(point, op_set_of(graph), device), taken, times))
     return found
 
 
@@ -83,7 +85,7 @@ class Table:
         rows = [
             (i, row, p.times[row.key])
             for i, p in enumerate(points)
-            for row in p.candidate.lesson.rows
+            for row in p.candidate.ops.rows
             if row.key in p.times
         ]
         described = [features(row, device) for _, row, _ in rows]

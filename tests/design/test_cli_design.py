@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from foretell.campaign.jobs import Campaign
 from foretell.cli import app
-from foretell.design.cache import lessons, stored_lessons
+from foretell.design.cache import op_sets, stored_op_sets
 from foretell.design.pool.shapes import candidates
 from foretell.measure.record import GraphRow, Point, Record, StepRow
 from foretell.store.store import Store
@@ -76,7 +76,7 @@ def test_the_store_is_taken_into_account(home: Path) -> None:
     told = json.loads(ended.stdout)
     assert (told["candidates"], told["known"]) == (11, 1)
     assert POINTS[0].key not in {choice["point"] for choice in told["choices"]}
-    assert set(dict(stored_lessons(store))) == {POINTS[0].key, POINTS[1].key}
+    assert set(dict(stored_op_sets(store))) == {POINTS[0].key, POINTS[1].key}
 
 
 def test_sources_multiply_out(home: Path) -> None:
@@ -90,10 +90,10 @@ def test_sources_multiply_out(home: Path) -> None:
 
 def test_what_cannot_be_captured_is_told(home: Path) -> None:
     bad = Point(source="foretell.design.pool.operators:linear", settings={"rows": "-1"}, kind="operators")
-    found, failed = lessons([POINTS[0], bad])
+    found, failed = op_sets([POINTS[0], bad])
     assert set(found) == {POINTS[0].key}
     assert "rows must be from 1" in failed[bad.key]
-    again, _ = lessons([POINTS[0]])  # from the cache
+    again, _ = op_sets([POINTS[0]])  # from the cache
     assert again == found
 
 

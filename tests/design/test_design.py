@@ -10,25 +10,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretell.design import design as room
-from foretell.design.design import METHODS, Design, design, groups, standardised
+from foretell.design import space as space_module
+from foretell.design.design import METHODS, Design, Method, design, groups
 from foretell.design.information import (
     FLOOR,
     REPEATING,
     Candidate,
-    Lesson,
+    OpSet,
     Row,
     candidate,
     features,
-    lesson_of,
     measuring_seconds,
+    op_set_of,
     row_keys,
 )
+from foretell.design.space import Space, standardised
 from foretell.errors import InputError
 from foretell.hardware import device
 from foretell.measure import instrument
 from foretell.measure.record import Point
-from foretell.report.design import coverage_page, design_dict, error_curves, headline, why
+from foretell.report.design import coverage_page, design_dict, headline, why
 
 H200 = device("h200")
 
@@ -41,7 +42,7 @@ def row(number: int, family: str = "mm", **changes: float) -> Row:
 
 
 def point(name: str, rows: list[Row], seconds: float = 1.0) -> Candidate:
-    return Candidate(point=Point(source=f"zoo/{name}"), lesson=Lesson(tuple(rows), len(rows)), seconds=seconds)
+    return Candidate(point=Point(source=f"zoo/{name}"), ops=OpSet(tuple(rows), len(rows)), seconds=seconds)
 
 
 def pool(seed: int = 0, count: int = 12) -> list[Candidate]:
@@ -59,7 +60,7 @@ def pool(seed: int = 0, count: int = 12) -> list[Candidate]:
 def information(candidates: list[Candidate], chosen: list[Candidate]) -> float:
     """log det of M, written down as it is defined."""
     total = 0.0
-    space = room._Space([c.lesson for c in candidates], [], H200)
+    space = Space([c.ops for c in candidates], [], H200)
     for family, phi in enumerate(space.phi):
         mine = {i for c in chosen for i in space.rows[candidates.index(c)].get(family, ())}
         rows = phi[sorted(mine)]
@@ -73,7 +74,7 @@ def names(made: Design) -> list[str]:
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("budget", [0.1, 3.0, 8.0, 1e9])
-def test_the_budget_holds(method: room.Method, budget: float) -> None:
+def test_the_budget_holds(method: Method, budget: float) -> None:
     made = design(pool(), H200, budget, method=method)
     assert made.seconds <= budget
     assert len(set(names(made))) == len(made.choices)
@@ -139,14 +140,14 @@ def test_variance_gain_is_the_trace() -> None:
         matrix = np.eye(6) + (x := draw.normal(size=(9, 6))).T @ x
         phi, variance = draw.normal(size=(rows, 6)), np.linalg.inv(matrix).astype(np.float64)
         gain = np.trace(np.linalg.inv(matrix)) - np.trace(np.linalg.inv(matrix + phi.T @ phi))
-        assert room._trace_gain(phi, matrix, variance) == pytest.approx(gain)
+        assert space_module._trace_gain(phi, matrix, variance) == pytest.approx(gain)
         gain = np.linalg.slogdet(matrix + phi.T @ phi)[1] - np.linalg.slogdet(matrix)[1]
-        assert room._log_det_gain(phi, matrix, variance) == pytest.approx(gain)
+        assert space_module._log_det_gain(phi, matrix, variance) == pytest.approx(gain)
 
 
 def test_what_is_known_is_not_measured_again() -> None:
     mine, other = point("mine", [row(n) for n in range(6)]), point("other", [row(n, "add") for n in range(6)])
-    known = [mine.lesson]
+    known = [mine.ops]
     made = design([mine, other], H200, 1.0, known=known)
     assert names(made) == ["zoo/other"]
     assert design([mine], H200, 9.0, known=known).choices == ()
@@ -160,8 +161,8 @@ def test_a_cheap_point_that_teaches_the_same_is_taken() -> None:
 
 
 def test_repeated_ops_count_once_and_long_ones_more() -> None:
-    many = Lesson(tuple(dataclasses.replace(row(3), times=100) for _ in range(2)), 2)
-    assert design([Candidate(point=Point(source="zoo/x"), lesson=many, seconds=1.0)], H200, 1.0).choices[0].new == 1
+    many = OpSet(tuple(dataclasses.replace(row(3), times=100) for _ in range(2)), 2)
+    assert design([Candidate(point=Point(source="zoo/x"), ops=many, seconds=1.0)], H200, 1.0).choices[0].new == 1
     small, large = point("small", [row(1)]), point("large", [row(15)])
     assert names(design([small, large], H200, 1.0)) == ["zoo/large"]
 
@@ -169,10 +170,10 @@ def test_repeated_ops_count_once_and_long_ones_more() -> None:
 def test_reasons_name_what_is_new() -> None:
     usual = [row(n) for n in range(8)]
     first = point("first", [row(3, "gelu")])
-    [choice] = design([first], H200, 1.0, known=[Lesson(tuple(usual), 8)]).choices
+    [choice] = design([first], H200, 1.0, known=[OpSet(tuple(usual), 8)]).choices
     assert "gelu (first of its kind)" in why(choice)
     far = point("far", [row(19)])
-    [choice] = design([far], H200, 1.0, known=[Lesson(tuple(usual), 8)]).choices
+    [choice] = design([far], H200, 1.0, known=[OpSet(tuple(usual), 8)]).choices
     assert "1 op that is new, most of all mm (more" in why(choice)
 
 
@@ -201,17 +202,17 @@ def test_features_tell_small_from_large_and_types_apart() -> None:
 
 
 def test_expected_seconds_rise_with_the_step() -> None:
-    lessons = [Lesson((row(3), dataclasses.replace(row(20), times=n)), 10.0) for n in (1, 10, 1000)]
-    seconds = [measuring_seconds(lesson, H200) for lesson in lessons]
+    op_sets = [OpSet((row(3), dataclasses.replace(row(20), times=n)), 10.0) for n in (1, 10, 1000)]
+    seconds = [measuring_seconds(ops, H200) for ops in op_sets]
     assert seconds == sorted(seconds)
-    assert measuring_seconds(lessons[0], H200, "operators") < 0.5 < seconds[0]
+    assert measuring_seconds(op_sets[0], H200, "operators") < 0.5 < seconds[0]
     assert REPEATING == instrument.SECONDS
 
 
 def test_groups_add_up() -> None:
     candidates = [
         *pool(),
-        Candidate(point=Point(source="foretell.design.pool.operators:norm"), lesson=pool()[0].lesson, seconds=1),
+        Candidate(point=Point(source="foretell.design.pool.operators:norm"), ops=pool()[0].ops, seconds=1),
     ]
     made = design(candidates, H200, 6.0)
     found = groups(made)
@@ -222,26 +223,23 @@ def test_groups_add_up() -> None:
     assert sum(g.seconds for g in found) == pytest.approx(made.seconds)
 
 
-def test_the_page_and_the_chart(tmp_path: Path) -> None:
-    made = design([*pool(), point("<b>", [row(5, "a<b")])], H200, 6.0, known=[pool(9)[0].lesson])
+def test_the_page(tmp_path: Path) -> None:
+    made = design([*pool(), point("<b>", [row(5, "a<b")])], H200, 6.0, known=[pool(9)[0].ops])
     page = coverage_page(made)
     assert "<b>" not in page
     assert page.count("<svg") == 3
     assert headline(made).startswith(f"{len(made.choices)} of 13 candidates (d-optimal)")
     assert design_dict(made)["choices"][0]["opens"]
-    chart = error_curves({"random": [(10, 0.4, 0.3, 0.5), (100, 0.2, 0.1, 0.3)], "d-optimal": [(10, 0.3, 0.2, 0.4)]})
-    assert chart.count("<polyline") == 2
 
 
-def test_lessons_of_a_graph() -> None:
+def test_op_sets_of_a_graph() -> None:
     from foretell.capture import capture
 
     graph = capture("foretell.design.pool.operators:linear", {"rows": "64", "precision": "tf32"})
-    lesson = lesson_of(graph)
-    assert {"addmm", "mm"} <= {r.family for r in lesson.rows}
-    assert {r.key for r in lesson.rows} <= set(row_keys(graph))
-    assert all(r.rate == "tf32" for r in lesson.rows if r.flops)
+    ops = op_set_of(graph)
+    assert {"addmm", "mm"} <= {r.family for r in ops.rows}
+    assert {r.key for r in ops.rows} <= set(row_keys(graph))
+    assert all(r.rate == "tf32" for r in ops.rows if r.flops)
     assert (
-        candidate(Point(source="foretell.design.pool.operators:linear", kind="operators"), lesson, H200).group
-        == "linear"
+        candidate(Point(source="foretell.design.pool.operators:linear", kind="operators"), ops, H200).group == "linear"
     )

@@ -85,10 +85,11 @@ class TestShow:
         for words in (
             id,
             "timm/resnet18",
-            "ok · throttled",
-            "3 ms, median of 10",
-            "allocated 1 GiB",
-            "aten.op0",
+            "MEASURED",
+            "throttled",
+            "3 ms",
+            "1 GiB allocated at the peak",
+            "op0",
             "nvml",
         ):
             assert words in said
@@ -99,7 +100,9 @@ class TestShow:
 
     def test_a_failed_step(self, at: Path) -> None:
         id = step(4, outcome="out-of-memory", step_seconds=None, error="CUDA out of memory").id
-        assert "out-of-memory · CUDA out of memory" in good(at, "show", id)
+        said = good(at, "show", id)
+        assert "OUT OF MEMORY" in said
+        assert "CUDA out of memory" in said
 
     def test_any_question(self, at: Path) -> None:
         question = "SELECT outcome, count(*) AS n FROM steps GROUP BY ALL ORDER BY n"

@@ -51,7 +51,7 @@ def design(
     """Choose what to measure under a budget of seconds, given what the store has already."""
     from foretell import hardware
     from foretell.campaign.jobs import Campaign
-    from foretell.design.cache import lessons, stored_lessons
+    from foretell.design.cache import op_sets, stored_op_sets
     from foretell.design.design import design as choose
     from foretell.design.design import method_named
     from foretell.design.information import candidate
@@ -65,8 +65,8 @@ def design(
         say("listing candidates")
         done = opened.done(device.name) if opened.exists() else frozenset()
         points = [p for p in _points(sources or [], settings or [], pool, seed) if p.key not in done]
-        known = [lesson for _, lesson in stored_lessons(opened, progress=say, device=device.name)]
-        found, failed = lessons(points, opened, progress=say)
+        known = [ops for _, ops in stored_op_sets(opened, progress=say, device=device.name)]
+        found, failed = op_sets(points, opened, progress=say)
         say("choosing")
         candidates = [candidate(p, found[p.key], device) for p in points if p.key in found]
         made = choose(candidates, device, seconds, method=way, known=known, seed=seed)

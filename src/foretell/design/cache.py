@@ -1,4 +1,4 @@
-"""From points to lessons: what each would teach, captured with no device at hand or read from the store."""
+"""The ops of points, captured with no device at hand or read from the store, and kept on disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from foretell.capture import cache, capture
-from foretell.design.information import Lesson, Row, lesson_of
+from foretell.design.information import OpSet, Row, op_set_of
 from foretell.design.pool import POOL
 from foretell.errors import CaptureError, ForetellError
 from foretell.measure.record import Point
@@ -25,35 +25,35 @@ from foretell.store.store import Store
 Progress = Callable[[str], None]
 
 
-def lessons(
+def op_sets(
     points: Sequence[Point], store: Store | None = None, *, progress: Progress | None = None
-) -> tuple[dict[str, Lesson], dict[str, str]]:
+) -> tuple[dict[str, OpSet], dict[str, str]]:
     """By `Point.key`; and those that cannot be captured, with the reason.
 
     A point in the store has its graph there. The thousands of tiny points of the pool are traced many to a child, for
     starting a child takes longer than tracing one; others have a child each, for they run the user's code.
     """
     say = progress or (lambda text: None)
-    found = dict(stored_lessons(store, {p.key for p in points}, say)) if store is not None else {}
+    found = dict(stored_op_sets(store, {p.key for p in points}, say)) if store is not None else {}
     left = [p for p in points if p.key not in found]
     failed: dict[str, str] = {}
-    for lesson, point in _of_pool([p for p in left if p.source.startswith(POOL)], say):
-        if isinstance(lesson, Lesson):
-            found[point.key] = lesson
+    for ops, point in _of_pool([p for p in left if p.source.startswith(POOL)], say):
+        if isinstance(ops, OpSet):
+            found[point.key] = ops
         else:
-            failed[point.key] = lesson
+            failed[point.key] = ops
     for point in left:
         if not point.source.startswith(POOL):
             try:
-                found[point.key] = lesson_of(capture(point.source, point.settings, progress=say))
+                found[point.key] = op_set_of(capture(point.source, point.settings, progress=say))
             except ForetellError as error:
                 failed[point.key] = str(error)
     return found, failed
 
 
-def stored_lessons(
+def stored_op_sets(
     store: Store, wanted: set[str] | None = None, progress: Progress | None = None, *, device: str | None = None
-) -> Iterator[tuple[str, Lesson]]:
+) -> Iterator[tuple[str, OpSet]]:
     """What the store has measured, by point: all of it, or the wanted points, or a device's."""
     graphs: dict[str, str] = {}
     for step in store.steps("outcome = 'ok'") if store.exists() else ():
@@ -61,17 +61,17 @@ def stored_lessons(
             graphs.setdefault(step.point, step.graph)
     known = _Kept()
     for number, (point, graph) in enumerate(graphs.items(), 1):
-        if (lesson := known.get(graph)) is None:
+        if (ops := known.get(graph)) is None:
             if progress:
                 progress(f"reading the store, {number} of {len(graphs)} points")
-            known.put(graph, lesson := lesson_of(store.graph(graph)))
-        yield point, lesson
+            known.put(graph, ops := op_set_of(store.graph(graph)))
+        yield point, ops
 
 
-def _of_pool(points: Sequence[Point], say: Progress) -> Iterator[tuple[Lesson | str, Point]]:
+def _of_pool(points: Sequence[Point], say: Progress) -> Iterator[tuple[OpSet | str, Point]]:
     kept = _Kept()
     known = {point.key: kept.get(point.key) for point in points}
-    yield from ((lesson, point) for point in points if (lesson := known[point.key]) is not None)
+    yield from ((ops, point) for point in points if (ops := known[point.key]) is not None)
     new = [point for point in points if known[point.key] is None]
     if not new:
         return
@@ -84,7 +84,7 @@ def _of_pool(points: Sequence[Point], say: Progress) -> Iterator[tuple[Lesson | 
         try:
             for number, (traced, point) in enumerate(zip(children.map(_trace, new, chunksize=32), new, strict=True), 1):
                 say(f"tracing the pool, {number:,} of {len(new):,} points")
-                if isinstance(traced, Lesson):
+                if isinstance(traced, OpSet):
                     kept.put(point.key, traced)
                 yield traced, point
         except BrokenProcessPool:
@@ -94,51 +94,51 @@ def _of_pool(points: Sequence[Point], say: Progress) -> Iterator[tuple[Lesson | 
             ) from None
 
 
-def _trace(point: Point) -> Lesson | str:
+def _trace(point: Point) -> OpSet | str:
     """In the child."""
     from foretell.capture.trace import trace
     from foretell.sources.files import load_workload
 
     try:
-        return lesson_of(trace(load_workload(point.source, point.settings)))
+        return op_set_of(trace(load_workload(point.source, point.settings)))
     except Exception as error:  # one shape that fakes cannot run must not end the rest
         return f"{type(error).__name__}: {error}".split("\n")[0]
 
 
 class _Kept:
-    """Lessons on disk, beside the captured graphs. They hang on nothing but our own code and torch."""
+    """On disk, beside the captured graphs. Ops of a point depend on nothing but our own code and torch."""
 
     def __init__(self) -> None:
         here = Path(__file__).parent
         code = (*sorted(here.rglob("*.py")), *sorted((here.parent / "cost").glob("*.py")))
         own = hashlib.sha256(b"".join(path.read_bytes() for path in code) + cache.key("", {}).encode()).hexdigest()
-        self._file = cache.folder() / f"lessons-{own[:16]}.sqlite"
+        self._file = cache.folder() / f"ops-{own[:16]}.sqlite"
 
-    def get(self, key: str) -> Lesson | None:
+    def get(self, key: str) -> OpSet | None:
         if not self._file.exists():
             return None
         try:
             with closing(sqlite3.connect(self._file)) as file:
-                found = file.execute("SELECT lesson FROM lessons WHERE key = ?", (key,)).fetchone()
+                found = file.execute("SELECT ops FROM op_sets WHERE key = ?", (key,)).fetchone()
             return None if found is None else _read(found[0])
         except (sqlite3.Error, ValueError, zlib.error):
             return None
 
-    def put(self, key: str, lesson: Lesson) -> None:
+    def put(self, key: str, ops: OpSet) -> None:
         """One that cannot be written costs time, never the answer."""
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             with closing(sqlite3.connect(self._file)) as file, file:
-                file.execute("CREATE TABLE IF NOT EXISTS lessons (key TEXT PRIMARY KEY, lesson BLOB)")
-                file.execute("INSERT OR REPLACE INTO lessons VALUES (?, ?)", (key, _written(lesson)))
+                file.execute("CREATE TABLE IF NOT EXISTS op_sets (key TEXT PRIMARY KEY, ops BLOB)")
+                file.execute("INSERT OR REPLACE INTO op_sets VALUES (?, ?)", (key, _written(ops)))
         except (sqlite3.Error, OSError):
             return
 
 
-def _written(lesson: Lesson) -> bytes:
-    return zlib.compress(json.dumps([lesson.issued, [astuple(row) for row in lesson.rows]]).encode())
+def _written(ops: OpSet) -> bytes:
+    return zlib.compress(json.dumps([ops.issued, [astuple(row) for row in ops.rows]]).encode())
 
 
-def _read(data: bytes) -> Lesson:
+def _read(data: bytes) -> OpSet:
     issued, rows = json.loads(zlib.decompress(data))
-    return Lesson(tuple(Row(*row) for row in rows), issued)
+    return OpSet(tuple(Row(*row) for row in rows), issued)

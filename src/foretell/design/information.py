@@ -1,6 +1,6 @@
-"""What a point would teach if it were measured, and the seconds that would take; neither needs the device.
+"""What would be learned of a point if it were measured, and the seconds that would take; neither needs the device.
 
-A `Lesson` is the distinct ops of a point's graph that launch kernels, as the few numbers a linear model of log(time)
+An `OpSet` is the distinct ops of a point's graph that launch kernels, as the few numbers a linear model of log(time)
 needs. `cost/features.py` describes an op to trees, in dozens of columns that go together; a linear model of those
 extrapolates wildly, and its design would chase their accidents. So here there are a handful, with a physical meaning.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from foretell.cost.host import usual_costs
-from foretell.cost.roofline import Work, peak_name, work_of
+from foretell.cost.roofline import peak_name, work_of
 from foretell.design.pool import POOL
 from foretell.graph import Graph, Layout, Signature
 from foretell.graph.operators import operator_of
@@ -23,7 +23,6 @@ from foretell.measure.record import Point
 from foretell.units import Bytes, Flops, Seconds, show_seconds
 
 FLOOR: Final[Seconds] = 2e-6  # a kernel that has next to nothing to do
-
 _BENDS: Final = (2.0, 4.0, 6.0, 8.0)  # e-folds of the floor: 15 µs to 6 ms
 _LONG: Final = 1024
 _EFFICIENCY: Final = 0.5  # of the roofline, that kernels reach as a rule
@@ -35,7 +34,6 @@ _FEWEST, _MOST = 5, 100
 _OPERATOR_RUNS: Final = 7
 # Building and recording, a point's share of a campaign on an H200 that prepared many side by side.
 BUILDING: Final[Mapping[str, Seconds]] = {"step": 0.8, "operators": 0.08}
-_PRODUCTS: Final = ("aten.mm", "aten.bmm", "aten._grouped_mm", "aten.addmm", "aten.baddbmm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +54,8 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
-    """What measuring a point teaches."""
+class OpSet:
+    """What measuring a point would show: its distinct ops that launch kernels."""
 
     rows: tuple[Row, ...]
     issued: float  # ops that the host issues in a step; one that launches a kernel is one, a view less
@@ -71,7 +69,7 @@ class Lesson:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     point: Point
-    lesson: Lesson
+    ops: OpSet
     seconds: Seconds  # to measure it
 
     @property
@@ -83,13 +81,13 @@ class Candidate:
         return place or self.point.source.partition("/")[0]
 
 
-def candidate(point: Point, lesson: Lesson, device: Device) -> Candidate:
-    return Candidate(point=point, lesson=lesson, seconds=measuring_seconds(lesson, device, point.kind))
+def candidate(point: Point, ops: OpSet, device: Device) -> Candidate:
+    return Candidate(point=point, ops=ops, seconds=measuring_seconds(ops, device, point.kind))
 
 
-def measuring_seconds(lesson: Lesson, device: Device, kind: str = "step") -> Seconds:
+def measuring_seconds(ops: OpSet, device: Device, kind: str = "step") -> Seconds:
     """Before it was measured: building, and every run of the step that the instrument makes."""
-    step = lesson.step_seconds(device)
+    step = ops.step_seconds(device)
     runs = _OPERATOR_RUNS if kind == "operators" else RUNS_BESIDE + min(max(REPEATING / step, _FEWEST), _MOST)
     return BUILDING[kind] + runs * step
 
@@ -125,35 +123,30 @@ def _short_name(name: str, bend: float) -> str:
     return f"{name} short of {show_seconds(FLOOR * math.exp(bend))}"
 
 
-def lesson_of(graph: Graph) -> Lesson:
+def op_set_of(graph: Graph) -> OpSet:
     tf32 = graph.precision == "tf32"
-    asked: dict[int, tuple[Signature, Work]] = {}  # by identity: a graph's signatures are interned, and slow to compare
-    times: dict[int, int] = {}
+    times: dict[Signature, int] = {}
     for call, runs in zip(graph.calls.distinct, graph.calls.times, strict=True):
         if call.launches:
-            signature = call.signature
-            asked[id(signature)] = (signature, work_of(signature))
-            times[id(signature)] = times.get(id(signature), 0) + runs
-    rows = tuple(
-        Row(_key(s, tf32), family_of(s), times[i], work.flops, work.traffic, peak_name(s, tf32=tf32), _shape(s))
-        for i, (s, work) in asked.items()
-    )
-    return Lesson(rows, usual_costs().step_weight(graph))
+            times[call.signature] = times.get(call.signature, 0) + runs
+    rows = tuple(_row(signature, runs, tf32) for signature, runs in times.items())
+    return OpSet(rows, usual_costs().step_weight(graph))
+
+
+def _row(s: Signature, times: int, tf32: bool) -> Row:
+    work = work_of(s)
+    return Row(_key(s, tf32), family_of(s), times, work.flops, work.traffic, peak_name(s, tf32=tf32), _shape(s))
 
 
 def row_keys(graph: Graph) -> list[str]:
     """Of every op, the key of its row; there is none for an op that launches no kernel."""
-    tf32, known = graph.precision == "tf32", dict[int, str]()
-    for op in graph.ops:
-        if id(op.signature) not in known:
-            known[id(op.signature)] = _key(op.signature, tf32)
-    return [known[id(op.signature)] for op in graph.ops]
+    tf32 = graph.precision == "tf32"
+    return graph.calls.each(lambda call: _key(call.signature, tf32))
 
 
 def family_of(signature: Signature) -> str:
     """`add` of `aten.add_`; convolutions by kind, which are kernels of their own."""
-    name = signature.name.removeprefix("aten.").removesuffix("_")
-    family = operator_of(signature.name).family
+    name, family = signature.name.removeprefix("aten.").removesuffix("_"), operator_of(signature.name).family
     if family not in ("convolution", "convolution_backward"):
         return name
     weight = signature.inputs[2 if family == "convolution_backward" else 1]
@@ -178,49 +171,49 @@ def _shape(s: Signature) -> dict[str, float]:
     largest = max(layouts, key=lambda x: x.numel, default=None)
     half = float(largest is not None and largest.dtype in ("bfloat16", "float16"))
     first = (s.outputs or s.inputs)[0] if layouts else None
-    shape = {
-        "half": half, "strided": float(any(map(_is_strided, layouts))),
-        "inner": _side(first.shape[-1] if first is not None and first.shape else 1),
-    }  # fmt: skip
+    inner = _side(first.shape[-1] if first is not None and first.shape else 1)
+    shape = {"half": half, "strided": float(any(map(_is_strided, layouts))), "inner": inner}
     operator = operator_of(s.name)
-    if s.name in _PRODUCTS:
-        return shape | _product(*s.inputs[operator.kind == "added" :][:2])
-    if operator.family in ("convolution", "convolution_backward"):
-        backward = operator.family == "convolution_backward"
-        x, weight, out = (s.inputs[1], s.inputs[2], s.inputs[0]) if backward else (*s.inputs[:2], s.outputs[0])
-        return shape | _convolution(s, x, weight, out, half)
+    if operator.family == "matmul":
+        a, b = s.inputs[1 if operator.kind == "added" else 0 :][:2]
+        return shape | (_product(a, b) if len(a.shape) > 1 and len(b.shape) > 1 else {})
+    if operator.family == "convolution":
+        return shape | _convolution(s, s.inputs[0], s.inputs[1], s.outputs[0], half)
+    if operator.family == "convolution_backward":
+        return shape | _convolution(s, s.inputs[1], s.inputs[2], s.inputs[0], half)
     if operator.is_attention and (q := s.tensor("query")) and (k := s.tensor("key")):
         return shape | {"head": _side(q.shape[-1]), "queries": _side(q.shape[-2]), "keys": _side(k.shape[-2])}
     most = [max((x.numel for x in side), default=1) for side in (s.inputs, s.outputs)]
-    last = float(largest is not None and _is_channels_last(largest))
-    return shape | {
-        "reduced": _log(most[0]) - _log(most[1]), "tensors": _log(len(s.inputs)), "channels last": last,
-        "channels last × half": last * half, "trains": float(bool(s.argument("training", s.argument("train")))),
-    }  # fmt: skip
+    last = float(largest is not None and largest.is_channels_last)
+    shape |= {"reduced": _log(most[0]) - _log(most[1]), "tensors": _log(len(s.inputs)), "channels last": last}
+    trains = float(bool(s.argument("training", s.argument("train"))))
+    return shape | {"channels last × half": last * half, "trains": trains}
 
 
 def _product(a: Layout, b: Layout) -> dict[str, float]:
     m, k, n, batch = a.shape[-2], a.shape[-1], b.shape[-1], math.prod(a.shape[:-2])
-    return {"narrow": _side(min(m, n)), "wide": _side(max(m, n)), "depth": _side(k), "batch": _side(batch),
-            "tiles": max(1.0, batch * math.ceil(m / 128) * math.ceil(n / 128))}  # fmt: skip
+    tiles = max(1.0, batch * math.ceil(m / 128) * math.ceil(n / 128))
+    sides = {"narrow": _side(min(m, n)), "wide": _side(max(m, n)), "depth": _side(k), "batch": _side(batch)}
+    return {**sides, "tiles": tiles}
 
 
 def _convolution(s: Signature, x: Layout, weight: Layout, out: Layout, half: float) -> dict[str, float]:
-    last = float(_is_channels_last(x))
+    last, groups = float(x.is_channels_last), _groups(s)
     return {
-        "into": _side(weight.shape[1]), "onto": _side(weight.shape[0] // _groups(s)), "groups": _side(_groups(s)),
-        "window": _log(math.prod(weight.shape[2:])), "channels last": last, "channels last × half": last * half,
-        "positions": _side(math.prod(out.shape[2:])), "images": _side(x.shape[0]),
-    }  # fmt: skip
+        "into": _side(weight.shape[1]),
+        "onto": _side(weight.shape[0] // groups),
+        "groups": _side(groups),
+        "window": _log(math.prod(weight.shape[2:])),
+        "channels last": last,
+        "channels last × half": last * half,
+        "positions": _side(math.prod(out.shape[2:])),
+        "images": _side(x.shape[0]),
+    }
 
 
 def _is_strided(x: Layout) -> bool:
     strides = [stride for size, stride in zip(x.shape, x.strides, strict=True) if size > 1]
     return bool(strides) and strides[-1] != 1
-
-
-def _is_channels_last(x: Layout) -> bool:
-    return len(x.shape) > 3 and x.strides[1] == 1 and x.shape[1] > 1
 
 
 def _side(size: int) -> float:

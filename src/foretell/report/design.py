@@ -1,10 +1,10 @@
-"""What to measure next: the table and the reasons for the terminal, coverage as a page, error against seconds as a chart."""
+"""What to measure next: the table and the reasons for the terminal, coverage as a page."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -99,7 +99,7 @@ def design_dict(design: Design) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Scale:
+class LogScale:
     """A logarithmic axis."""
 
     least: float
@@ -108,7 +108,7 @@ class _Scale:
     end: float
 
     @classmethod
-    def over(cls, values: Iterable[float], start: float, end: float) -> _Scale:
+    def over(cls, values: Iterable[float], start: float, end: float) -> LogScale:
         seen = [v for v in values if v > 0] or [1.0]
         return cls(least=math.log(min(seen)) - 0.3, most=math.log(max(seen)) + 0.3, start=start, end=end)
 
@@ -126,9 +126,9 @@ def write_coverage(design: Design, path: str | os.PathLike[str]) -> None:
 def coverage_page(design: Design) -> str:
     style = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
     kinds = {
-        "candidate": list(measured_rows(c.lesson for c in design.candidates)),
+        "candidate": list(measured_rows(c.ops for c in design.candidates)),
         "known": list(measured_rows(design.known)),
-        "chosen": list(measured_rows(c.candidate.lesson for c in design.choices)),
+        "chosen": list(measured_rows(c.candidate.ops for c in design.choices)),
     }
     share: dict[str, float] = {}
     for row in kinds["candidate"]:
@@ -162,8 +162,8 @@ def _panel(family: str, kinds: Mapping[str, Sequence[Row]], number: int) -> str:
     every = [row for rows in mine.values() for row in rows]
     works = any(row.flops for row in every)
     upwards, show = (_flops, show_flops) if works else (_inner, lambda size: f"{size:,.0f} long")
-    x = _Scale.over((row.traffic for row in every), 8, _WIDTH - 8)
-    y = _Scale.over(map(upwards, every), _HEIGHT - 22, 22)
+    x = LogScale.over((row.traffic for row in every), 8, _WIDTH - 8)
+    y = LogScale.over(map(upwards, every), _HEIGHT - 22, 22)
     dots = []
     for kind, rows in mine.items():
         stride = max(1, len(rows) // _DOTS)
@@ -180,7 +180,7 @@ def _panel(family: str, kinds: Mapping[str, Sequence[Row]], number: int) -> str:
         f'<text x="{_WIDTH - 8}" y="{_HEIGHT - 4}" text-anchor="end">{show_bytes(math.exp(x.most))}, '
         f"{escape(show(math.exp(y.most)))}</text>"
     )
-    return _svg(
+    return svg(
         _WIDTH, _HEIGHT, f'<rect class="outline" x="0" y="16" width="{_WIDTH}" height="{_HEIGHT - 32}"/>'
         f'<text class="strong" x="0" y="10">{escape(shown)}</text>{"".join(dots)}{ends}',
         name=f"panel-{number}", title=family, description=counts,
@@ -195,52 +195,7 @@ def _inner(row: Row) -> float:
     return math.exp(row.shape["inner"])
 
 
-# Error against seconds, one line a method.
-
-Curve = Sequence[Sequence[float]]  # seconds, error, lower and upper end of its spread
-_TONES: Final = {"random": "#8a9097", "a-optimal": "#6a93b0", "d-optimal": "#c9775d"}
-
-
-def error_curves(curves: Mapping[str, Curve], width: int = 720, height: int = 380) -> str:
-    """A drawing of its own, on paper of its own: it is shown outside our pages."""
-    every = [point for curve in curves.values() for point in curve]
-    x = _Scale.over((seconds for seconds, *_ in every), 56, width - 110)
-    y = _Scale.over((error for _, *errors in every for error in errors), height - 34, 20)
-    parts = [f'<rect width="{width}" height="{height}" fill="#fdfcfa"/>', *_grid(x, y, width, height)]
-    for method, curve in curves.items():
-        tone = _TONES.get(method, "#1d2126")
-        above = [f"{x(s):.1f},{y(high):.1f}" for s, _, _, high in curve]
-        below = [f"{x(s):.1f},{y(low):.1f}" for s, _, low, _ in reversed(curve)]
-        line = " ".join(f"{x(s):.1f},{y(error):.1f}" for s, error, _, _ in curve)
-        parts.append(f'<polygon points="{" ".join(above + below)}" fill="{tone}" opacity="0.13"/>')
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{tone}" stroke-width="2.2"/>')
-    ends = sorted((y(curve[-1][1]), method, x(curve[-1][0])) for method, curve in curves.items())
-    last = -math.inf
-    for place, method, at in ends:
-        last = max(place, last + 15)  # labels keep apart
-        tone = _TONES.get(method, "#1d2126")
-        parts.append(f'<text x="{at + 8:.1f}" y="{last + 4:.1f}" fill="{tone}">{escape(method)}</text>')
-    return _svg(
-        width, height, f'<g font-family="system-ui, sans-serif" font-size="12" fill="#5d646c">{"".join(parts)}</g>',
-        name="error-curves", title="Held-out error by seconds of measuring", description=", ".join(curves),
-    )  # fmt: skip
-
-
-def _grid(x: _Scale, y: _Scale, width: int, height: int) -> Iterator[str]:
-    for value in _round_numbers(y):
-        yield f'<line x1="56" x2="{width - 110}" y1="{y(value):.1f}" y2="{y(value):.1f}" stroke="#e2ded5"/>'
-        yield f'<text x="48" y="{y(value) + 4:.1f}" text-anchor="end">{value:.0%}</text>'
-    for value in _round_numbers(x):
-        yield f'<text x="{x(value):.1f}" y="{height - 14}" text-anchor="middle">{show_seconds(value)}</text>'
-
-
-def _round_numbers(scale: _Scale) -> list[float]:
-    powers = range(math.floor(scale.least / math.log(10)), math.ceil(scale.most / math.log(10)) + 1)
-    numbers = (m * 10.0**p for p in powers for m in (1, 1.5, 2, 3, 5, 7))
-    return [n for n in numbers if scale.least <= math.log(n) <= scale.most]
-
-
-def _svg(width: float, height: float, body: str, *, name: str, title: str, description: str) -> str:
+def svg(width: float, height: float, body: str, *, name: str, title: str, description: str) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
         f'aria-labelledby="{name}-title {name}-desc"><title id="{name}-title">{escape(title)}</title>'

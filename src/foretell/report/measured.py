@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from foretell.errors import GraphFileError
 from foretell.forecasting.result import Forecast
 from foretell.graph import Graph
 from foretell.measure.record import RESOURCES, OpRow, Record, StepRow
@@ -177,7 +179,10 @@ def _resources(record: Record) -> Table:
 
 
 def _ops(record: Record, top: int) -> Table:
-    graph = Graph.from_bytes(record.graph.file, name=record.graph.name) if record.graph else None
+    graph = None
+    if record.graph is not None:
+        with contextlib.suppress(GraphFileError):  # a graph of a newer Foretell: ops are shown without their shapes
+            graph = Graph.from_bytes(record.graph.file, name=record.graph.name)
     times = [op.times for op in graph.ops] if graph else [1] * len(record.ops)
     spent = {op.op: (op.device_seconds or 0.0) * times[op.op] for op in record.ops}
     whole = sum(spent.values())

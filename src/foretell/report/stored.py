@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,13 +12,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from foretell.measure.record import OpRow, Record, StepRow
-from foretell.report.findings import show_share
+from foretell.measure.record import OpRow, Record
+from foretell.report.measured import measured
 from foretell.report.terminal import section
 from foretell.store.folder import PUBLIC
 from foretell.store.store import Store
 from foretell.store.tables import ROWS
-from foretell.units import show_bytes, show_count, show_seconds
+from foretell.units import show_bytes
 
 _MANY_SEGMENTS = 200
 _CELL = 60  # characters of a long value
@@ -109,30 +109,15 @@ def step_dict(record: Record, top: int) -> dict[str, Any]:
 
 
 def step_table(record: Record, top: int) -> RenderableType:
-    step = record.step
-    parts: list[RenderableType] = [
-        Text.assemble((step.source, "bold"), f" {step.settings} {step.plan}", (f"  {step.id}", "dim")),
-        _facts(step),
+    """As `measure` showed it, and every series with its samples."""
+    series = [
+        {"resource": s.resource, "counter": s.counter, "samples": len(s.values), "unit": s.unit}
+        | {"mean": sum(s.values) / len(s.values), "peak": max(s.values)}
+        for s in record.series
+        if s.values
     ]
-    if slowest := _slowest(record, top):
-        whole = sum(op.device_seconds or 0.0 for op in record.ops)
-        table = _grid("op", "operator", "phase", "device", "share", "kernels")
-        for op in slowest:
-            seconds = op.device_seconds or 0.0
-            share = show_share(seconds / whole) if whole else "–"
-            name = op.target.removesuffix(".default")
-            table.add_row(str(op.op), name, op.phase, show_seconds(seconds), share, str(len(op.kernels)))
-        parts.append(section("Top ops", table, f"of {len(record.ops):,}, by device time"))
-    if record.series:
-        table = _grid("resource", "counter", "samples", "mean", "peak")
-        for s in record.series:
-            if s.values:
-                mean, peak = sum(s.values) / len(s.values), max(s.values)
-                table.add_row(
-                    s.resource, s.counter, f"{len(s.values):,}", f"{mean:.3g} {s.unit}", f"{peak:.3g} {s.unit}"
-                )
-        parts.append(section("Resources over time", table))
-    return Group(*parts)
+    shown = measured(record, top=top)
+    return Group(shown, section("Resources over time", _of(series))) if series else shown
 
 
 def answer_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> RenderableType:
@@ -164,69 +149,6 @@ def _slowest(record: Record, top: int) -> list[OpRow]:
     return sorted(timed, key=lambda op: -(op.device_seconds or 0.0))[:top]
 
 
-def _facts(step: StepRow) -> RenderableType:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    for name, value in _said(step):
-        if value:
-            table.add_row(name, value)
-    return table
-
-
-def _said(step: StepRow) -> Iterator[tuple[str, str]]:
-    def words(show: Callable[[float], str], **values: float | None) -> str:
-        shown = ((name, value) for name, value in values.items() if value is not None)
-        return " · ".join(f"{name.replace('_', ' ')} {show(value)}" for name, value in shown)
-
-    yield "Outcome", " · ".join(part for part in (step.outcome, *step.marks, step.error) if part)
-    sizes = ((step.samples, "samples"), (step.tokens, "tokens"))
-    kind = "training" if step.training else "inference"
-    yield (
-        "Step",
-        " · ".join([f"{kind} {step.precision}".strip(), *(f"{show_count(n)} {what}" for n, what in sizes if n)]),
-    )
-    if step.step_seconds is not None:
-        yield (
-            "Step time",
-            " · ".join(
-                part
-                for part in (
-                    f"{show_seconds(step.step_seconds)}, median of {step.repetitions}",
-                    words(show_seconds, from_=step.step_low, to=step.step_high).replace("from ", "from"),
-                    f"bound by the {step.bound}" if step.bound else "",
-                )
-                if part
-            ),
-        )
-    yield (
-        "Phases",
-        words(
-            show_seconds, forward=step.forward_seconds, backward=step.backward_seconds, optimizer=step.optimizer_seconds
-        ),
-    )
-    yield (
-        "Traced",
-        words(
-            show_seconds, device=step.device_seconds, host=step.host_seconds, communication=step.communication_seconds
-        ),
-    )
-    yield "Memory", words(
-        show_bytes, allocated=step.peak_allocated, reserved=step.peak_reserved, resting=step.resting_allocated,
-        outside=step.used_outside,
-    )  # fmt: skip
-    yield "Network", words(show_bytes, sent=step.sent_bytes, received=step.received_bytes)
-    yield "Power", words("{:.0f} W".format, mean=step.power_watts)
-    versions = (
-        f"{name} {value}"
-        for name, value in (("torch", step.torch), ("CUDA", step.cuda), ("driver", step.driver))
-        if value
-    )
-    where = [step.device or step.device_name, f"rank {step.rank} of {step.world_size}" if step.world_size > 1 else ""]
-    yield "Where", " · ".join(part for part in (*where, step.host_cpu, *versions) if part)
-    yield "When", " · ".join(part for part in (step.date, step.occasion) if part)
-
-
 def _counted(counts: Mapping[str, int], most: int | None = None) -> str:
     shown = [f"{name or '(none)'} {count:,}" for name, count in list(counts.items())[:most]]
     return " · ".join(shown) + (" · …" if most is not None and len(counts) > most else "")
@@ -250,11 +172,3 @@ def _cell(value: Any) -> str:
         return "yes" if value else "no"
     text = f"{value:,}" if isinstance(value, int) else f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= _CELL else text[: _CELL - 1] + "…"
-
-
-def _grid(*headings: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    for heading in headings:
-        left = heading in ("operator", "phase", "resource", "counter")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=heading not in ("operator", "counter"))
-    return table

@@ -13,7 +13,7 @@ import numpy as np
 
 from foretell.design.design import Method as Choosing
 from foretell.design.design import design
-from foretell.design.information import Candidate, lesson_of
+from foretell.design.information import Candidate, op_set_of
 from foretell.errors import InputError
 from foretell.hardware import Device
 from foretell.measure.record import Point
@@ -185,6 +185,6 @@ def choose(
                 f"candidate {number}, {example.query.architecture}, has no graph to choose it by. Leave it out."
             )
         point = Point(source=example.query.architecture, settings=dict(example.query.settings), kind="step", plan="")
-        made.append(Candidate(point=point, lesson=lesson_of(example.query.graph), seconds=example.cost))
+        made.append(Candidate(point=point, ops=op_set_of(example.query.graph), seconds=example.cost))
     place = {id(c): i for i, c in enumerate(made)}
     return [place[id(c.candidate)] for c in design(made, device, budget, method=by, seed=seed).choices]
