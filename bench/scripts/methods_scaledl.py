@@ -215,7 +215,7 @@ def picked(where: Array) -> list[Page]:
 
 
 def said_by(method: ScaleDL, test: Sequence[Page]) -> dict[str, list[float]]:
-    device, step = method.say([p.sheet for p in test])
+    device, step = method.seconds([p.sheet for p in test])
     return {"device": device.tolist(), "step": step.tolist()}
 
 

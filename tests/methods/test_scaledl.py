@@ -127,26 +127,28 @@ def additive(seen: list[Example], fitted: ScaleDL) -> ScaleDL:
     return method.with_layers([read(e) for e in seen])
 
 
-def off(method: ScaleDL, examples: list[Example], target: str) -> float:
-    said = method.predict([e.query for e in examples])
-    return float(np.mean([abs(p.values[target] / e.measured[target] - 1) for p, e in zip(said, examples, strict=True)]))
+def error(method: ScaleDL, examples: list[Example], target: str) -> float:
+    predicted = method.predict([e.query for e in examples])
+    return float(
+        np.mean([abs(p.values[target] / e.measured[target] - 1) for p, e in zip(predicted, examples, strict=True)])
+    )
 
 
 def test_without_the_network_it_is_the_sum_of_its_layers(additive: ScaleDL, unseen: list[Example]) -> None:
     models = additive.layer_models_
     assert models is not None
-    for e, said in zip(unseen, additive.predict([e.query for e in unseen]), strict=True):
+    for e, predicted in zip(unseen, additive.predict([e.query for e in unseen]), strict=True):
         sheet = sheet_of(e.query)
         total = models.seconds(sheet.layers)[sheet.layer] @ sheet.runs
-        assert said.values[DEVICE_TIME] == pytest.approx(total, rel=1e-4)
-        assert said.values[STEP_TIME] == pytest.approx(total, rel=1e-4)
+        assert predicted.values[DEVICE_TIME] == pytest.approx(total, rel=1e-4)
+        assert predicted.values[STEP_TIME] == pytest.approx(total, rel=1e-4)
 
 
 def test_the_network_learns_what_layers_alone_cannot(unseen: list[Example], fitted: ScaleDL, additive: ScaleDL) -> None:
     """The same product takes half as long again behind an elementwise op, and small steps wait for the host."""
-    assert off(fitted, unseen, DEVICE_TIME) < 0.7 * off(additive, unseen, DEVICE_TIME)
-    assert off(fitted, unseen, STEP_TIME) < 0.25
-    assert off(additive, unseen, STEP_TIME) > 2 * off(fitted, unseen, STEP_TIME)
+    assert error(fitted, unseen, DEVICE_TIME) < 0.7 * error(additive, unseen, DEVICE_TIME)
+    assert error(fitted, unseen, STEP_TIME) < 0.25
+    assert error(additive, unseen, STEP_TIME) > 2 * error(fitted, unseen, STEP_TIME)
 
 
 def test_layers_bend_where_a_line_cannot() -> None:
@@ -155,8 +157,8 @@ def test_layers_bend_where_a_line_cannot() -> None:
     errors = {}
     for shape in ("mlp", "linear"):
         settings = LayerSettings(shape=shape, width=24, epochs=30, batch=64, rate=1e-2)  # type: ignore[arg-type]
-        said = LayerModels(settings).fit(layers, seconds, weight).seconds(others)
-        errors[shape] = float(np.mean(np.abs(said / wanted - 1)))
+        predicted = LayerModels(settings).fit(layers, seconds, weight).seconds(others)
+        errors[shape] = float(np.mean(np.abs(predicted / wanted - 1)))
     assert errors["mlp"] < 0.08
     assert errors["mlp"] < 0.5 * errors["linear"]
 
@@ -167,14 +169,14 @@ def test_forward_and_backward_have_models_of_their_own(fitted: ScaleDL) -> None:
 
 
 def test_classes_of_ops_lose_nothing(fitted: ScaleDL) -> None:
-    """The network over classes says what the network over every op says."""
+    """The network over classes predicts what the network over every op predicts."""
     graph = chain(256, (512, 1024), (True, False), repeat=10)
     query = Query(architecture="deep", plan=ALONE, cluster=H200, graph=graph)
     sheet = sheet_of(query)
     assert len(sheet.layer) < 0.6 * len(graph.ops)
     assert sheet.runs.sum() == len(graph.ops)
     whole = every_op(graph, sheet)
-    for short, full in zip(fitted.say([sheet]), fitted.say([whole]), strict=True):
+    for short, full in zip(fitted.seconds([sheet]), fitted.seconds([whole]), strict=True):
         assert short == pytest.approx(full, rel=1e-4)
 
 
@@ -200,18 +202,18 @@ def test_it_learns_from_totals_where_no_op_was_timed(seen: list[Example], unseen
     blind = small(rounds=0).fit(totals)
     method = small().fit(totals)
     assert method.layer_models_ is None
-    assert off(method, unseen, STEP_TIME) < 0.5 * off(blind, unseen, STEP_TIME)
+    assert error(method, unseen, STEP_TIME) < 0.5 * error(blind, unseen, STEP_TIME)
 
 
 def test_ops_that_were_measured_alone_teach_layers_and_not_the_network(seen: list[Example]) -> None:
     alone = drawn(40, 5, whole=False)
     method = small(rounds=0).fit([*seen[:3], *alone])
     few = small(rounds=0).fit(seen[:3])
-    assert off(method, seen, DEVICE_TIME) < off(few, seen, DEVICE_TIME)
+    assert error(method, seen, DEVICE_TIME) < error(few, seen, DEVICE_TIME)
 
 
 def test_communication_is_learned_from_steps_on_several_devices(seen: list[Example], unseen: list[Example]) -> None:
-    def spread(examples: list[Example]) -> list[Example]:
+    def on_several(examples: list[Example]) -> list[Example]:
         made = list(examples)
         for workers in (2, 4, 8):
             cluster = Cluster.parse(f"{workers}xh200")
@@ -224,11 +226,11 @@ def test_communication_is_learned_from_steps_on_several_devices(seen: list[Examp
                 made.append(replace(e, query=query, measured={STEP_TIME: e.measured[STEP_TIME] + extra}, ops=()))
         return made
 
-    method = small(epochs=8).fit(spread(seen[:32]))
-    several = [e for e in spread(unseen) if e.query.plan.dp > 1]
-    assert off(method, several, STEP_TIME) < 0.25
+    method = small(epochs=8).fit(on_several(seen[:32]))
+    several = [e for e in on_several(unseen) if e.query.plan.dp > 1]
+    assert error(method, several, STEP_TIME) < 0.25
     deaf = [replace(e, query=replace(e.query, plan=ALONE, cluster=H200)) for e in several]
-    assert off(method, deaf, STEP_TIME) > 1.3 * off(method, several, STEP_TIME)
+    assert error(method, deaf, STEP_TIME) > 1.3 * error(method, several, STEP_TIME)
 
 
 def test_it_forgets_and_repeats(seen: list[Example], fitted: ScaleDL) -> None:
@@ -252,10 +254,10 @@ def test_it_travels(fitted: ScaleDL, unseen: list[Example]) -> None:
 
 def test_what_it_cannot_answer_is_said(fitted: ScaleDL, seen: list[Example]) -> None:
     blind = replace(seen[0].query, graph=None)
-    said = fitted.predict([blind, seen[0].query])
-    assert said[0].values == {}
-    assert "graph" in said[0].why
-    assert said[1].values
+    predicted = fitted.predict([blind, seen[0].query])
+    assert predicted[0].values == {}
+    assert "graph" in predicted[0].why
+    assert predicted[1].values
     with pytest.raises(InputError, match="no example has a graph"):
         small().fit([replace(seen[0], query=blind)])
     with pytest.raises(InputError, match="no example has a step or device time"):
@@ -272,18 +274,18 @@ def test_an_operator_nobody_measured_has_a_price(fitted: ScaleDL) -> None:
     graph = chain(256, (512, 1024), (True, False))
     odd = replace(graph.ops[1].signature, target="aten._fft_r2c.default")
     strange = replace(graph, ops=(graph.ops[0], replace(graph.ops[1], signature=odd), *graph.ops[2:]))
-    [said] = fitted.predict([Query(architecture="x", plan=ALONE, cluster=H200, graph=strange)])
-    assert 0 < said.values[DEVICE_TIME] < 1
+    [predicted] = fitted.predict([Query(architecture="x", plan=ALONE, cluster=H200, graph=strange)])
+    assert 0 < predicted.values[DEVICE_TIME] < 1
 
 
 def test_a_step_that_launches_nothing_takes_next_to_nothing(fitted: ScaleDL) -> None:
     empty = replace(chain(64, (64, 128), (True, False)), ops=())
-    [said] = fitted.predict([Query(architecture="x", plan=ALONE, cluster=H200, graph=empty)])
-    assert 0 < said.values[DEVICE_TIME] < 1e-6
+    [predicted] = fitted.predict([Query(architecture="x", plan=ALONE, cluster=H200, graph=empty)])
+    assert 0 < predicted.values[DEVICE_TIME] < 1e-6
 
 
 @pytest.mark.parametrize("by", ["d-optimal", "random"])
-def test_what_is_chosen_fits_the_budget_and_hangs_on_shapes_alone(seen: list[Example], by: str) -> None:
+def test_what_is_chosen_fits_the_budget_and_depends_on_shapes_alone(seen: list[Example], by: str) -> None:
     device = known_device("h200")
     chosen = choose(seen, device, 5.0, by=by)  # type: ignore[arg-type]
     assert len(set(chosen)) == len(chosen) > 0

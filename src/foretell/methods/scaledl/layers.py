@@ -1,4 +1,4 @@
-"""Models of layers, one a kind: a small nonlinear regressor of log(time) on log features, or a linear one.
+"""Models of layers, one per kind: a small nonlinear regressor of log(time) on log features, or a linear one.
 
 A regressor is a straight line beside two hidden layers, both on standardised logarithms. What is asked far from what was
 measured is guarded twice: a feature counts as at most one deviation beyond those seen, and a time as at most as many
@@ -8,9 +8,9 @@ layers have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal, Self
 
 import numpy as np
 import torch
@@ -27,16 +27,22 @@ _ODD: Final = 0.002  # the share of rows whose distance from the roofline is not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayerSettings:
-    """What is chosen of a layer's regressor."""
+class Training:
+    """How `descend` trains."""
 
-    shape: Shape = "mlp"
-    width: int = 96
     epochs: int = 40
     rate: float = 4e-3
     batch: int = 512
     decay: float = 1e-4
     seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerSettings(Training):
+    """What is chosen of a layer's regressor."""
+
+    shape: Shape = "mlp"
+    width: int = 96
 
 
 class _Regressor(nn.Module):
@@ -51,8 +57,8 @@ class _Regressor(nn.Module):
         )
 
     def forward(self, x: Tensor, operator: Tensor) -> Tensor:
-        said: Tensor = self.line(x) + self.bend(torch.cat([x, self.operator(operator)], 1))
-        return said[:, 0]
+        predicted: Tensor = self.line(x) + self.bend(torch.cat([x, self.operator(operator)], 1))
+        return predicted[:, 0]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,31 +69,32 @@ class _Kind:
     operators: tuple[str, ...]
     mean: Floats
     deviation: Floats
-    line: Floats  # with its constant last
+    line: Floats
+    constant: float
     centre: float
     seen: tuple[Floats, Floats]  # the range of every column, in deviations
     slower: tuple[float, float]  # the range of log(time ÷ roofline)
     network: _Regressor | None = None
 
     def table(self, layers: Sequence[Layer]) -> Floats:
-        rows = np.array([[layer.values.get(c, 0.0) for c in self.columns] for layer in layers])
         low, high = self.seen
-        return np.clip((rows - self.mean) / self.deviation, low - _BEYOND, high + _BEYOND)
+        scaled = (_columns(layers, self.columns) - self.mean) / self.deviation
+        return np.clip(scaled, low - _BEYOND, high + _BEYOND)
 
     def names(self, layers: Sequence[Layer]) -> Ints:
         place = {name: i for i, name in enumerate(self.operators)}
         return np.array([place.get(layer.operator, len(self.operators)) for layer in layers])
 
-    def say(self, layers: Sequence[Layer]) -> Floats:
+    def predict(self, layers: Sequence[Layer]) -> Floats:
         x = self.table(layers)
         if self.network is None:
-            said = x @ self.line[:-1] + self.line[-1]
+            predicted = x @ self.line + self.constant
         else:
             with torch.no_grad():
                 found = self.network(torch.tensor(x, dtype=torch.float32), torch.tensor(self.names(layers)))
-            said = found.double().numpy() + self.centre
+            predicted = found.double().numpy() + self.centre
         least = _least(layers)
-        return np.asarray(np.clip(said, least + self.slower[0], least + self.slower[1]), dtype=np.float64)
+        return np.asarray(np.clip(predicted, least + self.slower[0], least + self.slower[1]), dtype=np.float64)
 
 
 @dataclass(slots=True)
@@ -98,34 +105,38 @@ class LayerModels:
     kinds_: dict[str, _Kind] = field(default_factory=dict)
     any_: _Kind | None = None
 
-    def fit(self, layers: Sequence[Layer], seconds: Floats, weight: Floats) -> LayerModels:
-        """Layers, what each took, and how much each matters."""
+    def fit(self, layers: Sequence[Layer], seconds: Floats, weight: Floats) -> Self:
+        """Layers, the seconds of each, and how much each matters."""
         wanted = np.log(np.maximum(seconds, _LEAST))
         self.any_ = _line(layers, wanted, weight, GENERAL)
-        rows: dict[str, list[int]] = {}
-        for i, layer in enumerate(layers):
-            rows.setdefault(layer.kind, []).append(i)
         self.kinds_ = {}
-        for kind, those in sorted(rows.items()):
-            if len(those) < _FEWEST:
-                continue
-            mine = [layers[i] for i in those]
-            columns = tuple(dict.fromkeys((*GENERAL, *(name for layer in mine for name in layer.values))))
-            fitted = _line(mine, wanted[those], weight[those], columns)
-            if self.settings.shape == "mlp":
-                fitted.network = _bent(fitted, mine, wanted[those], weight[those], self.settings)
-            self.kinds_[kind] = fitted
+        for kind, rows in sorted(_by_kind(layers).items()):
+            if len(rows) >= _FEWEST:
+                own = [layers[i] for i in rows]
+                columns = tuple(dict.fromkeys((*GENERAL, *(name for layer in own for name in layer.values))))
+                fitted = _line(own, wanted[rows], weight[rows], columns)
+                if self.settings.shape == "mlp":
+                    fitted.network = _bent(fitted, own, wanted[rows], weight[rows], self.settings)
+                self.kinds_[kind] = fitted
         return self
 
     def seconds(self, layers: Sequence[Layer]) -> Floats:
         assert self.any_ is not None, "fit first"
-        rows: dict[str, list[int]] = {}
-        for i, layer in enumerate(layers):
-            rows.setdefault(layer.kind, []).append(i)
-        said = np.zeros(len(layers))
-        for kind, those in rows.items():
-            said[those] = self.kinds_.get(kind, self.any_).say([layers[i] for i in those])
-        return np.exp(said)
+        logs = np.zeros(len(layers))
+        for kind, rows in _by_kind(layers).items():
+            logs[rows] = self.kinds_.get(kind, self.any_).predict([layers[i] for i in rows])
+        return np.exp(logs)
+
+
+def _by_kind(layers: Sequence[Layer]) -> dict[str, list[int]]:
+    rows: dict[str, list[int]] = {}
+    for i, layer in enumerate(layers):
+        rows.setdefault(layer.kind, []).append(i)
+    return rows
+
+
+def _columns(layers: Sequence[Layer], columns: Sequence[str]) -> Floats:
+    return np.array([[layer.values.get(c, 0.0) for c in columns] for layer in layers])
 
 
 def _least(layers: Sequence[Layer]) -> Floats:
@@ -134,21 +145,24 @@ def _least(layers: Sequence[Layer]) -> Floats:
 
 
 def _line(layers: Sequence[Layer], wanted: Floats, weight: Floats, columns: Sequence[str]) -> _Kind:
-    """Ridge regression of log(time)."""
-    rows = np.array([[layer.values.get(c, 0.0) for c in columns] for layer in layers])
+    from sklearn.linear_model import Ridge
+
+    rows = _columns(layers, columns)
     mean, deviation = rows.mean(axis=0), np.maximum(rows.std(axis=0), _NARROWEST)
     scaled = (rows - mean) / deviation
-    x = np.column_stack([scaled, np.ones(len(rows))])
-    heavy = x * weight[:, None]
-    prior = np.eye(x.shape[1])
-    prior[-1, -1] = 1e-6  # the constant is free
-    line = np.linalg.solve(heavy.T @ x + prior, heavy.T @ wanted)
+    ridge = Ridge(alpha=1.0).fit(scaled, wanted, sample_weight=weight)
     low, high = np.quantile(wanted - _least(layers), (_ODD, 1 - _ODD)).tolist()
     return _Kind(
-        columns=tuple(columns), operators=tuple(sorted({layer.operator for layer in layers})), mean=mean,
-        deviation=deviation, line=line, centre=float(np.average(wanted, weights=weight)),
-        seen=(scaled.min(axis=0), scaled.max(axis=0)), slower=(low, high),
-    )  # fmt: skip
+        columns=tuple(columns),
+        operators=tuple(sorted({layer.operator for layer in layers})),
+        mean=mean,
+        deviation=deviation,
+        line=ridge.coef_,
+        constant=float(ridge.intercept_),
+        centre=float(np.average(wanted, weights=weight)),
+        seen=(scaled.min(axis=0), scaled.max(axis=0)),
+        slower=(low, high),
+    )
 
 
 def _bent(kind: _Kind, layers: Sequence[Layer], wanted: Floats, weight: Floats, settings: LayerSettings) -> _Regressor:
@@ -157,8 +171,8 @@ def _bent(kind: _Kind, layers: Sequence[Layer], wanted: Floats, weight: Floats, 
         torch.manual_seed(settings.seed)
         network = _Regressor(len(kind.columns), len(kind.operators), settings.width)
         with torch.no_grad():
-            network.line.weight.copy_(torch.tensor(kind.line[None, :-1]))
-            network.line.bias.fill_(kind.line[-1] - kind.centre)
+            network.line.weight.copy_(torch.tensor(kind.line[None]))
+            network.line.bias.fill_(kind.constant - kind.centre)
             nn.init.zeros_(network.bend[-1].weight)  # type: ignore[arg-type]
         x, names = torch.tensor(kind.table(layers), dtype=torch.float32), torch.tensor(kind.names(layers))
         y = torch.tensor(wanted - kind.centre, dtype=torch.float32)
@@ -173,7 +187,7 @@ def _loss(network: _Regressor, x: Tensor, names: Tensor, y: Tensor, weight: Tens
     return (weight * nn.functional.huber_loss(network(x, names), y, reduction="none", delta=0.3)).mean()
 
 
-def descend(network: nn.Module, rows: int, loss: Any, settings: Any) -> None:
+def descend(network: nn.Module, rows: int, loss: Callable[[Tensor], Tensor], settings: Training) -> None:
     """AdamW under one cycle of the learning rate, over shuffled batches."""
     batches = max(1, rows // settings.batch)
     optimizer = torch.optim.AdamW(network.parameters(), lr=settings.rate, weight_decay=settings.decay, fused=True)

@@ -44,7 +44,7 @@ class ScaleDL:
 
     layers: LayerSettings = field(default_factory=LayerSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
-    parts: int = 1  # more: the network learns from layer times said by models that saw the other parts
+    parts: int = 1  # more: the network learns from layer times predicted by models that saw the other parts
     name: str = "after ScaleDL"
     layer_models_: LayerModels | None = None
     across_: Across | None = None
@@ -67,24 +67,15 @@ class ScaleDL:
             raise InputError(
                 f"{self.name} cannot be fitted: no example has a step or device time. Give it measured steps."
             )
-        said: dict[int, Floats] = {}
+        predicted: dict[int, Floats] = {}
         parts = self.parts if self.network.rounds else 1
         part_of = _parts(pages, parts)
         for part in range(parts):
-            mine = [p for p in wanted if part_of[p.architecture] == part]
+            own = [p for p in wanted if part_of[p.architecture] == part]
             others = [p for p in pages if part_of[p.architecture] != part]
             models = self._fit_layers(others) if parts > 1 and others else self.layer_models_
-            said |= {id(p): _seconds(models, p.sheet.layers) for p in mine}
-        steps = [
-            Step(
-                sheet=p.sheet,
-                seconds=said[id(p)],
-                device=p.measured.get(DEVICE_TIME, math.nan),
-                step=p.measured.get(STEP_TIME, math.nan),
-            )
-            for p in wanted
-        ]
-        self.across_ = Across(self.network).fit(steps)
+            predicted |= {id(p): _seconds(models, p.sheet.layers) for p in own}
+        self.across_ = Across(self.network).fit([_step(p, predicted[id(p)]) for p in wanted])
         return self
 
     def _fit_layers(self, pages: Sequence[Page]) -> LayerModels | None:
@@ -98,19 +89,24 @@ class ScaleDL:
         if self.across_ is None:
             raise InputError(f"{self.name} was asked before it was fitted. Call fit(examples) first.")
         sheets = [sheet_of(q) if q.graph is not None else None for q in queries]
-        device, step = self.say([s for s in sheets if s is not None])
-        said = iter(zip(device.tolist(), step.tolist(), strict=True))
+        device, step = self.seconds([s for s in sheets if s is not None])
+        found = iter(zip(device.tolist(), step.tolist(), strict=True))
         return [
             Prediction(values={}, why=_NO_GRAPH)
             if sheet is None
-            else Prediction(values=dict(zip((DEVICE_TIME, STEP_TIME), next(said), strict=True)))
+            else Prediction(values=dict(zip((DEVICE_TIME, STEP_TIME), next(found), strict=True)))
             for sheet in sheets
         ]
 
-    def say(self, sheets: Sequence[Sheet]) -> tuple[Floats, Floats]:
-        """Seconds of the device and of the step."""
+    def seconds(self, sheets: Sequence[Sheet]) -> tuple[Floats, Floats]:
+        """Of the device and of the step."""
         assert self.across_ is not None, "fit first"
-        return self.across_.say([Step(sheet=s, seconds=_seconds(self.layer_models_, s.layers)) for s in sheets])
+        return self.across_.predict([Step(sheet=s, seconds=_seconds(self.layer_models_, s.layers)) for s in sheets])
+
+
+def _step(page: Page, seconds: Floats) -> Step:
+    device, step = (page.measured.get(target, math.nan) for target in (DEVICE_TIME, STEP_TIME))
+    return Step(sheet=page.sheet, seconds=seconds, device=device, step=step)
 
 
 def read(example: Example) -> Page:
@@ -128,17 +124,12 @@ def read(example: Example) -> Page:
             )
         total = np.bincount(sheet.of_op[kernels], (taken * sheet.times)[kernels], size)
         seconds = np.where(total > 0, total / runs, math.nan)
-    return Page(
-        architecture=example.query.architecture,
-        sheet=sheet,
-        seconds=seconds,
-        runs=runs,
-        measured=dict(example.measured),
-    )
+    name, measured = example.query.architecture, dict(example.measured)
+    return Page(architecture=name, sheet=sheet, seconds=seconds, runs=runs, measured=measured)
 
 
 def timed_layers(pages: Iterable[Page]) -> tuple[list[Layer], Floats, Floats]:
-    """Distinct layers, the mean of what each took (in the logarithm), and how much it matters: by its share of steps."""
+    """Distinct layers, the mean of the seconds of each (in the logarithm), and how much it matters: its share of steps."""
     place: dict[tuple[object, ...], int] = {}
     layers: list[Layer] = []
     sums: list[list[float]] = []
@@ -176,7 +167,7 @@ def choose(
 ) -> list[int]:
     """Which candidates to measure for at most `budget` seconds: greedy D-optimal design and exchange, weighted by cost.
 
-    Only shapes and costs are looked at: whatever a candidate says it measured plays no part.
+    Only shapes and costs are looked at: what was measured of a candidate plays no part.
     """
     made = []
     for number, example in enumerate(candidates):
