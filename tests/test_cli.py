@@ -223,10 +223,10 @@ class TestDevices:
     def test_nothing_found_is_said(self) -> None:
         result = call("devices", "zzzz")
         assert result.exit_code == 0
-        assert "Nothing in the catalogue" in result.stderr
+        assert "Nothing in the catalog" in result.stderr
 
     @pytest.mark.parametrize("columns", ["80", "120"])
-    def test_whole_catalogue_fits_the_width(self, columns: str) -> None:
+    def test_whole_catalog_fits_the_width(self, columns: str) -> None:
         text = run("devices", COLUMNS=columns).stdout
         assert "h200" in text
         assert "…" not in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from foretell.errors import InputError
@@ -18,62 +19,48 @@ KIB, MIB, GIB, TIB = 2**10, 2**20, 2**30, 2**40
 
 _DECIMAL = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 _BINARY = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+_PREFIXES = _DECIMAL | _BINARY
+_BYTES = {"": 1.0} | _BINARY | {f"{prefix}B": factor for prefix, factor in _PREFIXES.items()}
+_BANDWIDTH = {
+    f"{prefix}{unit}": factor * each
+    for prefix, factor in _PREFIXES.items()
+    for unit, each in (("B/s", 1.0), ("bit/s", 0.125))
+}
+_FLOPS = {f"{prefix}FLOP/s": factor for prefix, factor in _DECIMAL.items()}
 _TIME = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _QUANTITY = re.compile(r"\s*([0-9][0-9_.]*(?:[eE][+-]?[0-9]+)?)\s*(\S.*?)?\s*")
 
 
-def _split(text: str, *, what: str, example: str) -> tuple[float, str]:
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        raise InputError(f"{what} {text!r} is not a number with a unit. Write it like {example!r}.")
-    return float(match[1].replace("_", "")), match[2] or ""
-
-
 def parse_bytes(text: str | int) -> Bytes:
     """Read `80 GiB`, `141 GB` or a plain number of bytes."""
-    if isinstance(text, int):
-        return text
-    number, unit = _split(text, what="size", example="80 GiB")
-    prefix = unit.removesuffix("B")
-    if prefix in _BINARY:
-        return round(number * _BINARY[prefix])
-    if prefix in _DECIMAL and (unit.endswith("B") or not unit):
-        return round(number * _DECIMAL[prefix])
-    raise InputError(f"size {text!r} has the unknown unit {unit!r}. Use B, KB, MB, GB, TB or KiB, MiB, GiB, TiB.")
+    return round(_parse(text, _BYTES, "size", "80 GiB", "B, KB, MB, GB, TB or KiB, MiB, GiB, TiB"))
 
 
 def parse_bandwidth(text: str | float) -> BytesPerSecond:
     """Read `4.8 TB/s`, `400 Gbit/s` or a plain number of bytes per second."""
-    if isinstance(text, int | float):
-        return float(text)
-    number, unit = _split(text, what="bandwidth", example="400 Gbit/s")
-    for suffix, bytes_each in (("bit/s", 0.125), ("B/s", 1.0)):
-        if unit.endswith(suffix) and unit.removesuffix(suffix) in _DECIMAL | _BINARY:
-            return number * (_DECIMAL | _BINARY)[unit.removesuffix(suffix)] * bytes_each
-    raise InputError(f"bandwidth {text!r} has the unknown unit {unit!r}. Use GB/s, TB/s, Gbit/s, …")
+    return _parse(text, _BANDWIDTH, "bandwidth", "400 Gbit/s", "GB/s, TB/s, Gbit/s, …")
 
 
 def parse_flops(text: str | float) -> FlopsPerSecond:
     """Read `989 TFLOP/s` (dense) or a plain number of operations per second."""
-    if isinstance(text, int | float):
-        return float(text)
-    number, unit = _split(text, what="rate", example="989 TFLOP/s")
-    prefix = unit.removesuffix("FLOP/s")
-    if unit.endswith("FLOP/s") and prefix in _DECIMAL:
-        return number * _DECIMAL[prefix]
-    raise InputError(f"rate {text!r} has the unknown unit {unit!r}. Use GFLOP/s, TFLOP/s or PFLOP/s.")
+    return _parse(text, _FLOPS, "rate", "989 TFLOP/s", "GFLOP/s, TFLOP/s or PFLOP/s")
 
 
 def parse_seconds(text: str | float) -> Seconds:
     """Read `36h`, `4.5 us` or a plain number of seconds."""
+    return _parse(text, {"": 1.0} | _TIME, "duration", "36h", ", ".join(_TIME))
+
+
+def _parse(text: str | float, units: Mapping[str, float], what: str, example: str, allowed: str) -> float:
     if isinstance(text, int | float):
         return float(text)
-    number, unit = _split(text, what="duration", example="36h")
-    if not unit:
-        return number
-    if unit in _TIME:
-        return number * _TIME[unit]
-    raise InputError(f"duration {text!r} has the unknown unit {unit!r}. Use {', '.join(_TIME)}.")
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise InputError(f"{what} {text!r} is not a number with a unit. Write it like {example!r}.")
+    unit = match[2] or ""
+    if unit not in units:
+        raise InputError(f"{what} {text!r} has the unknown unit {unit!r}. Use {allowed}.")
+    return float(match[1].replace("_", "")) * units[unit]
 
 
 def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
@@ -102,3 +89,22 @@ def show_bandwidth(value: BytesPerSecond) -> str:
 
 def show_count(value: float) -> str:
     return _scaled(value, ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"), (1, ""))).strip()
+
+
+def show_rate(per_second: float) -> str:
+    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
+
+
+def show_dollars(dollars: Dollars) -> str:
+    if dollars == 0:
+        return "$0"
+    return f"${dollars:,.2f}" if dollars >= 0.1 else f"${dollars:.2g}" if dollars >= 1e-4 else f"${dollars:.1e}"
+
+
+def show_share(share: float) -> str:
+    return "< 1 %" if 0 < share < 0.01 else f"{share:.0%}".replace("%", " %")
+
+
+def or_dash(value: float | None, show: Callable[[float], str]) -> str:
+    """A dash stands for what is not known."""
+    return "–" if value is None else show(value)

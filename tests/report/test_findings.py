@@ -8,10 +8,11 @@ import pytest
 
 from foretell.forecasting.result import Duration
 from foretell.report import findings
-from foretell.report.memory import held
+from foretell.report.memory import memory_series
 from foretell.report.ops import operators
 from foretell.report.tree import module_tree, outline, walk
-from foretell.units import GIB
+from foretell.simulate.memory import replay
+from foretell.units import GIB, MIB
 from tests.report.examples import BLOCKS, small_forecast
 
 
@@ -79,12 +80,19 @@ def test_equal_blocks_are_one_row_and_lose_nothing() -> None:
 
 @pytest.mark.parametrize("points", [3, 20, 1000])
 def test_memory_layers_sum_to_what_is_allocated_and_keep_the_peak(points: int) -> None:
-    series = held(small_forecast(), points)
+    series = memory_series(small_forecast(), points)
     assert len(series.positions) == min(points, series.ops)
     sums = [sum(layer.nbytes[i] for layer in series.layers) for i in range(len(series.positions))]
     assert sums == list(series.allocated)
     assert max(series.allocated) == series.peak_allocated
     assert [stretch.phase for stretch in series.stretches] == ["forward", "backward", "optimizer"]
+
+
+def test_what_a_plan_keeps_beside_the_graph_is_drawn_all_along_under_its_purpose() -> None:
+    small = small_forecast()
+    kept = small_forecast(memory_trace=replay(small.graph, persistent={"gradient": 64 * MIB}))
+    [gradients] = [layer for layer in memory_series(kept, 20).layers if layer.key == "gradients"]
+    assert min(gradients.nbytes) >= 64 * MIB
 
 
 def test_outline_opens_the_heaviest_within_its_rows() -> None:

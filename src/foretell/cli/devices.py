@@ -1,4 +1,4 @@
-"""`foretell devices`: the hardware catalogue."""
+"""`foretell devices`: the hardware catalog."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def devices(
     instances: Annotated[bool, typer.Option("--instances", help="List instances that clouds rent instead.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the hardware catalogue: devices, links, rented instances."""
+    """List the hardware catalog: devices, links, rented instances."""
     from foretell import hardware
-    from foretell.report import catalog as catalogue
+    from foretell.report import catalog
 
     if links and instances:
         raise InputError("--links and --instances list different things. Give one of them.")
@@ -35,11 +35,11 @@ def devices(
     things: Sequence[Any]
     table: Callable[..., RenderableType]
     if links:
-        things, table = hardware.links(), catalogue.link_table
+        things, table = hardware.links(), catalog.link_table
     elif instances:
-        things, table = hardware.instances(), catalogue.instance_table
+        things, table = hardware.instances(), catalog.instance_table
     else:
-        things, table = _of_vendor(hardware.devices(), vendor), catalogue.device_table
+        things, table = _of_vendor(hardware.devices(), vendor), catalog.device_table
     wanted = text.lower()
     found: list[Any] = [t for t in things if wanted in t.name.lower() or wanted in t.title.lower()]
     if as_json:
@@ -50,7 +50,7 @@ def devices(
         console = console_of()
         print_drawn(table(found, width=console.width), console)
     else:
-        note(f"Nothing in the catalogue holds {text!r} in its name or title.")
+        note(f"Nothing in the catalog holds {text!r} in its name or title.")
 
 
 def _of_vendor(devices: Sequence[Any], vendor: str | None) -> list[Any]:
@@ -59,5 +59,5 @@ def _of_vendor(devices: Sequence[Any], vendor: str | None) -> list[Any]:
     found = [device for device in devices if device.vendor.lower() == vendor.lower()]
     if not found:
         known = ", ".join(sorted({device.vendor for device in devices}))
-        raise InputError(f"no device of vendor {vendor!r} in the catalogue. Vendors: {known}.")
+        raise InputError(f"no device of vendor {vendor!r} in the catalog. Vendors: {known}.")
     return found

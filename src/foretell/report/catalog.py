@@ -1,70 +1,74 @@
-"""The hardware catalogue in the terminal: devices, links and rented instances, one row each."""
+"""The hardware catalog in the terminal: devices, links and rented instances, one row each."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from foretell.report.findings import show_dollars
-from foretell.units import show_bandwidth, show_bytes, show_flops, show_seconds
+from foretell.report.terminal import grid
+from foretell.units import or_dash, show_bandwidth, show_bytes, show_dollars, show_flops, show_seconds
 
 if TYPE_CHECKING:
     from foretell.hardware import Device, Instance, Link
 
+_MEDIUM, _WIDE = 90, 110  # columns from which a table shows more
+_PLACES = {"inside": "inside a node", "between": "between nodes", "both": "either"}
+
 
 def device_table(devices: Sequence[Device], *, width: int) -> RenderableType:
-    wide, medium = width >= 110, width >= 90
-    headings = ("memory", "bandwidth", "bf16 peak", *(("fp32 peak",) if medium else ()), "node")
-    table = _table("name", *(("title",) if wide else ()), *headings)
-    for d in devices:
-        table.add_row(
-            d.name, *([d.title] if wide else []), show_bytes(d.memory_bytes), show_bandwidth(d.bandwidth),
-            f"{show_flops(d.peak('bf16'))}/s" + ("" if "bf16" in d.peaks else "*"),
-            *([f"{show_flops(d.peak('fp32'))}/s"] if medium else []), f"{d.node_size}× {d.inside}",
-        )  # fmt: skip
+    rows = (
+        {
+            "name": d.name,
+            "title": d.title if width >= _WIDE else None,
+            "memory": show_bytes(d.memory_bytes),
+            "bandwidth": show_bandwidth(d.bandwidth),
+            "bf16 peak": f"{show_flops(d.peak('bf16'))}/s" + ("" if "bf16" in d.peaks else "*"),
+            "fp32 peak": f"{show_flops(d.peak('fp32'))}/s" if width >= _MEDIUM else None,
+            "node": f"{d.node_size}× {d.inside}",
+        }
+        for d in devices
+    )
     note = " * runs as fp32: the device has no bf16 unit." if any("bf16" not in d.peaks for d in devices) else ""
-    return Group(table, _count(len(devices), "device", note))
+    return _listed(rows, "device", note)
 
 
 def link_table(links: Sequence[Link], *, width: int) -> RenderableType:
-    wide = width >= 110
-    table = _table("name", *(("title",) if wide else ()), "bandwidth, each way", "latency", "place")
-    places = {"inside": "inside a node", "between": "between nodes", "both": "either"}
-    for link in links:
-        table.add_row(
-            link.name, *([link.title] if wide else []), show_bandwidth(link.bandwidth), show_seconds(link.latency),
-            places[link.kind],
-        )  # fmt: skip
-    return Group(table, _count(len(links), "link", " Rates are per device."))
+    rows = (
+        {
+            "name": link.name,
+            "title": link.title if width >= _WIDE else None,
+            "bandwidth, each way": show_bandwidth(link.bandwidth),
+            "latency": show_seconds(link.latency),
+            "place": _PLACES[link.kind],
+        }
+        for link in links
+    )
+    return _listed(rows, "link", " Rates are per device.")
 
 
 def instance_table(instances: Sequence[Instance], *, width: int) -> RenderableType:
-    wide = width >= 110
-    table = _table("name", "devices", "network", *(("per device, hour",) if wide else ()), "per hour", "price of")
-    for i in instances:
-        each, price = i.dollars_per_device_hour, i.dollars_per_hour
-        table.add_row(
-            i.name, f"{i.count}× {i.device}", show_bandwidth(i.bandwidth),
-            *([_dollars(each)] if wide else []), _dollars(price), i.price_date or "–",
-        )  # fmt: skip
-    return Group(table, _count(len(instances), "instance", " On-demand list prices; network is per device."))
+    rows = (
+        {
+            "name": i.name,
+            "devices": f"{i.count}× {i.device}",
+            "network": show_bandwidth(i.bandwidth),
+            "per device, hour": or_dash(i.dollars_per_device_hour, show_dollars) if width >= _WIDE else None,
+            "per hour": or_dash(i.dollars_per_hour, show_dollars),
+            "price of": i.price_date or "–",
+        }
+        for i in instances
+    )
+    return _listed(rows, "instance", " On-demand list prices; network is per device.")
 
 
-def _dollars(price: float | None) -> str:
-    return "–" if price is None else show_dollars(price)
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    for heading in headings:
-        words = heading in ("name", "title", "devices", "node", "place", "price of")
-        table.add_column(heading, justify="left" if words else "right", no_wrap=heading != "title")
-    return table
-
-
-def _count(count: int, what: str, note: str) -> Text:
-    return Text(f"\n{count} {what}{'' if count == 1 else 's'}.{note}", style="dim")
+def _listed(rows: Iterable[dict[str, str | None]], what: str, note: str) -> RenderableType:
+    """Columns whose cells are None do not fit the width."""
+    shown = [{heading: cell for heading, cell in row.items() if cell is not None} for row in rows]
+    table = grid(*shown[0], left=("name", "title", "devices", "node", "place", "price of"), wraps=("title",))
+    for row in shown:
+        table.add_row(*row.values())
+    count = f"\n{len(shown)} {what}{'' if len(shown) == 1 else 's'}.{note}"
+    return Group(table, Text(count, style="dim"))

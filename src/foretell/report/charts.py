@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from foretell.report.findings import Part, show_share
-from foretell.report.memory import Held
-from foretell.units import GIB, KIB, MIB, TIB, Bytes, show_bytes
+from foretell.report.findings import Part
+from foretell.report.memory import MemorySeries
+from foretell.units import GIB, KIB, MIB, TIB, Bytes, show_bytes, show_share
 
 _LETTER = 6.6  # width of a 12-pixel letter, near enough to keep labels apart
 
@@ -35,20 +35,11 @@ def stacked_bars(
     """Bars to one scale, `whole` as wide as the chart; a part's tooltip gives its number, `limit` is a line across."""
     thick, gap, left = 34, 12, 64 if len(lanes) > 1 else 0
     scale = (width - left) / whole if whole else 0.0
-    drawn = []
-    for row, lane in enumerate(lanes):
-        top = row * (thick + gap)
-        if left:
-            drawn.append(f'<text x="0" y="{top + thick / 2 + 4}">{escape(lane.label)}</text>')
-        at = float(left)
-        for part in lane.parts:
-            tooltip = f"{part.label}: {show(part.amount)} ({show_share(part.amount / whole if whole else 0)})"
-            drawn.append(
-                f'<rect class="segment" x="{at:.2f}" y="{top}" width="{max(part.amount * scale - 1, 0.6):.2f}" '
-                f'height="{thick}" style="fill:var(--c-{part.key})"><title>{escape(tooltip)}</title></rect>'
-            )
-            at += part.amount * scale
-        drawn.append(f'<rect class="outline" x="{left}" y="{top}" width="{width - left}" height="{thick}"/>')
+    drawn = [
+        bar
+        for row, lane in enumerate(lanes)
+        for bar in _bar(lane, row * (thick + gap), thick, left, width - left, whole, show)
+    ]
     described = "; ".join(
         f"{lane.label}: " + ", ".join(f"{part.label} {show(part.amount)}" for part in lane.parts) for lane in lanes
     )
@@ -60,7 +51,24 @@ def stacked_bars(
         drawn.append(f'<line class="limit" x1="{x:.1f}" x2="{x:.1f}" y1="-4" y2="{height + 22}"/>')
         drawn.append(f'<text class="limit-label" x="{at:.1f}" y="{height + 19}" text-anchor="{anchor}">{label}</text>')
         height += 24
-    return _svg(width, height, "".join(drawn), name=name, title=title, description=described)
+    return svg(width, height, "".join(drawn), name=name, title=title, description=described)
+
+
+def _bar(
+    lane: Lane, top: float, thick: float, left: float, width: float, whole: float, show: Callable[[float], str]
+) -> Iterator[str]:
+    if left:
+        yield f'<text x="0" y="{top + thick / 2 + 4}">{escape(lane.label)}</text>'
+    at = float(left)
+    for part in lane.parts:
+        share = part.amount / whole if whole else 0.0
+        tooltip = f"{part.label}: {show(part.amount)} ({show_share(share)})"
+        yield (
+            f'<rect class="segment" x="{at:.2f}" y="{top}" width="{max(share * width - 1, 0.6):.2f}" '
+            f'height="{thick}" style="fill:var(--c-{part.key})"><title>{escape(tooltip)}</title></rect>'
+        )
+        at += share * width
+    yield f'<rect class="outline" x="{left}" y="{top}" width="{width}" height="{thick}"/>'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +89,7 @@ class _Plot:
         return self.bottom - (self.bottom - self.top) * nbytes / self.most
 
 
-def memory_over_step(series: Held, *, room: Bytes, place: str, name: str, width: int, height: int) -> str:
+def memory_over_step(series: MemorySeries, *, room: Bytes, place: str, name: str, width: int, height: int) -> str:
     """Layers of bytes after each op, the peak marked, and a line where the allocator's room ends."""
     near = 0 < room <= series.peak_allocated * 2.5  # a far limit would flatten the hill to nothing
     most = max(series.peak_allocated, room if near else 0) * 1.16
@@ -98,7 +106,7 @@ def memory_over_step(series: Held, *, room: Bytes, place: str, name: str, width:
         f"Peak {show_bytes(series.peak_allocated)} at op {series.peak + 1} of {series.ops}, in {place}; "
         f"the allocator has room for {show_bytes(max(room, 0))}."
     )
-    return _svg(width, height, "".join(drawn), name=name, title="Memory over the step", description=described)
+    return svg(width, height, "".join(drawn), name=name, title="Memory over the step", description=described)
 
 
 def _gridlines(plot: _Plot) -> Iterator[str]:
@@ -119,7 +127,7 @@ def byte_ticks(most: Bytes, wanted: int = 5) -> list[int]:
     return [round(i * nice * unit) for i in range(int(most / unit / nice) + 1)]
 
 
-def _layers(series: Held, plot: _Plot) -> Iterator[str]:
+def _layers(series: MemorySeries, plot: _Plot) -> Iterator[str]:
     floor = [0] * len(series.positions)
     for layer in series.layers:
         roof = [low + more for low, more in zip(floor, layer.nbytes, strict=True)]
@@ -133,12 +141,12 @@ def _layers(series: Held, plot: _Plot) -> Iterator[str]:
         floor = roof
 
 
-def _crest(series: Held, plot: _Plot) -> str:
+def _crest(series: MemorySeries, plot: _Plot) -> str:
     points = (f"{plot.x(p):.1f},{plot.y(b):.1f}" for p, b in zip(series.positions, series.allocated, strict=True))
     return f'<polyline class="crest" points="{" ".join(points)}"/>'
 
 
-def _phases(series: Held, plot: _Plot) -> Iterator[str]:
+def _phases(series: MemorySeries, plot: _Plot) -> Iterator[str]:
     for stretch in series.stretches:
         start, end = plot.x(stretch.start), plot.x(stretch.end - 1)
         label = stretch.phase + (f" ×{stretch.times}" if stretch.times > 1 else "")
@@ -155,7 +163,7 @@ def _limit(plot: _Plot, room: Bytes) -> Iterator[str]:
     yield f'<text class="limit-label halo" x="{plot.right}" y="{y - 6:.1f}" text-anchor="end">{label}</text>'
 
 
-def _peak(series: Held, plot: _Plot, place: str) -> Iterator[str]:
+def _peak(series: MemorySeries, plot: _Plot, place: str) -> Iterator[str]:
     if series.peak < 0:
         return
     x, y = plot.x(series.peak), plot.y(series.peak_allocated)
@@ -171,7 +179,7 @@ def _peak(series: Held, plot: _Plot, place: str) -> Iterator[str]:
     )
 
 
-def _svg(width: float, height: float, body: str, *, name: str, title: str, description: str) -> str:
+def svg(width: float, height: float, body: str, *, name: str, title: str, description: str) -> str:
     return (
         f'<svg viewBox="0 0 {width} {height}" role="img" aria-labelledby="{name}-title {name}-desc">'
         f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'

@@ -1,20 +1,22 @@
-"""What a forecast says, in words and in parts of a whole; the terminal and the HTML page draw from here alike."""
+"""A forecast in words and in parts of a whole; the terminal and the HTML page draw from here alike."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 
 from foretell.forecasting.result import Duration, Forecast
-from foretell.units import Dollars, Seconds, show_bytes, show_seconds
+from foretell.units import Dollars, Seconds, show_bytes, show_dollars, show_rate, show_seconds, show_share
 
 _WORTH_NAMING = 0.05  # a wait shorter than this part of the step is no bottleneck
 _DOMINANT = 1 / 3  # communication or bubbles of this part of the step are
+_KEYS, _LABELS = {"optimizer": "optimizer-state"}, {"optimizer": "optimizer state"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A named share of a whole; `key` is what its colour hangs on."""
+    """A named share of a whole; `key` names its colour."""
 
     key: str
     label: str
@@ -55,23 +57,20 @@ def waiting_seconds(forecast: Forecast) -> Seconds:
 
 
 def bottleneck(forecast: Forecast) -> str:
-    """Who holds the step up: `host-bound: the device waits for the host 62 % of the step`."""
+    """What limits the step: `host-bound: the device waits for the host 62 % of the step`."""
     step = forecast.step_time.seconds
     if step <= 0:
         return "nothing runs"
-    waiting = waiting_seconds(forecast) / step
-    communication, bubble = forecast.exposed_communication.seconds / step, forecast.bubble.seconds / step
-    late = forecast.input_wait.seconds / step
-    largest = max(waiting, communication, bubble, late)
-    if late == largest and late > _WORTH_NAMING:
-        return f"input-bound: the device waits for the data loader {show_share(late)} of the step"
-    if waiting == largest and waiting > _WORTH_NAMING:
-        return f"host-bound: the device waits for the host {show_share(waiting)} of the step"
-    if communication == largest and communication > _DOMINANT:
-        return f"communication-bound: the device waits for the network {show_share(communication)} of the step"
-    if bubble == largest and bubble > _DOMINANT:
-        return f"pipeline-bound: the device stands in bubbles {show_share(bubble)} of the step"
-    return f"device-bound: the device computes {show_share(forecast.device_time.seconds / step)} of the step"
+    waits = (
+        ("input-bound: the device waits for the data loader", forecast.input_wait.seconds, _WORTH_NAMING),
+        ("host-bound: the device waits for the host", waiting_seconds(forecast), _WORTH_NAMING),
+        ("communication-bound: the device waits for the network", forecast.exposed_communication.seconds, _DOMINANT),
+        ("pipeline-bound: the device idles in bubbles", forecast.bubble.seconds, _DOMINANT),
+    )
+    words, seconds, least = max(waits, key=lambda wait: wait[1])
+    if seconds / step <= least:
+        words, seconds = "device-bound: the device computes", forecast.device_time.seconds
+    return f"{words} {show_share(seconds / step)} of the step"
 
 
 def phase_seconds(forecast: Forecast) -> dict[str, Seconds]:
@@ -95,7 +94,7 @@ def op_seconds(forecast: Forecast) -> list[Seconds]:
 
 
 def time_parts(forecast: Forecast) -> tuple[Part, ...]:
-    """The step as the device lives through it; the parts sum to the step time."""
+    """The step as the device sees it; the parts sum to the step time."""
     phases = phase_seconds(forecast)
     parts = [Part(key=phase, label=phase, amount=seconds) for phase, seconds in phases.items()]
     if not phases:
@@ -111,21 +110,16 @@ def time_parts(forecast: Forecast) -> tuple[Part, ...]:
 
 
 def memory_parts(forecast: Forecast) -> tuple[Part, ...]:
-    """Everything the heaviest rank holds at its peak, and what is left free of the capacity."""
-    memory, held = forecast.memory, forecast.memory.breakdown
-    parts = (
-        Part(key="parameters", label="parameters", amount=held.parameters),
-        Part(key="gradients", label="gradients", amount=held.gradients),
-        Part(key="optimizer-state", label="optimizer state", amount=held.optimizer),
-        Part(key="activations", label="activations", amount=held.activations),
-        Part(key="inputs", label="inputs", amount=held.inputs),
-        Part(key="temporaries", label="temporaries", amount=held.temporaries),
-        Part(key="workspace", label="workspace", amount=held.workspace),
+    """Everything allocated on the heaviest rank at its peak, and what is left free of the capacity."""
+    memory = forecast.memory
+    at_peak = {f.name: getattr(memory.breakdown, f.name) for f in fields(memory.breakdown)}
+    parts = [
+        *(Part(key=_KEYS.get(name, name), label=_LABELS.get(name, name), amount=n) for name, n in at_peak.items()),
         Part(key="cache", label="cache overhead", amount=memory.reserved - memory.allocated),
         Part(key="context", label="context", amount=memory.context),
         Part(key="communicator", label="communicator", amount=memory.communicator),
         Part(key="free", label="free", amount=memory.capacity - memory.total),
-    )
+    ]
     return tuple(part for part in parts if part.amount > 0)
 
 
@@ -141,26 +135,24 @@ def peak_place(forecast: Forecast) -> str:
 
 def throughput_words(forecast: Forecast) -> list[str]:
     rates = forecast.throughput
-    words = []
-    if rates.samples_per_second is not None:
-        words.append(f"{show_rate(rates.samples_per_second)} samples/s")
-    if rates.tokens_per_second is not None:
-        words.append(f"{show_rate(rates.tokens_per_second)} tokens/s")
-    if rates.mfu is not None:
-        words.append(f"{show_share(rates.mfu)} MFU")
-    return words
+    return _words(
+        (rates.samples_per_second, show_rate, " samples/s"),
+        (rates.tokens_per_second, show_rate, " tokens/s"),
+        (rates.mfu, show_share, " MFU"),
+    )
 
 
 def cost_words(forecast: Forecast) -> list[str]:
     cost = forecast.cost
-    words = []
-    if cost.dollars_per_hour is not None:
-        words.append(f"{show_dollars(cost.dollars_per_hour)} per hour")
-    if cost.dollars_per_step is not None:
-        words.append(f"{show_dollars(cost.dollars_per_step)} per step")
-    if (dollars := dollars_per_million_samples(forecast)) is not None:
-        words.append(f"{show_dollars(dollars)} per million samples")
-    return words
+    return _words(
+        (cost.dollars_per_hour, show_dollars, " per hour"),
+        (cost.dollars_per_step, show_dollars, " per step"),
+        (dollars_per_million_samples(forecast), show_dollars, " per million samples"),
+    )
+
+
+def _words(*known: tuple[float | None, Callable[[float], str], str]) -> list[str]:
+    return [f"{show(value)}{what}" for value, show, what in known if value is not None]
 
 
 def job_words(forecast: Forecast) -> list[str]:
@@ -177,7 +169,7 @@ def job_words(forecast: Forecast) -> list[str]:
 
 
 def show_long(seconds: Seconds) -> str:
-    """Hours and days, where seconds say little."""
+    """Hours and days, where seconds are too many to read."""
     if seconds < 120:
         return show_seconds(seconds)
     for unit, length in (("days", 86400.0), ("hours", 3600.0)):
@@ -187,7 +179,7 @@ def show_long(seconds: Seconds) -> str:
 
 
 def critical_words(forecast: Forecast, most: int = 5) -> list[str]:
-    """What the length of the step hangs on: `all-reduce bucket 3 (network, 12 ms)`."""
+    """The longest parts of the critical path: `all-reduce bucket 3 (network, 12 ms)`."""
     return [f"{part.name} ({part.stream}, {show_seconds(part.seconds)})" for part in forecast.critical_path[:most]]
 
 
@@ -204,12 +196,6 @@ def show_duration(duration: Duration) -> str:
     return f"{median} ({show_seconds(duration.low)} – {show_seconds(duration.high)})"
 
 
-def show_share(share: float) -> str:
-    if 0 < share < 0.01:
-        return "< 1 %"
-    return f"{share:.0%}".replace("%", " %")
-
-
 def show_probability(probability: float) -> str:
     """Never 0 or 100 %: a forecast is not that sure."""
     if probability > 0.999:
@@ -217,13 +203,3 @@ def show_probability(probability: float) -> str:
     if probability < 0.001:
         return "< 0.1 %"
     return f"{probability:.1%}".replace("%", " %")
-
-
-def show_rate(per_second: float) -> str:
-    return f"{per_second:,.0f}" if per_second >= 100 else f"{per_second:.3g}"
-
-
-def show_dollars(dollars: Dollars) -> str:
-    if dollars == 0:
-        return "$0"
-    return f"${dollars:,.2f}" if dollars >= 0.1 else f"${dollars:.2g}" if dollars >= 1e-4 else f"${dollars:.1e}"

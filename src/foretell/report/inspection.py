@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -11,12 +12,12 @@ from rich.text import Text
 
 from foretell.forecasting.result import Forecast
 from foretell.graph import ITEM_BYTES, Graph
-from foretell.report.findings import peak_place, show_share
-from foretell.report.memory import held
+from foretell.report.findings import peak_place
+from foretell.report.memory import MemorySeries, memory_series
 from foretell.report.ops import OperatorUse, operators, short_name
-from foretell.report.terminal import Bar, caveats, section
+from foretell.report.terminal import Bar, caveats, facts_table, section
 from foretell.report.tree import Module, module_tree, outline, walk
-from foretell.units import show_bytes, show_count, show_seconds
+from foretell.units import or_dash, show_bytes, show_count, show_seconds, show_share
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _CHART_ROWS = 6
@@ -26,20 +27,16 @@ _LEAST_SHARE = 0.002
 
 def inspection(forecast: Forecast, *, top: int, depth: int | None, width: int) -> RenderableType:
     graph = forecast.graph
-    title = Text.assemble((graph.name, "bold"), (f"  {graph.content_hash[:12]}", "dim"))
-    uses = operators(forecast)
-    parts: list[RenderableType] = [
-        title,
-        _facts_table(graph),
-        section(
-            "Top operators",
-            _operator_table(uses[:top], wide=width >= 100),
-            f"device time {show_seconds(forecast.device_time.seconds)} on {forecast.cluster}",
-        ),
-        section("Modules", _module_table(module_tree(forecast), depth), _depth_note(depth)),
+    device_time = f"device time {show_seconds(forecast.device_time.seconds)} on {forecast.cluster}"
+    opened = "the heaviest opened; --depth N opens all alike" if depth is None else f"to depth {depth}"
+    return Group(
+        Text.assemble((graph.name, "bold"), (f"  {graph.content_hash[:12]}", "dim")),
+        facts_table(facts(graph)),
+        section("Top operators", _operator_table(operators(forecast)[:top], wide=width >= 100), device_time),
+        section("Modules", _module_table(module_tree(forecast), depth), opened),
         section("Memory over the step", memory_chart(forecast, width=width - 2)),
-    ]
-    return Group(*parts, *([caveats(graph.caveats)] if graph.caveats else []))
+        *([caveats(graph.caveats)] if graph.caveats else []),
+    )
 
 
 def inspection_dict(forecast: Forecast, *, top: int, depth: int | None) -> dict[str, Any]:
@@ -63,33 +60,8 @@ def inspection_dict(forecast: Forecast, *, top: int, depth: int | None) -> dict[
         "state_values": _state_values(graph),
         "state_bytes": graph.bytes_of("parameter"),
         "provenance": dict(graph.provenance),
-        "top_operators": [
-            {
-                "name": use.name,
-                "phase": use.phase,
-                "calls": use.calls,
-                "seconds": use.seconds,
-                "share": use.share,
-                "output_bytes": use.output_bytes,
-                "heaviest_module": use.heaviest_module,
-                "heaviest_shape": use.heaviest_shape,
-            }
-            for use in operators(forecast)[:top]
-        ],
-        "modules": [
-            {
-                "path": module.path,
-                "depth": level,
-                "repeat": module.repeat,
-                "ops": module.ops,
-                "forward_seconds": module.forward,
-                "backward_seconds": module.backward,
-                "optimizer_seconds": module.optimizer,
-                "parameter_bytes": module.parameters,
-                "activation_bytes": module.activations,
-            }
-            for level, module in walk(module_tree(forecast), depth)
-        ],
+        "top_operators": [asdict(use) for use in operators(forecast)[:top]],
+        "modules": [_module_dict(module, level) for level, module in walk(module_tree(forecast), depth)],
         "memory": {
             "peak_allocated": trace.peak_allocated,
             "peak_reserved": trace.peak_reserved,
@@ -97,7 +69,21 @@ def inspection_dict(forecast: Forecast, *, top: int, depth: int | None) -> dict[
             "peak_module": forecast.memory.peak_module,
             "at_peak": dict(trace.at_peak),
         },
-        "caveats": [{"code": c.code, "text": c.text, "share": c.share} for c in graph.caveats],
+        "caveats": [asdict(caveat) for caveat in graph.caveats],
+    }
+
+
+def _module_dict(module: Module, level: int) -> dict[str, Any]:
+    return {
+        "path": module.path,
+        "depth": level,
+        "repeat": module.repeat,
+        "ops": module.ops,
+        "forward_seconds": module.forward,
+        "backward_seconds": module.backward,
+        "optimizer_seconds": module.optimizer,
+        "parameter_bytes": module.parameters,
+        "activation_bytes": module.activations,
     }
 
 
@@ -113,16 +99,18 @@ def facts(graph: Graph) -> Iterator[tuple[str, str]]:
         yield "Optimizer state", show_bytes(optimizer)
     runs = sum(op.times for op in graph.ops)
     yield "Ops", f"{runs:,} in a step, {len(graph.signatures):,} distinct"
-    if versions := ", ".join(f"{name.replace('_', ' ')} {version}" for name, version in graph.provenance.items()):
+    if versions := ", ".join(
+        f"{name.removeprefix('captured_')} {version}" for name, version in graph.provenance.items()
+    ):
         yield "Captured with", versions
 
 
 def memory_chart(forecast: Forecast, *, width: int) -> RenderableType:
-    """Bytes held after each op, as columns of blocks, with the phases named below and the peak above."""
+    """Bytes allocated after each op, as columns of blocks, with the phases named below and the peak above."""
     if not forecast.memory_trace.allocated:
-        return Text("The step holds nothing.")
+        return Text("The step allocates nothing.")
     columns = max(20, width - 12)
-    series = held(forecast, columns)
+    series = memory_series(forecast, columns)
     top = max(series.allocated) or 1
     # A short step still fills the width: its ops are repeated.
     heights = [series.allocated[i * len(series.allocated) // columns] / top for i in range(columns)]
@@ -131,33 +119,23 @@ def memory_chart(forecast: Forecast, *, width: int) -> RenderableType:
         label = show_bytes(top) if row == _CHART_ROWS - 1 else ("0" if row == 0 else "")
         cells = (_BLOCKS[round(min(max(h * _CHART_ROWS - row, 0.0), 1.0) * 8)] for h in heights)
         lines.append(f"{label:>10} ", "dim").append("".join(cells), "yellow").append("\n")
-    lines.append(" " * 11 + _phase_line(forecast, columns), "dim")
+    lines.append(" " * 11 + _phase_line(series, columns), "dim")
     where = f"op {series.peak + 1:,} of {series.ops:,}, in {peak_place(forecast)}"
     peak = f"Peak {show_bytes(series.peak_allocated)} at {where}."
     return Group(lines, Text(peak))
 
 
-def _phase_line(forecast: Forecast, columns: int) -> str:
+def _phase_line(series: MemorySeries, columns: int) -> str:
     """`├ forward ─┼ backward ─┼ optimizer`, each at its place below the chart."""
-    count = len(forecast.graph.ops)
     line = ["─"] * columns
-    for stretch in held(forecast, 2).stretches:
-        start, end = stretch.start * columns // count, stretch.end * columns // count
+    for stretch in series.stretches:
+        start, end = (place * columns // series.ops for place in (stretch.start, stretch.end))
         label = stretch.phase + (f" ×{stretch.times}" if stretch.times > 1 else "")
         if start < columns:
             line[start] = "├"
         if end - start >= len(label) + 3:
             line[start + 1 : start + 3 + len(label)] = f" {label} "
     return "".join(line[:columns])
-
-
-def _facts_table(graph: Graph) -> Table:
-    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    for name, value in facts(graph):
-        table.add_row(name, Text(value))
-    return table
 
 
 def _operator_table(uses: tuple[OperatorUse, ...], *, wide: bool) -> Table:
@@ -172,14 +150,15 @@ def _operator_table(uses: tuple[OperatorUse, ...], *, wide: bool) -> Table:
     for use in uses:
         where = f"{use.heaviest_module or '–'}  {use.heaviest_shape}"
         table.add_row(
-            Text(short_name(use.name)), use.phase, f"{use.calls:,}", show_seconds(use.seconds), show_share(use.share),
-            Bar(use.share, "cyan"), *([Text(where, style="dim")] if wide else []),
-        )  # fmt: skip
+            Text(short_name(use.name)),
+            use.phase,
+            f"{use.calls:,}",
+            show_seconds(use.seconds),
+            show_share(use.share),
+            Bar(use.share, "cyan"),
+            *([Text(where, style="dim")] if wide else []),
+        )
     return table
-
-
-def _depth_note(depth: int | None) -> str:
-    return "the heaviest opened; --depth N opens all alike" if depth is None else f"to depth {depth}"
 
 
 def _module_table(root: Module, depth: int | None) -> Table:
@@ -191,22 +170,24 @@ def _module_table(root: Module, depth: int | None) -> Table:
     for level, module in rows:
         share = module.seconds / root.seconds if root.seconds else 0.0
         table.add_row(
-            Text("  " * level + module_label(module)), show_seconds(module.seconds), show_share(share),
-            show_bytes(module.parameters) if module.parameters else "–",
-            show_bytes(module.activations) if module.activations else "–",
-        )  # fmt: skip
+            Text("  " * level + module_label(module)),
+            show_seconds(module.seconds),
+            show_share(share),
+            or_dash(module.parameters or None, show_bytes),
+            or_dash(module.activations or None, show_bytes),
+        )
     return table
 
 
 def module_label(module: Module) -> str:
     if not module.path:
         return "whole step"
-    # Children of joined blocks stand for all of them too, but only the joined row needs to say so.
+    # Children of joined blocks stand for all of them too, but only the joined row shows it.
     return f"{module.name} (×{module.repeat})" if "–" in module.name else module.name
 
 
 def _state_values(graph: Graph) -> int:
-    """Values the module holds, buffers among them."""
+    """Values of the module, buffers among them."""
     item: dict[int, int] = {}
     for tensor in graph.tensors:
         item.setdefault(tensor.storage, ITEM_BYTES[tensor.layout.dtype])

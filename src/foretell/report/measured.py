@@ -19,10 +19,10 @@ from foretell.errors import GraphFileError
 from foretell.forecasting.result import Forecast
 from foretell.graph import Graph
 from foretell.measure.record import RESOURCES, OpRow, Record, StepRow
-from foretell.report.findings import Part, show_rate, show_share
+from foretell.report.findings import Part
 from foretell.report.ops import short_name, show_shape
 from foretell.report.terminal import parts_table, section
-from foretell.units import show_bandwidth, show_bytes, show_seconds
+from foretell.units import show_bandwidth, show_bytes, show_rate, show_seconds, show_share
 
 _PARTS = ("forward", "backward", "optimizer")
 _ON_A_CPU = "the clock around each op"  # of a CPU, which has no kernels to trace

@@ -1,4 +1,4 @@
-"""Memory over the step: what is held after each op and for which purpose, thinned to what a chart can show."""
+"""Memory over the step: what is allocated after each op and for which purpose, thinned to what a chart can show."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """What is held for one purpose at each chosen op."""
+    """What is allocated for one purpose at each chosen op."""
 
     key: str
     label: str
@@ -41,8 +41,8 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """Bytes held at chosen ops, by purpose. Layers sum to `allocated`."""
+class MemorySeries:
+    """Bytes at chosen ops, by purpose. Layers sum to `allocated`."""
 
     ops: int
     positions: tuple[int, ...]
@@ -53,24 +53,25 @@ class Held:
     stretches: tuple[Stretch, ...]
 
 
-def held(forecast: Forecast, points: int) -> Held:
+def memory_series(forecast: Forecast, points: int) -> MemorySeries:
     """The memory trace at about `points` ops, among them the highest of each interval, so no peak is lost."""
     trace, graph = forecast.memory_trace, forecast.graph
     positions = _highest(trace.allocated, points)
     layers: list[Layer] = []
     rest = [trace.allocated[p] for p in positions]
     for role, (key, label) in LAYERS.items():
-        series = _held_for(graph, role)
-        # The plan may shard a role: the trace knows how much of it is there at the peak.
+        series = _allocated_for(graph, role)
+        # The trace knows how much there is at the peak: less where the plan shards, more where it keeps copies.
         whole = series[trace.peak_op] if 0 <= trace.peak_op < len(series) else 0
-        scale = trace.at_peak.get(role, 0) / whole if whole else 1.0
-        used = tuple(min(left, round(series[p] * scale)) for left, p in zip(rest, positions, strict=True))
+        there = trace.at_peak.get(role, 0)
+        scale, copies = (there / whole if whole else 1.0, 0) if there < whole else (1.0, there - whole)
+        used = tuple(min(left, round(series[p] * scale) + copies) for left, p in zip(rest, positions, strict=True))
         rest = [left - taken for left, taken in zip(rest, used, strict=True)]
         if any(used):
             layers.append(Layer(key=key, label=label, nbytes=used))
     if any(rest):
         layers.append(Layer(key="workspace", label="workspace and rounding", nbytes=tuple(rest)))
-    return Held(
+    return MemorySeries(
         ops=len(graph.ops),
         positions=positions,
         allocated=tuple(trace.allocated[p] for p in positions),
@@ -87,8 +88,8 @@ def _highest(allocated: tuple[Bytes, ...], points: int) -> tuple[int, ...]:
     return tuple(max(range(start, end), key=allocated.__getitem__) for start, end in pairwise(edges))
 
 
-def _held_for(graph: Graph, role: str) -> list[Bytes]:
-    """Bytes of the role that are held while each op runs."""
+def _allocated_for(graph: Graph, role: str) -> list[Bytes]:
+    """Bytes of the role while each op runs."""
     changes = [0] * (len(graph.ops) + 1)
     for storage in graph.storages:
         if storage.role == role:

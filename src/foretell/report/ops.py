@@ -14,7 +14,7 @@ _SHORT = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorUse:
-    """All calls of one operator in one phase; `heaviest_*` tell of the call that takes longest."""
+    """All calls of one operator in one phase; `heaviest_*` are of the call that takes longest."""
 
     name: str
     phase: str

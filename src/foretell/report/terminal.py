@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
@@ -16,8 +17,8 @@ from rich.text import Text
 from foretell.forecasting.result import Forecast
 from foretell.graph import Caveat
 from foretell.report import findings
-from foretell.report.findings import Part, show_share
-from foretell.units import show_bytes, show_seconds
+from foretell.report.findings import Part
+from foretell.units import or_dash, show_bytes, show_dollars, show_rate, show_seconds, show_share
 
 COLOURS = {
     "forward": "cyan",
@@ -66,7 +67,8 @@ class Bar:
 
 def forecast_panel(forecast: Forecast, *, batch: int | None = None) -> RenderableType:
     """A single forecast: the answer in a panel, and below it what the answer is made of."""
-    parts: list[RenderableType] = [
+    memory = forecast.memory
+    return Group(
         _answer(forecast, batch),
         section(
             "Where the step goes",
@@ -75,49 +77,35 @@ def forecast_panel(forecast: Forecast, *, batch: int | None = None) -> Renderabl
         ),
         section(
             "Memory at the peak",
-            parts_table(
-                findings.memory_parts(forecast), max(forecast.memory.capacity, forecast.memory.total), show_bytes
-            ),
-            f"{show_bytes(forecast.memory.total)} of {show_bytes(forecast.memory.capacity)} · "
-            f"highest in {findings.peak_place(forecast)}",
+            parts_table(findings.memory_parts(forecast), max(memory.capacity, memory.total), show_bytes),
+            f"{show_bytes(memory.total)} of {show_bytes(memory.capacity)} · highest in {findings.peak_place(forecast)}",
         ),
-    ]
-    return Group(*parts, *caveats_of([forecast]))
+        *caveats_of([forecast]),
+    )
 
 
-def forecast_table(
-    forecasts: Sequence[Forecast], *, batches: Sequence[int] | None = None, width: int = 80
-) -> RenderableType:
+def forecast_table(forecasts: Sequence[Forecast], *, batches: Sequence[int] = (), width: int = 80) -> RenderableType:
     """Forecasts side by side, one row each, and which of them is fastest and cheapest."""
     wide = width >= _WIDE
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    table.add_column("cluster", overflow="fold", ratio=1)
-    if wide and any(f.plan != f"dp={_devices(f)}" for f in forecasts):
-        table.add_column("plan", overflow="fold")
-    show_plan = len(table.columns) > 1
+    cells: dict[str, list[str | Text]] = {"cluster": [Text(f.cluster) for f in forecasts]}
+    if wide and any(f.plan != f"dp={sum(rank.count for rank in f.memory.ranks)}" for f in forecasts):
+        cells["plan"] = [Text(f.plan) for f in forecasts]
     if batches:
-        table.add_column("batch", justify="right")
-    for heading in ("step", "samples/s", *(("MFU", "bottleneck") if wide else ())):
-        table.add_column(heading, justify="left" if heading == "bottleneck" else "right", no_wrap=True)
-    for heading in ("memory", "fits", "$/h", "$/M samples"):
-        table.add_column(heading, justify="right", no_wrap=heading != "$/M samples")
-    for number, f in enumerate(forecasts):
-        rates, memory = f.throughput, f.memory
-        fits = f"yes {findings.show_probability(memory.fit_probability)}" if wide and memory.fits else "yes"
-        cells = [
-            Text(f.cluster),
-            *([Text(f.plan)] if show_plan else []),
-            *([str(batches[number])] if batches else []),
-            show_seconds(f.step_time.seconds),
-            _or_dash(rates.samples_per_second, findings.show_rate),
-            *([_or_dash(rates.mfu, show_share), findings.bottleneck(f).partition(":")[0]] if wide else []),
-            f"{show_bytes(memory.total)}" + (f" of {show_bytes(memory.capacity)}" if wide else ""),
-            fits if memory.fits else Text("NO", style="bold red"),
-            _or_dash(f.cost.dollars_per_hour, findings.show_dollars),
-            _or_dash(findings.dollars_per_million_samples(f), findings.show_dollars),
-        ]
-        table.add_row(*cells)
-    names = {f.workload: None for f in forecasts}
+        cells["batch"] = [str(batch) for batch in batches]
+    cells["step"] = [show_seconds(f.step_time.seconds) for f in forecasts]
+    cells["samples/s"] = [or_dash(f.throughput.samples_per_second, show_rate) for f in forecasts]
+    if wide:
+        cells["MFU"] = [or_dash(f.throughput.mfu, show_share) for f in forecasts]
+        cells["bottleneck"] = [findings.bottleneck(f).partition(":")[0] for f in forecasts]
+    cells["memory"] = [_memory(f, wide) for f in forecasts]
+    cells["fits"] = [_fits(f, wide) for f in forecasts]
+    cells["$/h"] = [or_dash(f.cost.dollars_per_hour, show_dollars) for f in forecasts]
+    cells["$/M samples"] = [or_dash(findings.dollars_per_million_samples(f), show_dollars) for f in forecasts]
+    table = grid(*cells, left=("cluster", "plan", "bottleneck"), wraps=("cluster", "plan", "$/M samples"))
+    table.columns[0].ratio = 1
+    for row in zip(*cells.values(), strict=True):
+        table.add_row(*row)
+    names = dict.fromkeys(f.workload for f in forecasts)
     return Group(
         Text(f"{', '.join(names)} on {len(forecasts)} clusters", style="bold"),
         Padding(table, (1, 0)),
@@ -126,13 +114,44 @@ def forecast_table(
     )
 
 
+def _memory(forecast: Forecast, wide: bool) -> str:
+    memory = forecast.memory
+    return show_bytes(memory.total) + (f" of {show_bytes(memory.capacity)}" if wide else "")
+
+
+def _fits(forecast: Forecast, wide: bool) -> str | Text:
+    if not forecast.memory.fits:
+        return Text("NO", style="bold red")
+    return f"yes {findings.show_probability(forecast.memory.fit_probability)}" if wide else "yes"
+
+
+def grid(*headings: str, left: Sequence[str] = (), wraps: Sequence[str] = ()) -> Table:
+    """A plain table of numbers; columns of words lie to the `left`, and some give way where the terminal is narrow."""
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
+    for heading in headings:
+        justify: Literal["left", "right"] = "left" if heading in left else "right"
+        table.add_column(heading, justify=justify, no_wrap=heading not in wraps, overflow="fold")
+    return table
+
+
+def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
+    """Names and what is known of them; what is empty is left out."""
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column()
+    for name, value in rows:
+        if value:
+            table.add_row(name, Text(value))
+    return table
+
+
 def section(title: str, body: RenderableType, note: str = "") -> RenderableType:
     heading = Text.assemble((title, "bold"), (f"  {note}" if note else "", "dim"))
     return Padding(Group(heading, Padding(body, (0, 0, 0, 2))), (1, 0, 0, 0))
 
 
 def parts_table(parts: Sequence[Part], whole: float, show: Callable[[float], str]) -> Table:
-    """One row a part: name, amount, share, bar."""
+    """One row per part: name, amount, share, bar."""
     table = Table(box=None, show_header=False, expand=True, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
@@ -166,21 +185,18 @@ def caveats(items: Sequence[Caveat]) -> RenderableType:
 
 def _answer(forecast: Forecast, batch: int | None) -> RenderableType:
     verdict = findings.verdict(forecast)
-    facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    facts.add_column(style="bold", no_wrap=True)
-    facts.add_column()
-    if batch is not None:
-        facts.add_row("Batch", f"{batch}, the largest that fits")
-    facts.add_row("Step time", findings.show_duration(forecast.step_time))
-    for label, words in (
-        ("Throughput", findings.throughput_words(forecast)),
-        ("Bottleneck", [findings.bottleneck(forecast)]),
-        ("Hangs on", findings.critical_words(forecast, 3)),
-        ("Cost", findings.cost_words(forecast)),
-        ("Job", findings.job_words(forecast)),
-    ):
-        if words:
-            facts.add_row(label, " · ".join(words))
+    facts = facts_table(
+        (
+            ("Batch", "" if batch is None else f"{batch}, the largest that fits"),
+            ("Step time", findings.show_duration(forecast.step_time)),
+            ("Throughput", " · ".join(findings.throughput_words(forecast))),
+            ("Bottleneck", findings.bottleneck(forecast)),
+            ("Critical path", " · ".join(findings.critical_words(forecast, 3))),
+            ("Cost", " · ".join(findings.cost_words(forecast))),
+            ("Job", " · ".join(findings.job_words(forecast))),
+            ("Profile", forecast.profile or ""),
+        )
+    )
     mark = Text(f" {verdict.headline.upper()} ", style="bold reverse " + ("green" if verdict.fits else "red"))
     headline = Table.grid(padding=(0, 2, 0, 0))
     headline.add_row(mark, verdict.sentence)
@@ -199,11 +215,3 @@ def _winners(forecasts: Sequence[Forecast]) -> list[RenderableType]:
     if priced:
         words.append(f"Cheapest per sample: {min(priced, key=lambda pair: pair[0])[1].cluster}.")
     return [Text(" ".join(words))]
-
-
-def _devices(forecast: Forecast) -> int:
-    return sum(rank.count for rank in forecast.memory.ranks)
-
-
-def _or_dash(value: float | None, show: Callable[[float], str]) -> str:
-    return "–" if value is None else show(value)

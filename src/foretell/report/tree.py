@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import heapq
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 from foretell.forecasting.result import Forecast
 from foretell.graph import Graph
 from foretell.report.findings import op_seconds
 from foretell.units import Bytes, Seconds
+
+_SUMS: Final = ("ops", "forward", "backward", "optimizer", "parameters", "activations")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,12 +22,12 @@ class Module:
 
     path: str  # "" is the whole step
     repeat: int = 1
-    ops: int
-    forward: Seconds
-    backward: Seconds
-    optimizer: Seconds
-    parameters: Bytes
-    activations: Bytes  # held at the peak
+    ops: int = 0
+    forward: Seconds = 0.0
+    backward: Seconds = 0.0
+    optimizer: Seconds = 0.0
+    parameters: Bytes = 0
+    activations: Bytes = 0  # at the peak
     children: tuple[Module, ...] = ()
 
     @property
@@ -39,9 +42,7 @@ class Module:
 @dataclass(slots=True)
 class _Node:
     path: str
-    ops: int = 0
-    seconds: dict[str, Seconds] = field(default_factory=lambda: defaultdict(float))  # by phase
-    nbytes: Counter[str] = field(default_factory=Counter)  # by role
+    sums: dict[str, Any] = field(default_factory=lambda: defaultdict(int))  # of what _SUMS names
     targets: list[str] = field(default_factory=list)  # of the node's own forward ops: what makes two blocks equal
     children: dict[str, _Node] = field(default_factory=dict)
 
@@ -50,29 +51,20 @@ def module_tree(forecast: Forecast) -> Module:
     graph = forecast.graph
     root = _Node("")
     for op, seconds in zip(graph.ops, op_seconds(forecast), strict=True):
-        for node in _path_to(root, op.module):
-            node.ops += op.times
-            node.seconds[op.phase] += seconds
+        for node in (path := list(_path_to(root, op.module))):
+            node.sums["ops"] += op.times
+            node.sums[op.phase] += seconds
         if op.phase == "forward":
-            _find(root, op.module).targets.append(op.target)
-    for module, role, nbytes in _memory_by_module(graph, forecast.memory_trace.peak_op):
+            path[-1].targets.append(op.target)
+    for module, what, nbytes in _memory_by_module(graph, forecast.memory_trace.peak_op):
         for node in _path_to(root, module):
-            node.nbytes[role] += nbytes
+            node.sums[what] += nbytes
     return _frozen(root)
 
 
-def walk(module: Module, depth: int | None, least_share: float = 0.0) -> Iterator[tuple[int, Module]]:
+def walk(root: Module, depth: int | None, least_share: float = 0.0) -> Iterator[tuple[int, Module]]:
     """(level, module) from the top down to `depth` (None: all), without what takes less than `least_share`."""
-    floor = module.seconds * least_share
-
-    def below(node: Module, level: int) -> Iterator[tuple[int, Module]]:
-        if (depth is not None and level > depth) or node.seconds < floor:
-            return
-        yield level, node
-        for child in node.children:
-            yield from below(child, level + 1)
-
-    return below(module, 0)
+    return _rows(root, lambda module, level: depth is None or level < depth, root.seconds * least_share)
 
 
 def outline(root: Module, rows: int, least_share: float = 0.0) -> Iterator[tuple[int, Module]]:
@@ -89,19 +81,17 @@ def outline(root: Module, rows: int, least_share: float = 0.0) -> Iterator[tuple
             left -= len(children)
             for child in children:
                 heapq.heappush(heap, (-child.seconds, child.path, child))
+    return _rows(root, lambda module, level: module.path in opened, floor)
 
-    def below(node: Module, level: int) -> Iterator[tuple[int, Module]]:
-        yield level, node
-        for child in node.children if node.path in opened else ():
+
+def _rows(
+    module: Module, is_open: Callable[[Module, int], bool], floor: Seconds, level: int = 0
+) -> Iterator[tuple[int, Module]]:
+    yield level, module
+    if is_open(module, level):
+        for child in module.children:
             if child.seconds >= floor:
-                yield from below(child, level + 1)
-
-    return below(root, 0)
-
-
-def _find(root: _Node, path: str) -> _Node:
-    *_, node = _path_to(root, path)
-    return node
+                yield from _rows(child, is_open, floor, level + 1)
 
 
 def _path_to(root: _Node, path: str) -> Iterator[_Node]:
@@ -109,9 +99,7 @@ def _path_to(root: _Node, path: str) -> Iterator[_Node]:
     node, seen = root, ""
     for name in path.split(".") if path else ():
         seen = f"{seen}.{name}" if seen else name
-        if name not in node.children:
-            node.children[name] = _Node(seen)
-        node = node.children[name]
+        node = node.children.setdefault(name, _Node(seen))
         yield node
 
 
@@ -119,71 +107,53 @@ def _memory_by_module(graph: Graph, peak: int) -> Iterator[tuple[str, str, Bytes
     """Activations of the peak belong to the module that makes them, parameters to the one that reads them first."""
     claimed: set[int] = set()
     for op in graph.ops:
-        if op.phase != "forward":
-            continue
-        for tensor in op.inputs:
-            storage = graph.tensors[tensor].storage
-            if graph.storages[storage].role == "parameter" and storage not in claimed:
-                claimed.add(storage)
-                yield op.module, "parameter", graph.storages[storage].nbytes
+        for tensor in op.inputs if op.phase == "forward" else ():
+            number = graph.tensors[tensor].storage
+            storage = graph.storages[number]
+            if storage.role == "parameter" and number not in claimed:
+                claimed.add(number)
+                yield op.module, "parameters", storage.nbytes
     for made in graph.storages:
         if made.role == "activation" and 0 <= made.born <= peak <= made.freed:
-            yield graph.ops[made.born].module, "activation", made.nbytes
+            yield graph.ops[made.born].module, "activations", made.nbytes
 
 
 def _frozen(node: _Node) -> Module:
-    return Module(
-        path=node.path,
-        ops=node.ops,
-        forward=node.seconds["forward"],
-        backward=node.seconds["backward"],
-        optimizer=node.seconds["optimizer"],
-        parameters=node.nbytes["parameter"],
-        activations=node.nbytes["activation"],
-        children=tuple(_merged(list(node.children.values()))),
-    )
+    sums = {what: node.sums[what] for what in _SUMS}
+    return Module(path=node.path, children=tuple(_merged(list(node.children.values()))), **sums)
 
 
 def _merged(nodes: list[_Node]) -> Iterator[Module]:
-    """Joins runs of equal numbered blocks: a reader wants `layers.0–31`, not 32 rows that say the same."""
+    """Joins runs of equal numbered blocks: a reader wants `layers.0–31`, not 32 rows that are the same."""
     start = 0
     while start < len(nodes):
         end = start + 1
         while end < len(nodes) and _repeats(nodes[end - 1], nodes[end]):
             end += 1
         run = [_frozen(node) for node in nodes[start:end]]
-        yield _sum(run) if len(run) > 1 else run[0]
+        if len(run) == 1:
+            yield run[0]
+        else:
+            yield _joined(run, f"{run[0].path}–{run[-1].name}")
         start = end
 
 
 def _repeats(one: _Node, other: _Node) -> bool:
-    first, second = one.path.rpartition(".")[2], other.path.rpartition(".")[2]
-    return first.isdecimal() and second.isdecimal() and bool(one.children) and _structure(one) == _structure(other)
+    numbered = all(node.path.rpartition(".")[2].isdecimal() for node in (one, other))
+    return numbered and bool(one.children) and _structure(one) == _structure(other)
 
 
 def _structure(node: _Node) -> tuple[object, ...]:
     return (tuple(node.targets), tuple((name, _structure(child)) for name, child in node.children.items()))
 
 
-def _sum(run: list[Module]) -> Module:
-    parent, _, first = run[0].path.rpartition(".")
-    name = f"{first}–{run[-1].name}"
-    return _added(run, f"{parent}.{name}" if parent else name, repeat=len(run))
-
-
-def _added(run: list[Module], path: str, repeat: int) -> Module:
+def _joined(run: list[Module], path: str) -> Module:
     """Equal blocks have equal children, so these are added pairwise, each under the joint path."""
     return Module(
         path=path,
-        repeat=repeat,
-        ops=sum(m.ops for m in run),
-        forward=sum(m.forward for m in run),
-        backward=sum(m.backward for m in run),
-        optimizer=sum(m.optimizer for m in run),
-        parameters=sum(m.parameters for m in run),
-        activations=sum(m.activations for m in run),
+        repeat=len(run),
         children=tuple(
-            _added(list(same), f"{path}.{same[0].name}", repeat)
-            for same in zip(*(m.children for m in run), strict=True)
+            _joined(list(same), f"{path}.{same[0].name}") for same in zip(*(m.children for m in run), strict=True)
         ),
+        **{what: sum(getattr(module, what) for module in run) for what in _SUMS},
     )

@@ -1,0 +1,82 @@
+"""Pages of HTML: the frame every report shares, tables, figures and legends. No network, no scripts, light and dark."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from foretell.errors import InputError
+from foretell.report.findings import Part
+from foretell.units import show_share
+
+
+def document(title: str, body: str, *, kind: str, style: str = "", footer: str = "") -> str:
+    """A whole page; `body` is HTML already."""
+    from foretell import __version__
+
+    style = (Path(__file__).parent / "page.css").read_text(encoding="utf-8") + style
+    # The empty icon keeps a browser from asking for one.
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta name="generator" content="Foretell {escape(__version__)}">\n<link rel="icon" href="data:,">\n'
+        f"<title>{escape(title)} · Foretell</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        f'<p class="kind">Foretell {kind}</p>\n{body}\n'
+        f"<footer>Made by Foretell {escape(__version__)}. {footer}</footer>\n</main>\n</body>\n</html>\n"
+    )
+
+
+def write_page(text: str, path: str | os.PathLike[str]) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"the report cannot be written to {path}: {error.strerror}. Choose another file.") from None
+
+
+def table(columns: dict[str, str], rows: Iterable[Sequence[str]]) -> str:
+    """`columns` has the style classes of each title, `n` for numbers. Cells are HTML already: whoever fills them escapes."""
+    head = "".join(f'<th scope="col" class="{kind}">{title}</th>' for title, kind in columns.items())
+    lines = (
+        "".join(f'<td class="{kind}">{cell}</td>' for kind, cell in zip(columns.values(), row, strict=True))
+        for row in rows
+    )
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def section(title: str, note: str, body: str) -> str:
+    return f'<h3>{escape(title)}</h3>\n<p class="soft">{escape(note)}</p>{body}'
+
+
+def figure(title: str, caption: str, chart: str, below: str = "") -> str:
+    return f"<h3>{escape(title)}</h3>\n<figure><figcaption>{escape(caption)}</figcaption>{chart}{below}</figure>"
+
+
+def for_both_widths(wide: str, narrow: str) -> str:
+    """Letters of one drawing cannot be right on a desk and on a phone."""
+    return f'<div class="wide-only">{wide}</div><div class="narrow-only">{narrow}</div>'
+
+
+def legend(parts: Sequence[Part], whole: float, show: Callable[[float], str]) -> str:
+    items = (
+        f"<li>{_swatch(part.key)}<span>{escape(part.label)}</span><span>{show(part.amount)}</span>"
+        f"<span>{show_share(part.amount / whole if whole else 0.0)}</span></li>"
+        for part in parts
+    )
+    return f'<ul class="legend">{"".join(items)}</ul>'
+
+
+def keys(labels: dict[str, str]) -> str:
+    """Colours by key, with what they stand for."""
+    items = "".join(f"<li>{_swatch(key)}{escape(label)}</li>" for key, label in labels.items())
+    return f'<ul class="keys">{items}</ul>'
+
+
+def bar(share: float) -> str:
+    return f'<span aria-hidden="true" style="width:{min(share, 1.0):.1%}"></span>'
+
+
+def _swatch(key: str) -> str:
+    return f'<i class="{key}" style="--colour:var(--c-{key})"></i>'
