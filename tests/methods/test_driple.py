@@ -15,7 +15,7 @@ from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.hardware import Cluster
 from foretell.methods import conformance
-from foretell.methods.driple.graph import coarse, corpus, features, typed
+from foretell.methods.driple.features import coarse, corpus, node_features, typed
 from foretell.methods.driple.method import STEP_TIME, TUNED, TWELVE, Driple, DripleSettings, setting_of
 from foretell.methods.driple.network import FROZEN, GROUPS_OF_PARAMETERS, KINDS, Network, Shape
 from foretell.methods.protocol import Example, Query
@@ -76,13 +76,13 @@ def test_features_are_size_count_and_frequency_in_the_corpus() -> None:
     some = [coarse(g, 4) for g in graphs()]
     often = corpus(some)
     assert sum(often.values()) == pytest.approx(1.0)
-    size, count, frequency = np.expm1(features(some[0], often)).T
+    size, count, frequency = np.expm1(node_features(some[0], often)).T
     assert size == pytest.approx(some[0].sizes)
     assert count == pytest.approx([sum(ops.values()) for ops in some[0].operators])
     assert frequency == pytest.approx(
         [1e3 * sum(n * often[name] for name, n in ops.items()) for ops in some[0].operators]
     )
-    unknown = features(some[0], {})
+    unknown = node_features(some[0], {})
     assert not unknown[:, 2].any()  # operators that the corpus does not have
 
 
@@ -97,11 +97,13 @@ def test_every_variant_learns(kind: str, graph: str) -> None:
 
 
 def loss(method: Driple, known: Sequence[Example]) -> float:
-    """Mean square of what is off, as a share of the largest."""
-    told = method.predict([e.query for e in known])
+    """Mean square of errors, as a share of the largest."""
+    predicted = method.predict([e.query for e in known])
     largest = {t: max(e.measured[t] for e in known) for t in known[0].measured}
-    off = [(p.values[t] - e.measured[t]) / largest[t] for p, e in zip(told, known, strict=True) for t in largest]
-    return float(np.mean(np.square(off)))
+    errors = [
+        (p.values[t] - e.measured[t]) / largest[t] for p, e in zip(predicted, known, strict=True) for t in largest
+    ]
+    return float(np.mean(np.square(errors)))
 
 
 def test_a_target_that_was_not_measured_is_absent() -> None:
@@ -162,21 +164,21 @@ def test_exactly_the_named_groups_change(tune: tuple[str, ...]) -> None:
 def test_the_groups_hold_every_parameter_once() -> None:
     network = Network(Shape(rounds=4, readings=2, types=5), targets=3)
     network.part()
-    held = [id(p) for parameters in network.groups().values() for p in parameters]
-    assert sorted(held) == sorted(id(p) for p in network.parameters())
+    found = [id(p) for parameters in network.groups().values() for p in parameters]
+    assert sorted(found) == sorted(id(p) for p in network.parameters())
     assert set(FROZEN) | set(TUNED) == set(GROUPS_OF_PARAMETERS)
 
 
 def test_frozen_rounds_gone_through_once_give_the_same_network() -> None:
-    """What is kept of frozen rounds is what they would say each time."""
+    """What is kept of frozen rounds is what they would give each time."""
     here, there = examples(SLOW), examples(FAST)
     source = setting_of(here[0].query)
     method = Driple(dataclasses.replace(QUICK, epochs=3)).fit(here)
     method.transfer(there, source)
     fitted = method.fitted_[setting_of(there[0].query)]
     batch = method._batch(fitted, [e.query for e in there])
-    apart = torch.cat([fitted.network.begin(method._batch(fitted, [e.query])) for e in there])
-    assert torch.allclose(fitted.network.end(apart, batch), fitted.network(batch), atol=1e-5)
+    apart = torch.cat([fitted.network.begin(*method._batch(fitted, [e.query])) for e in there])
+    assert torch.allclose(fitted.network.end(apart, *batch), fitted.network(*batch), atol=1e-5)
 
 
 def test_a_name_that_is_no_group_is_refused() -> None:
@@ -204,7 +206,7 @@ def test_it_keeps_to_the_protocol() -> None:
 
 
 def test_a_network_that_is_none_is_refused() -> None:
-    with pytest.raises(InputError, match=r"no network 'gnn' in Driple. Did you mean"):
+    with pytest.raises(InputError, match=r"kind='gnn' is not possible. Did you mean"):
         Driple(dataclasses.replace(QUICK, kind="gnn")).fit(examples())
     with pytest.raises(InputError, match="graph='rough' is not possible"):
         DripleSettings(graph="rough")

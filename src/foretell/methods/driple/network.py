@@ -13,19 +13,23 @@ These names are the parameter groups of transfer learning.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
 from foretell.errors import InputError, did_you_mean
-from foretell.methods.driple.graph import FEATURES
+from foretell.methods.driple.features import FEATURES
 
+if TYPE_CHECKING:
+    from torch_geometric.data import Batch
+
+Kind = Literal["gcn", "gat", "gin", "mpnn"]
+KINDS: Final = get_args(Kind)
 GROUPS_OF_PARAMETERS: Final = ("embed", "early", "late", "update", "pool", "readout")
 FROZEN: Final = ("embed", "early", "update")  # early message passing; the GRU is part of it
-KINDS: Final = ("gcn", "gat", "gin", "mpnn")
 WIDTH: Final = 64
 _TYPE_WIDTH: Final = 16
 
@@ -34,47 +38,33 @@ _TYPE_WIDTH: Final = 16
 class Shape:
     """What is chosen of the network."""
 
-    kind: str = "gcn"
+    kind: Kind = "gcn"
     rounds: int = 50  # N / 2 for N groups
     readings: int = 100  # of Set2Set: N
     width: int = WIDTH
     types: int = 0  # operators in the vocabulary of the directed, typed graph; 0: the coarsened one
 
-    def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InputError(
-                f"no network {self.kind!r} in Driple. {did_you_mean(self.kind, KINDS)}Allowed: {', '.join(KINDS)}."
-            )
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class Way(NamedTuple):
     """Edges that messages go along, 2 × edges; and those with a loop at every node, weighted as a GCN weighs them."""
 
     edges: Tensor
     looped: Tensor
     weights: Tensor
 
-    @classmethod
-    def of(cls, edges: Tensor, nodes: int) -> Way:
-        from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-        looped, weights = gcn_norm(edges, num_nodes=nodes)
-        return cls(edges=edges, looped=looped, weights=weights)
+def ways_of(graphs: Batch, *, directed: bool) -> list[Way]:
+    """One where the graph is undirected; else down, from the op that writes, and up."""
+    from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Some graphs as one that is not connected."""
-
-    x: Tensor  # nodes × features
-    ways: tuple[Way, ...]  # one where the graph is undirected; else down, from who writes, and up
-    graph: Tensor  # by node: which graph it is of
-    types: Tensor  # by node
-    size: int  # graphs
+    edges = graphs.edge_index
+    apart = [edges, edges.flip(0)] if directed else [torch.cat([edges, edges.flip(0)], dim=1)]
+    return [Way(way, *gcn_norm(way, num_nodes=graphs.num_nodes)) for way in apart]
 
 
 class Network(nn.Module):
+    """`graphs` are some graphs as one that is not connected: features `x`, `types` and the graph of each node."""
+
     def __init__(self, shape: Shape, targets: int) -> None:
         from torch_geometric.nn import Set2Set
 
@@ -88,17 +78,15 @@ class Network(nn.Module):
         self.late: nn.Module | None = None  # None: the early one goes on
         self.update = nn.GRUCell(width, width)
         self.pool = Set2Set(width, processing_steps=shape.readings)
-        self.readout = nn.Sequential(
-            nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
-            nn.Linear(width, targets), nn.LeakyReLU(),
-        )  # fmt: skip
+        dense = (nn.Linear(2 * width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU())
+        self.readout = nn.Sequential(*dense, nn.Linear(width, targets), nn.LeakyReLU())
 
     def part(self) -> None:
         """Give the late rounds a convolution of their own, which begins as the shared one."""
         if self.late is None:
             self.late = copy.deepcopy(self.early)
 
-    def say(self, targets: int, known: Mapping[int, int]) -> None:
+    def replace_targets(self, targets: int, known: Mapping[int, int]) -> None:
         """A last layer for other targets: target → the one it was before, where it was there."""
         last = self.readout[-2]
         assert isinstance(last, nn.Linear)
@@ -128,30 +116,27 @@ class Network(nn.Module):
             for p in parameters:
                 p.requires_grad_(name in names)
 
-    def begin(self, batch: Batch) -> Tensor:
+    def begin(self, graphs: Batch, ways: Sequence[Way]) -> Tensor:
         """Node states after the early rounds."""
-        x = batch.x
+        x = graphs.x
         if self.vocabulary is not None:
-            x = torch.cat([x, self.vocabulary(batch.types)], dim=1)
+            x = torch.cat([x, self.vocabulary(graphs.types)], dim=1)
         padded = nn.functional.pad(x, (0, self.shape.width - x.shape[1]))  # as the release does for its first GRU
-        state: Tensor = self.update(padded, self.embed(x, batch.ways))
+        state: Tensor = self.update(padded, self.embed(x, ways))
         for _ in range(self.shape.rounds // 2 - 1):
-            state = self.update(state, self.early(state, batch.ways))
+            state = self.update(state, self.early(state, ways))
         return state
 
-    def end(self, state: Tensor, batch: Batch) -> Tensor:
+    def end(self, state: Tensor, graphs: Batch, ways: Sequence[Way]) -> Tensor:
         """Targets, from the node states that the early rounds left."""
         convolution = self.late or self.early
         for _ in range(self.shape.rounds - self.shape.rounds // 2):
-            state = self.update(state, convolution(state, batch.ways))
-        told: Tensor = self.readout(self.pool(state, batch.graph, dim_size=batch.size))
-        return told
+            state = self.update(state, convolution(state, ways))
+        predicted: Tensor = self.readout(self.pool(state, graphs.batch, dim_size=graphs.num_graphs))
+        return predicted
 
-    def forward(self, batch: Batch) -> Tensor:
-        return self.end(self.begin(batch), batch)
-
-    def trained(self) -> Iterator[nn.Parameter]:
-        return (p for p in self.parameters() if p.requires_grad)
+    def forward(self, graphs: Batch, ways: Sequence[Way]) -> Tensor:
+        return self.end(self.begin(graphs, ways), graphs, ways)
 
 
 class _Convolution(nn.Module):
@@ -163,18 +148,18 @@ class _Convolution(nn.Module):
         self.along = nn.ModuleList(_one_way(shape.kind, before, after) for _ in range(2 if shape.types else 1))
 
     def forward(self, x: Tensor, ways: Sequence[Way]) -> Tensor:
-        told = [
+        heard = [
             one(x, way.looped, way.weights) if self.weighted else one(x, way.edges)
             for one, way in zip(self.along, ways, strict=True)
         ]
-        total: Tensor = sum(told[1:], told[0])
+        total: Tensor = sum(heard[1:], heard[0])
         return total
 
 
-def _one_way(kind: str, before: int, after: int) -> nn.Module:
+def _one_way(kind: Kind, before: int, after: int) -> nn.Module:
     from torch_geometric.nn import GATConv, GCNConv, GINConv
 
-    made: dict[str, Any] = {
+    made: dict[Kind, Any] = {
         "gcn": lambda: GCNConv(before, after, normalize=False),  # weights are given: they are the same in all rounds
         "gat": lambda: GATConv(before, after // 4, heads=4),
         "gin": lambda: GINConv(nn.Sequential(nn.Linear(before, after), nn.ReLU(), nn.Linear(after, after))),
@@ -189,11 +174,11 @@ class _Messages(nn.Module):
 
     def __init__(self, before: int, after: int) -> None:
         super().__init__()
-        self.say, self.hear = nn.Linear(2 * before, before), nn.Linear(2 * before, after)
+        self.send, self.hear = nn.Linear(2 * before, before), nn.Linear(2 * before, after)
 
     def forward(self, x: Tensor, edges: Tensor) -> Tensor:
         source, target = edges
-        said = torch.relu(self.say(torch.cat([x[target], x[source]], dim=1)))
-        heard = torch.zeros_like(x).index_add(0, target, said)
-        told: Tensor = torch.nn.functional.leaky_relu(self.hear(torch.cat([x, heard], dim=1)))
-        return told
+        sent = torch.relu(self.send(torch.cat([x[target], x[source]], dim=1)))
+        heard = torch.zeros_like(x).index_add(0, target, sent)
+        new: Tensor = nn.functional.leaky_relu(self.hear(torch.cat([x, heard], dim=1)))
+        return new

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.graph import Graph
+from foretell.methods.flow import data_flow
 
 GROUPS: Final = 100
 _SEED: Final = 42  # of the release
@@ -25,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skeleton:
-    """The nodes of a graph and what joins them. A directed edge goes from who writes to who reads."""
+    """The nodes of a graph and what joins them. A directed edge goes from the op that writes to the one that reads."""
 
     operators: tuple[Mapping[str, int], ...]  # by node: operator → ops
     sizes: tuple[float, ...]  # by node: elements written
@@ -42,7 +43,7 @@ def coarse(graph: Graph, groups: int = GROUPS) -> Skeleton:
     import networkx as nx
     from networkx.algorithms.community import asyn_fluidc
 
-    whole = nx.Graph(_edges(graph))
+    whole = nx.Graph(data_flow(graph))
     largest = whole.subgraph(max(nx.connected_components(whole), key=len)) if whole else whole
     found = asyn_fluidc(largest, k=groups, seed=_SEED) if len(largest) > groups else ([op] for op in largest)
     # Ops that share no tensor are one group.
@@ -62,7 +63,7 @@ def typed(graph: Graph) -> Skeleton:
     return Skeleton(
         operators=tuple({op.signature.name: 1} for op in graph.ops),
         sizes=tuple(_written(graph, i) for i in range(len(graph.ops))),
-        edges=tuple(sorted(set(_edges(graph)))),
+        edges=tuple(sorted(data_flow(graph))),
         directed=True,
     )
 
@@ -77,7 +78,7 @@ def corpus(skeletons: Iterable[Skeleton]) -> dict[str, float]:
     return {name: n / total for name, n in sorted(counts.items())}
 
 
-def features(skeleton: Skeleton, frequencies: Mapping[str, float]) -> Floats:
+def node_features(skeleton: Skeleton, frequencies: Mapping[str, float]) -> Floats:
     """Size, count and frequency of every node. Sizes span nine orders of magnitude, so all three go by their logarithm."""
     counts = [sum(node.values()) for node in skeleton.operators]
     often = [sum(n * frequencies.get(name, 0.0) for name, n in node.items()) for node in skeleton.operators]
@@ -88,20 +89,6 @@ def types(skeleton: Skeleton, vocabulary: Sequence[str]) -> list[int]:
     """Of each node, the number of its commonest operator; 0: one that the corpus does not have."""
     numbers = {name: i + 1 for i, name in enumerate(vocabulary)}
     return [numbers.get(max(node, key=lambda name: node[name]), 0) for node in skeleton.operators]
-
-
-def _edges(graph: Graph) -> list[tuple[int, int]]:
-    """From the op that wrote a storage last to every op that reads it."""
-    writer: dict[int, int] = {}
-    edges = []
-    for i, op in enumerate(graph.ops):
-        for tensor in op.inputs:
-            before = writer.get(graph.tensors[tensor].storage)
-            if before is not None and before != i:
-                edges.append((before, i))
-        for tensor in (*op.outputs, *(op.inputs[m] for m in op.signature.mutates if m < len(op.inputs))):
-            writer[graph.tensors[tensor].storage] = i
-    return edges
 
 
 def _written(graph: Graph, op: int) -> float:
