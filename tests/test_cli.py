@@ -183,8 +183,8 @@ class TestPredict:
 class TestInspect:
     def test_shows_ops_modules_and_memory(self) -> None:
         text = call("inspect", "x", "--depth", "2", "--top", "3").stdout
-        for said in ("Top operators", "Modules", "Memory over the step"):
-            assert said in text
+        for expected in ("Top operators", "Modules", "Memory over the step"):
+            assert expected in text
 
     def test_json(self) -> None:
         facts = json.loads(call("inspect", "x", "--json", "--top", "2").stdout)
@@ -235,16 +235,16 @@ class TestDevices:
 
 class TestErrors:
     @pytest.mark.parametrize(
-        ("options", "said"),
+        ("options", "expected"),
         [(("--on", "h10o"), "Did you mean"), (("--on", "h200", "--plan", "pd=2"), "not a setting")],
     )
     def test_slips_are_told_before_anything_is_captured(
-        self, options: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+        self, options: tuple[str, ...], expected: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(foretell, "capture_graph", lambda *args, **kwargs: pytest.fail("captured first"))
         result = call("predict", "x", *options)
         assert result.exit_code == 2
-        assert said in result.stderr
+        assert expected in result.stderr
 
     @pytest.fixture
     def failing(self, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
@@ -318,18 +318,21 @@ class TestWholePath:
         assert [a["cluster"] for a in answers] == ["h200", "8xh100-sxm"]
         assert all(a["memory"]["fits"] and a["step_time"]["seconds"] > 0 for a in answers)
         assert "Fits" in Path("net.html").read_text(encoding="utf-8")
+        ignored = call("predict", "net.graph", "--on", "h200", "--set", "batch=4096", "--set", "nonsense=1")
+        assert ignored.exit_code == 2
+        assert "net.graph is captured already" in ignored.stderr
 
     @pytest.mark.parametrize(
-        ("arguments", "said"),
+        ("arguments", "expected"),
         [
             (("nosuch.graph", "--on", "h200"), "nosuch.graph"),
             (("net.py:nosuch", "--on", "h200"), "nosuch"),
         ],
     )
-    def test_bad_input_is_a_paragraph(self, arguments: tuple[str, ...], said: str) -> None:
+    def test_bad_input_is_a_paragraph(self, arguments: tuple[str, ...], expected: str) -> None:
         result = run("predict", *arguments)
         assert result.returncode == 2
         assert result.stderr.startswith("error: ")
-        assert said in result.stderr
+        assert expected in result.stderr
         assert "Traceback" not in result.stderr
         assert result.stdout == ""

@@ -17,7 +17,7 @@ CONTRACT = {
     "schema_version", "foretell", "model", "workload", "cluster", "plan", "step_time", "device_time", "host_time",
     "exposed_communication", "bubble", "memory", "network", "resources", "throughput", "cost", "caveats",
 }  # fmt: skip
-BESIDE = {"profile", "stragglers", "input_wait", "energy", "critical_path", "job"}  # what we say beyond it
+BESIDE = {"profile", "stragglers", "input_wait", "energy", "critical_path", "job"}  # what we give beyond it
 
 
 def network() -> nn.Module:
@@ -107,18 +107,22 @@ def test_times_are_positive_and_consistent(graph: Graph) -> None:
     assert 0 < (f.throughput.mfu or 0) < 1
 
 
-def test_peak_times_time_is_flops(graph: Graph) -> None:
-    """A slip of units would show: arithmetic at the published peak, done in the roofline's time, is the op's FLOPs."""
-    from foretell.cost.flops import flops
+def test_a_large_product_runs_at_the_published_peak() -> None:
+    """A slip of units would show: 2 × 8192³ operations at 989 TFLOP/s."""
     from foretell.cost.roofline import price_ops
+    from foretell.graph import Layout, Op, Signature, Storage, Tensor
     from foretell.hardware import device
 
-    h200 = device("h200")
-    op, price = next(
-        (op, p) for op, p in zip(graph.ops, price_ops(graph, h200), strict=True) if "convolution_backward" in op.target
+    n = 8192
+    square = Layout((n, n), (n, 1), "bfloat16")
+    ops = tuple(Op(Signature("aten.mm.default", (square, square), (square,)), "forward", "", (0, 1), (2,)) for _ in "1")
+    storages = tuple(
+        Storage(square.nbytes, "input" if i < 2 else "activation", -1 if i < 2 else 0, 1) for i in range(3)
     )
-    assert price.seconds * h200.peak("bf16") >= flops(op.signature) * 0.999
-    assert h200.peak("bf16") == pytest.approx(989.4e12, rel=0.01)
+    tensors = tuple(Tensor(square, i) for i in range(3))
+    product = Graph(name="mm", ops=ops, tensors=tensors, storages=storages, training=False, precision="bf16")
+    [price] = price_ops(product, device("h200"))
+    assert price.seconds == pytest.approx(2 * n**3 / 989.4e12, rel=0.02)
 
 
 def test_a_mixed_cluster_is_as_slow_as_its_slowest_and_as_small_as_its_smallest(graph: Graph) -> None:
@@ -135,7 +139,7 @@ def test_what_does_not_fit_is_said_with_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("on", "plan", "error", "said"),
+    ("on", "plan", "error", "expected"),
     [
         ("8xh100-sxm", "dp=4", PlanError, "4"),
         ("8xh100-sxm", "dp=4,tp=3", PlanError, "tp"),
@@ -145,9 +149,9 @@ def test_what_does_not_fit_is_said_with_numbers() -> None:
     ],
 )
 def test_impossible_questions_are_refused(
-    graph: Graph, on: str, plan: str | None, error: type[Exception], said: str
+    graph: Graph, on: str, plan: str | None, error: type[Exception], expected: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=expected):
         foretell.forecast(graph, on=on, plan=plan)
 
 

@@ -28,7 +28,7 @@ def test_memory_parts_sum_to_the_capacity_or_to_what_is_needed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "communication", "bubble", "said"),
+    ("step", "communication", "bubble", "expected"),
     [
         (0.1, 0.0, 0.0, "host-bound: the device waits for the host 92 % of the step"),
         (0.0085, 0.0002, 0.0, "device-bound"),
@@ -36,13 +36,13 @@ def test_memory_parts_sum_to_the_capacity_or_to_what_is_needed() -> None:
         (0.02, 0.0, 0.0119, "pipeline-bound"),
     ],
 )
-def test_bottleneck_names_the_largest_wait(step: float, communication: float, bubble: float, said: str) -> None:
+def test_bottleneck_names_the_largest_wait(step: float, communication: float, bubble: float, expected: str) -> None:
     f = small_forecast(
         step_time=Duration(seconds=step),
         exposed_communication=Duration(seconds=communication),
         bubble=Duration(seconds=bubble),
     )
-    assert findings.bottleneck(f).startswith(said)
+    assert findings.bottleneck(f).startswith(expected)
 
 
 def test_verdict_gives_the_numbers_both_ways() -> None:

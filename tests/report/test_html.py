@@ -137,14 +137,14 @@ def test_report_in_a_browser(tmp_path: Path) -> None:
         assert not seen["scrolls"], f"{seen['name']} scrolls sideways at {seen['width']} px"
         assert seen["tooWide"] == []
         assert not seen["ran"]
-    said = {seen["name"]: seen for seen in found}
-    assert "Fits" in said["fits"]["text"]
-    assert "1.43 GiB of 80 GiB" in said["fits"]["text"]
-    assert "Does not fit" in said["over"]["text"]
-    assert HOSTILE in said["over"]["text"]
-    assert "side by side" in said["both"]["text"]
-    assert said["fits"]["charts"] == 3
-    assert said["fits"]["title"] == "small-transformer on 8xh100-sxm · Foretell"
+    shown = {seen["name"]: seen for seen in found}
+    assert "Fits" in shown["fits"]["text"]
+    assert "1.43 GiB of 80 GiB" in shown["fits"]["text"]
+    assert "Does not fit" in shown["over"]["text"]
+    assert HOSTILE in shown["over"]["text"]
+    assert "side by side" in shown["both"]["text"]
+    assert shown["fits"]["charts"] == 3
+    assert shown["fits"]["title"] == "small-transformer on 8xh100-sxm · Foretell"
 
 
 def _open(path: Path, folder: Path) -> tuple[str, list[str]]:

@@ -1,4 +1,4 @@
-"""The terminal's tables: everything said in words, at any width, whatever users call their things."""
+"""The terminal's tables: everything in words, at any width, whatever users call their things."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def drawn(what: RenderableType, width: int = 80, encoding: str = "utf-8") -> str
 @pytest.mark.parametrize("width", [80, 120])
 def test_one_forecast_says_everything(width: int) -> None:
     text = drawn(tables.forecast_panel(small_forecast()), width)
-    for said in ("FITS", "1.43 GiB of 80 GiB", "99.9 %", "samples/s", "device-bound", "per hour", "activations",
+    for expected in ("FITS", "1.43 GiB of 80 GiB", "99.9 %", "samples/s", "device-bound", "per hour", "activations",
                  "cache overhead", "free", "blocks.5.mlp.down", "op-without-model", "1 % of the step"):  # fmt: skip
-        assert said in text
+        assert expected in text
     assert max(map(len, text.splitlines())) <= width
 
 
@@ -64,8 +64,8 @@ def test_bars_have_an_ascii_form() -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_inspection_shows_ops_modules_and_memory(width: int) -> None:
     text = drawn(inspection(small_forecast(), top=2, depth=3, width=width), width)
-    for said in ("Top operators", "mm ", "0–5 (×6)", "Peak 714 MiB at op 20 of 72", "├ forward", "├ backward"):
-        assert said in text
+    for expected in ("Top operators", "mm ", "0–5 (×6)", "Peak 714 MiB at op 20 of 72", "├ forward", "├ backward"):
+        assert expected in text
     assert "_fused_adamw_" not in text  # third of the operators
     assert max(map(len, text.splitlines())) <= width
 

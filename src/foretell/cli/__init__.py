@@ -15,7 +15,7 @@ from foretell.errors import InputError
 
 app = typer.Typer(
     name="foretell",
-    help="Tells, before a deep-learning job runs, how long it will take and what it will consume.",
+    help="Forecasts, before a deep-learning job runs, how long it will take and what it will consume.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,  # plain help: it is there in half the time

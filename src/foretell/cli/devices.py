@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def devices(
     text: Annotated[
-        str, typer.Argument(metavar="[FILTER]", help="Only those whose name or title holds this text.")
+        str, typer.Argument(metavar="[FILTER]", help="Only those whose name or title contains this text.")
     ] = "",
     vendor: Annotated[str | None, typer.Option("--vendor", help="Only devices of this vendor.")] = None,
     links: Annotated[bool, typer.Option("--links", help="List links instead.")] = False,
@@ -50,7 +50,7 @@ def devices(
         console = console_of()
         print_drawn(table(found, width=console.width), console)
     else:
-        note(f"Nothing in the catalog holds {text!r} in its name or title.")
+        note(f"Nothing in the catalog has {text!r} in its name or title.")
 
 
 def _of_vendor(devices: Sequence[Any], vendor: str | None) -> list[Any]:

@@ -94,7 +94,7 @@ def note(text: str) -> None:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """A function that says what is going on, on standard error and only to a person."""
+    """A function that reports what is going on, on standard error and only to a person."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return

@@ -1,4 +1,4 @@
-"""The largest batch that fits: two captures say how a step grows, a search over continued graphs finds the batch."""
+"""The largest batch that fits: two captures show how a step grows, a search over continued graphs finds the batch."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def fit_batch(
     `workload` is a SOURCE with a parameter `batch`, or a function that takes `batch=` and returns a Workload.
     """
     name = _check(workload, settings)
-    tell = progress or (lambda text: None)
+    report = progress or (lambda text: None)
 
     def captured(batch: int) -> Graph:
-        tell(f"capturing {name} at batch {batch}")
+        report(f"capturing {name} at batch {batch}")
         if callable(workload):
             return capture(workload(batch=batch))
         return capture(workload, {**(settings or {}), "batch": str(batch)}, cache=cache)
@@ -63,11 +63,10 @@ def fit_batch(
     continues = same_path(first, second)
 
     def fits(batch: int) -> bool:
-        tell(f"trying batch {batch} on {on}")
+        report(f"trying batch {batch} on {on}")
         graph = extend(first, second, sizes=_SIZES, to=batch) if continues else captured(batch)
-        return forecast(
-            graph, on, plan, model=ROOFLINE
-        ).memory.fits  # memory does not depend on the model: the quick one
+        quick = forecast(graph, on, plan, model=ROOFLINE)  # memory does not depend on the model
+        return quick.memory.fits
 
     batch = _largest(fits)
     while batch:  # the search worked on continued graphs; the answer is captured for real

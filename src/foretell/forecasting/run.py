@@ -86,7 +86,7 @@ def run(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Timed:
-    """A step as it is, and what tells its parts: the same step without communication, and with uneven ranks."""
+    """A step as it is, and what its parts are found from: the same step without communication, and with uneven ranks."""
 
     slowest: Placed
     timeline: Timeline

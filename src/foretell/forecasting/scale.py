@@ -61,10 +61,10 @@ def scale(
     counts = list(_counts(plan, up_to))
     prices_by = load_model(model) if isinstance(model, str) else model
     graph = capture(workload, settings, progress=progress, cache=cache)
-    tell = progress or (lambda text: None)
+    report = progress or (lambda text: None)
     points: list[ScalePoint] = []
     for devices in counts:
-        tell(f"forecasting {graph.name} on {devices} × {on}")
+        report(f"forecasting {graph.name} on {devices} × {on}")
         grown = replace(plan, dp=devices * plan.dp // plan.devices)
         answer = forecast(
             graph, f"{devices}x{on}", grown, model=prices_by, profile=profile, conditions=conditions, job=job

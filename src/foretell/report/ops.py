@@ -56,7 +56,7 @@ def _use(name: str, phase: str, calls: list[tuple[Op, Seconds]], total: Seconds)
 
 
 def show_shape(op: Op) -> str:
-    """`64×256×56×56 bf16`: the op's largest tensor, which says most about its work."""
+    """`64×256×56×56 bf16`: the op's largest tensor, which decides most of its work."""
     layouts = op.signature.inputs or op.signature.outputs
     return show_layout(max(layouts, key=lambda layout: layout.numel)) if layouts else ""
 
