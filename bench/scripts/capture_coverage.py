@@ -45,7 +45,7 @@ class Outcome:
 def capture_one(source: str) -> Outcome:
     """Capture a source in this process, which is spoilt by it."""
     from foretell.capture.trace import trace
-    from foretell.sources.files import load_workload
+    from foretell.sources.resolve import load_workload
 
     start = time.perf_counter()
     try:
@@ -160,7 +160,7 @@ def main() -> int:
         sources += random.Random(options.seed).sample(offered, options.sample) if options.sample else offered
     results = read_results(options.out)
     todo = [s for s in sources if s not in results or (options.retry and not results[s].ok)]
-    for module in ("foretell.sources.files", "foretell.capture.trace"):  # imported once, for all the children
+    for module in ("foretell.sources.resolve", "foretell.capture.trace"):  # imported once, for all the children
         importlib.import_module(module)
     console = Console()
     options.out.parent.mkdir(parents=True, exist_ok=True)

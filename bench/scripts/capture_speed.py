@@ -34,7 +34,7 @@ def compare(source: str, settings: dict[str, str]) -> dict[str, Any]:
     from foretell.capture.recorder import Recorder
     from foretell.capture.trace import fake_step
     from foretell.capture.values import Values
-    from foretell.sources.files import load_workload
+    from foretell.sources.resolve import load_workload
 
     behave_as_gpu()
     workload = load_workload(source, settings)
@@ -68,7 +68,7 @@ def compare(source: str, settings: dict[str, str]) -> dict[str, Any]:
 def capture_large(source: str, settings: dict[str, str]) -> dict[str, Any]:
     """Seconds of a capture in this process, imports apart, and the peak of its memory."""
     from foretell.capture.trace import trace
-    from foretell.sources.files import load_workload
+    from foretell.sources.resolve import load_workload
 
     workload = load_workload(source, settings)
     began = time.perf_counter()

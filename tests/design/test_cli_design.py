@@ -62,7 +62,7 @@ def test_json_and_methods(home: Path) -> None:
 def test_the_store_is_taken_into_account(home: Path) -> None:
     """A point measured on this device is no candidate, and its ops are known; on another device it is one."""
     from foretell.capture import capture
-    from foretell.sources.files import load_workload
+    from foretell.sources.resolve import load_workload
 
     store = Store("measurements")
     for point, name in ((POINTS[0], "h200"), (POINTS[1], "a100-sxm-80g")):

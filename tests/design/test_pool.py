@@ -21,8 +21,8 @@ from foretell.design.pool.shapes import OPERATORS
 from foretell.design.pool.shapes import candidates as drawn_candidates
 from foretell.errors import ForetellError
 from foretell.measure.record import Point
-from foretell.sources.files import describe_settings, load_workload
 from foretell.sources.moved import current_source
+from foretell.sources.resolve import describe_settings, load_workload
 from foretell.store.store import Store
 from foretell.workload import Workload
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from foretell.errors import SourceError, WorkloadError
-from foretell.sources.files import REQUIRED, describe_settings, load_workload
+from foretell.sources.resolve import describe_settings, load_workload
+from foretell.sources.settings import REQUIRED
 
 WORKLOADS = """
 from __future__ import annotations

@@ -11,8 +11,8 @@ import pytest
 from foretell.errors import SourceError
 from foretell.graph import Graph
 from foretell.sources import named as zoo
-from foretell.sources.files import describe_settings, load_workload
 from foretell.sources.named.optimizers import OPTIMIZERS, optimizer_named
+from foretell.sources.resolve import describe_settings, load_workload
 
 Capture = Callable[..., Graph]
 STEP_SETTINGS = {"batch", "precision", "optimizer", "grad_accumulation", "clip_grad_norm", "compile"}
@@ -122,10 +122,10 @@ def test_every_name_takes_the_settings_of_a_step(library: str) -> None:
 
 
 def test_the_shipped_table_is_wide() -> None:
-    from foretell.sources.named.huggingface import _table
+    from foretell.sources.named.huggingface import architectures
 
-    assert len(_table()) >= 150
-    assert len({architecture.model for architecture in _table().values()}) >= 80
+    assert len(architectures()) >= 150
+    assert len({architecture.model for architecture in architectures().values()}) >= 80
 
 
 def test_every_shipped_configuration_is_accepted() -> None:

@@ -31,7 +31,7 @@ from torch.utils import _pytree as pytree
 from foretell.capture.recorder import Recorder
 from foretell.capture.step import Step, make_scaler, prepare_batch, prepare_model, prepare_optimizer
 from foretell.capture.trace import record
-from foretell.sources.files import load_workload
+from foretell.sources.resolve import load_workload
 from foretell.workload import Workload
 
 DEVICE = "cuda"

@@ -81,7 +81,7 @@ def _continued(model: Model, pair: tuple[Graph, Graph]) -> Graph:
 def captured(source: str, settings: Mapping[str, str]) -> Graph:
     """As `capture` does, but by a fork of this process: libraries load once, not for each of a hundred captures."""
     from foretell.capture import cache, capture
-    from foretell.sources.files import load_workload
+    from foretell.sources.resolve import load_workload
 
     if source.startswith("{"):
         source = _config_file(source)

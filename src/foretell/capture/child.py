@@ -159,7 +159,7 @@ def _main() -> None:
 
             workload: Workload = cloudpickle.loads(Path(request["workload"]).read_bytes())
             return workload
-        from foretell.sources.files import load_workload
+        from foretell.sources.resolve import load_workload
 
         return load_workload(request["source"], request["settings"])
 

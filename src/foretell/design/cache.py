@@ -97,7 +97,7 @@ def _of_pool(points: Sequence[Point], say: Progress) -> Iterator[tuple[OpSet | s
 def _trace(point: Point) -> OpSet | str:
     """In the child."""
     from foretell.capture.trace import trace
-    from foretell.sources.files import load_workload
+    from foretell.sources.resolve import load_workload
 
     try:
         return op_set_of(trace(load_workload(point.source, point.settings)))

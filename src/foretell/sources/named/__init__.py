@@ -1,4 +1,4 @@
-"""The zoo: architectures known by name, each a plain function with keyword settings that returns a Workload.
+"""Architectures known by name, each a plain function with keyword settings that returns a Workload.
 
 A library is a module with two functions: `names()` lists what it offers, `workload_function(name)` returns the
 function that makes the workload.
@@ -15,7 +15,7 @@ from foretell.workload import Workload
 
 
 class Library(Protocol):
-    """What a module of the zoo offers."""
+    """What a module of this room offers."""
 
     def names(self) -> Sequence[str]: ...
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, get_type_hints
+from typing import Any, ParamSpec
 
 import torch
 
@@ -14,6 +14,7 @@ from foretell.sources.named.optimizers import optimizer_named
 from foretell.workload import Precision, Workload
 
 P = ParamSpec("P")
+MakeTensors = Callable[[], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +23,11 @@ class Recipe:
 
     name: str
     model: Callable[[], torch.nn.Module]
-    batch: Callable[[], dict[str, Any]]  # inputs and targets
+    inputs: MakeTensors
+    targets: MakeTensors = dict  # beside the inputs, in training
     loss: Callable[[Any, Any], Any]
-    inputs: Callable[[], dict[str, Any]]  # of inference
     forward: Callable[[Any, Any], Any]
+    asked: MakeTensors = dict  # beside the inputs, in inference
     samples: int | None = None
     tokens: int | None = None
 
@@ -45,12 +47,12 @@ def takes_step_settings(recipe: Callable[P, Recipe]) -> Callable[..., Workload]:
     ) -> Workload:
         made = recipe(*args, **settings)
         make_optimizer = optimizer_named(optimizer)
-        trains = make_optimizer is not None
+        beside, run = (made.asked, made.forward) if make_optimizer is None else (made.targets, made.loss)
         return Workload(
             name=made.name,
             model=made.model,
-            batch=made.batch if trains else made.inputs,
-            loss=made.loss if trains else made.forward,
+            batch=lambda: made.inputs() | beside(),
+            loss=run,
             optimizer=make_optimizer,
             precision=precision,
             grad_accumulation=grad_accumulation,
@@ -61,8 +63,8 @@ def takes_step_settings(recipe: Callable[P, Recipe]) -> Callable[..., Workload]:
             tokens=made.tokens,
         )
 
-    own = _resolved(recipe)
-    step = [p for p in _resolved(with_step) if p.kind is p.KEYWORD_ONLY]
+    own = parameters_of(recipe)
+    step = [p for p in parameters_of(with_step) if p.kind is p.KEYWORD_ONLY]
     if not any(p.name == "image_size" for p in own):  # channels-last is a layout of images
         step = [p for p in step if p.name != "channels_last"]
     function = wraps(recipe)(with_step)
@@ -70,9 +72,6 @@ def takes_step_settings(recipe: Callable[P, Recipe]) -> Callable[..., Workload]:
     return function
 
 
-def _resolved(function: Callable[..., Any]) -> list[inspect.Parameter]:
+def parameters_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """A function's parameters with annotations as types, not text."""
-    hints = get_type_hints(function)
-    return [
-        p.replace(annotation=hints.get(p.name, p.annotation)) for p in inspect.signature(function).parameters.values()
-    ]
+    return list(inspect.signature(function, eval_str=True).parameters.values())

@@ -34,18 +34,12 @@ def classification(
 ) -> Recipe:
     """Cross-entropy over one label an image."""
 
-    def model() -> torch.nn.Module:
-        return _build(name, image_size, channels, classes, checkpointing)
-
-    def inputs() -> dict[str, Any]:
-        return {"x": torch.randn(batch, channels, image_size, image_size)}
-
     return Recipe(
         name=name,
-        model=model,
-        inputs=inputs,
+        model=lambda: _build(name, image_size, channels, classes, checkpointing),
+        inputs=lambda: {"x": torch.randn(batch, channels, image_size, image_size)},
+        targets=lambda: {"y": torch.randint(classes, (batch,))},
         forward=lambda model, b: model(b["x"]),
-        batch=lambda: inputs() | {"y": torch.randint(classes, (batch,))},
         loss=lambda model, b: torch.nn.functional.cross_entropy(_logits(model(b["x"])), b["y"]),
     )
 

@@ -18,7 +18,7 @@ from torchvision import models  # noqa: E402
 
 use_declared_operators()
 
-_BOXES_AN_IMAGE = 8  # about what COCO has
+_BOXES_PER_IMAGE = 8  # about what COCO has
 _RAFT_UPDATES = 12
 _RAFT_DECAY = 0.8  # of the weight of earlier updates in RAFT's sequence loss
 
@@ -38,21 +38,15 @@ def workload_function(name: str) -> Callable[..., Workload]:
 @takes_step_settings
 def classification(name: str, *, batch: int = 32, image_size: int = 224, classes: int = 1000) -> Recipe:
     """Cross-entropy over one label an image, with the auxiliary heads that Inception models train with."""
-    return _labelled(
-        name,
-        partial(_build_for_size, name, classes, image_size),
-        (batch, 3, image_size, image_size),
-        classes,
-        _with_auxiliary_heads,
-    )
+    shape = (batch, 3, image_size, image_size)
+    return _labelled(name, partial(_build_for_size, name, classes, image_size), shape, (batch,), classes, _with_heads)
 
 
 @takes_step_settings
 def video(name: str, *, batch: int = 8, image_size: int = 112, frames: int = 16, classes: int = 400) -> Recipe:
     """Cross-entropy over one label a clip."""
-    return _labelled(
-        name, partial(_build, name, classes), (batch, 3, frames, image_size, image_size), classes, F.cross_entropy
-    )
+    shape = (batch, 3, frames, image_size, image_size)
+    return _labelled(name, partial(_build, name, classes), shape, (batch,), classes, F.cross_entropy)
 
 
 @takes_step_settings
@@ -63,67 +57,63 @@ def segmentation(
     has_auxiliary = auxiliary and not name.startswith("lraspp")
     model = partial(_build, name, classes, **({"aux_loss": True} if has_auxiliary else {}))
 
-    def inputs() -> dict[str, Any]:
-        return {"x": torch.randn(batch, 3, image_size, image_size)}
+    def criterion(out: Any, labels: torch.Tensor) -> torch.Tensor:
+        total = F.cross_entropy(out["out"], labels, ignore_index=255)
+        return total + 0.5 * F.cross_entropy(out["aux"], labels, ignore_index=255) if "aux" in out else total
 
-    def loss(model: Any, b: Any) -> torch.Tensor:
-        out = model(b["x"])
-        total = F.cross_entropy(out["out"], b["y"], ignore_index=255)
-        return total + 0.5 * F.cross_entropy(out["aux"], b["y"], ignore_index=255) if "aux" in out else total
-
-    return Recipe(
-        name=name, model=model, inputs=inputs, forward=lambda model, b: model(b["x"]),
-        batch=lambda: inputs() | {"y": torch.randint(classes, (batch, image_size, image_size))}, loss=loss,
-    )  # fmt: skip
+    pixels = (batch, image_size, image_size)
+    return _labelled(name, model, (batch, 3, image_size, image_size), pixels, classes, criterion)
 
 
 @takes_step_settings
 def detection(name: str, *, batch: int = 4, image_size: int = 800, classes: int = 91) -> Recipe:
     """The sum of the model's own losses, on images of one size with a few random boxes each."""
 
-    def inputs() -> dict[str, Any]:
-        return {"images": [torch.rand(3, image_size, image_size) for _ in range(batch)]}
-
     def target() -> dict[str, torch.Tensor]:
-        corner = torch.rand(_BOXES_AN_IMAGE, 2) * (image_size * 0.6)
-        extent = torch.rand(_BOXES_AN_IMAGE, 2) * (image_size * 0.3) + 8
-        shape = (_BOXES_AN_IMAGE, image_size, image_size)
+        corner = torch.rand(_BOXES_PER_IMAGE, 2) * (image_size * 0.6)
+        extent = torch.rand(_BOXES_PER_IMAGE, 2) * (image_size * 0.3) + 8
         found = {
             "boxes": torch.cat([corner, corner + extent], 1),
-            "labels": torch.randint(1, classes, (_BOXES_AN_IMAGE,)),
+            "labels": torch.randint(1, classes, (_BOXES_PER_IMAGE,)),
         }
         if name.startswith("maskrcnn"):
-            found["masks"] = torch.randint(2, shape, dtype=torch.uint8)
+            found["masks"] = torch.randint(2, (_BOXES_PER_IMAGE, image_size, image_size), dtype=torch.uint8)
         if name.startswith("keypointrcnn"):
-            found["keypoints"] = torch.rand(_BOXES_AN_IMAGE, 17, 3) * image_size
+            found["keypoints"] = torch.rand(_BOXES_PER_IMAGE, 17, 3) * image_size
         return found
 
     return Recipe(
-        name=name, model=partial(_build_detector, name, classes), samples=batch,
-        inputs=inputs, forward=lambda model, b: model(b["images"]),
-        batch=lambda: inputs() | {"targets": [target() for _ in range(batch)]},
+        name=name,
+        model=lambda: models.get_model(name, weights=None, weights_backbone=None, num_classes=classes),
+        inputs=lambda: {"images": [torch.rand(3, image_size, image_size) for _ in range(batch)]},
+        targets=lambda: {"targets": [target() for _ in range(batch)]},
+        forward=lambda model, b: model(b["images"]),
         loss=lambda model, b: sum(model(b["images"], b["targets"]).values()),
-    )  # fmt: skip
+        samples=batch,
+    )
 
 
 @takes_step_settings
 def optical_flow(name: str, *, batch: int = 2, image_size: int = 368) -> Recipe:
     """RAFT's loss: the error of every refinement of the flow, later ones weighing more."""
+    images = (batch, 3, image_size, image_size)
 
-    def inputs() -> dict[str, Any]:
-        shape = (batch, 3, image_size, image_size)
-        return {"first": torch.randn(shape), "second": torch.randn(shape)}
+    def flows(model: Any, b: Any) -> Any:
+        return model(b["first"], b["second"], num_flow_updates=_RAFT_UPDATES)
 
     def loss(model: Any, b: Any) -> torch.Tensor:
-        flows = model(b["first"], b["second"], num_flow_updates=_RAFT_UPDATES)
-        errors = [(flow - b["flow"]).abs().mean() * _RAFT_DECAY ** (len(flows) - i - 1) for i, flow in enumerate(flows)]
+        found = flows(model, b)
+        errors = [(flow - b["flow"]).abs().mean() * _RAFT_DECAY ** (len(found) - i - 1) for i, flow in enumerate(found)]
         return torch.stack(errors).sum()
 
     return Recipe(
-        name=name, model=lambda: models.get_model(name, weights=None), inputs=inputs,
-        forward=lambda model, b: model(b["first"], b["second"], num_flow_updates=_RAFT_UPDATES),
-        batch=lambda: inputs() | {"flow": torch.randn(batch, 2, image_size, image_size)}, loss=loss,
-    )  # fmt: skip
+        name=name,
+        model=lambda: models.get_model(name, weights=None),
+        inputs=lambda: {"first": torch.randn(images), "second": torch.randn(images)},
+        targets=lambda: {"flow": torch.randn(batch, 2, image_size, image_size)},
+        forward=flows,
+        loss=loss,
+    )
 
 
 _TASKS: dict[Any, Callable[..., Workload]] = {
@@ -146,16 +136,21 @@ def _published_sizes(name: str, task: Callable[..., Workload]) -> dict[str, int]
 
 
 def _labelled(
-    name: str, model: Callable[[], Any], shape: tuple[int, ...], classes: int, criterion: Callable[..., Any]
+    name: str,
+    model: Callable[[], Any],
+    images: tuple[int, ...],
+    labels: tuple[int, ...],
+    classes: int,
+    criterion: Callable[..., Any],
 ) -> Recipe:
-    def inputs() -> dict[str, Any]:
-        return {"x": torch.randn(shape)}
-
     return Recipe(
-        name=name, model=model, inputs=inputs, forward=lambda model, b: model(b["x"]),
-        batch=lambda: inputs() | {"y": torch.randint(classes, shape[:1])},
+        name=name,
+        model=model,
+        inputs=lambda: {"x": torch.randn(images)},
+        targets=lambda: {"y": torch.randint(classes, labels)},
+        forward=lambda model, b: model(b["x"]),
         loss=lambda model, b: criterion(model(b["x"]), b["y"]),
-    )  # fmt: skip
+    )
 
 
 def _build(name: str, classes: int, **settings: Any) -> torch.nn.Module:
@@ -174,12 +169,7 @@ def _build_for_size(name: str, classes: int, image_size: int) -> torch.nn.Module
     return _build(name, classes)
 
 
-def _build_detector(name: str, classes: int) -> torch.nn.Module:
-    model: torch.nn.Module = models.get_model(name, weights=None, weights_backbone=None, num_classes=classes)
-    return model
-
-
-def _with_auxiliary_heads(out: Any, labels: torch.Tensor) -> torch.Tensor:
+def _with_heads(out: Any, labels: torch.Tensor) -> torch.Tensor:
     if isinstance(out, torch.Tensor):
         return F.cross_entropy(out, labels)
     auxiliary = [o for o in out[1:] if o is not None]

@@ -78,18 +78,13 @@ def _suppress_overlapping(dets: torch.Tensor, scores: torch.Tensor, iou_threshol
     return torch.stack(kept) if kept else order
 
 
-def _aligned(
-    input: torch.Tensor, rois: torch.Tensor, spatial_scale: float, pooled_height: int, pooled_width: int,
-    sampling_ratio: int, aligned: bool,
-) -> torch.Tensor:  # fmt: skip
-    return input.new_empty((rois.shape[0], input.shape[1], pooled_height, pooled_width))
+def _aligned(input: torch.Tensor, rois: torch.Tensor, scale: float, height: int, width: int, *how: Any) -> torch.Tensor:
+    return input.new_empty((rois.shape[0], input.shape[1], height, width))
 
 
-def _aligned_backward(
-    grad: torch.Tensor, rois: torch.Tensor, spatial_scale: float, pooled_height: int, pooled_width: int,
-    batch_size: int, channels: int, height: int, width: int, sampling_ratio: int, aligned: bool,
-) -> torch.Tensor:  # fmt: skip
-    return grad.new_empty((batch_size, channels, height, width))
+def _aligned_backward(grad: torch.Tensor, rois: torch.Tensor, *how: Any) -> torch.Tensor:
+    image = how[3:7]  # samples, channels, height, width
+    return grad.new_empty(image)
 
 
 def _keep_for_gradient(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

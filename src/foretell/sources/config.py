@@ -1,0 +1,52 @@
+"""A Hugging Face config.json as a source: its architecture, or the main one of its model type."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from foretell.errors import SourceError
+from foretell.sources.named import library
+from foretell.workload import Workload
+
+
+def config_file_function(source: str) -> Callable[..., Workload]:
+    """The function that makes the workload of a configuration file."""
+    path = Path(source)
+    if not path.is_file():
+        raise SourceError(f"no file {source!r}. Give the path of a Hugging Face config.json.")
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as problem:
+        raise SourceError(f"'{path}' is not a JSON file: {problem}. Give a Hugging Face config.json.") from None
+    if not isinstance(config, dict) or not ({"model_type", "architectures"} & config.keys()):
+        raise SourceError(
+            f"'{path}' is not a Hugging Face configuration: it has neither 'model_type' nor 'architectures'. "
+            "Give the config.json that lies beside a model's weights."
+        )
+    library("hf")  # a clear error where transformers is missing
+    from foretell.sources.named.huggingface import function_for
+    from foretell.sources.named.huggingface.architecture import Architecture
+
+    name = str(config.get("_name_or_path") or "") or path.resolve().parent.name
+    return function_for(Architecture(name=name.rsplit("/", 1)[-1], model=_model_class(config, path), config=config))
+
+
+def _model_class(config: Mapping[str, Any], path: Path) -> str:
+    import transformers
+
+    from foretell.sources.named.huggingface.registries import class_of_type, task_of_class
+
+    named = next(iter(config.get("architectures") or ()), None)
+    if named and hasattr(transformers, named) and task_of_class(named):
+        return str(named)
+    found = class_of_type(str(config.get("model_type")))
+    if found is None:
+        raise SourceError(
+            f"'{path}': transformers {transformers.__version__} has no trainable architecture for model_type "
+            f"{str(config.get('model_type'))!r}, architectures {config.get('architectures')}. "
+            "If the model brings its own code, write the step as file.py:function."
+        )
+    return found
