@@ -29,8 +29,8 @@ from foretell import cli
 from foretell.capture import child
 from foretell.cost.model import load_model
 from foretell.graph import Graph
-from foretell.sources.resolve import load_workload
 from foretell.sources.named.torchvision_ops import make_torchvision_importable
+from foretell.sources.resolve import load_workload
 from foretell.workload import Workload
 
 settings.register_profile("busy", deadline=None)  # others may use this machine
