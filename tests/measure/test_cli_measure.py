@@ -315,7 +315,7 @@ class TestWhatIsShown:
         said_before = forecast(Graph.from_bytes(graph.file, name=graph.name), on="h200")
         said = drawn(measured(Record(step=gpu_step()), forecast=said_before))
         assert measured_dict(Record(step=gpu_step()), said_before)["forecast"]["cluster"] == "h200"
-        for words in ("Forecast and measured", "memory, allocated", "off by", "−"):
+        for words in ("Forecast and measured", "memory, allocated", "error", "−"):
             assert words in said
 
     def test_ranks(self) -> None:

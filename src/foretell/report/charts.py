@@ -179,9 +179,13 @@ def _peak(series: MemorySeries, plot: _Plot, place: str) -> Iterator[str]:
     )
 
 
-def svg(width: float, height: float, body: str, *, name: str, title: str, description: str) -> str:
+def svg(
+    width: float, height: float, body: str, *, name: str, title: str, description: str, standalone: bool = False
+) -> str:
+    """A drawing with a name and a description for those who hear it; `standalone` where it is a file of its own."""
+    namespace = 'xmlns="http://www.w3.org/2000/svg" ' if standalone else ""
     return (
-        f'<svg viewBox="0 0 {width} {height}" role="img" aria-labelledby="{name}-title {name}-desc">'
+        f'<svg {namespace}viewBox="0 0 {width} {height}" role="img" aria-labelledby="{name}-title {name}-desc">'
         f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
         f"{body}</svg>"
     )

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
@@ -17,7 +16,8 @@ from rich.text import Text
 
 from foretell.design.design import Choice, Design, groups, measured_rows
 from foretell.design.information import Row
-from foretell.errors import InputError
+from foretell.report.charts import svg
+from foretell.report.page import document, write_page
 from foretell.report.terminal import section
 from foretell.units import show_bytes, show_flops, show_seconds
 
@@ -117,14 +117,10 @@ class LogScale:
 
 
 def write_coverage(design: Design, path: str | os.PathLike[str]) -> None:
-    try:
-        Path(path).write_text(coverage_page(design), encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"the page cannot be written to {path}: {error.strerror}. Choose another file.") from None
+    write_page(coverage_page(design), path)
 
 
 def coverage_page(design: Design) -> str:
-    style = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
     kinds = {
         "candidate": list(measured_rows(c.ops for c in design.candidates)),
         "known": list(measured_rows(design.known)),
@@ -138,16 +134,14 @@ def coverage_page(design: Design) -> str:
     reasons = "".join(f"<li>{escape(why(choice))}</li>" for choice in design.choices[:_REASONS])
     keys = "".join(f'<li><i style="background:{_COLOURS[kind]}"></i>{kind}</li>' for kind in kinds)
     title = f"What to measure on {design.device.title}"
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n<link rel="icon" href="data:,">\n'
-        f"<title>{escape(title)} · Foretell</title>\n<style>\n{style}{_PAGE_STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f'<p class="kind">Foretell design</p>\n<h1>{escape(title)}</h1>\n<p>{escape(headline(design))}</p>\n'
+    body = (
+        f"<h1>{escape(title)}</h1>\n<p>{escape(headline(design))}</p>\n"
         f"<h3>Measure first</h3>\n<ol>{reasons}</ol>\n<h3>Coverage</h3>\n<figure><figcaption>Each dot is an op, of the "
         "families that take most of the candidates' time: the bytes it moves to the right, upwards the arithmetic it "
         f'does or, where it does none, its innermost side.</figcaption><ul class="keys">{keys}</ul>'
-        f'<div class="panels">{drawn}</div></figure>\n</main>\n</body>\n</html>\n'
+        f'<div class="panels">{drawn}</div></figure>'
     )
+    return document(title, body, kind="design", style=_PAGE_STYLE)
 
 
 _COLOURS: Final = {"candidate": "var(--c-waiting)", "known": "var(--c-forward)", "chosen": "var(--c-communication)"}
@@ -158,14 +152,14 @@ _PAGE_STYLE: Final = (
 
 
 def _panel(family: str, kinds: Mapping[str, Sequence[Row]], number: int) -> str:
-    mine = {kind: [row for row in rows if row.family == family] for kind, rows in kinds.items()}
-    every = [row for rows in mine.values() for row in rows]
+    own = {kind: [row for row in rows if row.family == family] for kind, rows in kinds.items()}
+    every = [row for rows in own.values() for row in rows]
     works = any(row.flops for row in every)
     upwards, show = (_flops, show_flops) if works else (_inner, lambda size: f"{size:,.0f} long")
     x = LogScale.over((row.traffic for row in every), 8, _WIDTH - 8)
     y = LogScale.over(map(upwards, every), _HEIGHT - 22, 22)
     dots = []
-    for kind, rows in mine.items():
+    for kind, rows in own.items():
         stride = max(1, len(rows) // _DOTS)
         radius = 2.0 if kind == "candidate" else 2.6
         dots += [
@@ -173,18 +167,18 @@ def _panel(family: str, kinds: Mapping[str, Sequence[Row]], number: int) -> str:
             for row in rows[::stride]
             if row.traffic > 0 and upwards(row) > 0
         ]
-    counts = ", ".join(f"{len(rows):,} {kind}" for kind, rows in mine.items())
+    counts = ", ".join(f"{len(rows):,} {kind}" for kind, rows in own.items())
     shown = family if len(family) <= _TITLE else family[: _TITLE - 1] + "…"
     ends = (
         f'<text x="8" y="{_HEIGHT - 4}">{show_bytes(math.exp(x.least))}</text>'
         f'<text x="{_WIDTH - 8}" y="{_HEIGHT - 4}" text-anchor="end">{show_bytes(math.exp(x.most))}, '
         f"{escape(show(math.exp(y.most)))}</text>"
     )
-    return svg(
-        _WIDTH, _HEIGHT, f'<rect class="outline" x="0" y="16" width="{_WIDTH}" height="{_HEIGHT - 32}"/>'
-        f'<text class="strong" x="0" y="10">{escape(shown)}</text>{"".join(dots)}{ends}',
-        name=f"panel-{number}", title=family, description=counts,
-    )  # fmt: skip
+    body = (
+        f'<rect class="outline" x="0" y="16" width="{_WIDTH}" height="{_HEIGHT - 32}"/>'
+        f'<text class="strong" x="0" y="10">{escape(shown)}</text>{"".join(dots)}{ends}'
+    )
+    return svg(_WIDTH, _HEIGHT, body, name=f"panel-{number}", title=family, description=counts)
 
 
 def _flops(row: Row) -> float:
@@ -193,11 +187,3 @@ def _flops(row: Row) -> float:
 
 def _inner(row: Row) -> float:
     return math.exp(row.shape["inner"])
-
-
-def svg(width: float, height: float, body: str, *, name: str, title: str, description: str) -> str:
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
-        f'aria-labelledby="{name}-title {name}-desc"><title id="{name}-title">{escape(title)}</title>'
-        f'<desc id="{name}-desc">{escape(description)}</desc>{body}</svg>'
-    )

@@ -21,8 +21,8 @@ from foretell.graph import Graph
 from foretell.measure.record import RESOURCES, OpRow, Record, StepRow
 from foretell.report.findings import Part
 from foretell.report.ops import short_name, show_shape
-from foretell.report.terminal import parts_table, section
-from foretell.units import show_bandwidth, show_bytes, show_rate, show_seconds, show_share
+from foretell.report.terminal import grid, parts_table, section
+from foretell.units import or_dash, show_bandwidth, show_bytes, show_rate, show_seconds, show_share
 
 _PARTS = ("forward", "backward", "optimizer")
 _ON_A_CPU = "the clock around each op"  # of a CPU, which has no kernels to trace
@@ -58,9 +58,9 @@ def measured_ranks(records: Sequence[Record]) -> RenderableType:
     for step in (record.step for record in records):
         spread = "–" if step.step_low is None or step.step_high is None else _span(step.step_low, step.step_high)
         table.add_row(
-            str(step.rank), _or_dash(step.step_seconds, show_seconds), spread,
-            _or_dash(step.communication_seconds, show_seconds), _or_dash(step.sent_bytes, show_bytes),
-            _or_dash(step.received_bytes, show_bytes), _or_dash(step.peak_allocated, show_bytes), step.outcome,
+            str(step.rank), or_dash(step.step_seconds, show_seconds), spread,
+            or_dash(step.communication_seconds, show_seconds), or_dash(step.sent_bytes, show_bytes),
+            or_dash(step.received_bytes, show_bytes), or_dash(step.peak_allocated, show_bytes), step.outcome,
         )  # fmt: skip
     slowest = max(records, key=lambda record: record.step.step_seconds or 0.0)
     told = f"{records[0].step.plan} over {records[0].step.backend}"
@@ -70,7 +70,7 @@ def measured_ranks(records: Sequence[Record]) -> RenderableType:
 def comparison(step: StepRow, forecast: Forecast) -> Table:
     """What was said before the step ran beside what was seen."""
     memory = forecast.memory
-    table = _grid("", "forecast", "measured", "off by")
+    table = _grid("", "forecast", "measured", "error")
     rows: list[tuple[str, float, float | None, Callable[[float], str]]] = [
         ("step", forecast.step_time.seconds, step.step_seconds, show_seconds),
         ("device", forecast.device_time.seconds, step.device_seconds, show_seconds),
@@ -81,7 +81,7 @@ def comparison(step: StepRow, forecast: Forecast) -> Table:
     ]
     for name, said, seen, show in rows:
         off = "–" if not seen else f"{said / seen - 1:+.1%}".replace("%", " %").replace("-", "−")
-        table.add_row(name, show(said), _or_dash(seen, show), off)
+        table.add_row(name, show(said), or_dash(seen, show), off)
     return table
 
 
@@ -173,8 +173,8 @@ def _resources(record: Record) -> Table:
         usual = _ON_A_CPU if resource == "device" else ""
         counter = "not counted here" if peak is None else counters.get(resource, usual)
         show = show_bandwidth if resource.startswith("network") else show_share
-        table.add_row(_NAMES.get(resource, resource), _or_dash(idle, show_seconds), _or_dash(active, show_seconds),
-                      _or_dash(peak, show), Text(counter, style="dim"))  # fmt: skip
+        table.add_row(_NAMES.get(resource, resource), or_dash(idle, show_seconds), or_dash(active, show_seconds),
+                      or_dash(peak, show), Text(counter, style="dim"))  # fmt: skip
     return table
 
 
@@ -225,14 +225,6 @@ def _words(*facts: tuple[float | None, str, Callable[[float], str]]) -> str:
     return " · ".join(f"{show(value)} {what}" for value, what, show in facts if value is not None)
 
 
-def _or_dash(value: float | None, show: Callable[[float], str]) -> str:
-    return "–" if value is None else show(value)
-
-
 def _grid(*headings: str) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    for heading in headings:
-        left = heading in ("", "operator", "phase", "shape", "resource", "counter", "kernels", "outcome")
-        gives_way = heading in ("counter", "kernels")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=not gives_way)
-    return table
+    words = ("", "operator", "phase", "shape", "resource", "counter", "kernels", "outcome")
+    return grid(*headings, left=words, wraps=("counter", "kernels"))

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Final
 
-from foretell.report.design import LogScale, svg
+from foretell.report.charts import svg
+from foretell.report.design import LogScale
 from foretell.units import show_seconds
 
 Curve = Sequence[Sequence[float]]  # seconds, error, lower and upper end of its spread
@@ -33,10 +34,10 @@ def error_curves(curves: Mapping[str, Curve], width: int = 720, height: int = 38
         last = max(place, last + 15)  # labels keep apart
         tone = _TONES.get(method, "#1d2126")
         parts.append(f'<text x="{at + 8:.1f}" y="{last + 4:.1f}" fill="{tone}">{escape(method)}</text>')
-    return svg(
-        width, height, f'<g font-family="system-ui, sans-serif" font-size="12" fill="#5d646c">{"".join(parts)}</g>',
-        name="error-curves", title="Held-out error by seconds of measuring", description=", ".join(curves),
-    )  # fmt: skip
+    body = f'<g font-family="system-ui, sans-serif" font-size="12" fill="#5d646c">{"".join(parts)}</g>'
+    title = "Held-out error by seconds of measuring"
+    described = ", ".join(curves)
+    return svg(width, height, body, name="error-curves", title=title, description=described, standalone=True)
 
 
 def _grid(x: LogScale, y: LogScale, width: int, height: int) -> Iterator[str]:
