@@ -18,8 +18,9 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3] / "src
 
 from configurations import ROOT
 
-from foretell.cost.workspace import known_operators
+from foretell.cost.workspace import formula
 from foretell.graph import Graph, Input, Layout, Value
+from foretell.graph.operators import names_of
 
 DATA = ROOT / "bench/data"
 BLOCK = 512
@@ -59,7 +60,7 @@ def inside(graph: Graph, measured: list[list[int]]) -> Iterator[tuple[int, int]]
 
 def facts(folder: Path, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """What distinct ops with a formula took, once an architecture and precision."""
-    operators = known_operators()
+    operators = {*formula.functions, *names_of("convolution"), *names_of("convolution_backward")}
     seen = set()
     for row in rows:
         path = folder / f"{row['key']}.graph"

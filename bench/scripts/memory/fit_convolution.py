@@ -26,7 +26,7 @@ from sklearn.model_selection import KFold
 from sklearn.tree import DecisionTreeClassifier
 
 from foretell.cost import convolution
-from foretell.cost.convolution import ALGORITHMS, FEATURES, Problem, features
+from foretell.cost.convolution import ALGORITHMS, Problem, features
 from foretell.graph import Input, Layout, Signature, Value
 
 SWEEP = DATA / "h200_memory_sweep.jsonl.gz"
@@ -136,7 +136,7 @@ def applies(candidate: str, p: Problem) -> bool:
 def fit(found: list[tuple[Problem, int]], op: str, leaf: int) -> dict[str, Any]:
     names = list(ALGORITHMS)
     labels = np.array([names.index(explain(p, op, measured)) for p, measured in found])
-    table = np.array([features(p) for p, _ in found])
+    table = np.array([list(features(p).values()) for p, _ in found])
     weights = np.array([(p.x + p.w + p.y + measured) ** 0.35 for p, measured in found])
     tree = DecisionTreeClassifier(min_samples_leaf=leaf, criterion="entropy", random_state=0)
     tree.fit(table.astype(np.float32), labels, sample_weight=weights / weights.mean())
@@ -160,7 +160,7 @@ def fit(found: list[tuple[Problem, int]], op: str, leaf: int) -> dict[str, Any]:
 
 
 def predict(tree: dict[str, Any], p: Problem, op: str) -> float:
-    row, node = features(p), 0
+    row, node = list(features(p).values()), 0
     while (feature := tree["feature"][node]) >= 0:
         node = tree["left" if row[feature] <= tree["threshold"][node] else "right"][node]
     return ALGORITHMS[tree["algorithms"][tree["algorithm"][node]]](p, op) + tree["extra"][node]
@@ -203,7 +203,7 @@ def main() -> None:
         print("ops of real training steps, fitted on the sweep")
         report(from_steps(lines(INSIDE)), lambda name, op, p: predict(fitted[name], p, op))
         return
-    FITTED.write_text(json.dumps({"features": list(FEATURES), **fitted}, separators=(",", ":")) + "\n")
+    FITTED.write_text(json.dumps({"features": list(features(next(iter(found.values()))[0][0])), **fitted}, separators=(",", ":")) + "\n")
     used = Counter(name for tree in fitted.values() for name in tree["algorithms"])
     nodes = sum(len(tree["feature"]) for tree in fitted.values())
     print(f"{nodes} nodes, {FITTED.stat().st_size / 1000:.0f} kB; trees that use each: {dict(used)}")

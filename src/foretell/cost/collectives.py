@@ -91,106 +91,113 @@ def _units(group: Group, cluster: Cluster) -> int:
 class _Lane:
     """A link as a group finds it: what is left of its rate, and the numbers of its fabric."""
 
-    rate: BytesPerSecond
-    latency: Seconds
-    fabric: Fabric
+    rate: BytesPerSecond = math.inf
+    latency: Seconds = 0.0
+    fabric: Fabric | None = None  # None: nothing crosses it, so it takes no time
     in_switch: bool = False
 
     @property
     def startup(self) -> Seconds:
-        return self.fabric.startup * self.latency
+        return self.fabric.startup * self.latency if self.fabric else 0.0
 
     def moving(self, kind: str, wire: float, own: float = 0.0) -> Seconds:
-        return self._moving(self.fabric.protocols[_PRICED_AS.get(kind, kind)], wire, own)
+        return self._moving(self.fabric.protocols[_PRICED_AS.get(kind, kind)], wire, own) if self.fabric else 0.0
 
     def in_switch_moving(self, wire: float, own: float) -> Seconds:
-        return self._moving(self.fabric.in_switch, wire, own) if self.fabric.in_switch else math.inf
+        adds = self.fabric.in_switch if self.fabric else None
+        return self._moving(adds, wire, own) if adds else math.inf
 
     def _moving(self, protocol: Protocol, wire: float, own: float) -> Seconds:
         steady = (wire / protocol.efficiency + own * protocol.copy) / self.rate
         return steady + math.sqrt(protocol.knee * self.latency * wire / self.rate)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Route:
+    """What a group's bytes cross: a lane inside nodes and one between them."""
+
+    inside: _Lane
+    between: _Lane
+    ranks: int
+    nodes: int
+    members: int  # most of a node
+
+    @property
+    def startup(self) -> Seconds:
+        return max(self.inside.startup, self.between.startup)
+
+    @property
+    def levels(self) -> int:
+        """Of a tree of nodes."""
+        return math.ceil(math.log2(self.nodes))
+
+    def moving(self, kind: str, wire: float, own: float = 0.0) -> Seconds:
+        return max(self.inside.moving(kind, wire, own), self.between.moving(kind, wire, own))
+
+
 def _seconds(collective: Collective, cluster: Cluster, placement: Placement, fabrics: FabricOf) -> Seconds:
-    inside, between = _inside(cluster, placement, fabrics), None
-    if placement.nodes > 1:
-        between = _between(collective, cluster, placement, fabrics)
-    kind, nbytes, ranks = collective.kind, collective.nbytes, collective.group.size
+    several = placement.nodes > 1
+    route = _Route(
+        inside=_inside(cluster, placement, fabrics),
+        between=_between(collective, cluster, placement, fabrics) if several else _Lane(),
+        ranks=collective.group.size,
+        nodes=placement.nodes,
+        members=max(seat.members for seat in placement.seats),
+    )
+    kind, nbytes = collective.kind, collective.nbytes
     if kind == "send-recv":
-        lane = between or inside
-        assert lane is not None
+        lane = route.between if several else route.inside
         return lane.startup + lane.latency + lane.moving(kind, nbytes)
     if kind == "all-to-all":
-        return _all_to_all(nbytes, ranks, placement, inside, between)
-    ways = [_ring(kind, nbytes, ranks, placement.nodes, inside, between)]
+        return _all_to_all(nbytes, route)
     if kind == "all-reduce":
-        ways += [_tree(nbytes, placement, inside, between), _in_switch(nbytes, ranks, placement.nodes, inside, between)]
-    return min(ways)
+        return min(_ring(kind, nbytes, route), _tree(nbytes, route), _in_switch(nbytes, route))
+    return _ring(kind, nbytes, route)
 
 
-def _ring(
-    kind: str, nbytes: Bytes, ranks: int, nodes: int, inside: _Lane | None, between: _Lane | None
-) -> Seconds:  # fmt: skip
+def _ring(kind: str, nbytes: Bytes, route: _Route) -> Seconds:
     """Every rank sends to the next one; nodes pass the ring on through all ports of their members at once."""
-    passes = _PASSES[kind]
+    passes, ranks = _PASSES[kind], route.ranks
     wire = nbytes if kind == "broadcast" else passes * (ranks - 1) / ranks * nbytes
-    outer = passes * nodes if between else 0
+    outer = passes * route.nodes if route.nodes > 1 else 0
     inner = max(passes * (ranks - 1) - outer, 0)
-    lanes = [lane for lane in (inside, between) if lane]
-    waiting = (inner * inside.latency if inside else 0.0) + (outer * between.latency if between else 0.0)
-    return (
-        max(lane.startup for lane in lanes) + waiting + max(lane.moving(kind, wire, nbytes / ranks) for lane in lanes)
-    )
+    waiting = inner * route.inside.latency + outer * route.between.latency
+    return route.startup + waiting + route.moving(kind, wire, nbytes / ranks)
 
 
-def _tree(nbytes: Bytes, placement: Placement, inside: _Lane | None, between: _Lane | None) -> Seconds:
+def _tree(nbytes: Bytes, route: _Route) -> Seconds:
     """Up and down a tree of nodes, along a chain inside each: fewer hops than a ring, slightly more bytes."""
-    if between is None:
+    if route.nodes == 1:
         return math.inf
-    lanes = [lane for lane in (inside, between) if lane]
-    chain = max(seat.members for seat in placement.seats) - 1
-    waiting = 2 * math.ceil(math.log2(placement.nodes)) * between.latency + (
-        2 * chain * inside.latency if inside else 0.0
-    )
-    moving = max(lane.moving("all-reduce", 2 * nbytes) for lane in lanes)
-    return max(lane.startup for lane in lanes) + waiting + moving
+    waiting = 2 * route.levels * route.between.latency + 2 * (route.members - 1) * route.inside.latency
+    return route.startup + waiting + route.moving("all-reduce", 2 * nbytes)
 
 
-def _in_switch(nbytes: Bytes, ranks: int, nodes: int, inside: _Lane | None, between: _Lane | None) -> Seconds:
+def _in_switch(nbytes: Bytes, route: _Route) -> Seconds:
     """The switch inside a node adds up what its devices send; between nodes a tree of their sums."""
-    if inside is None or not inside.in_switch or ranks < inside.fabric.in_switch_from * nodes:
+    inside, between, fabric = route.inside, route.between, route.inside.fabric
+    if fabric is None or not inside.in_switch or route.ranks < fabric.in_switch_from * route.nodes:
         return math.inf
-    waiting, moving = 2 * inside.latency, inside.in_switch_moving(nbytes, nbytes / ranks)
-    startup = inside.startup
-    if between is not None:
-        waiting += 2 * math.ceil(math.log2(nodes)) * between.latency
-        moving = max(moving, between.moving("all-reduce", 2 * nbytes))
-        startup = max(startup, between.startup)
-    return startup + waiting + moving
+    waiting = 2 * inside.latency + 2 * route.levels * between.latency
+    moving = max(inside.in_switch_moving(nbytes, nbytes / route.ranks), between.moving("all-reduce", 2 * nbytes))
+    return route.startup + waiting + moving
 
 
-def _all_to_all(
-    nbytes: Bytes, ranks: int, placement: Placement, inside: _Lane | None, between: _Lane | None
-) -> Seconds:
+def _all_to_all(nbytes: Bytes, route: _Route) -> Seconds:
     """Each rank sends a share to every other: neighbours' inside, the others' through the ports of the node."""
-    members = max(seat.members for seat in placement.seats)
-    share, moving, startup, latency = nbytes / ranks, 0.0, 0.0, 0.0
-    if inside is not None:
-        moving, startup, latency = (
-            inside.moving("all-to-all", share * (members - 1), share),
-            inside.startup,
-            inside.latency,
-        )
-    if between is not None:
-        moving = max(moving, between.moving("all-to-all", share * (ranks - members) * members))
-        startup, latency = max(startup, between.startup), max(latency, between.latency)
-    return startup + math.ceil(math.log2(ranks)) * latency + moving
+    share, members = nbytes / route.ranks, route.members
+    moving = max(
+        route.inside.moving("all-to-all", share * (members - 1), share),
+        route.between.moving("all-to-all", share * (route.ranks - members) * members),
+    )
+    latency = max(route.inside.latency, route.between.latency)
+    return route.startup + math.ceil(math.log2(route.ranks)) * latency + moving
 
 
-def _inside(cluster: Cluster, placement: Placement, fabrics: FabricOf) -> _Lane | None:
-    """The slowest of the links inside the group's nodes; None where it has one member a node."""
+def _inside(cluster: Cluster, placement: Placement, fabrics: FabricOf) -> _Lane:
+    """The slowest of the links inside the group's nodes; none where it has one member per node."""
     lanes = [_lane_of(cluster.nodes[seat.node], seat, fabrics) for seat in placement.seats if seat.members > 1]
-    return min(lanes, key=lambda lane: lane.rate, default=None)
+    return min(lanes, key=lambda lane: lane.rate, default=_Lane())
 
 
 def _lane_of(node: Node, seat: Seat, fabrics: FabricOf) -> _Lane:

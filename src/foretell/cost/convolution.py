@@ -15,14 +15,15 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from foretell.graph import ITEM_BYTES, Layout, Signature
+from foretell.graph import Layout, Signature
 from foretell.hardware import Device
 from foretell.units import Bytes
 
 _HALVES: Final = ("float16", "bfloat16")
 _MIN_FFT: Final = 16
 _TILE: Final = 32
-_MOST_OF: Final = 0.6
+_MOST_OF: Final = 0.6  # a device's memory
+_BY_FFT: Final = ("fft", "tiled fft", "transposed fft", "transposed tiled fft")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,23 +149,20 @@ ALGORITHMS: Final[Mapping[str, Algorithm]] = {
     "transposed winograd": _after(_winograd),
 }
 
-FEATURES: Final = (
-    "channels_last", "batch", "channels", "filters", "groups", "group_channels", "group_filters", "kernel", "stride", "dilation",
-    "padding", "input", "output", "rank", "positions", "depth", "x_bytes", "y_bytes", "w_bytes", "x_over_y", "w_over_x",
-    "channel_remainder", "filter_remainder", "position_remainder", "flops",
-)  # fmt: skip
 
-
-def features(p: Problem) -> tuple[float, ...]:
-    """What the choice of an algorithm can depend on, in the order of FEATURES."""
+def features(p: Problem) -> dict[str, float]:
+    """What the choice of an algorithm can depend on; the fitted trees number them in this order."""
     c, k = p.channels // p.groups, p.filters // p.groups
     area, outs = math.prod(p.input), math.prod(p.output)
     positions, depth = p.batch * outs, c * math.prod(p.kernel)
-    return (
-        p.channels_last, p.batch, p.channels, p.filters, p.groups, c, k, max(p.kernel), p.stride, p.dilation,
-        p.padding, max(p.input), max(p.output), len(p.input), positions, depth, p.x, p.y, p.w, p.x / max(p.y, 1), p.w / max(p.x, 1),
-        p.channels % 8, p.filters % 8, area % 8, positions * depth * p.filters,
-    )  # fmt: skip
+    return {
+        "channels_last": p.channels_last, "batch": p.batch, "channels": p.channels, "filters": p.filters, "groups": p.groups,
+        "group_channels": c, "group_filters": k, "kernel": max(p.kernel), "stride": p.stride, "dilation": p.dilation,
+        "padding": p.padding, "input": max(p.input), "output": max(p.output), "rank": len(p.input), "positions": positions,
+        "depth": depth, "x_bytes": p.x, "y_bytes": p.y, "w_bytes": p.w, "x_over_y": p.x / max(p.y, 1),
+        "w_over_x": p.w / max(p.x, 1), "channel_remainder": p.channels % 8, "filter_remainder": p.filters % 8,
+        "position_remainder": area % 8, "flops": positions * depth * p.filters,
+    }  # fmt: skip
 
 
 def algorithm_bytes(p: Problem, op: str, device: Device) -> Bytes:
@@ -172,15 +170,12 @@ def algorithm_bytes(p: Problem, op: str, device: Device) -> Bytes:
     if 0 in (p.batch, p.channels, p.filters, *p.input, *p.output):
         return 0
     tree = _trees()[f"{op} {p.precision}"]
-    row = features(p)
-    node = 0
+    row, node = tuple(features(p).values()), 0
     while (feature := tree["feature"][node]) >= 0:
         node = tree["left" if row[feature] <= tree["threshold"][node] else "right"][node]
     name = tree["algorithms"][tree["algorithm"][node]]
     nbytes = round(ALGORITHMS[name](p, op)) + int(tree["extra"][node])
-    if (
-        name.endswith("fft") and nbytes > _MOST_OF * device.memory_bytes
-    ):  # a workspace without room: the next best is tried
+    if name in _BY_FFT and nbytes > _MOST_OF * device.memory_bytes:  # no room for it: the next best is tried
         return round(ALGORITHMS["tiled fft"](p, op))
     return nbytes
 
@@ -200,7 +195,9 @@ def forward_workspace(s: Signature, device: Device, *, tf32: bool) -> Bytes:
     if not y.numel or not x.numel:
         return 0
     p = problem(s, x, w, y, tf32=tf32)
-    return algorithm_bytes(p, "input" if s.argument("transposed") else "forward", device) + copied(p, x, w)
+    return algorithm_bytes(p, "input" if s.argument("transposed") else "forward", device) + copied_to(
+        p.channels_last, x, w
+    )
 
 
 def backward_workspace(s: Signature, device: Device, *, tf32: bool) -> Bytes:
@@ -217,7 +214,7 @@ def backward_workspace(s: Signature, device: Device, *, tf32: bool) -> Bytes:
         needs.append(algorithm_bytes(p, "forward" if s.argument("transposed") else "input", device) - made_later)
     if for_weight:
         needs.append(algorithm_bytes(p, "weight", device))
-    return max(needs) + copied(p, g, x, w)
+    return max(needs) + copied_to(p.channels_last, g, x, w)
 
 
 def problem(s: Signature, x: Layout, w: Layout, y: Layout, *, tf32: bool) -> Problem:
@@ -241,25 +238,16 @@ def _number(s: Signature, name: str, default: int) -> int:
 
 def is_channels_last(layout: Layout) -> bool:
     """Whether a library would take it so; its images need not lie side by side."""
-    shape, strides = layout.shape, layout.strides
-    return len(shape) >= 4 and strides[1] == 1 and shape[1] > 1 and math.prod(shape[2:]) > 1
-
-
-def copied(p: Problem, *layouts: Layout) -> Bytes:
-    """Tensors in another layout than the one chosen are copied to it."""
-    return copied_to(p.channels_last, *layouts)
+    return layout.is_channels_last and math.prod(layout.shape[2:]) > 1
 
 
 def copied_to(channels_last: bool, *layouts: Layout) -> Bytes:
-    return sum(x.numel * ITEM_BYTES[x.dtype] for x in layouts if not _lies(x, channels_last))
+    """Tensors in another layout than the one chosen are copied to it."""
+    return sum(x.nbytes for x in layouts if not _lies(x, channels_last))
 
 
 def _lies(x: Layout, channels_last: bool) -> bool:
-    order = [0, *range(2, len(x.shape)), 1] if channels_last else list(range(len(x.shape)))
-    step = 1
-    for axis in reversed(order):
-        if x.shape[axis] != 1:
-            if x.strides[axis] != step:
-                return False
-            step *= x.shape[axis]
-    return True
+    if not channels_last:
+        return x.is_contiguous
+    order = [0, *range(2, len(x.shape)), 1]
+    return Layout(tuple(x.shape[a] for a in order), tuple(x.strides[a] for a in order), x.dtype).is_contiguous

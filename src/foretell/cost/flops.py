@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from foretell.graph import Graph, Layout, Signature
+from foretell.graph import Graph, Signature
 from foretell.graph.operators import ATTENTION, Registry, names_of, operator_of
 from foretell.units import Flops
 
@@ -31,50 +31,20 @@ def total_flops(graph: Graph) -> Flops:
 def skipped(signature: Signature) -> float:
     """The share of the counted operations that the kernel does not do: the masked half of causal attention."""
     if operator_of(signature.name).is_attention and signature.argument("is_causal"):
-        keys = _tensor(signature, "key").shape[-2]
-        return 0.5 * (1 - 1 / max(keys, 1))
+        [key] = signature.required_tensors("key")
+        return 0.5 * (1 - 1 / max(key.shape[-2], 1))
     return 0.0
 
 
-def _tensor(s: Signature, name: str) -> Layout:
-    found = s.tensor(name)
-    assert found is not None, f"{s.target} has no tensor {name}"
-    return found
+@formula(*names_of("matmul"))
+def _product(s: Signature) -> Flops:
+    """(…, m, k) × (…, k, n): 2·m·k·n for each of the batch.
 
-
-def _product(a: Layout, b: Layout) -> Flops:
-    """(…, m, k) × (…, k, n): 2·m·k·n for each of the batch."""
-    return 2.0 * a.numel * b.shape[-1]
-
-
-@formula("aten.mm", "aten.bmm", "aten._int_mm", "aten._scaled_mm")
-def _mm(s: Signature) -> Flops:
-    return _product(s.inputs[0], s.inputs[1])
-
-
-@formula("aten.addmm", "aten.baddbmm", "aten.addbmm", "aten._addmm_activation")
-def _addmm(s: Signature) -> Flops:
-    return _product(s.inputs[1], s.inputs[2])
-
-
-@formula("aten.mv", "aten.dot")
-def _mv(s: Signature) -> Flops:
-    return 2.0 * s.inputs[0].numel
-
-
-@formula("aten.addmv")
-def _addmv(s: Signature) -> Flops:
-    return 2.0 * s.inputs[1].numel
-
-
-@formula("aten._grouped_mm", "aten._scaled_grouped_mm")
-def _grouped_mm(s: Signature) -> Flops:
-    """Rows of `a` are shared out among the groups, so each row meets one matrix: 2·rows·k·n.
-
-    Where both operands are flat, the groups share out the inner dimension instead, and the count is the same.
+    A grouped product shares out the rows of `a`, or the inner dimension, so each still meets one matrix.
     """
-    a, b = s.inputs[0], s.inputs[1]
-    return 2.0 * a.numel * b.shape[-1]
+    first = operator_of(s.name).kind == "added"  # what is added to comes first
+    a, b = s.inputs[first : first + 2]
+    return 2.0 * a.numel * (b.shape[-1] if len(b.shape) > 1 else 1)
 
 
 @formula(*names_of("convolution"))
@@ -101,7 +71,7 @@ def _convolution_backward(s: Signature) -> Flops:
 @formula(*names_of("attention", *ATTENTION))
 def _attention(s: Signature) -> Flops:
     """Scores are q·kᵀ and the output is scores·v, for every query head; grouped heads share keys, not work."""
-    q, k, v = (_tensor(s, name) for name in ("query", "key", "value"))
+    q, k, v = s.required_tensors("query", "key", "value")
     pairs = math.prod(q.shape[:-1]) * k.shape[-2]
     return 2.0 * pairs * (q.shape[-1] + v.shape[-1])
 
@@ -109,7 +79,7 @@ def _attention(s: Signature) -> Flops:
 @formula(*names_of("attention_backward"))
 def _attention_backward(s: Signature) -> Flops:
     """Five products: the scores again, then the gradients of value, scores, query and key."""
-    q, k, v = (_tensor(s, name) for name in ("query", "key", "value"))
+    q, k, v = s.required_tensors("query", "key", "value")
     pairs = math.prod(q.shape[:-1]) * k.shape[-2]
     return 2.0 * pairs * (3 * q.shape[-1] + 2 * v.shape[-1])
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from foretell.errors import ModelError
+from foretell.cost.files import reading
 from foretell.graph import Graph, Signature
 from foretell.graph.calls import Call
 from foretell.graph.operators import Family, operator_of
@@ -70,10 +70,8 @@ class HostCosts:
 
     @classmethod
     def load(cls, path: Path) -> HostCosts:
-        try:
+        with reading(path, "costs of a host"):
             return cls(**json.loads(path.read_text()))
-        except (OSError, ValueError, TypeError) as error:
-            raise ModelError(f"{path} holds no costs of a host ({error}). Fit them with: foretell fit") from error
 
 
 def mode_of(call: Call, graph: Graph) -> str:

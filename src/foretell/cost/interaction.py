@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from foretell.cost.files import load_arrays, reading, save_arrays
 from foretell.cost.roofline import price_calls
 from foretell.errors import ModelError
 from foretell.graph import PHASES, Graph, Signature
@@ -166,36 +167,17 @@ class Interaction:
         return np.asarray(state, dtype=np.float32)
 
     def save(self, folder: Path) -> None:
-        from safetensors.numpy import save
-
-        folder.mkdir(parents=True, exist_ok=True)
-        about = {
-            "version": str(VERSION), "families": json.dumps(self.families), "columns": json.dumps(PLAIN),
-            "strength": repr(self.strength),
-        }  # fmt: skip
-        weights = {name: np.ascontiguousarray(w) for name, w in self.weights.items()}
-        (folder / FILE).write_bytes(save(weights, metadata=about))
+        about = {"families": json.dumps(self.families), "columns": json.dumps(PLAIN), "strength": repr(self.strength)}
+        save_arrays(folder / FILE, self.weights, version=VERSION, **about)
 
     @classmethod
     def load(cls, path: Path) -> Interaction:
-        from safetensors import safe_open
-
-        try:
-            with safe_open(path, framework="numpy") as file:
-                about = file.metadata() or {}
-                if int(about["version"]) > VERSION or tuple(json.loads(about["columns"])) != PLAIN:
-                    raise ModelError(
-                        f"{path} was written by another version of Foretell. Fit it anew, or upgrade with: "
-                        "pip install -U foretell"
-                    )
-                weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no mapping)
-            return cls(
-                families=tuple(json.loads(about["families"])), weights=weights, strength=float(about["strength"])
-            )
-        except ModelError:
-            raise
-        except Exception as error:  # the format's own errors have no common type
-            raise ModelError(f"{path} holds no interaction network ({error}). Fit one with: foretell fit") from error
+        with reading(path, "interaction network"):
+            weights, about = load_arrays(path, version=VERSION)
+            if tuple(json.loads(about["columns"])) != PLAIN:
+                raise ModelError(f"{path} was written by another version of Foretell. Fit it anew: foretell fit")
+            families = tuple(json.loads(about["families"]))
+            return cls(families=families, weights=weights, strength=float(about["strength"]))
 
 
 class _Sum:
@@ -215,9 +197,5 @@ class _Sum:
 
 def node_table(step: Outline, seconds: Floats, families: Sequence[str], known: Sequence[str], device: Device) -> Floats:
     """All that a node knows of itself: its numbers, and its family as one of the known."""
-    place = {name: i for i, name in enumerate(known)}
-    kinds = np.zeros((len(step), len(known)))
-    for row, family in zip(kinds, families, strict=True):
-        if family in place:
-            row[place[family]] = 1.0
+    kinds = np.array(families)[:, None] == np.array(known)[None, :]
     return np.hstack([node_features(step, seconds, device), kinds])

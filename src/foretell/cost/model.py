@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from foretell.cost import interaction
 from foretell.cost.features import describe
+from foretell.cost.files import reading
 from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.interaction import Interaction, Outline, outline
 from foretell.cost.kernels import as_run_on
@@ -160,21 +161,16 @@ def load_model(name: str = DEFAULT) -> CostModel:
             f"no model {name!r}. {did_you_mean(name, known)}Shipped: {', '.join(known)}; or give the folder of one "
             "that `foretell fit` wrote."
         )
+    others, network = folder / OTHER_DEVICES, folder / interaction.FILE
     operators = OperatorModels.load(folder)
-    host = HostCosts.load(folder / FILE)
-    beyond = folder / OTHER_DEVICES
-    trained = folder / interaction.FILE
-    network = Interaction.load(trained) if trained.is_file() else None
-    try:
-        card = json.loads((folder / "card.json").read_text())
-        return CostModel(
-            name=folder.name,
-            folder=folder,
-            device=str(card["device"]),
-            operators=operators,
-            other_devices=OperatorModels.load(beyond) if beyond.is_dir() else None,
-            host=host,
-            interaction=network,
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise ModelError(f"{folder} has no card with the device it was measured on ({error}). Fit it anew.") from error
+    with reading(folder, "card with the device it was measured on"):
+        measured_on = str(json.loads((folder / "card.json").read_text())["device"])
+    return CostModel(
+        name=folder.name,
+        folder=folder,
+        device=measured_on,
+        operators=operators,
+        other_devices=OperatorModels.load(others) if others.is_dir() else None,
+        host=HostCosts.load(folder / FILE),
+        interaction=Interaction.load(network) if network.is_file() else None,
+    )

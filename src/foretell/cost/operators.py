@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost.features import Description
+from foretell.cost.files import load_arrays, reading, save_arrays
 from foretell.cost.trees import Trees
 from foretell.errors import ModelError
 
@@ -82,39 +83,26 @@ class OperatorModels:
         return model is not None and name in model.operators
 
     def save(self, folder: Path) -> None:
-        from safetensors.numpy import save
-
-        folder.mkdir(parents=True, exist_ok=True)
         arrays = {name: a for family, model in self.families.items() for name, a in model.trees.arrays(family)}
         index = {family: {"columns": m.columns, "operators": m.operators} for family, m in self.families.items()}
-        (folder / FILE).write_bytes(save(arrays, metadata={"version": str(VERSION), "families": json.dumps(index)}))
+        save_arrays(folder / FILE, arrays, version=VERSION, families=json.dumps(index))
 
     @classmethod
     def load(cls, folder: Path) -> OperatorModels:
-        from safetensors import safe_open
-
         if not (folder / FILE).is_file() and (folder / TEXT_INDEX).is_file():
             raise ModelError(
                 f"the model in {folder} has format 1, this Foretell reads {VERSION}. Convert it with: "
                 f"python -m foretell.learn.convert {folder}"
             )
-        try:
-            with safe_open(folder / FILE, framework="numpy") as file:
-                about = file.metadata() or {}
-                if int(about["version"]) > VERSION:
-                    raise ModelError(
-                        f"the model in {folder} has format {about['version']}, this Foretell reads up to {VERSION}. "
-                        "Upgrade with: pip install -U foretell"
+        with reading(folder, "model of operators"):
+            arrays, about = load_arrays(folder / FILE, version=VERSION)
+            return cls(
+                families={
+                    str(family): FamilyModel(
+                        columns=tuple(map(str, entry["columns"])),
+                        operators=tuple(map(str, entry["operators"])),
+                        trees=Trees.read(arrays, family),
                     )
-                families = {}
-                for family, entry in json.loads(about["families"]).items():
-                    trees = Trees.read(file.get_tensor, family)
-                    columns, operators = tuple(map(str, entry["columns"])), tuple(map(str, entry["operators"]))
-                    families[str(family)] = FamilyModel(columns=columns, operators=operators, trees=trees)
-        except ModelError:
-            raise
-        except Exception as error:  # the format's own errors have no common type
-            raise ModelError(
-                f"{folder} holds no model of operators ({type(error).__name__}: {error}). Fit one with: foretell fit"
-            ) from error
-        return cls(families=families)
+                    for family, entry in json.loads(about["families"]).items()
+                }
+            )

@@ -8,7 +8,7 @@ edges of each test, so a walk compares small integers and decides exactly as the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, Final
@@ -164,8 +164,8 @@ class Trees:
             array = getattr(self, field.name)
             if array.dtype.kind == "u":
                 array = array.astype(np.min_scalar_type(int(array.max(initial=0))))
-            yield f"{family}.{field.name}", np.ascontiguousarray(array)
+            yield f"{family}.{field.name}", array
 
     @classmethod
-    def read(cls, array: Callable[[str], Array], family: str) -> Trees:
-        return cls(**{field.name: array(f"{family}.{field.name}") for field in fields(cls)})
+    def read(cls, arrays: Mapping[str, Array], family: str) -> Trees:
+        return cls(**{field.name: arrays[f"{family}.{field.name}"] for field in fields(cls)})

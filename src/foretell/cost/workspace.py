@@ -14,7 +14,7 @@ from typing import Final
 from foretell.cost import convolution
 from foretell.cost.kernels import as_run_on
 from foretell.graph import ITEM_BYTES, Graph, Layout, Signature
-from foretell.graph.operators import Registry, names_of, operator_of
+from foretell.graph.operators import Registry, operator_of
 from foretell.hardware import Device
 from foretell.units import MIB, Bytes
 
@@ -140,18 +140,10 @@ def _index_put(s: Signature, device: Device) -> Bytes:
     return sorting + _copies([values])
 
 
-def _query(s: Signature) -> tuple[Layout, Layout]:
-    """(query, key) of an attention backward."""
-    query, key = s.tensor("query"), s.tensor("key")
-    assert query is not None
-    assert key is not None
-    return query, key
-
-
 @formula("aten._scaled_dot_product_cudnn_attention_backward")
 def _cudnn_attention_backward(s: Signature, device: Device) -> Bytes:
     """Query gradients and row sums in fp32; grouped heads also hold key and value gradients for every query head."""
-    q, k = _query(s)
+    q, k = s.required_tensors("query", "key")
     rows = q.numel // q.shape[-1]
     grouped = 2 * q.numel // q.shape[-2] * k.shape[-2] * ITEM_BYTES[q.dtype] if k.shape[1] != q.shape[1] else 0
     return 4 * (q.numel + rows) + grouped
@@ -160,7 +152,7 @@ def _cudnn_attention_backward(s: Signature, device: Device) -> Bytes:
 @formula("aten._scaled_dot_product_flash_attention_backward")
 def _flash_attention_backward(s: Signature, device: Device) -> Bytes:
     """Query gradients in fp32 with rows padded to 128 and heads to 32, their row sums, and two dense copies."""
-    q, _ = _query(s)
+    [q] = s.required_tensors("query")
     batch, heads, rows, width = q.shape
     padded_rows = batch * heads * _rounded(rows, 128)
     return 4 * padded_rows * (_rounded(width, 32) + 1) + 2 * q.nbytes
@@ -169,7 +161,7 @@ def _flash_attention_backward(s: Signature, device: Device) -> Bytes:
 @formula("aten._scaled_dot_product_efficient_attention_backward")
 def _efficient_attention_backward(s: Signature, device: Device) -> Bytes:
     """Key-side accumulators in fp32 over whole tiles, 64 wide and 64 rows high (128 for wider heads), and row sums."""
-    q, k = _query(s)
+    q, k = s.required_tensors("query", "key")
     batch, heads, rows, width = q.shape
     return 4 * batch * heads * (_rounded(k.shape[-2], 64 if width <= 64 else 128) * _rounded(width, 64) + rows)
 
@@ -198,7 +190,3 @@ def _batch_norm(s: Signature, device: Device) -> Bytes:
     """Channels-last statistics are summed in stages."""
     x = s.inputs[0]
     return x.numel // 24 if x.is_channels_last else 0
-
-
-def known_operators() -> frozenset[str]:
-    return frozenset((*formula.functions, *names_of("convolution"), *names_of("convolution_backward")))

@@ -111,6 +111,13 @@ class Signature:
         value = self.argument(name)
         return self.inputs[value.index] if isinstance(value, Input) else None
 
+    def required_tensors(self, *names: str) -> list[Layout]:
+        """The layouts of tensor arguments that the operator cannot do without."""
+        found = [layout for name in names if (layout := self.tensor(name)) is not None]
+        if len(found) < len(names):
+            raise ValueError(f"{self.target} is called without one of {', '.join(names)}")
+        return found
+
     def tensors(self, name: str) -> tuple[Layout, ...]:
         value = self.argument(name)
         items = value if isinstance(value, tuple) else (value,)

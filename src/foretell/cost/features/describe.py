@@ -11,13 +11,14 @@ from foretell.cost.convolution import is_channels_last
 from foretell.cost.features import products, streams
 from foretell.cost.features.numbers import Values, alignment, density, fill, inner_run, log
 from foretell.cost.roofline import peak_name, work_of
-from foretell.graph import ITEM_BYTES, Signature
+from foretell.graph import ITEM_BYTES, Layout, Signature
 from foretell.graph.operators import Family, Operator, operator_of
 from foretell.hardware import Device
 from foretell.units import Seconds
 
 LAUNCH_FLOOR: Final[Seconds] = 1.0e-6  # the shortest kernel there is; what keeps a ratio to the roofline finite
 _WALK: Final[Seconds] = 1.0e-7  # from one plane to the next, about what memory takes to answer
+_NOTHING: Final = Layout((), (), "uint8")  # stands for the tensors of an op that has none
 _DESCRIBES: Final[Mapping[Family, Callable[[Signature, Device, bool], Values]]] = {
     "attention": products.attention,
     "attention_backward": products.attention_backward,
@@ -73,30 +74,19 @@ def _planes(signature: Signature, operator: Operator) -> int:
 
 
 def _general(s: Signature, device: Device) -> Values:
+    """What holds of any op."""
     read, written = sum(x.distinct_bytes for x in s.inputs), sum(x.distinct_bytes for x in s.outputs)
-    first = s.inputs[0] if s.inputs else s.outputs[0] if s.outputs else None
+    first = (*s.inputs, *s.outputs, _NOTHING)[0]
     out = s.outputs[0] if s.outputs else first
     largest = max(s.inputs, key=lambda x: x.numel, default=first)
-    values = {
+    blocks = out.numel / (512 * device.compute_units)  # threads of a usual elementwise kernel
+    return {
         "read": log(read), "written": log(written), "inputs": float(len(s.inputs)), "outputs": float(len(s.outputs)),
         "in_cache": log((read + written) / device.l2_bytes), "in_place": float(bool(s.mutates)),
-        "first_numel": 0.0, "first_item": 0.0, "first_floats": 0.0, "first_dense": 1.0, "first_inner": 0.0,
-        "out_numel": 0.0, "out_item": 0.0, "out_dense": 1.0, "out_inner": 0.0, "spread": 0.0, "rank": 0.0,
-        "waves": 0.0, "wave_fill": 1.0, "align": 5.0,
+        "first_numel": log(first.numel), "first_item": float(ITEM_BYTES[first.dtype]),
+        "first_floats": float(first.dtype.startswith(("float", "bfloat"))), "first_dense": density(first),
+        "first_inner": log(inner_run(first)), "rank": float(len(first.shape)), "out_numel": log(out.numel),
+        "out_item": float(ITEM_BYTES[out.dtype]), "out_dense": density(out), "out_inner": log(inner_run(out)),
+        "waves": log(blocks), "wave_fill": fill(blocks), "spread": log(out.numel / max(largest.numel, 1)),
+        "align": min(alignment(x.shape[-1]) if x.shape else 5.0 for x in (out, largest)),
     }  # fmt: skip
-    if first is not None:
-        values |= {
-            "first_numel": log(first.numel), "first_item": float(ITEM_BYTES[first.dtype]),
-            "first_floats": float(first.dtype.startswith(("float", "bfloat"))), "first_dense": density(first),
-            "first_inner": log(inner_run(first)), "rank": float(len(first.shape)),
-        }  # fmt: skip
-    if out is not None:
-        blocks = out.numel / (512 * device.compute_units)  # threads of a usual elementwise kernel
-        values |= {
-            "out_numel": log(out.numel), "out_item": float(ITEM_BYTES[out.dtype]), "out_dense": density(out),
-            "out_inner": log(inner_run(out)), "waves": log(blocks), "wave_fill": fill(blocks),
-            "align": min(alignment(x.shape[-1]) if x.shape else 5.0 for x in (out, largest or out)),
-        }  # fmt: skip
-        if largest is not None:
-            values["spread"] = log(out.numel / max(largest.numel, 1))
-    return values

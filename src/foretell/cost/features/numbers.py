@@ -20,21 +20,14 @@ def log(value: float) -> float:
 @lru_cache(maxsize=1 << 14)
 def density(x: Layout) -> float:
     """1 for row-major, 2 for channels-last, 3 for another dense order, 0 for gaps or broadcasts."""
-    if any(stride == 0 and size > 1 for size, stride in zip(x.shape, x.strides, strict=True)):
-        return 0.0
-    expected = 1
-    for size, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
-        if size > 1 and stride != expected:
-            break
-        expected *= size
-    else:
-        return 1.0
-    order = sorted((stride, size) for size, stride in zip(x.shape, x.strides, strict=True) if size > 1)
+    sides = [(stride, size) for size, stride in zip(x.shape, x.strides, strict=True) if size > 1]
     run = 1
-    for stride, size in order:
+    for stride, size in sorted(sides):
         if stride != run:
             return 0.0
         run *= size
+    if sides == sorted(sides, reverse=True):
+        return 1.0
     return 2.0 if len(x.shape) >= 4 and x.strides[1] == 1 else 3.0
 
 

@@ -100,10 +100,7 @@ def convolution_backward(s: Signature, device: Device, tf32: bool) -> Values:
 
 
 def attention_backward(s: Signature, device: Device, tf32: bool) -> Values:
-    q, k, v = s.tensor("query"), s.tensor("key"), s.tensor("value")
-    assert q is not None
-    assert k is not None
-    assert v is not None
+    q, k, v = s.required_tensors("query", "key", "value")
     pairs = math.prod(q.shape[:2])
     mask = s.tensor("attn_bias") or s.tensor("attn_mask")
     return {
