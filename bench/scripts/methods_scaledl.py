@@ -559,7 +559,9 @@ def foretold(path: Path | None) -> dict[str, tuple[float, float]]:
     """Record → device and step seconds, from what `foretell bench accuracy --save` wrote."""
     if path is None:
         return {}
-    return {s["step"]: (s["device_said"], s["period_said"]) for s in json.loads(path.read_text())["steps"]}
+    from foretell.learn.holdout import read_steps
+
+    return {s.record: (s.device_predicted, s.step_predicted) for s in read_steps(path)}
 
 
 def main() -> None:

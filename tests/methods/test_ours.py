@@ -79,4 +79,4 @@ def test_a_device_that_is_learned_op_by_op_is_not_corrected() -> None:
     alone = [e for e in made_up() if e.query.cluster.devices == 1]
     made = Foretell(rounds=20).fit([*alone, *alone])
     assert made.models_
-    assert not made.off_
+    assert not made.residuals_

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -26,14 +27,19 @@ _FEWEST: Final = 20  # rows a family needs for a model of its own
 
 
 def fit_operators(
-    ops: OpTable, *, seed: int = 0, rounds: int = ROUNDS, progress: Callable[[str], None] = lambda text: None
+    ops: OpTable,
+    *,
+    seed: int = 0,
+    rounds: int = ROUNDS,
+    trees: Mapping[str, Any] = MappingProxyType({}),
+    progress: Callable[[str], None] = lambda text: None,
 ) -> OperatorModels:
-    """A model for every family that was measured often enough."""
+    """A model for every family that was measured often enough; `trees` are settings of LightGBM unlike the usual ones."""
     models: dict[str, FamilyModel] = {}
     for family, rows in training_rows(ops).items():
         if len(rows.wanted) >= _FEWEST:
             progress(f"fitting {family} on {len(rows.wanted)} ops")
-            models[family] = rows.fit(seed=seed, rounds=rounds)
+            models[family] = rows.fit(seed=seed, rounds=rounds, trees=trees)
     return OperatorModels(families=models)
 
 
@@ -47,7 +53,7 @@ class TrainingRows:
     wanted: Floats  # log(time ÷ roofline)
     weights: Floats
 
-    def fit(self, *, seed: int, rounds: int, trees: Mapping[str, Any] | None = None) -> FamilyModel:
+    def fit(self, *, seed: int, rounds: int, trees: Mapping[str, Any]) -> FamilyModel:
         try:
             import lightgbm
         except ImportError as error:
@@ -55,7 +61,7 @@ class TrainingRows:
                 "fitting needs LightGBM, which is not installed. Install it with: pip install 'foretell[learn]'"
             ) from error
         data = lightgbm.Dataset(self.table, self.wanted, weight=self.weights, categorical_feature=[len(self.columns)])
-        booster = lightgbm.train(_TREES | dict(trees or {}) | {"seed": seed}, data, num_boost_round=rounds)
+        booster = lightgbm.train(_TREES | dict(trees) | {"seed": seed}, data, num_boost_round=rounds)
         return FamilyModel(columns=self.columns, operators=self.operators, trees=trees_of(booster.model_to_string()))
 
 

@@ -124,8 +124,10 @@ def _forgets(case: Case) -> None:
 
 def _takes_absent_targets(case: Case) -> None:
     """Every fourth example says nothing, and only some say more than the step time."""
-    thin = [replace(e, measured={} if i % 4 == 0 else {STEP_TIME: e.measured[STEP_TIME]} if i % 2 else e.measured, ops=())
-            for i, e in enumerate(case.examples)]  # fmt: skip
+    thin = []
+    for i, e in enumerate(case.examples):
+        measured = {} if i % 4 == 0 else {STEP_TIME: e.measured[STEP_TIME]} if i % 2 else e.measured
+        thin.append(replace(e, measured=measured, ops=()))
     for answer in case.factory().fit(thin).predict(case.queries):
         _positive(answer)
 
@@ -196,68 +198,51 @@ def made_up() -> list[Example]:
             ops = tuple(3e-6 + sum(x.numel for x in op.signature.inputs) * 1e-10 for op in graph.ops)
             device = sum(ops)
             query = Query(
-                architecture=f"perceptron-{width}", plan=Plan(dp=devices), cluster=Cluster.parse(cluster), graph=graph,
-                batch=float(batch * devices), dataset="vectors", settings={"precision": "fp32"},
-            )  # fmt: skip
+                architecture=f"perceptron-{width}",
+                plan=Plan(dp=devices),
+                cluster=Cluster.parse(cluster),
+                graph=graph,
+                batch=float(batch * devices),
+                dataset="vectors",
+                settings={"precision": "fp32"},
+            )
             step = device * 1.1 + 1e-4 * (devices - 1)
-            held = float(sum(s.nbytes for s in graph.storages))
-            measured = {STEP_TIME: step, DEVICE_TIME: device, HOST_TIME: 1e-5 * len(graph.ops), MEMORY: held}
+            allocated = float(sum(s.nbytes for s in graph.storages))
+            measured = {STEP_TIME: step, DEVICE_TIME: device, HOST_TIME: 1e-5 * len(graph.ops), MEMORY: allocated}
             examples.append(Example(query=query, measured=measured, cost=20 * step, ops=ops))
     return examples
 
 
 def perceptron(width: int, *, layers: int, batch: int) -> Graph:
-    """A training step of linear layers and ReLUs, op by op."""
-    return _Drawn(width, batch).step(layers)
+    """A training step of linear layers and ReLUs, op by op; every storage lives until the step ends."""
+    square, flat = (Layout((rows, width), (width, 1), "float32") for rows in (width, batch))
+    tensors: list[Tensor] = []
+    stored: list[tuple[int, str, int]] = []  # bytes, role, when it is born
+    ops: list[Op] = []
 
+    def tensor(layout: Layout, role: str) -> int:
+        tensors.append(Tensor(layout, len(stored)))
+        stored.append((layout.nbytes, role, -1 if role in ("parameter", "input") else len(ops)))
+        return len(tensors) - 1
 
-class _Drawn:
-    """A graph under construction; every storage lives until the step ends, which makes no odds here."""
-
-    def __init__(self, width: int, batch: int) -> None:
-        self.square, self.flat = _layout(width, width), _layout(batch, width)
-        self.tensors: list[Tensor] = []
-        self.roles: list[tuple[int, str, int]] = []
-        self.ops: list[Op] = []
-
-    def tensor(self, layout: Layout, role: str) -> int:
-        self.tensors.append(Tensor(layout, len(self.roles)))
-        self.roles.append((layout.nbytes, role, -1 if role in ("parameter", "input") else len(self.ops)))
-        return len(self.tensors) - 1
-
-    def call(self, name: str, phase: str, module: str, inputs: Sequence[int], out: int, names: Sequence[str]) -> int:
-        layouts = tuple(self.tensors[i].layout for i in inputs)
-        arguments = tuple((n, Input(i)) for i, n in enumerate(names))
-        signature = Signature(f"aten.{name}.default", layouts, (self.tensors[out].layout,), arguments)
-        self.ops.append(Op(signature, phase, module, tuple(inputs), (out,)))
+    def call(name: str, phase: str, module: str, out: int, **inputs: int) -> int:
+        layouts = tuple(tensors[i].layout for i in inputs.values())
+        arguments = tuple((n, Input(i)) for i, n in enumerate(inputs))
+        signature = Signature(f"aten.{name}.default", layouts, (tensors[out].layout,), arguments)
+        ops.append(Op(signature, phase, module, tuple(inputs.values()), (out,)))
         return out
 
-    def step(self, layers: int) -> Graph:
-        weights = [self.tensor(self.square, "parameter") for _ in range(layers)]
-        at = [self.tensor(self.flat, "input")]
-        for i, weight in enumerate(weights):
-            into = self.tensor(self.flat, "activation")
-            self.call("mm", "forward", f"layers.{i}", (at[-1], weight), into, ("self", "mat2"))
-            at.append(
-                self.call("relu", "forward", f"layers.{i}", (into,), self.tensor(self.flat, "activation"), ("self",))
-            )
-        back = at[-1]
-        for i, weight in reversed(list(enumerate(weights))):
-            gradient = self.tensor(self.square, "gradient")
-            self.call("mm", "backward", f"layers.{i}", (weight, weight), gradient, ("self", "mat2"))
-            back = self.call("mm", "backward", f"layers.{i}", (back, weight), self.tensor(self.flat, "temporary"),
-                             ("self", "mat2"))  # fmt: skip
-            self.call("add_", "optimizer", "", (weight, gradient), weight, ("self", "other"))
-        end = len(self.ops)
-        return Graph(
-            name=f"perceptron-{self.square.shape[0]}", ops=tuple(self.ops), tensors=tuple(self.tensors),
-            storages=tuple(Storage(nbytes, role, born, end) for nbytes, role, born in self.roles),
-            samples=self.flat.shape[0],
-        )  # fmt: skip
-
-
-def _layout(rows: int, columns: int) -> Layout:
-    return Layout((rows, columns), (columns, 1), "float32")
+    weights = [tensor(square, "parameter") for _ in range(layers)]
+    at = tensor(flat, "input")
+    for i, weight in enumerate(weights):
+        at = call("mm", "forward", f"layers.{i}", tensor(flat, "activation"), self=at, mat2=weight)
+        at = call("relu", "forward", f"layers.{i}", tensor(flat, "activation"), self=at)
+    for i, weight in reversed(list(enumerate(weights))):
+        gradient = call("mm", "backward", f"layers.{i}", tensor(square, "gradient"), self=weight, mat2=weight)
+        at = call("mm", "backward", f"layers.{i}", tensor(flat, "temporary"), self=at, mat2=weight)
+        call("add_", "optimizer", "", weight, self=weight, other=gradient)
+    storages = tuple(Storage(nbytes, role, born, len(ops)) for nbytes, role, born in stored)
+    return Graph(name=f"perceptron-{width}", ops=tuple(ops), tensors=tuple(tensors), storages=storages, samples=batch)
 
 
 def main() -> None:

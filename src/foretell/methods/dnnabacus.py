@@ -2,23 +2,22 @@
 
 Entry (i, j) of the network structural matrix counts tensors that go from an op of kind i to one of kind j, along the data
 flow and not the order of calls. Beside it stand batch, input size, optimizer, floating-point operations, parameters, the
-plan and the device. One ensemble of boosted trees a target; time and memory alike.
+plan and the device. One ensemble of boosted trees per target; time and memory alike.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from foretell.cost.flops import total_flops
-from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.methods.memo import once
-from foretell.methods.protocol import Example, Prediction, Query
+from foretell.methods.protocol import Example, Prediction, Query, answers, readable
 
 Floats = npt.NDArray[np.float64]
 _TREES: Final[dict[str, Any]] = {
@@ -27,64 +26,56 @@ _TREES: Final[dict[str, Any]] = {
 }  # fmt: skip
 _ROUNDS: Final = 400
 _OFTEN: Final = 3  # examples a column must be in to be one
+_STORED: Final = {"parameters": "parameter", "activations": "activation", "optimizer state": "optimizer",
+                  "gradients": "gradient"}  # fmt: skip
 _PEAKS: Final = ("fp32", "tf32", "fp16", "bf16")
 _NO_GRAPH: Final = "DNNAbacus reads the network, and the source does not say which was run"
 
 
 class DNNAbacus:
+    name: Final = "DNNAbacus"
+
     def __init__(self, *, seed: int = 0) -> None:
         self.seed = seed
         self.columns_: tuple[str, ...] = ()
         self.trees_: dict[str, str] = {}  # target → LightGBM's text, which pickles as it is
 
-    @property
-    def name(self) -> str:
-        return "DNNAbacus"
-
     def fit(self, examples: Sequence[Example]) -> Self:
         import lightgbm
 
-        known = [e for e in examples if e.query.graph is not None and e.measured]
-        if not known:
-            raise InputError(f"DNNAbacus reads graphs, and none of {len(examples)} examples has one that was measured.")
-        rows = _described([e.query for e in known])
+        known = readable(examples, self.name)
+        rows = [_row(e.query) for e in known]
         often = Counter(name for row in rows for name in row)
         self.columns_ = tuple(sorted(name for name, count in often.items() if count >= min(_OFTEN, len(known))))
         table = self._table(rows)
         self.trees_ = {}
         for target in sorted({target for e in known for target in e.measured}):
-            mine = [i for i, e in enumerate(known) if e.measured.get(target, 0.0) > 0]
-            if not mine:
-                continue
-            wanted = np.log([known[i].measured[target] for i in mine])
-            data = lightgbm.Dataset(table[mine], wanted, params={"verbose": -1})
-            booster = lightgbm.train(_TREES | {"seed": self.seed}, data, num_boost_round=_ROUNDS)
-            self.trees_[target] = booster.model_to_string()
+            own = [i for i, e in enumerate(known) if e.measured.get(target, 0.0) > 0]
+            if own:
+                wanted = np.log([known[i].measured[target] for i in own])
+                data = lightgbm.Dataset(table[own], wanted, params={"verbose": -1})
+                booster = lightgbm.train(_TREES | {"seed": self.seed}, data, num_boost_round=_ROUNDS)
+                self.trees_[target] = booster.model_to_string()
         return self
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
+        return answers(queries, self._predict, _NO_GRAPH)
+
+    def _predict(self, queries: Sequence[Query]) -> Iterator[Prediction]:
         import lightgbm
 
-        asked = [q for q in queries if q.graph is not None]
-        said: dict[str, list[float]] = {}
-        if asked:
-            table = self._table(_described(asked))
-            for target, trees in self.trees_.items():
-                logs = lightgbm.Booster(model_str=trees).predict(table, num_threads=1)
-                said[target] = np.exp(np.asarray(logs, dtype=np.float64)).tolist()
-        places = iter(range(len(asked)))
-        return [Prediction(values={}, why=_NO_GRAPH) if q.graph is None else _at(said, next(places)) for q in queries]
+        table = self._table([_row(query) for query in queries])
+        logs = [lightgbm.Booster(model_str=t).predict(table, num_threads=1) for t in self.trees_.values()]
+        for row in np.exp(np.array(logs, dtype=np.float64)).T.tolist():
+            yield Prediction(values=dict(zip(self.trees_, row, strict=True)))
 
     def _table(self, rows: Sequence[Mapping[str, float]]) -> Floats:
         return np.array([[row.get(name, 0.0) for name in self.columns_] for row in rows], dtype=np.float64)
 
 
-def _at(said: Mapping[str, Sequence[float]], place: int) -> Prediction:
-    return Prediction(values={target: values[place] for target, values in said.items()})
-
-
-def _described(queries: Sequence[Query]) -> list[dict[str, float]]:
-    return [network(q.graph) | surroundings(q) for q in queries if q.graph is not None]
+def _row(query: Query) -> dict[str, float]:
+    assert query.graph is not None
+    return network(query.graph) | surroundings(query)
 
 
 def structural_matrix(graph: Graph) -> Counter[tuple[str, str]]:
@@ -103,14 +94,11 @@ def structural_matrix(graph: Graph) -> Counter[tuple[str, str]]:
 
 @once
 def network(graph: Graph) -> dict[str, float]:
-    """What the graph says: the matrix, and totals in logarithms."""
+    """What the graph has: the matrix, and totals in logarithms."""
     row = {f"{a} → {b}": float(count) for (a, b), count in structural_matrix(graph).items()}
     inputs = [t.layout.numel for t in graph.tensors if graph.storages[t.storage].role == "input"]
-    totals = {
-        "flops": total_flops(graph), "parameters": graph.bytes_of("parameter"), "input": max(inputs, default=0),
-        "activations": graph.bytes_of("activation"), "optimizer state": graph.bytes_of("optimizer"), "ops": len(graph.ops),
-        "gradients": graph.bytes_of("gradient"),
-    }  # fmt: skip
+    totals = {"flops": total_flops(graph), "input": max(inputs, default=0), "ops": len(graph.ops)}
+    totals |= {name: graph.bytes_of(role) for name, role in _STORED.items()}
     row |= {name: float(np.log1p(value)) for name, value in totals.items()}
     row["training"] = float(graph.training)
     row["accumulation"] = float(graph.grad_accumulation)
@@ -121,7 +109,7 @@ def network(graph: Graph) -> dict[str, float]:
 
 
 def surroundings(query: Query) -> dict[str, float]:
-    """What the graph does not say: batch, plan, device."""
+    """What the graph does not have: batch, plan, device."""
     plan, device = query.plan, query.cluster.nodes[0].device
     row = {
         "batch": query.batch, "batch a device": query.batch / query.cluster.devices, "devices": query.cluster.devices,

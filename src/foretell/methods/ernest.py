@@ -1,7 +1,8 @@
 """After Ernest (Venkataraman et al., NSDI 2016): t(s, m) = θ · [1, s/m, log m, m] with θ ≥ 0, one fit for each workload.
 
 A workload is a black box: an architecture with its settings on one kind of device. Of the runs it may learn from, Ernest
-takes those that an A-optimal design chooses under a budget of seconds; what those runs took is the price of its answers.
+takes those that an A-optimal design chooses under a budget of seconds; the seconds of those runs are the price of its
+answers.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ class Ernest:
                 runs[workload(example.query, target)].append(i)
         spent: set[int] = set()
         self.fits_ = {}
-        for key, mine in runs.items():
+        for key, own in runs.items():
             target = str(key[0])
-            table = np.array([features(examples[i].query, target) for i in mine])
-            chosen = a_optimal(table, [examples[i].cost for i in mine], self.budget)
-            self.fits_[key] = _theta(table[chosen], [examples[mine[i]].measured[target] for i in chosen])
-            spent |= {mine[i] for i in chosen}
+            table = np.array([features(examples[i].query, target) for i in own])
+            chosen = a_optimal(table, [examples[i].cost for i in own], self.budget)
+            self.fits_[key] = _theta(table[chosen], [examples[own[i]].measured[target] for i in chosen])
+            spent |= {own[i] for i in chosen}
         self.targets_ = tuple(sorted({target for example in examples for target in example.measured}))
         self.spent_ = sum(examples[i].cost for i in spent)
         return self
@@ -62,12 +63,9 @@ class Ernest:
         return [self._answer(query) for query in queries]
 
     def _answer(self, query: Query) -> Prediction:
-        said = {
-            target: float(features(query, target) @ theta)
-            for target in self.targets_
-            if (theta := self.fits_.get(workload(query, target))) is not None
-        }
-        values = {target: value for target, value in said.items() if value > 0}
+        fits = {target: self.fits_.get(workload(query, target)) for target in self.targets_}
+        found = {t: float(features(query, t) @ theta) for t, theta in fits.items() if theta is not None}
+        values = {target: value for target, value in found.items() if value > 0}
         return Prediction(values=values, why="" if values else _UNSEEN)
 
 

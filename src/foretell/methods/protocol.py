@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, Self
 
+from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.hardware import Cluster
 from foretell.plan import Plan
@@ -20,7 +21,7 @@ MEMORY: Final = "memory"  # peak allocated bytes on the worst device
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A step that is asked about: what one device runs, how it is spread, and where."""
+    """A step that is asked about: what one device runs, the plan, and where."""
 
     architecture: str  # the network, like `timm/resnet50`: what splits are made by
     plan: Plan
@@ -38,13 +39,13 @@ class Example:
 
     query: Query
     measured: Mapping[str, float]  # target → value
-    cost: Seconds = 0.0  # what measuring it took
+    cost: Seconds = 0.0  # of measuring it
     ops: Sequence[Seconds] = ()  # on the device, one run of each op of the graph, 0 for no kernel; empty: not timed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What a method says of a query; a target it cannot say is absent, and `why` tells the reason."""
+    """What a method predicts of a query; a target it cannot predict is absent, and `why` says the reason."""
 
     values: Mapping[str, float]
     low: Mapping[str, float] = field(default_factory=dict)
@@ -61,3 +62,20 @@ class Method(Protocol):
     def fit(self, examples: Sequence[Example]) -> Self: ...
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]: ...
+
+
+def readable(examples: Sequence[Example], name: str) -> list[Example]:
+    """Those that have a graph and something measured; a method that reads graphs needs some."""
+    found = [e for e in examples if e.query.graph is not None and e.measured]
+    if not found:
+        raise InputError(f"{name} reads graphs, and none of {len(examples)} examples has one that was measured.")
+    return found
+
+
+def answers(
+    queries: Sequence[Query], predict: Callable[[Sequence[Query]], Iterable[Prediction]], why: str
+) -> list[Prediction]:
+    """In order: what `predict` gives for queries that have a graph, and `why` there is nothing for the others."""
+    asked = [query for query in queries if query.graph is not None]
+    found = iter(predict(asked) if asked else ())
+    return [Prediction(values={}, why=why) if query.graph is None else next(found) for query in queries]

@@ -23,7 +23,7 @@ from foretell.graph import Graph
 from foretell.methods.memo import once
 from foretell.methods.predictddl.features import NO_GRAPH, Floats, graphs_of, table
 from foretell.methods.predictddl.regressors import FORMS, Regressor, choose
-from foretell.methods.protocol import Example, Prediction, Query
+from foretell.methods.protocol import Example, Prediction, Query, answers
 
 if TYPE_CHECKING:
     from foretell.methods.predictddl.ghn.encoder import Encoder
@@ -160,11 +160,7 @@ class PredictDDL:
         return self
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
-        features = iter(self._features(queries))
-        return [
-            Prediction(values={}, why=NO_GRAPH) if query.graph is None else self._answer(query, next(features))
-            for query in queries
-        ]
+        return answers(queries, lambda asked: map(self._answer, asked, self._features(asked)), NO_GRAPH)
 
     def _answer(self, query: Query, features: Floats) -> Prediction:
         predictor = self.checker_.find(query.dataset, self._train)
@@ -173,9 +169,7 @@ class PredictDDL:
         return Prediction(values=predictor.infer(features))
 
     def _features(self, queries: Sequence[Query]) -> Floats:
-        """Of the queries that have a graph."""
-        embeddings = self.embedder.embed(graphs_of(queries))
-        return np.hstack([np.stack(embeddings), table(queries)]) if embeddings else np.zeros((0, 0))
+        return np.hstack([np.stack(self.embedder.embed(graphs_of(queries))), table(queries)])
 
     def _train(self, dataset: str, examples: Sequence[Example]) -> Predictor:
         features = self._features([e.query for e in examples])

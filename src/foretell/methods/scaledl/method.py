@@ -5,7 +5,7 @@ D-optimal choice of what to measure. docs/accuracy/methods/scaledl.md says what 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -17,7 +17,7 @@ from foretell.design.information import Candidate, op_set_of
 from foretell.errors import InputError
 from foretell.hardware import Device
 from foretell.measure.record import Point
-from foretell.methods.protocol import DEVICE_TIME, STEP_TIME, Example, Prediction, Query
+from foretell.methods.protocol import DEVICE_TIME, STEP_TIME, Example, Prediction, Query, answers
 from foretell.methods.scaledl.features import FLOOR, Floats, Layer, Sheet, sheet_of
 from foretell.methods.scaledl.layers import LayerModels, LayerSettings
 from foretell.methods.scaledl.network import Across, NetworkSettings, Step
@@ -88,15 +88,12 @@ class ScaleDL:
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
         if self.across_ is None:
             raise InputError(f"{self.name} was asked before it was fitted. Call fit(examples) first.")
-        sheets = [sheet_of(q) if q.graph is not None else None for q in queries]
-        device, step = self.seconds([s for s in sheets if s is not None])
-        found = iter(zip(device.tolist(), step.tolist(), strict=True))
-        return [
-            Prediction(values={}, why=_NO_GRAPH)
-            if sheet is None
-            else Prediction(values=dict(zip((DEVICE_TIME, STEP_TIME), next(found), strict=True)))
-            for sheet in sheets
-        ]
+        return answers(queries, self._predict, _NO_GRAPH)
+
+    def _predict(self, queries: Sequence[Query]) -> Iterator[Prediction]:
+        device, step = self.seconds([sheet_of(query) for query in queries])
+        for one, other in zip(device.tolist(), step.tolist(), strict=True):
+            yield Prediction(values={DEVICE_TIME: one, STEP_TIME: other})
 
     def seconds(self, sheets: Sequence[Sheet]) -> tuple[Floats, Floats]:
         """Of the device and of the step."""
