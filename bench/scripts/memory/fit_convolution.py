@@ -203,7 +203,10 @@ def main() -> None:
         print("ops of real training steps, fitted on the sweep")
         report(from_steps(lines(INSIDE)), lambda name, op, p: predict(fitted[name], p, op))
         return
-    FITTED.write_text(json.dumps({"features": list(features(next(iter(found.values()))[0][0])), **fitted}, separators=(",", ":")) + "\n")
+    FITTED.write_text(
+        json.dumps({"features": list(features(next(iter(found.values()))[0][0])), **fitted}, separators=(",", ":"))
+        + "\n"
+    )
     used = Counter(name for tree in fitted.values() for name in tree["algorithms"])
     nodes = sum(len(tree["feature"]) for tree in fitted.values())
     print(f"{nodes} nodes, {FITTED.stat().st_size / 1000:.0f} kB; trees that use each: {dict(used)}")
