@@ -70,8 +70,7 @@ def roofline_seconds(work: Work, signature: Signature, device: Device, *, tf32: 
 
 def peak_name(signature: Signature, *, tf32: bool) -> str:
     """Which published rate the op's matrix arithmetic runs at."""
-    floats = [x.dtype for x in signature.inputs if x.dtype in _PEAK_OF]
-    name = _PEAK_OF[floats[0]] if floats else "fp32"
+    name = next((_PEAK_OF[x.dtype] for x in signature.inputs if x.dtype in _PEAK_OF), "fp32")
     return "tf32" if name == "fp32" and tf32 else name
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -22,7 +22,7 @@ from foretell.simulate.memory import MemoryTrace
 from foretell.simulate.pipeline import simulate_pipeline
 from foretell.simulate.step import Durations, simulate
 from foretell.simulate.timeline import Timeline
-from foretell.units import Seconds
+from foretell.units import Bytes, Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +219,7 @@ def _likeness(role: Role) -> tuple[object, ...]:
         for op in role.graph.ops
     ])  # fmt: skip
     collectives = tuple((c.kind, c.nbytes, c.starts_after) for c in role.collectives)
-    allocated: Counter[str] = Counter()
+    allocated: dict[str, Bytes] = defaultdict(int)
     for storage in role.graph.storages:
         allocated[storage.role] += storage.nbytes
     return hash(ops), collectives, *sorted(allocated.items())

@@ -79,7 +79,7 @@ class RoleStep:
         return replace(self, durations=replace(d, device=[s * factor for s in d.device], gap=d.gap * factor))
 
     def _sum(self, seconds: Sequence[Seconds]) -> Seconds:
-        return sum([s * n for s, n in zip(seconds, self.role.graph.calls.op_times, strict=True)])
+        return sum([s * n for s, n in zip(seconds, self.role.graph.op_times, strict=True)])
 
 
 def one_device_step(graph: Graph, device: Device, model: Pricing, host: Host | None = None) -> RoleStep:

@@ -32,7 +32,6 @@ class Calls:
     first: tuple[int, ...]  # op of each that comes first
     times: tuple[int, ...]  # runs of each in the step
     of_op: tuple[int, ...]  # of each op, the place of its call among the distinct ones
-    op_times: tuple[int, ...]  # runs of each op
 
     def each(self, of_call: Callable[[Call], T]) -> list[T]:
         """What holds of every op, asked once for each call."""
@@ -66,6 +65,4 @@ def calls_of(ops: Sequence[Op], tensors: Sequence[Tensor], storages: Sequence[St
             times.append(0)
         times[call] += op.times
         of_op.append(call)
-    return Calls(
-        distinct=tuple(distinct), first=tuple(first), times=tuple(times), of_op=tuple(of_op), op_times=tuple([op.times for op in ops]),
-    )  # fmt: skip
+    return Calls(distinct=tuple(distinct), first=tuple(first), times=tuple(times), of_op=tuple(of_op))

@@ -55,6 +55,11 @@ class Graph:
         """The different calls among the ops; ops of one call cost the same."""
         return calls_of(self.ops, self.tensors, self.storages)
 
+    @cached_property
+    def op_times(self) -> tuple[int, ...]:
+        """Runs of each op in the step."""
+        return tuple([op.times for op in self.ops])
+
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` gives, made once for a key: for what is costly and follows from the graph and the key alone."""
         if key not in self._remembered:

@@ -83,17 +83,14 @@ def pooling(s: Signature, device: Device, tf32: bool) -> Values:
 
 def foreach(s: Signature, device: Device, tf32: bool) -> Values:
     """A list of tensors is walked in chunks: how many tensors, how large, how uneven."""
-    tensors = s.inputs
+    sizes = [x.numel for x in s.inputs]
     lists = max(1, sum(isinstance(value, tuple) and len(value) > 1 for _, value in s.arguments))
-    count = len(tensors) / lists
-    numel = sum(x.numel for x in tensors) / lists
-    largest = max((x.numel for x in tensors), default=1)
-    small = sum(x.numel < _CHUNK for x in tensors) / max(len(tensors), 1)
-    chunks = sum(math.ceil(x.numel / _CHUNK) for x in tensors) / lists
+    chunks = sum([-(-n // _CHUNK) for n in sizes]) / lists / device.compute_units
     return {
-        "tensors": log(count), "lists": float(lists), "elements": log(numel), "largest": log(largest),
-        "small": small, "chunks": log(chunks / device.compute_units), "chunk_fill": fill(chunks / device.compute_units),
-        "half": sum(ITEM_BYTES[x.dtype] == 2 for x in tensors) / max(len(tensors), 1),
+        "tensors": log(len(sizes) / lists), "lists": float(lists), "elements": log(sum(sizes) / lists),
+        "largest": log(max(sizes, default=1)), "small": sum([n < _CHUNK for n in sizes]) / max(len(sizes), 1),
+        "chunks": log(chunks), "chunk_fill": fill(chunks),
+        "half": sum([ITEM_BYTES[x.dtype] == 2 for x in s.inputs]) / max(len(sizes), 1),
     }  # fmt: skip
 
 
