@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from foretell.errors import NotModelled, PlanError
 from foretell.graph import Graph
-from foretell.parallel.sharding.cut import Cut, Split, Stuck, made
-from foretell.parallel.sharding.propagate import Policy, Spread
+from foretell.parallel.sharding.cut import CannotShard, Cut, Split, split_of
+from foretell.parallel.sharding.propagate import Policy, Propagation
 from foretell.plan import Plan
 from foretell.program import Group, Role
 
@@ -17,22 +17,22 @@ def context_parallel(role: Role, plan: Plan) -> Role:
         return role
     graph = role.graph
     group = Group(size=plan.cp, stride=plan.tp, count=plan.devices // plan.cp)
-    policy = Policy(group=group, lane="cp", slices=True, sums_gradients=False)
+    policy = Policy(group=group, lane="cp", cuts_whole=True, sums_gradients=False)
     try:
-        spread = Spread(graph, policy, _sequences(graph, plan.cp))
-        split = spread.whole_step()
-    except Stuck as reason:
+        sharding = Propagation(graph, policy, _sequences(graph, plan.cp))
+        sharded = sharding.sharded_step()
+    except CannotShard as reason:
         raise NotModelled(
-            f"cp={plan.cp} cannot carry parts of sequences through {graph.name!r}: {reason}. Spread it by dp, tp or pp."
+            f"cp={plan.cp} cannot keep parts of sequences apart through {graph.name!r}: {reason}. Divide it by dp, tp or pp."
         ) from None
-    return replace(role, graph=split, collectives=(*role.collectives, *spread.collectives))
+    return replace(role, graph=sharded, collectives=(*role.collectives, *sharding.collectives))
 
 
 def _sequences(graph: Graph, ways: int) -> dict[int, Split]:
     """Inputs of shape (samples, length, …), cut along their length."""
     if not graph.tokens or not graph.samples:
         raise PlanError(
-            f"cp={ways} cuts sequences of tokens, and {graph.name!r} has none. Give the workload its tokens, or spread it by dp."
+            f"cp={ways} cuts sequences of tokens, and {graph.name!r} has none. Give the workload its tokens, or divide it by dp."
         )
     length = graph.tokens // graph.samples
     if length % ways:
@@ -43,5 +43,5 @@ def _sequences(graph: Graph, ways: int) -> dict[int, Split]:
     for tensor in graph.tensors:
         shape = tensor.layout.shape
         if graph.storages[tensor.storage].role == "input" and len(shape) > 1 and shape[1] == length:
-            found[tensor.storage] = made(tensor.layout, Cut(1, tokens=True), ways)
+            found[tensor.storage] = split_of(tensor.layout, Cut(1, tokens=True), ways)
     return found

@@ -53,9 +53,8 @@ def _ready(graph: Graph, leave_out: frozenset[int]) -> list[tuple[int, Bytes]]:
         if op.phase == "backward":
             for tensor in op.outputs:
                 ready[graph.tensors[tensor].storage] = position
-    gradients = [
-        (ready[i], s.nbytes)
-        for i, s in enumerate(graph.storages)
-        if s.role == "gradient" and i in ready and i not in leave_out
-    ]
-    return sorted(gradients)
+    return sorted(
+        (position, graph.storages[i].nbytes)
+        for i, position in ready.items()
+        if graph.storages[i].role == "gradient" and i not in leave_out
+    )

@@ -1,4 +1,4 @@
-"""Expert parallelism: ranks share the experts of a mixture, and rows travel to the experts they were routed to.
+"""Expert parallelism: ranks share the experts of a mixture, and rows are sent to the experts they were routed to.
 
 Experts are found as weights of grouped products. Rows are sent before the first product and come back after the last,
 forward and backward. Here a rank receives as many rows as it sends; how far the busiest has more is priced later.
@@ -12,8 +12,8 @@ from itertools import groupby
 
 from foretell.errors import NotModelled, PlanError
 from foretell.graph import Caveat, Graph, Op
-from foretell.parallel.sharding.cut import Cut, Indivisible, Split, Stuck, made
-from foretell.parallel.sharding.propagate import Policy, Spread
+from foretell.parallel.sharding.cut import CannotShard, Cut, Indivisible, Split, split_of
+from foretell.parallel.sharding.propagate import Policy, Propagation
 from foretell.plan import Plan
 from foretell.program import Collective, Group, Role
 
@@ -31,24 +31,24 @@ def expert_parallel(role: Role, plan: Plan) -> Role:
     group = Group(size=plan.ep, stride=plan.tp, count=plan.devices // plan.ep)
     graph = role.graph
     try:
-        spread = Spread(graph, Policy(group=group, lane="ep"), _experts(graph, plan.ep))
-        split = spread.whole_step()
+        sharding = Propagation(graph, Policy(group=group, lane="ep"), _experts(graph, plan.ep))
+        sharded = sharding.sharded_step()
     except Indivisible as reason:
         raise PlanError(
             f"ep={plan.ep} cannot share the experts of {graph.name!r}: {reason}. Choose a divisor."
         ) from None
-    except Stuck as reason:
+    except CannotShard as reason:
         raise NotModelled(f"ep={plan.ep} cannot share the experts of {graph.name!r}: {reason}.") from None
     own = frozenset(
-        s for s, state in spread.states.items() if isinstance(state, Split) and graph.storages[s].role == "gradient"
+        s for s, p in sharding.placements.items() if isinstance(p, Split) and graph.storages[s].role == "gradient"
     )
     even = Caveat(
         "even-routing",
         "Rows are taken to choose experts evenly, but for chance; give the skew of a real router as expert_skew.",
     )
-    split = replace(split, caveats=(*split.caveats, even))
-    said = (*role.collectives, *spread.collectives, *_journeys(graph, group))
-    return replace(role, graph=split, collectives=said, partitioned=own)
+    sharded = replace(sharded, caveats=(*sharded.caveats, even))
+    collectives = (*role.collectives, *sharding.collectives, *_all_to_alls(graph, group))
+    return replace(role, graph=sharded, collectives=collectives, partitioned=own)
 
 
 def _experts(graph: Graph, ways: int) -> dict[int, Split]:
@@ -60,13 +60,13 @@ def _experts(graph: Graph, ways: int) -> dict[int, Split]:
         for t in op.inputs[1:]:
             tensor = graph.tensors[t]
             if len(tensor.layout.shape) in (1, 3):
-                found[tensor.storage] = made(tensor.layout, Cut(0), ways)
+                found[tensor.storage] = split_of(tensor.layout, Cut(0), ways)
     if not found:
         raise PlanError(f"ep={ways} shares experts, and {graph.name!r} has no grouped products. Leave ep out.")
     return found
 
 
-def _journeys(graph: Graph, group: Group) -> Iterator[Collective]:
+def _all_to_alls(graph: Graph, group: Group) -> Iterator[Collective]:
     """To the experts and back, for every run of grouped products of a module."""
     rows = [
         (i, op)
@@ -76,12 +76,20 @@ def _journeys(graph: Graph, group: Group) -> Iterator[Collective]:
     for _, run in groupby(rows, key=lambda at: (at[1].module, at[1].phase)):
         products = list(run)
         (first, sent), (last, made_by) = products[0], products[-1]
-        yield _journey(group, sent, sent.signature.inputs[0].nbytes, "rows to experts", first - 1, first)
+        yield _all_to_all(group, sent, sent.signature.inputs[0].nbytes, "rows to experts", first - 1, first)
         if made_by.signature.outputs[0].shape != sent.signature.inputs[0].shape:
-            continue  # the first layer of a model: nobody asks for the gradient of its rows
-        yield _journey(group, made_by, made_by.signature.outputs[0].nbytes, "rows from experts", last, last + 1)
+            continue  # the first layer of a model: no op reads the gradient of its rows
+        yield _all_to_all(group, made_by, made_by.signature.outputs[0].nbytes, "rows from experts", last, last + 1)
 
 
-def _journey(group: Group, op: Op, nbytes: int, what: str, after: int, before: int) -> Collective:
-    return Collective(kind="all-to-all", nbytes=nbytes, group=group, name=f"all-to-all {what} of {op.module}", starts_after=after,
-                      waited_for_by=before, lane="ep", every_micro_step=True)  # fmt: skip
+def _all_to_all(group: Group, op: Op, nbytes: int, what: str, after: int, before: int) -> Collective:
+    return Collective(
+        kind="all-to-all",
+        nbytes=nbytes,
+        group=group,
+        name=f"all-to-all {what} of {op.module}",
+        starts_after=after,
+        waited_for_by=before,
+        lane="ep",
+        every_micro_step=True,
+    )

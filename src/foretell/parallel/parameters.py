@@ -65,13 +65,13 @@ def _uses(graph: Graph) -> tuple[dict[int, list[int]], dict[int, Layout], set[in
 
 def _gradients_written(graph: Graph) -> dict[int, int]:
     """Storage of a gradient → the op that writes it last."""
-    return {
-        storage: position
-        for position, op in enumerate(graph.ops)
-        if op.phase == "backward"
-        for storage in (graph.tensors[t].storage for t in op.outputs)
-        if graph.storages[storage].role == "gradient"
-    }
+    written = {}
+    for position, op in enumerate(graph.ops):
+        for t in op.outputs if op.phase == "backward" else ():
+            storage = graph.tensors[t].storage
+            if graph.storages[storage].role == "gradient":
+                written[storage] = position
+    return written
 
 
 def _paired_by_size(

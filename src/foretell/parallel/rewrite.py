@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
-from foretell.graph import Graph, Layout, Op, Signature, Storage, Tensor
+from foretell.graph import Graph, Input, Layout, Op, Signature, Storage, Tensor
+
+NOTHING: Final = Storage(0, "host", -1, -1)  # stands for a storage that a rank does not have
 
 
 def with_storages(graph: Graph, changed: Mapping[int, Storage], added: Sequence[Storage] = ()) -> Graph:
@@ -22,6 +25,20 @@ def first_of(graph: Graph, phase: str) -> int:
 
 def last_of(graph: Graph, phase: str) -> int:
     return max((i for i, op in enumerate(graph.ops) if op.phase == phase), default=-1)
+
+
+def rows_of_update(op: Op) -> Sequence[Sequence[int]]:
+    """The tensors of each parameter that an op of the update takes; one row where it takes no lists."""
+    lists = [
+        v for _, v in op.signature.arguments if isinstance(v, tuple) and v and all(isinstance(i, Input) for i in v)
+    ]
+    if not lists:
+        return [(*op.inputs, *op.outputs)]
+    rows = [[op.inputs[v.index] for v in row if isinstance(v, Input)] for row in zip(*lists, strict=False)]
+    if len(op.outputs) == len(rows):
+        for row, output in zip(rows, op.outputs, strict=True):
+            row.append(output)
+    return rows
 
 
 class Relayout:

@@ -1,6 +1,6 @@
 """Tensor parallelism, found in the graph: pairs of matrix products between which everything can work on parts.
 
-A product whose weight is cut by columns leaves each rank some features; if all that follows carries them (heads of an
+A product whose weight is cut by columns leaves each rank some features; if all that follows works on them (heads of an
 attention, units of an activation) up to products that sum over them, those are cut by rows, and one sum over the ranks
 closes the region. Embedding tables are cut by rows of the vocabulary, and the product before the loss by its classes.
 """
@@ -14,8 +14,8 @@ from dataclasses import replace
 from foretell.errors import NotModelled, PlanError
 from foretell.graph import Graph, Op
 from foretell.parallel.parameters import parameters
-from foretell.parallel.sharding.cut import Cut, Indivisible, Split, Stuck, made
-from foretell.parallel.sharding.propagate import PRODUCTS, Policy, Spread
+from foretell.parallel.sharding.cut import CannotShard, Cut, Indivisible, Split, split_of
+from foretell.parallel.sharding.propagate import PRODUCTS, Policy, Propagation
 from foretell.plan import Plan
 from foretell.program import Group, Role
 
@@ -34,23 +34,23 @@ def tensor_parallel(role: Role, plan: Plan) -> Role:
         module, why = next(iter(search.indivisible.items()))
         raise PlanError(
             f"tp={plan.tp} cannot share {module} of {graph.name!r}: {why}. "
-            "Choose a tp that divides the heads and widths of the model, or spread the step by dp, zero or pp."
+            "Choose a tp that divides the heads and widths of the model, or divide the step by dp, zero or pp."
         )
     if not cuts:
         raise NotModelled(
             f"tp={plan.tp} finds no pair of matrix products in {graph.name!r} with nothing between them that needs whole "
-            "rows. Spread the step by dp, zero or pp."
+            "rows. Divide the step by dp, zero or pp."
         )
-    policy = Policy(group=group, lane="tp", sequence=plan.sequence_parallel)
-    spread = Spread(graph, policy, cuts, tables)
+    policy = Policy(group=group, lane="tp", scatters_tokens=plan.sequence_parallel)
+    sharding = Propagation(graph, policy, cuts, tables)
     try:
-        split = spread.whole_step()
-    except Stuck as reason:
+        sharded = sharding.sharded_step()
+    except CannotShard as reason:
         raise NotModelled(
-            f"tp={plan.tp} cannot carry its parts through {graph.name!r}: {reason}. Choose another tp."
+            f"tp={plan.tp} cannot keep its parts apart through {graph.name!r}: {reason}. Choose another tp."
         ) from None
-    ordered = tuple(sorted(spread.collectives, key=lambda c: (c.starts_after, c.waited_for_by)))
-    return replace(role, graph=split, collectives=(*role.collectives, *ordered))
+    ordered = tuple(sorted(sharding.collectives, key=lambda c: (c.starts_after, c.waited_for_by)))
+    return replace(role, graph=sharded, collectives=(*role.collectives, *ordered))
 
 
 class _Search:
@@ -65,6 +65,7 @@ class _Search:
                 self.last_use[graph.tensors[t].storage] = position
         self.before_the_loss = frozenset(self._before_the_loss())
         self.indivisible: dict[str, str] = {}  # module → the arithmetic
+        self.sharding = Propagation(graph, Policy(group=Group(size=ways), lane=""), {})
 
     def found(self) -> tuple[dict[int, Split], set[str]]:
         """Cuts of parameters, and modules whose table is cut."""
@@ -73,7 +74,7 @@ class _Search:
             if any(self._weight(p) in cuts for p in positions):
                 continue  # a row of a region found before
             for stretches in _STRETCHES:
-                region = self._try(positions, stretches)
+                region = self._try_region(positions, stretches)
                 if region is not None:
                     cuts.update(region)
                     self.indivisible.pop(self.graph.ops[positions[0]].module, None)
@@ -109,71 +110,73 @@ class _Search:
                 found[source.get(read, read)].append(position)
         return found
 
-    def _try(self, positions: list[int], stretches: int) -> dict[int, Split] | None:
+    def _try_region(self, positions: list[int], stretches: int) -> dict[int, Split] | None:
         """Cut products that read the same by columns, and follow the parts until they are added up."""
         cuts: dict[int, Split] = {}
-        spread = Spread(self.graph, Policy(group=Group(size=self.ways), lane=""), {})
+        self.sharding.restart({})
         try:
             for position in positions:
                 op = self.graph.ops[position]
                 uneven = position in self.before_the_loss
-                self._cut(spread, op.inputs[-1], Cut(1, stretches, uneven=uneven), cuts)
+                self._cut(op.inputs[-1], Cut(1, stretches, uneven=uneven), cuts)
                 for bias in op.inputs[:-2]:
-                    self._cut(spread, bias, Cut(0, stretches, uneven=uneven), cuts)
-            closed = self._follow(spread, positions[0], cuts)
+                    self._cut(bias, Cut(0, stretches, uneven=uneven), cuts)
+            closed = self._follow(positions[0], cuts)
         except Indivisible as reason:
             self.indivisible.setdefault(self.graph.ops[positions[0]].module, str(reason))
             return None
-        except Stuck:
+        except CannotShard:
             return None
         return cuts if closed else None
 
-    def _cut(self, spread: Spread, operand: int, cut: Cut, cuts: dict[int, Split]) -> None:
+    def _cut(self, operand: int, cut: Cut, cuts: dict[int, Split]) -> None:
         """Cut a parameter, and the cast of it that the product reads."""
         storage = self.graph.tensors[operand].storage
         parameter = self.parameters.get(self.origin.get(storage, -1))
         if parameter is None:
-            raise Stuck("a product adds something that is no parameter")
-        split = made(self.graph.tensors[operand].layout, cut, self.ways)
+            raise CannotShard("a product adds something that is no parameter")
+        split = split_of(self.graph.tensors[operand].layout, cut, self.ways)
         cast = self.graph.storages[storage].nbytes / self.graph.storages[parameter.storage].nbytes
         cuts[parameter.storage] = split._replace(period=round(split.period / cast))
-        spread.states[storage] = split
+        self.sharding.placements[storage] = split
 
-    def _follow(self, spread: Spread, first: int, cuts: dict[int, Split]) -> bool:
+    def _follow(self, first: int, cuts: dict[int, Split]) -> bool:
         closed, position, end = False, first, first
         while position <= end:
             op = self.graph.ops[position]
             if op.signature.name in PRODUCTS and (weight := self._weight(position)) is not None:
-                given = spread.cut(op.inputs[-2])
+                given = self.sharding.cut(op.inputs[-2])
                 if given is not None and given.dim == 1:
                     if weight in cuts:
-                        raise Stuck("a weight would have to be cut twice")
-                    self._cut(spread, op.inputs[-1], Cut(0), cuts)
+                        raise CannotShard("a weight would have to be cut twice")
+                    self._cut(op.inputs[-1], Cut(0), cuts)
                     closed = True
             else:
-                self._cut_along(spread, op, cuts)
-            spread.step(position, op)
-            closed = closed or (op.signature.name == "aten._log_softmax" and spread.cut(op.inputs[0]) is not None)
+                self._cut_along(op, cuts)
+            self.sharding.place(position, op)
+            closed = closed or (
+                op.signature.name == "aten._log_softmax" and self.sharding.cut(op.inputs[0]) is not None
+            )
             for t in op.outputs:
                 storage = self.graph.tensors[t].storage
-                if isinstance(spread.states.get(storage), Split) and storage not in self.origin:
+                if isinstance(self.sharding.placements.get(storage), Split) and storage not in self.origin:
                     end = max(end, min(self.last_use.get(storage, -1), self.forward - 1))
             position += 1
         return closed
 
-    def _cut_along(self, spread: Spread, op: Op, cuts: dict[int, Split]) -> None:
+    def _cut_along(self, op: Op, cuts: dict[int, Split]) -> None:
         """Cut a parameter that is added to parts, or multiplied with them, as they are: a bias of its own."""
         found = [
             (len(x.shape) - c.dim, c)
             for t, x in zip(op.inputs, op.signature.inputs, strict=True)
-            if (c := spread.cut(t))
+            if (c := self.sharding.cut(t))
         ]
         for t, layout in zip(op.inputs, op.signature.inputs, strict=True):
             storage = self.graph.tensors[t].storage
-            for from_last, cut in found if storage in self.origin and storage not in spread.states else ():
+            for from_last, cut in found if storage in self.origin and storage not in self.sharding.placements else ():
                 dim = len(layout.shape) - from_last
                 if dim >= 0 and layout.shape[dim] > 1 and cut.tokens is False:
-                    self._cut(spread, t, cut._replace(dim=dim), cuts)
+                    self._cut(t, cut._replace(dim=dim), cuts)
                     break
 
     def _before_the_loss(self) -> Iterator[int]:
@@ -203,5 +206,5 @@ class _Search:
                     and self.parameters[storage].gradient is not None
                     and op.signature.inputs[0].shape[0] >= self.ways
                 ):
-                    cuts.setdefault(storage, made(self.parameters[storage].layout, Cut(0, uneven=True), self.ways))
+                    cuts.setdefault(storage, split_of(self.parameters[storage].layout, Cut(0, uneven=True), self.ways))
                     yield op.module

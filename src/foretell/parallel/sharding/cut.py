@@ -1,4 +1,4 @@
-"""A split tensor: where in memory it is cut.
+"""A tensor that ranks share: where in memory it is cut.
 
 A tensor cut `ways` ways along one dimension is cut in its storage too: every `period` bytes fall into `ways` equal
 parts. Every view of the storage shows that cut in one of its dimensions, whatever it is called and however it is
@@ -13,15 +13,17 @@ from foretell.graph import ITEM_BYTES, Layout
 from foretell.units import Bytes
 
 
-class Stuck(Exception):
+class CannotShard(Exception):
     """An op cannot work on the parts it is given."""
 
 
-class Indivisible(Stuck):
+class Indivisible(CannotShard):
     """It could, if the numbers divided."""
 
 
 class Split(NamedTuple):
+    """A storage of which each rank has one part."""
+
     period: Bytes
     tokens: bool = False  # along the sequence, not along features
     uneven: bool = False  # the last part may be smaller: vocabularies
@@ -36,16 +38,16 @@ class Cut(NamedTuple):
     uneven: bool = False
 
 
-class _Partial:
-    """Every rank holds a term of the sum that the tensor is."""
+class Partial:
+    """Every rank has a term of the sum that the tensor is."""
 
 
-PARTIAL = _Partial()
-State = Split | _Partial | None  # None: every rank holds the whole
+PARTIAL = Partial()
+Placement = Split | Partial | None  # of a storage; None: every rank has the whole
 
 
-def find(layout: Layout, split: Split, ways: int) -> Cut:
-    """The dimension of a view in which its storage's cut shows."""
+def cut_of(layout: Layout, split: Split, ways: int) -> Cut:
+    """The dimension of a view in which its storage's split shows."""
     item = ITEM_BYTES[layout.dtype]
     sliced = None
     for dim, (size, stride) in enumerate(zip(layout.shape, layout.strides, strict=True)):
@@ -61,22 +63,22 @@ def find(layout: Layout, split: Split, ways: int) -> Cut:
             sliced = dim, step  # a piece of the dimension that was cut: a part of a fused projection
     if sliced is not None:
         return Cut(sliced[0], 1, split.tokens, split.uneven)
-    raise Stuck(f"the cut into {ways} falls between the dimensions {layout.shape}")
+    raise CannotShard(f"the cut into {ways} falls between the dimensions {layout.shape}")
 
 
-def made(layout: Layout, cut: Cut, ways: int) -> Split:
+def split_of(layout: Layout, cut: Cut, ways: int) -> Split:
     """The split of a fresh storage whose tensor is cut so."""
     size = layout.shape[cut.dim]
     if size % cut.outer:
-        raise Stuck(f"{size} is not a multiple of {cut.outer}")
+        raise CannotShard(f"{size} is not a multiple of {cut.outer}")
     if (size // cut.outer) % ways and not cut.uneven:
         raise Indivisible(f"{size // cut.outer} is not a multiple of {ways}")
     stretch = size // cut.outer * layout.strides[cut.dim] * ITEM_BYTES[layout.dtype]
     return Split(stretch, cut.tokens, cut.uneven)
 
 
-def part(layout: Layout, cut: Cut, ways: int) -> Layout:
-    """What one rank holds of a tensor; the largest part where they differ."""
+def part_of(layout: Layout, cut: Cut, ways: int) -> Layout:
+    """What one rank has of a tensor; the largest part where they differ."""
     size, stride = layout.shape[cut.dim], layout.strides[cut.dim]
     smaller = cut.outer * -(-(size // cut.outer) // ways)
     stretch = size // cut.outer * stride

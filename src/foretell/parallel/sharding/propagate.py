@@ -1,4 +1,4 @@
-"""Carries splits through a step, op by op: shrinks what ranks hold parts of, and says where they must talk.
+"""Follows shardings through a step, op by op: which tensors ranks have parts of, and where they must communicate.
 
 Whoever uses it decides which storages are split to begin with; the rest follows from the graph, backward pass and
 update included. A sum whose terms lie on different ranks is added up where it is first needed.
@@ -8,18 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
 
 from foretell.graph import Graph, Input, Layout, Op, Signature, Storage, Tensor
-from foretell.parallel.sharding.cut import PARTIAL, Cut, Split, State, Stuck, find, made, part
-from foretell.parallel.sharding.rules import Carried, carry, has_rule
+from foretell.parallel.rewrite import rows_of_update
+from foretell.parallel.sharding.cut import (
+    PARTIAL,
+    CannotShard,
+    Cut,
+    Partial,
+    Placement,
+    Split,
+    cut_of,
+    part_of,
+    split_of,
+)
+from foretell.parallel.sharding.rules import ATTENTIONS, Outputs, cuts_of_outputs, has_rule
 from foretell.program import Collective, Group
 
-PRODUCTS = frozenset(("aten.mm", "aten.addmm"))
-_ADDS = frozenset(("aten.add", "aten.add_"))
-# Classes on different ranks: the numbers a row that they agree on.
-_LOSS_EXCHANGES = {
-    "aten._log_softmax": ("largest logit", "sum of exponentials"), "aten.nll_loss_forward": ("logit of the target",),
-}  # fmt: skip
+PRODUCTS: Final = frozenset(("aten.mm", "aten.addmm"))
+_ADDS: Final = frozenset(("aten.add", "aten.add_"))
+# Classes on different ranks: the numbers per row that they agree on.
+_LOSS_EXCHANGES: Final = {
+    "aten._log_softmax": ("largest logit", "sum of exponentials"),
+    "aten.nll_loss_forward": ("logit of the target",),
+}
+_NONE: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,275 +43,290 @@ class Policy:
 
     group: Group
     lane: str
-    sequence: bool = False  # keep sums scattered along the sequence until whole rows are needed
-    slices: bool = False  # a whole tensor beside parts is cut without talking: every rank has it
+    scatters_tokens: bool = False  # keep sums scattered along the sequence until whole rows are needed
+    cuts_whole: bool = False  # a whole tensor beside parts is cut without communication: every rank has it
     sums_gradients: bool = True  # gradients that are terms of a sum are added up here, not by data parallelism
 
 
-class Spread:
-    def __init__(self, graph: Graph, policy: Policy, states: Mapping[int, State], tables: Iterable[str] = ()) -> None:
+class Propagation:
+    def __init__(
+        self, graph: Graph, policy: Policy, placements: Mapping[int, Placement], tables: Iterable[str] = ()
+    ) -> None:
         self.graph, self.policy, self.ways = graph, policy, policy.group.size
-        self.states: dict[int, State] = {k: v for k, v in states.items() if v is not None}
         self.tables = frozenset(tables)  # modules whose embedding table is cut
-        self.collectives: list[Collective] = []
-        self.storages: dict[int, Storage] = {}  # those that change
-        self.tensors = list(graph.tensors)
-        self._added: list[Storage] = []
-        self._made: dict[tuple[int, Cut | int], int] = {}
-        self._parts: dict[tuple[int, Cut], Layout] = {}
+        self.storage_of = [t.storage for t in graph.tensors]
         self._cuts: dict[tuple[int, Split], Cut] = {}
-        self._signatures: dict[tuple[object, ...], Signature] = {}
-        self._carried: dict[tuple[object, ...], list[Carried]] = {}
+        self._outputs: dict[tuple[object, ...], Outputs] = {}
+        self.restart(placements)
+
+    def restart(self, placements: Mapping[int, Placement]) -> None:
+        """Forget what was found, and begin with these storages split."""
+        self.placements = {storage: p for storage, p in placements.items() if p is not None}
+        self.collectives: list[Collective] = []
         self._written: dict[int, int] = {}
-        self._gathered: dict[int, int] = {}
+        self._shrunk: set[int] = set()
         self._free: set[int] = set()  # made from nothing, like masks and zeros: can be made in parts as well
+        self._gathered: dict[int, int] = {}
+        self._added: list[Storage] = []  # of gathered tensors
 
-    def whole_step(self) -> Graph:
+    def sharded_step(self) -> Graph:
         """The step with every op on parts where there are parts."""
-        ops = [op if op.phase == "optimizer" else self.step(i, op) for i, op in enumerate(self.graph.ops)]
-        ops = self._update(ops)
-        for storage, state in self.states.items():
-            if isinstance(state, Split) and self.graph.storages[storage].born < 0:
-                self._shrink(storage)
-        storages = tuple(self.storages.get(i, s) for i, s in enumerate(self.graph.storages))
-        return replace(self.graph, ops=tuple(ops), tensors=tuple(self.tensors), storages=(*storages, *self._added))
+        graph, rewrite, ops = self.graph, _Rewrite(self), list(self.graph.ops)
+        update = [(i, op) for i, op in enumerate(ops) if op.phase == "optimizer"]
+        for position, op in enumerate(graph.ops):
+            if op.phase != "optimizer" and (gathered := self.place(position, op)) is not None:
+                ops[position] = rewrite.op(op, gathered)
+        self._place_update(update)
+        for position, op in update:
+            ops[position] = rewrite.op(op, _NONE)
+        for storage, placement in self.placements.items():
+            if isinstance(placement, Split) and graph.storages[storage].born < 0:
+                self._shrunk.add(storage)
+        storages = list(graph.storages)
+        for number in self._shrunk:
+            s = storages[number]
+            storages[number] = Storage(-(-s.nbytes // self.ways), s.role, s.born, s.freed)
+        return replace(graph, ops=tuple(ops), tensors=tuple(rewrite.tensors), storages=(*storages, *self._added))
 
-    def step(self, position: int, op: Op) -> Op:
-        states, tensors = self.states, self.graph.tensors
-        table = op.signature.name == "aten.embedding_dense_backward" and op.module in self.tables
-        if not table and not any(tensors[t].storage in states for t in op.inputs):
-            if not op.inputs:
-                self._free.update(tensors[t].storage for t in op.outputs)
-            return op
-        read = {tensors[t].storage for t in op.inputs}
-        for t in op.outputs:
-            self._written[tensors[t].storage] = position
-        if op.outputs and all(tensors[t].storage in read for t in op.outputs) and not op.signature.mutates:
-            return self._rewritten(op, {})
-        if self._adds_terms(op):
-            for t in (*op.outputs, *(op.inputs[i] for i in op.signature.mutates)):
-                states[tensors[t].storage] = PARTIAL
-            return op
-        for t in op.inputs:
-            if states.get(tensors[t].storage) is PARTIAL:
-                self._add_up(t, op, position)
+    def place(self, position: int, op: Op) -> Mapping[int, int] | None:
+        """Follow placements through an op. None: it works on whole tensors. Else what it reads whole: tensor → storage."""
+        placements, storage_of = self.placements, self.storage_of
+        table = op.module in self.tables and op.signature.name == "aten.embedding_dense_backward"
+        read = [storage_of[t] for t in op.inputs]
+        given = list(map(placements.get, read))
+        if not (table or any(given)):
+            if not read:
+                self._free.update(storage_of[t] for t in op.outputs)
+            return None
+        made = [storage_of[t] for t in op.outputs]
+        for storage in made:
+            self._written[storage] = position
+        if made and not op.signature.mutates and all(s in read for s in made):
+            return _NONE  # a view
+        if PARTIAL in given:
+            if self._adds_terms(op, read):
+                placements.update(dict.fromkeys((*made, *(read[i] for i in op.signature.mutates)), PARTIAL))
+                return None
+            for t, storage in zip(op.inputs, read, strict=True):
+                if placements.get(storage) is PARTIAL:
+                    self._add_up(t, op, position)
         if table:
-            return self._table_gradient(position, op)
-        try:
-            carried, replaced = self._carry(op), dict[int, int]()
-            if self.policy.slices and "scaled_dot_product" in op.signature.name:
-                replaced = self._send_round(position, op)
-        except Stuck:
-            if self.policy.slices and not any("float" in x.dtype for x in op.signature.inputs):
-                return op  # labels and positions are cut before the step, however the model shifts them
-            replaced = {} if self.policy.slices else self._gather_tokens(position, op)
-            if not replaced:
-                raise
-            carried = self._carry(op, replaced)
-        self._exchange_for_loss(position, op)
-        for t, result in zip(op.outputs, carried, strict=True):
-            storage = tensors[t].storage
+            return self._place_table_gradient(position, op)
+        outputs, gathered = self._place_outputs(position, op)
+        if op.signature.name in _LOSS_EXCHANGES:
+            self._exchange_for_loss(position, op)
+        for t, storage, output in zip(op.outputs, made, outputs, strict=True):
             if storage in read:
                 continue
-            if isinstance(result, Cut):
-                states[storage] = made(tensors[t].layout, result, self.ways)
-                self._shrink(storage)
-            elif result is PARTIAL:
-                states[storage] = PARTIAL
-        return self._rewritten(op, replaced)
+            if isinstance(output, Cut):
+                self._split(storage, self.graph.tensors[t].layout, output)
+            elif output is PARTIAL:
+                placements[storage] = PARTIAL
+        return gathered
+
+    def _place_outputs(self, position: int, op: Op) -> tuple[Outputs, Mapping[int, int] | None]:
+        try:
+            outputs = self._cuts_of_outputs(op)
+        except CannotShard:
+            if self.policy.cuts_whole:
+                if any("float" in x.dtype for x in op.signature.inputs):
+                    raise
+                # Labels and positions are cut before the step, however the model shifts them: the op is as it was.
+                return [None] * len(op.outputs), None
+            if not (gathered := self._gather_tokens(position, op)):
+                raise
+            return self._cuts_of_outputs(op, gathered), gathered
+        if self.policy.cuts_whole and op.signature.name in ATTENTIONS:
+            return outputs, self._pass_keys_around(position, op)
+        return outputs, _NONE
 
     def cut(self, tensor: int) -> Cut | None:
-        t = self.graph.tensors[tensor]
-        state = self.states.get(t.storage)
-        if not isinstance(state, Split):
+        placement = self.placements.get(self.storage_of[tensor])
+        if not isinstance(placement, Split):
             return None
-        key = (id(t.layout), state)
+        layout = self.graph.tensors[tensor].layout
+        key = (id(layout), placement)
         if key not in self._cuts:
-            self._cuts[key] = find(t.layout, state, self.ways)
+            self._cuts[key] = cut_of(layout, placement, self.ways)
         return self._cuts[key]
 
-    def _carry(self, op: Op, replaced: Mapping[int, int] | None = None) -> list[Carried]:
-        cuts = [None if replaced and t in replaced else self.cut(t) for t in op.inputs]
-        self._cut_what_is_free(op, cuts)
+    def _split(self, storage: int, layout: Layout, cut: Cut) -> None:
+        self.placements[storage] = split_of(layout, cut, self.ways)
+        self._shrunk.add(storage)
+
+    def _cuts_of_outputs(self, op: Op, gathered: Mapping[int, int] = _NONE) -> Outputs:
+        cuts = [None if t in gathered else self.cut(t) for t in op.inputs]
+        if None in cuts and not has_rule(op.signature.name):
+            self._cut_what_is_free(op, cuts)
         key = (id(op.signature), *cuts)
-        if key not in self._carried:
-            self._carried[key] = carry(op.signature, cuts)
-        return self._carried[key]
+        if key not in self._outputs:
+            self._outputs[key] = cuts_of_outputs(op.signature, cuts)
+        return self._outputs[key]
 
     def _cut_what_is_free(self, op: Op, cuts: list[Cut | None]) -> None:
-        if has_rule(op.signature.name):
-            return
-        layouts = op.signature.inputs
+        layouts, storages = op.signature.inputs, self.graph.storages
         found = [(len(x.shape) - c.dim, x.shape[c.dim], c) for c, x in zip(cuts, layouts, strict=True) if c is not None]
         for i, t in enumerate(op.inputs):
-            storage = self.graph.tensors[t].storage
-            free = storage in self._free or self._is_gradient(storage)
-            if cuts[i] is not None or not (free or self.policy.slices):
+            storage = self.storage_of[t]
+            free = storage in self._free or storages[storage].role == "gradient"
+            if cuts[i] is not None or not (free or (self.policy.cuts_whole and storages[storage].role != "parameter")):
                 continue
             for from_last, size, cut in found:
                 dim = len(layouts[i].shape) - from_last
-                if (
-                    dim >= 0
-                    and layouts[i].shape[dim] == size
-                    and (free or self.graph.storages[storage].role != "parameter")
-                ):
+                if dim >= 0 and layouts[i].shape[dim] == size:
                     cuts[i] = cut._replace(dim=dim)
                     if free:
-                        self.states[storage] = made(layouts[i], cut._replace(dim=dim), self.ways)
-                        self._shrink(storage)
+                        self._split(storage, layouts[i], cut._replace(dim=dim))
                     break
 
-    def _send_round(self, position: int, op: Op) -> dict[int, int]:
-        """Keys and values of every rank pass by every other, while it computes; on the way back their gradients too."""
+    def _pass_keys_around(self, position: int, op: Op) -> Mapping[int, int]:
+        """Ring attention: keys and values of every rank pass by every other; on the way back their gradients too."""
         passing = [op.signature.argument(name) for name in ("key", "value")]
         tensors = [op.inputs[v.index] for v in passing if isinstance(v, Input)]
         if all(self.cut(t) is None for t in tensors):
-            return {}
+            return _NONE
         nbytes = sum(self.graph.tensors[t].layout.nbytes for t in tensors) * (self.ways - 1) // self.ways
         times = 2 if op.phase == "backward" else 1
-        self._say("send-recv", nbytes * times, f"keys and values of {op.module}", position - 1, position + 1)
-        return {t: t for t in tensors}
+        self._communicate("send-recv", nbytes * times, f"keys and values of {op.module}", position - 1, position + 1)
+        return {t: self.storage_of[t] for t in tensors}
 
-    def _adds_terms(self, op: Op) -> bool:
+    def _adds_terms(self, op: Op, read: list[int]) -> bool:
         """Whether an op adds terms of sums: what it makes is a term too. Gradients start as what is added to them."""
-        if op.signature.name not in _ADDS or len(op.inputs) < 2:
+        if op.signature.name not in _ADDS or len(read) < 2:
             return False
-        storages = [self.graph.tensors[t].storage for t in op.inputs]
-        terms = [s for s in storages if self.states.get(s) is PARTIAL]
-        return bool(terms) and all(s in terms or (s not in self.states and self._is_gradient(s)) for s in storages)
-
-    def _is_gradient(self, storage: int) -> bool:
-        return self.graph.storages[storage].role == "gradient"
+        return all(
+            self.placements.get(s) is PARTIAL
+            or (s not in self.placements and self.graph.storages[s].role == "gradient")
+            for s in read
+        )
 
     def _add_up(self, tensor: int, op: Op, position: int) -> None:
-        """Add up a sum before an op needs it: all of it everywhere, or along the sequence a part to each rank."""
+        """Add up a sum before an op needs it: all of it on every rank, or along the sequence a part on each."""
         t = self.graph.tensors[tensor]
-        del self.states[t.storage]
-        if self.graph.storages[t.storage].role == "gradient" and not self.policy.sums_gradients:
+        storage = self.graph.storages[t.storage]
+        del self.placements[t.storage]
+        if storage.role == "gradient" and not self.policy.sums_gradients:
             return
         kind = "all-reduce"
-        if self.policy.sequence and len(t.layout.shape) > 2 and self._others_are_scattered(op, t):
+        if self.policy.scatters_tokens and len(t.layout.shape) > 2 and self._others_are_scattered(op, t):
             cut = Cut(len(t.layout.shape) - 2, tokens=True)
-            self.states[t.storage] = made(t.layout, cut, self.ways)
+            self.placements[t.storage] = split_of(t.layout, cut, self.ways)
             kind = "reduce-scatter"
-        nbytes = min(
-            t.layout.nbytes, self.graph.storages[t.storage].nbytes
-        )  # expanded tensors are sent as they are stored
-        self._say(kind, nbytes, op.module, self._written.get(t.storage, position - 1), position)
+        nbytes = min(t.layout.nbytes, storage.nbytes)  # expanded tensors are sent as they are stored
+        self._communicate(kind, nbytes, op.module, self._written.get(t.storage, position - 1), position)
 
     def _others_are_scattered(self, op: Op, tensor: Tensor) -> bool:
         others = [self.graph.tensors[o] for o in op.inputs if self.graph.tensors[o].layout.shape == tensor.layout.shape]
-        states = [self.states.get(o.storage) for o in others if o.storage != tensor.storage]
-        return all(s is PARTIAL or (isinstance(s, Split) and s.tokens) for s in states)
+        placements = [self.placements.get(o.storage) for o in others if o.storage != tensor.storage]
+        return all(p is PARTIAL or (isinstance(p, Split) and p.tokens) for p in placements)
 
     def _gather_tokens(self, position: int, op: Op) -> dict[int, int]:
         """Whole rows for an op that cannot work on parts of the sequence; gathered once, and kept."""
-        replaced = {}
+        gathered = {}
         for t in op.inputs:
             tensor = self.graph.tensors[t]
-            state = self.states.get(tensor.storage)
-            if not (isinstance(state, Split) and state.tokens):
+            placement = self.placements.get(tensor.storage)
+            if not (isinstance(placement, Split) and placement.tokens):
                 continue
+            nbytes = tensor.layout.nbytes
             if tensor.storage not in self._gathered:
-                self._say(
-                    "all-gather",
-                    tensor.layout.nbytes,
-                    op.module,
-                    self._written.get(tensor.storage, position - 1),
-                    position,
-                )
+                ready = self._written.get(tensor.storage, position - 1)
+                self._communicate("all-gather", nbytes, op.module, ready, position)
                 self._gathered[tensor.storage] = len(self.graph.storages) + len(self._added)
-                old = self.graph.storages[tensor.storage]
-                self._added.append(replace(old, nbytes=tensor.layout.nbytes, born=position))
-            key = (t, self._gathered[tensor.storage])
-            if key not in self._made:
-                self._made[key] = len(self.tensors)
-                self.tensors.append(Tensor(tensor.layout, key[1], tensor.offset))
-            replaced[t] = self._made[key]
-        return replaced
+                self._added.append(replace(self.graph.storages[tensor.storage], nbytes=nbytes, born=position))
+            gathered[t] = self._gathered[tensor.storage]
+        return gathered
 
-    def _table_gradient(self, position: int, op: Op) -> Op:
-        replaced = self._gather_tokens(position, op)
+    def _place_table_gradient(self, position: int, op: Op) -> Mapping[int, int]:
+        gathered = self._gather_tokens(position, op)
         for t in op.outputs:
-            storage = self.graph.tensors[t].storage
-            self.states[storage] = made(self.graph.tensors[t].layout, Cut(0, uneven=True), self.ways)
-            self._shrink(storage)
-        return self._rewritten(op, replaced)
+            self._split(self.storage_of[t], self.graph.tensors[t].layout, Cut(0, uneven=True))
+        return gathered
 
     def _exchange_for_loss(self, position: int, op: Op) -> None:
-        for what in _LOSS_EXCHANGES.get(op.signature.name, ()):
-            cut, layout = self.cut(op.inputs[0]), op.signature.inputs[0]
-            if cut is not None and cut.dim == len(layout.shape) - 1:
-                self._say("all-reduce", layout.nbytes // layout.shape[-1], what, position - 1, position)
+        cut, layout = self.cut(op.inputs[0]), op.signature.inputs[0]
+        if cut is not None and cut.dim == len(layout.shape) - 1:
+            for what in _LOSS_EXCHANGES[op.signature.name]:
+                self._communicate("all-reduce", layout.nbytes // layout.shape[-1], what, position - 1, position)
 
-    def _say(self, kind: str, nbytes: int, what: str, after: int, before: int) -> None:
+    def _communicate(self, kind: str, nbytes: int, what: str, after: int, before: int) -> None:
         self.collectives.append(
-            Collective(kind=kind, nbytes=nbytes, group=self.policy.group, name=f"{kind} {what}".strip(), starts_after=after,
-                       waited_for_by=before, lane=self.policy.lane, every_micro_step=True)
-        )  # fmt: skip
+            Collective(
+                kind=kind,
+                nbytes=nbytes,
+                group=self.policy.group,
+                name=f"{kind} {what}".strip(),
+                starts_after=after,
+                waited_for_by=before,
+                lane=self.policy.lane,
+                every_micro_step=True,
+            )
+        )
 
-    def _shrink(self, number: int) -> None:
-        storage = self.graph.storages[number]
-        self.storages[number] = Storage(-(-storage.nbytes // self.ways), storage.role, storage.born, storage.freed)
-
-    def _rewritten(self, op: Op, replaced: Mapping[int, int]) -> Op:
-        inputs = tuple(replaced[t] if t in replaced else self._part(t) for t in op.inputs)
-        outputs = tuple(self._part(t) for t in op.outputs)
-        if inputs == op.inputs and outputs == op.outputs:
-            return op
-        layouts = [tuple(self.tensors[t].layout for t in side) for side in (inputs, outputs)]
-        key = (id(op.signature), *(tuple(map(id, side)) for side in layouts))
-        if key not in self._signatures:
-            self._signatures[key] = replace(op.signature, inputs=layouts[0], outputs=layouts[1])
-        return Op(self._signatures[key], op.phase, op.module, inputs, outputs, op.times)
-
-    def _part(self, tensor: int) -> int:
-        cut = self.cut(tensor)
-        if cut is None:
-            return tensor
-        key = (tensor, cut)
-        if key not in self._made:
-            t = self.graph.tensors[tensor]
-            self._made[key] = len(self.tensors)
-            known = (id(t.layout), cut)
-            if known not in self._parts:
-                self._parts[known] = part(t.layout, cut, self.ways)
-            self.tensors.append(Tensor(self._parts[known], t.storage, t.offset))
-        return self._made[key]
-
-    def _update(self, ops: list[Op]) -> list[Op]:
+    def _place_update(self, update: list[tuple[int, Op]]) -> None:
         """The optimizer works on each parameter's own part; its state is cut as the parameter is."""
-        update = [(i, op) for i, op in enumerate(self.graph.ops) if op.phase == "optimizer"]
-        rows = [row for _, op in update for row in _side_by_side(op)]
         for position, op in update:
             for t in op.inputs:
-                if self.states.get(self.graph.tensors[t].storage) is PARTIAL:
+                if self.placements.get(self.storage_of[t]) is PARTIAL:
                     self._add_up(t, op, position)
+        rows = [row for _, op in update for row in rows_of_update(op)]
         for _ in range(2):  # the second round knows what the later ops of the first found out
-            for row in rows:
-                self._cut_alike(row)
-        for position, op in update:
-            ops[position] = self._rewritten(op, {})
-        return ops
+            rows = [row for row in rows if self._cut_alike(row)]
 
-    def _cut_alike(self, tensors: list[int]) -> None:
-        uncut = [t for t in tensors if self.graph.tensors[t].storage not in self.states]
-        if not 0 < len(uncut) < len(tensors):
-            return
-        cuts = {self.graph.tensors[t].layout.shape: c for t in tensors if (c := self.cut(t)) is not None}
-        for t in uncut:
-            tensor = self.graph.tensors[t]
-            if tensor.storage not in self.states and tensor.layout.shape in cuts:
-                self.states[tensor.storage] = made(tensor.layout, cuts[tensor.layout.shape], self.ways)
-                self._shrink(tensor.storage)
+    def _cut_alike(self, tensors: Iterable[int]) -> bool:
+        """Whether there is something left to cut."""
+        uncut = [t for t in tensors if self.storage_of[t] not in self.placements]
+        cuts = {self.graph.tensors[t].layout.shape: c for t in tensors if (c := self.cut(t))} if uncut else {}
+        for t in uncut if cuts else ():
+            layout, storage = self.graph.tensors[t].layout, self.storage_of[t]
+            if storage not in self.placements and layout.shape in cuts:
+                self._split(storage, layout, cuts[layout.shape])
+        return bool(uncut)
 
 
-def _side_by_side(op: Op) -> Iterable[list[int]]:
-    """Tensors that an update takes together: the i-th of each list, or all where there are no lists."""
-    lists = [[i.index for i in v if isinstance(i, Input)] for _, v in op.signature.arguments if isinstance(v, tuple)]
-    lists = [numbers for numbers in lists if numbers]
-    if not lists:
-        yield [*op.inputs, *op.outputs]
-        return
-    for i, row in enumerate(zip(*lists, strict=False)):
-        yield [op.inputs[n] for n in row] + ([op.outputs[i]] if i < len(op.outputs) else [])
+class _Rewrite:
+    """Gives ops the tensors and signatures of their parts; repeated layers share their new signatures."""
+
+    def __init__(self, sharded: Propagation) -> None:
+        self.sharded = sharded
+        self.tensors = list(sharded.graph.tensors)
+        self._numbers: dict[tuple[int, Split | int], int] = {}  # tensor, split or gathered storage → new tensor
+        self._layouts: dict[tuple[int, Split], Layout] = {}
+        self._signatures: dict[tuple[int, ...], Signature] = {}
+
+    def op(self, op: Op, gathered: Mapping[int, int]) -> Op:
+        inputs, outputs = self._parts(op.inputs, gathered), self._parts(op.outputs, _NONE)
+        if inputs == op.inputs and outputs == op.outputs:
+            return op
+        tensors = self.tensors
+        key = (id(op.signature), *[id(tensors[t].layout) for t in inputs + outputs])
+        if key not in self._signatures:
+            read, made = (tuple(tensors[t].layout for t in side) for side in (inputs, outputs))
+            self._signatures[key] = replace(op.signature, inputs=read, outputs=made)
+        return Op(self._signatures[key], op.phase, op.module, inputs, outputs, op.times)
+
+    def _parts(self, numbers: tuple[int, ...], gathered: Mapping[int, int]) -> tuple[int, ...]:
+        """The tensors that stand for these."""
+        placements, storage_of, known = self.sharded.placements, self.sharded.storage_of, self._numbers
+        parts = []
+        for number in numbers:
+            storage = storage_of[number]
+            placed: Placement | int = gathered[number] if number in gathered else placements.get(storage)
+            if placed is None or isinstance(placed, Partial) or placed == storage:
+                parts.append(number)
+                continue
+            key = (number, placed)
+            if key not in known:
+                known[key] = len(self.tensors)
+                self.tensors.append(self._made(self.sharded.graph.tensors[number], placed))
+            parts.append(known[key])
+        return tuple(parts)
+
+    def _made(self, tensor: Tensor, placed: Split | int) -> Tensor:
+        if isinstance(placed, int):
+            return Tensor(tensor.layout, placed, tensor.offset)
+        key = (id(tensor.layout), placed)
+        if key not in self._layouts:
+            ways = self.sharded.ways
+            self._layouts[key] = part_of(tensor.layout, cut_of(tensor.layout, placed, ways), ways)
+        return Tensor(self._layouts[key], tensor.storage, tensor.offset)

@@ -1,7 +1,7 @@
-"""How operators carry a split from what they read to what they write, registered by operator.
+"""How an operator that reads parts of tensors is sharded: a rule for each, registered by its name.
 
 An operator without a rule is taken to work element by element, if shapes allow it. A rule answers with a `Cut`, None
-(whole) or PARTIAL for every output; an op that cannot work on parts raises `Stuck`.
+(whole) or PARTIAL for every output; an op that cannot work on parts raises `CannotShard`.
 """
 
 from __future__ import annotations
@@ -10,14 +10,24 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from foretell.graph import Layout, Signature
-from foretell.parallel.sharding.cut import PARTIAL, Cut, Stuck, _Partial
+from foretell.parallel.sharding.cut import PARTIAL, CannotShard, Cut, Partial
 
-Carried = Cut | _Partial | None
-Rule = Callable[[Signature, Sequence[Cut | None]], list[Carried]]
+Cuts = Sequence[Cut | None]  # of what an op reads
+Outputs = list[Cut | Partial | None]
+Rule = Callable[[Signature, Cuts], Outputs]
 _RULES: Final[dict[str, Rule]] = {}
+ATTENTIONS: Final = frozenset(
+    f"aten._scaled_dot_product_{kernel}_attention{way}"
+    for kernel in ("flash", "efficient", "cudnn")
+    for way in ("", "_backward")
+)
+_WHOLE_ONLY: Final = (
+    "aten.convolution", "aten.convolution_backward", "aten.index", "aten.gather", "aten.scatter", "aten.index_put",
+    "aten.index_select", "aten.index_add", "aten.roll", "aten.upsample_bilinear2d",
+)  # fmt: skip
 
 
-def carries(*names: str) -> Callable[[Rule], Rule]:
+def shards(*names: str) -> Callable[[Rule], Rule]:
     def register(rule: Rule) -> Rule:
         for name in names:
             if name in _RULES:
@@ -28,7 +38,7 @@ def carries(*names: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def carry(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
+def cuts_of_outputs(signature: Signature, cuts: Cuts) -> Outputs:
     return _RULES.get(signature.name, elementwise)(signature, cuts)
 
 
@@ -36,8 +46,8 @@ def has_rule(name: str) -> bool:
     return name in _RULES
 
 
-def elementwise(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
-    out: list[Carried] = []
+def elementwise(signature: Signature, cuts: Cuts) -> Outputs:
+    out: Outputs = []
     for layout in signature.outputs:
         rank = len(layout.shape)
         found: Cut | None = None
@@ -46,10 +56,10 @@ def elementwise(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carrie
                 continue
             dim = cut.dim + rank - len(source.shape)
             if dim < 0 or source.shape[cut.dim] != layout.shape[dim]:
-                raise Stuck(f"{signature.name} changes the shape {source.shape}")
+                raise CannotShard(f"{signature.name} changes the shape {source.shape}")
             moved = cut._replace(dim=dim)
             if found is not None and (found.dim, found.outer) != (moved.dim, moved.outer):
-                raise Stuck(f"{signature.name} meets two different cuts")
+                raise CannotShard(f"{signature.name} meets two different cuts")
             found = moved
         if found is not None:
             _no_whole_one_beside(signature, cuts, found, rank)
@@ -57,62 +67,62 @@ def elementwise(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carrie
     return out
 
 
-def _no_whole_one_beside(signature: Signature, cuts: Sequence[Cut | None], found: Cut, rank: int) -> None:
+def _no_whole_one_beside(signature: Signature, cuts: Cuts, found: Cut, rank: int) -> None:
     for source, cut in zip(signature.inputs, cuts, strict=True):
         dim = found.dim - (rank - len(source.shape))
         if cut is None and dim >= 0 and source.shape[dim] != 1:
-            raise Stuck(f"{signature.name} meets a whole tensor of shape {source.shape}")
+            raise CannotShard(f"{signature.name} meets a whole tensor of shape {source.shape}")
 
 
-@carries("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")
-def product(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
+@shards("aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm")
+def product(signature: Signature, cuts: Cuts) -> Outputs:
     """(…, m, k) × (…, k, n): a cut of m, n or the batch stays, a cut of k leaves every rank with a term of the sum."""
     first, second = cuts[-2:]
     rank = len(signature.outputs[0].shape)
     m, n = rank - 2, rank - 1
     summed = [c is not None and c.dim == dim for c, dim in ((first, n), (second, m))]
     if summed[0] != summed[1]:
-        raise Stuck(f"{signature.name} sums over a cut that only one operand has")
+        raise CannotShard(f"{signature.name} sums over a cut that only one operand has")
     if summed[0]:
         return [PARTIAL]
     kept = [c for c in (first, second) if c is not None]
     if len({c.dim for c in kept}) > 1:
-        raise Stuck(f"{signature.name} meets two different cuts")
+        raise CannotShard(f"{signature.name} meets two different cuts")
     return [kept[0] if kept else None]
 
 
-@carries("aten.embedding")
-def embedding(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
+@shards("aten.embedding")
+def embedding(signature: Signature, cuts: Cuts) -> Outputs:
     table, index = cuts[:2]
     if table is not None:
         return [PARTIAL if table.dim == 0 else Cut(len(signature.outputs[0].shape) - 1)]
     return [index]
 
 
-@carries("aten._grouped_mm")
-def grouped_product(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
-    """Cut by experts: rows come whole, having travelled; gradients of experts are cut as they are."""
+@shards("aten._grouped_mm")
+def grouped_product(signature: Signature, cuts: Cuts) -> Outputs:
+    """Cut by experts: rows come whole, sent here by others; gradients of experts are cut as they are."""
     if cuts[0] is not None or any(c is not None and c.dim for c in cuts):
-        raise Stuck("a grouped product needs whole rows")
+        raise CannotShard("a grouped product needs whole rows")
     return [Cut(0) if len(layout.shape) == 3 and cuts[-1] is not None else None for layout in signature.outputs]
 
 
-@carries("aten.embedding_dense_backward")
-def embedding_backward(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
+@shards("aten.embedding_dense_backward")
+def embedding_backward(signature: Signature, cuts: Cuts) -> Outputs:
     return [PARTIAL if any(c is not None for c in cuts) else None]
 
 
-@carries("aten.sum", "aten.mean")
-def total(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
+@shards("aten.sum", "aten.mean")
+def total(signature: Signature, cuts: Cuts) -> Outputs:
     return _reduced(signature, cuts, linear=True)
 
 
-@carries("aten.amax", "aten.amin", "aten.var_mean", "aten.var", "aten.max", "aten.linalg_vector_norm", "aten.argmax")
-def other_reduction(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
+@shards("aten.amax", "aten.amin", "aten.var_mean", "aten.var", "aten.max", "aten.linalg_vector_norm", "aten.argmax")
+def other_reduction(signature: Signature, cuts: Cuts) -> Outputs:
     return _reduced(signature, cuts, linear=False)
 
 
-def _reduced(signature: Signature, cuts: Sequence[Cut | None], *, linear: bool) -> list[Carried]:
+def _reduced(signature: Signature, cuts: Cuts, *, linear: bool) -> Outputs:
     cut = cuts[0]
     if cut is None:
         return [None for _ in signature.outputs]
@@ -123,47 +133,52 @@ def _reduced(signature: Signature, cuts: Sequence[Cut | None], *, linear: bool) 
     if cut.dim in gone:
         if linear:
             return [PARTIAL for _ in signature.outputs]
-        raise Stuck(f"{signature.name} needs the whole of a dimension that is cut")
+        raise CannotShard(f"{signature.name} needs the whole of a dimension that is cut")
     keeps = len(signature.outputs[0].shape) == rank
     dim = cut.dim if keeps else cut.dim - sum(d < cut.dim for d in gone)
     return [cut._replace(dim=dim) for _ in signature.outputs]
 
 
-@carries("aten._softmax", "aten._softmax_backward_data", "aten.cumsum", "aten.sort", "aten.topk")
-def along_one_dimension(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
+@shards("aten._softmax", "aten._softmax_backward_data", "aten.cumsum", "aten.sort", "aten.topk")
+def along_one_dimension(signature: Signature, cuts: Cuts) -> Outputs:
     rank = len(signature.outputs[0].shape)
     dim = signature.argument("dim", -1)
     if any(c is not None and isinstance(dim, int) and c.dim == dim % rank for c in cuts):
-        raise Stuck(f"{signature.name} needs the whole of a dimension that is cut")
+        raise CannotShard(f"{signature.name} needs the whole of a dimension that is cut")
     return elementwise(signature, cuts)
 
 
-@carries("aten._log_softmax", "aten._log_softmax_backward_data")
-def log_softmax(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
-    """A cut of the classes stays: ranks exchange a maximum and a sum a row, which the pass adds."""
+@shards("aten._log_softmax", "aten._log_softmax_backward_data")
+def log_softmax(signature: Signature, cuts: Cuts) -> Outputs:
+    """A cut of the classes stays: ranks exchange a maximum and a sum per row, which the pass adds."""
     return [next((c for c in cuts if c is not None), None)]
 
 
-@carries("aten.nll_loss_forward", "aten.nll_loss2d_forward")
-def loss(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
-    """Cut by classes, the target's logit is known to one rank, which the pass lets it tell; cut by rows, it is a sum."""
+@shards("aten.nll_loss_forward", "aten.nll_loss2d_forward")
+def loss(signature: Signature, cuts: Cuts) -> Outputs:
+    """Cut by classes, the target's logit is known to one rank, which the pass has it send; cut by rows, it is a sum."""
     by_rows = cuts[0] is not None and cuts[0].dim == 0
     return [PARTIAL if by_rows else None for _ in signature.outputs]
 
 
-@carries("aten.nll_loss_backward", "aten.nll_loss2d_backward")
-def loss_backward(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
+@shards("aten.nll_loss_backward", "aten.nll_loss2d_backward")
+def loss_backward(signature: Signature, cuts: Cuts) -> Outputs:
     return [next((c for c in cuts if c is not None), None)]
 
 
-@carries("aten.native_layer_norm", "aten._fused_rms_norm", "aten.native_group_norm", "aten.native_batch_norm",
-         "aten.cudnn_batch_norm")  # fmt: skip
-def norm(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
+@shards(
+    "aten.native_layer_norm",
+    "aten._fused_rms_norm",
+    "aten.native_group_norm",
+    "aten.native_batch_norm",
+    "aten.cudnn_batch_norm",
+)
+def norm(signature: Signature, cuts: Cuts) -> Outputs:
     return [_outside(signature, cuts[0], layout) for layout in signature.outputs]
 
 
-@carries("aten.native_layer_norm_backward", "aten._fused_rms_norm_backward")
-def norm_backward(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
+@shards("aten.native_layer_norm_backward", "aten._fused_rms_norm_backward")
+def norm_backward(signature: Signature, cuts: Cuts) -> Outputs:
     cut = next((c for c in cuts if c is not None), None)
     whole = len(signature.inputs[0].shape)
     return [
@@ -179,27 +194,26 @@ def _outside(signature: Signature, cut: Cut | None, layout: Layout) -> Cut | Non
     normalised = signature.argument("normalized_shape")
     count = len(normalised) if isinstance(normalised, tuple) else len(signature.inputs[0].shape) - 1
     if cut.dim >= len(signature.inputs[0].shape) - count:
-        raise Stuck(f"{signature.name} needs the whole of a dimension that is cut")
+        raise CannotShard(f"{signature.name} needs the whole of a dimension that is cut")
     return cut
 
 
-@carries(*(f"aten._scaled_dot_product_{kind}_attention{way}"
-           for kind in ("flash", "efficient", "cudnn") for way in ("", "_backward")))  # fmt: skip
-def attention(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
+@shards(*ATTENTIONS)
+def attention(signature: Signature, cuts: Cuts) -> Outputs:
     """(batch, heads, sequence, size): batch and heads can be cut, if queries, keys and values are."""
     given = [
         c for c, layout in zip(cuts, signature.inputs, strict=True) if len(layout.shape) == 4 and layout.shape[1] > 1
     ]
     if len({c.dim if c else None for c in given}) > 1:
-        raise Stuck("attention meets queries, keys and values that are cut differently")
+        raise CannotShard("attention meets queries, keys and values that are cut differently")
     cut = next((c for c in given if c), None)
     if cut is not None and not (cut.dim < 2 or (cut.dim == 2 and cut.tokens)):  # cut along the sequence, keys go round
-        raise Stuck("attention needs whole heads")
+        raise CannotShard("attention needs whole heads")
     return [cut if len(layout.shape) > 2 else None for layout in signature.outputs]
 
 
-@carries("aten.cat", "aten.stack")
-def joined(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
+@shards("aten.cat", "aten.stack")
+def joined(signature: Signature, cuts: Cuts) -> Outputs:
     if all(c is None for c in cuts):
         return [None]
     rank = len(signature.outputs[0].shape)
@@ -207,14 +221,14 @@ def joined(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
     at = dim % rank if isinstance(dim, int) else 0
     first = cuts[0]
     if first is None or any(c is None or c.dim != first.dim for c in cuts):
-        raise Stuck(f"{signature.name} joins parts and whole tensors")
+        raise CannotShard(f"{signature.name} joins parts and whole tensors")
     if signature.name == "aten.stack":
         return [first._replace(dim=first.dim + (at <= first.dim))]
     return [first._replace(outer=1) if first.dim == at else first]
 
 
-@carries("aten.slice_backward", "aten.select_backward")
-def put_back(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
+@shards("aten.slice_backward", "aten.select_backward")
+def put_back(signature: Signature, cuts: Cuts) -> Outputs:
     cut = cuts[0]
     if cut is None:
         return [None]
@@ -226,9 +240,8 @@ def put_back(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
     return [cut._replace(outer=1) if cut.dim == at else cut]
 
 
-@carries("aten.convolution", "aten.convolution_backward", "aten.index", "aten.gather", "aten.scatter", "aten.index_put",
-         "aten.index_select", "aten.index_add", "aten.roll", "aten.upsample_bilinear2d")  # fmt: skip
-def whole_only(signature: Signature, cuts: Sequence[Cut | None]) -> list[Carried]:
+@shards(*_WHOLE_ONLY)
+def whole_only(signature: Signature, cuts: Cuts) -> Outputs:
     if any(c is not None for c in cuts):
-        raise Stuck(f"{signature.name} needs whole tensors")
+        raise CannotShard(f"{signature.name} needs whole tensors")
     return [None for _ in signature.outputs]
