@@ -67,7 +67,7 @@ def test_a_trace_has_every_kind_of_rank() -> None:
         ("8xh100-sxm", "dp=8,zero=3,hybrid_shard=0", "hybrid_shard must be a whole number of at least 1, got 0"),
         ("8xh100-sxm", "dp=8,virtual_stages=2", "pp=1 is none"),
         ("8xh100-sxm", "dp=8,grad_accumulation=0", "grad_accumulation must be a whole number of at least 1, got 0"),
-        ("2x4xh100-sxm", "dp=8,data_parallel=dp", "has 2 nodes and a process lies on one"),
+        ("2x4xh100-sxm", "dp=8,data_parallel=dp", "has 2 nodes and a process runs on one"),
     ],
 )
 def test_settings_that_would_do_nothing_or_cannot_be_are_refused(on: str, plan: str, said: str) -> None:
