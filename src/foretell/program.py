@@ -7,7 +7,7 @@ The first tasks of a role are the ops of its graph, in order, so a task's number
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from foretell.graph import Graph
@@ -18,7 +18,7 @@ COLLECTIVES: Final = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Ranks that talk to each other: `size` of them, `stride` apart, in `count` such groups at the same time."""
+    """Ranks that communicate: `size` of them, `stride` apart, in `count` such groups at the same time."""
 
     size: int
     stride: int = 1
@@ -35,7 +35,7 @@ class Collective:
     name: str
     starts_after: int  # the op whose end makes the data ready; -1: it is there before the step
     waited_for_by: int  # the first op that needs the result
-    issued_by: int | None = None  # the op before which the host asks for it; None: right after `starts_after`
+    issued_by: int | None = None  # the op before which the host issues it; None: right after `starts_after`
     lane: str = "dp"  # collectives of one lane run one after another
     every_micro_step: bool = False  # or only in the last of those that repeat
     turns: int = 1  # how many take the same link one after another
@@ -43,7 +43,7 @@ class Collective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
-    """One kind of rank: how many there are, what they run, what they hold beside the graph's storages."""
+    """One kind of rank: how many there are, what they run, what they allocate beside the graph's storages."""
 
     name: str
     count: int
@@ -52,6 +52,10 @@ class Role:
     persistent: Mapping[str, Bytes] = field(default_factory=dict)  # role of a storage → bytes
     partitioned: frozenset[int] = frozenset()  # gradients that only the replicas of the same experts share
     issues_for: int = 1  # devices whose ops its host issues before the update
+
+    def with_persistent(self, role: str, nbytes: Bytes) -> Role:
+        """With so many bytes more that are allocated all along."""
+        return replace(self, persistent={**self.persistent, role: self.persistent.get(role, 0) + nbytes})
 
     def runs(self, collective: Collective) -> int:
         """How often it runs in a step."""
@@ -74,7 +78,7 @@ class Pipeline:
 
     micro_batches: int
     chunks: int
-    orders: tuple[tuple[Action, ...], ...]  # by stage
+    actions: tuple[tuple[Action, ...], ...]  # by stage, in order
     ranges: tuple[Mapping[tuple[str, int], tuple[int, int]], ...]  # by stage: phase and chunk → first op, past the last
     hand_over: tuple[Collective, ...]  # from chunk c to c + 1, and as much back
 

@@ -14,7 +14,7 @@ from foretell.errors import PlanError
 from foretell.graph import Graph
 from foretell.parallel import parallelize
 from foretell.parallel.accumulate import steady_micro_step
-from foretell.parallel.schedules import most_in_flight, orders
+from foretell.parallel.schedules import most_in_flight, stage_actions
 from foretell.plan import Plan
 from foretell.program import Pipeline, Program, Role
 from foretell.simulate.pipeline import simulate_pipeline
@@ -48,7 +48,7 @@ def equal_stages(stages: int, micro_batches: int, schedule: str, chunks: int = 1
         ranges.append({kind: (i, i + 1) for i, kind in enumerate(kinds)})
         roles.append(Role(name=f"stage {stage}", count=1, graph=replace(empty, ops=(op,) * len(kinds))))
     pipeline = Pipeline(
-        micro_batches=micro_batches, chunks=stages * chunks, orders=orders(plan, micro_batches, training=True),
+        micro_batches=micro_batches, chunks=stages * chunks, actions=stage_actions(plan, micro_batches, training=True),
         ranges=tuple(ranges), hand_over=(),
     )  # fmt: skip
     program = Program(roles=tuple(roles), ranks=stages, whole=empty, pipeline=pipeline)
@@ -74,18 +74,16 @@ def test_the_bubble_is_what_the_papers_say(stages: int, rounds: int) -> None:
 @given(st.integers(1, 6), st.integers(1, 24), st.sampled_from(SCHEDULES))
 def test_every_stage_takes_every_micro_batch_forward_and_back(stages: int, micro_batches: int, schedule: str) -> None:
     micro_batches = micro_batches * stages if schedule == "interleaved" else micro_batches
-    for order in orders(Plan(pp=stages, schedule=schedule), micro_batches, training=True):
+    for actions in stage_actions(Plan(pp=stages, schedule=schedule), micro_batches, training=True):
         for phase in ("forward", "backward"):
-            assert sorted(a.micro_batch for a in order if a.phase == phase) == list(range(micro_batches))
-        assert len(set(order)) == len(order)
+            assert sorted(a.micro_batch for a in actions if a.phase == phase) == list(range(micro_batches))
+        assert len(set(actions)) == len(actions)
 
 
-def test_one_forward_one_backward_holds_as_many_micro_batches_as_stages_follow() -> None:
-    held = [sum(most_in_flight(order).values()) for order in orders(Plan(pp=4), 16, training=True)]
-    assert held == [4, 3, 2, 1]
-    assert [sum(most_in_flight(o).values()) for o in orders(Plan(pp=4, schedule="gpipe"), 16, training=True)] == [
-        16
-    ] * 4
+def test_one_forward_one_backward_keeps_as_many_micro_batches_as_stages_follow() -> None:
+    for schedule, in_flight in {"1f1b": [4, 3, 2, 1], "gpipe": [16] * 4}.items():
+        stages = stage_actions(Plan(pp=4, schedule=schedule), 16, training=True)
+        assert [sum(most_in_flight(actions).values()) for actions in stages] == in_flight
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

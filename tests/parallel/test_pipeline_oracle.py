@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from torch.distributed.pipelining.schedules import ScheduleInterleaved1F1B
 
-from foretell.parallel.schedules import orders
+from foretell.parallel.schedules import stage_actions
 from foretell.plan import Plan
 
 
@@ -31,14 +31,14 @@ def torch_order(stages: int, chunks: int, micro_batches: int) -> list[list[str]]
 def test_interleaved_takes_torchs_turns(stages: int, chunks: int, rounds: int) -> None:
     plan = Plan(pp=stages, schedule="interleaved", virtual_stages=chunks)
     ours = [
-        [f"{a.chunk}{a.phase[0].upper()}{a.micro_batch}" for a in order]
-        for order in orders(plan, stages * rounds, training=True)
+        [f"{a.chunk}{a.phase[0].upper()}{a.micro_batch}" for a in actions]
+        for actions in stage_actions(plan, stages * rounds, training=True)
     ]
     assert ours == torch_order(stages, chunks, stages * rounds)
 
 
 @pytest.mark.parametrize("stages", [2, 4, 8])
-def test_one_chunk_a_stage_is_one_forward_one_backward(stages: int) -> None:
+def test_one_chunk_per_stage_is_one_forward_one_backward(stages: int) -> None:
     plans = [Plan(pp=stages, schedule=schedule) for schedule in ("1f1b", "interleaved")]
-    first, second = (orders(plan, 2 * stages, training=True) for plan in plans)
+    first, second = (stage_actions(plan, 2 * stages, training=True) for plan in plans)
     assert first == second

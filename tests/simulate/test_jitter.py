@@ -1,4 +1,4 @@
-"""The slowest of many ranks: held to order statistics known from tables."""
+"""The slowest of many ranks: validated against order statistics known from tables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_one_rank_waits_for_nobody_and_equal_ranks_neither() -> None:
 
 
 @given(st.integers(1, 20_000), st.integers(1, 20_000), st.floats(0, 0.2))
-def test_more_ranks_are_never_faster_and_the_same_question_has_one_answer(one: int, two: int, spread: float) -> None:
+def test_more_ranks_are_never_faster_and_the_same_question_has_one_answer(one: int, two: int, sigma: float) -> None:
     few, many = sorted((one, two))
-    assert 1.0 <= slowest_of(few, spread) <= slowest_of(many, spread) + 1e-12
-    assert slowest_of.__wrapped__(many, spread) == slowest_of(many, spread)
+    assert 1.0 <= slowest_of(few, sigma) <= slowest_of(many, sigma) + 1e-12
+    assert slowest_of.__wrapped__(many, sigma) == slowest_of(many, sigma)

@@ -218,7 +218,7 @@ class _Assembly:
     def _resources(self) -> Resources:
         """Idle, active and peak of the slowest rank's step, from when its streams are busy."""
         placed, timeline, step = self.ran.slowest, self.ran.timeline, self.step
-        computing, communicating = min(timeline.computing, step), min(timeline.talking, step)
+        computing, communicating = min(timeline.computing, step), min(timeline.communicating, step)
         moving, fullest = 0.0, 0.0
         for op, price in zip(placed.role.graph.ops, placed.priced.prices, strict=True):
             if price.seconds > 0 and price.work.traffic:

@@ -11,15 +11,15 @@ from foretell.parallel.checkpoint import checkpointed
 from foretell.parallel.context import context_parallel
 from foretell.parallel.data import data_parallel
 from foretell.parallel.expert import expert_parallel
-from foretell.parallel.fsdp import Sharding, shard
+from foretell.parallel.fsdp import ShardGroups, sharded_data_parallel
+from foretell.parallel.parameter_servers import parameter_servers
 from foretell.parallel.pipeline import Weigh, bytes_touched, pipelined
-from foretell.parallel.server import served
 from foretell.parallel.single_process import single_process
 from foretell.parallel.tensor import tensor_parallel
 from foretell.plan import Plan
 from foretell.program import Group, Program, Role
 
-_UNDERSTOOD = (
+_MODELLED = (
     "dp", "tp", "pp", "sequence_parallel", "bucket_bytes", "overlap", "zero", "hybrid_shard", "grad_accumulation", "schedule",
     "virtual_stages", "stages", "checkpointing", "cp", "ep", "servers", "asynchronous", "data_parallel",
 )  # fmt: skip
@@ -30,11 +30,24 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
 
     `weigh` says what each op of a graph costs, for cutting a pipeline where it balances.
     """
-    ahead = [f.name for f in fields(plan) if f.name not in _UNDERSTOOD and getattr(plan, f.name) != f.default]
+    _check(plan)
+    micro_steps = plan.grad_accumulation or graph.grad_accumulation
+    if plan.pp == 1 and not graph.training:
+        micro_steps = 1
+    role = _replica(graph, plan, micro_steps)
+    whole = graph if role.graph.caveats == graph.caveats else replace(graph, caveats=role.graph.caveats)
+    if plan.pp == 1:
+        return Program(roles=(_replicated(role, plan),), ranks=plan.devices, whole=whole, micro_steps=micro_steps)
+    roles, pipeline = pipelined(role, plan, micro_steps, weigh, lambda part: _replicated(part, plan))
+    return Program(roles=roles, ranks=plan.devices, whole=whole, micro_steps=micro_steps, pipeline=pipeline)
+
+
+def _check(plan: Plan) -> None:
+    ahead = [f.name for f in fields(plan) if f.name not in _MODELLED and getattr(plan, f.name) != f.default]
     if ahead:
         raise NotModelled(
             f"plan {plan} asks for {', '.join(ahead)}, which this version does not model yet. "
-            f"Settings that work: {', '.join(_UNDERSTOOD)}."
+            f"Settings that work: {', '.join(_MODELLED)}."
         )
     if plan.asynchronous and not plan.servers:
         raise PlanError("asynchronous=true needs parameter servers, got servers=0. Set servers=1 or more.")
@@ -48,27 +61,28 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
             f"virtual_stages={plan.virtual_stages} cuts the stages of a pipeline, but pp=1 is none. "
             "Set pp=2 or more, or leave virtual_stages out."
         )
-    micro_steps = plan.grad_accumulation or graph.grad_accumulation
-    if plan.pp == 1 and not graph.training:
-        micro_steps = 1
-    own = accumulate(graph, micro_steps) if plan.pp == 1 else steady_micro_step(graph)
-    role = tensor_parallel(Role(name="dp", count=plan.devices, graph=own), plan)
-    role = checkpointed(expert_parallel(context_parallel(role, plan), plan), plan)
-    whole = graph if role.graph.caveats == graph.caveats else replace(graph, caveats=role.graph.caveats)
-    if plan.pp == 1:
-        return Program(roles=(_replicated(role, plan),), ranks=plan.devices, whole=whole, micro_steps=micro_steps)
-    roles, pipeline = pipelined(role, plan, micro_steps, weigh, lambda part: _replicated(part, plan))
-    return Program(roles=roles, ranks=plan.devices, whole=whole, micro_steps=micro_steps, pipeline=pipeline)
+
+
+def _replica(graph: Graph, plan: Plan, micro_steps: int) -> Role:
+    """One replica's step, what each of its ranks computes; it is remembered for other plans and devices."""
+
+    def make() -> Role:
+        own = accumulate(graph, micro_steps) if plan.pp == 1 else steady_micro_step(graph)
+        role = tensor_parallel(Role(name="dp", count=plan.devices, graph=own), plan)
+        return checkpointed(expert_parallel(context_parallel(role, plan), plan), plan)
+
+    settings = (plan.tp, plan.sequence_parallel, plan.cp, plan.ep, plan.zero > 0, plan.checkpointing)
+    return graph.remember(("replica", plan.devices, micro_steps if plan.pp == 1 else 0, settings), make)
 
 
 def _replicated(role: Role, plan: Plan) -> Role:
-    """One replica's role, with what replicas tell each other."""
+    """One replica's role, with what it communicates with the others."""
     if plan.servers:
-        return served(role, plan)
+        return parameter_servers(role, plan)
     if plan.data_parallel == "dp":
         return single_process(role, plan)
     inner = plan.tp  # ranks between neighbours of a data-parallel group
-    replicas = plan.dp * plan.cp  # context-parallel ranks hold the same parameters, and their gradients add up too
+    replicas = plan.dp * plan.cp  # context-parallel ranks have the same parameters, and their gradients add up too
     if plan.zero == 0:
         return data_parallel(role, plan, Group(size=replicas, stride=inner, count=inner * plan.pp))
     size = plan.hybrid_shard or replicas
@@ -78,7 +92,8 @@ def _replicated(role: Role, plan: Plan) -> Role:
             "It is how many ranks share one copy of the model: choose a divisor, usually the devices of a node."
         )
     copies = replicas // size
-    return shard(role, plan, Sharding(
+    groups = ShardGroups(
         shard=Group(size=size, stride=inner, count=copies * inner * plan.pp),
         replicas=Group(size=copies, stride=inner * size, count=size * inner * plan.pp),
-    ))  # fmt: skip
+    )
+    return sharded_data_parallel(role, plan, groups)

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from foretell.graph import Graph
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Span(NamedTuple):
     """Positions of a block's ops in one pass, first and last."""
 
     first: int
     last: int
+
+
+Pass = dict[str, dict[str, Span]]  # of a micro-step: phase → block → where its ops lie; "" is what is outside of blocks
 
 
 def blocks(graph: Graph) -> tuple[str, ...]:
@@ -43,11 +45,7 @@ def blocks(graph: Graph) -> tuple[str, ...]:
     return tuple(sorted(chosen, key=lambda path: min(position[m] for m in inside[path])))
 
 
-def block_of(paths: Iterable[str]) -> Mapping[str, str]:
-    return _BlockOf(paths)
-
-
-class _BlockOf(dict[str, str]):
+class BlockOf(dict[str, str]):
     """Module → the block that holds it, "" outside of all."""
 
     def __init__(self, paths: Iterable[str]) -> None:
@@ -61,10 +59,10 @@ class _BlockOf(dict[str, str]):
         return found
 
 
-def passes(graph: Graph, paths: Iterable[str]) -> list[dict[str, dict[str, Span]]]:
-    """For each recorded micro-step: phase → block → where its ops lie; "" holds what is outside of blocks."""
-    where = block_of(paths)
-    found: list[dict[str, dict[str, Span]]] = []
+def passes(graph: Graph, paths: Iterable[str]) -> list[Pass]:
+    """The forward and backward pass of each recorded micro-step."""
+    where = BlockOf(paths)
+    found: list[Pass] = []
     phase = ""
     for position, op in enumerate(graph.ops):
         if op.phase == "optimizer":
@@ -74,7 +72,7 @@ def passes(graph: Graph, paths: Iterable[str]) -> list[dict[str, dict[str, Span]
         phase = op.phase
         block = where[op.module]
         spans = found[-1][phase]
-        spans[block] = Span(first=spans[block].first if block in spans else position, last=position)
+        spans[block] = Span(spans[block].first if block in spans else position, position)
     return found
 
 

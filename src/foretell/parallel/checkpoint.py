@@ -1,7 +1,7 @@
-"""Activation checkpointing: a unit's activations are dropped after its forward pass and computed again for its backward.
+"""Activation checkpointing: a unit's activations are dropped after its forward pass and recomputed for its backward.
 
 Units are the repeated blocks (`full`), the first part of them (a fraction), or what runs around each attention
-(`selective`). As in torch, computing again stops where the last thing that the backward pass needs is made.
+(`selective`). As in torch, recomputing stops where the last thing that the backward pass needs is made.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from foretell.program import Collective, Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Unit:
-    """Forward ops first to last, computed again before the op `again`."""
+    """Forward ops first to last, recomputed before the op `needed`."""
 
     first: int
     last: int
-    again: int
+    needed: int
 
 
 def checkpointed(role: Role, plan: Plan) -> Role:
     if plan.checkpointing in ("none", 0) or not role.graph.training:
         return role
-    units = sorted(_units(role.graph, plan.checkpointing), key=lambda unit: unit.again)
+    units = sorted(_units(role.graph, plan.checkpointing), key=lambda unit: unit.needed)
     if not units:
         raise PlanError(
-            f"checkpointing={plan.checkpointing} finds nothing to compute again in {role.graph.name!r}: no "
+            f"checkpointing={plan.checkpointing} finds nothing to recompute in {role.graph.name!r}: no "
             f"{'attention' if plan.checkpointing == 'selective' else 'repeated blocks'}. Leave it out."
         )
     return _Rewrite(role, units).role()
@@ -50,7 +50,7 @@ def _units(graph: Graph, what: str | float) -> Iterator[_Unit]:
         for path in paths:
             if path in spans["forward"] and path in spans["backward"]:
                 forward = spans["forward"][path]
-                yield _Unit(first=forward.first, last=forward.last, again=spans["backward"][path].first)
+                yield _Unit(first=forward.first, last=forward.last, needed=spans["backward"][path].first)
 
 
 def _attentions(graph: Graph) -> Iterator[_Unit]:
@@ -71,9 +71,9 @@ def _attentions(graph: Graph) -> Iterator[_Unit]:
         while last + 1 < len(ops) and ops[last + 1].module == op.module and ops[last + 1].phase == "forward":
             last += 1
         made = {graph.tensors[t].storage for o in ops[first : last + 1] for t in o.outputs}
-        again = [p for s in made for p in readers[s] if p > last]
-        if again:
-            yield _Unit(first=first, last=last, again=min(again))
+        needed = [p for s in made for p in readers[s] if p > last]
+        if needed:
+            yield _Unit(first=first, last=last, needed=min(needed))
 
 
 class _Rewrite:
@@ -82,7 +82,7 @@ class _Rewrite:
         self.tensors = list(old.graph.tensors)
         self.ops: list[Op] = []
         self.place: list[int] = []  # where each op went
-        self.copies: dict[int, int] = {}  # storage → the one computed again
+        self.copies: dict[int, int] = {}  # storage → the one recomputed
         self.born: dict[int, tuple[int, int]] = {}  # copy → op, storage it copies
         self.dropped: dict[int, int] = {}  # storage → its last forward use
         self.collectives: list[Collective] = []
@@ -97,14 +97,14 @@ class _Rewrite:
     def role(self) -> Role:
         starting = defaultdict(list)
         for unit in self.units:
-            starting[unit.again].append(unit)
-        said = defaultdict(list)
+            starting[unit.needed].append(unit)
+        collectives = defaultdict(list)
         for collective in self.old.collectives:
-            said[collective.starts_after].append(collective)
+            collectives[collective.starts_after].append(collective)
         count = len(self.graph.storages)
         for position, op in enumerate(self.graph.ops):
             for unit in starting[position]:
-                self._again(unit, said, count)
+                self._recompute(unit, collectives, count)
             self.place.append(len(self.ops))
             self.ops.append(self._with_copies(op) if op.phase == "backward" else op)
         graph = replace(self.graph, ops=tuple(self.ops), tensors=tuple(self.tensors), storages=self._storages())
@@ -112,7 +112,7 @@ class _Rewrite:
         ordered = sorted([*moved, *self.collectives], key=lambda c: (c.starts_after, c.waited_for_by))
         return replace(self.old, graph=graph, collectives=tuple(ordered))
 
-    def _again(self, unit: _Unit, said: dict[int, list[Collective]], count: int) -> None:
+    def _recompute(self, unit: _Unit, collectives: dict[int, list[Collective]], count: int) -> None:
         graph = self.graph
         made = {s for p in range(unit.first, unit.last + 1) for s in self.made[p]}
         needed, outside = self._uses(made, unit)
@@ -131,7 +131,7 @@ class _Rewrite:
                     self.born[self.copies[storage]] = (len(self.ops), storage)
             op = self._with_copies(graph.ops[position])
             self.ops.append(Op(op.signature, "backward", op.module, op.inputs, op.outputs, op.times))
-            for collective in said[position]:
+            for collective in collectives[position]:
                 if collective.waited_for_by <= last:
                     shift = begin - unit.first
                     waited = collective.waited_for_by + shift

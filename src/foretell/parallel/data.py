@@ -25,24 +25,27 @@ def data_parallel(role: Role, plan: Plan, group: Group) -> Role:
             replace(c, name=f"{c.name} of experts") for c in buckets(role.graph, plan, fewer, leave_out=rest)
         ]
     copies = sum(c.nbytes for c in collectives)  # buckets are copies of the gradients
-    held = {**role.persistent, "gradient": role.persistent.get("gradient", 0) + copies}
-    return replace(role, collectives=(*role.collectives, *collectives), persistent=held)
+    return replace(role, collectives=(*role.collectives, *collectives)).with_persistent("gradient", copies)
 
 
 def buckets(graph: Graph, plan: Plan, group: Group, leave_out: frozenset[int] = frozenset()) -> list[Collective]:
     update, last_backward = first_of(graph, "optimizer"), last_of(graph, "backward")
     made: list[Collective] = []
-    held, limit = 0, _FIRST_BUCKET if plan.bucket_bytes == Plan().bucket_bytes else plan.bucket_bytes
-    ready_gradients = _ready(graph, leave_out)
-    for number, (ready, nbytes) in enumerate(ready_gradients):
-        held += nbytes
-        if held >= limit or number == len(ready_gradients) - 1:
-            start = ready if plan.overlap else last_backward
-            made.append(
-                Collective(kind="all-reduce", nbytes=held, group=group, name=f"all-reduce bucket {len(made)}",
-                           starts_after=start, waited_for_by=update)
-            )  # fmt: skip
-            held, limit = 0, plan.bucket_bytes
+    filled, limit = 0, _FIRST_BUCKET if plan.bucket_bytes == Plan().bucket_bytes else plan.bucket_bytes
+    gradients = _ready(graph, leave_out)
+    for number, (ready, nbytes) in enumerate(gradients, start=1):
+        filled += nbytes
+        if filled >= limit or number == len(gradients):
+            bucket = Collective(
+                kind="all-reduce",
+                nbytes=filled,
+                group=group,
+                name=f"all-reduce bucket {len(made)}",
+                starts_after=ready if plan.overlap else last_backward,
+                waited_for_by=update,
+            )
+            made.append(bucket)
+            filled, limit = 0, plan.bucket_bytes
     return made
 
 

@@ -10,12 +10,12 @@ micro-batch alone, as torch lets them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from foretell.graph import ITEM_BYTES, Storage
-from foretell.parallel.blocks import Span, block_of, blocks, passes
+from foretell.parallel.blocks import BlockOf, Pass, Span, blocks, passes
 from foretell.parallel.data import buckets
 from foretell.parallel.parameters import Parameter, parameters
 from foretell.parallel.rewrite import first_of, last_of, shard_of, shard_update, with_storages
@@ -28,163 +28,174 @@ _GATHERED_AS = {"amp-bf16": "bfloat16", "amp-fp16": "float16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sharding:
-    """The ranks that share a copy of the model, and those that hold the same part of it."""
+class ShardGroups:
+    """The ranks that share a copy of the model, and those that have the same part of it."""
 
     shard: Group
     replicas: Group
 
 
-def shard(role: Role, plan: Plan, sharding: Sharding) -> Role:
+def sharded_data_parallel(role: Role, plan: Plan, groups: ShardGroups) -> Role:
     """The role with its model state sharded."""
-    if sharding.shard.size == 1 or not role.graph.training:
+    if groups.shard.size == 1 or not role.graph.training:
         return role
-    if plan.zero == 1:
-        return _optimizer_state(role, plan, sharding)
-    return _Units(role, plan, sharding).sharded()
+    return _shard_optimizer_state(role, plan, groups) if plan.zero == 1 else _Fsdp(role, plan, groups).sharded()
 
 
-def _optimizer_state(role: Role, plan: Plan, sharding: Sharding) -> Role:
-    ways = sharding.shard.size
-    graph = shard_update(role.graph, ways)
-    scattered = [replace(c, kind="reduce-scatter", name=c.name.replace("all-reduce", "reduce-scatter"), group=sharding.shard)
-                 for c in buckets(graph, plan, sharding.shard)]  # fmt: skip
+def _shard_optimizer_state(role: Role, plan: Plan, groups: ShardGroups) -> Role:
+    """ZeRO 1: gradients are scattered in buckets, and the updated parameters gathered."""
+    graph = shard_update(role.graph, groups.shard.size)
+    scattered = [
+        replace(bucket, kind="reduce-scatter", name=f"reduce-scatter bucket {number}")
+        for number, bucket in enumerate(buckets(graph, plan, groups.shard))
+    ]
     end = len(graph.ops)
-    gathered = graph.bytes_of("gradient")
-    gather = Collective(kind="all-gather", nbytes=gathered, group=sharding.shard, name="all-gather updated parameters",
-                        starts_after=end - 1, waited_for_by=end)  # fmt: skip
+    gather = Collective(
+        kind="all-gather",
+        nbytes=graph.bytes_of("gradient"),
+        group=groups.shard,
+        name="all-gather updated parameters",
+        starts_after=end - 1,
+        waited_for_by=end,
+    )
+    collectives = (*role.collectives, *scattered, *_between_replicas(scattered, groups), gather)
     copies = sum(c.nbytes for c in scattered)
-    replicated = tuple(_between_replicas(c, sharding) for c in scattered) if sharding.replicas.size > 1 else ()
-    return replace(
-        role, graph=graph, collectives=(*role.collectives, *scattered, *replicated, gather),
-        persistent={**role.persistent, "gradient": role.persistent.get("gradient", 0) + copies},
-    )  # fmt: skip
+    return replace(role, graph=graph, collectives=collectives).with_persistent("gradient", copies)
 
 
-def _between_replicas(scattered: Collective, sharding: Sharding) -> Collective:
+def _between_replicas(scattered: Sequence[Collective], groups: ShardGroups) -> list[Collective]:
     """What the ranks with the same part add up among themselves, once it is scattered."""
-    return replace(
-        scattered, kind="all-reduce", nbytes=-(-scattered.nbytes // sharding.shard.size), group=sharding.replicas,
-        name=scattered.name.replace("reduce-scatter", "all-reduce"), lane="replicas",
-    )  # fmt: skip
+    return [
+        replace(
+            c,
+            kind="all-reduce",
+            nbytes=-(-c.nbytes // groups.shard.size),
+            group=groups.replicas,
+            name=c.name.replace("reduce-scatter", "all-reduce"),
+            lane="replicas",
+        )
+        for c in (scattered if groups.replicas.size > 1 else ())
+    ]
 
 
-class _Units:
-    """One role under ZeRO 2 or 3, unit by unit."""
+class _Fsdp:
+    """One role under ZeRO 2 or 3, unit by unit: the repeated blocks, and the rest under the name ""."""
 
-    def __init__(self, role: Role, plan: Plan, sharding: Sharding) -> None:
-        self.role, self.plan, self.sharding = role, plan, sharding
-        self.ways = sharding.shard.size
+    def __init__(self, role: Role, plan: Plan, groups: ShardGroups) -> None:
+        self.role, self.plan, self.groups = role, plan, groups
+        self.ways = groups.shard.size
         self.graph = graph = role.graph
-        self.paths = blocks(graph)
-        where = block_of(self.paths)
+        self.passes = passes(graph, paths := blocks(graph))
+        self.unit_of = BlockOf(paths)
         self.members: dict[str, list[Parameter]] = defaultdict(list)
         for parameter in parameters(graph):
-            self.members[where[parameter.module]].append(parameter)
-        self.order = [path for path in self.paths if self.members[path]]
+            self.members[self.unit_of[parameter.module]].append(parameter)
+        self.order = [path for path in paths if self.members[path]]
         self.gathered_as = _GATHERED_AS.get(graph.precision)
-        self.backward_ends = last_of(graph, "backward")
         self.update = first_of(graph, "optimizer")
         self.added: list[Storage] = []
         self.collectives: list[Collective] = []
 
     def sharded(self) -> Role:
-        for spans in passes(self.graph, self.paths):
-            self._gathers(spans)
-            self._scatters(spans)
+        for micro_step in self.passes:
+            self._gather_forward(micro_step)
+            self._scatter(micro_step["backward"])
         changed = dict(self._resized())
         graph = with_storages(shard_update(self.graph, self.ways), changed, self.added)
-        ordered = sorted(self.collectives, key=_asked_at)
+        ordered = sorted(self.collectives, key=_issued_at)
         return replace(self.role, graph=graph, collectives=(*self.role.collectives, *ordered))
 
-    def _gathers(self, spans: dict[str, dict[str, Span]]) -> None:
-        forward, backward = spans["forward"], spans["backward"]
+    def _gather_forward(self, micro_step: Pass) -> None:
+        forward, backward = micro_step["forward"], micro_step["backward"]
         begin = min(span.first for span in forward.values())
         turn = max(span.last for span in forward.values())
         end = max((span.last for span in backward.values()), default=turn)
         if self.members[""]:
-            self._gather("", begin, begin - 1, begin, held_to=end)
+            self._gather("", begin, begin - 1, begin, kept_to=end)
+        ran = [path for path in self.order if path in forward]
         before = begin - 1
-        for path in (
-            p for p in self.order if p in forward
-        ):  # a gather waits until the buffer of the one before is free
+        for path in ran:  # a gather waits until the buffer of the one before is free
             first, last = forward[path].first, forward[path].last
             if self.plan.zero == 2:  # kept for its backward pass; where it has none, until all others had theirs
                 last = backward[path].last if path in backward else end
-            self._gather(path, first, before, first, held_to=last)
+            self._gather(path, first, before, first, kept_to=last)
             before = first - 1
         if self.plan.zero == 3:
-            self._gathers_again([p for p in self.order if p in forward], backward, turn, end)
+            self._prefetch_backward(ran, backward, turn, end)
 
-    def _gathers_again(self, ran: list[str], backward: dict[str, Span], turn: int, end: int) -> None:
-        """Prefetch: where a unit's backward pass begins, the unit that ran before it is gathered, needed or not."""
+    def _prefetch_backward(self, ran: list[str], backward: Mapping[str, Span], turn: int, end: int) -> None:
+        """Where a unit's backward pass begins, the unit that ran before it is gathered, needed or not."""
         before = dict(zip(ran[1:], ran, strict=False))
-        asked = {ran[-1]: turn + 1} if ran else {}  # the unit outside of all blocks starts backward
+        issued = {ran[-1]: turn + 1} if ran else {}  # the unit outside of all blocks starts backward
         for path in reversed([p for p in ran if p in backward]):
             span = backward[path]
-            at = asked.pop(path, span.first)
-            self._gather(path, at, at - 1, span.first, held_to=span.last)
+            at = issued.pop(path, span.first)
+            self._gather(path, at, at - 1, span.first, kept_to=span.last)
             if path in before:
-                asked[before[path]] = span.first
-        for path, at in asked.items():  # gathered for a backward pass that never comes
-            self._gather(path, at, at - 1, end + 1, held_to=None)
+                issued[before[path]] = span.first
+        for path, at in issued.items():  # gathered for a backward pass that never comes
+            self._gather(path, at, at - 1, end + 1, kept_to=None)
 
-    def _gather(self, path: str, asked: int, ready: int, wanted: int, *, held_to: int | None) -> None:
+    def _gather(self, path: str, issued: int, ready: int, wanted: int, *, kept_to: int | None) -> None:
         whole = sum(self._gathered_bytes(p) for p in self.members[path])
-        self.collectives.append(
-            Collective(kind="all-gather", nbytes=whole, group=self.sharding.shard, name=f"all-gather {path or 'the rest'}",
-                       starts_after=ready, waited_for_by=wanted, issued_by=asked,
-                       every_micro_step=self.plan.pp == 1 or self.plan.zero == 3)
-        )  # fmt: skip
-        self.added.append(Storage(whole, "temporary", asked, wanted))  # arrives in one piece, and is copied out
-        if held_to is not None:
-            self.added += [Storage(self._gathered_bytes(p), "parameter", wanted, held_to) for p in self.members[path]]
+        gather = Collective(
+            kind="all-gather",
+            nbytes=whole,
+            group=self.groups.shard,
+            name=f"all-gather {path or 'the rest'}",
+            starts_after=ready,
+            waited_for_by=wanted,
+            issued_by=issued,
+            every_micro_step=self.plan.pp == 1 or self.plan.zero == 3,
+        )
+        self.collectives.append(gather)
+        self.added.append(Storage(whole, "temporary", issued, wanted))  # arrives in one piece, and is copied out
+        if kept_to is not None:
+            self.added += [Storage(self._gathered_bytes(p), "parameter", wanted, kept_to) for p in self.members[path]]
 
-    def _scatters(self, spans: dict[str, dict[str, Span]]) -> None:
-        backward = spans["backward"]
+    def _scatter(self, backward: Mapping[str, Span]) -> None:
         if not backward:
             return
         end = max(span.last for span in backward.values())
         done = [(path, backward[path].last) for path in reversed(self.order) if path in backward] + [("", end)]
         for (path, last), (_, following) in pairwise([*done, ("", end)]):
-            trained = [p for p in self.members[path] if p.gradient is not None]
-            if not trained:
+            whole = sum(self._padded_bytes(p, p.layout.dtype) for p in self.members[path] if p.gradient is not None)
+            if not whole:
                 continue
-            whole = sum(self._padded(p) * ITEM_BYTES[p.layout.dtype] for p in trained)
             scattered = Collective(
-                kind="reduce-scatter", nbytes=whole, group=self.sharding.shard, name=f"reduce-scatter {path or 'the rest'}",
-                starts_after=last, waited_for_by=self.update, every_micro_step=self.plan.pp == 1,
-            )  # fmt: skip
-            self.collectives.append(scattered)
-            if self.sharding.replicas.size > 1:
-                self.collectives.append(_between_replicas(scattered, self.sharding))
+                kind="reduce-scatter",
+                nbytes=whole,
+                group=self.groups.shard,
+                name=f"reduce-scatter {path or 'the rest'}",
+                starts_after=last,
+                waited_for_by=self.update,
+                every_micro_step=self.plan.pp == 1,
+            )
+            self.collectives += [scattered, *_between_replicas([scattered], self.groups)]
             self.added.append(Storage(whole, "temporary", last, following))
 
     def _resized(self) -> Iterator[tuple[int, Storage]]:
-        where = block_of(self.paths)
-        spans = passes(self.graph, self.paths)[0]["backward"]
-        for p in (p for members in self.members.values() for p in members):
-            storage = self.graph.storages[p.storage]
-            item = ITEM_BYTES[p.layout.dtype]
-            part = shard_of(p.layout, self.ways).numel * item
-            yield p.storage, replace(storage, nbytes=part)
-            if p.gradient is None:
-                continue
-            gradient = self.graph.storages[p.gradient]
-            path = where[p.module]
-            done = max(spans[path].last if path in spans else self.backward_ends, gradient.born)
-            yield p.gradient, replace(gradient, freed=done)
-            self.added.append(Storage(part, "gradient", done, gradient.freed))
-
-    def _padded(self, p: Parameter) -> int:
-        return shard_of(p.layout, self.ways).numel * self.ways
+        """Parameters and gradients on one rank: its part of each, and whole gradients until they are scattered."""
+        backward, backward_ends = self.passes[0]["backward"], last_of(self.graph, "backward")
+        for path, members in self.members.items():
+            for p in members:
+                part = self._padded_bytes(p, p.layout.dtype) // self.ways
+                yield p.storage, replace(self.graph.storages[p.storage], nbytes=part)
+                if p.gradient is None:
+                    continue
+                gradient = self.graph.storages[p.gradient]
+                done = max(backward[path].last if path in backward else backward_ends, gradient.born)
+                yield p.gradient, replace(gradient, freed=done)
+                self.added.append(Storage(part, "gradient", done, gradient.freed))
 
     def _gathered_bytes(self, p: Parameter) -> Bytes:
         floating = p.layout.dtype in ("float32", "float64")
-        dtype = self.gathered_as if self.gathered_as and floating else p.layout.dtype
-        return self._padded(p) * ITEM_BYTES[dtype]
+        return self._padded_bytes(p, self.gathered_as if self.gathered_as and floating else p.layout.dtype)
+
+    def _padded_bytes(self, p: Parameter, dtype: str) -> Bytes:
+        return shard_of(p.layout, self.ways).numel * self.ways * ITEM_BYTES[dtype]
 
 
-def _asked_at(collective: Collective) -> tuple[int, int]:
-    """Where the host asks for it: after an op, or later, before the next."""
+def _issued_at(collective: Collective) -> tuple[int, int]:
+    """Where the host issues it: after an op, or later, before the next."""
     return (collective.starts_after, 0) if collective.issued_by is None else (collective.issued_by - 1, 1)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from foretell.graph import Graph
-from foretell.parallel.schedules import most_in_flight, orders
-from foretell.parallel.stages import Stages
+from foretell.parallel.schedules import most_in_flight, stage_actions
+from foretell.parallel.stages import Ranges, Stages
 from foretell.plan import Plan
 from foretell.program import Action, Collective, Group, Pipeline, Role
 from foretell.units import Bytes
@@ -23,33 +23,37 @@ def bytes_touched(graph: Graph) -> list[float]:
 def pipelined(
     role: Role, plan: Plan, micro_batches: int, weigh: Weigh, replicate: Callable[[Role], Role]
 ) -> tuple[tuple[Role, ...], Pipeline]:
-    """Cut a role into stages; `replicate` adds what each stage says to its replicas."""
-    turns = orders(plan, micro_batches, training=role.graph.training)
+    """Cut a role into stages; `replicate` adds what each stage communicates with its replicas."""
+    actions = stage_actions(plan, micro_batches, training=role.graph.training)
     stages = Stages(role.graph, plan, weigh(role.graph), micro_batches)
-    made, ranges = [], []
+    count = plan.devices // plan.pp
+    roles, ranges = [], []
     for stage in range(plan.pp):
         graph, where, places = stages.stage(stage)
         own = tuple(_moved(c, places, len(graph.ops)) for c in role.collectives if c.starts_after in places)
-        part = Role(
-            name=f"stage {stage}",
-            count=plan.devices // plan.pp,
-            graph=graph,
-            collectives=own,
-            partitioned=role.partitioned,
-        )
-        part = replicate(part)
-        waiting = _activations_in_flight(graph, where, turns[stage])
-        held = {**part.persistent, "activation": part.persistent.get("activation", 0) + waiting}
-        made.append(replace(part, persistent=held))
+        part = replicate(replace(role, name=f"stage {stage}", count=count, graph=graph, collectives=own))
+        waiting = _activations_in_flight(graph, where, actions[stage])
+        roles.append(part.with_persistent("activation", waiting))
         ranges.append(where)
-    between = Group(size=2, stride=plan.devices // plan.pp, count=plan.devices // plan.pp)
-    hand_over = tuple(
-        Collective(kind="send-recv", nbytes=nbytes, group=between, name=f"send to chunk {chunk + 1}",
-                   starts_after=-1, waited_for_by=0, lane="pp", every_micro_step=True)
-        for chunk, nbytes in enumerate(stages.crossings())
-    )  # fmt: skip
-    return tuple(made), Pipeline(
-        micro_batches=micro_batches, chunks=stages.chunks, orders=turns, ranges=tuple(ranges), hand_over=hand_over
+    send = Collective(
+        kind="send-recv",
+        nbytes=0,
+        group=Group(size=2, stride=count, count=count),
+        name="",
+        starts_after=-1,
+        waited_for_by=0,
+        lane="pp",
+        every_micro_step=True,
+    )
+    return tuple(roles), Pipeline(
+        micro_batches=micro_batches,
+        chunks=stages.chunks,
+        actions=actions,
+        ranges=tuple(ranges),
+        hand_over=tuple(
+            replace(send, nbytes=nbytes, name=f"send to chunk {chunk + 1}")
+            for chunk, nbytes in enumerate(stages.crossings())
+        ),
     )
 
 
@@ -60,13 +64,10 @@ def _moved(collective: Collective, places: Mapping[int, int], end: int) -> Colle
     return replace(collective, starts_after=starts, waited_for_by=min(max(waited, starts + 1), end))
 
 
-def _activations_in_flight(
-    graph: Graph, ranges: dict[tuple[str, int], tuple[int, int]], order: tuple[Action, ...]
-) -> Bytes:
-    """What micro-batches between their passes hold, beside the one that the stage's graph holds itself."""
-    kept: dict[int, Bytes] = {}
-    for (phase, chunk), (first, last) in ranges.items():
-        if phase == "forward":
-            kept[chunk] = sum(s.nbytes for s in graph.storages if s.role == "activation" and first <= s.born < last)
-    held = sum(kept[chunk] * count for chunk, count in most_in_flight(order).items())
-    return max(held - sum(kept.values()), 0)
+def _activations_in_flight(graph: Graph, ranges: Ranges, actions: tuple[Action, ...]) -> Bytes:
+    """Activations of micro-batches between their passes, beside those of the one that is in the stage's graph."""
+    forward = {chunk: where for (phase, chunk), where in ranges.items() if phase == "forward"}
+    born = [(s.born, s.nbytes) for s in graph.storages if s.role == "activation"]
+    kept = {chunk: sum(n for at, n in born if first <= at < last) for chunk, (first, last) in forward.items()}
+    in_flight = sum(kept[chunk] * count for chunk, count in most_in_flight(actions).items())
+    return max(in_flight - sum(kept.values()), 0)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from foretell.graph import Graph, Input, Layout, Op, Signature, Storage, Tensor
+from foretell.errors import PlanError
+from foretell.graph import Graph, Input, Layout, Op, Storage, Tensor
+from foretell.plan import Plan
 
 NOTHING: Final = Storage(0, "host", -1, -1)  # stands for a storage that a rank does not have
+
+
+def refuse_split_models(plan: Plan, what: str, instead: str) -> None:
+    """For what keeps a whole model on every device."""
+    splitting = [name for name in ("tp", "pp", "cp", "ep") if getattr(plan, name) > 1] + ["zero"] * (plan.zero > 0)
+    if splitting:
+        raise PlanError(f"{what}, which {', '.join(splitting)} would split. {instead}")
 
 
 def with_storages(graph: Graph, changed: Mapping[int, Storage], added: Sequence[Storage] = ()) -> Graph:
@@ -41,76 +50,43 @@ def rows_of_update(op: Op) -> Sequence[Sequence[int]]:
     return rows
 
 
-class Relayout:
-    """Gives ops new layouts: tensors that change get a number of their own, equal signatures stay one object."""
-
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
-        self.tensors = list(graph.tensors)
-        self._made: dict[tuple[int, Layout], int] = {}
-        self._signatures: dict[tuple[object, ...], Signature] = {}
-
-    def op(self, op: Op, layout: Callable[[int], Layout]) -> Op:
-        inputs = tuple(self._tensor(t, layout(t)) for t in op.inputs)
-        outputs = tuple(self._tensor(t, layout(t)) for t in op.outputs)
-        if inputs == op.inputs and outputs == op.outputs:
-            return op
-        return replace(op, signature=self.signature(op.signature, inputs, outputs), inputs=inputs, outputs=outputs)
-
-    def signature(self, signature: Signature, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Signature:
-        layouts = [tuple(self.tensors[t].layout for t in side) for side in (inputs, outputs)]
-        key = (id(signature), *(tuple(map(id, side)) for side in layouts))
-        if key not in self._signatures:
-            self._signatures[key] = replace(signature, inputs=layouts[0], outputs=layouts[1])
-        return self._signatures[key]
-
-    def _tensor(self, number: int, layout: Layout) -> int:
-        tensor = self._graph.tensors[number]
-        if tensor.layout == layout:
-            return number
-        key = (number, layout)
-        if key not in self._made:
-            self._made[key] = len(self.tensors)
-            self.tensors.append(Tensor(layout, tensor.storage, tensor.offset))
-        return self._made[key]
-
-
-def contiguous(shape: Sequence[int], dtype: str) -> Layout:
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return Layout(tuple(shape), tuple(reversed(strides)), dtype)
-
-
 def shard_of(layout: Layout, ways: int) -> Layout:
     """A rank's part of a tensor cut along its first dimension, as torch cuts it: all parts padded to the largest."""
     if not layout.shape:
         return layout
-    return contiguous((-(-layout.shape[0] // ways), *layout.shape[1:]), layout.dtype)
+    shape = (-(-layout.shape[0] // ways), *layout.shape[1:])
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * max(size, 1))
+    return Layout(shape, tuple(reversed(strides)), layout.dtype)
 
 
 def shard_update(graph: Graph, ways: int) -> Graph:
     """The optimizer's ops, and the state they keep, on one of `ways` parts of every parameter."""
-    relayout = Relayout(graph)
-    cut: dict[int, Layout] = {}
+    update, tensors = first_of(graph, "optimizer"), list(graph.tensors)
+    parts: dict[Layout, Layout] = {}
+    made: dict[int, int] = {}
 
-    def layout(tensor: int) -> Layout:
-        t = graph.tensors[tensor]
-        if graph.storages[t.storage].role == "host":
-            return t.layout
-        if id(t.layout) not in cut:
-            cut[id(t.layout)] = shard_of(t.layout, ways)
-        return cut[id(t.layout)]
+    def part(number: int) -> int:
+        if number not in made:
+            made[number] = number
+            t = graph.tensors[number]
+            if t.layout not in parts:
+                parts[t.layout] = shard_of(t.layout, ways)
+            if graph.storages[t.storage].role != "host" and parts[t.layout] != t.layout:
+                made[number] = len(tensors)
+                tensors.append(Tensor(parts[t.layout], t.storage, t.offset))
+        return made[number]
 
-    ops = tuple(relayout.op(op, layout) if op.phase == "optimizer" else op for op in graph.ops)
-    update = first_of(graph, "optimizer")
-    changed = {}
-    for number, storage in enumerate(graph.storages):
-        if storage.role == "optimizer" or (storage.role == "temporary" and storage.born >= update):
-            changed[number] = replace(storage, nbytes=_shard_bytes(storage, ways))
-    return with_storages(replace(graph, ops=ops, tensors=tuple(relayout.tensors)), changed)
-
-
-def _shard_bytes(storage: Storage, ways: int) -> int:
-    return storage.nbytes if storage.nbytes <= 8 else -(-storage.nbytes // ways)  # counters are not cut
+    ops = list(graph.ops)
+    for position, op in enumerate(ops[update:], start=update):
+        inputs, outputs = (tuple(map(part, side)) for side in (op.inputs, op.outputs))
+        read, written = (tuple(tensors[t].layout for t in side) for side in (inputs, outputs))
+        signature = replace(op.signature, inputs=read, outputs=written)
+        ops[position] = replace(op, signature=signature, inputs=inputs, outputs=outputs)
+    changed = {
+        number: replace(s, nbytes=s.nbytes if s.nbytes <= 8 else -(-s.nbytes // ways))  # counters are not cut
+        for number, s in enumerate(graph.storages)
+        if s.role == "optimizer" or (s.role == "temporary" and s.born >= update)
+    }
+    return with_storages(replace(graph, ops=tuple(ops), tensors=tuple(tensors)), changed)

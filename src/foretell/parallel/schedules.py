@@ -1,8 +1,9 @@
-"""Pipeline schedules: in which order a stage takes forward and backward passes of its micro-batches.
+"""Pipeline schedules (GPipe, 1F1B, interleaved, zero-bubble): in which order a stage runs its micro-batches.
 
 gpipe: all forward, then all backward (Huang et al. 2019). 1f1b: a stage starts with as many forward passes as there are
-stages behind it, then alternates (Narayanan et al. 2019). interleaved: the same with several chunks a stage (Narayanan
-et al. 2021). zero-bubble: 1f1b with gradients of weights put off, later on later stages, to fill the end (Qi et al. 2023).
+stages behind it, then alternates (Narayanan et al. 2019). interleaved: the same with several chunks per stage (Narayanan
+et al. 2021). zero-bubble: 1f1b with gradients of weights postponed, later on later stages, to fill the end (Qi et al.
+2023).
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from foretell.plan import Plan
 from foretell.program import Action
 
 
-def orders(plan: Plan, micro_batches: int, *, training: bool) -> tuple[tuple[Action, ...], ...]:
-    """The actions of every stage."""
+def stage_actions(plan: Plan, micro_batches: int, *, training: bool) -> tuple[tuple[Action, ...], ...]:
+    """The actions of every stage, in order."""
     if plan.schedule == "interleaved":
         if micro_batches % plan.pp:
             raise PlanError(
@@ -26,9 +27,9 @@ def orders(plan: Plan, micro_batches: int, *, training: bool) -> tuple[tuple[Act
         raise PlanError(
             f"virtual_stages={plan.virtual_stages} needs schedule=interleaved, got {plan.schedule!r}. Set one or the other."
         )
-    make = _ORDERS[plan.schedule]
-    made = (make(stage, plan.pp, micro_batches, plan.virtual_stages) for stage in range(plan.pp))
-    return tuple(tuple(a for a in order if training or a.phase == "forward") for order in made)
+    schedule = _SCHEDULES[plan.schedule]
+    made = (schedule(stage, plan.pp, micro_batches, plan.virtual_stages) for stage in range(plan.pp))
+    return tuple(tuple(a for a in actions if training or a.phase == "forward") for actions in made)
 
 
 def _gpipe(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
@@ -59,35 +60,38 @@ def _interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> li
 
 
 def _zero_bubble(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    order, done = [], 0
+    actions, done = [], 0
     for action in _one_forward_one_backward(stage, stages, micro_batches, chunks):
-        order.append(action)
+        actions.append(action)
         if action.phase == "backward" and action.micro_batch >= stage:
-            order.append(Action("weights", stage, done))
+            actions.append(Action("weights", stage, done))
             done += 1
-    return order + [Action("weights", stage, m) for m in range(done, micro_batches)]
+    return actions + [Action("weights", stage, m) for m in range(done, micro_batches)]
 
 
 def _alternate(forward: list[Action], backward: list[Action], ahead: int) -> list[Action]:
-    order = forward[:ahead]
-    for ahead_of, behind in zip(forward[ahead:], backward, strict=False):
-        order += [ahead_of, behind]
-    return order + backward[len(forward) - ahead :]
+    actions = forward[:ahead]
+    for pair in zip(forward[ahead:], backward, strict=False):
+        actions += pair
+    return actions + backward[len(forward) - ahead :]
 
 
-_ORDERS: dict[str, Callable[[int, int, int, int], list[Action]]] = {
-    "gpipe": _gpipe, "1f1b": _one_forward_one_backward, "interleaved": _interleaved, "zero-bubble": _zero_bubble,
-}  # fmt: skip
+_SCHEDULES: dict[str, Callable[[int, int, int, int], list[Action]]] = {
+    "gpipe": _gpipe,
+    "1f1b": _one_forward_one_backward,
+    "interleaved": _interleaved,
+    "zero-bubble": _zero_bubble,
+}
 
 
-def most_in_flight(order: tuple[Action, ...]) -> dict[int, int]:
-    """Chunk → micro-batches whose activations it holds when the stage holds most."""
-    held: dict[int, int] = {}
+def most_in_flight(actions: tuple[Action, ...]) -> dict[int, int]:
+    """Chunk → micro-batches whose activations are allocated when the stage has most of them."""
+    in_flight: dict[int, int] = {}
     most: dict[int, int] = {}
-    for action in order:
+    for action in actions:
         if action.phase == "weights":
             continue
-        held[action.chunk] = held.get(action.chunk, 0) + (1 if action.phase == "forward" else -1)
-        if sum(held.values()) > sum(most.values()):
-            most = dict(held)
+        in_flight[action.chunk] = in_flight.get(action.chunk, 0) + (1 if action.phase == "forward" else -1)
+        if sum(in_flight.values()) > sum(most.values()):
+            most = dict(in_flight)
     return most

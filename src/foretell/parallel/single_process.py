@@ -8,29 +8,30 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from foretell.errors import PlanError
-from foretell.parallel.rewrite import first_of, last_of
+from foretell.parallel.rewrite import first_of, last_of, refuse_split_models
 from foretell.plan import Plan
 from foretell.program import Collective, Group, Role
 
 
 def single_process(role: Role, plan: Plan) -> Role:
-    clashing = [name for name in ("tp", "pp", "cp", "ep") if getattr(plan, name) > 1] + ["zero"] * (plan.zero > 0)
-    if clashing:
-        raise PlanError(
-            f"data_parallel=dp copies whole models, which {', '.join(clashing)} would split. Use data_parallel=ddp, "
-            "or dp alone."
-        )
-    graph = role.graph
+    refuse_split_models(plan, "data_parallel=dp copies whole models", "Use data_parallel=ddp, or dp alone.")
     if plan.dp == 1:
         return role
-    group = Group(size=plan.dp)
-    nbytes = graph.bytes_of("gradient") or graph.bytes_of("parameter")
-    said = [Collective(kind="broadcast", nbytes=nbytes, group=group, name="copy the model", starts_after=-1, issued_by=0,
-                       waited_for_by=0, every_micro_step=True)]  # fmt: skip
+    graph = role.graph
+    copy = Collective(
+        kind="broadcast",
+        nbytes=graph.bytes_of("gradient") or graph.bytes_of("parameter"),
+        group=Group(size=plan.dp),
+        name="copy the model",
+        starts_after=-1,
+        issued_by=0,
+        waited_for_by=0,
+        every_micro_step=True,
+    )
+    collectives = [copy]
     if graph.training:
-        said.append(
-            Collective(kind="broadcast", nbytes=nbytes, group=group, name="add up gradients", starts_after=last_of(graph, "backward"),
-                       waited_for_by=first_of(graph, "optimizer"), every_micro_step=True)
-        )  # fmt: skip
-    return replace(role, name="first device", collectives=(*role.collectives, *said), issues_for=plan.dp)
+        last, update = last_of(graph, "backward"), first_of(graph, "optimizer")
+        collectives.append(
+            replace(copy, name="add up gradients", starts_after=last, issued_by=None, waited_for_by=update)
+        )
+    return replace(role, name="first device", collectives=(*role.collectives, *collectives), issues_for=plan.dp)

@@ -9,7 +9,7 @@ from itertools import accumulate, groupby
 
 from foretell.errors import PlanError
 from foretell.graph import Graph, Input, Op, Signature, Storage, Value
-from foretell.parallel.blocks import block_of, blocks
+from foretell.parallel.blocks import BlockOf, blocks
 from foretell.parallel.parameters import parameters
 from foretell.parallel.rewrite import NOTHING, first_of, rows_of_update
 from foretell.plan import Plan
@@ -59,7 +59,7 @@ class Stages:
     def _units(self, paths: Sequence[str]) -> list[int]:
         """Of each op before the update: 0 before the first block, the block it is in or follows, or past all: the head."""
         number = {path: i for i, path in enumerate(paths, start=1)}
-        where = block_of(paths)
+        where = BlockOf(paths)
         unit_of_module: dict[str, int] = {}
         units: list[int] = []
         current, last = 0, len(paths)

@@ -90,7 +90,7 @@ class CachingAllocator:
         self._blocks[key] = block
 
     def cached(self) -> tuple[tuple[int, ...], ...]:
-        """What is free, by size and address: two moments that agree in it, and in what is held, go on alike."""
+        """What is free, by size and address: two moments that agree in it, and in what is allocated, go on alike."""
         return tuple(map(tuple, self._free))
 
     def free_spans(self) -> list[tuple[int, int]]:

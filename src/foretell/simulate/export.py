@@ -1,21 +1,53 @@
-"""Chakra execution traces (MLCommons), which ASTRA-sim and its kin read: one file a role, protocol buffers by hand.
+"""Timelines as files of other tools: Perfetto's JSON, and Chakra execution traces (MLCommons), which ASTRA-sim reads.
 
-A file is a row of messages, each after its length: metadata, then a node for every span of device and network.
+A Chakra file is a row of protocol buffers, each after its length: metadata, then a node for every span of device and
+network. They are written by hand, field by field.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
-from foretell.simulate.timeline import Span
+if TYPE_CHECKING:
+    from foretell.simulate.timeline import Span
 
-_COMPUTES, _SENDS, _COLLECTIVE = 4, 5, 7  # NodeType
+_COMPUTES, _SENDS, _COLLECTIVE = 4, 5, 7  # Chakra's NodeType
 _COLLECTIVES: Final = {"all-reduce": 0, "all-gather": 2, "broadcast": 5, "all-to-all": 6, "reduce-scatter": 7}
 
 
-def encode(spans: Sequence[Span], role: str) -> bytes:
-    """The trace of one role."""
+def write_perfetto(spans: Sequence[Span], path: Path) -> None:
+    """A process for each role, a thread for each stream."""
+    processes, threads = (_numbered([getattr(s, what) for s in spans]) for what in ("role", "stream"))
+    events: list[dict[str, Any]] = []
+    for role, pid in processes.items():
+        events.append({"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": role}})
+        for stream, tid in threads.items():
+            events.append({"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": stream}})
+    for s in spans:
+        where = {"pid": processes[s.role], "tid": threads[s.stream], "ts": s.start * 1e6, "dur": s.duration * 1e6}
+        args = {"module": s.module, "phase": s.phase}
+        events.append({"ph": "X", "name": s.name, "cat": s.phase, **where, "args": args})
+    path.write_text(json.dumps({"displayTimeUnit": "ms", "traceEvents": events}))
+
+
+def write_chakra(spans: Sequence[Span], path: Path) -> list[Path]:
+    """A file for each role; several have the role's number before their ending."""
+    roles, written = _numbered([s.role for s in spans]), []
+    for role, number in roles.items():
+        file = path if len(roles) == 1 else path.with_name(f"{path.stem}.{number}{path.suffix}")
+        file.write_bytes(_chakra(spans, role))
+        written.append(file)
+    return written
+
+
+def _numbered(names: Sequence[str]) -> dict[str, int]:
+    return {name: number for number, name in enumerate(dict.fromkeys(names))}
+
+
+def _chakra(spans: Sequence[Span], role: str) -> bytes:
     out = [_delimited(_text(1, "0.0.4"))]
     numbers: dict[int, int] = {}
     last: dict[str, int] = {}  # stream → the node before on it
@@ -31,7 +63,7 @@ def encode(spans: Sequence[Span], role: str) -> bytes:
 
 
 def _drawn_before(spans: Sequence[Span], span: Span, numbers: dict[int, int]) -> int | None:
-    """The nearest node of this role that the span hangs on: what the host did in between is not a node."""
+    """The nearest node of this role that the span depends on: what the host did in between is not a node."""
     at = span.after
     while at >= 0 and at not in numbers:
         at = spans[at].after
@@ -39,8 +71,8 @@ def _drawn_before(spans: Sequence[Span], span: Span, numbers: dict[int, int]) ->
 
 
 def _node(span: Span, number: int, waits: list[int]) -> Iterator[bytes]:
-    talks = span.stream != "device"
-    kind = _COMPUTES if not talks else _COLLECTIVE if span.kind in _COLLECTIVES else _SENDS
+    communicates = span.stream != "device"
+    kind = _COMPUTES if not communicates else _COLLECTIVE if span.kind in _COLLECTIVES else _SENDS
     yield _number(1, number)
     yield _text(2, f"{span.module}:{span.name}".strip(":"))
     yield _number(3, kind)
@@ -49,7 +81,7 @@ def _node(span: Span, number: int, waits: list[int]) -> Iterator[bytes]:
     yield _number(6, round(span.start * 1e6))
     yield _number(7, max(round(span.duration * 1e6), 1))
     yield _attribute("is_cpu_op", _number(27, 0))
-    if talks:
+    if communicates:
         yield _attribute("comm_size", _number(9, span.nbytes))
         if span.kind in _COLLECTIVES:
             yield _attribute("comm_type", _number(9, _COLLECTIVES[span.kind]))

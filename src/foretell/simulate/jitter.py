@@ -13,17 +13,18 @@ _SEED: Final = 2026
 
 
 @cache
-def slowest_of(ranks: int, spread: float) -> float:
+def slowest_of(ranks: int, sigma: float) -> float:
     """How many times its median the slowest of `ranks` takes, on average over steps; one rank takes its median.
 
-    Each rank's step is log-normal around its median. The largest of n draws lies where a uniform number to the power of
-    1/n says, so a step of ten thousand ranks costs one draw; draws are the same in every run.
+    Each rank's step is log-normal around its median, with `sigma` in its logarithm. The largest of n draws lies where a
+    uniform number to the power of 1/n says, so a step of ten thousand ranks costs one draw; draws are the same in every
+    run.
     """
-    if ranks < 1 or spread < 0:
-        raise ValueError(f"ranks must be at least 1 and spread at least 0, got {ranks} and {spread}")
-    if ranks == 1 or spread == 0:
+    if ranks < 1 or sigma < 0:
+        raise ValueError(f"ranks must be at least 1 and sigma at least 0, got {ranks} and {sigma}")
+    if ranks == 1 or sigma == 0:
         return 1.0
-    draw, normal = random.Random(_SEED), NormalDist(0.0, spread)
+    draw, normal = random.Random(_SEED), NormalDist(0.0, sigma)
     even = ((i + draw.random()) / _SAMPLES for i in range(_SAMPLES))  # one in each of as many equal parts
     logs = [normal.inv_cdf(min(max(u ** (1 / ranks), 1e-12), 1 - 1e-12)) for u in even]
     return max(fmean(map(math.exp, logs)), 1.0)

@@ -1,12 +1,13 @@
-"""Replays the lifetimes of a graph through the caching allocator: what is held, when, and by which module."""
+"""Replays the lifetimes of a graph through the caching allocator: what is allocated, when, and by which module."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from foretell.graph import Graph, Storage
+from foretell.graph import Graph
 from foretell.simulate.allocator import Block, CachingAllocator
 from foretell.units import Bytes
 
@@ -15,7 +16,7 @@ _STEPS = 3  # at most, until the cache settles: the first makes optimizer state,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryTrace:
-    """Bytes held after each op of the settled step, and what the peak is made of."""
+    """Bytes allocated after each op of the settled step, and what the peak is made of."""
 
     allocated: tuple[Bytes, ...]
     peak_op: int
@@ -35,96 +36,118 @@ def replay(
     """Replay a step until the cache has settled.
 
     `temporaries` is what each op takes and gives back inside itself; `kept_workspace` is (op, bytes) for library
-    workspaces taken at that op and held for good; `persistent` is held beside the graph (bucket buffers, say).
+    workspaces taken at that op and kept for good; `persistent` is allocated beside the graph (bucket buffers, say).
     """
-    storages, end = graph.storages, len(graph.ops)
-    allocator = CachingAllocator(capacity)
-    allocate, release = allocator.allocate, allocator.release
-    blocks: list[Block | None] = [None] * len(storages)
-    granted = [0] * len(storages)  # what a storage got when it was last allocated, rounded up and all
-    aside: list[tuple[str, Bytes]] = []
-    born, freed = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
-    in_first_step = defaultdict[int, list[int]](list)  # op → optimizer state that it makes
-    first_update = next((i for i, op in enumerate(graph.ops) if op.phase == "optimizer"), 0)
-
-    def take(number: int) -> None:
-        block = blocks[number] = allocate(storages[number].nbytes)
-        granted[number] = block.size if block else 0
-
-    def set_aside(role: str, nbytes: Bytes) -> None:
-        block = allocate(nbytes)
-        aside.append((role, block.size if block else 0))
-
-    for number, storage in enumerate(storages):
-        if not storage.nbytes or storage.role == "host":
-            continue
-        if storage.born >= 0:
-            born[storage.born].append(number)
-            freed[min(storage.freed, end - 1)].append(number)  # what a step leaves behind is replaced by the next
-        elif storage.role == "optimizer":
-            in_first_step[first_update].append(number)
-        else:
-            take(number)
-    for role, nbytes in (persistent or {}).items():
-        set_aside(role, nbytes)
-    kept = defaultdict[int, list[Bytes]](list)
-    for op, nbytes in kept_workspace:
-        kept[op].append(nbytes)
-    inside = {i: nbytes for i, nbytes in enumerate(temporaries or ()) if nbytes}
-    stirring = sorted({*born, *freed, *inside, *kept, *([first_update] if end else [])})
-    moments = [(i, inside.get(i, 0), born.get(i, ()), freed.get(i, ())) for i in stirring]
-    after: list[Bytes] = []  # of each moment, what is allocated before it releases anything, and then
-    left: list[Bytes] = []
+    run = _Replay(graph, temporaries or (), kept_workspace, persistent or {}, capacity)
     cached: object = None
     for step in range(_STEPS):
-        after, left = [], []
-        for position, temporary, births, deaths in moments:
-            if step == 0:
-                for nbytes in kept.get(position, ()):
-                    set_aside("workspace", nbytes)
-                for number in in_first_step.get(position, ()):
-                    take(number)
-            working = allocate(temporary) if temporary else None
-            for number in births:
-                block = blocks[number] = allocate(storages[number].nbytes)
-                granted[number] = block.size  # type: ignore[union-attr]  # none is empty
-            after.append(allocator.allocated)
-            if working is not None:
-                release(working)
-            for number in deaths:
-                release(blocks[number])
-            left.append(allocator.allocated)
-        if cached == (cached := allocator.cached()):
+        run.step(first=step == 0)
+        if cached == (cached := run.allocator.cached()):
             break  # the next step would take the very blocks that this one took
-    peak = max(after, default=0)
-    peak_op = stirring[after.index(peak)] if peak else -1
+    peak = max(run.before, default=0)
+    peak_op = run.moments[run.before.index(peak)].op if peak else -1
     return MemoryTrace(
-        allocated=_series(stirring, after, left, allocator.allocated, end), peak_op=peak_op, peak_allocated=peak,
-        peak_reserved=allocator.peak_reserved, at_peak=_held_at(peak_op, peak, storages, granted, aside),
-    )  # fmt: skip
+        allocated=run.series(len(graph.ops)),
+        peak_op=peak_op,
+        peak_allocated=peak,
+        peak_reserved=run.allocator.peak_reserved,
+        at_peak=run.by_role(peak_op, peak),
+    )
 
 
-def _series(
-    stirring: Sequence[int], after: Sequence[Bytes], left: Sequence[Bytes], settled: Bytes, end: int
-) -> tuple[Bytes, ...]:
-    """What is allocated after each op; between two that move something it stays as it is."""
-    series: list[Bytes] = []
-    for position, held, before in zip(stirring, after, (settled, *left), strict=False):
-        series += [before] * (position - len(series))
-        series.append(held)
-    return (*series, *[settled] * (end - len(series)))
+class _Moment(NamedTuple):
+    """An op at which something is allocated or released."""
+
+    op: int
+    temporary: Bytes
+    born: Sequence[int]
+    freed: Sequence[int]
 
 
-def _held_at(
-    position: int, allocated: Bytes, storages: Sequence[Storage], granted: Sequence[Bytes], aside: Sequence[tuple[str, Bytes]]
-) -> dict[str, Bytes]:  # fmt: skip
-    """Bytes by role while an op runs; what no storage accounts for the op takes inside itself."""
-    held: dict[str, Bytes] = defaultdict(int)
-    for role, nbytes in aside:
-        held[role] += nbytes
-    for s, nbytes in zip(storages, granted, strict=True):
-        lives = s.born <= position <= s.freed if s.born <= s.freed else not s.freed < position < s.born
-        if nbytes and (s.born < 0 or lives):
-            held[s.role] += nbytes
-    held["workspace"] += max(allocated - sum(held.values()), 0)
-    return dict(held)
+class _Replay:
+    """An allocator that follows the allocations and releases of a step, op by op."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        temporaries: Sequence[Bytes],
+        kept_workspace: Sequence[tuple[int, Bytes]],
+        persistent: Mapping[str, Bytes],
+        capacity: Bytes | None,
+    ) -> None:
+        self.storages, self.allocator = graph.storages, CachingAllocator(capacity)
+        self.blocks: list[Block | None] = [None] * len(self.storages)
+        self.granted = [0] * len(self.storages)  # what a storage got when it was last allocated, rounded up and all
+        self.aside: list[tuple[str, Bytes]] = []
+        self.before: list[Bytes] = []  # of each moment, what is allocated before it releases anything
+        self.left: list[Bytes] = []  # and then
+        end = len(graph.ops)
+        born, freed = defaultdict[int, list[int]](list), defaultdict[int, list[int]](list)
+        self.update = next((i for i, op in enumerate(graph.ops) if op.phase == "optimizer"), 0)
+        self.optimizer_state: list[int] = []  # made by the first update
+        for number, s in enumerate(self.storages):
+            if not s.nbytes or s.role == "host":
+                continue
+            if s.born >= 0:
+                born[s.born].append(number)
+                freed[min(s.freed, end - 1)].append(number)  # what a step leaves behind is replaced by the next
+            elif s.role == "optimizer":
+                self.optimizer_state.append(number)
+            else:
+                self.take(number)
+        for role, nbytes in persistent.items():
+            self.set_aside(role, nbytes)
+        self.kept = defaultdict[int, list[Bytes]](list)
+        for op, nbytes in kept_workspace:
+            self.kept[op].append(nbytes)
+        inside = {i: nbytes for i, nbytes in enumerate(temporaries) if nbytes}
+        moving = sorted({*born, *freed, *inside, *self.kept, *([self.update] if end else [])})
+        self.moments = [_Moment(i, inside.get(i, 0), born.get(i, ()), freed.get(i, ())) for i in moving]
+
+    def take(self, number: int) -> None:
+        block = self.blocks[number] = self.allocator.allocate(self.storages[number].nbytes)
+        self.granted[number] = block.size if block else 0
+
+    def set_aside(self, role: str, nbytes: Bytes) -> None:
+        block = self.allocator.allocate(nbytes)
+        self.aside.append((role, block.size if block else 0))
+
+    def step(self, *, first: bool) -> None:
+        allocator, blocks, take = self.allocator, self.blocks, self.take
+        self.before, self.left = before, left = [], []
+        for position, temporary, born, freed in self.moments:
+            if first:
+                for nbytes in self.kept.get(position, ()):
+                    self.set_aside("workspace", nbytes)
+                for number in self.optimizer_state if position == self.update else ():
+                    take(number)
+            working = allocator.allocate(temporary)
+            for number in born:
+                take(number)
+            before.append(allocator.allocated)
+            allocator.release(working)
+            for number in freed:
+                allocator.release(blocks[number])
+            left.append(allocator.allocated)
+
+    def series(self, end: int) -> tuple[Bytes, ...]:
+        """What is allocated after each op; between two that move something it stays as it is."""
+        series: list[Bytes] = []
+        now = settled = self.allocator.allocated
+        for moment, before, left in zip(self.moments, self.before, self.left, strict=True):
+            series += [now] * (moment.op - len(series))
+            series.append(before)
+            now = left
+        return (*series, *[settled] * (end - len(series)))
+
+    def by_role(self, position: int, allocated: Bytes) -> dict[str, Bytes]:
+        """Bytes by role while an op runs; what no storage accounts for the op takes inside itself."""
+        by_role: dict[str, Bytes] = defaultdict(int)
+        for role, nbytes in self.aside:
+            by_role[role] += nbytes
+        for s, nbytes in zip(self.storages, self.granted, strict=True):
+            lives = s.born <= position <= s.freed if s.born <= s.freed else not s.freed < position < s.born
+            if nbytes and (s.born < 0 or lives):
+                by_role[s.role] += nbytes
+        by_role["workspace"] += max(allocated - sum(by_role.values()), 0)
+        return dict(by_role)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from foretell.program import Action, Pipeline, Program
 from foretell.simulate.rank import Durations, Rank
@@ -18,14 +19,13 @@ _LONG_AGO: Seconds = -1e4
 _NO_OP = 2**31  # a span that is a whole pass is no op of any graph
 
 
-@dataclass(frozen=True, slots=True)
-class _Pass:
+class _Pass(NamedTuple):
     device: Seconds  # from its begin, with the host ahead
     behind_host: Seconds  # from the host's begin, with the device idle
     host: Seconds
     network: Seconds  # until what it sends to replicas has arrived
     computing: Seconds  # kernels running
-    talking: Seconds  # a lane of the network busy
+    communicating: Seconds  # a lane of the network busy
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class _Stage:
     network: Seconds = 0.0
     busy: Seconds = 0.0
     computing: Seconds = 0.0
-    talking: Seconds = 0.0
+    communicating: Seconds = 0.0
     last: int = -1  # span that ended last on the device
     next: int = 0
 
@@ -55,38 +55,51 @@ def simulate_pipeline(
 
 class _Run:
     def __init__(
-        self, program: Program, pipeline: Pipeline, durations: Sequence[Durations], hand_over: Sequence[Seconds],
+        self,
+        program: Program,
+        pipeline: Pipeline,
+        durations: Sequence[Durations],
+        hand_over: Sequence[Seconds],
         detailed: int | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.program, self.pipeline, self.durations = program, pipeline, durations
         self.hand_over, self.detailed = hand_over, detailed
         self.stages = [_Stage() for _ in program.roles]
         self.done: dict[tuple[str, int, int], tuple[Seconds, int]] = {}
         self.spans: list[Span] = []
         self._passes: dict[tuple[int, int, int, bool], _Pass] = {}
+        # By stage: the ops at which collectives of its last micro-step begin.
+        self._once = [
+            {c.starts_after if c.issued_by is None else c.issued_by for c in role.collectives if not c.every_micro_step}
+            for role in program.roles
+        ]
 
     def timeline(self) -> Timeline:
         waiting = set(range(len(self.stages)))
         while waiting:
             ran = [stage for stage in sorted(waiting) if self._advance(stage)]
             if not ran:
-                raise ValueError("the stages wait for each other: the orders of the schedule do not fit together")
-            waiting = {s for s in waiting if self.stages[s].next < len(self.pipeline.orders[s])}
+                raise ValueError("the stages wait for each other: the actions of the schedule do not fit together")
+            waiting = {s for s in waiting if self.stages[s].next < len(self.pipeline.actions[s])}
         for number, stage in enumerate(self.stages):
             self._update(number, stage)
         makespan = max(max(s.device, s.host, s.network) for s in self.stages)
         busiest = max(max(s.busy, s.host) for s in self.stages)  # a host that cannot keep up is no bubble
         return Timeline(
-            spans=tuple(self.spans), makespan=makespan, period=makespan, waiting=max(makespan - busiest, 0.0),
-            computing=max(s.computing for s in self.stages), talking=min(max(s.talking for s in self.stages), makespan),
-        )  # fmt: skip
+            spans=tuple(self.spans),
+            makespan=makespan,
+            period=makespan,
+            waiting=max(makespan - busiest, 0.0),
+            computing=max(s.computing for s in self.stages),
+            communicating=min(max(s.communicating for s in self.stages), makespan),
+        )
 
     def _advance(self, number: int) -> bool:
         """Run what a stage can run now."""
-        stage, order = self.stages[number], self.pipeline.orders[number]
+        stage, actions = self.stages[number], self.pipeline.actions[number]
         began = stage.next
-        while stage.next < len(order):
-            action = order[stage.next]
+        while stage.next < len(actions):
+            action = actions[stage.next]
             arrival = self._arrival(action)
             if arrival is None:
                 break
@@ -125,7 +138,7 @@ class _Run:
         stage.host += p.host
         stage.busy += p.device
         stage.computing += p.computing
-        stage.talking += p.talking + self._handing_over(action)
+        stage.communicating += p.communicating + self._handing_over(action)
         stage.device, stage.last = end, len(self.spans) - 1
         self.done[action.phase, action.chunk, action.micro_batch] = (end, stage.last)
 
@@ -168,7 +181,7 @@ class _Run:
             self._draw(number, "device", "update", "optimizer", end - p.device, p.device, stage.last)
         stage.busy += p.device
         stage.computing += p.computing
-        stage.talking += p.talking
+        stage.communicating += p.communicating
         stage.device, stage.host = end, stage.host + p.host
         stage.network = max(stage.network, end - p.device + p.network)
 
@@ -177,22 +190,22 @@ class _Run:
         begin, end = ranges.get((phase, chunk), (0, 0))
         if phase == "optimizer":
             begin, end = max(r[1] for r in ranges.values()), len(role.graph.ops)
-        key = (id(durations), begin, end, last)  # stages that are alike share their durations
+        reduces = last and any(begin <= at < end for at in self._once[number])
+        key = (id(durations), begin, end, reduces)  # stages that are alike share their durations
         if key not in self._passes:
             warm, cold = Rank(role, durations), Rank(role, durations)
             warm.host = (_LONG_AGO, -1)
             cold.device = (_LONG_AGO, -1)
             for rank in (warm, cold):
-                rank.run(begin, end, draw=False, reduces=last)
+                rank.run(begin, end, draw=False, reduces=reduces)
                 if phase == "optimizer":
                     rank.wait_for_the_last()
-            network = max((event[0] for event in warm.network.values()), default=0.0)
             self._passes[key] = _Pass(
-                max(warm.device[0], 0.0),
-                max(cold.device[0], 0.0),
-                max(cold.host[0], 0.0),
-                network,
-                warm.computing,
-                warm.talking,
+                device=max(warm.device[0], 0.0),
+                behind_host=max(cold.device[0], 0.0),
+                host=max(cold.host[0], 0.0),
+                network=max((event[0] for event in warm.network.values()), default=0.0),
+                computing=warm.computing,
+                communicating=warm.communicating,
             )
         return self._passes[key]

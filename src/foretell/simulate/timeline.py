@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from foretell.simulate.export import write_chakra, write_perfetto
 from foretell.units import Bytes, Seconds
 
 
@@ -45,28 +45,10 @@ class Timeline:
     waiting: Seconds = 0.0  # of a pipeline: what even its busiest stage spends without work
     # Of a step among others, on the rank that does most of it; micro-steps that are not drawn are counted.
     computing: Seconds = 0.0  # a kernel runs
-    talking: Seconds = 0.0  # a lane of the network is busy
+    communicating: Seconds = 0.0  # a lane of the network is busy
 
     def on(self, stream: str) -> Iterator[Span]:
         return (span for span in self.spans if span.stream.partition(" ")[0] == stream)
-
-    def busy(self, stream: str) -> Seconds:
-        """Time in which at least one span of the stream runs."""
-        return sum(end - start for start, end in self._covered(stream))
-
-    def exposed(self, stream: str, behind: str) -> Seconds:
-        """Time in which `stream` runs while `behind` does not."""
-        shadow = list(self._covered(behind))
-        exposed, first = 0.0, 0
-        for start, end in self._covered(stream):
-            while first < len(shadow) and shadow[first][1] <= start:
-                first += 1
-            hidden, i = 0.0, first
-            while i < len(shadow) and shadow[i][0] < end:
-                hidden += min(end, shadow[i][1]) - max(start, shadow[i][0])
-                i += 1
-            exposed += (end - start) - hidden
-        return exposed
 
     def beside(self, others: Mapping[str, Timeline]) -> Timeline:
         """Drawn together with other ranks of the step, under names of their own."""
@@ -77,7 +59,7 @@ class Timeline:
         return replace(self, spans=tuple(spans)) if others else self
 
     def critical_path(self) -> tuple[Span, ...]:
-        """The chain of spans that the end of the step hangs on, each begun by the end of the one before."""
+        """The chain of spans that the step's end depends on, each begun by the end of the one before."""
         if not self.spans:
             return ()
         path = [max(self.spans, key=lambda span: span.end)]
@@ -85,46 +67,10 @@ class Timeline:
             path.append(self.spans[path[-1].after])
         return tuple(reversed(path))
 
-    def _covered(self, stream: str) -> Iterator[tuple[Seconds, Seconds]]:
-        begin, until = None, 0.0
-        for start, end in sorted((s.start, s.end) for s in self.on(stream) if s.duration > 0):
-            if begin is None or start > until:
-                if begin is not None:
-                    yield begin, until
-                begin, until = start, end
-            else:
-                until = max(until, end)
-        if begin is not None:
-            yield begin, until
-
     def to_perfetto(self, path: str | os.PathLike[str]) -> None:
         """Write a trace that ui.perfetto.dev and chrome://tracing open."""
-        roles = list(dict.fromkeys(s.role for s in self.spans))
-        streams = list(dict.fromkeys(s.stream for s in self.spans))
-        events: list[dict[str, Any]] = [
-            {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": role}}
-            for pid, role in enumerate(roles)
-        ]
-        events += [
-            {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": stream}}
-            for pid in range(len(roles))
-            for tid, stream in enumerate(streams)
-        ]
-        events += [
-            {"ph": "X", "name": s.name, "cat": s.phase, "pid": roles.index(s.role), "tid": streams.index(s.stream),
-             "ts": s.start * 1e6, "dur": s.duration * 1e6, "args": {"module": s.module, "phase": s.phase}}
-            for s in self.spans
-        ]  # fmt: skip
-        Path(path).write_text(json.dumps({"displayTimeUnit": "ms", "traceEvents": events}))
+        write_perfetto(self.spans, Path(path))
 
     def to_chakra(self, path: str | os.PathLike[str]) -> list[Path]:
         """Write Chakra execution traces, one for each role: `path` itself, or with the role's number before its ending."""
-        from foretell.simulate.export import encode
-
-        roles = list(dict.fromkeys(s.role for s in self.spans))
-        path, written = Path(path), []
-        for number, role in enumerate(roles):
-            file = path if len(roles) == 1 else path.with_name(f"{path.stem}.{number}{path.suffix}")
-            file.write_bytes(encode(self.spans, role))
-            written.append(file)
-        return written
+        return write_chakra(self.spans, Path(path))
