@@ -27,6 +27,7 @@ LIBRARIES: dict[str, tuple[str, str]] = {
     "timm": ("foretell.sources.named.timm", "timm"),
     "torchvision": ("foretell.sources.named.torchvision", "torchvision"),
     "hf": ("foretell.sources.named.huggingface", "hf"),
+    "generated": ("foretell.design.generated", ""),
 }
 
 
