@@ -25,7 +25,16 @@ KINDS: dict[str, tuple[float, Callable[[Draw], Network]]] = {
     "recurrent": (2, recurrent.network),
 }
 _PRECISIONS: dict[Precision, float] = {"amp-bf16": 5, "fp32": 4, "tf32": 4, "bf16": 3, "amp-fp16": 2, "fp16": 1}
-_OPTIMIZERS = {"adamw": 5, "adam": 3, "sgd-momentum": 2, "adamw-fused": 2, "sgd": 1, "rmsprop": 1, "adagrad": 1, "none": 4}
+_OPTIMIZERS = {
+    "adamw": 5,
+    "adam": 3,
+    "sgd-momentum": 2,
+    "adamw-fused": 2,
+    "sgd": 1,
+    "rmsprop": 1,
+    "adagrad": 1,
+    "none": 4,
+}
 
 
 @cache
@@ -44,7 +53,9 @@ def workload_function(name: str) -> Callable[..., Workload]:
     drawn_precision: Precision = step.weighted(_PRECISIONS)
     drawn_optimizer = step.weighted(_OPTIMIZERS)
 
-    def generated(*, batch: int = 0, precision: Precision = drawn_precision, optimizer: str = drawn_optimizer) -> Workload:
+    def generated(
+        *, batch: int = 0, precision: Precision = drawn_precision, optimizer: str = drawn_optimizer
+    ) -> Workload:
         """`batch` 0 is the one that was drawn."""
         kind = kind_of(seed)
         made = KINDS[kind][1](Draw(seed, kind))

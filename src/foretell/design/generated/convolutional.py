@@ -40,9 +40,15 @@ def convolution(draw: Draw, dims: int, width: int, out: int | None = None) -> nn
         groups = 1
     mode = "reflect" if dims < 3 and draw.chance(0.05) else "zeros"
     made: nn.Module = CONVOLUTION[dims](
-        width, out, kernel, padding=dilation * (kernel // 2), dilation=dilation, groups=groups,
-        bias=draw.chance(0.4), padding_mode=mode,
-    )  # fmt: skip
+        width,
+        out,
+        kernel,
+        padding=dilation * (kernel // 2),
+        dilation=dilation,
+        groups=groups,
+        bias=draw.chance(0.4),
+        padding_mode=mode,
+    )
     return made
 
 
@@ -120,9 +126,17 @@ class Spectral(nn.Module):
 
 def block(draw: Draw, dims: int, width: int, grid: tuple[int, ...]) -> nn.Module:
     """What keeps the shape of its input."""
-    kind = draw.weighted({
-        "plain": 6, "bottleneck": 3, "separable": 3, "gated": 2, "dynamic": 1, "attention": 2, "spectral": 1,
-    })  # fmt: skip
+    kind = draw.weighted(
+        {
+            "plain": 6,
+            "bottleneck": 3,
+            "separable": 3,
+            "gated": 2,
+            "dynamic": 1,
+            "attention": 2,
+            "spectral": 1,
+        }
+    )
     places = 1
     for size in grid:
         places *= size
@@ -140,17 +154,28 @@ def block(draw: Draw, dims: int, width: int, grid: tuple[int, ...]) -> nn.Module
     act: Callable[[], nn.Module] = draw.activation
     if kind == "bottleneck":
         inner = [
-            CONVOLUTION[dims](width, wide, 1, bias=False), norm(draw, dims, wide), act(), convolution(draw, dims, wide, wide),
-            norm(draw, dims, wide), act(), CONVOLUTION[dims](wide, width, 1),
-        ]  # fmt: skip
+            CONVOLUTION[dims](width, wide, 1, bias=False),
+            norm(draw, dims, wide),
+            act(),
+            convolution(draw, dims, wide, wide),
+            norm(draw, dims, wide),
+            act(),
+            CONVOLUTION[dims](wide, width, 1),
+        ]
     elif kind == "separable":
         kernel = draw.choice((3, 5, 7) if dims < 3 else (3, 5))
         inner = [
-            CONVOLUTION[dims](width, width, kernel, padding=kernel // 2, groups=width), norm(draw, dims, width),
-            CONVOLUTION[dims](width, 2 * width, 1), act(), CONVOLUTION[dims](2 * width, width, 1),
-        ]  # fmt: skip
+            CONVOLUTION[dims](width, width, kernel, padding=kernel // 2, groups=width),
+            norm(draw, dims, width),
+            CONVOLUTION[dims](width, 2 * width, 1),
+            act(),
+            CONVOLUTION[dims](2 * width, width, 1),
+        ]
     elif kind == "gated":
-        inner = [convolution(draw, dims, width, 2 * width), Apply(lambda x: F.glu(x, 1) if x.shape[1] == 2 * width else x)]
+        inner = [
+            convolution(draw, dims, width, 2 * width),
+            Apply(lambda x: F.glu(x, 1) if x.shape[1] == 2 * width else x),
+        ]
     else:
         inner = [norm(draw, dims, width), act(), convolution(draw, dims, width)]
     if draw.chance(0.2):

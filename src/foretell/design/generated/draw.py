@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -107,7 +108,7 @@ class Apply(nn.Module):
 
 def mlp(draw: Draw, sizes: Sequence[int], norm: bool = False, dropout: float = 0.0) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for i, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for i, (a, b) in enumerate(itertools.pairwise(sizes)):
         layers.append(nn.Linear(a, b, bias=draw.chance(0.8)))
         if i < len(sizes) - 2:
             layers += [nn.BatchNorm1d(b)] if norm else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -18,7 +19,9 @@ class Classifier(nn.Module):
     def __init__(self, draw: Draw, channels: int, width: int, size: int, classes: int) -> None:
         super().__init__()
         kernel = draw.choice((3, 4, 7))
-        self.stem = nn.Conv2d(channels, width, kernel, padding=kernel // 2 if kernel % 2 else 0, stride=4 if kernel == 4 else 1)
+        self.stem = nn.Conv2d(
+            channels, width, kernel, padding=kernel // 2 if kernel % 2 else 0, stride=4 if kernel == 4 else 1
+        )
         grid = size // 4 if kernel == 4 else size
         self.tower, out = tower(draw, 2, width, (grid, grid), mirrored=False)
         self.pool = nn.AdaptiveAvgPool2d(1) if draw.chance(0.7) else nn.AdaptiveMaxPool2d(1)
@@ -54,7 +57,7 @@ class Generator(nn.Module):
         widths = [max(8, width >> i) for i in range(doublings + 1)]
         self.first, self.width = nn.Linear(latent, widths[0] * 16), widths[0]
         layers: list[nn.Module] = []
-        for i, (a, b) in enumerate(zip(widths, widths[1:], strict=False)):
+        for i, (a, b) in enumerate(itertools.pairwise(widths)):
             size = 4 * 2 ** (i + 1)
             layers += [finer(draw, 2, a, b), norm(draw, 2, b), draw.activation()]
             layers += [block(draw, 2, b, (size, size))] if draw.chance(0.5) else []
@@ -73,22 +76,28 @@ def network(draw: Draw) -> Network:
         size = 4 * 2**doublings
         batch = max(1, min(512, draw.between(2**19, 2**23) // (size * size * 16)))
         return Network(
-            model=lambda: Generator(draw.again("model"), latent, top, doublings, channels), batch_size=batch,
-            batch=lambda n: {"x": torch.randn(n, latent), "y": torch.randn(n, channels, size, size)}, loss=regress("l1"),
-        )  # fmt: skip
+            model=lambda: Generator(draw.again("model"), latent, top, doublings, channels),
+            batch_size=batch,
+            batch=lambda n: {"x": torch.randn(n, latent), "y": torch.randn(n, channels, size, size)},
+            loss=regress("l1"),
+        )
     size = 8 * draw.between(3, 40)
     batch = max(1, min(1024, draw.between(*_PIXELS) // (size * size * max(1, width // 32))))
     if kind == "classifier":
         classes = draw.width(10, 20000)
         return Network(
-            model=lambda: Classifier(draw.again("model"), channels, width, size, classes), batch_size=batch,
-            batch=lambda n: {"x": torch.randn(n, channels, size, size), "y": torch.randint(classes, (n,))}, loss=classify,
-        )  # fmt: skip
+            model=lambda: Classifier(draw.again("model"), channels, width, size, classes),
+            batch_size=batch,
+            batch=lambda n: {"x": torch.randn(n, channels, size, size), "y": torch.randint(classes, (n,))},
+            loss=classify,
+        )
 
     def pictures(n: int) -> dict[str, Any]:
         return {"x": torch.randn(n, channels, size, size), "y": torch.randn(n, channels, size, size)}
 
     return Network(
-        model=lambda: Dense(draw.again("model"), channels, width, size), batch_size=batch, batch=pictures,
+        model=lambda: Dense(draw.again("model"), channels, width, size),
+        batch_size=batch,
+        batch=pictures,
         loss=regress(draw.choice(list(REGRESSIONS))),
-    )  # fmt: skip
+    )

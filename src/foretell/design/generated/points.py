@@ -102,11 +102,17 @@ def network(draw: Draw) -> Network:
         count, neighbours = 64 * draw.between(2, 32), draw.choice((4, 8, 16, 20))
         batch = max(1, min(256, draw.between(2**13, 2**18) // count // max(1, width // 64)))
         return Network(
-            model=lambda: Cloud(draw.again("model"), width, neighbours, outputs), batch_size=batch,
+            model=lambda: Cloud(draw.again("model"), width, neighbours, outputs),
+            batch_size=batch,
             batch=lambda n: {"x": torch.randn(n, count, 3), "y": torch.randint(outputs, (n,))},
             loss=lambda model, b: F.cross_entropy(model(b["x"]), b["y"]),
-        )  # fmt: skip
-    nodes, degree, kinds, edge_width = draw.between(8, 64), draw.choice((3, 8, 16)), draw.width(10, 5000), draw.width(4, 64)
+        )
+    nodes, degree, kinds, edge_width = (
+        draw.between(8, 64),
+        draw.choice((3, 8, 16)),
+        draw.width(10, 5000),
+        draw.width(4, 64),
+    )
     whole = draw.chance(0.5)
     batch = max(1, min(8192, draw.between(2**12, 2**18) // nodes))
 
@@ -114,9 +120,11 @@ def network(draw: Draw) -> Network:
         total = n * nodes
         edges = torch.randint(total, (2, total * degree))
         return {
-            "x": torch.randint(kinds, (total,)), "edges": edges, "about": torch.randn(total * degree, edge_width),
+            "x": torch.randint(kinds, (total,)),
+            "edges": edges,
+            "about": torch.randn(total * degree, edge_width),
             "y": torch.randint(outputs, (n if whole else total,)),
-        }  # fmt: skip
+        }
 
     def forward(model: Any, b: Mapping[str, Any]) -> torch.Tensor:
         out: torch.Tensor = model(b["x"], b["edges"], b["about"])
@@ -124,5 +132,8 @@ def network(draw: Draw) -> Network:
 
     return Network(
         model=lambda: GraphNetwork(draw.again("model"), kinds, width, edge_width, outputs, batch if whole else 0),
-        batch_size=batch, batch=graphs, forward=forward, loss=lambda model, b: F.cross_entropy(forward(model, b), b["y"]),
-    )  # fmt: skip
+        batch_size=batch,
+        batch=graphs,
+        forward=forward,
+        loss=lambda model, b: F.cross_entropy(forward(model, b), b["y"]),
+    )

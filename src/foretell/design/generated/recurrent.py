@@ -54,7 +54,12 @@ class Layered(nn.Module):
         layers = draw.count(1, 3)
         made: Any = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}[kind]
         self.inner = made(
-            width, hidden, layers, batch_first=True, bidirectional=both, dropout=0.1 if layers > 1 and draw.chance(0.5) else 0.0
+            width,
+            hidden,
+            layers,
+            batch_first=True,
+            bidirectional=both,
+            dropout=0.1 if layers > 1 and draw.chance(0.5) else 0.0,
         )
         self.out = nn.Linear(hidden * (2 if both else 1), width)
 
@@ -71,7 +76,13 @@ class Recurrent(nn.Module):
         self.layers = nn.ModuleList()
         for _ in range(draw.count(1, 3)):
             kind = draw.weighted(kinds)
-            made = Cells(draw, width) if kind == "cells" else Scan(draw, width) if kind == "scan" else Layered(draw, width, kind)
+            made = (
+                Cells(draw, width)
+                if kind == "cells"
+                else Scan(draw, width)
+                if kind == "scan"
+                else Layered(draw, width, kind)
+            )
             self.layers += [made, nn.LayerNorm(width)]
         self.head = nn.Linear(width, outputs)
 
@@ -94,6 +105,8 @@ def network(draw: Draw) -> Network:
         return F.cross_entropy(model(b["x"]).flatten(0, 1), b["y"].flatten())
 
     return Network(
-        model=lambda: Recurrent(draw.again("model"), vocabulary, width, outputs, short), batch_size=batch,
-        batch=lambda n: {"x": torch.randint(vocabulary, (n, length)), "y": torch.randint(outputs, (n, length))}, loss=loss,
-    )  # fmt: skip
+        model=lambda: Recurrent(draw.again("model"), vocabulary, width, outputs, short),
+        batch_size=batch,
+        batch=lambda n: {"x": torch.randint(vocabulary, (n, length)), "y": torch.randint(outputs, (n, length))},
+        loss=loss,
+    )

@@ -48,15 +48,19 @@ def network(draw: Draw) -> Network:
     if task == "classify":
         classes = draw.width(10, 2000)
         return Network(
-            model=lambda: Stack(draw.again("model"), channels, width, length, classes, False), batch_size=batch,
-            batch=lambda n: {"x": torch.randn(n, channels, length), "y": torch.randint(classes, (n,))}, loss=classify,
-        )  # fmt: skip
+            model=lambda: Stack(draw.again("model"), channels, width, length, classes, False),
+            batch_size=batch,
+            batch=lambda n: {"x": torch.randn(n, channels, length), "y": torch.randint(classes, (n,))},
+            loss=classify,
+        )
     if task == "regress":
         error = regress(draw.choice([name for name in REGRESSIONS if name != "cosine"]))
         return Network(
-            model=lambda: Stack(draw.again("model"), channels, width, length, 1, False), batch_size=batch,
-            batch=lambda n: {"x": torch.randn(n, channels, length), "y": torch.randn(n, 1)}, loss=error,
-        )  # fmt: skip
+            model=lambda: Stack(draw.again("model"), channels, width, length, 1, False),
+            batch_size=batch,
+            batch=lambda n: {"x": torch.randn(n, channels, length), "y": torch.randn(n, 1)},
+            loss=error,
+        )
     letters, written = draw.width(16, 512), draw.count(4, 24)
 
     def ctc(model: Any, b: Mapping[str, Any]) -> torch.Tensor:
@@ -65,6 +69,8 @@ def network(draw: Draw) -> Network:
         return F.ctc_loss(scores, b["y"], lengths, (b["y"].shape[1],) * scores.shape[1], zero_infinity=True)
 
     return Network(
-        model=lambda: Stack(draw.again("model"), channels, width, length, letters, True), batch_size=min(batch, 128),
-        batch=lambda n: {"x": torch.randn(n, channels, length), "y": torch.randint(1, letters, (n, written))}, loss=ctc,
-    )  # fmt: skip
+        model=lambda: Stack(draw.again("model"), channels, width, length, letters, True),
+        batch_size=min(batch, 128),
+        batch=lambda n: {"x": torch.randn(n, channels, length), "y": torch.randint(1, letters, (n, written))},
+        loss=ctc,
+    )

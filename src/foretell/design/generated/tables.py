@@ -28,7 +28,9 @@ class Recommender(nn.Module):
         pairs = fields * (fields - 1) // 2
         self.register_buffer("upper", torch.triu_indices(fields, fields, 1))
         inputs = {"dots": pairs + width, "cross": fields * width, "plain": fields * width, "machine": width}[self.kind]
-        self.cross = nn.ModuleList(nn.Linear(inputs, inputs) for _ in range(2 if self.kind == "cross" and inputs <= 4096 else 0))
+        self.cross = nn.ModuleList(
+            nn.Linear(inputs, inputs) for _ in range(2 if self.kind == "cross" and inputs <= 4096 else 0)
+        )
         hidden = draw.width(64, 2048)
         self.top = mlp(draw, (inputs, hidden, hidden // 2, 1), norm=draw.chance(0.4), dropout=draw.choice((0.0, 0.2)))
 
@@ -72,9 +74,11 @@ def network(draw: Draw) -> Network:
     if draw.chance(0.35):
         width, outputs, batch = draw.width(64, 4096), draw.width(2, 1000), draw.between(64, 32768)
         return Network(
-            model=lambda: Columns(draw.again("model"), numbers, width, outputs), batch_size=batch,
-            batch=lambda n: {"x": torch.randn(n, numbers), "y": torch.randint(outputs, (n,))}, loss=classify,
-        )  # fmt: skip
+            model=lambda: Columns(draw.again("model"), numbers, width, outputs),
+            batch_size=batch,
+            batch=lambda n: {"x": torch.randn(n, numbers), "y": torch.randint(outputs, (n,))},
+            loss=classify,
+        )
     width, fields, bags = draw.width(4, 128, 4), draw.count(2, 26), draw.chance(0.5)
     largest = max(2000, _TABLE_NUMBERS // width // fields)
     rows = tuple(draw.between(1000, min(largest, 100_000_000)) for _ in range(fields))
@@ -88,6 +92,9 @@ def network(draw: Draw) -> Network:
         return F.binary_cross_entropy_with_logits(model(b["x"], b["ids"]).float(), b["y"].float())
 
     return Network(
-        model=lambda: Recommender(draw.again("model"), rows, width, numbers, bags), batch_size=batch, batch=clicks,
-        loss=loss, forward=lambda model, b: model(b["x"], b["ids"]),
-    )  # fmt: skip
+        model=lambda: Recommender(draw.again("model"), rows, width, numbers, bags),
+        batch_size=batch,
+        batch=clicks,
+        loss=loss,
+        forward=lambda model, b: model(b["x"], b["ids"]),
+    )

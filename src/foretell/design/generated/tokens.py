@@ -50,7 +50,7 @@ class Attention(nn.Module):
             self.bias = nn.Parameter(torch.zeros(self.heads, length, length))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        batch, length, _ = x.shape
+        _batch, length, _ = x.shape
         seen = x.roll(1, 1)[:, : max(1, length // 2)] if self.cross else x
         q = self.q(x).unflatten(-1, (self.heads, self.size)).transpose(1, 2)
         k, v = self.kv(seen).unflatten(-1, (2 * self.kept, self.size)).transpose(1, 2).chunk(2, 1)
@@ -154,7 +154,9 @@ class SelfAttention(nn.Module):
 
     def __init__(self, draw: Draw, width: int) -> None:
         super().__init__()
-        self.inner = nn.MultiheadAttention(width, draw.divisor(width, 16), batch_first=True, dropout=draw.choice((0.0, 0.1)))
+        self.inner = nn.MultiheadAttention(
+            width, draw.divisor(width, 16), batch_first=True, dropout=draw.choice((0.0, 0.1))
+        )
         self.weights = draw.chance(0.3)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -163,17 +165,32 @@ class SelfAttention(nn.Module):
 
 
 def layer(draw: Draw, width: int, length: int) -> nn.Module:
-    kind = draw.weighted({
-        "attention": 6, "cross": 1, "module": 2, "encoder": 2, "linear": 1, "gated": 4, "plain": 4, "routed": 1,
-        "fourier": 1, "mixed": 1,
-    })  # fmt: skip
+    kind = draw.weighted(
+        {
+            "attention": 6,
+            "cross": 1,
+            "module": 2,
+            "encoder": 2,
+            "linear": 1,
+            "gated": 4,
+            "plain": 4,
+            "routed": 1,
+            "fourier": 1,
+            "mixed": 1,
+        }
+    )
     hidden = draw.width(width, 4 * width)
     if kind == "encoder":
         heads = draw.divisor(width, 16)
         return nn.TransformerEncoderLayer(
-            width, heads, hidden, dropout=draw.choice((0.0, 0.1)), batch_first=True, norm_first=draw.chance(0.5),
+            width,
+            heads,
+            hidden,
+            dropout=draw.choice((0.0, 0.1)),
+            batch_first=True,
+            norm_first=draw.chance(0.5),
             activation=draw.choice(("relu", "gelu")),
-        )  # fmt: skip
+        )
     inner: nn.Module
     if kind in ("attention", "cross"):
         inner = Attention(draw, width, length, kind == "cross")
@@ -248,6 +265,8 @@ def network(draw: Draw) -> Network:
         return F.cross_entropy(alike, torch.arange(len(one), device=out.device))
 
     return Network(
-        model=lambda: Tokens(draw.again("model"), vocabulary, width, length, outputs, task), batch_size=batch, batch=texts,
+        model=lambda: Tokens(draw.again("model"), vocabulary, width, length, outputs, task),
+        batch_size=batch,
+        batch=texts,
         loss=loss,
-    )  # fmt: skip
+    )

@@ -33,6 +33,8 @@ def network(draw: Draw) -> Network:
     batch = max(1, min(64, draw.between(*_VOXELS) // voxels))
     places = grid if dense else ()
     return Network(
-        model=lambda: Voxels(draw.again("model"), channels, width, grid, classes, dense), batch_size=batch,
-        batch=lambda n: {"x": torch.randn(n, channels, *grid), "y": torch.randint(classes, (n, *places))}, loss=classify,
-    )  # fmt: skip
+        model=lambda: Voxels(draw.again("model"), channels, width, grid, classes, dense),
+        batch_size=batch,
+        batch=lambda n: {"x": torch.randn(n, channels, *grid), "y": torch.randint(classes, (n, *places))},
+        loss=classify,
+    )
