@@ -59,7 +59,7 @@ class SqueezeExcite(nn.Module):
         self.down, self.up = nn.Linear(width, hidden), nn.Linear(hidden, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        gate = self.up(F.relu(self.down(x.flatten(2).mean(2)))).sigmoid()
+        gate: torch.Tensor = self.up(F.relu(self.down(x.flatten(2).mean(2)))).sigmoid()
         return x * gate.reshape(*gate.shape, *[1] * (x.dim() - 2))
 
 
@@ -101,7 +101,7 @@ class GridAttention(nn.Module):
             part.reshape(batch, -1, self.heads, width // self.heads).transpose(1, 2)
             for part in self.qkv(pooled.flatten(2).transpose(1, 2)).chunk(3, -1)
         )
-        mixed = self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        mixed: torch.Tensor = self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
         mixed = mixed.transpose(1, 2).reshape(pooled.shape)
         if self.coarser > 1:
             mixed = F.interpolate(mixed, size=grid, mode="nearest")
@@ -118,7 +118,7 @@ class Spectral(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         frequencies = torch.fft.rfftn(x.float(), dim=self.dims, norm="ortho")
-        mixed = torch.fft.irfftn(
+        mixed: torch.Tensor = torch.fft.irfftn(
             frequencies * torch.view_as_complex(self.gain.float()), s=x.shape[2:], dim=self.dims, norm="ortho"
         )
         return x + mixed.to(x.dtype)

@@ -64,7 +64,7 @@ class Draw:
 
     def between(self, least: int, most: int) -> int:
         """Any whole number, small ones as likely as large ones by their logarithm."""
-        return round(least * (most / least) ** self._random.random())
+        return round(float(least * (most / least) ** self._random.random()))
 
     def width(self, least: int, most: int, multiple: int = 1) -> int:
         """Mostly round, as people write them; a quarter of them odd ones."""

@@ -38,7 +38,8 @@ class Scan(nn.Module):
         self.in_logs = draw.chance(0.5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        gate, value = self.gate(x).float(), self.value(x).float()
+        gate: torch.Tensor = self.gate(x).float()
+        value: torch.Tensor = self.value(x).float()
         if self.in_logs:
             log_weight = torch.logcumsumexp(F.logsigmoid(gate), 1)
             return ((F.softplus(value).log() + F.logsigmoid(gate)).logcumsumexp(1) - log_weight).exp().to(x.dtype)

@@ -65,8 +65,9 @@ def network(draw: Draw) -> Network:
 
     def ctc(model: Any, b: Mapping[str, Any]) -> torch.Tensor:
         scores = F.log_softmax(model(b["x"]).float(), -1).transpose(0, 1)
-        lengths = (scores.shape[0],) * scores.shape[1]
-        return F.ctc_loss(scores, b["y"], lengths, (b["y"].shape[1],) * scores.shape[1], zero_infinity=True)
+        places: Any = (scores.shape[0],) * scores.shape[1]  # lengths the host knows, as cuDNN asks for them
+        spelled: Any = (b["y"].shape[1],) * scores.shape[1]
+        return F.ctc_loss(scores, b["y"], places, spelled, zero_infinity=True)
 
     return Network(
         model=lambda: Stack(draw.again("model"), channels, width, length, letters, True),

@@ -16,7 +16,9 @@ _TOKENS = (2**9, 2**15)  # of a batch
 
 def norm(draw: Draw, width: int) -> nn.Module:
     kind = draw.weighted({"layer": 4, "rms": 3, "scale": 1})
-    return {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "scale": ScaleNorm}[kind](width)
+    kinds: dict[str, Any] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "scale": ScaleNorm}
+    made: nn.Module = kinds[kind](width)
+    return made
 
 
 class ScaleNorm(nn.Module):
@@ -128,12 +130,14 @@ class Routed(nn.Module):
         scores, chosen = self.router(x).softmax(-1).topk(2, -1)
         every = torch.einsum("bld,edf->blef", x, self.weight.to(x.dtype))
         taken = every.gather(2, chosen[..., None].expand(*chosen.shape, x.shape[-1]))
-        return (taken * scores[..., None]).sum(2).to(x.dtype)
+        out: torch.Tensor = (taken * scores[..., None]).sum(2).to(x.dtype)
+        return out
 
 
 class Fourier(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.fft.fft2(x.float(), dim=(-2, -1)).real.to(x.dtype)
+        out: torch.Tensor = torch.fft.fft2(x.float(), dim=(-2, -1)).real.to(x.dtype)
+        return out
 
 
 class Mixed(nn.Module):
@@ -253,7 +257,7 @@ def network(draw: Draw) -> Network:
         return {"x": x, "y": y}
 
     def loss(model: Any, b: Mapping[str, Any]) -> torch.Tensor:
-        out = model(b["x"])
+        out: torch.Tensor = model(b["x"])
         if task == "language":
             return F.cross_entropy(out.flatten(0, 1), b["y"].flatten(), label_smoothing=0.0)
         if task == "masked":
