@@ -54,7 +54,13 @@ def workload_function(name: str) -> Callable[..., Workload]:
     drawn_optimizer = step.weighted(_OPTIMIZERS)
 
     def generated(
-        *, batch: int = 0, precision: Precision = drawn_precision, optimizer: str = drawn_optimizer
+        *,
+        batch: int = 0,
+        precision: Precision = drawn_precision,
+        optimizer: str = drawn_optimizer,
+        grad_accumulation: int = 1,
+        clip_grad_norm: float | None = None,
+        compile: bool = False,
     ) -> Workload:
         """`batch` 0 is the one that was drawn."""
         kind = kind_of(seed)
@@ -68,6 +74,9 @@ def workload_function(name: str) -> Callable[..., Workload]:
             loss=made.loss if make_optimizer else made.forward,
             optimizer=make_optimizer,
             precision=precision,
+            grad_accumulation=grad_accumulation,
+            clip_grad_norm=clip_grad_norm,
+            compile=compile,
             samples=size,
         )
 
