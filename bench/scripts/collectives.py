@@ -1,9 +1,9 @@
-"""Fits how each kind of link carries collectives, and says how far off that is on topologies it did not see.
+"""Fits how each kind of link performs in collectives, and shows the error on topologies that were held back.
 
     python bench/scripts/collectives.py DATA [--write]
 
 DATA is a folder of public measurements (docs/internals/data.md). Some systems, or group sizes where a source has one system, are
-held back from the fit. `--write` puts the fitted numbers into the catalogue: fabrics/*.toml, and latencies of links.
+held back from the fit. `--write` puts the fitted numbers into the catalog: fabrics/*.toml, and latencies of links.
 """
 
 from __future__ import annotations
@@ -11,20 +11,24 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import numpy as np
-import pandas as pd
 from scipy.optimize import least_squares
 
 from foretell.cost.collectives import collective_seconds
 from foretell.hardware import Cluster, Fabric, Link, Node, Protocol, device, fabric, fabric_of, host, link
 from foretell.hardware.catalog import SHIPPED
 from foretell.program import Collective, Group
+from foretell.store.importers import Row as PublicRow
+from foretell.store.importers import public_rows
 
-SIZES_EACH = 24  # of one kind on one topology, spread over its range
+SIZES_EACH = 24  # of one kind on one topology, over its range
 KINDS = {"all_reduce": "all-reduce", "all_gather": "all-gather", "reduce_scatter": "reduce-scatter",
          "alltoall": "all-to-all", "all_to_all": "all-to-all", "send_recv": "send-recv"}  # fmt: skip
 FITTED = "fitted by bench/scripts/collectives.py on public measurements of collectives (docs/internals/data.md)"
@@ -66,52 +70,59 @@ def _cluster(device_name: str, counts: Sequence[int], inside: str, between: str 
     return Cluster(nodes=nodes, between=link(between) if between else None)
 
 
-def _rows(source: str, topology: Topology, kind: str, sizes: pd.Series, seconds: pd.Series) -> Iterator[Row]:
-    """Medians of a few sizes spread evenly in their logarithm: a source with thousands of sizes weighs no more."""
+def _grouped(rows: Iterable[PublicRow], *keys: str) -> Iterator[tuple[tuple[Any, ...], list[PublicRow]]]:
+    groups: dict[tuple[Any, ...], list[PublicRow]] = defaultdict(list)
+    for row in rows:
+        groups[tuple(row[key] for key in keys)].append(row)
+    return iter(sorted(groups.items()))
+
+
+def _rows(source: str, topology: Topology, kind: str, part: Sequence[PublicRow], times: int = 1) -> Iterator[Row]:
+    """Medians of a few sizes, evenly in their logarithm: a source with thousands of sizes weighs no more."""
+    sizes = np.array([row["message_bytes"] * times for row in part], dtype=float)
+    seconds = np.array([row["seconds"] for row in part])
     bins = np.unique(np.geomspace(max(sizes.min(), 1), sizes.max() + 1, SIZES_EACH + 1))
     place = np.clip(np.digitize(sizes, bins) - 1, 0, SIZES_EACH - 1)
-    for _, part in pd.DataFrame({"size": sizes, "seconds": seconds}).groupby(place):
-        middle = part["size"].sort_values().iloc[len(part) // 2]
-        seen = part[part["size"] == middle].seconds.median()
+    for bin in np.unique(place):
+        within = place == bin
+        middle = sorted(sizes[within])[int(within.sum()) // 2]
         collective = Collective(
             kind=kind, nbytes=int(middle), group=topology.group, name="", starts_after=0, waited_for_by=0
         )
-        yield Row(source=source, topology=topology, collective=collective, measured=float(seen))
+        measured = median(seconds[within & (sizes == middle)].tolist())
+        yield Row(source=source, topology=topology, collective=collective, measured=measured)
 
 
 def nccl(data: Path) -> Iterator[Row]:
     """Inside one node, on four systems; the H200s are held back, and four L40S between two and eight."""
-    table = pd.read_csv(data / "nccl.csv.gz")
     systems = {
         "a100_sxm": ("a100-80g-sxm", "nvlink-3", "nvswitch", ()),
         "h100_sxm": ("h100-sxm", "nvlink-4", "nvswitch", ()),
         "h200_sxm": ("h200", "nvlink-4", "nvswitch", (2, 4, 8)),
         "l40s": ("l40s", "pcie-4-host", "pcie-host", (4,)),
     }
-    table = table[table.nccl_dtype == "half"]  # switches do not add up bytes
-    for (system, op, gpus), part in table.groupby(["system", "op_name", "num_gpus"]):
+    halves = [row for row in public_rows(data, "nccl") if row["dtype"] == "half"]  # switches do not add up bytes
+    for (system, op, gpus), part in _grouped(halves, "system", "collective", "gpus"):
         name, inside, kind_of_link, held = systems[system]
         topology = Topology(
             name=f"{gpus} {system}", fabric=kind_of_link, cluster=_cluster(name, [gpus], inside), group=Group(size=gpus),
             held_back=gpus in held,
         )  # fmt: skip
-        yield from _rows("nccl", topology, KINDS[op], part.message_bytes, part.latency / 1e3)
+        yield from _rows("nccl", topology, KINDS[op], part)
 
 
 def allreduce_single_node(data: Path) -> Iterator[Row]:
     """Two to eight A100: the sizes of a group that are no power of two are held back."""
-    table = pd.read_csv(data / "allreduce_single_node.csv.gz")
-    for gpus, part in table.groupby("gpus"):
+    for (gpus,), part in _grouped(public_rows(data, "allreduce_single_node"), "gpus"):
         topology = Topology(
             name=f"{gpus} a100", fabric="nvswitch", cluster=_cluster("a100-80g-sxm", [gpus], "nvlink-3"),
             group=Group(size=gpus), held_back=gpus not in (2, 4, 8),
         )  # fmt: skip
-        yield from _rows("allreduce_single_node", topology, "all-reduce", part.bytes, part.out_of_place_ns / 1e9)
+        yield from _rows("allreduce_single_node", topology, "all-reduce", part)
 
 
 def collectives_by_topology(data: Path) -> Iterator[Row]:
     """NVSwitch, NVLink in pairs, PCIe, and Ethernet between nodes."""
-    table = pd.read_csv(data / "collectives_by_topology.csv.gz")
     devices = {"a100_dgx": "a100-80g-sxm", "a100_pairwise_nvlink": "a100-80g-pcie", "a40_pairwise_nvlink": "a40"}
     insides = {
         "a100_dgx": "nvlink-3",
@@ -120,34 +131,32 @@ def collectives_by_topology(data: Path) -> Iterator[Row]:
     }
     betweens = {"a100_dgx": "eth-100g", "a100_pairwise_nvlink": "eth-25g", "a40_pairwise_nvlink": "eth-25g"}
     held_back = {("a100_dgx", 4, 4), ("a100_dgx", 8, 4), ("a100_dgx", 4, 2), ("a100_pairwise_nvlink", 2, 1)}
-    keys = ["system", "collective", "num_workers", "devices_per_node"]
-    for (system, op, workers, each), part in table.groupby(keys):
+    rows = public_rows(data, "collectives_by_topology")
+    for (system, op, workers, each), part in _grouped(rows, "system", "collective", "workers", "devices_per_node"):
         nodes = max(workers // each, 1)
         if nodes > 1:
             decides = "tcp"
         else:
             decides = fabric_of(link(insides[system])).name
             decides = "pcie" if decides == "nvlink-pair" and workers > 2 else decides
-        # Ports of the large machines belong to a device each; the catalogue's Ethernet is one a node.
+        # Ports of the large machines belong to a device each; the catalog's Ethernet is one per node.
         cluster = _cluster(devices[system], [each] * nodes, insides[system], betweens[system])
         topology = Topology(
             name=f"{nodes}x{each} {system}", fabric=decides, cluster=cluster, group=Group(size=workers),
             held_back=(system, workers, each) in held_back,
         )  # fmt: skip
-        yield from _rows("collectives_by_topology", topology, KINDS[op], part["size"], part.ms_median / 1e3)
+        yield from _rows("collectives_by_topology", topology, KINDS[op], part)
 
 
 def v100_collectives(data: Path) -> Iterator[Row]:
     """Two, four and eight V100 of a DGX-1; four are held back. all_gather counts one rank's share."""
-    table = pd.read_csv(data / "v100_collectives.csv.gz")
-    table = table[table.data_size_mb > 0]
-    for (op, gpus), part in table.groupby(["collective", "gpus"]):
-        whole = part.data_size_mb * 2**20 * (gpus if op == "all_gather" else 1)
+    rows = [row for row in public_rows(data, "v100_collectives") if row["message_bytes"] > 0]
+    for (op, gpus), part in _grouped(rows, "collective", "gpus"):
         topology = Topology(
             name=f"{gpus} v100", fabric="nvlink-mesh", cluster=_cluster("v100-16g-sxm", [gpus], "nvlink-2"),
             group=Group(size=gpus), held_back=gpus == 4,
         )  # fmt: skip
-        yield from _rows("v100_collectives", topology, KINDS[op], whole, part.time_ms / 1e3)
+        yield from _rows("v100_collectives", topology, KINDS[op], part, gpus if op == "all_gather" else 1)
 
 
 @dataclass(frozen=True)
