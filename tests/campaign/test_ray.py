@@ -61,9 +61,10 @@ def on_ray(cluster: Any, campaign: Campaign, store: Path, **options: Any) -> Sum
 def kill_a_node_at_work(log: Path) -> None:
     """As a power cut does: daemon, seat and worker at once, in the middle of a point."""
     while True:
-        key, worker = next(
-            (key, int(pid)) for what, key, pid, _ in lines(log) if what == "begin" and not ended(log, key)
-        )
+        working = [(key, int(pid)) for what, key, pid, _ in lines(log) if what == "begin" and not ended(log, key)]
+        if not working:
+            continue
+        key, worker = working[0]
         os.kill(worker, signal.SIGSTOP)  # so that it cannot end between being found and being killed
         if not ended(log, key):
             break

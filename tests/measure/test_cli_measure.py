@@ -290,7 +290,7 @@ class TestWhatIsShown:
             "800 µs busy · 1.2 ms idle · 312 kernels",
             "1.7 ms to issue the step",
             "1 GiB allocated at the peak · 2 GiB reserved · 256 MiB between steps · 512 MiB outside the allocator",
-            "431 W · 0.86 J a step",
+            "431 W · 0.86 J per step",
             "_foreach_add_ ",
             "multi_tensor_apply_kernel, sm90_xmma_gemm",
             "NVIDIA H200 at 1,980 MHz, 54 °C",

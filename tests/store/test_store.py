@@ -40,6 +40,10 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
 
 
+def listing(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.parquet"))
+
+
 def ids(those: Iterable[Record]) -> Counter[str]:
     return Counter(r.step.id for r in those)
 
@@ -391,7 +395,7 @@ class TestDamage:
     def test_the_rest_is_read(self, store: Store, table: str, how: str) -> None:
         for number in range(3):
             store.append([record(number)])
-        [path, *_] = segments.listing(store.root / table)
+        [path, *_] = listing(store.root / table)
         good = path.read_bytes()
         path.write_bytes(damaged(good, how))
         said: list[str] = []
@@ -416,7 +420,7 @@ class TestDamage:
             store.append([record(number)])
         shutil.copytree(store.path, tmp_path / "copy")
         for table in ("steps", "ops"):
-            [path, *_] = segments.listing(store.root / table)
+            [path, *_] = listing(store.root / table)
             path.write_bytes(b"nothing")
         store = Store(store.path, warn=lambda text: None)
         assert len(store.merge(tmp_path / "copy").mended) == 2
@@ -427,7 +431,7 @@ class TestDamage:
             store.append([record(number)])
         shutil.copytree(store.path, tmp_path / "copy")
         Store(tmp_path / "copy").merge()
-        for path in segments.listing(store.root / "ops"):
+        for path in listing(store.root / "ops"):
             path.write_bytes(b"nothing")
         store = Store(store.path, warn=lambda text: None)
         store.merge(tmp_path / "copy")
@@ -440,7 +444,7 @@ class TestDamage:
         """A passing fault of the disk is no reason to set a good file aside."""
         for number in range(3):
             store.append([record(number)])
-        [path, *_] = segments.listing(store.root / table)
+        [path, *_] = listing(store.root / table)
         digest = segments.hashlib.file_digest
 
         def faulty(file: IO[bytes], name: str) -> object:
@@ -462,7 +466,7 @@ class TestDamage:
     def test_a_missing_part_may_yet_turn_up(self, store: Store) -> None:
         for number in range(3):
             store.append([record(number)])
-        [path, *_] = segments.listing(store.root / "ops")
+        [path, *_] = listing(store.root / "ops")
         path.rename(store.path / "away")
         said: list[str] = []
         other = Store(store.path, warn=said.append)
@@ -498,7 +502,7 @@ class TestMerge:
         for number in range(9):
             store.append([record(number)])
         store.merge()
-        assert len(segments.listing(store.root / "steps")) == 3
+        assert len(listing(store.root / "steps")) == 3
         assert ids(store.records()) == ids(map(record, range(9)))
 
     def test_other_stores_come_in(self, store: Store, tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ class _Driver:
     executor: Executor
     retries: int
     limit: Seconds
-    tell: Callable[[Progress], None]
+    report: Callable[[Progress], None]
     waiting: dict[_Turn, None] = field(init=False)  # in order
     aside: dict[_Turn, float] = field(default_factory=dict)  # claimed by another campaign; when to look again
     running: dict[str, _Running] = field(default_factory=dict)  # by place
@@ -268,12 +268,15 @@ class _Driver:
     def _say(self, event: str) -> None:
         finished = sum(self.outcomes.values())
         share = (len(self.waiting) + len(self.running)) / max(1, len(self.executor.places()))
-        self.tell(
-            Progress(
-                done=self.done, total=self.total, failed=finished - self.outcomes["ok"], running=len(self.running),
-                seconds_left=self.busy / finished * share if finished else None, event=event,
-            )
-        )  # fmt: skip
+        progress = Progress(
+            done=self.done,
+            total=self.total,
+            failed=finished - self.outcomes["ok"],
+            running=len(self.running),
+            seconds_left=self.busy / finished * share if finished else None,
+            event=event,
+        )
+        self.report(progress)
 
     @property
     def done(self) -> int:
@@ -287,8 +290,8 @@ class _Driver:
         return f"{self.done} of {self.total} points are stored"
 
     def summary(self) -> Summary:
-        return Summary(outcomes=dict(self.outcomes), skipped=self.skipped, retried=self.retried,
-                       left=tuple(self.left), seconds=time.monotonic() - self.began)  # fmt: skip
+        outcomes, left, seconds = dict(self.outcomes), tuple(self.left), time.monotonic() - self.began
+        return Summary(outcomes=outcomes, skipped=self.skipped, retried=self.retried, left=left, seconds=seconds)
 
 
 def rescue(records: Iterable[Record]) -> str:

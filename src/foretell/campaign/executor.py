@@ -28,6 +28,15 @@ class Ended:
     counts: bool = True  # as a try; a device that was gone before it began is not the point's fault
 
 
+def attempt(worker: Worker, place: str, point: Point, limit: Seconds) -> Ended:
+    try:
+        return Ended(place=place, record=worker.measure(point, limit))
+    except WorkerLost as error:
+        return Ended(place=place, lost=str(error))
+    except DeviceLost as error:
+        return Ended(place=place, lost=str(error), counts=False)
+
+
 class Executor(Protocol):
     """Where points are measured. `start` is only called for a place that has nothing to do."""
 
@@ -48,14 +57,18 @@ class LocalExecutor:
     patience = 0.0
 
     def __init__(
-        self, devices: Sequence[str] = (), *, wanted: Iterable[str] = (), instrument: str = INSTRUMENT,
+        self,
+        devices: Sequence[str] = (),
+        *,
+        wanted: Iterable[str] = (),
+        instrument: str = INSTRUMENT,
         seconds: Seconds | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.devices, self.wanted, self.instrument, self.seconds = devices, frozenset(wanted), instrument, seconds
         self.troubles: dict[str, str] = {}
         self._workers: dict[str, Worker] = {}
         self._places: dict[str, Place] | None = None
-        self._measuring: dict[futures.Future[Record], str] = {}
+        self._measuring: set[futures.Future[Ended]] = set()
 
     def places(self) -> Sequence[Place]:
         if self._places is None:
@@ -81,24 +94,18 @@ class LocalExecutor:
         return [*found, "cpu"] if "cpu" in self.wanted or not found else found
 
     def start(self, place: Place, point: Point, limit: Seconds) -> None:
-        self._measuring[self._pool.submit(self._workers[place.id].measure, point, limit)] = place.id
+        self._measuring.add(self._pool.submit(attempt, self._workers[place.id], place.id, point, limit))
 
     def wait(self, seconds: Seconds) -> Sequence[Ended]:
         if not self._measuring:
             time.sleep(seconds)
-        ready, _ = futures.wait(self._measuring, timeout=seconds, return_when=futures.FIRST_COMPLETED)
-        return [self._ended(self._measuring.pop(future), future) for future in ready]
-
-    def _ended(self, place: str, future: futures.Future[Record]) -> Ended:
-        try:
-            return Ended(place=place, record=future.result())
-        except WorkerLost as error:
-            return Ended(place=place, lost=str(error))
-        except DeviceLost as error:
-            assert self._places is not None
-            del self._places[place]
-            self.troubles[place] = str(error)
-            return Ended(place=place, lost=str(error), counts=False)
+        ready, self._measuring = futures.wait(self._measuring, timeout=seconds, return_when=futures.FIRST_COMPLETED)
+        ended = [future.result() for future in ready]
+        for end in ended:
+            if not end.counts and self._places is not None:
+                del self._places[end.place]
+                self.troubles[end.place] = end.lost
+        return ended
 
     def close(self) -> None:
         for worker in self._workers.values():

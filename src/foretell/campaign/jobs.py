@@ -1,6 +1,6 @@
 """What a campaign is to measure: points and where each is wanted, read from a file for people or one for programs.
 
-For people, TOML, in which lists multiply out; for programs, one line of JSON a point. Both have the same fields.
+For people, TOML, in which lists multiply out; for programs, one line of JSON per point. Both have the same fields.
 """
 
 from __future__ import annotations
@@ -29,14 +29,19 @@ class Job:
     """A point, where it is wanted, and how often."""
 
     point: Point
-    device: str = ""  # name in the catalogue, or text that the device's own name holds; "": whatever is there
+    device: str = ""  # name in the catalog, or text that the device's own name holds; "": whatever is there
     repeat: int = 1
 
     def to_line(self) -> str:
         """One line of JSON, without what is the default."""
         point = self.point
-        fields = {"source": point.source, "settings": dict(point.settings), "kind": point.kind, "plan": point.plan,
-                  "device": self.device, "repeat": self.repeat}  # fmt: skip
+        fields: dict[str, Any] = {
+            "source": point.source,
+            "settings": dict(point.settings),
+            "kind": point.kind,
+            "plan": point.plan,
+        }
+        fields |= {"device": self.device, "repeat": self.repeat}
         usual = {"settings": {}, "kind": "step", "plan": "", "device": "", "repeat": 1}
         return json.dumps({name: v for name, v in fields.items() if v != usual.get(name)}, ensure_ascii=False)
 
@@ -154,8 +159,8 @@ def _jobs(where: str, table: Mapping[str, Any]) -> Iterator[Job]:
     settings = table.get("settings", {})
     if not isinstance(settings, Mapping):
         raise InputError(f"{where}: settings must be a table like {{ batch = [8, 16] }}, got {settings!r}.")
-    texts = {name: _texts(where, name, table.get(name, default))
-             for name, default in (("source", ""), ("kind", "step"), ("plan", ""), ("device", ""))}  # fmt: skip
+    usual = {"source": "", "kind": "step", "plan": "", "device": ""}
+    texts = {name: _texts(where, name, table.get(name, default)) for name, default in usual.items()}
     values = [_values(where, f"settings.{name}", value) for name, value in settings.items()]
     repeat = _repeat(where, table.get("repeat", 1))
     for source, kind, plan, device in itertools.product(*texts.values()):

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from foretell.campaign.executor import ClusterLost, Ended
-from foretell.campaign.worker import INSTRUMENT, DeviceLost, Place, Worker, WorkerLost
+from foretell.campaign.executor import ClusterLost, Ended, attempt
+from foretell.campaign.worker import INSTRUMENT, Place, Worker
 from foretell.errors import InputError
 from foretell.measure.record import Point
 from foretell.units import Seconds
@@ -66,9 +66,13 @@ class RayExecutor:
         self._link, theirs = multiprocessing.Pipe()
         code = f"from foretell.campaign.ray import serve; serve({theirs.fileno()})"
         self._popen = subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-c", code],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
         theirs.close()
         self._link.send(self._question)
         self._connected, self._heard = False, time.monotonic() + _START
@@ -99,7 +103,7 @@ class RayExecutor:
 
     def close(self) -> None:
         if self._popen is not None:
-            self._link.close()  # tells it to leave the cluster in order
+            self._link.close()  # at which it leaves the cluster in order
             try:
                 self._popen.wait(timeout=5)
             except subprocess.TimeoutExpired:
@@ -116,7 +120,7 @@ def _head_is_gone(address: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Beat:
-    """What is told to `RayExecutor`, once a second or when something ends."""
+    """What `RayExecutor` gets, once per second or when something ends."""
 
     places: Sequence[Place] = ()
     troubles: Mapping[str, str] = field(default_factory=dict)
@@ -162,10 +166,8 @@ def _connect(address: str, folder: str | None) -> Any:
     try:
         if colon and not _answers(f"{host}:{port}"):
             raise ConnectionError("nothing listens there")
-        ray.init(
-            address=address, runtime_env={"working_dir": folder} if folder else None, log_to_driver=False,
-            logging_level=logging.ERROR,
-        )  # fmt: skip
+        environment = {"working_dir": folder} if folder else None
+        ray.init(address=address, runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:
         raise InputError(
             f"no Ray cluster at {address!r}: {str(error).strip() or type(error).__name__}. Start one with "
@@ -196,17 +198,12 @@ class _Seat:
         return dict(self.worker.start())
 
     def measure(self, place: str, point: Point, limit: Seconds) -> Ended:
-        try:
-            return Ended(place=place, record=self.worker.measure(point, limit))
-        except WorkerLost as error:
-            return Ended(place=place, lost=str(error))
-        except DeviceLost as error:
-            return Ended(place=place, lost=str(error), counts=False)
+        return attempt(self.worker, place, point, limit)
 
 
 @dataclass(slots=True)
-class _Held:
-    """A seat as the driver sees it; no place until it has said what its device is."""
+class _Taken:
+    """A seat as the driver sees it; no place until its device is known."""
 
     actor: Any
     node: str
@@ -222,16 +219,16 @@ class _Cluster:
     ) -> None:
         self.ray, self.wanted, self.measuring, self.folder = ray, wanted, measuring, folder
         self.troubles: dict[str, str] = {}
-        self._held: dict[str, _Held] = {}
+        self._seats: dict[str, _Taken] = {}
         self._tries: Counter[str] = Counter()
         self._measuring: dict[Any, str] = {}
 
     def places(self) -> list[Place]:
-        return [held.place for held in self._held.values() if held.place is not None]
+        return [seat.place for seat in self._seats.values() if seat.place is not None]
 
     def start(self, place: str, point: Point, limit: Seconds) -> None:
-        if place in self._held:
-            self._measuring[self._held[place].actor.measure.remote(place, point, limit)] = place
+        if place in self._seats:
+            self._measuring[self._seats[place].actor.measure.remote(place, point, limit)] = place
         else:  # it went away while the point was on its way to it
             self._measuring[self.ray.put(Ended(place=place, lost="the node was lost.", counts=False))] = place
 
@@ -256,17 +253,17 @@ class _Cluster:
     def look_around(self) -> None:
         """Take a seat on every device of every node that is up, and leave those that are gone."""
         nodes = {node["NodeID"]: node for node in self.ray.nodes() if node["Alive"]}
-        for id, held in list(self._held.items()):
-            if held.node not in nodes:
+        for id, seat in list(self._seats.items()):
+            if seat.node not in nodes:
                 self._give_up(id, "its node has left the cluster.")
         gpus = any(node["Resources"].get("GPU", 0) >= 1 for node in nodes.values())
         for node in nodes.values():
             for id, device in self._devices(node, gpus):
-                if id not in self._held and self._tries[id] < _NODE_TRIES:
+                if id not in self._seats and self._tries[id] < _NODE_TRIES:
                     self._tries[id] += 1
-                    self._held[id] = self._sit(node["NodeID"], device)
+                    self._seats[id] = self._take_seat(node["NodeID"], device)
                     self.troubles[id] = f"{id}: Ray has not given it to us yet."
-        self._hear(gpus)
+        self._receive(gpus)
 
     def _devices(self, node: Mapping[str, Any], gpus: bool) -> Iterator[tuple[str, str]]:
         name = f"{node['NodeManagerHostname']}-{node['NodeID'][:6]}"
@@ -275,40 +272,40 @@ class _Cluster:
         if node["Resources"].get("CPU", 0) >= 1 and ("cpu" in self.wanted or not gpus):
             yield f"{name}/cpu", "cpu"
 
-    def _sit(self, node: str, device: str) -> _Held:
+    def _take_seat(self, node: str, device: str) -> _Taken:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         on_node = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
         share = {"num_cpus": 1} if device == "cpu" else {"num_gpus": 1, "num_cpus": 0}
         seat = self.ray.remote(_Seat).options(scheduling_strategy=on_node, max_restarts=0, max_task_retries=0, **share)
         actor = seat.remote(device, self.measuring, self.folder)
-        return _Held(actor=actor, node=node, description=actor.describe.remote())
+        return _Taken(actor=actor, node=node, description=actor.describe.remote())
 
-    def _hear(self, gpus: bool) -> None:
-        """What the seats say their devices are; those that nobody asked for are left."""
-        for id, held in list(self._held.items()):
-            if held.place is not None or not self.ray.wait([held.description], timeout=0)[0]:
+    def _receive(self, gpus: bool) -> None:
+        """What devices the seats turn out to have; those that nobody asked for are left."""
+        for id, seat in list(self._seats.items()):
+            if seat.place is not None or not self.ray.wait([seat.description], timeout=0)[0]:
                 continue
             try:
                 place = Place(
-                    id=id, columns=self.ray.get(held.description), takes_any=not (gpus and id.endswith("/cpu"))
+                    id=id, columns=self.ray.get(seat.description), takes_any=not (gpus and id.endswith("/cpu"))
                 )
             except Exception as error:
                 self._give_up(id, _first_line(getattr(error, "cause", None) or error))
                 continue
             del self.troubles[id], self._tries[id]
             if any(place.fits(wanted) for wanted in self.wanted):
-                held.place = place
+                seat.place = place
             else:
                 self._give_up(id, f"nobody asked for {place.device}.")
                 self._tries[id] = _NODE_TRIES
 
     def _give_up(self, id: str, why: str) -> None:
         """Whatever still runs there is ended, so that nothing is measured twice at once."""
-        if (held := self._held.pop(id, None)) is not None:
+        if (seat := self._seats.pop(id, None)) is not None:
             self.troubles[id] = f"{id}: {why}"
             with contextlib.suppress(Exception):
-                self.ray.kill(held.actor)
+                self.ray.kill(seat.actor)
 
 
 def _first_line(error: BaseException) -> str:

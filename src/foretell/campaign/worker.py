@@ -5,7 +5,7 @@
       Worker.measure(point) ──▶     waits for its turn           ◀─── begun
                                     measures, tidies up          ◀─── record {line}  or  lost {why}
 
-They talk over a socket of their own, so that what user code prints cannot come between. Libraries and the device's
+They communicate over a socket of their own, so that what user code prints cannot come between. Libraries and the device's
 context stay warm from point to point; a process that crashed, hung or lost its context is replaced by a fresh one.
 """
 
@@ -64,7 +64,7 @@ class Place:
 
     @property
     def device(self) -> str:
-        """Its type as the store knows it: the name in the catalogue, else what the driver says."""
+        """Its type as the store knows it: the name in the catalog, else what the driver says."""
         return str(self.columns.get("device") or self.columns.get("device_name") or self.id)
 
     def fits(self, wanted: str) -> bool:
@@ -73,14 +73,14 @@ class Place:
         if wanted.lower() == "cpu":
             return self.id.endswith("cpu")
         known, name = str(self.columns.get("device", "")), str(self.columns.get("device_name", ""))
-        return (known != "" and known == _catalogue_name(wanted)) or wanted.lower() in name.lower()
+        return (known != "" and known == _catalog_name(wanted)) or wanted.lower() in name.lower()
 
     def __str__(self) -> str:
         return f"{self.id} ({self.device})"
 
 
 @functools.cache
-def _catalogue_name(text: str) -> str | None:
+def _catalog_name(text: str) -> str | None:
     from foretell.hardware import device
 
     with contextlib.suppress(CatalogError):
@@ -89,11 +89,10 @@ def _catalogue_name(text: str) -> str | None:
 
 
 def failure(point: Point, outcome: str, error: str, columns: Mapping[str, Any]) -> Record:
-    """The record of a point that gave no measurement, made by whoever is left to tell."""
+    """The record of a point that gave no measurement, made by whoever is left."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    asked = {"point": point.key, "kind": point.kind, "source": point.source, "settings": point.settings_text,
-             "plan": point.plan}  # fmt: skip
-    return Record(step=StepRow(**{**columns, **asked, "outcome": outcome, "error": error[:4000], "date": now}))
+    result = {"outcome": outcome, "error": error[:4000], "date": now}
+    return Record(step=StepRow(**{**columns, **point.columns, **result}))
 
 
 class Worker:
@@ -162,12 +161,15 @@ class _Process:
         self._words = tempfile.TemporaryFile()  # noqa: SIM115
         fcntl.fcntl(self._words, fcntl.F_SETFL, os.O_RDWR | os.O_APPEND)  # so that it can be emptied under a writer
         # A session of its own: an interrupt at the terminal is ours to handle, and its children end with it.
+        arguments = [str(theirs.fileno()), device, instrument, "" if seconds is None else str(seconds)]
         self._popen = subprocess.Popen(
-            [sys.executable, "-m", "foretell.campaign.worker", str(theirs.fileno()), device, instrument,
-             "" if seconds is None else str(seconds)],
-            stdin=subprocess.DEVNULL, stdout=self._words, stderr=self._words, pass_fds=[theirs.fileno()],
+            [sys.executable, "-m", "foretell.campaign.worker", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=self._words,
+            stderr=self._words,
+            pass_fds=[theirs.fileno()],
             start_new_session=True,
-        )  # fmt: skip
+        )
         theirs.close()
 
     def send(self, text: str) -> None:
@@ -196,8 +198,8 @@ class _Process:
         self._popen.wait()
 
     def _epitaph(self) -> str:
-        """How the process ended, and what it said last."""
-        self.kill()  # whatever it was, it does not talk to us any more; one that has ended keeps its exit code
+        """How the process ended, and what it printed last."""
+        self.kill()  # whatever it was, it does not answer any more; one that has ended keeps its exit code
         code = self._popen.returncode
         ended = f"ended with exit code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
         if code == -signal.SIGKILL:
@@ -219,10 +221,10 @@ def accelerators() -> list[str]:
 @contextlib.contextmanager
 def alone_on(device: str) -> Iterator[None]:
     """One worker at a time on a device, whichever campaign it is of; on a CPU, no other worker on the whole host."""
-    with contextlib.ExitStack() as held:
-        held.enter_context(_lock("host", fcntl.LOCK_EX if device == "cpu" else fcntl.LOCK_SH))
+    with contextlib.ExitStack() as locks:
+        locks.enter_context(_lock("host", fcntl.LOCK_EX if device == "cpu" else fcntl.LOCK_SH))
         if device != "cpu":
-            held.enter_context(_lock(_identity(device), fcntl.LOCK_EX))
+            locks.enter_context(_lock(_identity(device), fcntl.LOCK_EX))
         yield
 
 
@@ -290,7 +292,7 @@ def _answer(point: Point, measure: Callable[..., Record], device: str, columns: 
     try:
         record = measure(point, device=device)
     except (Exception, SystemExit) as error:
-        record = failure(point, *_told(error), columns)
+        record = failure(point, *_outcome_of(error), columns)
     try:
         _tidy()
     except Exception as error:  # an accelerator that failed in a kernel is of no more use to this process
@@ -298,7 +300,7 @@ def _answer(point: Point, measure: Callable[..., Record], device: str, columns: 
     return b"record " + record.to_line().encode()
 
 
-def _told(error: BaseException) -> tuple[str, str]:
+def _outcome_of(error: BaseException) -> tuple[str, str]:
     """The outcome, and what to say of it."""
     if isinstance(error, ForetellError):
         return "error", str(error)

@@ -25,8 +25,8 @@ def run_campaign(
     from foretell.campaign.driver import run
 
     try:
-        with progress_bar() as tell:
-            summary = run(campaign, kept, executor, limit=limit, retries=retries, progress=tell)
+        with progress_bar() as show:
+            summary = run(campaign, kept, executor, limit=limit, retries=retries, progress=show)
     except KeyboardInterrupt as interrupt:
         note(str(interrupt))
         raise
@@ -72,7 +72,7 @@ def progress_bar() -> Iterator[Callable[[Progress], None]]:
     with Bar(*columns, console=console, expand=True) as bar:
         task = bar.add_task("starting", total=None)
 
-        def tell(now: Progress) -> None:
+        def show(now: Progress) -> None:
             nonlocal failed
             if now.failed > failed:  # stays on the screen above the bar
                 console.print(Text(now.event, style="yellow"))
@@ -82,4 +82,4 @@ def progress_bar() -> Iterator[Callable[[Progress], None]]:
             words = f"{now.done}/{now.total} · {failures}{left}{now.event.partition(chr(10))[0]}"
             bar.update(task, completed=now.done, total=now.total, description=words)
 
-        yield tell
+        yield show

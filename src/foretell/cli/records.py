@@ -89,7 +89,7 @@ def end(records: Sequence[Record], lost: str = "") -> None:
     for text in texts:
         note(f"error: {text}")
     raise _NotMeasured(
-        f"{len(failed)} of {len(records)} measurements failed, as said above; the others are kept.", outcomes
+        f"{len(failed)} of {len(records)} measurements failed, as listed above; the others are kept.", outcomes
     )
 
 

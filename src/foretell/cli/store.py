@@ -183,7 +183,7 @@ def import_(
         print_json(done)
     if failed:
         raise InputError(
-            f"{len(failed)} of {len(paths)} files could not be imported, as said above; the others are stored."
+            f"{len(failed)} of {len(paths)} files could not be imported, as listed above; the others are stored."
         )
 
 

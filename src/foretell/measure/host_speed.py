@@ -19,7 +19,7 @@ from foretell.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSpeed:
-    """`op_seconds` is what a catalogue of hosts calls `op_time`; low and high are of single steps, 10th to 90th percentile."""
+    """`op_seconds` is what a catalog of hosts calls `op_time`; low and high are of single steps, 10th to 90th percentile."""
 
     op_seconds: Seconds
     low: Seconds
@@ -36,13 +36,16 @@ def probe(*, layers: int = 6, width: int = 32) -> Workload:
         return nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
 
     return Workload(
-        name="host probe", model=model, batch=lambda: {"x": torch.randn(1, 8, width), "y": torch.randn(1, 8, width)},
-        loss=lambda m, b: F.mse_loss(m(b["x"]), b["y"]), optimizer=lambda p: torch.optim.AdamW(p, foreach=False),
-    )  # fmt: skip
+        name="host probe",
+        model=model,
+        batch=lambda: {"x": torch.randn(1, 8, width), "y": torch.randn(1, 8, width)},
+        loss=lambda m, b: F.mse_loss(m(b["x"]), b["y"]),
+        optimizer=lambda p: torch.optim.AdamW(p, foreach=False),
+    )
 
 
 def host_speed(device: str = "auto", seconds: Seconds = SECONDS) -> HostSpeed:
-    """Run the probe, and divide its time by what its ops cost on a host that needs one second an op."""
+    """Run the probe, and divide its time by what its ops cost on a host that needs one second per op."""
     record = measure(Point(source="foretell.measure.host_speed:probe"), device=device, seconds=seconds)
     step = record.step
     if record.graph is None or not (step.step_seconds and step.step_low and step.step_high):
@@ -51,7 +54,6 @@ def host_speed(device: str = "auto", seconds: Seconds = SECONDS) -> HostSpeed:
         )
     graph = Graph.from_bytes(record.graph.file)
     weight = load_model().host.step_weight(graph)
-    return HostSpeed(
-        op_seconds=step.step_seconds / weight, low=step.step_low / weight, high=step.step_high / weight,
-        ops=sum(op.times for op in graph.ops), cpu=step.host_cpu,
-    )  # fmt: skip
+    op_seconds, low, high = (seconds / weight for seconds in (step.step_seconds, step.step_low, step.step_high))
+    ops = sum(op.times for op in graph.ops)
+    return HostSpeed(op_seconds=op_seconds, low=low, high=high, ops=ops, cpu=step.host_cpu)

@@ -32,7 +32,7 @@ class OpTimes:
 
     graph: Graph
     device: tuple[Seconds, ...]  # what its kernels add to the time the device is busy
-    dispatch: tuple[Seconds, ...]  # to a tenth of a microsecond, which is all a Python clock tells
+    dispatch: tuple[Seconds, ...]  # to a tenth of a microsecond, which is all a Python clock resolves
     issue: tuple[Seconds | None, ...]
     kernels: tuple[tuple[str, ...], ...]
     kernel_seconds: tuple[tuple[Seconds, ...], ...]

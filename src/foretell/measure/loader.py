@@ -15,7 +15,7 @@ _LONG_ENOUGH: Final[Seconds] = 5.0
 
 
 def loader_rate(loader: Iterable[Any] | str, seconds: Seconds = _LONG_ENOUGH) -> float:
-    """Samples a second that a loader delivers on this machine: an iterable of batches, or FILE.py:FUNCTION that makes one.
+    """Samples per second that a loader delivers on this machine: an iterable of batches, or FILE.py:FUNCTION that makes one.
 
     Batches are tensors, or tuples, lists and mappings that hold some; the first says how many samples there are.
     """

@@ -92,13 +92,19 @@ class Machine:
         memory = torch.cuda.get_device_properties(self.device).total_memory if cuda else None
         known = recognise(self.name, memory) if cuda else None
         return {
-            "device": known.name if known else "", "device_name": self.name, "driver": driver,
+            "device": known.name if known else "",
+            "device_name": self.name,
+            "driver": driver,
             "cuda": (torch.version.cuda or "") if cuda else "",
             "cudnn": str(torch.backends.cudnn.version() or "") if cuda else "",
-            "torch": torch.__version__, "python": platform.python_version(), "host_cpu": _cpu_name(),
-            "host_cores": os.cpu_count(), "foretell": _version("foretell") or "", "commit": _commit(),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "host_cpu": _cpu_name(),
+            "host_cores": os.cpu_count(),
+            "foretell": _version("foretell") or "",
+            "commit": _commit(),
             "occasion": OCCASION,
-        }  # fmt: skip
+        }
 
     def provenance(self) -> dict[str, Any]:
         """Columns of a `StepRow` that say where and how it was measured."""

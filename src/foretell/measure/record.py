@@ -127,7 +127,7 @@ class StepRow:
     energy_joules: float | None = None  # of a step
 
     # Provenance
-    device: str = ""  # name in the catalogue, "" if it is not there
+    device: str = ""  # name in the catalog, "" if it is not there
     device_name: str = ""  # as the driver says it
     driver: str = ""
     cuda: str = ""
@@ -151,8 +151,8 @@ class StepRow:
 
         Defaults are left out, so that a column added later does not change the id of rows written before it.
         """
-        told = {f.name: value for f in dataclasses.fields(self) if (value := getattr(self, f.name)) != f.default}
-        return hashlib.sha256(_json(told).encode()).hexdigest()[:20]
+        stated = {f.name: value for f in dataclasses.fields(self) if (value := getattr(self, f.name)) != f.default}
+        return hashlib.sha256(_json(stated).encode()).hexdigest()[:20]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ class Sample:
 
 
 class Sampler:
-    """A process that sleeps unless it is told to be awake; `between` gives the samples of a window."""
+    """A process that sleeps unless it is woken; `between` gives the samples of a window."""
 
     def __init__(self, device_uuid: str = "", interface: str = "", interval: float = INTERVAL_SECONDS) -> None:
         """Without an interface, all but the loopback are added up."""

@@ -80,22 +80,31 @@ def design_dict(design: Design) -> dict[str, Any]:
         "all_information": design.all_information,
         "swaps": design.swaps,
         "groups": [
-            {"name": g.name, "candidates": g.candidates, "chosen": g.chosen, "seconds": g.seconds, "information": g.gain}
+            {
+                "name": g.name,
+                "candidates": g.candidates,
+                "chosen": g.chosen,
+                "seconds": g.seconds,
+                "information": g.gain,
+            }
             for g in groups(design)
         ],
-        "choices": [
-            {
-                "point": c.candidate.point.key, "source": c.candidate.point.source,
-                "settings": dict(c.candidate.point.settings), "kind": c.candidate.point.kind,
-                "plan": c.candidate.point.plan, "seconds": c.candidate.seconds, "information": c.gain, "new_ops": c.new,
-                "opens": [{"family": o.family, "information": o.gain, "first": o.first, "features": list(o.features)} for o in c.openings],
-            }
-            for c in design.choices
-        ],
-    }  # fmt: skip
+        "choices": [_choice_dict(choice) for choice in design.choices],
+    }
 
 
-# Coverage: candidates, known and chosen ops over two of their sizes, a panel a family.
+def _choice_dict(choice: Choice) -> dict[str, Any]:
+    point = choice.candidate.point
+    asked = {"point": point.key, "source": point.source, "settings": dict(point.settings), "kind": point.kind}
+    gains = {"seconds": choice.candidate.seconds, "information": choice.gain, "new_ops": choice.new}
+    opens = [
+        {"family": o.family, "information": o.gain, "first": o.first, "features": list(o.features)}
+        for o in choice.openings
+    ]
+    return {**asked, "plan": point.plan, **gains, "opens": opens}
+
+
+# Coverage: candidates, known and chosen ops over two of their sizes, a panel per family.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,22 +53,20 @@ def measured(record: Record, *, top: int = 12, forecast: Forecast | None = None)
 
 
 def measured_ranks(records: Sequence[Record]) -> RenderableType:
-    """One step as each of its ranks lived it, then the rank that took longest in full."""
+    """The slowest rank in full, and a row for each."""
     table = _grid("rank", "step", "p10 – p90", "collectives", "sent", "received", "peak memory", "outcome")
     for step in (record.step for record in records):
-        spread = "–" if step.step_low is None or step.step_high is None else _span(step.step_low, step.step_high)
-        table.add_row(
-            str(step.rank), or_dash(step.step_seconds, show_seconds), spread,
-            or_dash(step.communication_seconds, show_seconds), or_dash(step.sent_bytes, show_bytes),
-            or_dash(step.received_bytes, show_bytes), or_dash(step.peak_allocated, show_bytes), step.outcome,
-        )  # fmt: skip
+        percentiles = "–" if step.step_low is None or step.step_high is None else _span(step.step_low, step.step_high)
+        seconds, communication = (or_dash(v, show_seconds) for v in (step.step_seconds, step.communication_seconds))
+        amounts = (or_dash(v, show_bytes) for v in (step.sent_bytes, step.received_bytes, step.peak_allocated))
+        table.add_row(str(step.rank), seconds, percentiles, communication, *amounts, step.outcome)
     slowest = max(records, key=lambda record: record.step.step_seconds or 0.0)
-    told = f"{records[0].step.plan} over {records[0].step.backend}"
-    return Group(measured(slowest), section("Ranks", table, told))
+    how = f"{records[0].step.plan} over {records[0].step.backend}"
+    return Group(measured(slowest), section("Ranks", table, how))
 
 
 def comparison(step: StepRow, forecast: Forecast) -> Table:
-    """What was said before the step ran beside what was seen."""
+    """What was forecast for the step beside what was measured."""
     memory = forecast.memory
     table = _grid("", "forecast", "measured", "error")
     rows: list[tuple[str, float, float | None, Callable[[float], str]]] = [
@@ -79,9 +77,9 @@ def comparison(step: StepRow, forecast: Forecast) -> Table:
         ("memory, reserved", memory.reserved, step.peak_reserved, show_bytes),
         ("memory, outside the allocator", memory.context, step.used_outside, show_bytes),
     ]
-    for name, said, seen, show in rows:
-        off = "–" if not seen else f"{said / seen - 1:+.1%}".replace("%", " %").replace("-", "−")
-        table.add_row(name, show(said), or_dash(seen, show), off)
+    for name, predicted, found, show in rows:
+        error = "–" if not found else f"{predicted / found - 1:+.1%}".replace("%", " %").replace("-", "−")
+        table.add_row(name, show(predicted), or_dash(found, show), error)
     return table
 
 
@@ -124,24 +122,28 @@ def _facts(step: StepRow) -> Iterator[tuple[str, str]]:
         rates = ((step.samples, "samples/s"), (step.tokens, "tokens/s"))
         yield "Throughput", " · ".join(f"{show_rate(count * often)} {what}" for count, what in rates if count)
         yield "Bound by", _bound(step)
-    yield "Device", _words(
-        (step.device_seconds, "busy", show_seconds), (step.device_idle_seconds, "idle", show_seconds),
-        (step.communication_seconds or None, "in collectives", show_seconds), (step.kernels, "kernels", "{:,}".format),
+    device = _words(
+        (step.device_seconds, "busy", show_seconds),
+        (step.device_idle_seconds, "idle", show_seconds),
+        (step.communication_seconds or None, "in collectives", show_seconds),
+        (step.kernels, "kernels", "{:,}".format),
         (step.unattributed_seconds or None, "of kernels that no op launched", show_seconds),
-    )  # fmt: skip
+    )
+    yield "Device", device
     if step.kernels is not None or step.host_seconds != step.issue_seconds:
         yield "Host", _words((step.host_seconds, "to issue the step", show_seconds))
-    yield "Memory", _words(
-        (step.peak_allocated, "allocated at the peak", show_bytes), (step.peak_reserved, "reserved", show_bytes),
+    memory = _words(
+        (step.peak_allocated, "allocated at the peak", show_bytes),
+        (step.peak_reserved, "reserved", show_bytes),
         (step.resting_allocated, "between steps", show_bytes),
         (step.used_outside, "outside the allocator", show_bytes),
-    )  # fmt: skip
+    )
+    yield "Memory", memory
     if step.sent_bytes or step.received_bytes:
-        yield (
-            "Network",
-            _words((step.sent_bytes, "sent", show_bytes), (step.received_bytes, "received a step", show_bytes)),
-        )
-    yield "Power", _words((step.power_watts, "W", "{:.0f}".format), (step.energy_joules, "J a step", "{:.3g}".format))
+        sent, received = (step.sent_bytes, "sent", show_bytes), (step.received_bytes, "received per step", show_bytes)
+        yield "Network", _words(sent, received)
+    watts, joules = (step.power_watts, "W", "{:.0f}".format), (step.energy_joules, "J per step", "{:.3g}".format)
+    yield "Power", _words(watts, joules)
 
 
 def _bound(step: StepRow) -> str:
@@ -167,14 +169,15 @@ def _resources(record: Record) -> Table:
     counters = {series.resource: series.counter for series in reversed(record.series)}  # the first of a resource counts
     table = _grid("resource", "idle", "active", "peak", "counter")
     for resource in RESOURCES:
-        idle, active, peak = (
-            getattr(step, f"{resource}_{what}") for what in ("idle_seconds", "active_seconds", "peak")
+        idle, active = (
+            or_dash(getattr(step, f"{resource}_{what}_seconds"), show_seconds) for what in ("idle", "active")
         )
+        peak = getattr(step, f"{resource}_peak")
         usual = _ON_A_CPU if resource == "device" else ""
         counter = "not counted here" if peak is None else counters.get(resource, usual)
         show = show_bandwidth if resource.startswith("network") else show_share
-        table.add_row(_NAMES.get(resource, resource), or_dash(idle, show_seconds), or_dash(active, show_seconds),
-                      or_dash(peak, show), Text(counter, style="dim"))  # fmt: skip
+        name = _NAMES.get(resource, resource)
+        table.add_row(name, idle, active, or_dash(peak, show), Text(counter, style="dim"))
     return table
 
 
@@ -191,9 +194,10 @@ def _ops(record: Record, top: int) -> Table:
     for op in sorted(record.ops, key=lambda op: -spent[op.op])[:top]:
         shape = show_shape(graph.ops[op.op]) if graph else ""
         often = f" ×{times[op.op]}" if times[op.op] > 1 else ""
-        cells = [str(op.op), short_name(op.target.rpartition(".")[0]), op.phase, shape,
-                 show_seconds(op.device_seconds or 0.0) + often, show_share(spent[op.op] / whole) if whole else "–"]  # fmt: skip
-        table.add_row(*cells, *([Text(_kernels(op), style="dim", no_wrap=True, overflow="ellipsis")] if traced else []))
+        name, seconds = short_name(op.target.rpartition(".")[0]), show_seconds(op.device_seconds or 0.0) + often
+        share = show_share(spent[op.op] / whole) if whole else "–"
+        kernels = [Text(_kernels(op), style="dim", no_wrap=True, overflow="ellipsis")] if traced else []
+        table.add_row(str(op.op), name, op.phase, shape, seconds, share, *kernels)
     return table
 
 
@@ -206,9 +210,8 @@ def _kernels(op: OpRow) -> str:
 def _provenance(step: StepRow) -> str:
     clock = f" at {step.sm_clock_hz / 1e6:,.0f} MHz" if step.sm_clock_hz else ""
     warmth = f", {step.temperature_celsius:.0f} °C" if step.temperature_celsius else ""
-    versions = [f"{name} {value}" for name, value in (
-        ("torch", step.torch), ("CUDA", step.cuda), ("cuDNN", step.cudnn), ("driver", step.driver),
-        ("Python", step.python)) if value]  # fmt: skip
+    named = {"torch": step.torch, "CUDA": step.cuda, "cuDNN": step.cudnn, "driver": step.driver, "Python": step.python}
+    versions = [f"{name} {value}" for name, value in named.items() if value]
     cores = f" ({step.host_cores} cores)" if step.host_cores else ""
     host = f"{step.host_cpu}{cores}" if step.host_cpu else ""
     commit = f" {step.commit}" if step.commit else ""

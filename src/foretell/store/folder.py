@@ -106,7 +106,7 @@ class Folder:
                 yield
 
     def snapshot(self, *, lock: bool = True) -> Snapshot:
-        """The segments that count now. `lock=False` where the turn to write is held."""
+        """The segments that count now. `lock=False` inside `writing`."""
         self._check_version()
         return self.retried(lambda: self._snapshot(lock))
 

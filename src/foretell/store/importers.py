@@ -154,7 +154,7 @@ def take(rows: Iterable[Row], make: Callable[[Row], T]) -> Taken[T]:
 
 
 def read_public(path: Path, wanted: Format | None = None) -> Imported:
-    """A public CSV file (.csv or .csv.gz) as a table, of the wanted format or the one its columns tell."""
+    """A public CSV file (.csv or .csv.gz) as a table, of the wanted format or the one its columns show."""
     csv = need("pyarrow.csv")
     data = _content(path)
     header = csv.open_csv(io.BytesIO(data.split(b"\n", 1)[0] + b"\n")).schema.names if data.strip() else []
@@ -182,7 +182,7 @@ def read_public(path: Path, wanted: Format | None = None) -> Imported:
         "source": form.source,
         "licence": form.licence,
         "evaluation_only": form.evaluation_only,
-        "origin": hashlib.sha256(data).hexdigest()[:16],  # tells two versions of a file apart
+        "origin": hashlib.sha256(data).hexdigest()[:16],  # two versions of a file have two
     }
     pa = need("pyarrow")
     table = pa.table(arrays | {name: pa.repeat(value, read.num_rows) for name, value in added.items()})

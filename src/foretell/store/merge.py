@@ -15,7 +15,7 @@ from typing import Final
 
 from foretell.errors import StoreError
 from foretell.store import segments, tables
-from foretell.store.folder import PUBLIC, VERSION, Commit, Folder, Snapshot
+from foretell.store.folder import PUBLIC, VERSION, Commit, Folder
 from foretell.store.tables import PARTS, Table, need
 from foretell.units import MIB, Bytes
 
@@ -41,7 +41,6 @@ class _Source:
     """A commit of ours or of another store, and the steps to leave out of it."""
 
     store: Folder
-    snapshot: Snapshot
     commit: Commit
     out: frozenset[str]
     ours: bool
@@ -71,20 +70,17 @@ def merge(store: Folder, others: Sequence[Folder]) -> Merged:
             raise StoreError(f"there is no store at {other.path} to take in. Check the path.")
         if other.path.resolve() == store.path.resolve():
             raise StoreError(f"{other.path} is the store itself. Merge without naming it to make few segments of many.")
-    with ExitStack() as held:
+    with ExitStack() as locks:
         with store.writing():
-            ours = held.enter_context(segments.locked(store.root / "merge-lock", wait=False))
+            ours = locks.enter_context(segments.locked(store.root / "merge-lock", wait=False))
         if not ours:
             raise StoreError(f"the store {store.path} is being merged already. Wait until that is done, and try again.")
         files = _files(store)
         size = sum(path.stat().st_size for path in files)
         bad = store.damaged()
         mended = [path for path in bad if _mend(store, path, others)]
-        bad = (
-            {path: reason for each in (store, *others) for path, reason in each.damaged().items()}
-            if bad or others
-            else {}
-        )
+        checked = (store, *others) if bad or others else ()
+        bad = {path: reason for each in checked for path, reason in each.damaged().items()}
         rotten = {path for path in bad if segments.is_rotten(path)}
         taken = _merge_steps(store, others, rotten, waiting=set(bad) - rotten)
         _merge_graphs(store, others)
@@ -93,9 +89,14 @@ def merge(store: Folder, others: Sequence[Folder]) -> Merged:
         aside = _clear(store, [path for path in rotten if path.is_relative_to(store.root)])
         after = _files(store)
         return Merged(
-            taken=taken, segments_before=len(files), segments_after=len(after), bytes_before=size,
-            bytes_after=sum(path.stat().st_size for path in after), mended=tuple(mended), set_aside=tuple(aside),
-        )  # fmt: skip
+            taken=taken,
+            segments_before=len(files),
+            segments_after=len(after),
+            bytes_before=size,
+            bytes_after=sum(path.stat().st_size for path in after),
+            mended=tuple(mended),
+            set_aside=tuple(aside),
+        )
 
 
 def _files(store: Folder) -> list[Path]:
@@ -143,15 +144,13 @@ def _sources(store: Folder, others: Sequence[Folder]) -> Iterator[_Source]:
     for number, origin in enumerate((store, *others)):
         snapshot = origin.snapshot()
         for commit in snapshot.commits:
-            found.append((not origin.is_whole(commit, snapshot.files), number, commit, origin, snapshot))
+            found.append((not origin.is_whole(commit, snapshot.files), number, commit, origin))
     seen: set[str] = set()
-    for broken, number, commit, origin, snapshot in sorted(found, key=lambda f: (f[0], f[1], f[2].path)):
+    for broken, number, commit, origin in sorted(found, key=lambda f: (f[0], f[1], f[2].path)):
         out = commit.ids & seen
         seen |= commit.ids
         if number == 0 or out != commit.ids:
-            yield _Source(
-                store=origin, snapshot=snapshot, commit=commit, out=out, ours=number == 0, whole=not broken
-            )  # fmt: skip
+            yield _Source(store=origin, commit=commit, out=out, ours=number == 0, whole=not broken)
 
 
 def _groups(sources: Iterable[_Source]) -> Iterator[list[_Source]]:
@@ -174,9 +173,7 @@ def _groups(sources: Iterable[_Source]) -> Iterator[list[_Source]]:
 
 def _merge_graphs(store: Folder, others: Sequence[Folder]) -> None:
     snapshot = store.snapshot()
-    small = [
-        path for path, note, _ in store.readable(snapshot, "graphs") if path.stat().st_size < _FULL_BYTES
-    ]  # fmt: skip
+    small = [path for path, _, _ in store.readable(snapshot, "graphs") if path.stat().st_size < _FULL_BYTES]
     fresh: list[tuple[Path, set[str]]] = []
     seen = set(snapshot.graphs)
     for other in others:

@@ -54,17 +54,22 @@ def encode(
     table: Table, *, version: int, parts: Mapping[str, str] | None = None, replaces: Iterable[str] = ()
 ) -> bytes:
     """The bytes of a segment with these rows."""
-    said = {"version": version, "parts": dict(sorted((parts or {}).items())), "replaces": sorted(replaces)}
-    table = table.replace_schema_metadata({_KEY: json.dumps(said).encode()})
+    note = {"version": version, "parts": dict(sorted((parts or {}).items())), "replaces": sorted(replaces)}
+    table = table.replace_schema_metadata({_KEY: json.dumps(note).encode()})
     sink = need("pyarrow").BufferOutputStream()
     files = "file" in table.column_names
     packed = {column: how for column, how in _PACKED.items() if column.partition(".")[0] in table.column_names}
     plain = {column.partition(".")[0] for column in packed} | {"file"}
     need("pyarrow.parquet").write_table(
-        table, sink, compression="zstd", compression_level=_FILE_LEVEL if files else _LEVEL,
-        row_group_size=_FILE_GROUP if files else _ROW_GROUP, data_page_size=_PAGE, column_encoding=packed,
+        table,
+        sink,
+        compression="zstd",
+        compression_level=_FILE_LEVEL if files else _LEVEL,
+        row_group_size=_FILE_GROUP if files else _ROW_GROUP,
+        data_page_size=_PAGE,
+        column_encoding=packed,
         use_dictionary=[name for name in _leaves(table) if name.partition(".")[0] not in plain],
-    )  # fmt: skip
+    )
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
@@ -134,11 +139,11 @@ def read_note(path: Path) -> Note:
     check(path)
     try:
         footer = read_metadata(path)
-        said = json.loads(footer.metadata[_KEY])
+        note = json.loads(footer.metadata[_KEY])
         return Note(
-            version=said["version"],
-            parts=said["parts"],
-            replaces=frozenset(said["replaces"]),
+            version=note["version"],
+            parts=note["parts"],
+            replaces=frozenset(note["replaces"]),
             columns=tuple(footer.schema.to_arrow_schema().names),
             rows=footer.num_rows,
         )
@@ -173,10 +178,6 @@ def names(folder: Path) -> list[str]:
         return []
 
 
-def listing(folder: Path) -> list[Path]:
-    return [folder / name for name in names(folder)]
-
-
 def leftovers(folder: Path) -> list[Path]:
     """What killed writers left half written."""
     return sorted(folder.glob(_TEMPORARY + "*"))
@@ -184,7 +185,7 @@ def leftovers(folder: Path) -> list[Path]:
 
 @contextmanager
 def locked(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[bool]:
-    """Hold a lock that dies with its process; False where it is held elsewhere and `wait` is not."""
+    """Hold a lock that dies with its process; False where another has it and `wait` is not."""
     try:
         file: Any = open(path, "rb" if shared else "ab")  # noqa: SIM115
     except (FileNotFoundError, PermissionError):

@@ -65,10 +65,10 @@ class Store(Folder):
     def claim(self, name: str) -> Iterator[bool]:
         """True for one process at a time, so that two campaigns do not measure the same point; dies with its process."""
         path = self.root / "claims" / hashlib.sha256(name.encode()).hexdigest()[:20]
-        with ExitStack() as held:
+        with ExitStack() as locks:
             with segments.disk_errors(f"cannot claim {name!r} in the store {self.path}", "Mend that"):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                ours = held.enter_context(segments.locked(path, wait=False))
+                ours = locks.enter_context(segments.locked(path, wait=False))
             yield ours  # the empty file stays: removing it would let two claim at once
 
     # Reading

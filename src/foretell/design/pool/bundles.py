@@ -109,12 +109,12 @@ def _drawn(of: str, count: int, seed: int, precision: str) -> list[Settings]:
             settings["precision"] = precision
         if "training" in settings:
             settings["training"] = of not in _INFERENCE
-        holds, takes = bytes_of(precision, numbers), seconds_of(precision, numbers, flops)
+        size, needed = bytes_of(precision, numbers), seconds_of(precision, numbers, flops)
         if len(chosen) == count or not _is_possible(operator, settings):
             continue
-        if holds < left / 4 and takes < seconds / 4:
+        if size < left / 4 and needed < seconds / 4:
             chosen.append(settings)
-            left, seconds = left - holds, seconds - takes
+            left, seconds = left - size, seconds - needed
     return chosen
 
 

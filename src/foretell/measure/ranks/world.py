@@ -1,4 +1,4 @@
-"""The ranks of a torchrun job: which one this process is, how it meets the others, and what to say when one is gone."""
+"""The ranks of a torchrun job: which one this process is, how it meets the others, and which one is gone when they cannot go on."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class World:
         self.broken = False
         self.peers: list[Peer] = []
         self._store = store
-        # Words between ranks go their own way: they wait for no step, and need no GPU.
-        self._words = dist.new_group(backend="gloo", timeout=limit)
+        # Messages between ranks go their own way: they wait for no step, and need no GPU.
+        self._messages = dist.new_group(backend="gloo", timeout=limit)
         self.peers = self.gather(_peer(place))
 
     @property
@@ -99,14 +99,14 @@ class World:
         """Every rank's value, by rank."""
         values: list[Any] = [None] * self.place.size
         try:
-            dist.all_gather_object(values, value, group=self._words)
+            dist.all_gather_object(values, value, group=self._messages)
         except Exception as error:
             raise self.lost(error) from error
         return values
 
     def barrier(self) -> None:
         try:
-            dist.barrier(group=self._words)
+            dist.barrier(group=self._messages)
         except Exception as error:
             raise self.lost(error) from error
 
@@ -118,42 +118,42 @@ class World:
             made.append(make())
         except Exception as error:
             trouble = error
-        told = self.gather(None if trouble is None else (_first_line(trouble), isinstance(trouble, InputError)))
+        troubles = self.gather(None if trouble is None else (_first_line(trouble), isinstance(trouble, InputError)))
         if trouble is not None:
             raise trouble
-        for peer, trouble_there in zip(self.peers, told, strict=True):
+        for peer, trouble_there in zip(self.peers, troubles, strict=True):
             if trouble_there is not None:
                 text, of_input = trouble_there
                 raise (InputError if of_input else ForetellError)(f"{peer}: {text}.")
         return made[0]
 
     def lost(self, error: Exception) -> RankLost:
-        """Why the ranks cannot go on. Each tells the others what it met; one that says nothing is the one that is gone."""
+        """Why the ranks cannot go on. Each reports to the others what it met; one that does not is the one that is gone."""
         self.broken = True
         place = self.place
-        mine = "" if _of_a_collective(error) else _first_line(error)
+        own = "" if _of_a_collective(error) else _first_line(error)
         reports: dict[int, str] = {}
-        asking = threading.Thread(target=self._ask, args=(mine, reports), daemon=True)
+        asking = threading.Thread(target=self._ask, args=(own, reports), daemon=True)
         asking.start()
         asking.join(2 * _GRACE)  # the store itself may be on the host that hangs
-        if mine:
-            return RankLost(f"rank {place.rank} failed: {mine}.")
-        said = _first_line(error).partition(". This is typically")[0]
-        if failed := [f"{self.peers[rank]} failed: {text}" for rank, text in sorted({**reports}.items()) if text]:
+        if own:
+            return RankLost(f"rank {place.rank} failed: {own}.")
+        text = _first_line(error).partition(". This is typically")[0]
+        if failed := [f"{self.peers[rank]} failed: {report}" for rank, report in sorted({**reports}.items()) if report]:
             return RankLost(f"{'; '.join(failed)}. Rank {place.rank} cannot go on alone.")
         silent = [peer for peer in self.peers if reports and peer.rank not in reports]
-        named = [peer for peer in self.peers if f"[{peer.address}]" in said]
+        named = [peer for peer in self.peers if f"[{peer.address}]" in text]
         gone = [peer for peer in named if peer in silent] or silent or named
         return RankLost(
             f"rank {place.rank} lost {' and '.join(map(str, gone)) or 'another rank'}: it ended, or does not answer "
-            f"({said}). Read the end of its output, and start the job again."
+            f"({text}). Read the end of its output, and start the job again."
         )
 
-    def _ask(self, mine: str, reports: dict[int, str]) -> None:
-        """Tell the store what happened here, and read there what the others met, for as long as is worth waiting."""
+    def _ask(self, own: str, reports: dict[int, str]) -> None:
+        """Report what happened here, and read what the others met, for as long as is worth waiting."""
         try:
-            self._store.set(f"foretell/end/{self.place.rank}", mine)
-            reports[self.place.rank] = mine
+            self._store.set(f"foretell/end/{self.place.rank}", own)
+            reports[self.place.rank] = own
             patience = time.monotonic() + _GRACE
             while len(reports) < self.place.size and time.monotonic() < patience:
                 for peer in self.peers:
@@ -179,7 +179,7 @@ def join(*, backend: str | None = None, interface: str | None = None, timeout: S
         interface = find_interface(place.master, backend)
     else:
         os.environ[NAMED_BY[backend]] = interface
-    read_counters(interface)  # a wrong name is told before anyone waits
+    read_counters(interface)  # a wrong name is an error before anyone waits
     # Left alone, gloo takes the interface that the host's own name resolves to, which is often the loopback.
     os.environ.setdefault(NAMED_BY["gloo"], find_interface(place.master, "gloo"))
     limit = datetime.timedelta(seconds=timeout)
