@@ -168,7 +168,7 @@ def test_the_same_question_twice_is_one_job() -> None:
         ("c.yaml", "", "must end in .toml, or .jsonl"),
     ],
 )
-def test_a_mistake_is_told_where_it_is(tmp_path: Path, name: str, text: str, says: str) -> None:
+def test_a_mistake_is_reported_where_it_is(tmp_path: Path, name: str, text: str, says: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError) as error:
         Campaign.load(tmp_path / name)
@@ -302,8 +302,8 @@ def test_a_killed_campaign_goes_on_where_it_was(log: Path, tmp_path: Path) -> No
 
 def test_two_campaigns_on_one_store_measure_each_point_once(log: Path, tmp_path: Path) -> None:
     both = [started(tmp_path / "store", 8, seconds=0.1) for _ in range(2)]
-    said = [campaign.communicate(timeout=PATIENCE) for campaign in both]
-    assert [campaign.returncode for campaign in both] == [0, 0], said
+    message = [campaign.communicate(timeout=PATIENCE) for campaign in both]
+    assert [campaign.returncode for campaign in both] == [0, 0], message
     assert measured(log) == {p.key: 1 for p in points(8, seconds=0.1)}
     assert stored(tmp_path / "store") == {p.key: 1 for p in points(8, seconds=0.1)}
 
@@ -314,8 +314,8 @@ def test_an_interrupt_ends_the_workers_and_says_how_to_go_on(log: Path, tmp_path
     wait_until(lambda: sum(measured(log).values()) == 2)
     worker = int(log.read_text().split()[2])
     campaign.send_signal(signal.SIGINT)
-    _, said = campaign.communicate(timeout=PATIENCE)
-    assert "Interrupted: 1 of 4 points are stored. Run the same command to go on" in said
+    _, message = campaign.communicate(timeout=PATIENCE)
+    assert "Interrupted: 1 of 4 points are stored. Run the same command to go on" in message
     assert not is_running(worker)
     assert sum(stored(tmp_path / "store").values()) == 1
 
@@ -419,7 +419,7 @@ def test_an_answer_that_comes_twice_is_stored_once(tmp_path: Path) -> None:
     assert sum(stored(tmp_path / "store").values()) == 3
 
 
-def test_a_store_that_cannot_be_written_is_told(log: Path, tmp_path: Path) -> None:
+def test_a_store_that_cannot_be_written_is_reported(log: Path, tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file")
     with pytest.raises((CampaignStopped, InputError), match="is a file, and a store is a folder"):
         measure_all(points(1), tmp_path / "store")

@@ -81,6 +81,7 @@ def ended(log: Path, key: str) -> bool:
 
 
 def kill_tree(pid: int) -> None:
+    assert pid > 1, "a process without a parent is not one of ours"
     above = {int(path.name): parent(int(path.name)) for path in Path("/proc").glob("[0-9]*")}
     tree = {pid}
     while below := {child for child, its_parent in above.items() if its_parent in tree} - tree:

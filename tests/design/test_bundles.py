@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from foretell.capture import capture
-from foretell.design.pool.bundles import _drawn, bundle, points
+from foretell.design.pool.bundles import _drawn, bundle
 from foretell.design.pool.shapes import OPERATORS
 from foretell.errors import WorkloadError
 
@@ -38,11 +38,6 @@ def test_convolutions_are_of_many_kinds() -> None:
     assert {s["dims"] for s in drawn} == {1, 2, 3}
     assert {s["flat"] for s in drawn} == {"no", "first", "rest"}
     assert {s["transposed"] for s in drawn} == {s["channels_last"] for s in drawn} == {False, True}
-
-
-def test_points_are_in_every_precision_and_differ() -> None:
-    made = points(3, {"convolution": 2, "grouped_matmul": 1, "resize": 1})
-    assert len({p.key for p in made}) == len(made) == 2 * 4 + 4 + 3  # resizing in tf32 is as in fp32
 
 
 def test_impossible_bundles_are_refused() -> None:

@@ -50,13 +50,13 @@ def test_a_campaign_and_a_page(home: Path) -> None:
 
 
 def test_json_and_methods(home: Path) -> None:
-    told = {}
+    answer = {}
     for method in ("d-optimal", "a-optimal", "random"):
         ended = run("--pool", "pool.jsonl", "--on", "h200", "--budget", "0.5", "--method", method, "--json")
         assert ended.exit_code == 0, ended.output
-        told[method] = json.loads(ended.stdout)
-        assert told[method]["seconds"] <= 0.5
-    assert told["d-optimal"]["information"] >= max(told[m]["information"] for m in told) - 1e-9
+        answer[method] = json.loads(ended.stdout)
+        assert answer[method]["seconds"] <= 0.5
+    assert answer["d-optimal"]["information"] >= max(answer[m]["information"] for m in answer) - 1e-9
 
 
 def test_the_store_is_taken_into_account(home: Path) -> None:
@@ -73,9 +73,9 @@ def test_the_store_is_taken_into_account(home: Path) -> None:
         )  # fmt: skip
         store.append([Record(step=step, graph=GraphRow(hash=graph.content_hash, name="x", file=graph.to_bytes()))])
     ended = run("--pool", "pool.jsonl", "--on", "h200", "--budget", "1h", "--json")
-    told = json.loads(ended.stdout)
-    assert (told["candidates"], told["known"]) == (11, 1)
-    assert POINTS[0].key not in {choice["point"] for choice in told["choices"]}
+    answer = json.loads(ended.stdout)
+    assert (answer["candidates"], answer["known"]) == (11, 1)
+    assert POINTS[0].key not in {choice["point"] for choice in answer["choices"]}
     assert set(dict(stored_op_sets(store))) == {POINTS[0].key, POINTS[1].key}
 
 
@@ -88,7 +88,7 @@ def test_sources_multiply_out(home: Path) -> None:
     assert json.loads(ended.stdout)["candidates"] == 4
 
 
-def test_what_cannot_be_captured_is_told(home: Path) -> None:
+def test_what_cannot_be_captured_is_reported(home: Path) -> None:
     bad = Point(source="foretell.design.pool.operators:linear", settings={"rows": "-1"}, kind="operators")
     found, failed = op_sets([POINTS[0], bad])
     assert set(found) == {POINTS[0].key}
@@ -98,7 +98,7 @@ def test_what_cannot_be_captured_is_told(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--on", "h200", "--budget", "1h"], "Give one of the two"),
         (["--pool", "operators", "x.py:f", "--on", "h200", "--budget", "1h"], "Give one of the two"),
@@ -109,7 +109,7 @@ def test_what_cannot_be_captured_is_told(home: Path) -> None:
         (["--pool", "pool.jsonl", "--on", "h200", "--budget", "1h", "--method", "best"], "Allowed: d-optimal"),
     ],
 )
-def test_slips_are_told(home: Path, arguments: list[str], said: str) -> None:
+def test_slips_are_reported(home: Path, arguments: list[str], message: str) -> None:
     ended = run(*arguments)
     assert ended.exit_code == 2
-    assert said in " ".join(ended.output.split())
+    assert message in " ".join(ended.output.split())

@@ -62,8 +62,8 @@ def information(candidates: list[Candidate], chosen: list[Candidate]) -> float:
     total = 0.0
     space = Space([c.ops for c in candidates], [], H200)
     for family, phi in enumerate(space.phi):
-        mine = {i for c in chosen for i in space.rows[candidates.index(c)].get(family, ())}
-        rows = phi[sorted(mine)]
+        own = {i for c in chosen for i in space.rows[candidates.index(c)].get(family, ())}
+        rows = phi[sorted(own)]
         total += math.log(np.linalg.det(np.eye(phi.shape[1]) + rows.T @ rows))
     return total
 
@@ -146,12 +146,12 @@ def test_variance_gain_is_the_trace() -> None:
 
 
 def test_what_is_known_is_not_measured_again() -> None:
-    mine, other = point("mine", [row(n) for n in range(6)]), point("other", [row(n, "add") for n in range(6)])
-    known = [mine.ops]
-    made = design([mine, other], H200, 1.0, known=known)
+    own, other = point("own", [row(n) for n in range(6)]), point("other", [row(n, "add") for n in range(6)])
+    known = [own.ops]
+    made = design([own, other], H200, 1.0, known=known)
     assert names(made) == ["zoo/other"]
-    assert design([mine], H200, 9.0, known=known).choices == ()
-    assert design([mine, other], H200, 9.0, known=known).information == pytest.approx(made.information)
+    assert design([own], H200, 9.0, known=known).choices == ()
+    assert design([own, other], H200, 9.0, known=known).information == pytest.approx(made.information)
 
 
 def test_a_cheap_point_that_teaches_the_same_is_taken() -> None:

@@ -104,5 +104,5 @@ def cluster(size: int, *, bits_per_second: float) -> Iterator[Cluster]:
             subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
 
 
-def _run(command: str, told: str = "") -> None:
-    subprocess.run(command.split(), input=told, capture_output=True, text=True, check=True)
+def _run(command: str, stdin: str = "") -> None:
+    subprocess.run(command.split(), input=stdin, capture_output=True, text=True, check=True)

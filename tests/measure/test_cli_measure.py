@@ -55,7 +55,7 @@ def ask(function: str, *arguments: object) -> Result:
 
 @pytest.fixture
 def _stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Workers with an instrument that does what it is told, and needs no torch: they start at once."""
+    """Workers with an instrument that does as it is asked, and needs no torch: they start at once."""
     monkeypatch.setenv("STAND_IN_LOG", str(tmp_path / "log"))
     monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}:{ROOT}")
     monkeypatch.setattr(
@@ -64,7 +64,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     )
 
 
-def told(do: str, *arguments: object) -> Result:
+def stand_in(do: str, *arguments: object) -> Result:
     return call("stand-in", "--set", f"do={do}", "--device", "cpu", *arguments)
 
 
@@ -82,7 +82,7 @@ class TestASource:
         assert f"Stored in measurements as {row.id[:8]}" in result.stderr
         assert "is not in the catalog, so there is no forecast" in result.stderr
 
-    def test_again_it_is_measured_again_and_told_in_json(self) -> None:
+    def test_again_it_is_measured_again_and_shown_in_json(self) -> None:
         result = ask("perceptron", "--repeat", "2", "--json", "--out", "r.jsonl")
         assert result.exit_code == 0, result.output
         first, second = json.loads(result.stdout)
@@ -102,13 +102,13 @@ class TestASource:
         assert "2 of 3 measurements failed" in result.stderr
         assert "no function 'nosuch'" in result.stderr
         kept = [record.step.outcome for record in RecordFile("r.jsonl").records()]
-        assert kept == ["nan-loss", "ok"], "a slip is told, and kept nowhere"
+        assert kept == ["nan-loss", "ok"], "a slip is reported, and kept nowhere"
 
 
 @pytest.mark.usefixtures("_stand_in")
 class TestHowItEnds:
     @pytest.mark.parametrize(
-        ("do", "code", "said"),
+        ("do", "code", "message"),
         [
             ("memory", 3, "out of memory: the host's memory is full. Ask for a smaller batch"),
             ("nan", 3, "nan loss: "),
@@ -118,30 +118,30 @@ class TestHowItEnds:
             ("abort", 2, "given up after 1 try: the measuring process was ended by SIGABRT"),
         ],
     )
-    def test_by_what_went_wrong(self, do: str, code: int, said: str) -> None:
+    def test_by_what_went_wrong(self, do: str, code: int, message: str) -> None:
         limit = "1s" if do == "hang" else "1min"
-        result = told(do, "--limit", limit, "--retries", 0, "--json", "--out", "r.jsonl")
+        result = stand_in(do, "--limit", limit, "--retries", 0, "--json", "--out", "r.jsonl")
         assert result.exit_code == code, result.output
-        assert said in " ".join(result.stderr.split())
+        assert message in " ".join(result.stderr.split())
         assert json.loads(result.stdout)["outcome"] in ("out-of-memory", "nan-loss", "time-limit", "error")
         assert Path("r.jsonl").exists() == (code == 3), "what a device could not do is kept, a slip is not"
 
     def test_a_crash_is_tried_again(self) -> None:
-        assert told("abort once").exit_code == 0
+        assert stand_in("abort once").exit_code == 0
 
 
 @pytest.mark.usefixtures("_stand_in")
 class TestWhereItIsKept:
     def test_without_pyarrow_in_a_record_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("foretell.cli.records.missing", lambda: ["pyarrow", "duckdb"])
-        result = told("sleep")
+        result = stand_in("sleep")
         assert result.exit_code == 0, result.output
         assert "Without pyarrow and duckdb there is no store. Written to measurements.jsonl" in result.stderr
         assert len(list(RecordFile("measurements.jsonl").records())) == 1
 
     def test_in_the_store_that_the_environment_names(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("FORETELL_STORE", "elsewhere")
-        assert told("sleep").exit_code == 0
+        assert stand_in("sleep").exit_code == 0
         assert len(list(Store("elsewhere").steps())) == 1
 
     def test_a_full_disk_loses_nothing(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ class TestWhereItIsKept:
             raise StoreError("cannot write to the store measurements: No space left on device.")
 
         monkeypatch.setattr(Store, "append", full)
-        result = told("sleep")
+        result = stand_in("sleep")
         assert result.exit_code == 2
         assert "MEASURED" in result.stdout, "it is shown all the same"
         assert "No space left on device" in result.stderr
@@ -160,7 +160,7 @@ class TestWhereItIsKept:
         assert len(list(RecordFile(rescued).records())) == 1
 
     @pytest.mark.parametrize(
-        ("arguments", "said"),
+        ("arguments", "message"),
         [
             ((), "takes one or more SOURCEs, or --campaign FILE, got neither"),
             (("a", "--campaign", "c.toml"), "got both"),
@@ -179,10 +179,10 @@ class TestWhereItIsKept:
             (("--campaign", "c.toml"), "no campaign file 'c.toml'"),
         ],
     )
-    def test_slips(self, arguments: tuple[str, ...], said: str) -> None:
+    def test_slips(self, arguments: tuple[str, ...], message: str) -> None:
         result = call(*arguments)
         assert result.exit_code == 2, result.output
-        assert said in " ".join(result.stderr.split())
+        assert message in " ".join(result.stderr.split())
 
     def test_a_device_in_use(self) -> None:
         result = call("stand-in", "--device", "cuda:7")
@@ -190,7 +190,7 @@ class TestWhereItIsKept:
         assert "no worker starts on cuda:7: CUDA-capable device(s) is/are busy or unavailable" in result.stderr
         assert list(Store("measurements").steps()) == []
 
-    def test_a_newer_store_is_told_before_anything_is_measured(self) -> None:
+    def test_a_newer_store_is_reported_before_anything_is_measured(self) -> None:
         Path("s/v9").mkdir(parents=True)
         result = call("nosuch.py:f", "--store", "s")
         assert result.exit_code == 2
@@ -283,7 +283,7 @@ class TestWhatIsShown:
         series = tuple(SeriesRow(resource=resource, counter=counter, unit="fraction", seconds=(0.0,), values=(1.0,))
                        for resource, counter in (("device", "kernel trace"), ("memory_bandwidth", "traffic"),
                                                  ("memory_bandwidth", "NVML")))  # fmt: skip
-        said = drawn(measured(Record(step=gpu_step(), ops=(op,), series=series)))
+        message = drawn(measured(Record(step=gpu_step(), ops=(op,), series=series)))
         for words in (
             "2 ms (1.9 ms – 2.2 ms: p10 – p90 of 10 repetitions)",
             "the host: the device waits for it 60 % of the step",
@@ -296,37 +296,37 @@ class TestWhatIsShown:
             "NVIDIA H200 at 1,980 MHz, 54 °C",
             "driver 580.1",
         ):
-            assert words in said, said
-        assert "memory bandwidth 1.5 ms 500 µs 40 % traffic" in " ".join(said.split())
+            assert words in message, message
+        assert "memory bandwidth 1.5 ms 500 µs 40 % traffic" in " ".join(message.split())
 
     def test_marks_are_seen(self) -> None:
-        said = drawn(measured(Record(step=gpu_step(marks=("throttled: power cap",)))))
-        assert "Mark" in said
-        assert "throttled: power cap" in said
+        message = drawn(measured(Record(step=gpu_step(marks=("throttled: power cap",)))))
+        assert "Mark" in message
+        assert "throttled: power cap" in message
 
     def test_a_failed_step(self) -> None:
         row = step(1, outcome="out-of-memory", step_seconds=None, error="CUDA out of memory. Tried to allocate 2 GiB")
-        said = drawn(measured(Record(step=row)))
-        assert "OUT OF MEMORY" in said
-        assert "Tried to allocate 2 GiB" in said
+        message = drawn(measured(Record(step=row)))
+        assert "OUT OF MEMORY" in message
+        assert "Tried to allocate 2 GiB" in message
 
     def test_beside_its_forecast(self) -> None:
         [graph, *_] = (r.graph for r in RecordFile(ROOT / "examples/measurements.jsonl.gz").records() if r.graph)
         said_before = forecast(Graph.from_bytes(graph.file, name=graph.name), on="h200")
-        said = drawn(measured(Record(step=gpu_step()), forecast=said_before))
+        message = drawn(measured(Record(step=gpu_step()), forecast=said_before))
         assert measured_dict(Record(step=gpu_step()), said_before)["forecast"]["cluster"] == "h200"
         for words in ("Forecast and measured", "memory, allocated", "error", "−"):
-            assert words in said
+            assert words in message
 
     def test_ranks(self) -> None:
         rows = [
             gpu_step(rank=n, world_size=2, plan="dp=2", backend="nccl", step_seconds=0.002 + n / 1000) for n in (0, 1)
         ]
-        said = drawn(measured_ranks([Record(step=row) for row in rows]))
-        assert "dp=2 over nccl" in said
-        assert "3 ms" in said
+        message = drawn(measured_ranks([Record(step=row) for row in rows]))
+        assert "dp=2 over nccl" in message
+        assert "3 ms" in message
 
     @pytest.mark.parametrize("width", [60, 80, 200])
     def test_any_width(self, width: int) -> None:
-        said = drawn(measured(Record(step=gpu_step())), width)
-        assert max(map(len, said.splitlines())) <= width
+        message = drawn(measured(Record(step=gpu_step())), width)
+        assert max(map(len, message.splitlines())) <= width

@@ -138,12 +138,13 @@ class TestWhatGoesWrong:
         assert record.ops
 
     @pytest.mark.parametrize(
-        ("kind", "said"), [("memory", "memory: you tried to allocate"), ("full", "memory is full"), ("cublas", "ALLOC")]
+        ("kind", "message"),
+        [("memory", "memory: you tried to allocate"), ("full", "memory is full"), ("cublas", "ALLOC")],
     )
-    def test_memory_that_runs_out_in_the_middle(self, kind: str, said: str) -> None:
+    def test_memory_that_runs_out_in_the_middle(self, kind: str, message: str) -> None:
         step = measured("wrong", kind=kind).step
         assert step.outcome == "out-of-memory"
-        assert said in step.error
+        assert message in step.error
         assert step.step_seconds is None
         assert step.device_name
 
@@ -156,10 +157,10 @@ class TestWhatGoesWrong:
             measured("wrong", kind="bug")
 
     @pytest.mark.parametrize(
-        ("device", "said"), [("gpu", "Give auto, cpu, cuda or cuda:N"), ("cuda:99", "is not on this machine")]
+        ("device", "message"), [("gpu", "Give auto, cpu, cuda or cuda:N"), ("cuda:99", "is not on this machine")]
     )
-    def test_no_such_device(self, device: str, said: str) -> None:
-        with pytest.raises(InputError, match=said):
+    def test_no_such_device(self, device: str, message: str) -> None:
+        with pytest.raises(InputError, match=message):
             measure(Point(source=f"{SMALL}:perceptron"), device=device)
 
     def test_no_such_source(self) -> None:

@@ -25,7 +25,7 @@ US = 1000  # nanoseconds
 class Event:
     """What is asked of an event of kineto's."""
 
-    said: str
+    label: str
     device: Any
     begin: int
     length: int
@@ -33,7 +33,7 @@ class Event:
     annotation: bool = False
 
     def name(self) -> str:
-        return self.said
+        return self.label
 
     def device_type(self) -> Any:
         return self.device

@@ -37,11 +37,11 @@ def test_a_loader_of_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("loader", "said"),
+    ("loader", "message"),
     [(batches(3), "gave 3 batches"), (iter(["text"] * 9), "holds str first"), (batches(0), "gave 0 batches")],
 )
-def test_what_cannot_be_measured(loader: Iterator[object], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_what_cannot_be_measured(loader: Iterator[object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         loader_rate(loader)
 
 
@@ -57,11 +57,15 @@ def test_the_command_line_measures_a_loader(tmp_path: Path) -> None:
         "    yield 1 / 0\n"
     )
     asked = ["predict", "torchvision/resnet18", "--set", "batch=8", "--on", "8xh100-sxm", "--model", "roofline"]
-    told = CliRunner().invoke(app, [*asked, "--loader", f"{file}:slow"])
-    assert told.exit_code == 0
-    assert "samples/s on this machine" in told.stderr
-    assert "input" in told.stdout
-    for loader, said in ((f"{file}:broken", "division by zero"), ("fast", "FILE.py:FUNCTION"), (f"{file}:no", "slow")):
+    ended = CliRunner().invoke(app, [*asked, "--loader", f"{file}:slow"])
+    assert ended.exit_code == 0
+    assert "samples/s on this machine" in ended.stderr
+    assert "input" in ended.stdout
+    for loader, message in (
+        (f"{file}:broken", "division by zero"),
+        ("fast", "FILE.py:FUNCTION"),
+        (f"{file}:no", "slow"),
+    ):
         wrong = CliRunner().invoke(app, [*asked, "--loader", loader])
         assert wrong.exit_code == 2
-        assert said in wrong.stderr
+        assert message in wrong.stderr

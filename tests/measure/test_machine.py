@@ -1,4 +1,4 @@
-"""The machine: which device is meant, what is told of it, and the marks that say when to mistrust a measurement."""
+"""The machine: which device is meant, what is known of it, and the marks that say when to mistrust a measurement."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TestMarks:
         assert list(with_nvml(Nvml(pids=(os.getpid(),))).marks()) == []
 
     @pytest.mark.parametrize(
-        ("reasons", "said"),
+        ("reasons", "message"),
         [
             (0x004, "throttled: power cap"),
             (0x008, "throttled: hardware slowdown"),
@@ -64,8 +64,8 @@ class TestMarks:
             (0x080, "throttled: power brake"),
         ],
     )
-    def test_a_throttled_device(self, reasons: int, said: str) -> None:
-        assert list(with_nvml(Nvml(reasons=reasons)).marks()) == [said]
+    def test_a_throttled_device(self, reasons: int, message: str) -> None:
+        assert list(with_nvml(Nvml(reasons=reasons)).marks()) == [message]
 
     @pytest.mark.parametrize("reasons", [0x001, 0x002, 0x100])  # idle, clocks an application set, display clocks
     def test_what_is_no_fault(self, reasons: int) -> None:
@@ -99,17 +99,17 @@ class TestMarks:
 
 class TestProvenance:
     def test_of_this_machine(self) -> None:
-        told = Machine(HERE).provenance()
-        assert told["torch"] == torch.__version__
-        assert told["host_cores"] == os.cpu_count()
-        assert (told["device"], told["driver"], told["cuda"]) == ("", "", "")
-        assert told["sm_clock_hz"] is None, "not zero: nobody was asked"
-        assert told["occasion"] == machine.OCCASION
-        assert Machine(HERE).provenance()["occasion"] == told["occasion"], "one stay, one occasion"
+        found = Machine(HERE).provenance()
+        assert found["torch"] == torch.__version__
+        assert found["host_cores"] == os.cpu_count()
+        assert (found["device"], found["driver"], found["cuda"]) == ("", "", "")
+        assert found["sm_clock_hz"] is None, "not zero: nobody was asked"
+        assert found["occasion"] == machine.OCCASION
+        assert Machine(HERE).provenance()["occasion"] == found["occasion"], "one stay, one occasion"
 
     def test_clocks_and_warmth_of_a_gpu(self) -> None:
-        told = with_nvml(Nvml()).provenance()
-        assert (told["sm_clock_hz"], told["memory_clock_hz"], told["temperature_celsius"]) == (1.98e9, 3.201e9, 54.0)
+        found = with_nvml(Nvml()).provenance()
+        assert (found["sm_clock_hz"], found["memory_clock_hz"], found["temperature_celsius"]) == (1.98e9, 3.201e9, 54.0)
 
     def test_without_nvml(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "pynvml", None)

@@ -109,11 +109,11 @@ def test_a_lost_rank_ends_the_others(end: signal.Signals, hosts: int, tmp_path: 
         time.sleep(2)
         job.processes[last].send_signal(end)
         codes = [job.processes[host].wait(300) for host in others]
-        said = [job.output(host) for host in others]
-    assert codes == [1] * len(others), said
+        message = [job.output(host) for host in others]
+    assert codes == [1] * len(others), message
     for host in others:
-        assert f"rank {host} lost rank {last} (" in said[host], said[host]
-        assert made.address(last) in said[host]
+        assert f"rank {host} lost rank {last} (" in message[host], message[host]
+        assert made.address(last) in message[host]
         [kept] = read(tmp_path / f"out.rank{host}.jsonl")
         assert kept.step.outcome == "error"
         assert f"lost rank {last}" in kept.step.error
@@ -135,9 +135,9 @@ def test_two_ranks_on_one_host_have_no_counters_of_their_own(tmp_path: Path) -> 
         environment |= {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-c", program, SOURCE, str(tmp_path / "out.jsonl")]
         ranks.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
-    said = [rank.communicate(timeout=300)[0].split("\n") for rank in ranks]
+    message = [rank.communicate(timeout=300)[0].split("\n") for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0]
-    for lines, count in zip(said, "21", strict=True):
+    for lines, count in zip(message, "21", strict=True):
         assert "no file 'nothing.py'" in lines[0]  # bad input in every rank leaves the job whole
         assert lines[1] == count
     for record in read(tmp_path / "out.jsonl"):
@@ -155,7 +155,7 @@ def test_the_environment_says_the_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"RANK": ""}, "RANK is not set"),
         ({"MASTER_ADDR": "", "MASTER_PORT": ""}, "MASTER_ADDR, MASTER_PORT are not set"),
@@ -163,14 +163,14 @@ def test_the_environment_says_the_place() -> None:
         ({"WORLD_SIZE": "two"}, "WORLD_SIZE='two' must be a whole number"),
     ],
 )
-def test_an_environment_that_cannot_be(change: dict[str, str], told: str) -> None:
-    with pytest.raises(InputError, match=told) as raised:
+def test_an_environment_that_cannot_be(change: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError, match=message) as raised:
         Place.here(PLACE | change)
     assert "torchrun" in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("plan", "told"),
+    ("plan", "message"),
     [
         ("dp=2", "for 2 ranks, but torchrun started 4"),
         ("dp=2,tp=2", "tp is not run here"),
@@ -180,8 +180,8 @@ def test_an_environment_that_cannot_be(change: dict[str, str], told: str) -> Non
         ("dp=4,overlap=false", "overlap is not run here"),
     ],
 )
-def test_plans_that_are_not_run(plan: str, told: str) -> None:
-    with pytest.raises(PlanError, match=told):
+def test_plans_that_are_not_run(plan: str, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
         plan_for(plan, 4)
 
 
@@ -206,7 +206,7 @@ def test_the_interface_towards_this_host_is_the_loopback() -> None:
     assert find_interface("127.0.0.1", "nccl", {"NCCL_SOCKET_IFNAME": "=lo"}) == "lo"
 
 
-def test_an_unknown_interface_or_host_is_told() -> None:
+def test_an_unknown_interface_or_host_is_reported() -> None:
     with pytest.raises(InputError, match=r"no network interface 'lq' on this host\. Did you mean 'lo'"):
         read_counters("lq")
     with pytest.raises(InputError, match=r"no route to nowhere\.invalid"):

@@ -19,7 +19,7 @@ from tests.measure.small import perceptron, wrong
 
 @dataclass
 class Ticks:
-    """A clock that moves only when told, and a step that tells it."""
+    """A clock that moves only when a step moves it."""
 
     now: float = 0.0
     runs: int = 0

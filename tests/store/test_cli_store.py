@@ -40,9 +40,9 @@ def good(at: Path, *arguments: object) -> str:
 
 class TestLs:
     def test_what_is_there(self, at: Path) -> None:
-        said = good(at, "ls")
+        message = good(at, "ls")
         for words in ("4 steps, 9 ops", "h200", "Odd GPU", "ok 3", "out-of-memory 1", "throttled 1", "timm/resnet18 4"):
-            assert words in said
+            assert words in message
 
     def test_as_json(self, at: Path) -> None:
         facts = json.loads(good(at, "ls", "--json"))
@@ -52,7 +52,7 @@ class TestLs:
         assert facts["marks"] == {"throttled": 1}
         assert facts["damaged"] == {}
 
-    def test_damage_is_told(self, at: Path) -> None:
+    def test_damage_is_reported(self, at: Path) -> None:
         [path, *_] = sorted((at / "v1" / "ops").iterdir())
         path.write_bytes(b"PAR1")
         result = call(at, "ls")
@@ -81,7 +81,7 @@ class TestLs:
 class TestShow:
     def test_one_step(self, at: Path) -> None:
         id = record(2, marks=("throttled",)).step.id
-        said = good(at, "show", id[:8])
+        message = good(at, "show", id[:8])
         for words in (
             id,
             "timm/resnet18",
@@ -92,7 +92,7 @@ class TestShow:
             "op0",
             "nvml",
         ):
-            assert words in said
+            assert words in message
         shown = json.loads(good(at, "show", id, "--json", "--top", "2"))
         assert shown["step"]["step_seconds"] == 0.003
         assert [op["op"] for op in shown["top_ops"]] == [2, 1]
@@ -100,9 +100,9 @@ class TestShow:
 
     def test_a_failed_step(self, at: Path) -> None:
         id = step(4, outcome="out-of-memory", step_seconds=None, error="CUDA out of memory").id
-        said = good(at, "show", id)
-        assert "OUT OF MEMORY" in said
-        assert "CUDA out of memory" in said
+        message = good(at, "show", id)
+        assert "OUT OF MEMORY" in message
+        assert "CUDA out of memory" in message
 
     def test_any_question(self, at: Path) -> None:
         question = "SELECT outcome, count(*) AS n FROM steps GROUP BY ALL ORDER BY n"
@@ -118,7 +118,7 @@ class TestShow:
         assert row == {"a": None, "b": "AA==", "c": "2026-01-02", "d": 1.5, "e": [1]}
 
     @pytest.mark.parametrize(
-        ("arguments", "said"),
+        ("arguments", "message"),
         [
             ((), "takes the ID of a step, or --sql"),
             (("abc", "--sql", "SELECT 1"), "takes the ID of a step, or --sql"),
@@ -128,10 +128,10 @@ class TestShow:
             (("--sql", "SELEC"), "the store cannot answer"),
         ],
     )
-    def test_slips(self, at: Path, arguments: tuple[str, ...], said: str) -> None:
+    def test_slips(self, at: Path, arguments: tuple[str, ...], message: str) -> None:
         result = call(at, "show", *arguments)
         assert result.exit_code == 2
-        assert said in result.stderr
+        assert message in result.stderr
 
     def test_an_id_that_is_too_short(self, tmp_path: Path) -> None:
         Store(tmp_path).append(record(n) for n in range(40))
@@ -157,8 +157,8 @@ class TestExportAndImport:
     @pytest.mark.parametrize("name", ["out.jsonl", "out.jsonl.gz"])
     def test_records_travel(self, at: Path, tmp_path: Path, name: str) -> None:
         good(at, "export", tmp_path / name)
-        said = good(tmp_path / "new", "import", tmp_path / name)
-        assert f"{name}: 4 records" in said
+        message = good(tmp_path / "new", "import", tmp_path / name)
+        assert f"{name}: 4 records" in message
         assert {r.step.id: r for r in Store(tmp_path / "new").records()} == {r.step.id: r for r in Store(at).records()}
         assert "there already" in good(tmp_path / "new", "import", tmp_path / name)
 
@@ -182,7 +182,7 @@ class TestExportAndImport:
         ]  # fmt: skip
 
     @pytest.mark.parametrize(
-        ("arguments", "said"),
+        ("arguments", "message"),
         [
             (("out.xlsx",), "has an ending we do not write"),
             (("out.csv.gz",), "has an ending we do not write"),
@@ -192,14 +192,14 @@ class TestExportAndImport:
             (("/dev/null/folder",), "cannot be written"),
         ],
     )
-    def test_slips(self, at: Path, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    def test_slips(self, at: Path, tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
         name, *rest = arguments
         result = call(at, "export", tmp_path / name, *rest)
         assert result.exit_code == 2, result.output
-        assert said in result.stderr
+        assert message in result.stderr
         assert list(tmp_path.iterdir()) == [at]
 
-    def test_broken_lines_are_told_by_number(self, tmp_path: Path) -> None:
+    def test_broken_lines_are_reported_by_number(self, tmp_path: Path) -> None:
         lines = [record(1).to_line(), "nonsense", record(2).to_line(), record(3).to_line()[:50]]
         (tmp_path / "r.jsonl").write_text("\n".join(lines))
         result = call(tmp_path / "new", "import", tmp_path / "r.jsonl")
@@ -211,9 +211,9 @@ class TestExportAndImport:
     def test_public_files(self, tmp_path: Path) -> None:
         (tmp_path / "a.csv").write_text(SAMPLES["gemm"][0])
         (tmp_path / "b.csv.gz").write_bytes(gzip.compress(SAMPLES["ddp_step_times"][0].encode()))
-        said = good(tmp_path / "new", "import", tmp_path / "a.csv", tmp_path / "b.csv.gz")
-        assert "1 rows of public_gemm" in said
-        assert "2 rows of public_ddp_step_times (evaluation only)" in said
+        message = good(tmp_path / "new", "import", tmp_path / "a.csv", tmp_path / "b.csv.gz")
+        assert "1 rows of public_gemm" in message
+        assert "2 rows of public_ddp_step_times (evaluation only)" in message
         facts = json.loads(good(tmp_path / "new", "ls", "--json"))
         assert [table["table"] for table in facts["public"]] == ["public_ddp_step_times", "public_gemm"]
         assert "evaluation only" in good(tmp_path / "new", "ls")

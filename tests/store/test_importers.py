@@ -128,8 +128,8 @@ def broken(tmp_path: Path, text: str | bytes, name: str = "x.csv") -> str:
 
 def test_missing_columns_are_named(tmp_path: Path) -> None:
     text = SAMPLES["gemm"][0].replace(",latency", ",time").replace(",k,", ",kk,")
-    said = broken(tmp_path, text)
-    assert "looks like gemm, but lacks the columns 'k', 'latency'" in said
+    message = broken(tmp_path, text)
+    assert "looks like gemm, but lacks the columns 'k', 'latency'" in message
 
 
 @pytest.mark.parametrize("text", ["a,b,c\n1,2,3\n", "", "\n\n", "\x00\x01"])
@@ -150,7 +150,7 @@ def test_files_that_are_not_whole(tmp_path: Path) -> None:
         read_public(tmp_path / "nosuch.csv")
 
 
-def test_extra_columns_are_told(tmp_path: Path) -> None:
+def test_extra_columns_are_reported(tmp_path: Path) -> None:
     header, row = SAMPLES["gemm"][0].splitlines()
     (tmp_path / "x.csv").write_text(f"{header},extra\n{row},1\n")
     assert read_public(tmp_path / "x.csv").ignored == ("extra",)

@@ -398,14 +398,14 @@ class TestDamage:
         [path, *_] = listing(store.root / table)
         good = path.read_bytes()
         path.write_bytes(damaged(good, how))
-        said: list[str] = []
-        store = Store(store.path, warn=said.append)
+        message: list[str] = []
+        store = Store(store.path, warn=message.append)
         found = list(store.records())
         assert len(found) == (2 if table == "steps" else 3)
         assert count(store, table) == {"steps": 2, "ops": 6}.get(table, 2)
         assert path in store.damaged()
         assert path.exists()
-        [warning] = said
+        [warning] = message
         assert str(path) in warning
 
         done = store.merge()
@@ -454,10 +454,10 @@ class TestDamage:
 
         with monkeypatch.context() as patch:
             patch.setattr("hashlib.file_digest", faulty)
-            said: list[str] = []
-            other = Store(store.path, warn=said.append)
+            message: list[str] = []
+            other = Store(store.path, warn=message.append)
             assert count(other, table) == (6 if table == "ops" else 2)
-            assert "cannot be read: Input/output error" in said[0]
+            assert "cannot be read: Input/output error" in message[0]
             assert other.merge().set_aside == ()
         assert count(Store(store.path), "ops") == 9
         store.merge()
@@ -468,10 +468,10 @@ class TestDamage:
             store.append([record(number)])
         [path, *_] = listing(store.root / "ops")
         path.rename(store.path / "away")
-        said: list[str] = []
-        other = Store(store.path, warn=said.append)
+        message: list[str] = []
+        other = Store(store.path, warn=message.append)
         assert count(other, "ops") == 6
-        assert "it is missing" in said[0]
+        assert "it is missing" in message[0]
         other.merge()
         (store.path / "away").rename(path)
         assert count(Store(store.path), "ops") == 9

@@ -209,20 +209,13 @@ def _opened(path: Path) -> Store:
 
 
 def _record(store: Store, start: str) -> Any:
+    advice = "Find IDs with: foretell store show --sql 'SELECT id, source FROM steps'"
     if not start.isalnum():
-        raise InputError(
-            f"{start!r} is not the id of a step. Find IDs with: foretell store show --sql 'SELECT id, source FROM steps'"
-        )
+        raise InputError(f"{start!r} is not the id of a step. {advice}")
     ids = store.query(f"SELECT id FROM steps WHERE starts_with(id, '{start}') ORDER BY id").column("id").to_pylist()
     if len(ids) != 1:
-        found = (
-            f"{len(ids):,} steps: {', '.join(ids[:4])}{', …' if len(ids) > 4 else ''}. Give more of it"
-            if ids
-            else "no step"
-        )
-        raise InputError(
-            f"{start!r} begins the id of {found}. Find IDs with: foretell store show --sql 'SELECT id, source FROM steps'"
-        )
+        several = f"{len(ids):,} steps: {', '.join(ids[:4])}{', …' if len(ids) > 4 else ''}. Give more of it"
+        raise InputError(f"{start!r} begins the id of {several if ids else 'no step'}. {advice}")
     return next(store.records(f"id = '{ids[0]}'"))
 
 

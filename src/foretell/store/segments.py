@@ -114,23 +114,26 @@ def sync_folder(folder: Path) -> None:
 
 def check(path: Path) -> None:
     try:
-        with open(path, "rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        rotten = _is_other(path)
     except FileNotFoundError:
         raise
     except OSError as error:
         raise Damaged(f"cannot be read: {error.strerror}") from None
-    if found != path.stem:
+    if rotten:
         raise Damaged("its bytes are not those it was written with")
 
 
 def is_rotten(path: Path) -> bool:
     """Whether a segment can be read and holds other bytes than it should: no waiting will mend it."""
     try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest() != path.stem
+        return _is_other(path)
     except OSError:
         return False
+
+
+def _is_other(path: Path) -> bool:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() != path.stem
 
 
 def read_note(path: Path) -> Note:

@@ -7,7 +7,6 @@ some operators come in shapes that the pool meets too seldom.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -27,19 +26,11 @@ from foretell.design.pool.shapes import (
     seconds_of,
 )
 from foretell.errors import WorkloadError, did_you_mean
-from foretell.measure.record import Point
 from foretell.sources.named.optimizers import OPTIMIZERS
 from foretell.units import GIB
 from foretell.workload import Precision, Workload
 
 SOURCE: Final = "foretell.design.pool.bundles:bundle"
-_ALL: Final = ("fp32", "tf32", "bf16", "fp16")
-_NORMS: Final = ("fp32", "bf16", "amp-bf16", "amp-fp16")
-_HALVES: Final = ("fp32", "bf16", "fp16")
-_PRECISIONS: Final = {  # where not all, or others, mean different kernels
-    "resize": _HALVES, "batch_norm": _NORMS, "row_norm": _NORMS, "batch_norm_inference": _NORMS,
-    "row_norm_inference": _HALVES, "norm_inference": _HALVES,
-}  # fmt: skip
 _BYTES: Final = 3 * GIB  # of all together, so that several bundles fit beside each other
 _SECONDS: Final = 0.1
 
@@ -72,18 +63,6 @@ def bundle(*, of: str = "convolution", count: int = 24, seed: int = 0, precision
 
     name, optimizer = f"bundle of {of}", OPTIMIZERS["sgd"] if trains else None
     return Workload(name=name, model=model, batch=batch, loss=loss, optimizer=optimizer, precision=precision, samples=1)
-
-
-def points(seed: int, shares: Mapping[str, int]) -> list[Point]:
-    """Bundles in all precisions, as many of each kind as `shares` says, kinds mixed."""
-    made = [
-        Point(source=SOURCE, kind="operators", settings={"of": of, "seed": f"{seed}{i:04}", "precision": precision})
-        for of, share in shares.items()
-        for i in range(share)
-        for precision in _PRECISIONS.get(of, _ALL)
-    ]
-    random.Random(seed).shuffle(made)
-    return made
 
 
 def _as(part: Workload, module: nn.Module) -> nn.Module:
