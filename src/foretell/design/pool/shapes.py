@@ -1,6 +1,7 @@
 """Shapes of the pool's operators, drawn as networks use them: none larger than 4 GiB or slower than about 20 ms on an H200.
 
-What is drawn for a seed is the same for ever, since stores know points by their settings: keep the order of draws.
+What is drawn for a seed is the same for ever, since stores know points by their settings: keep the order of draws, and of
+what is drawn from.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from foretell.design.pool.operators import elements
 from foretell.design.pool.operators.layers import INDEXED, PARAMETERS
 from foretell.design.pool.operators.products import convolved
 from foretell.measure.record import Point
-from foretell.sources.named.optimizers import OPTIMIZERS
 
 Settings = dict[str, Any]
 Drawn = tuple[Settings, float, float]  # settings; numbers in tensors, gradients too; floating-point operations
@@ -26,6 +26,10 @@ _TINY_SECONDS: Final = 1e-5
 _FLOPS: Final = {"fp32": 3e13, "tf32": 1.5e14, "bf16": 3e14, "fp16": 3e14}  # per second, as far as large shapes get
 _DEPTHWISE_FLOPS: Final = 4e12
 _BANDWIDTH: Final = 2e12  # bytes per second
+_OPTIMIZERS: Final = """sgd sgd-foreach sgd-forloop sgd-fused sgd-momentum sgd-momentum-foreach sgd-momentum-forloop
+    sgd-momentum-fused adam adam-foreach adam-forloop adam-fused adamw adamw-foreach adamw-forloop adamw-fused adagrad
+    adagrad-foreach adagrad-forloop rmsprop rmsprop-foreach rmsprop-forloop adafactor adafactor-foreach adafactor-forloop
+""".split()  # written out: a new optimizer must not change what is drawn
 _PRECISIONS: Final = {"bf16": 35, "fp32": 25, "tf32": 20, "fp16": 20}
 
 
@@ -364,7 +368,7 @@ def _interpolation(draw: Draw) -> Drawn:
 
 
 def _optimizer(draw: Draw) -> Drawn:
-    name = draw.choice([n for n in OPTIMIZERS if n not in ("none", "adagrad-fused")])  # that one is for CPUs alone
+    name = draw.choice(_OPTIMIZERS)
     kind = draw.choice(tuple(PARAMETERS))
     width, layers = draw.width(16, 4096), draw.count(1, 64)
     settings: Settings = {"name": name, "kind": kind, "width": width, "layers": layers}
