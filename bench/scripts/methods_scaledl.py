@@ -330,7 +330,8 @@ def try_foretell(name: str) -> tuple[str, float, float]:
     from foretell.cost.model import CostModel
     from foretell.cost.operators import OperatorModels
     from foretell.forecasting.step import one_device_step
-    from foretell.learn.operators import ROUNDS, training_rows
+    from foretell.learn.operators import training_rows
+    from foretell.learn.options import ROUNDS
 
     assert _measured is not None
     began, measured = time.monotonic(), _measured

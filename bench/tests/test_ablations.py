@@ -30,6 +30,7 @@ from foretell.learn import interaction
 from foretell.learn.dataset import load
 from foretell.learn.fit import fit
 from foretell.learn.holdout import leave_groups_out
+from foretell.learn.options import FitOptions
 from foretell.store.store import Store
 from tests.learn.test_holdout import WIDTHS, made, network
 
@@ -49,7 +50,7 @@ def found(tmp_path_factory: pytest.TempPathFactory, graphs: dict[tuple[int, int]
         patch.setattr(interaction, "_EPOCHS", 3)
         patch.setattr(ablations, "_LOOKS", 100)
         measured = load(Store(made(tmp_path_factory.mktemp("store"), graphs)))
-        return ablate(measured, {i: s.source for i, s in enumerate(measured.steps)}, rounds=40)
+        return ablate(measured, {i: s.source for i, s in enumerate(measured.steps)}, FitOptions(rounds=40))
 
 
 def test_every_part_is_taken_away(found: list[ablations.Ablation]) -> None:
@@ -90,8 +91,8 @@ def test_networks_see_nothing_of_what_they_are_validated_against(
     for name, slow in (("plain", ""), ("slowed", "net512")):
         measured = load(Store(made(tmp_path / name, graphs, slow=slow)))
         groups = {i: s.source for i, s in enumerate(measured.steps)}
-        own = [f for f in leave_groups_out(measured, groups, rounds=20) if f.source == "net512"]
-        rivals = Rivals(measured, groups).predict()
+        own = [f for f in leave_groups_out(measured, groups, FitOptions(rounds=20)) if f.source == "net512"]
+        rivals = Rivals(measured, groups, FitOptions()).predict()
         predicted.append({f.settings: f for f in own})
         networks.append({f.settings: rivals[f.record]["network"] for f in own})
     plain, slowed = predicted

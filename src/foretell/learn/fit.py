@@ -19,6 +19,7 @@ from foretell.learn.holdout import HeldOut, leave_groups_out
 from foretell.learn.host import fit_host
 from foretell.learn.interaction import fit_interaction
 from foretell.learn.operators import fit_operators
+from foretell.learn.options import FitOptions
 from foretell.learn.transfer.intervals import fit_others
 from foretell.learn.transfer.published_ops import own_products
 from foretell.store.store import Store
@@ -65,6 +66,7 @@ def fit(
     `intervals` asks how large errors are on families it has not seen, which takes a fit for each of them; `unseen` is
     what such fits predicted before of these very steps, and spares them.
     """
+    options = FitOptions(seed=seed, workers=workers, progress=progress)
     measured = load(store, device, progress)
     if not len(measured.ops):
         raise ModelError(
@@ -78,14 +80,13 @@ def fit(
     _write(folder / FILE, asdict(fit_host(measured)))
     split = by_family(measured, families_of(store))
     (folder / interaction.FILE).unlink(missing_ok=True)
-    network = fit_interaction(measured, ops, split, seed=seed, workers=workers, progress=progress)
+    network = fit_interaction(measured, ops, split, options)
     if network is not None:
         network.save(folder)
     (folder / calibration.FILE).unlink(missing_ok=True)
     if intervals and len(set(split.values())) >= _FEWEST_GROUPS:
-        predicted = _of_these_steps(measured, split, unseen) or leave_groups_out(
-            measured, split, beside=list(beside.values()), seed=seed, workers=workers, progress=progress
-        )
+        known = _of_these_steps(measured, split, unseen)
+        predicted = known or leave_groups_out(measured, split, options, list(beside.values()))
         (folder / calibration.FILE).write_text(json.dumps(asdict(calibrate(predicted))) + "\n")
     card = _card(folder.name, measured, beside, seed, network.strength if network else 0.0)
     _write(folder / _CARD, asdict(card))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,8 @@ from foretell.forecasting.step import one_device_step
 from foretell.learn.dataset import Measured, OpTable, joined
 from foretell.learn.host import fit_host
 from foretell.learn.interaction import unseen_networks
-from foretell.learn.operators import ROUNDS, fit_operators
+from foretell.learn.operators import fit_operators
+from foretell.learn.options import FitOptions
 from foretell.learn.workers import each
 from foretell.units import Seconds
 
@@ -56,14 +57,7 @@ class HeldOut:
 
 
 def leave_groups_out(
-    measured: Measured,
-    group_of: Mapping[int, str],
-    *,
-    beside: Sequence[OpTable] = (),
-    seed: int = 0,
-    rounds: int = ROUNDS,
-    workers: int = 1,
-    progress: Callable[[str], None] = lambda text: None,
+    measured: Measured, group_of: Mapping[int, str], options: FitOptions, beside: Sequence[OpTable] = ()
 ) -> list[HeldOut]:
     """Every step of `group_of` (index → group), predicted by models that saw no step of its group; `beside` is always seen.
 
@@ -71,14 +65,13 @@ def leave_groups_out(
     """
     wanted = {i: g for i, g in group_of.items() if measured.is_timed(i)}
     ops = joined([measured.ops, *beside])
-    networks = unseen_networks(measured, ops, wanted, seed=seed, rounds=rounds, workers=workers, progress=progress)
-    task = _Task(measured, wanted, ops, seed, rounds, networks)
+    task = _Task(measured, wanted, ops, options, unseen_networks(measured, ops, wanted, options))
     names = list(wanted.values())
     groups = sorted(set(names), key=lambda g: (-names.count(g), g))
     done: list[HeldOut] = []
-    for number, (_, found) in enumerate(each(_left_out, task, groups, workers), 1):
+    for number, (_, found) in enumerate(each(_left_out, task, groups, options.workers), 1):
         done += found
-        progress(f"left out {number} of {len(groups)} groups")
+        options.progress(f"left out {number} of {len(groups)} groups")
     return sorted(done, key=lambda f: (f.source, f.settings, f.record))
 
 
@@ -87,15 +80,14 @@ class _Task:
     measured: Measured
     group_of: Mapping[int, str]
     ops: OpTable
-    seed: int
-    rounds: int
+    options: FitOptions
     networks: Mapping[str, Interaction]  # by a group they have not seen
 
 
 def _left_out(task: _Task, group: str) -> list[HeldOut]:
     measured = task.measured
     left_out = sorted(i for i, g in task.group_of.items() if g == group)
-    model = fit_without(measured, task.ops, left_out, seed=task.seed, rounds=task.rounds)
+    model = _fit_without(measured, task.ops, left_out, task.options)
     corrected = replace(model, interaction=task.networks.get(group))
     found = []
     for i in left_out:
@@ -104,14 +96,12 @@ def _left_out(task: _Task, group: str) -> list[HeldOut]:
     return found
 
 
-def fit_without(
-    measured: Measured, ops: OpTable, left_out: Sequence[int], *, seed: int = 0, rounds: int = ROUNDS
-) -> CostModel:
+def _fit_without(measured: Measured, ops: OpTable, left_out: Sequence[int], options: FitOptions) -> CostModel:
     """Operators and host from all but some steps."""
     seen = ops.where(~np.isin(ops.step, left_out))
     steps = [s for i, s in enumerate(measured.steps) if i not in set(left_out)]
     host = fit_host(replace(measured, steps=steps))
-    operators = fit_operators(seen, seed=seed, rounds=rounds)
+    operators = fit_operators(seen, seed=options.seed, rounds=options.rounds)
     return CostModel(name="left out", device=measured.device.name, operators=operators, host=host)
 
 

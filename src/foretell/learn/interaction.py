@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import combinations
@@ -25,7 +25,8 @@ from foretell.cost.operators import OperatorModels
 from foretell.graph import Signature
 from foretell.hardware import Device
 from foretell.learn.dataset import Measured, OpTable
-from foretell.learn.operators import ROUNDS, fit_operators
+from foretell.learn.operators import fit_operators
+from foretell.learn.options import FitOptions
 from foretell.learn.workers import each
 from foretell.units import Seconds
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from foretell.learn.graph_network import Sample
 
 Floats = npt.NDArray[np.float64]
-Progress = Callable[[str], None]
 Predicted = Mapping[int, Floats]  # index of a step → seconds of its nodes, by models that had not seen it
 FOLDS: Final = 5
 FEWEST: Final = 60  # steps a network needs to learn from
@@ -119,15 +119,14 @@ class _Task:
     examples: Sequence[Example]
     ops: OpTable
     fold_of: Mapping[int, int]  # index of a step → its fold
-    seed: int
-    rounds: int
+    options: FitOptions
 
     @classmethod
-    def of(cls, measured: Measured, ops: OpTable, group_of: Mapping[int, str], seed: int, rounds: int) -> _Task:
+    def of(cls, measured: Measured, ops: OpTable, group_of: Mapping[int, str], options: FitOptions) -> _Task:
         dealt = folds(group_of)
         fold_of = {i: dealt[group] for i, group in group_of.items()}
         those = examples(measured, group_of)
-        return cls(device=measured.device, examples=those, ops=ops, fold_of=fold_of, seed=seed, rounds=rounds)
+        return cls(device=measured.device, examples=those, ops=ops, fold_of=fold_of, options=options)
 
 
 def is_enough(group_of: Mapping[int, str]) -> bool:
@@ -136,62 +135,50 @@ def is_enough(group_of: Mapping[int, str]) -> bool:
 
 
 def fit_interaction(
-    measured: Measured,
-    ops: OpTable,
-    group_of: Mapping[int, str],
-    *,
-    seed: int = 0,
-    rounds: int = ROUNDS,
-    workers: int = 1,
-    progress: Progress = lambda text: None,
+    measured: Measured, ops: OpTable, group_of: Mapping[int, str], options: FitOptions
 ) -> Interaction | None:
     """A network for models of operators fitted on all of `ops`; None where there is too little to learn from."""
     if not is_enough(group_of):
         return None
-    task = _Task.of(measured, ops, group_of, seed, rounds)
-    predicted = _predict_unseen(task, [(fold,) for fold in range(FOLDS)], workers, progress)
-    progress("training the network")
+    task = _Task.of(measured, ops, group_of, options)
+    predicted = _predict_unseen(task, [(fold,) for fold in range(FOLDS)])
+    options.progress("training the network")
     # In a worker too: torch does not like to be forked once it has trained.
-    [(_, network)] = each(_train, task, [_of_steps(predicted.values())], workers)
+    [(_, network)] = each(_train, task, [_of_steps(predicted.values())], options.workers)
     return network
 
 
 def unseen_networks(
-    measured: Measured,
-    ops: OpTable,
-    group_of: Mapping[int, str],
-    *,
-    seed: int = 0,
-    rounds: int = ROUNDS,
-    workers: int = 1,
-    progress: Progress = lambda text: None,
+    measured: Measured, ops: OpTable, group_of: Mapping[int, str], options: FitOptions
 ) -> dict[str, Interaction]:
     """For each group a network that saw nothing of it, nor did the models whose errors it learned. All of a fold share one."""
     if not is_enough(group_of):
         return {}
-    task = _Task.of(measured, ops, group_of, seed, rounds)
-    predicted = _predict_unseen(task, list(combinations(range(FOLDS), 2)), workers, progress)
+    task = _Task.of(measured, ops, group_of, options)
+    predicted = _predict_unseen(task, list(combinations(range(FOLDS), 2)))
     trained = {}
-    for fold, network in each(_train_without, (task, predicted), range(FOLDS), workers):
+    for fold, network in each(_train_without, (task, predicted), range(FOLDS), options.workers):
         trained[fold] = network
-        progress(f"trained {len(trained)} of {FOLDS} networks")
+        options.progress(f"trained {len(trained)} of {FOLDS} networks")
     return {group: trained[fold] for group, fold in folds(group_of).items()}
 
 
-def _predict_unseen(
-    task: _Task, parts: Sequence[tuple[int, ...]], workers: int, progress: Progress
-) -> dict[tuple[int, ...], Predicted]:
+def _predict_unseen(task: _Task, parts: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], Predicted]:
     predicted: dict[tuple[int, ...], Predicted] = {}
-    for part, found in each(_without, task, parts, workers):
+    for part, found in each(_without, task, parts, task.options.workers):
         predicted[part] = found
-        progress(f"predicting families that operators have not seen: {len(predicted)} of {len(parts)} fits")
+        task.options.progress(
+            f"predicting families that operators have not seen: {len(predicted)} of {len(parts)} fits"
+        )
     return predicted
 
 
 def _without(task: _Task, left_out: tuple[int, ...]) -> Predicted:
     """Seconds of the nodes of every step in folds that are left out together."""
     gone = [i for i, fold in task.fold_of.items() if fold in left_out]
-    models = fit_operators(task.ops.where(~np.isin(task.ops.step, gone)), seed=task.seed, rounds=task.rounds)
+    models = fit_operators(
+        task.ops.where(~np.isin(task.ops.step, gone)), seed=task.options.seed, rounds=task.options.rounds
+    )
     return {e.index: e.predicted(models) for e in task.examples if task.fold_of[e.index] in left_out}
 
 
@@ -205,7 +192,7 @@ def _train(task: _Task, predicted: Predicted) -> Interaction:
     """On all predicted steps, its correction as strong as holds on folds it has not seen."""
 
     def trained(those: Predicted) -> Interaction:
-        return train_interaction(task.examples, those, task.device, seed=task.seed)
+        return train_interaction(task.examples, those, task.device, seed=task.options.seed)
 
     errors: dict[float, list[float]] = {strength: [] for strength in _STRENGTHS}
     for fold in sorted({task.fold_of[i] for i in predicted}):

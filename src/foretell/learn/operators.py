@@ -14,9 +14,9 @@ from foretell.cost.operators import FamilyModel, OperatorModels, matrix
 from foretell.errors import ModelError
 from foretell.learn.dataset import OpTable
 from foretell.learn.lightgbm_text import trees_of
+from foretell.learn.options import ROUNDS, quiet
 
 Floats = npt.NDArray[np.float64]
-ROUNDS: Final = 450
 _TREES: Final[dict[str, Any]] = {
     "objective": "huber", "alpha": 0.5, "learning_rate": 0.045, "num_leaves": 63, "min_data_in_leaf": 6,
     "feature_fraction": 0.6, "bagging_fraction": 0.8, "bagging_freq": 1, "lambda_l2": 1.0, "cat_smooth": 5, "verbose": -1,
@@ -32,7 +32,7 @@ def fit_operators(
     seed: int = 0,
     rounds: int = ROUNDS,
     trees: Mapping[str, Any] = MappingProxyType({}),
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Callable[[str], None] = quiet,
 ) -> OperatorModels:
     """A model for every family that was measured often enough; `trees` are settings of LightGBM unlike the usual ones."""
     models: dict[str, FamilyModel] = {}

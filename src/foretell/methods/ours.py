@@ -22,7 +22,8 @@ from foretell.hardware import Cluster, Device
 from foretell.learn.adapt.residuals import Case, Parts, Range, Residuals, forecast_parts
 from foretell.learn.dataset import Measured, op_table
 from foretell.learn.host import fit_host
-from foretell.learn.operators import ROUNDS, fit_operators
+from foretell.learn.operators import fit_operators
+from foretell.learn.options import ROUNDS
 from foretell.measure.record import StepRow
 from foretell.methods.memo import once
 from foretell.methods.protocol import (

@@ -6,7 +6,7 @@ does, so these errors are larger than those of the accuracy page and to be compa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -25,13 +25,13 @@ from foretell.hardware import Device
 from foretell.learn.dataset import Measured, OpTable, joined
 from foretell.learn.host import fit_host
 from foretell.learn.interaction import folds, unseen_networks
-from foretell.learn.operators import ROUNDS, TrainingRows, fit_operators, training_rows
+from foretell.learn.operators import TrainingRows, fit_operators, training_rows
+from foretell.learn.options import FitOptions
 from foretell.learn.workers import each
 from foretell.units import Seconds
 from foretell_bench.errors import Errors
 
 Floats = npt.NDArray[np.float64]
-Progress = Callable[[str], None]
 WHOLE, NO_NETWORK, NO_HOST, NO_PHYSICS, PERCEPTRONS, HALF, QUARTER = (
     "whole", "no network", "no host", "no physics", "perceptrons", "half", "quarter",
 )  # fmt: skip
@@ -71,41 +71,34 @@ class _Task:
     ops: OpTable
     fold_of: Mapping[int, int]
     networks: Mapping[int, Interaction]  # by fold
-    seed: int
-    rounds: int
+    options: FitOptions
 
 
 Answers = dict[str, tuple[Seconds, Seconds]]  # of a step, by variant: device time, step time
 
 
 def ablate(
-    measured: Measured, group_of: Mapping[int, str], *, beside: Sequence[OpTable] = (), seed: int = 0,
-    rounds: int = ROUNDS, workers: int = 1, progress: Progress = lambda text: None,
-) -> list[Ablation]:  # fmt: skip
+    measured: Measured, group_of: Mapping[int, str], options: FitOptions, beside: Sequence[OpTable] = ()
+) -> list[Ablation]:
     """Errors of every variant on every step of `group_of` (index → group), its fold of groups left out."""
     wanted = {i: g for i, g in group_of.items() if measured.is_timed(i)}
     ops = joined([measured.ops, *beside])
-    trained = unseen_networks(measured, ops, wanted, seed=seed, rounds=rounds, workers=workers, progress=progress)
     dealt = folds(wanted)
-    task = _Task(
-        measured, ops, {i: dealt[g] for i, g in wanted.items()},
-        {dealt[group]: network for group, network in trained.items()}, seed, rounds,
-    )  # fmt: skip
+    networks = {dealt[group]: network for group, network in unseen_networks(measured, ops, wanted, options).items()}
+    task = _Task(measured, ops, {i: dealt[g] for i, g in wanted.items()}, networks, options)
     found: dict[int, Answers] = {}
     parts = sorted(set(dealt.values()))
-    for number, (_, those) in enumerate(each(_left_out, task, parts, workers), 1):
+    for number, (_, those) in enumerate(each(_left_out, task, parts, options.workers), 1):
         found |= those
-        progress(f"removed parts in {number} of {len(parts)} folds")
+        options.progress(f"removed parts in {number} of {len(parts)} folds")
     steps = [measured.steps[i] for i in found]
-    device = [s.device_seconds or 0.0 for s in steps]
-    period = [s.step_seconds or 0.0 for s in steps]
-    return [
-        Ablation(
-            name=name, device=Errors.of([answers[name][0] for answers in found.values()], device),
-            step=Errors.of([answers[name][1] for answers in found.values()], period),
-        )
-        for name in ABOUT if all(name in answers for answers in found.values())
-    ]  # fmt: skip
+    true = [s.device_seconds or 0.0 for s in steps], [s.step_seconds or 0.0 for s in steps]
+
+    def errors(name: str, which: int) -> Errors:
+        return Errors.of([answers[name][which] for answers in found.values()], true[which])
+
+    there = [name for name in ABOUT if all(name in answers for answers in found.values())]
+    return [Ablation(name=name, device=errors(name, 0), step=errors(name, 1)) for name in there]
 
 
 def _left_out(task: _Task, fold: int) -> dict[int, Answers]:
@@ -116,19 +109,19 @@ def _left_out(task: _Task, fold: int) -> dict[int, Answers]:
     host = fit_host(Measured(device=measured.device, steps=others, graphs=measured.graphs, ops=seen))
 
     def fitted(name: str, ops: OpTable) -> CostModel:
-        operators = fit_operators(ops, seed=task.seed, rounds=task.rounds)
+        operators = fit_operators(ops, seed=task.options.seed, rounds=task.options.rounds)
         return CostModel(name=name, device=measured.device.name, operators=operators, host=host)
 
     models: dict[str, Pricing] = {
-        name: fitted(name, seen.where(_kept(seen, measured, part, task.seed)))
+        name: fitted(name, seen.where(_kept(seen, measured, part, task.options.seed)))
         for name, part in ((HALF, 0.5), (QUARTER, 0.25))
     }
     models[NO_NETWORK] = plain = fitted(NO_NETWORK, seen)
     if fold in task.networks:
         models[WHOLE] = replace(plain, name=WHOLE, interaction=task.networks[fold])
-    without = fit_operators(_plain_table(seen), seed=task.seed, rounds=task.rounds)
+    without = fit_operators(_plain_table(seen), seed=task.options.seed, rounds=task.options.rounds)
     models[NO_PHYSICS] = _Variant(operators=_Plain(without), host=host, bounded=False)
-    models[PERCEPTRONS] = _Variant(operators=_Perceptrons(seen, seed=task.seed), host=host)
+    models[PERCEPTRONS] = _Variant(operators=_Perceptrons(seen, seed=task.options.seed), host=host)
     return {i: _answers(measured.graphs[measured.steps[i].graph or ""], measured.device, models) for i in sorted(gone)}
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from foretell.graph import Graph
 from foretell.hardware import Device
 from foretell.learn.dataset import Measured
 from foretell.learn.interaction import FOLDS, Example, examples, folds, is_enough
+from foretell.learn.options import FitOptions
 from foretell.learn.workers import each
 from foretell.units import Seconds
 
@@ -79,21 +80,13 @@ def summary(graph: Graph, device: Device) -> Summary:
 class Rivals:
     """All rivals, on the timed steps of `measured`; `group_of` says which steps are left out together."""
 
-    def __init__(
-        self,
-        measured: Measured,
-        group_of: Mapping[int, str],
-        *,
-        seed: int = 0,
-        workers: int = 1,
-        progress: Callable[[str], None] = lambda text: None,
-    ) -> None:
-        progress("summing up steps")
+    def __init__(self, measured: Measured, group_of: Mapping[int, str], options: FitOptions) -> None:
+        options.progress("summing up steps")
         timed = [i for i in range(len(measured.steps)) if measured.is_timed(i)]  # also those that no group has
-        self._measured, self._workers = measured, workers
+        self._measured, self._workers = measured, options.workers
         self._summaries = {i: summary(measured.graph(i), measured.device) for i in timed}
         self._group_of = {i: group for i, group in group_of.items() if i in self._summaries}
-        self._network = network_predictions(measured, self._group_of, seed=seed, workers=workers, progress=progress)
+        self._network = network_predictions(measured, self._group_of, options)
 
     def predict(self) -> dict[str, dict[str, Seconds]]:
         """Record → what each rival predicts that was fitted without its group."""
@@ -151,23 +144,16 @@ def _trees(seen: Sequence[Summary], measured: Floats, wanted: Sequence[Summary])
     return np.exp(np.asarray(booster.predict(table(wanted), num_threads=1), dtype=np.float64))
 
 
-def network_predictions(
-    measured: Measured,
-    group_of: Mapping[int, str],
-    *,
-    seed: int = 0,
-    workers: int = 1,
-    progress: Callable[[str], None] = lambda text: None,
-) -> dict[int, Seconds]:
+def network_predictions(measured: Measured, group_of: Mapping[int, str], options: FitOptions) -> dict[int, Seconds]:
     """What a whole-graph network predicts of each step, trained without all groups of its fold."""
     if not is_enough(group_of):
         return {}
     dealt = folds(group_of)
-    task = _Whole(examples(measured, group_of), {i: dealt[group] for i, group in group_of.items()}, seed)
+    task = _Whole(examples(measured, group_of), {i: dealt[group] for i, group in group_of.items()}, options.seed)
     predicted: dict[int, Seconds] = {}
-    for fold, found in each(_whole_without, task, range(FOLDS), workers):
+    for fold, found in each(_whole_without, task, range(FOLDS), options.workers):
         predicted |= found
-        progress(f"trained a whole-graph network without fold {fold} of {FOLDS}")
+        options.progress(f"trained a whole-graph network without fold {fold} of {FOLDS}")
     return predicted
 
 

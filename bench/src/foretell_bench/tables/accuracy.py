@@ -16,6 +16,7 @@ from foretell.errors import InputError
 from foretell.learn.dataset import Measured, OpTable, is_recorded_alone, load
 from foretell.learn.fit import families_of
 from foretell.learn.holdout import SUM, HeldOut, leave_groups_out, read_steps
+from foretell.learn.options import FitOptions
 from foretell.learn.transfer.published_ops import own_products
 from foretell.measure.record import StepRow
 from foretell.store.store import Store
@@ -42,9 +43,9 @@ def predict_store(
 ) -> list[HeldOut]:
     """Every step of a store, predicted by models that saw nothing of its group, and by rivals that saw as little."""
     measured, group_of, beside = _opened(path, device, products, split, seed, progress)
-    rivals = Rivals(measured, group_of, seed=seed, workers=workers, progress=progress)
-    steps = leave_groups_out(measured, group_of, beside=beside, seed=seed, workers=workers, progress=progress)
-    others = rivals.predict()
+    options = FitOptions(seed=seed, workers=workers, progress=progress)
+    others = Rivals(measured, group_of, options).predict()
+    steps = leave_groups_out(measured, group_of, options, beside)
     return [replace(s, rivals={**s.rivals, **others[s.record]}) for s in steps]
 
 
@@ -59,7 +60,7 @@ def ablate_store(
 ) -> list[Ablation]:
     """Every step of a store, predicted with parts of the predictor removed, its family left out."""
     measured, group_of, beside = _opened(path, device, products, "family", seed, progress)
-    return ablate(measured, group_of, beside=beside, seed=seed, workers=workers, progress=progress)
+    return ablate(measured, group_of, FitOptions(seed=seed, workers=workers, progress=progress), beside)
 
 
 def _opened(

@@ -14,27 +14,16 @@ from typing import Final
 from foretell.cost.flops import flops
 from foretell.errors import InputError
 from foretell.graph import Graph, Op, Signature
+from foretell.graph.operators import operator_of
 from foretell.methods.memo import once
 from foretell.methods.predictddl.ghn.architecture import Architecture, Node
 
 OTHER: Final = "other"  # stands for an operator that was not there when a network learned
 WORK: Final = 2  # numbers a node of `read_operators` has about its work
 _POWERS: Final = 40.0  # log2 of operations and bytes is divided by this
-_CONVOLUTIONS: Final = frozenset({"aten.convolution", "aten._convolution", "aten.cudnn_convolution"})
-_PRODUCTS: Final = frozenset(
-    {"aten.mm", "aten.addmm", "aten.bmm", "aten.baddbmm", "aten.linear", "aten._addmm_activation"}
-)
-_BATCH_NORMS: Final = frozenset({
-    "aten.cudnn_batch_norm", "aten.native_batch_norm", "aten._native_batch_norm_legit", "aten.batch_norm",
-    "aten._native_batch_norm_legit_no_training", "aten._batch_norm_with_update", "aten._batch_norm_no_update",
-})  # fmt: skip
-_LAYER_NORMS: Final = frozenset({"aten.native_layer_norm", "aten.native_group_norm", "aten._fused_rms_norm"})
 _MAX_POOLS: Final = frozenset({f"aten.max_pool{n}d_with_indices" for n in (1, 2, 3)} | {"aten.adaptive_max_pool2d"})
 _MEANS: Final = frozenset({"aten.avg_pool1d", "aten.avg_pool2d", "aten.avg_pool3d", "aten.mean",
                            "aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d"})  # fmt: skip
-_ATTENTION: Final = frozenset({"aten._softmax", "aten.scaled_dot_product_attention"} | {
-    f"aten._scaled_dot_product_{how}_attention" for how in ("flash", "efficient", "cudnn", "fused", "flash_for_cpu")
-})  # fmt: skip
 _SUMS: Final = frozenset({"aten.add", "aten.add_"})
 _SCALES: Final = frozenset({"aten.mul", "aten.mul_"})
 
@@ -114,12 +103,13 @@ def _as_operator(reader: _Reader, op: Op, sources: tuple[int, ...]) -> int | Non
 
 def _as_kind(reader: _Reader, op: Op, sources: tuple[int, ...]) -> int | None:
     signature, name = op.signature, op.signature.name
-    if name in _CONVOLUTIONS:
+    facts = operator_of(name)
+    if facts.family == "convolution":
         return _convolution(reader, signature, sources)
-    if name in _PRODUCTS:
+    if facts.family == "matmul" and facts.kind != "grouped":
         return _product(reader, op, sources)
-    if name in _BATCH_NORMS or name in _LAYER_NORMS:
-        at = reader.add("bn" if name in _BATCH_NORMS else "ln", sources, _vector(signature, "weight"))
+    if facts.family == "norm":
+        at = reader.add("bn" if facts.kind == "batch" else "ln", sources, _vector(signature, "weight"))
         return reader.add("bias", (at,), _vector(signature, "bias")) if signature.tensor("bias") else at
     if name in _MAX_POOLS:
         return reader.add("max_pool", sources)
@@ -127,7 +117,7 @@ def _as_kind(reader: _Reader, op: Op, sources: tuple[int, ...]) -> int | None:
         shape = signature.outputs[0].shape
         whole = all(side == 1 for side in shape[2:]) and len(signature.inputs[0].shape) > 2
         return reader.add("glob_avg" if whole else "avg_pool", sources)
-    if name in _ATTENTION:
+    if facts.family == "attention" or name == "aten._softmax":
         return reader.add("msa", sources)
     if name == "aten.cat" and len(sources) > 1:
         return reader.add("concat", sources)
