@@ -4,7 +4,7 @@
 
 A third of the architectures is held out, whole. From the points of the others each method chooses under growing
 budgets; the same models are fitted on what it chose and forecast the device time of the held-out steps. What a point
-costs is what it took: every run of its step, and its share of building, which one campaign's clock told. `by expected
+costs is what it took to measure: every run of its step, and its share of building, by the clock of one campaign. `by expected
 seconds` chooses by what `foretell design` expects before anything ran, and is charged what it took. Steps whose ops
 could not be timed in a plain step (marked `recorded alone`) are left out throughout.
 """
@@ -112,11 +112,11 @@ def linear(t: Table, train: Array, test: Array) -> Array:
     shared = _ridge(a, t.y[train], t.weight[train])
     left, forecast = t.y[train] - a @ shared, b @ shared
     for family in np.unique(t.family[train]):
-        mine, theirs = t.family[train] == family, t.family[test] == family
+        own, theirs = t.family[train] == family, t.family[test] == family
         if theirs.any():
-            a, b = _scaled(t.phi[train[mine]], t.phi[test[theirs]])
-            own = b @ _ridge(a, left[mine], t.weight[train[mine]])
-            forecast[theirs] += np.clip(own, left[mine].min(), left[mine].max())  # nothing beyond what was seen
+            a, b = _scaled(t.phi[train[own]], t.phi[test[theirs]])
+            fitted = b @ _ridge(a, left[own], t.weight[train[own]])
+            forecast[theirs] += np.clip(fitted, left[own].min(), left[own].max())  # nothing beyond what was seen
     return forecast
 
 
@@ -145,13 +145,13 @@ MODELS = {"linear": linear} | ({"boosted": boosted} if find_spec("lightgbm") els
 
 def errors(t: Table, test: Array, forecast: Array) -> tuple[float, float]:
     """Of a step's device time, as a share; of an op's log(time), weighted by its share of the step."""
-    taken, said = t.seconds[test] * t.runs[test], np.exp(forecast) * t.base[test] * t.runs[test]
+    taken, predicted = t.seconds[test] * t.runs[test], np.exp(forecast) * t.base[test] * t.runs[test]
     point = t.point[test]
-    steps, sums = np.bincount(point, taken), np.bincount(point, said)
+    steps, sums = np.bincount(point, taken), np.bincount(point, predicted)
     there = steps > 0
     share = taken / steps[point]
-    off = np.abs(forecast - t.y[test])
-    return float(np.abs(sums[there] / steps[there] - 1).mean()), float((share * off).sum() / share.sum())
+    errors = np.abs(forecast - t.y[test])
+    return float(np.abs(sums[there] / steps[there] - 1).mean()), float((share * errors).sum() / share.sum())
 
 
 # The experiment.
@@ -163,11 +163,11 @@ def orders(
     """Method, budgets to look at, and what it chose, in the order of measuring."""
 
     def chosen(method: str, budget: float = math.inf, *, expected: bool = False, exchange: bool = False) -> Array:
-        mine = [points[i].candidate for i in pool]
+        own = [points[i].candidate for i in pool]
         if not expected:
-            mine = [replace(points[i].candidate, seconds=points[i].seconds) for i in pool]
-        place = {id(c): i for c, i in zip(mine, pool, strict=True)}
-        made = design(mine, device, budget, method=method, exchange=exchange)  # type: ignore[arg-type]
+            own = [replace(points[i].candidate, seconds=points[i].seconds) for i in pool]
+        place = {id(c): i for c, i in zip(own, pool, strict=True)}
+        made = design(own, device, budget, method=method, exchange=exchange)  # type: ignore[arg-type]
         return np.array([place[id(choice.candidate)] for choice in made.choices])
 
     yield "d-optimal", BUDGETS, chosen("d-optimal")
@@ -187,18 +187,18 @@ def run(
     is_step = np.array([p.candidate.point.kind == "step" for p in points])
     sources = np.array([p.candidate.point.source for p in points])
     architectures = np.unique(sources[is_step])
-    took = np.array([p.seconds for p in points])
+    costs = np.array([p.seconds for p in points])
     results = []
     for split in splits:
         began = time.monotonic()
         away = np.random.default_rng(split).permutation(architectures)[: len(architectures) // 3]
-        held = is_step & np.isin(sources, away)
-        test, pool = t.of(np.flatnonzero(held)), np.flatnonzero(~held)
+        held_out = is_step & np.isin(sources, away)
+        test, pool = t.of(np.flatnonzero(held_out)), np.flatnonzero(~held_out)
         every = ("all", (math.inf,), pool)
         drawn = 0
         for method, budgets, order in (every, *orders(points, pool, device, draws, split)):
             drawn += method == "random"
-            ends = np.cumsum(took[order])
+            ends = np.cumsum(costs[order])
             for budget in budgets:
                 count = int(np.searchsorted(ends, budget, side="right"))
                 if not count:
@@ -209,7 +209,7 @@ def run(
                     step, op = errors(t, test, model(t, t.of(order[:count]), test))
                     results.append({"split": split, "method": method, "model": name, "budget": budget, "points": count,
                                     "seconds": float(ends[count - 1]), "step": step, "op": op})  # fmt: skip
-        print(f"split {split}: {len(pool)} points of {took[pool].sum():.0f} s, {held.sum()} steps held out "
+        print(f"split {split}: {len(pool)} points of {costs[pool].sum():.0f} s, {held_out.sum()} steps held out "
               f"({time.monotonic() - began:.0f} s)", flush=True)  # fmt: skip
     return results
 
@@ -219,9 +219,9 @@ def curves(results: Sequence[dict[str, Any]], model: str, error: str) -> Curves:
     for method in dict.fromkeys(r["method"] for r in results):
         every = [r for r in results if (r["method"], r["model"]) == (method, model)]
         for budget in sorted({r["budget"] for r in every}):
-            mine = [r for r in every if r["budget"] == budget]
-            low, high = np.percentile([r[error] for r in mine], [10, 90])
-            point = (np.mean([r["seconds"] for r in mine]), np.mean([r[error] for r in mine]), low, high)
+            own = [r for r in every if r["budget"] == budget]
+            low, high = np.percentile([r[error] for r in own], [10, 90])
+            point = (np.mean([r["seconds"] for r in own]), np.mean([r[error] for r in own]), low, high)
             found.setdefault(method, []).append(tuple(round(float(x), 4) for x in point))  # type: ignore[arg-type]
     return found
 
@@ -235,12 +235,12 @@ def seconds_to(curve: Sequence[tuple[float, ...]], level: float) -> float | None
 
 
 def ratios(found: Curves, levels: Sequence[float]) -> list[dict[str, Any]]:
-    told = []
+    ratios = []
     for level in levels:
         at = {method: s for method, curve in found.items() if (s := seconds_to(curve, level)) is not None}
         if "d-optimal" in at and "random" in at:
-            told.append({"error": level, "seconds": at, "ratio": at["random"] / at["d-optimal"]})
-    return told
+            ratios.append({"error": level, "seconds": at, "ratio": at["random"] / at["d-optimal"]})
+    return ratios
 
 
 def main() -> None:
@@ -273,8 +273,8 @@ def main() -> None:
             for method, curve in found.items():
                 print(f"  {method:30}", "  ".join(f"{s:.0f} s {e:.3f}" for s, e, *_ in curve))
             for r in report["ratios"][name]:
-                said = ", ".join(f"{m} {s:.0f} s" for m, s in r["seconds"].items())
-                print(f"  to {r['error']:.3f}: {said}: {r['ratio']:.1f} times fewer than random")
+                predicted = ", ".join(f"{m} {s:.0f} s" for m, s in r["seconds"].items())
+                print(f"  to {r['error']:.3f}: {predicted}: {r['ratio']:.1f} times fewer than random")
     options.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     shown = {m: c for m, c in report["curves"]["linear, step"].items() if m in ("random", "a-optimal", "d-optimal")}
     options.out.with_suffix(".svg").write_text(error_curves(shown), encoding="utf-8")

@@ -92,23 +92,25 @@ def scales(train: Sequence[Example], targets: Sequence[str]) -> dict[str, float]
     return {t: max(e.measured[t] for e in train if t in e.measured) for t in enough}
 
 
-def errors(told: Sequence[Values], test: Sequence[Example], scale: Mapping[str, float]) -> dict[str, dict[str, float]]:
+def errors(
+    predicted: Sequence[Values], test: Sequence[Example], scale: Mapping[str, float]
+) -> dict[str, dict[str, float]]:
     """Of each target: relative, where there is something to be relative to, and the logarithm of the factor it is off by."""
     found = {}
     for target, largest in scale.items():
-        pairs = [(v[target], e.measured[target]) for v, e in zip(told, test, strict=True)
+        pairs = [(v[target], e.measured[target]) for v, e in zip(predicted, test, strict=True)
                  if target in v and target in e.measured]  # fmt: skip
-        relative = [abs(said / was - 1) for said, was in pairs if was > FLOOR * largest]
+        relative = [abs(predicted / was - 1) for predicted, was in pairs if was > FLOOR * largest]
         if relative:
             least = FLOOR * largest
-            off = fmean(abs(math.log(max(said, least) / max(was, least))) for said, was in pairs)
+            off = fmean(abs(math.log(max(predicted, least) / max(was, least))) for predicted, was in pairs)
             found[target] = {"off": off, "relative": fmean(relative), "median": median(relative), "rows": len(relative)}
     return found
 
 
-def error_of(told: Sequence[Values], test: Sequence[Example], scale: Mapping[str, float]) -> float:
-    """One number: the mean over targets of |ln(said ÷ measured)|."""
-    return fmean(by["off"] for by in errors(told, test, scale).values())
+def error_of(predicted: Sequence[Values], test: Sequence[Example], scale: Mapping[str, float]) -> float:
+    """One number: the mean over targets of |ln(predicted ÷ measured)|."""
+    return fmean(by["off"] for by in errors(predicted, test, scale).values())
 
 
 # Foretell on the same rows.
@@ -191,14 +193,14 @@ def tune(rows: Sequence[Example]) -> dict[str, Any]:
     """Every variant on SOURCE, twice. Held back is one of each family that no seed asks about, where there is one."""
     names = [e.query.architecture for e in rows]
     out = set().union(*(held_out(names, seed) for seed in range(SEEDS)))
-    held = {own[0] for own in families([n for n in names if n not in out]).values()}
+    held_out = {own[0] for own in families([n for n in names if n not in out]).values()}
     tried: dict[str, Any] = {}
     for name, chosen in TRIED.items():
         begin = time.process_time()
         warm(rows, chosen)
         at: dict[int, list[float]] = defaultdict(list)
         for seed in (0, 1):
-            train, test = parted(rows, held)
+            train, test = parted(rows, held_out)
             fit = watched(
                 lambda w, c=chosen, t=train, s=seed: Driple(replace(c, seed=s)).fit(t, w),
                 test,
@@ -260,10 +262,10 @@ def h200(rows: int, chosen: DripleSettings) -> dict[str, Any]:
     scale = scales(train, (STEP_TIME, *H200_TARGETS))
     middle = {t: median(e.measured[t] for e in train if t in e.measured) for t in scale}
     method = Driple(chosen).fit(train)
-    told = [p.values for p in method.predict([e.query for e in test])]
+    predicted = [p.values for p in method.predict([e.query for e in test])]
     return {
         "train": len(train), "test": len(test), "architectures": len(names), "seconds": next(iter(method.fitted_.values())).seconds,
-        "errors": {"median of training": errors([middle] * len(test), test, scale), "after Driple": errors(told, test, scale)},
+        "errors": {"median of training": errors([middle] * len(test), test, scale), "after Driple": errors(predicted, test, scale)},
     }  # fmt: skip
 
 
@@ -309,15 +311,15 @@ def number(value: float, unit: str = "") -> str:
 
 def show(results: Mapping[str, Any]) -> None:
     if "tuning" in results:
-        told = results["tuning"]
-        print(f"Tried on {SOURCE}; mean |ln(said ÷ measured)| of architectures held back, by epochs:")
-        for name, one in told["tried"].items():
+        tuning = results["tuning"]
+        print(f"Tried on {SOURCE}; mean |ln(predicted ÷ measured)| of architectures left out, by epochs:")
+        for name, one in tuning["tried"].items():
             print(
                 f"| {name} | "
                 + " | ".join(f"{one['errors'][str(e)]:.3f}" for e in LENGTHS)
                 + f" | {one['seconds']:.0f} s |"
             )
-        print(f"chosen: {told['chosen']}, {told['epochs']} epochs")
+        print(f"chosen: {tuning['chosen']}, {tuning['epochs']} epochs")
     for setting, seeds in results["settings"].items():
         one = next(iter(seeds.values()))
         print(f"\n{setting}: {one['fits']['all']['rows']} rows to train on, {one['test']} of unseen architectures, "
@@ -329,7 +331,7 @@ def show(results: Mapping[str, Any]) -> None:
                      f"{fmean(s['errors'][w][target]['median'] for s in seeds.values() if target in s['errors'][w]):.0%}"
                      for w in ways]  # fmt: skip
             print(f"| {target} | " + " | ".join(cells) + " |")
-    print(f"\nTransfer from {SOURCE}, medians over seeds. The error is the mean over targets of |ln(said ÷ measured)|; equal is "
+    print(f"\nTransfer from {SOURCE}, medians over seeds. The error is the mean over targets of |ln(predicted ÷ measured)|; equal is "
           f"within 5 % of scratch with all rows.")  # fmt: skip
     heads = (
         "setting",

@@ -109,25 +109,25 @@ def left_out(examples: Sequence[Example], group: Group, target: str, which: Sequ
     each form of PredictDDL in each fold is left in FORMS_JUDGED.
     """
     FORMS_JUDGED.clear()
-    said: dict[str, Floats] = defaultdict(lambda: np.full(len(examples), np.nan))
+    predicted: dict[str, Floats] = defaultdict(lambda: np.full(len(examples), np.nan))
     embedders = {name: make() for name, make in EMBEDDED.items() if name in which}
     for number, rows in enumerate(folds(examples, group, count)):
-        held = set(rows)
-        seen, asked = [e for i, e in enumerate(examples) if i not in held], [examples[i].query for i in rows]
+        held_out = set(rows)
+        seen, asked = [e for i, e in enumerate(examples) if i not in held_out], [examples[i].query for i in rows]
         for name, embedder in embedders.items():
             by_form = {form: _answers(PredictDDL(forms=(form,)), embedder, seen, asked, target) for form in FORMS}
             best = min(by_form, key=lambda form: by_form[form][0])  # as one with all forms would choose
-            said[name][rows] = by_form[best][1]
+            predicted[name][rows] = by_form[best][1]
             if name == "PredictDDL":
                 FORMS_JUDGED.append({form: error for form, (error, _) in by_form.items()})
                 for form, (_, answers) in by_form.items():
-                    said[f"PredictDDL, {form} alone"][rows] = answers
+                    predicted[f"PredictDDL, {form} alone"][rows] = answers
         if "variant" in which:
             variant = PredictDDLOperators().fit(seen)
-            said[variant.name][rows] = [p.values.get(target, np.nan) for p in variant.predict(asked)]
+            predicted[variant.name][rows] = [p.values.get(target, np.nan) for p in variant.predict(asked)]
         if "Foretell" in which:
-            ours = Foretell().fit([e for i, e in enumerate(whole or examples) if i not in held])
-            said[TAUGHT][rows] = [p.values.get(target, np.nan) for p in ours.predict(asked)]
+            ours = Foretell().fit([e for i, e in enumerate(whole or examples) if i not in held_out])
+            predicted[TAUGHT][rows] = [p.values.get(target, np.nan) for p in ours.predict(asked)]
         judged = (
             ", ".join(f"{form} {error:.1%}" for form, error in FORMS_JUDGED[-1].items())
             if FORMS_JUDGED
@@ -136,7 +136,7 @@ def left_out(examples: Sequence[Example], group: Group, target: str, which: Sequ
         say(
             f"fold {number + 1}: {len(rows)} rows of {len({q.architecture for q in asked})} networks; validation: {judged}"
         )
-    return dict(said)
+    return dict(predicted)
 
 
 def _answers(method: PredictDDL, embedder: Embedder, seen: Sequence[Example], asked: Sequence[Query],
@@ -150,15 +150,15 @@ def _answers(method: PredictDDL, embedder: Embedder, seen: Sequence[Example], as
 
 def forecasts(examples: Sequence[Example], times: Callable[[Example], float] = lambda e: 1.0) -> Floats:
     """Foretell's own, which has seen none of these rows."""
-    said = []
+    predicted = []
     for e in examples:
         try:
             assert e.query.graph is not None
-            said.append(forecast(e.query.graph, e.query.cluster, e.query.plan).step_time.seconds * times(e))
+            predicted.append(forecast(e.query.graph, e.query.cluster, e.query.plan).step_time.seconds * times(e))
         except ForetellError as error:
             say(f"{e.query.architecture}: {error}")
-            said.append(np.nan)
-    return np.array(said)
+            predicted.append(np.nan)
+    return np.array(predicted)
 
 
 # Ernest: runs of the workload itself, and one fit for each.
@@ -167,7 +167,7 @@ def forecasts(examples: Sequence[Example], times: Callable[[Example], float] = l
 def ernest(examples: Sequence[Example], workload: Callable[[Query], object], sampled: Callable[[Example], bool],
            target: str) -> tuple[Floats, dict[str, float]]:  # fmt: skip
     """What Ernest says of rows it did not sample, what its runs cost, and how long fitting and answering take."""
-    said = np.full(len(examples), np.nan)
+    predicted = np.full(len(examples), np.nan)
     spent: dict[str, float] = defaultdict(float)
     by_workload = defaultdict(list)
     for row, e in enumerate(examples):
@@ -187,8 +187,8 @@ def ernest(examples: Sequence[Example], workload: Callable[[Query], object], sam
         spent["runs"] += len(runs)
         spent["workloads"] += 1
         spent["answers"] += len(asked)
-        said[asked] = [p.values.get(target, np.nan) for p in answers]
-    return said, dict(spent)
+        predicted[asked] = [p.values.get(target, np.nan) for p in answers]
+    return predicted, dict(spent)
 
 
 def alike(example: Example) -> Example:
@@ -199,24 +199,26 @@ def alike(example: Example) -> Example:
 def pooled_ernest(examples: Sequence[Example], group: Group, setting: Callable[[Query], object], target: str,
                   count: int = FOLDS) -> Floats:  # fmt: skip
     """Ernest reused for networks nobody ran: it sees no network, so it says of each what the others took together."""
-    said = np.full(len(examples), np.nan)
+    predicted = np.full(len(examples), np.nan)
     for rows in folds(examples, group, count):
-        held = set(rows)
+        held_out = set(rows)
         for kind in {setting(examples[i].query) for i in rows}:
-            seen = [e for i, e in enumerate(examples) if i not in held and setting(e.query) == kind]
+            seen = [e for i, e in enumerate(examples) if i not in held_out and setting(e.query) == kind]
             asked = [i for i in rows if setting(examples[i].query) == kind]
             method = Ernest().fit([alike(e) for e in seen])
             answers = method.predict([alike(examples[i]).query for i in asked])
-            said[asked] = [p.values.get(target, np.nan) for p in answers]
-    return said
+            predicted[asked] = [p.values.get(target, np.nan) for p in answers]
+    return predicted
 
 
 # Figures.
 
 
-def errors(said: Mapping[str, Floats], examples: Sequence[Example], target: str, rows: Sequence[int]) -> dict[str, Any]:
+def errors(
+    predicted: Mapping[str, Floats], examples: Sequence[Example], target: str, rows: Sequence[int]
+) -> dict[str, Any]:
     found = {}
-    for name, values in said.items():
+    for name, values in predicted.items():
         kept = [i for i in rows if np.isfinite(values[i])]
         if kept:
             e = Errors.of([values[i] for i in kept], [examples[i].measured[target] for i in kept])
@@ -266,9 +268,9 @@ def results() -> dict[str, Any]:
 
 
 def kept(part: str, split: str) -> Said:
-    """What was said before, by methods that are not asked again."""
-    said = results().get(part, {}).get(split, {}).get("said", {})
-    return {name: np.array([np.nan if v is None else v for v in values]) for name, values in said.items()}
+    """What was predicted before, by methods that are not asked again."""
+    predicted = results().get(part, {}).get(split, {}).get("said", {})
+    return {name: np.array([np.nan if v is None else v for v in values]) for name, values in predicted.items()}
 
 
 # The parts.
@@ -305,13 +307,13 @@ def cnn_family(query: Query) -> str:
 
 def part_cnn(options: argparse.Namespace) -> dict[str, Any]:
     examples = sources.cnn_many_gpus(options.data, say, precisions=options.precisions)
-    said = kept("cnn", "unseen architectures") | left_out(
+    predicted = kept("cnn", "unseen architectures") | left_out(
         examples, lambda q: q.architecture, STEP_TIME, options.methods
     )
     judged = list(FORMS_JUDGED)
     by_family = kept("cnn", "unseen families") | left_out(examples, cnn_family, STEP_TIME, options.methods)
     if "Foretell" in options.methods:
-        said["Foretell"] = by_family["Foretell"] = forecasts(examples)
+        predicted["Foretell"] = by_family["Foretell"] = forecasts(examples)
 
     def setting(query: Query) -> object:
         return query.cluster.nodes[0].device.name, query.settings["precision"]
@@ -319,17 +321,17 @@ def part_cnn(options: argparse.Namespace) -> dict[str, Any]:
     def workload(query: Query) -> object:
         return query.architecture, setting(query)
 
-    said["Ernest, reused with no run"] = pooled_ernest(examples, lambda q: q.architecture, setting, STEP_TIME)
+    predicted["Ernest, reused with no run"] = pooled_ernest(examples, lambda q: q.architecture, setting, STEP_TIME)
     found: dict[str, Any] = {"timing": timing("cnn", examples, options.methods), "ernest": {}, "validated": judged}
     all_rows = range(len(examples))
-    for split, table in (("unseen architectures", said), ("unseen families", by_family)):
+    for split, table in (("unseen architectures", predicted), ("unseen families", by_family)):
         found[split] = {"errors": errors(table, examples, STEP_TIME, all_rows), "said": table}
         show(f"cnn_many_gpus, {split}", found[split]["errors"])
     for counts in ((1, 2), (1, 4), (1, 2, 3)):
         fitted, spent = ernest(examples, workload, lambda e, c=counts: e.query.cluster.devices in c, STEP_TIME)
         rows = [i for i in all_rows if np.isfinite(fitted[i])]
         key = "+".join(map(str, counts))
-        table = errors(said | {f"Ernest, runs on {key} GPUs": fitted}, examples, STEP_TIME, rows)
+        table = errors(predicted | {f"Ernest, runs on {key} GPUs": fitted}, examples, STEP_TIME, rows)
         found["ernest"][key] = {"errors": table, "spent": spent}
         show(f"cnn_many_gpus, the rows Ernest did not sample (runs on {key} GPUs)", table)
         tell_spent(spent, found["timing"])
@@ -348,15 +350,15 @@ def tell_spent(spent: Mapping[str, float], timed: Mapping[str, float]) -> None:
 
 def part_timm(options: argparse.Namespace) -> dict[str, Any]:
     examples = sources.timm_train(options.data, say, options.architectures)
-    said = kept("timm", "unseen architectures") | left_out(
+    predicted = kept("timm", "unseen architectures") | left_out(
         examples, lambda q: q.architecture, STEP_TIME, options.methods
     )
     if "Foretell" in options.methods:
-        said["Foretell"] = forecasts(examples)
-    table = errors(said, examples, STEP_TIME, range(len(examples)))
+        predicted["Foretell"] = forecasts(examples)
+    table = errors(predicted, examples, STEP_TIME, range(len(examples)))
     show(f"timm_train, unseen architectures, {len({e.query.architecture for e in examples})} of them", table)
     return {
-        "unseen architectures": {"errors": table, "said": said},
+        "unseen architectures": {"errors": table, "said": predicted},
         "validated": list(FORMS_JUDGED),
         "timing": timing("timm", examples, options.methods),
     } | rows_of(examples, STEP_TIME)
@@ -367,10 +369,10 @@ def part_h200(options: argparse.Namespace) -> dict[str, Any]:
     examples = [replace(e, measured={STEP_TIME: e.measured[STEP_TIME]}, ops=())
                 for e in sources.h200_steps(H200, say, options.steps) if e.query.dataset == "images"]  # fmt: skip
     which = [name for name in options.methods if name != "Foretell"]
-    said = kept("h200", "unseen architectures") | left_out(examples, lambda q: q.architecture, STEP_TIME, which)
-    table = errors(said, examples, STEP_TIME, range(len(examples)))
+    predicted = kept("h200", "unseen architectures") | left_out(examples, lambda q: q.architecture, STEP_TIME, which)
+    table = errors(predicted, examples, STEP_TIME, range(len(examples)))
     show(f"H200, unseen architectures, {len({e.query.architecture for e in examples})} of them", table)
-    return {"unseen architectures": {"errors": table, "said": said}, "validated": list(FORMS_JUDGED)} | rows_of(
+    return {"unseen architectures": {"errors": table, "said": predicted}, "validated": list(FORMS_JUDGED)} | rows_of(
         examples, STEP_TIME
     )
 
@@ -379,11 +381,11 @@ def part_box(options: argparse.Namespace) -> dict[str, Any]:
     """Whole jobs of data-parallel workers: what Ernest is made for, data and hosts both vary."""
     whole = [e for e in box_runs(BOX, say) if not e.query.plan.servers]
     examples = [replace(e, measured={JOB_TIME: e.measured[JOB_TIME]}) for e in whole]
-    said = kept("box", "unseen architectures") | left_out(
+    predicted = kept("box", "unseen architectures") | left_out(
         examples, lambda q: q.architecture, JOB_TIME, options.methods, whole=whole
     )
     if "Foretell" in options.methods:
-        said["Foretell"] = forecasts(examples, lambda e: float(e.query.settings["steps"]))
+        predicted["Foretell"] = forecasts(examples, lambda e: float(e.query.settings["steps"]))
 
     def setting(query: Query) -> object:
         return query.settings["rate"]
@@ -391,10 +393,10 @@ def part_box(options: argparse.Namespace) -> dict[str, Any]:
     def workload(query: Query) -> object:
         return query.architecture, query.batch / query.plan.dp, setting(query)
 
-    said["Ernest, reused with no run"] = pooled_ernest(examples, lambda q: q.architecture, setting, JOB_TIME)
+    predicted["Ernest, reused with no run"] = pooled_ernest(examples, lambda q: q.architecture, setting, JOB_TIME)
     found: dict[str, Any] = {"timing": timing("box", examples, options.methods), "validated": list(FORMS_JUDGED)}
-    table = errors(said, examples, JOB_TIME, range(len(examples)))
-    found["unseen architectures"] = {"errors": table, "said": said}
+    table = errors(predicted, examples, JOB_TIME, range(len(examples)))
+    found["unseen architectures"] = {"errors": table, "said": predicted}
     show("hosts in a box, whole jobs, unseen architectures", table)
     sizes = defaultdict(set)
     for e in examples:
@@ -407,7 +409,7 @@ def part_box(options: argparse.Namespace) -> dict[str, Any]:
     fitted, spent = ernest(examples, workload, sampled, JOB_TIME)
     rows = [i for i in range(len(examples)) if np.isfinite(fitted[i])]
     if rows:
-        table = errors(said | {"Ernest, five runs of each": fitted}, examples, JOB_TIME, rows)
+        table = errors(predicted | {"Ernest, five runs of each": fitted}, examples, JOB_TIME, rows)
         found["ernest"] = {"errors": table, "spent": spent}
         show("hosts in a box, the jobs Ernest did not sample", table)
         tell_spent(spent, found["timing"])
@@ -421,8 +423,8 @@ def draw() -> None:
     found = results()
     drawn = []
     for part in [p for p in ("cnn", "timm", "h200", "box") if p in found]:
-        said = found[part]["unseen architectures"]["said"]["PredictDDL"]
-        drawn += list(zip(found[part]["measured"], said, found[part]["networks"], strict=True))
+        predicted = found[part]["unseen architectures"]["said"]["PredictDDL"]
+        drawn += list(zip(found[part]["measured"], predicted, found[part]["networks"], strict=True))
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     PICTURE.write_text(scatter(drawn, "PredictDDL on unseen networks, predicted over measured"))
 
@@ -448,7 +450,7 @@ def main() -> None:
 
 
 def _short(value: Any) -> Any:
-    """Four digits say all there is; nothing said is null."""
+    """Four digits are enough; what was not predicted is null."""
     if isinstance(value, float):
         return float(f"{value:.4g}") if np.isfinite(value) else None
     if isinstance(value, dict):

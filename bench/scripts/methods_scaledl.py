@@ -32,7 +32,7 @@ import numpy.typing as npt
 sys.path[:0] = [str(Path(__file__).parents[2] / "src")]
 
 from foretell.design.design import design
-from foretell.design.information import BUILDING, RUNS_BESIDE, Candidate, Lesson, lesson_of
+from foretell.design.information import BUILDING, RUNS_BESIDE, Candidate, OpSet, op_set_of
 from foretell.hardware import Cluster
 from foretell.hardware import device as known_device
 from foretell.measure.record import Point
@@ -54,7 +54,7 @@ ABLATED: tuple[int | str, ...] = (0, "batch")  # what is left out where parts of
 LAYERS = {
     "width 96": LayerSettings(), "width 192": LayerSettings(width=192), "twice as long": LayerSettings(epochs=80),
 }  # fmt: skip
-NETWORKS = {  # with the parts whose layer times are said by models that saw the other parts; 1: by those that saw them
+NETWORKS = {  # with the parts whose layer times are predicted by models that saw the other parts; 1: by those that saw them
     "2 rounds": (NetworkSettings(), 2), "3 rounds": (NetworkSettings(rounds=3), 2),
     "twice as long": (NetworkSettings(epochs=50), 2), "layer times seen": (NetworkSettings(), 1),
 }  # fmt: skip
@@ -67,7 +67,7 @@ FORETELL: dict[str, dict[str, float]] = {  # what is changed of the trees of For
 
 @dataclass(frozen=True)
 class Data:
-    """The steps that are foretold and the operators measured alone, read once."""
+    """The steps that are predicted and the operators measured alone, read once."""
 
     pages: list[Page]  # of steps
     operators: list[Page]
@@ -75,7 +75,7 @@ class Data:
     names: list[str]  # of the records
     training: list[bool]
     costs: list[float]
-    lessons: list[Lesson]
+    op_sets: list[OpSet]
     folds: list[int]
     largest: list[bool]  # of the batches of its architecture, where there are several
     families: list[str]
@@ -131,7 +131,7 @@ def collect(
         data.names.append(s.id)
         data.training.append(graph.training)
         data.costs.append(BUILDING["step"] + (s.repetitions + RUNS_BESIDE) * s.step_seconds)
-        data.lessons.append(lesson_of(graph))
+        data.op_sets.append(op_set_of(graph))
         data.folds.append(folds[s.id])
         data.largest.append(s.id in largest)
         data.families.append(families.get(s.source, s.source))
@@ -167,12 +167,12 @@ def additive_layers(train: Sequence[Page], operators: Sequence[Page], test: Sequ
         for layer, seconds in zip(page.sheet.layers, page.seconds, strict=True):
             if seconds > 0:
                 kinds.setdefault(layer.kind, []).append((layer.flops, layer.traffic, float(seconds)))
-    said = np.zeros(len(test))
+    predicted = np.zeros(len(test))
     for kind, rows in kinds.items():
         table = np.array(rows)
         known = np.column_stack([np.ones(len(table)), table[:, :2]])
-        said += _nonnegative(known, table[:, 2], sums(test, [kind]))
-    return said
+        predicted += _nonnegative(known, table[:, 2], sums(test, [kind]))
+    return predicted
 
 
 def flop_linear(train: Sequence[Page], test: Sequence[Page], what: str) -> Array:
@@ -214,13 +214,13 @@ def picked(where: Array) -> list[Page]:
     return [pages[i] for i in np.flatnonzero(where)]
 
 
-def said_by(method: ScaleDL, test: Sequence[Page]) -> dict[str, list[float]]:
+def predicted_by(method: ScaleDL, test: Sequence[Page]) -> dict[str, list[float]]:
     device, step = method.seconds([p.sheet for p in test])
     return {"device": device.tolist(), "step": step.tolist()}
 
 
-def mre(said: Sequence[float], measured: Array) -> float:
-    return float(np.abs(np.asarray(said) / measured - 1).mean())
+def mre(predicted: Sequence[float], measured: Array) -> float:
+    return float(np.abs(np.asarray(predicted) / measured - 1).mean())
 
 
 def validation() -> tuple[Array, Array]:
@@ -228,31 +228,31 @@ def validation() -> tuple[Array, Array]:
     data = the_data()
     train = np.array(data.folds) != 0
     names = sorted({s for s, t in zip(data.sources, train, strict=True) if t})
-    held = set(np.random.default_rng(7).permutation(names)[: len(names) // 5].tolist())
-    away = np.array([s in held for s in data.sources])
+    held_out = set(np.random.default_rng(7).permutation(names)[: len(names) // 5].tolist())
+    away = np.array([s in held_out for s in data.sources])
     return train & ~away, train & away
 
 
 def try_layers(name: str) -> tuple[str, float, float]:
     began = time.monotonic()
-    fit, held = validation()
+    fit, held_out = validation()
     method = ScaleDL(layers=LAYERS[name], network=NetworkSettings(rounds=0)).fit_pages(
         picked(fit) + the_data().operators
     )
     return (
         name,
-        mre(said_by(method, picked(held))["device"], the_data().measured("device")[held]),
+        mre(predicted_by(method, picked(held_out))["device"], the_data().measured("device")[held_out]),
         time.monotonic() - began,
     )
 
 
 def try_network(name: str, layers: str, on: str) -> tuple[str, float, float, float]:
     began = time.monotonic()
-    fit, held = validation()
+    fit, held_out = validation()
     settings, parts = NETWORKS[name]
     method = ScaleDL(layers=LAYERS[layers], network=replace(settings, trains_on=on), parts=parts)
-    said = said_by(method.fit_pages(picked(fit) + the_data().operators), picked(held))
-    device, step = (mre(said[w], the_data().measured(w)[held]) for w in TARGETS)
+    predicted = predicted_by(method.fit_pages(picked(fit) + the_data().operators), picked(held_out))
+    device, step = (mre(predicted[w], the_data().measured(w)[held_out]) for w in TARGETS)
     return name, device, step, time.monotonic() - began
 
 
@@ -265,7 +265,7 @@ def left_out(which: int | str) -> Array:
 
 
 def fold(which: int | str, layers: str, network: str, on: str) -> dict[str, Any]:
-    """The method and what is quick: method → target → what was said of the steps left out."""
+    """The method and what is quick: method → target → what was predicted of the steps left out."""
     away = left_out(which)
     train, test = picked(~away), picked(away)
     operators = the_data().operators
@@ -275,16 +275,16 @@ def fold(which: int | str, layers: str, network: str, on: str) -> dict[str, Any]
     method = ScaleDL(layers=LAYERS[layers], network=settings, parts=parts).fit_pages(train + operators)
     spent = {"fit": time.monotonic() - began}
     began = time.monotonic()
-    said = {"after ScaleDL": said_by(method, test)}
+    predicted = {"after ScaleDL": predicted_by(method, test)}
     spent["predict"] = (time.monotonic() - began) / len(test)
     plain = ScaleDL(layers=LAYERS[layers], network=replace(settings, rounds=0))
     plain.layer_models_ = method.layer_models_
-    said["without the network"] = said_by(plain.with_layers(train), test)
-    said["additive, on layers"] = dict.fromkeys(TARGETS, additive_layers(train, operators, test).tolist())
-    said["additive, on steps"] = {w: additive(train, test, w).tolist() for w in TARGETS}
-    said["FLOP-linear"] = {w: flop_linear(train, test, w).tolist() for w in TARGETS}
-    said["roofline"] = dict.fromkeys(TARGETS, roofline(test).tolist())
-    return {"left out": which, "steps": np.flatnonzero(away).tolist(), "said": said, "seconds": spent}
+    predicted["without the network"] = predicted_by(plain.with_layers(train), test)
+    predicted["additive, on layers"] = dict.fromkeys(TARGETS, additive_layers(train, operators, test).tolist())
+    predicted["additive, on steps"] = {w: additive(train, test, w).tolist() for w in TARGETS}
+    predicted["FLOP-linear"] = {w: flop_linear(train, test, w).tolist() for w in TARGETS}
+    predicted["roofline"] = dict.fromkeys(TARGETS, roofline(test).tolist())
+    return {"left out": which, "steps": np.flatnonzero(away).tolist(), "said": predicted, "seconds": spent}
 
 
 def ablations(which: int | str, layers: str, network: str, on: str) -> dict[str, Any]:
@@ -294,17 +294,17 @@ def ablations(which: int | str, layers: str, network: str, on: str) -> dict[str,
     settings = replace(settings, trains_on=on)
     line = ScaleDL(layers=replace(LAYERS[layers], shape="linear"), network=settings, parts=parts)
     alone = ScaleDL(network=replace(settings, told_times=False))
-    said = {
-        "with linear layers": said_by(line.fit_pages(train + the_data().operators), test),
-        "whole-graph network": said_by(alone.fit_pages(train), test),
+    predicted = {
+        "with linear layers": predicted_by(line.fit_pages(train + the_data().operators), test),
+        "whole-graph network": predicted_by(alone.fit_pages(train), test),
     }
-    return {"left out": which, "steps": np.flatnonzero(away).tolist(), "said": said}
+    return {"left out": which, "steps": np.flatnonzero(away).tolist(), "said": predicted}
 
 
 def chosen_points(which: int, budget: float, by: str, seed: int) -> list[int]:
     data = the_data()
     pool = np.flatnonzero(np.array(data.folds) != which)
-    made = [Candidate(point=Point(source=data.sources[i], settings={"record": data.names[i]}), lesson=data.lessons[i],
+    made = [Candidate(point=Point(source=data.sources[i], settings={"record": data.names[i]}), ops=data.op_sets[i],
                       seconds=data.costs[i]) for i in pool]  # fmt: skip
     place = {id(c): int(i) for c, i in zip(made, pool, strict=True)}
     found = design(made, known_device("h200"), budget, method=by, seed=seed)  # type: ignore[arg-type]
@@ -319,10 +319,10 @@ def points(which: int, budget: float, by: str, seed: int, layers: str, network: 
     settings, parts = NETWORKS[network]
     method = ScaleDL(layers=LAYERS[layers], network=replace(settings, trains_on=on), parts=parts)
     test = picked(away)
-    said = said_by(method.fit_pages([data.pages[i] for i in chosen]), test)
+    predicted = predicted_by(method.fit_pages([data.pages[i] for i in chosen]), test)
     return {"fold": which, "budget": budget, "by": by, "seed": seed, "points": len(chosen),
             "seconds": sum(data.costs[i] for i in chosen),
-            **{w: mre(said[w], data.measured(w)[away]) for w in TARGETS}}  # fmt: skip
+            **{w: mre(predicted[w], data.measured(w)[away]) for w in TARGETS}}  # fmt: skip
 
 
 def try_foretell(name: str) -> tuple[str, float, float]:
@@ -335,9 +335,9 @@ def try_foretell(name: str) -> tuple[str, float, float]:
 
     assert _measured is not None
     began, measured = time.monotonic(), _measured
-    fit, held = validation()
+    fit, held_out = validation()
     place = {s.id: i for i, s in enumerate(measured.steps)}
-    mine = [place[the_data().names[i]] for i in np.flatnonzero(held)]
+    own = [place[the_data().names[i]] for i in np.flatnonzero(held_out)]
     unseen = [place[the_data().names[i]] for i in np.flatnonzero(~fit)]  # fold 0 among them
     changed = dict(FORETELL[name])
     rounds = int(changed.pop("rounds", ROUNDS))
@@ -346,15 +346,15 @@ def try_foretell(name: str) -> tuple[str, float, float]:
         family: one.fit(seed=0, rounds=rounds, trees=changed) for family, one in rows.items() if len(one.wanted) >= 20
     }
     model = CostModel(name="tried", device="h200", operators=OperatorModels(families=models))
-    said = [one_device_step(measured.graph(i), measured.device, model).device_seconds for i in mine]
-    return name, mre(said, np.array([measured.steps[i].device_seconds for i in mine])), time.monotonic() - began
+    predicted = [one_device_step(measured.graph(i), measured.device, model).device_seconds for i in own]
+    return name, mre(predicted, np.array([measured.steps[i].device_seconds for i in own])), time.monotonic() - began
 
 
 Done = dict[str, Any]  # a task's name → what came of it
 
 
 def experiment(data: Data, store: Path, workers: int, on: str, families: bool, keep: Path | None) -> Done:
-    """What was tried, chosen and said, task by task, written to `keep` as it comes; what is there is not done again."""
+    """What was tried, chosen and predicted, task by task, written to `keep` as it comes; what is there is not done again."""
     global _data, _measured
     _data = data
     began = time.monotonic()
@@ -403,10 +403,10 @@ def _one_thread() -> None:
 # What comes of it.
 
 
-def errors(said: Array, measured: Array) -> dict[str, float]:
-    off = np.abs(said / measured - 1)
+def errors(predicted: Array, measured: Array) -> dict[str, float]:
+    off = np.abs(predicted / measured - 1)
     return {"mre": float(off.mean()), "median": float(np.median(off)), "p90": float(np.quantile(off, 0.9)),
-            "rmse_seconds": float(np.sqrt(((said - measured) ** 2).mean())),
+            "rmse_seconds": float(np.sqrt(((predicted - measured) ** 2).mean())),
             "rmse_relative": float(np.sqrt((off**2).mean())), "rows": len(off)}  # fmt: skip
 
 
@@ -417,27 +417,27 @@ def _split_of(which: int | str) -> str:
 def report(data: Data, done: Done, foretell: dict[str, dict[str, tuple[float, float]]]) -> dict[str, Any]:
     """Tables: split × set of steps × method × target → errors. RMSE is in seconds, as in the paper, and relative."""
     folds = [one for name, one in done.items() if name.startswith(("fold: ", "ablations: "))]
-    said: dict[str, dict[str, dict[str, Array]]] = {}
+    predicted: dict[str, dict[str, dict[str, Array]]] = {}
     for split in ("architecture", "batch", "family"):
-        said[split] = {}
+        predicted[split] = {}
         for part in (f for f in folds if _split_of(f["left out"]) == split):
             for method, values in part["said"].items():
                 for what in TARGETS:
-                    column = said[split].setdefault(method, {}).setdefault(what, np.full(len(data.pages), np.nan))
+                    column = predicted[split].setdefault(method, {}).setdefault(what, np.full(len(data.pages), np.nan))
                     column[part["steps"]] = values[what]
         known = foretell.get(split, {})
-        if known and said[split]:
-            said[split]["Foretell"] = {
+        if known and predicted[split]:
+            predicted[split]["Foretell"] = {
                 w: np.array([known.get(name, (np.nan, np.nan))[i] for name in data.names])
                 for i, w in enumerate(TARGETS)
             }
-    said = {split: methods for split, methods in said.items() if methods}
+    predicted = {split: methods for split, methods in predicted.items() if methods}
     sets = {
         "all": np.ones(len(data.pages), bool), "five": np.isin(data.sources, list(FIVE.values())),
         "training": np.array(data.training), "inference": ~np.array(data.training), "fold 0": np.array(data.folds) == 0,
     }  # fmt: skip
     tables: dict[str, Any] = {}
-    for split, methods in said.items():
+    for split, methods in predicted.items():
         for name, mask in sets.items():
             asked = _covering(methods, mask)
             there = np.all([~np.isnan(c[w]) for c in asked.values() for w in TARGETS], axis=0)
@@ -448,9 +448,9 @@ def report(data: Data, done: Done, foretell: dict[str, dict[str, tuple[float, fl
                 }
     five = [
         {"network": short, "record": data.names[i], "split": split, "measured": {w: float(data.measured(w)[i]) for w in TARGETS},
-         "said": {m: {w: float(c[w][i]) for w in TARGETS} for m, c in said[split].items() if not np.isnan(c["device"][i])}}
-        for split in said for short, source in FIVE.items() for i in range(len(data.pages))
-        if data.sources[i] == source and not np.isnan(said[split]["after ScaleDL"]["device"][i])
+         "said": {m: {w: float(c[w][i]) for w in TARGETS} for m, c in predicted[split].items() if not np.isnan(c["device"][i])}}
+        for split in predicted for short, source in FIVE.items() for i in range(len(data.pages))
+        if data.sources[i] == source and not np.isnan(predicted[split]["after ScaleDL"]["device"][i])
     ]  # fmt: skip
     tried = {kind: {name.partition(": ")[2]: one[1:] for name, one in done.items() if name.startswith(f"{kind}: ")}
              for kind in ("layers", "network", "foretell")}  # fmt: skip
@@ -477,11 +477,11 @@ def ratios(tables: dict[str, Any]) -> dict[str, Any]:
     """How many times lower than each other method's: MRE, and RMSE in seconds."""
     found: dict[str, Any] = {}
     for name, methods in tables.items():
-        for mine in ("after ScaleDL", "Foretell"):
-            if mine in methods:
-                found[f"{mine}: {name}"] = {
-                    other: {w: {e: methods[other][w][e] / methods[mine][w][e] for e in ("mre", "rmse_seconds")} for w in TARGETS}
-                    for other in methods if other != mine
+        for own in ("after ScaleDL", "Foretell"):
+            if own in methods:
+                found[f"{own}: {name}"] = {
+                    other: {w: {e: methods[other][w][e] / methods[own][w][e] for e in ("mre", "rmse_seconds")} for w in TARGETS}
+                    for other in methods if other != own
                 }  # fmt: skip
     return found
 
@@ -493,7 +493,7 @@ def show(made: dict[str, Any]) -> None:
     for kind, variants in made["tried"].items():
         for name, values in variants.items():
             told = ", ".join(f"{v:.1%} of {w} time" for v, w in zip(values[:-1], TARGETS, strict=False))
-            print(f"  tried {kind}, {name}: off by {told}; {values[-1]:.0f} s")
+            print(f"  tried {kind}, {name}: errors {told}; {values[-1]:.0f} s")
     for name, methods in made["tables"].items():
         rows = next(iter(methods.values()))["device"]["rows"]
         print(f"\n{name} ({rows} steps)\n  {'':22} device: MRE  median  RMSE      step: MRE  median  RMSE")
@@ -510,10 +510,10 @@ def show(made: dict[str, Any]) -> None:
     print("\nat equal seconds of measuring, mean over folds (device, step)")
     for budget in BUDGETS:
         for by in ("d-optimal", "random"):
-            mine = [d for d in made["designs"] if (d["budget"], d["by"]) == (budget, by)]
-            if mine:
-                print(f"  {budget:4.0f} s {by:10} {np.mean([d['points'] for d in mine]):5.0f} points  "
-                      f"{np.mean([d['device'] for d in mine]):6.1%}  {np.mean([d['step'] for d in mine]):6.1%}")  # fmt: skip
+            own = [d for d in made["designs"] if (d["budget"], d["by"]) == (budget, by)]
+            if own:
+                print(f"  {budget:4.0f} s {by:10} {np.mean([d['points'] for d in own]):5.0f} points  "
+                      f"{np.mean([d['device'] for d in own]):6.1%}  {np.mean([d['step'] for d in own]):6.1%}")  # fmt: skip
 
 
 _COLOURS = {"after ScaleDL": "#2f6fab", "Foretell": "#3a8f5c"}
@@ -556,7 +556,7 @@ def short(value: Any) -> Any:
     return [short(v) for v in value] if isinstance(value, list) else value
 
 
-def foretold(path: Path | None) -> dict[str, tuple[float, float]]:
+def read_predictions(path: Path | None) -> dict[str, tuple[float, float]]:
     """Record → device and step seconds, from what `foretell bench accuracy --save` wrote."""
     if path is None:
         return {}
@@ -568,12 +568,12 @@ def foretold(path: Path | None) -> dict[str, tuple[float, float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("store", nargs="?", type=Path, default=HERE / "data" / "h200")
-    parser.add_argument("--foretell", type=Path, help="what Foretell said, architectures left out")
-    parser.add_argument("--foretell-batch", type=Path, help="what Foretell said, largest batches left out")
+    parser.add_argument("--foretell", type=Path, help="what Foretell predicted, architectures left out")
+    parser.add_argument("--foretell-batch", type=Path, help="what Foretell predicted, largest batches left out")
     parser.add_argument(
         "--foretell-family", type=Path, default=HERE / "results" / "accuracy.json", help="… families left out"
     )
-    parser.add_argument("--said", type=Path, help="where what was said is kept: what is there is not fitted again")
+    parser.add_argument("--said", type=Path, help="where predictions are kept: what is there is not fitted again")
     parser.add_argument("--families", action="store_true", help="leave out whole families too")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--on", default="cpu", help="where networks are trained: cpu or cuda")
@@ -591,7 +591,7 @@ def main() -> None:
             "batch": options.foretell_batch,
             "family": options.foretell_family,
         }
-        made = short(report(data, done, {split: foretold(path) for split, path in files.items()}))
+        made = short(report(data, done, {split: read_predictions(path) for split, path in files.items()}))
         options.out.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     show(made)
     picture.parent.mkdir(exist_ok=True)

@@ -141,11 +141,11 @@ def test_results_are_merged_line_by_line(tmp_path: Path) -> None:
 def test_what_is_there_is_not_fitted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "h200").mkdir()
     monkeypatch.setattr(bench, "SOURCES", {"h200": lambda place, say, most: made_up()})
-    told: list[str] = []
+    text: list[str] = []
     done = {("h200", "random", "ernest")}
-    lines = bench.run(None, tmp_path, only=["ernest"], chosen=["h200"], say=told.append, done=done)
+    lines = bench.run(None, tmp_path, only=["ernest"], chosen=["h200"], say=text.append, done=done)
     assert {line.split for line in lines} == {"unseen configuration", "unseen architecture", "unseen scale"}
-    assert told[-1] == "h200: 3 of 3 fits done, ernest on unseen scale rows"
+    assert text[-1] == "h200: 3 of 3 fits done, ernest on unseen scale rows"
     assert all(line.milliseconds is not None and line.milliseconds > 0 for line in lines)
 
 
@@ -163,8 +163,8 @@ def test_pages_are_filled_and_nothing_else_is_touched(tmp_path: Path) -> None:
     assert page.endswith("<!-- end -->\nafter\n")
     assert fill_pages(tmp_path, results) == []
     assert table_named("claims", results).count("not run") == 7
-    compared = {"architecture, all": {name: {what: {"mre": off, "median": off, "rows": 9} for what in ("device", "step")}
-                                      for name, off in (("after ScaleDL", 0.2), ("Foretell", 0.1))}}  # fmt: skip
+    compared = {"architecture, all": {name: {what: {"mre": error, "median": error, "rows": 9} for what in ("device", "step")}
+                                      for name, error in (("after ScaleDL", 0.2), ("Foretell", 0.1))}}  # fmt: skip
     assert "device time 20.0% and 10.0%, 2.00×" in table_named("claims", results, {"scaledl": {"tables": compared}})
     assert "it would not" in table_named("refusals", results)
     assert "| scaledl | 2.00 | 0 of 1 |  |  | 2.00 (1) |" in table_named("summary", results)
@@ -193,8 +193,8 @@ def test_tables_of_the_methods_own_benchmarks() -> None:
     claims = table_named("claims", {}, beside)
     assert "2× (10.0%, Ernest 20.0%), 5× lower than Ernest without a run, 4 rows" in claims
     assert "100× (50 ms, Ernest 5 s per workload)" in claims
-    off = {w: {"mre": 0.1, "median": 0.1, "rmse_seconds": 1e-3, "rows": 9} for w in ("device", "step")}
-    scaledl = {"tables": {"architecture, all": {"after ScaleDL": off}}, "ratios": {}, "tried": {"layers": {"96": [0.1, 12.0]}},
+    error = {w: {"mre": 0.1, "median": 0.1, "rmse_seconds": 1e-3, "rows": 9} for w in ("device", "step")}
+    scaledl = {"tables": {"architecture, all": {"after ScaleDL": error}}, "ratios": {}, "tried": {"layers": {"96": [0.1, 12.0]}},
                "designs": [{"budget": 30.0, "by": "random", "points": 3, "device": 0.3, "step": 0.4}]}  # fmt: skip
     assert "| after ScaleDL | 10.0% | 10.0% | 1.0 ms |" in table_named("scaledl architecture", {}, {"scaledl": scaledl})
     assert "| layers | 96 | 10.0% |  | 12 s |" in table_named("scaledl tried", {}, {"scaledl": scaledl})
@@ -251,9 +251,9 @@ def test_a_first_choice_that_crashes_counts() -> None:
                 "runs_to_near": 2}  # fmt: skip
 
     rows = [row("a", "ours", 0.0, 1.0), row("b", "ours", None, 0.0), row("c", "ours", 0.5, 0.0)]
-    told = table_named("claims", {"searches": rows})
-    assert "ours, 3 tables with a graph: 25% worse than the best in the median, 25% on average, 1 crashed" in told
-    assert "within 5 % in 33% of searches" in told
+    text = table_named("claims", {"searches": rows})
+    assert "ours, 3 tables with a graph: 25% worse than the best in the median, 25% on average, 1 crashed" in text
+    assert "within 5 % in 33% of searches" in text
 
 
 def test_there_are_29_classics_and_the_data_has_them() -> None:

@@ -70,15 +70,15 @@ def training_rows(ops: OpTable) -> Mapping[str, TrainingRows]:
     weight = weights(ops)
     rows = {}
     for family in sorted(set(families)):
-        mine = np.flatnonzero(families == family)
-        rows_of = mine.tolist()
+        own = np.flatnonzero(families == family)
+        rows_of = own.tolist()
         names, descriptions = [ops.names[i] for i in rows_of], [ops.descriptions[i] for i in rows_of]
         columns = tuple(sorted({name for d in descriptions for name in d.values}))
         operators = tuple(sorted(set(names)))
         least = np.array([d.roofline for d in descriptions])
         rows[family] = TrainingRows(
             columns=columns, operators=operators, table=matrix(names, descriptions, columns, operators),
-            wanted=np.log(ops.seconds[mine] / least), weights=weight[mine],
+            wanted=np.log(ops.seconds[own] / least), weights=weight[own],
         )  # fmt: skip
     return rows
 

@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from foretell.cost.flops import total_flops
 from foretell.graph import Graph
+from foretell.methods.graphs import answers, readable
 from foretell.methods.memo import once
-from foretell.methods.protocol import Example, Prediction, Query, answers, readable
+from foretell.methods.protocol import Example, Prediction, Query
 
 Floats = npt.NDArray[np.float64]
 _TREES: Final[dict[str, Any]] = {

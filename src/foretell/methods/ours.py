@@ -25,19 +25,9 @@ from foretell.learn.host import fit_host
 from foretell.learn.operators import fit_operators
 from foretell.learn.options import ROUNDS
 from foretell.measure.record import StepRow
+from foretell.methods.graphs import answers, readable
 from foretell.methods.memo import once
-from foretell.methods.protocol import (
-    DEVICE_TIME,
-    HOST_TIME,
-    JOB_TIME,
-    MEMORY,
-    STEP_TIME,
-    Example,
-    Prediction,
-    Query,
-    answers,
-    readable,
-)
+from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Prediction, Query
 from foretell.plan import Plan
 from foretell.units import Bytes, Seconds
 

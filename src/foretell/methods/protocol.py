@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol, Self
 
-from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.hardware import Cluster
 from foretell.plan import Plan
@@ -62,20 +61,3 @@ class Method(Protocol):
     def fit(self, examples: Sequence[Example]) -> Self: ...
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]: ...
-
-
-def readable(examples: Sequence[Example], name: str) -> list[Example]:
-    """Those that have a graph and something measured; a method that reads graphs needs some."""
-    found = [e for e in examples if e.query.graph is not None and e.measured]
-    if not found:
-        raise InputError(f"{name} reads graphs, and none of {len(examples)} examples has one that was measured.")
-    return found
-
-
-def answers(
-    queries: Sequence[Query], predict: Callable[[Sequence[Query]], Iterable[Prediction]], why: str
-) -> list[Prediction]:
-    """In order: what `predict` gives for queries that have a graph, and `why` there is nothing for the others."""
-    asked = [query for query in queries if query.graph is not None]
-    found = iter(predict(asked) if asked else ())
-    return [Prediction(values={}, why=why) if query.graph is None else next(found) for query in queries]

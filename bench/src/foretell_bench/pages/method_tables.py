@@ -73,9 +73,9 @@ def _designs(found: Found) -> Table:
     for budget in sorted({d["budget"] for d in designs}):
         cells = [f"{budget:.0f} s"]
         for by in ("d-optimal", "random"):
-            mine = [d for d in designs if (d["budget"], d["by"]) == (budget, by)]
-            off = ", ".join(f"{fmean(d[w] for d in mine):.1%}" for w in _TARGETS) if mine else "–"
-            cells.append(f"{off} ({fmean(d['points'] for d in mine):.0f} steps)" if mine else off)
+            own = [d for d in designs if (d["budget"], d["by"]) == (budget, by)]
+            error = ", ".join(f"{fmean(d[w] for d in own):.1%}" for w in _TARGETS) if own else "–"
+            cells.append(f"{error} ({fmean(d['points'] for d in own):.0f} steps)" if own else error)
         rows.append(cells)
     return ("seconds of measuring", "D-optimal: device, step", "random: device, step"), rows
 

@@ -112,10 +112,10 @@ def _beside_ours(lines: Sequence[Row]) -> tuple[Sequence[str], Sequence[Sequence
     }
     ratios: dict[str, dict[str, list[float]]] = {}
     for line in lines:
-        mine = ours.get(_asked(line))
-        if mine and line["method"] != _OURS and line["mean"] and line["answered"] >= _NEARLY * mine["answered"]:
+        own = ours.get(_asked(line))
+        if own and line["method"] != _OURS and line["mean"] and line["answered"] >= _NEARLY * own["answered"]:
             row = ratios.setdefault(line["method"], {split: [] for split in _SPLITS})
-            row[line["split"]].append(line["mean"] / mine["mean"])
+            row[line["split"]].append(line["mean"] / own["mean"])
     rows = []
     for method, by in sorted(ratios.items(), key=lambda t: geometric_mean([r for rs in t[1].values() for r in rs])):
         every = [ratio for those in by.values() for ratio in those]
@@ -131,8 +131,8 @@ def _asked(line: Row) -> tuple[str, str, str]:
 def _ordered(lines: Sequence[Row]) -> list[Row]:
     def place(line: Row) -> tuple[Any, ...]:
         split = _SPLITS.index(line["split"]) if line["split"] in _SPLITS else len(_SPLITS)
-        off = line["mean"] if line["mean"] is not None else float("inf")
-        return line["source"], split, line["split"], line["target"], off, line["method"]
+        error = line["mean"] if line["mean"] is not None else float("inf")
+        return line["source"], split, line["split"], line["target"], error, line["method"]
 
     return sorted(lines, key=place)
 
@@ -184,27 +184,27 @@ def claims(results: Results, beside: Beside) -> list[tuple[str, str, str]]:
 
 def _lower(scaledl: Mapping[str, Any]) -> str:
     """MRE and RMSE, times lower than each plainer model's."""
-    said = []
+    texts = []
     for split, about in (("architecture", "architectures left out"), ("batch", "largest batches left out")):
         for those, which in (("all", ""), ("five", ", the five")):
             ratios = scaledl.get("ratios", {}).get(f"after ScaleDL: {split}, {those}")
             for what in ("device", "step") if ratios else ():
-                told = (
+                lower = (
                     f"{ratios[o][what]['mre']:.1f} and {ratios[o][what]['rmse_seconds']:.1f} over {o}" for o in _PLAINER
                 )
-                said.append(f"{about}{which}, {what}: {', '.join(told)}")
-    return _LINES.join(said) or _NOT_RUN
+                texts.append(f"{about}{which}, {what}: {', '.join(lower)}")
+    return _LINES.join(texts) or _NOT_RUN
 
 
 def _ours(scaledl: Mapping[str, Any]) -> str:
-    said = []
+    texts = []
     for split, about in (("architecture", "architectures left out"), ("family", "families left out")):
         table = scaledl.get("tables", {}).get(f"{split}, all", {})
         for what in ("device", "step") if "Foretell" in table else ():
             theirs, ours = table["after ScaleDL"][what], table["Foretell"][what]
-            said.append(f"{about}, {what} time {theirs['mre']:.1%} and {ours['mre']:.1%}, {theirs['mre'] / ours['mre']:.2f}× (median "
+            texts.append(f"{about}, {what} time {theirs['mre']:.1%} and {ours['mre']:.1%}, {theirs['mre'] / ours['mre']:.2f}× (median "
                         f"{theirs['median'] / ours['median']:.2f}×), {ours['rows']} steps")  # fmt: skip
-    return _LINES.join(said) or _NOT_RUN
+    return _LINES.join(texts) or _NOT_RUN
 
 
 def _predictddl(found: Mapping[str, Any], say: Callable[[Row, Row], str]) -> str:
@@ -234,27 +234,27 @@ def _times(value: float) -> str:
 
 
 def _classics(results: Results) -> str:
-    said = [f"{line['split'].partition(': ')[2]}, {line['target'].replace('_', ' ')} {line['mean']:.1%}"
+    texts = [f"{line['split'].partition(': ')[2]}, {line['target'].replace('_', ' ')} {line['mean']:.1%}"
             for line in _ordered(results.get("lines", ()))
             if line["split"].startswith("29 classics:") and line["mean"] is not None]  # fmt: skip
-    return _LINES.join(said) or _NOT_RUN
+    return _LINES.join(texts) or _NOT_RUN
 
 
 def _searched(rows: Sequence[Row]) -> str:
     """Both on the tables whose workload has a graph; CherryPick on the others too."""
     ranked = {row["table"] for row in rows if row["method"] != "CherryPick" and row["runs_to_near"] is not None}
-    said = []
+    texts = []
     for method in dict.fromkeys(row["method"] for row in rows):
         for which, is_ranked in (("tables with a graph", True), ("others", False)):
-            mine = [row for row in rows if row["method"] == method and (row["table"] in ranked) == is_ranked]
-            regrets = [row["regret"] for row in mine if row["regret"] is not None]
+            own = [row for row in rows if row["method"] == method and (row["table"] in ranked) == is_ranked]
+            regrets = [row["regret"] for row in own if row["regret"] is not None]
             if not regrets:
                 continue
-            runs, cost, near = (fmean(row[name] for row in mine) for name in ("runs", "cost", "reached"))
-            crashed = f", {len(mine) - len(regrets)} crashed" if len(regrets) < len(mine) else ""
-            said.append(f"{method}, {len(mine)} {which}: {median(regrets):.0%} worse than the best in the median, {fmean(regrets):.0%} on "
+            runs, cost, near = (fmean(row[name] for row in own) for name in ("runs", "cost", "reached"))
+            crashed = f", {len(own) - len(regrets)} crashed" if len(regrets) < len(own) else ""
+            texts.append(f"{method}, {len(own)} {which}: {median(regrets):.0%} worse than the best in the median, {fmean(regrets):.0%} on "
                         f"average{crashed}, after {runs:.2g} runs of {_seconds(cost)}; within 5 % in {near:.0%} of searches")  # fmt: skip
-    return _LINES.join(said) or _NOT_RUN
+    return _LINES.join(texts) or _NOT_RUN
 
 
 def _share(value: float | None) -> str:

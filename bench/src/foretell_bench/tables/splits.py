@@ -66,8 +66,8 @@ def unseen_device(examples: Sequence[Example]) -> Split | None:
     devices = [e.query.cluster.nodes[0].device.name for e in examples]
     if len(set(devices)) < 2:
         return None
-    held = min(sorted(set(devices)), key=lambda name: abs(devices.count(name) / len(devices) - TESTED))
-    return _parted("unseen device", examples, lambda i: devices[i] == held)
+    held_out = min(sorted(set(devices)), key=lambda name: abs(devices.count(name) / len(devices) - TESTED))
+    return _parted("unseen device", examples, lambda i: devices[i] == held_out)
 
 
 def unseen_scale(examples: Sequence[Example]) -> Split | None:
@@ -81,8 +81,8 @@ def unseen_scale(examples: Sequence[Example]) -> Split | None:
         batches[e.query.architecture].add(e.query.batch)
 
     def is_largest(i: int) -> bool:
-        mine = batches[examples[i].query.architecture]
-        return len(mine) > 1 and examples[i].query.batch == max(mine)
+        rows = batches[examples[i].query.architecture]
+        return len(rows) > 1 and examples[i].query.batch == max(rows)
 
     return _parted("unseen scale", examples, is_largest)
 
@@ -110,13 +110,13 @@ def _own_runs(examples: Sequence[Example], among: Iterable[int]) -> tuple[set[in
         workloads[ernest.workload(examples[i].query, target)].append(i)
     chosen: set[int] = set()
     rest: set[int] = set()
-    for mine in workloads.values():
-        if len(mine) > 1:
-            table = np.array([ernest.features(examples[i].query, target) for i in mine])
-            picked = ernest.a_optimal(table, [examples[i].cost for i in mine], OWN_SECONDS)
-            run = {mine[i] for i in picked[: len(mine) - 1]}
+    for rows in workloads.values():
+        if len(rows) > 1:
+            table = np.array([ernest.features(examples[i].query, target) for i in rows])
+            picked = ernest.a_optimal(table, [examples[i].cost for i in rows], OWN_SECONDS)
+            run = {rows[i] for i in picked[: len(rows) - 1]}
             chosen |= run
-            rest |= set(mine) - run
+            rest |= set(rows) - run
     return chosen, rest
 
 

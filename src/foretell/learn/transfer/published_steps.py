@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 from foretell.errors import ForetellError
 from foretell.graph import Graph
@@ -67,7 +67,8 @@ def graph_of(step: PublishedStep, progress: Callable[[str], None] = lambda text:
     if graph is None:
         progress(f"capturing {step.source} at batch {settings['batch']}")
         try:
-            with _timm_attention(fused=not step.eager):
+            # timm writes attention out where its environment says so, which the child that captures inherits.
+            with patch.dict(os.environ, {"TIMM_FUSED_ATTN": "0" if step.eager else "1"}):
                 graph, read = capture_source(source, settings)
         except ForetellError:
             return None
@@ -75,20 +76,6 @@ def graph_of(step: PublishedStep, progress: Callable[[str], None] = lambda text:
     if step.updates:
         return graph
     return replace(graph, ops=tuple(op for op in graph.ops if op.phase != "optimizer"))
-
-
-@contextmanager
-def _timm_attention(*, fused: bool) -> Iterator[None]:
-    """timm writes attention out where its environment says so; the child that captures inherits ours."""
-    name, before = "TIMM_FUSED_ATTN", os.environ.get("TIMM_FUSED_ATTN")
-    os.environ[name] = "1" if fused else "0"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def _place(step: PublishedStep) -> str:

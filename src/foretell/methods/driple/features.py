@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.graph import Graph
-from foretell.methods.flow import data_flow
+from foretell.methods.graphs import data_flow
 
 GROUPS: Final = 100
 _SEED: Final = 42  # of the release

@@ -20,10 +20,11 @@ import numpy as np
 
 from foretell.errors import InputError
 from foretell.graph import Graph
+from foretell.methods.graphs import answers
 from foretell.methods.memo import once
 from foretell.methods.predictddl.features import NO_GRAPH, Floats, graphs_of, table
 from foretell.methods.predictddl.regressors import FORMS, Regressor, choose
-from foretell.methods.protocol import Example, Prediction, Query, answers
+from foretell.methods.protocol import Example, Prediction, Query
 
 if TYPE_CHECKING:
     from foretell.methods.predictddl.ghn.encoder import Encoder

@@ -19,7 +19,7 @@ from foretell.cost.features import density, describe
 from foretell.cost.roofline import Price, peak_name, price_ops
 from foretell.graph import ITEM_BYTES, Graph, Layout, Op, Signature
 from foretell.hardware import Cluster, Device
-from foretell.methods.flow import data_flow
+from foretell.methods.graphs import data_flow
 from foretell.methods.memo import once
 from foretell.methods.protocol import Query
 from foretell.plan import Plan

@@ -17,10 +17,11 @@ from foretell.design.information import Candidate, op_set_of
 from foretell.errors import InputError
 from foretell.hardware import Device
 from foretell.measure.record import Point
-from foretell.methods.protocol import DEVICE_TIME, STEP_TIME, Example, Prediction, Query, answers
+from foretell.methods.graphs import answers
+from foretell.methods.protocol import DEVICE_TIME, STEP_TIME, Example, Prediction, Query
 from foretell.methods.scaledl.features import FLOOR, Floats, Layer, Sheet, sheet_of
 from foretell.methods.scaledl.layers import LayerModels, LayerSettings
-from foretell.methods.scaledl.network import Across, NetworkSettings, Step
+from foretell.methods.scaledl.network import Across, NetworkSettings
 from foretell.units import Seconds
 
 _AT_LEAST: Final = 0.3  # weight of a layer that takes nothing of its step
@@ -75,7 +76,8 @@ class ScaleDL:
             others = [p for p in pages if part_of[p.architecture] != part]
             models = self._fit_layers(others) if parts > 1 and others else self.layer_models_
             predicted |= {id(p): _seconds(models, p.sheet.layers) for p in own}
-        self.across_ = Across(self.network).fit([_step(p, predicted[id(p)]) for p in wanted])
+        measured = [(p.measured.get(DEVICE_TIME, math.nan), p.measured.get(STEP_TIME, math.nan)) for p in wanted]
+        self.across_ = Across(self.network).fit([p.sheet for p in wanted], [predicted[id(p)] for p in wanted], measured)
         return self
 
     def _fit_layers(self, pages: Sequence[Page]) -> LayerModels | None:
@@ -98,12 +100,7 @@ class ScaleDL:
     def seconds(self, sheets: Sequence[Sheet]) -> tuple[Floats, Floats]:
         """Of the device and of the step."""
         assert self.across_ is not None, "fit first"
-        return self.across_.predict([Step(sheet=s, seconds=_seconds(self.layer_models_, s.layers)) for s in sheets])
-
-
-def _step(page: Page, seconds: Floats) -> Step:
-    device, step = (page.measured.get(target, math.nan) for target in (DEVICE_TIME, STEP_TIME))
-    return Step(sheet=page.sheet, seconds=seconds, device=device, step=step)
+        return self.across_.predict(sheets, [_seconds(self.layer_models_, sheet.layers) for sheet in sheets])
 
 
 def read(example: Example) -> Page:

@@ -25,6 +25,7 @@ from foretell.methods.scaledl.layers import Training, descend
 if TYPE_CHECKING:
     from torch_geometric.data import Batch, Data
 
+Pair = tuple[float, float]  # device and step; nan: not measured
 _ISSUING: Final = 5e-6  # seconds a host pays for an op, about: where H starts
 _ALONE: Final = 1e-5  # seconds of an op, where a network that is given no times starts
 _NOTHING: Final = 1e-7  # seconds of a step that launches no kernel: its logarithm must be a number
@@ -48,16 +49,6 @@ class NetworkSettings(Training):
     def __post_init__(self) -> None:
         if not 0 <= self.rounds <= ROUNDS:
             raise InputError(f"rounds of messages must be 0 to {ROUNDS}, got {self.rounds}.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A step for the network: its sheet, the seconds of its layers, and what was measured (nan: it was not)."""
-
-    sheet: Sheet
-    seconds: Floats  # of each of the sheet's layers
-    device: float = math.nan
-    step: float = math.nan
 
 
 class _Round(nn.Module):
@@ -123,10 +114,11 @@ class Across:
     kinds_: dict[str, int] = field(default_factory=dict)
     operators_: dict[str, int] = field(default_factory=dict)
 
-    def fit(self, steps: Sequence[Step]) -> Self:
+    def fit(self, sheets: Sequence[Sheet], seconds: Sequence[Floats], measured: Sequence[Pair]) -> Self:
+        """Steps, the seconds of their layers, and the measured seconds of the device and of the step."""
         from torch_geometric.data import Batch
 
-        layers = [layer for s in steps for layer in s.sheet.layers]
+        layers = [layer for sheet in sheets for layer in sheet.layers]
         values = np.array([[layer.values[c] for c in GENERAL] for layer in layers])
         self.mean_, self.deviation_ = values.mean(axis=0), np.maximum(values.std(axis=0), 0.05)
         self.kinds_ = {k: i for i, k in enumerate(sorted({layer.kind for layer in layers}))}
@@ -134,36 +126,37 @@ class Across:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.settings.seed)
             network = _Network(len(self.kinds_), len(self.operators_), self.settings)
-            ready = [self._data(s).to(self.settings.trains_on) for s in steps]
+            steps = zip(sheets, seconds, measured, strict=True)
+            ready = [self._data(*step).to(self.settings.trains_on) for step in steps]
             network.to(self.settings.trains_on)
 
             def loss(rows: Tensor) -> Tensor:
                 return _loss(network, Batch.from_data_list([ready[i] for i in rows.tolist()]))
 
-            if network.passes or any(s.sheet.communication.any() for s in steps):
-                descend(network, len(steps), loss, self.settings)
+            if network.passes or any(sheet.communication.any() for sheet in sheets):
+                descend(network, len(sheets), loss, self.settings)
         self.network_ = network.cpu().eval()
         return self
 
-    def predict(self, steps: Sequence[Step]) -> tuple[Floats, Floats]:
+    def predict(self, sheets: Sequence[Sheet], seconds: Sequence[Floats]) -> tuple[Floats, Floats]:
         """Seconds of the device and of the step."""
         from torch_geometric.data import Batch
 
         assert self.network_ is not None, "fit first"
-        found = np.zeros((len(steps), 2))
+        found = np.zeros((len(sheets), 2))
         with torch.no_grad():
-            for i, s in enumerate(steps):
-                found[i] = [log.exp().item() for log in self.network_(Batch.from_data_list([self._data(s)]))]
+            for i, step in enumerate(zip(sheets, seconds, strict=True)):
+                found[i] = [log.exp().item() for log in self.network_(Batch.from_data_list([self._data(*step)]))]
         return found[:, 0], found[:, 1]
 
-    def _data(self, s: Step) -> Data:
+    def _data(self, sheet: Sheet, seconds: Floats, measured: Pair = (math.nan, math.nan)) -> Data:
         """A step for PyTorch Geometric: edges are `…_index`, so that a batch numbers their nodes anew."""
         from torch_geometric.data import Data
 
         def floats(values: Any) -> Tensor:
             return torch.tensor(np.asarray(values), dtype=torch.float32)
 
-        layers, of, sheet = s.sheet.layers, s.sheet.layer, s.sheet
+        layers, of = sheet.layers, sheet.layer
         values = np.array([[layer.values[c] for c in GENERAL] for layer in layers]).reshape(len(layers), len(GENERAL))
         scaled = np.clip((values - self.mean_) / self.deviation_, -_FAR, _FAR)
         kinds = torch.tensor([self.kinds_.get(x.kind, len(self.kinds_)) for x in layers], dtype=torch.long)
@@ -172,13 +165,13 @@ class Across:
             x=floats(scaled[of]),
             kind=kinds[of],
             operator=torch.tensor(operators, dtype=torch.long)[of],
-            seconds=floats(s.seconds[of]).clamp(min=1e-8),
+            seconds=floats(seconds[of]).clamp(min=1e-8),
             runs=floats(sheet.runs),
             before_index=torch.tensor(sheet.before),
             after_index=torch.tensor(sheet.after),
             communication=floats([sheet.communication * _NEAR_ONE]),
             ideal=floats([sheet.communication[_IDEAL]]),
-            wanted=floats(np.log([[s.device, s.step]])),  # logarithms of the device's and the step's
+            wanted=floats(np.log([measured])),
         )
 
 

@@ -61,14 +61,14 @@ def digits() -> Digits:
     from sklearn.model_selection import train_test_split
 
     found = load_digits()
-    images, held, labels, held_labels = train_test_split(
+    images, held_out, labels, held_labels = train_test_split(
         found.images, found.target, test_size=0.25, random_state=0, stratify=found.target
     )
 
     def prepared(values: object) -> Tensor:
         return torch.as_tensor(values, dtype=torch.float32).view(-1, 1, PIXELS, PIXELS) / 8 - 0.6
 
-    return Digits(images=prepared(images), labels=torch.as_tensor(labels), held_images=prepared(held),
+    return Digits(images=prepared(images), labels=torch.as_tensor(labels), held_images=prepared(held_out),
                   held_labels=torch.as_tensor(held_labels))  # fmt: skip
 
 
