@@ -420,7 +420,7 @@ def main() -> None:
         RESULTS.write_text(json.dumps(_short(results), separators=(",", ":")) + "\n")
 
     if not options.show:
-        settings = by_setting(box_runs(HERE / "data" / "box"))
+        settings = by_setting(box_runs(HERE / "data" / "box").items)
         if "tuning" not in results:
             results["tuning"] = tune(settings[SOURCE])
             keep()

@@ -306,7 +306,7 @@ def cnn_family(query: Query) -> str:
 
 
 def part_cnn(options: argparse.Namespace) -> dict[str, Any]:
-    examples = sources.cnn_many_gpus(options.data, say, precisions=options.precisions)
+    examples = sources.cnn_many_gpus(options.data, say, precisions=options.precisions).items
     predicted = kept("cnn", "unseen architectures") | left_out(
         examples, lambda q: q.architecture, STEP_TIME, options.methods
     )
@@ -349,7 +349,7 @@ def tell_spent(spent: Mapping[str, float], timed: Mapping[str, float]) -> None:
 
 
 def part_timm(options: argparse.Namespace) -> dict[str, Any]:
-    examples = sources.timm_train(options.data, say, options.architectures)
+    examples = sources.timm_train(options.data, say, options.architectures).items
     predicted = kept("timm", "unseen architectures") | left_out(
         examples, lambda q: q.architecture, STEP_TIME, options.methods
     )
@@ -367,7 +367,7 @@ def part_timm(options: argparse.Namespace) -> dict[str, Any]:
 def part_h200(options: argparse.Namespace) -> dict[str, Any]:
     """Steps of images on the project's own device; Foretell's shipped model has seen them, so it is not asked."""
     examples = [replace(e, measured={STEP_TIME: e.measured[STEP_TIME]}, ops=())
-                for e in sources.h200_steps(H200, say, options.steps) if e.query.dataset == "images"]  # fmt: skip
+                for e in sources.h200_steps(H200, say, options.steps).items if e.query.dataset == "images"]  # fmt: skip
     which = [name for name in options.methods if name != "Foretell"]
     predicted = kept("h200", "unseen architectures") | left_out(examples, lambda q: q.architecture, STEP_TIME, which)
     table = errors(predicted, examples, STEP_TIME, range(len(examples)))
@@ -379,7 +379,7 @@ def part_h200(options: argparse.Namespace) -> dict[str, Any]:
 
 def part_box(options: argparse.Namespace) -> dict[str, Any]:
     """Whole jobs of data-parallel workers: what Ernest is made for, data and hosts both vary."""
-    whole = [e for e in box_runs(BOX, say) if not e.query.plan.servers]
+    whole = [e for e in box_runs(BOX, say).items if not e.query.plan.servers]
     examples = [replace(e, measured={JOB_TIME: e.measured[JOB_TIME]}) for e in whole]
     predicted = kept("box", "unseen architectures") | left_out(
         examples, lambda q: q.architecture, JOB_TIME, options.methods, whole=whole

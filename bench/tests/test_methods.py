@@ -16,13 +16,14 @@ from foretell_bench.tables import methods as bench
 from foretell_bench.tables import searches
 from foretell_bench.tables.classics import NETWORKS
 from foretell_bench.tables.methods import Job, lines_of
-from foretell_bench.tables.results import Line, errors, keep_lines, read
+from foretell_bench.tables.results import Line, errors, keep_lines, keep_rows, read
 from foretell_bench.tables.splits import Split, splits
 
 from foretell.errors import InputError
 from foretell.methods.conformance import made_up, perceptron
 from foretell.methods.ernest import Ernest
 from foretell.methods.protocol import DEVICE_TIME, STEP_TIME, Example, Prediction, Query
+from foretell.store.importers import Taken, public_rows
 
 PUBLIC = Path(__file__).parents[3] / "shared" / "data"
 
@@ -140,10 +141,15 @@ def test_results_are_merged_line_by_line(tmp_path: Path) -> None:
 
 def test_what_is_there_is_not_fitted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "h200").mkdir()
-    monkeypatch.setattr(bench, "SOURCES", {"h200": lambda place, say, most: made_up()})
+    monkeypatch.setattr(
+        bench, "SOURCES", {"h200": lambda place, say, most: Taken(items=tuple(made_up()), left_out={"not drawn": 3})}
+    )
     text: list[str] = []
     done = {("h200", "random", "ernest")}
-    lines = bench.run(None, tmp_path, only=["ernest"], chosen=["h200"], say=text.append, done=done)
+    kept = keep_rows(tmp_path / "r.json")
+    lines = bench.run(None, tmp_path, only=["ernest"], chosen=["h200"], say=text.append, done=done, keep_rows=kept)
+    rows = table_named("rows", read(tmp_path / "r.json"))
+    assert "| h200 | 24 of 27 rows; left out: 3 not drawn |" in rows
     assert {line.split for line in lines} == {"unseen configuration", "unseen architecture", "unseen scale"}
     assert text[-1] == "h200: 3 of 3 fits done, ernest on unseen scale rows"
     assert all(line.milliseconds is not None and line.milliseconds > 0 for line in lines)
@@ -266,7 +272,9 @@ def test_there_are_29_classics_and_the_data_has_them() -> None:
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="public measurements are not here")
 def test_public_rows_become_examples() -> None:
-    found = ddp_step_times(PUBLIC, most=24, graphs=False)
+    taken = ddp_step_times(PUBLIC, most=24, graphs=False)
+    assert taken.rows == len(public_rows(PUBLIC, "ddp_step_times")), "every row is taken or counted"
+    found = taken.items
     assert len(found) == 24
     assert len({e.query.architecture for e in found}) == 6
     assert all(e.query.plan.dp == e.query.cluster.devices for e in found)

@@ -33,8 +33,8 @@ class Sample(Data):  # type: ignore[misc]
     def of(
         cls, step: Outline, *, table: Floats, share: Floats, wanted: Floats, whole: float, weight: float, **more: Any
     ) -> Sample:
-        values = {"x": table, "into": step.shares(), "onto": step.shares(onto=True), "share": share, "whole": [whole],
-                  "wanted": np.nan_to_num(wanted), "known": ~np.isnan(wanted), "weight": [weight], **more}  # fmt: skip
+        values = {"x": table, "into": step.shares(), "onto": step.shares(onto=True), "share": share, **more}
+        values |= {"wanted": np.nan_to_num(wanted), "known": ~np.isnan(wanted), "whole": [whole], "weight": [weight]}
         tensors = {name: torch.tensor(np.asarray(value), dtype=torch.float32) for name, value in values.items()}
         return cls(edge_index=torch.tensor(np.stack([step.makes, step.takes])), **tensors)
 

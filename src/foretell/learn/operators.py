@@ -67,20 +67,19 @@ class TrainingRows:
 
 def training_rows(ops: OpTable) -> Mapping[str, TrainingRows]:
     families = np.array([d.family for d in ops.descriptions])
-    weight = weights(ops)
-    rows = {}
+    least = np.array([d.roofline for d in ops.descriptions])
+    wanted, weight, names = np.log(ops.seconds / least), weights(ops), ops.names
+    found = {}
     for family in sorted(set(families)):
-        own = np.flatnonzero(families == family)
-        rows_of = own.tolist()
-        names, descriptions = [ops.names[i] for i in rows_of], [ops.descriptions[i] for i in rows_of]
+        own = np.flatnonzero(families == family).tolist()
+        descriptions = [ops.descriptions[i] for i in own]
         columns = tuple(sorted({name for d in descriptions for name in d.values}))
-        operators = tuple(sorted(set(names)))
-        least = np.array([d.roofline for d in descriptions])
-        rows[family] = TrainingRows(
-            columns=columns, operators=operators, table=matrix(names, descriptions, columns, operators),
-            wanted=np.log(ops.seconds[own] / least), weights=weight[own],
-        )  # fmt: skip
-    return rows
+        operators = tuple(sorted({names[i] for i in own}))
+        table = matrix([names[i] for i in own], descriptions, columns, operators)
+        found[family] = TrainingRows(
+            columns=columns, operators=operators, table=table, wanted=wanted[own], weights=weight[own]
+        )
+    return found
 
 
 def weights(ops: OpTable) -> Floats:

@@ -145,10 +145,9 @@ def _case(query: Query, parts: Parts, allocated: Bytes, target: str) -> Case:
     link = cluster.between or cluster.nodes[0].inside
     busy = max(parts.device, _INSTANT)
     times = parts._replace(device=busy)
-    numbers = (
-        busy, *(part / busy + _LITTLE for part in times[1:]), query.batch / cluster.devices, cluster.devices,
-        len(cluster.nodes), link.bandwidth, device.peak("fp32"), device.bandwidth,
-    )  # fmt: skip
+    sizes = (query.batch / cluster.devices, cluster.devices, len(cluster.nodes))
+    rates = (link.bandwidth, device.peak("fp32"), device.bandwidth)
+    numbers = (busy, *(part / busy + _LITTLE for part in times[1:]), *sizes, *rates)
     kinds = (plan.servers > 0, plan.data_parallel == "dp" and cluster.devices > 1, precision.endswith("16"))
     return Case(
         parts=times if target == STEP_TIME else Parts(device=max(allocated, 1)),

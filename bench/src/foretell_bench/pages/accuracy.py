@@ -26,9 +26,12 @@ _ABOUT: Final = {
 
 
 def write_page(
-    path: Path, tables: Mapping[str, Any], *, ablations: Sequence[Mapping[str, Any]] = (),
+    path: Path,
+    tables: Mapping[str, Any],
+    *,
+    ablations: Sequence[Mapping[str, Any]] = (),
     newer: Mapping[str, Any] | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Write the page and, beside it, a chart of device times and one of step times; what else is given gets a table."""
     path.parent.mkdir(parents=True, exist_ok=True)
     charts = {what: path.with_name(f"{path.stem}-{what}.svg") for what in ("device", "step")}

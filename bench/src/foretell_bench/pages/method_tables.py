@@ -19,10 +19,13 @@ def own_tables(beside: Mapping[str, Found]) -> dict[str, Callable[[], Table]]:
     """Name → what makes it, of the results that are there."""
     scaledl, predictddl = beside.get("scaledl", {}), beside.get("predictddl", {})
     made: dict[str, Callable[[], Table]] = {
-        "scaledl ratios": lambda: _ratios(scaledl), "scaledl tried": lambda: _tried(scaledl),
-        "scaledl designs": lambda: _designs(scaledl), "predictddl errors": lambda: _errors(predictddl),
-        "predictddl ernest": lambda: _ernest(predictddl), "predictddl validated": lambda: _validated(predictddl),
-    }  # fmt: skip
+        "scaledl ratios": lambda: _ratios(scaledl),
+        "scaledl tried": lambda: _tried(scaledl),
+        "scaledl designs": lambda: _designs(scaledl),
+        "predictddl errors": lambda: _errors(predictddl),
+        "predictddl ernest": lambda: _ernest(predictddl),
+        "predictddl validated": lambda: _validated(predictddl),
+    }
     named = {"scaledl ablations": ("architecture", "fold 0")} | {
         f"scaledl {split}": (split, "all") for split in ("architecture", "batch", "family")
     }
@@ -56,14 +59,23 @@ def _ratios(found: Found) -> Table:
             o for o in ("additive, on steps", "additive, on layers", "FLOP-linear", "roofline") if o in ratios
         ]
         steps = found["tables"][name]["after ScaleDL"]["device"]["rows"]
-        rows += [(f"{about}, {w}", str(steps), *(f"{ratios[o][w]['mre']:.1f} / {ratios[o][w]['rmse_seconds']:.1f}" for o in others))
-                 for w in _TARGETS]  # fmt: skip
+        rows += [
+            (
+                f"{about}, {w}",
+                str(steps),
+                *(f"{ratios[o][w]['mre']:.1f} / {ratios[o][w]['rmse_seconds']:.1f}" for o in others),
+            )
+            for w in _TARGETS
+        ]
     return ("times lower, MRE / RMSE", "steps", *others), rows
 
 
 def _tried(found: Found) -> Table:
-    rows = [(kind, name, *(f"{v:.1%}" for v in values[:-1]), *[""] * (3 - len(values)), f"{values[-1]:.0f} s")
-            for kind, variants in found.get("tried", {}).items() for name, values in variants.items()]  # fmt: skip
+    rows = [
+        (kind, name, *(f"{v:.1%}" for v in values[:-1]), *[""] * (3 - len(values)), f"{values[-1]:.0f} s")
+        for kind, variants in found.get("tried", {}).items()
+        for name, values in variants.items()
+    ]
     return ("of", "variant", "error of device time", "error of step time", "seconds"), rows
 
 
@@ -105,20 +117,38 @@ def _ernest(found: Found) -> Table:
         ernest, ours, reused = theirs(one), one["errors"]["PredictDDL"], one["errors"]["Ernest, reused with no run"]
         spent = one["spent"]
         each = seconds_each(spent)
-        rows.append((
-            about, f"{ours['rows']}", f"{ours['mean']:.1%}, {ours['median']:.1%}", f"{ernest['mean']:.1%}, {ernest['median']:.1%}",
-            f"{ernest['mean'] / ours['mean']:.2g} ({ernest['median'] / ours['median']:.2g})", f"{reused['mean'] / ours['mean']:.2g}",
-            f"{spent['runs']:.0f}, {spent['measuring']:,.0f} s", f"{each:.3g} s, {1e3 * timing['predict']:.0f} ms",
-            f"{each / timing['predict']:.0f}",
-        ))  # fmt: skip
-    return ("", "rows", "PredictDDL: mean, median", "Ernest", "error lower by (median)", "than Ernest without a run by", "Ernest's runs",
-            "a new workload: Ernest, PredictDDL", "time less by"), rows  # fmt: skip
+        rows.append(
+            (
+                about,
+                f"{ours['rows']}",
+                f"{ours['mean']:.1%}, {ours['median']:.1%}",
+                f"{ernest['mean']:.1%}, {ernest['median']:.1%}",
+                f"{ernest['mean'] / ours['mean']:.2g} ({ernest['median'] / ours['median']:.2g})",
+                f"{reused['mean'] / ours['mean']:.2g}",
+                f"{spent['runs']:.0f}, {spent['measuring']:,.0f} s",
+                f"{each:.3g} s, {1e3 * timing['predict']:.0f} ms",
+                f"{each / timing['predict']:.0f}",
+            )
+        )
+    return (
+        "",
+        "rows",
+        "PredictDDL: mean, median",
+        "Ernest",
+        "error lower by (median)",
+        "than Ernest without a run by",
+        "Ernest's runs",
+        "a new workload: Ernest, PredictDDL",
+        "time less by",
+    ), rows
 
 
 def sampled(found: Found) -> list[tuple[str, Found, Found]]:
     """Where Ernest was given runs: `cnn_many_gpus` by the GPUs it ran on, and jobs of hosts in a box."""
-    parts = [(f"cnn_many_gpus, Ernest's runs on {gpus} GPUs", one, found["cnn"]["timing"])
-             for gpus, one in found.get("cnn", {}).get("ernest", {}).items()]  # fmt: skip
+    parts = [
+        (f"cnn_many_gpus, Ernest's runs on {gpus} GPUs", one, found["cnn"]["timing"])
+        for gpus, one in found.get("cnn", {}).get("ernest", {}).items()
+    ]
     if "ernest" in found.get("box", {}):
         parts.append(("jobs of hosts in a box", found["box"]["ernest"], found["box"]["timing"]))
     return parts

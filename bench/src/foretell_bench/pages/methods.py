@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from foretell.errors import InputError
+from foretell.store.importers import Taken
 from foretell.units import show_seconds
 from foretell_bench.pages.method_charts import among_others, searched
 from foretell_bench.pages.method_tables import own_tables, sampled, seconds_each, theirs
@@ -47,6 +48,8 @@ def methods_table(results: Results) -> RenderableType:
         {f"{line['method']} on {line['source']}, {line['split']}: {line['why']}." for line in lines if line["why"]}
     )
     parts: list[RenderableType] = [table, *(Text(note, style="dim") for note in notes)]
+    for row in results.get("rows", ()):
+        parts.append(Text(f"{row['source']}: {_taken(row)}.", style="dim"))
     if searches := results.get("searches"):
         found = Table(box=None, pad_edge=False, header_style="dim")
         for head in _SEARCH_HEADS:
@@ -89,8 +92,12 @@ def table_named(name: str, results: Results, beside: Beside = MappingProxyType({
     if kind == "method":
         return _markdown(_HEADS, [_cells(line) for line in lines if line["method"] == which and line["answered"]])
     if kind == "refusals":
-        return _markdown(("method", "data", "left out", "why"), sorted({
-            (line["method"], line["source"], line["split"], line["why"]) for line in lines if line["why"]}))  # fmt: skip
+        return _markdown(
+            ("method", "data", "left out", "why"),
+            sorted({(line["method"], line["source"], line["split"], line["why"]) for line in lines if line["why"]}),
+        )
+    if kind == "rows":
+        return _markdown(("data", "rows"), [(row["source"], _taken(row)) for row in results.get("rows", ())])
     if kind == "searches":
         return _markdown(_SEARCH_HEADS, [_search_cells(row) for row in results.get("searches", ())])
     if kind == "summary":
@@ -101,8 +108,12 @@ def table_named(name: str, results: Results, beside: Beside = MappingProxyType({
     if name in own:
         return _markdown(*own[name]())
     raise InputError(
-        f"no table {name!r}. Tables: methods, summary, method NAME, refusals, searches, claims, {', '.join(own)}."
+        f"no table {name!r}. Tables: methods, summary, method NAME, refusals, rows, searches, claims, {', '.join(own)}."
     )
+
+
+def _taken(row: Row) -> str:
+    return str(Taken(items=(None,) * row["asked"], left_out=row["left_out"]))
 
 
 def _beside_ours(lines: Sequence[Row]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
@@ -141,10 +152,16 @@ def _cells(line: Row) -> tuple[str, ...]:
     rows = f"{line['answered']:,}" if line["answered"] == line["rows"] else f"{line['answered']:,} of {line['rows']:,}"
     waited = line["milliseconds"]
     return (
-        line["source"], line["split"], line["target"].replace("_", " "), line["method"],
-        *(_share(line.get(name)) for name in ("mean", "median", "p90", "rmse", "inside")), rows, _seconds(line["fit_seconds"]),
-        _seconds(line["measuring_seconds"]), "–" if waited is None else f"{waited:.3g} ms",
-    )  # fmt: skip
+        line["source"],
+        line["split"],
+        line["target"].replace("_", " "),
+        line["method"],
+        *(_share(line.get(name)) for name in ("mean", "median", "p90", "rmse", "inside")),
+        rows,
+        _seconds(line["fit_seconds"]),
+        _seconds(line["measuring_seconds"]),
+        "–" if waited is None else f"{waited:.3g} ms",
+    )
 
 
 _SEARCH_HEADS: Final = ("data", "table", "configurations", "search", "runs", "seconds", "worse than the best",
@@ -153,10 +170,17 @@ _SEARCH_HEADS: Final = ("data", "table", "configurations", "search", "runs", "se
 
 def _search_cells(row: Row) -> tuple[str, ...]:
     return (
-        row["source"], row["table"], str(row["configurations"]), row["method"], f"{row['runs']:.3g}", _seconds(row["cost"]),
-        _share(row["regret"]), "–" if row["runs_to_near"] is None else f"{row['runs_to_near']:.3g}",
-        _seconds(row["cost_to_near"]), _share(row["reached"]),
-    )  # fmt: skip
+        row["source"],
+        row["table"],
+        str(row["configurations"]),
+        row["method"],
+        f"{row['runs']:.3g}",
+        _seconds(row["cost"]),
+        _share(row["regret"]),
+        "–" if row["runs_to_near"] is None else f"{row['runs_to_near']:.3g}",
+        _seconds(row["cost_to_near"]),
+        _share(row["reached"]),
+    )
 
 
 def claims(results: Results, beside: Beside) -> list[tuple[str, str, str]]:
@@ -202,8 +226,10 @@ def _ours(scaledl: Mapping[str, Any]) -> str:
         table = scaledl.get("tables", {}).get(f"{split}, all", {})
         for what in ("device", "step") if "Foretell" in table else ():
             theirs, ours = table["after ScaleDL"][what], table["Foretell"][what]
-            texts.append(f"{about}, {what} time {theirs['mre']:.1%} and {ours['mre']:.1%}, {theirs['mre'] / ours['mre']:.2f}× (median "
-                        f"{theirs['median'] / ours['median']:.2f}×), {ours['rows']} steps")  # fmt: skip
+            texts.append(
+                f"{about}, {what} time {theirs['mre']:.1%} and {ours['mre']:.1%}, {theirs['mre'] / ours['mre']:.2f}× (median "
+                f"{theirs['median'] / ours['median']:.2f}×), {ours['rows']} steps"
+            )
     return _LINES.join(texts) or _NOT_RUN
 
 
@@ -213,8 +239,10 @@ def _predictddl(found: Mapping[str, Any], say: Callable[[Row, Row], str]) -> str
 
 def _error_ratio(one: Row, timing: Row) -> str:
     ernest, ours, reused = theirs(one), one["errors"]["PredictDDL"], one["errors"]["Ernest, reused with no run"]
-    return (f"{ernest['mean'] / ours['mean']:.2g}× ({ours['mean']:.1%}, Ernest {ernest['mean']:.1%}), {reused['mean'] / ours['mean']:.2g}× "
-            f"lower than Ernest without a run, {ours['rows']} rows")  # fmt: skip
+    return (
+        f"{ernest['mean'] / ours['mean']:.2g}× ({ours['mean']:.1%}, Ernest {ernest['mean']:.1%}), {reused['mean'] / ours['mean']:.2g}× "
+        f"lower than Ernest without a run, {ours['rows']} rows"
+    )
 
 
 def _time_ratio(one: Row, timing: Row) -> str:
@@ -223,10 +251,13 @@ def _time_ratio(one: Row, timing: Row) -> str:
 
 
 def _transfer(driple: Mapping[str, Any]) -> str:
-    return _LINES.join(
-        f"{way}: {_times(by['median'])} in the median of {by['settings']} settings, {_times(by['least'])} to {_times(by['most'])}"
-        for way, by in driple.get("times less", {}).items()
-    ) or _NOT_RUN  # fmt: skip
+    return (
+        _LINES.join(
+            f"{way}: {_times(by['median'])} in the median of {by['settings']} settings, {_times(by['least'])} to {_times(by['most'])}"
+            for way, by in driple.get("times less", {}).items()
+        )
+        or _NOT_RUN
+    )
 
 
 def _times(value: float) -> str:
@@ -234,9 +265,11 @@ def _times(value: float) -> str:
 
 
 def _classics(results: Results) -> str:
-    texts = [f"{line['split'].partition(': ')[2]}, {line['target'].replace('_', ' ')} {line['mean']:.1%}"
-            for line in _ordered(results.get("lines", ()))
-            if line["split"].startswith("29 classics:") and line["mean"] is not None]  # fmt: skip
+    texts = [
+        f"{line['split'].partition(': ')[2]}, {line['target'].replace('_', ' ')} {line['mean']:.1%}"
+        for line in _ordered(results.get("lines", ()))
+        if line["split"].startswith("29 classics:") and line["mean"] is not None
+    ]
     return _LINES.join(texts) or _NOT_RUN
 
 
@@ -252,8 +285,10 @@ def _searched(rows: Sequence[Row]) -> str:
                 continue
             runs, cost, near = (fmean(row[name] for row in own) for name in ("runs", "cost", "reached"))
             crashed = f", {len(own) - len(regrets)} crashed" if len(regrets) < len(own) else ""
-            texts.append(f"{method}, {len(own)} {which}: {median(regrets):.0%} worse than the best in the median, {fmean(regrets):.0%} on "
-                        f"average{crashed}, after {runs:.2g} runs of {_seconds(cost)}; within 5 % in {near:.0%} of searches")  # fmt: skip
+            texts.append(
+                f"{method}, {len(own)} {which}: {median(regrets):.0%} worse than the best in the median, {fmean(regrets):.0%} on "
+                f"average{crashed}, after {runs:.2g} runs of {_seconds(cost)}; within 5 % in {near:.0%} of searches"
+            )
     return _LINES.join(texts) or _NOT_RUN
 
 

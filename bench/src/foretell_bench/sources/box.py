@@ -14,6 +14,7 @@ from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.methods.protocol import JOB_TIME, STEP_TIME, Example, Query
 from foretell.plan import Plan
+from foretell.store.importers import Taken
 from foretell_bench.graphs import Say, quiet
 from foretell_bench.sources.examples import box_cluster, dataset_of, h200_steps
 from foretell_bench.sources.question import evenly
@@ -23,7 +24,7 @@ BOX_TARGETS: Final = tuple(f"{r}_{what}" for r in ("network_rx", "network_tx", "
 H200_TARGETS: Final = tuple(f"{r}_{what}" for r in ("device", "memory_bandwidth") for what in _COUNTED)
 
 
-def box_runs(folder: Path, say: Say = quiet, most: int | None = None) -> list[Example]:
+def box_runs(folder: Path, say: Say = quiet, most: int | None = None) -> Taken[Example]:
     """A cluster has the workers' hosts; servers are in the plan. A step is the slowest worker's, resources their mean."""
     path = folder / "runs.jsonl"
     if not path.exists():
@@ -45,7 +46,8 @@ def box_runs(folder: Path, say: Say = quiet, most: int | None = None) -> list[Ex
         )  # fmt: skip
         measured = {STEP_TIME: r["step_time"], JOB_TIME: r["job_seconds"], **{t: r[t] for t in BOX_TARGETS if t in r}}
         examples.append(Example(query=query, measured=measured, cost=r["job_seconds"]))
-    return examples
+    rest = len(lines) - len(chosen)
+    return Taken(items=tuple(examples), left_out={"not drawn": rest} if rest else {})
 
 
 def h200_resources(path: Path, say: Say = quiet, most: int | None = None) -> list[Example]:
@@ -54,7 +56,7 @@ def h200_resources(path: Path, say: Say = quiet, most: int | None = None) -> lis
 
     rows = {s.id: s for s in Store(path).steps("kind = 'step' AND outcome = 'ok' AND world_size = 1")}
     examples = []
-    for e in h200_steps(path, say, most):
+    for e in h200_steps(path, say, most).items:
         row = rows[e.query.settings["record"]]
         found = {t: float(value) for t in H200_TARGETS if (value := getattr(row, t)) is not None}
         examples.append(replace(e, measured={**e.measured, **found}))

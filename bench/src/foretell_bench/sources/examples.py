@@ -1,15 +1,16 @@
 """Measured steps as examples that methods are fitted on and validated against: one loader per source.
 
 A source that does not say what was run gives queries without a graph; what a source leaves open and we assume is in the
-query's settings under `assumed`.
+query's settings under `assumed`. Every row of a source becomes an example or is counted with the reason why not.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -18,7 +19,7 @@ from foretell.graph import Graph
 from foretell.hardware import Cluster, Link, Node, device, host, link, recognise
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, MEMORY, STEP_TIME, Example, Query
 from foretell.plan import Plan
-from foretell.store.importers import LeftOut, Row, public_rows, take
+from foretell.store.importers import LeftOut, Row, Taken, public_rows, take
 from foretell.units import Seconds
 from foretell_bench.graphs import Model, Say, captured, configured, graph_of, named, quiet
 from foretell_bench.sources.ddp_step_times import placement_of
@@ -70,7 +71,7 @@ class Graphs:
 
 def h200_steps(
     path: Path, say: Say = quiet, most: int | None = None, *, only: Collection[str] | None = None, whole: bool = False
-) -> list[Example]:
+) -> Taken[Example]:
     """Steps of a store that ran on one device, of all sources or only some, with the times of ops where a trace told them.
 
     Of many steps, some of every architecture are taken; or, `whole`, all of some architectures that have several.
@@ -82,9 +83,10 @@ def h200_steps(
     store = Store(path)
     if not store.exists():
         raise InputError(f"there is no store in {path}. Measure into one with: foretell measure SOURCE --store {path}")
-    rows = [s for s in store.steps("kind = 'step' AND outcome = 'ok' AND world_size = 1")
-            if s.step_seconds and s.graph and (only is None or s.source in only)
-            and (s.device_seconds or 0.0) < _SAME_STEP * s.step_seconds]  # fmt: skip
+    every = store.steps("kind = 'step' AND outcome = 'ok' AND world_size = 1")
+    timed = [s for s in every if s.step_seconds and s.graph]
+    same = [s for s in timed if (s.device_seconds or 0.0) < _SAME_STEP * (s.step_seconds or 0.0)]
+    rows = [s for s in same if only is None or s.source in only]
     chosen = several(rows, most, by=lambda s: s.source) if whole else evenly(rows, most, by=lambda s: s.source)
     say(f"reading {len(chosen)} steps of {path}")
     graphs, families = store.graphs({s.graph for s in chosen if s.graph}), families_of(store)
@@ -103,7 +105,13 @@ def h200_steps(
         known = {target: float(value) for target, value in measured.items() if value}
         cost = (s.repetitions + _UNTIMED_STEPS) * (s.step_seconds or 0.0)
         examples.append(Example(query=query, measured=known, cost=cost, ops=() if alone else times.get(s.id, ())))
-    return examples
+    left_out = {
+        "without a step time or a graph": len(every) - len(timed),
+        "whose kernels were not recorded of the steps that were timed": len(timed) - len(same),
+        "of other sources": len(same) - len(rows),
+        "not drawn": len(rows) - len(chosen),
+    }
+    return Taken(items=tuple(examples), left_out={reason: count for reason, count in left_out.items() if count})
 
 
 def _op_times(store: Any, steps: Sequence[str]) -> dict[str, tuple[Seconds, ...]]:
@@ -133,7 +141,7 @@ _CNN_DEVICES: Final = {"GeForce RTX 2080 Ti": "rtx-2080-ti", "TITAN Xp": "titan-
 
 def cnn_many_gpus(
     folder: Path, say: Say = quiet, most: int | None = None, *, precisions: Sequence[str] = ("fp16", "fp32")
-) -> list[Example]:
+) -> Taken[Example]:
     """Training in fp32 and fp16: a Workload has no fp64. The source names no optimizer; the graph has plain SGD."""
     graphs = Graphs(say)
 
@@ -159,14 +167,27 @@ def cnn_many_gpus(
         )  # fmt: skip
         return Example(query=query, measured={STEP_TIME: seconds}, cost=row["repetitions"] * seconds)
 
-    return [example(row) for row in evenly(_rows(folder, _CNN, wanted, say), most, by=lambda r: r["model"])]
+    return _drawn(public_rows(folder, _CNN), most, lambda row: row["model"], wanted, example)
 
 
-def _rows(folder: Path, name: str, wanted: Callable[[Row], Row], say: Say) -> tuple[Row, ...]:
-    """The rows of a file that can be used; how many cannot, and why, is said."""
-    taken = take(public_rows(folder, name), wanted)
-    say(f"{name}: {taken}")
-    return taken.items
+def _drawn(
+    rows: Iterable[Row],
+    most: int | None,
+    by: Callable[[Row], Hashable],
+    wanted: Callable[[Row], Row],
+    example: Callable[[Row], Example],
+) -> Taken[Example]:
+    """Examples of the rows that are wanted, drawn evenly until there are enough."""
+    usable = take(rows, wanted)
+    items, left_out = list[Example](), Counter(usable.left_out)
+    for row in evenly(usable.items, None, by):
+        try:
+            if most is not None and len(items) >= most:
+                raise LeftOut("not drawn")
+            items.append(example(row))
+        except LeftOut as reason:
+            left_out[str(reason)] += 1
+    return Taken(items=tuple(items), left_out=dict(left_out))
 
 
 # timm's own benchmark: one RTX 3090.
@@ -175,18 +196,16 @@ _TIMM: Final = "timm_train"
 _NEWEST_TORCH: Final = "pt112"
 
 
-def timm_train(folder: Path, say: Say = quiet, most: int | None = 100) -> list[Example]:
+def timm_train(folder: Path, say: Say = quiet, most: int | None = 100) -> Taken[Example]:
     """AMP in fp16 with SGD, as timm's script trains; rows of the newest torch, one layout of each architecture first."""
-    graphs, examples = Graphs(say), list[Example]()
+    graphs = Graphs(say)
 
     def wanted(row: Row) -> Row:
         if row["torch"] != _NEWEST_TORCH:
             raise LeftOut(f"of an older torch, {row['torch']}")
         return row
 
-    for row in evenly(_rows(folder, _TIMM, wanted, say), None, by=lambda r: r["model"]):
-        if most is not None and len(examples) >= most:
-            break
+    def example(row: Row) -> Example:
         settings = {"batch": str(row["batch"]), "image_size": str(row["image_size"]), "precision": "amp-fp16",
                     "optimizer": "sgd"}  # fmt: skip
         if row["layout"] == "nhwc":
@@ -194,15 +213,15 @@ def timm_train(folder: Path, say: Say = quiet, most: int | None = 100) -> list[E
         try:
             graph = graphs.captured(f"timm/{row['model']}", settings)
         except ForetellError as error:  # names come and go with timm's versions
-            say(f"left out {row['model']}: {error}")
-            continue
+            raise LeftOut("of a network that today's timm does not build") from error
         query = Query(
             architecture=f"timm/{row['model']}", plan=Plan(), cluster=Cluster.parse("rtx-3090"), graph=graph,
             batch=float(row["batch"]), dataset="imagenet", settings={"layout": row["layout"], "precision": "amp-fp16"},
         )  # fmt: skip
         seconds = row["step_seconds"]
-        examples.append(Example(query=query, measured={STEP_TIME: seconds}, cost=STEPS_OF_A_RUN * seconds))
-    return examples
+        return Example(query=query, measured={STEP_TIME: seconds}, cost=STEPS_OF_A_RUN * seconds)
+
+    return _drawn(public_rows(folder, _TIMM), most, lambda row: row["model"], wanted, example)
 
 
 # Data-parallel jobs on two clusters.
@@ -217,7 +236,7 @@ _DDP_GRAPHS: Final = {
 }
 
 
-def ddp_step_times(folder: Path, say: Say = quiet, most: int | None = None, *, graphs: bool = True) -> list[Example]:
+def ddp_step_times(folder: Path, say: Say = quiet, most: int | None = None, *, graphs: bool = True) -> Taken[Example]:
     """Steps of six jobs by placement and batch; fp32 and SGD are assumed, where there is a graph at all."""
     made = Graphs(say)
 
@@ -238,8 +257,7 @@ def ddp_step_times(folder: Path, say: Say = quiet, most: int | None = None, *, g
         seconds = row["step_seconds"]
         return Example(query=query, measured={STEP_TIME: seconds}, cost=STEPS_OF_A_RUN * seconds)
 
-    rows = _rows(folder, _DDP, wanted, say)
-    return [example(row) for row in evenly(rows, most, by=lambda r: (r["app"], r["cluster"]))]
+    return _drawn(public_rows(folder, _DDP), most, lambda row: (row["app"], row["cluster"]), wanted, example)
 
 
 # Language models on nodes of eight H100.
@@ -247,7 +265,7 @@ def ddp_step_times(folder: Path, say: Say = quiet, most: int | None = None, *, g
 _SWEEP: Final = "llm_h100_sweep"
 
 
-def llm_h100_sweep(folder: Path, say: Say = quiet, most: int | None = None) -> list[Example]:
+def llm_h100_sweep(folder: Path, say: Say = quiet, most: int | None = None) -> Taken[Example]:
     """Steps of about a million tokens. A run that crashed has no target."""
     graphs = Graphs(say)
 
@@ -275,8 +293,8 @@ def llm_h100_sweep(folder: Path, say: Say = quiet, most: int | None = None) -> l
         cost = STEPS_OF_A_RUN * measured.get(STEP_TIME, 0.0)
         return Example(query=query, measured={k: v for k, v in measured.items() if v}, cost=cost)
 
-    rows = _rows(folder, _SWEEP, wanted, say)
-    return [example(row) for row in evenly(rows, most, by=lambda r: (r["model"], r["gpus"], r["status"]))]
+    kind = itemgetter("model", "gpus", "status")
+    return _drawn(public_rows(folder, _SWEEP), most, kind, wanted, example)
 
 
 # Audited submissions.
@@ -284,7 +302,7 @@ def llm_h100_sweep(folder: Path, say: Say = quiet, most: int | None = None) -> l
 _MLPERF: Final = "mlperf_training"
 
 
-def mlperf_training(folder: Path, say: Say = quiet, most: int | None = None) -> list[Example]:
+def mlperf_training(folder: Path, say: Say = quiet, most: int | None = None) -> Taken[Example]:
     """Submissions whose accelerator is in the catalog. ResNet has a graph, in fp16 where the device has it; others none."""
     graphs = Graphs(say)
 
@@ -310,7 +328,7 @@ def mlperf_training(folder: Path, say: Say = quiet, most: int | None = None) -> 
         )  # fmt: skip
         return Example(query=query, measured={STEP_TIME: row["step_seconds"]}, cost=row["run_seconds"] or 0.0)
 
-    return [example(row) for row in evenly(_rows(folder, _MLPERF, wanted, say), most, by=lambda r: r["benchmark"])]
+    return _drawn(public_rows(folder, _MLPERF), most, lambda row: row["benchmark"], wanted, example)
 
 
 # Hosts in a box: gloo over links of a limited rate. `box.py` reads the runs.

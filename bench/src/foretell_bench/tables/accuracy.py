@@ -226,8 +226,13 @@ def read_newer(path: Path) -> dict[str, Any]:
     """What `foretell bench newer --save` wrote."""
     try:
         found = json.loads(path.read_text())
-        return {"model": found["model"], "last": found["last"], "figures": found["figures"],
-                "architectures": len({s["source"] for s in found["steps"]}), "count": len(found["steps"])}  # fmt: skip
+        return {
+            "model": found["model"],
+            "last": found["last"],
+            "figures": found["figures"],
+            "architectures": len({s["source"] for s in found["steps"]}),
+            "count": len(found["steps"]),
+        }
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} holds no newer steps ({error}). Make some: foretell bench newer --save") from error
 

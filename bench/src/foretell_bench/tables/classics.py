@@ -34,7 +34,7 @@ _TARGETS: Final = (STEP_TIME, DEVICE_TIME, MEMORY)
 
 def lines(store: Path, say: Say = quiet) -> list[Line]:
     """Errors of the classics, fitted on the other steps of the classics."""
-    steps = [_with_targets(e) for e in h200_steps(store, say, only=NETWORKS)]
+    steps = [_with_targets(e) for e in h200_steps(store, say, only=NETWORKS).items]
     names = sorted({e.query.architecture for e in steps})
     drawn = np.random.default_rng(0).permutation(len(steps)) % _FOLDS
     return [

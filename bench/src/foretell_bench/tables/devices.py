@@ -106,18 +106,26 @@ def _over_devices(steps: Sequence[OtherDeviceStep]) -> list[Figure]:
         devices[s.device].append(s)
     each = [_errors(those) for those in devices.values()]
     return [
-        Figure(source="steps: all, every device counted once", measure=f"{way}, mean error", rows=len(steps),
-               value=sum(errors[way] for errors in each) / len(each))
+        Figure(
+            source="steps: all, every device counted once",
+            measure=f"{way}, mean error",
+            rows=len(steps),
+            value=sum(errors[way] for errors in each) / len(each),
+        )
         for way in (each[0] if each else ())
-    ]  # fmt: skip
+    ]
 
 
 def _covered(c: Coverage) -> Figure:
     return Figure(
-        source=f"interval: {c.group or 'every device left out'}", measure="architectures inside 90 %", value=c.inside,
-        bar=None if c.group else 0.87, at_least=True, rows=c.architectures,
+        source=f"interval: {c.group or 'every device left out'}",
+        measure="architectures inside 90 %",
+        value=c.inside,
+        bar=None if c.group else 0.87,
+        at_least=True,
+        rows=c.architectures,
         note=f"high ÷ low {c.width:.1f} in the median",
-    )  # fmt: skip
+    )
 
 
 def _by_source(steps: Sequence[OtherDeviceStep]) -> dict[tuple[str, str, bool], list[OtherDeviceStep]]:

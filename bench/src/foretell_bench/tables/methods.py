@@ -16,14 +16,15 @@ from foretell.learn.workers import each
 from foretell.methods import METHODS, method
 from foretell.methods.memo import anew
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Method, Query
+from foretell.store.importers import Taken
 from foretell_bench.graphs import Say, quiet
 from foretell_bench.sources import box
 from foretell_bench.sources import examples as sources
 from foretell_bench.tables import classics, searches
-from foretell_bench.tables.results import Line, errors, keep_lines, merge, read
+from foretell_bench.tables.results import Line, errors, keep_lines, keep_rows, merge, read
 from foretell_bench.tables.splits import Split, splits
 
-Loader = Callable[[Path, Say, int | None], list[Example]]
+Loader = Callable[[Path, Say, int | None], Taken[Example]]
 STORES: Final[Mapping[str, Loader]] = MappingProxyType(
     {"h200": partial(sources.h200_steps, whole=True), "box": box.box_runs}
 )
@@ -50,13 +51,22 @@ class Job:
 
 
 def run(
-    data: Path | None, stores: Path, *, only: Sequence[str] = (), chosen: Sequence[str] = (), rows: int | None = None,
-    workers: int = 1, say: Say = quiet, keep: Callable[[Sequence[Line]], None] = lambda lines: None,
+    data: Path | None,
+    stores: Path,
+    *,
+    only: Sequence[str] = (),
+    chosen: Sequence[str] = (),
+    rows: int | None = None,
+    workers: int = 1,
+    say: Say = quiet,
+    keep: Callable[[Sequence[Line]], None] = lambda lines: None,
+    keep_rows: Callable[[str, Taken[Example]], None] = lambda source, taken: None,
     done: Collection[tuple[str, str, str]] = (),
-) -> list[Line]:  # fmt: skip
+) -> list[Line]:
     """The table, but for the (source, split, method) that are done.
 
-    `keep` is given the lines of each job as it ends, so that a run broken off leaves what it had.
+    `keep` is given the lines of each job as it ends, so that a run broken off leaves what it had; `keep_rows` what became
+    of the rows of each source.
     """
     for name in chosen:
         if name not in SOURCES:
@@ -72,7 +82,9 @@ def run(
                 raise InputError(f"{source} needs a folder: {'--stores' if source in STORES else '--data'}.")
             continue
         say(f"loading {source}")
-        loaded = [_with_targets(e) for e in SOURCES[source](place, say, rows or ROWS[source]) if e.measured]
+        taken = SOURCES[source](place, say, rows or ROWS[source])
+        keep_rows(source, taken)
+        loaded = [_with_targets(e) for e in taken.items if e.measured]
         fits = [Job(name, source, split) for split in splits(loaded) for name in names]
         jobs = [job for job in fits if (source, job.split.name, job.method) not in done]
         for number, (job, lines) in enumerate(each(compare, loaded, jobs, workers), 1):
@@ -91,9 +103,17 @@ def _with_targets(example: Example) -> Example:
 
 
 def run_all(
-    data: Path | None, stores: Path, save: Path, *, only: Sequence[str] = (), chosen: Sequence[str] = (),
-    rows: int | None = None, workers: int = 1, say: Say = quiet, resume: bool = False,
-) -> None:  # fmt: skip
+    data: Path | None,
+    stores: Path,
+    save: Path,
+    *,
+    only: Sequence[str] = (),
+    chosen: Sequence[str] = (),
+    rows: int | None = None,
+    workers: int = 1,
+    say: Say = quiet,
+    resume: bool = False,
+) -> None:
     """The table, the classics and the searches, into one file of results; to resume is to leave out what it has."""
     there = read(save) if resume and save.is_file() else {}
     done = {(line["source"], line["split"], line["method"]) for line in there.get("lines", ())}
@@ -109,6 +129,7 @@ def run_all(
             workers=workers,
             say=say,
             keep=keep_lines(save),
+            keep_rows=keep_rows(save),
             done=done,
         )
     store = stores / "h200"

@@ -63,8 +63,11 @@ def save(found: Newer, path: Path) -> None:
 def figures(found: Newer) -> list[Figure]:
     lines, steps = [], found.steps
     busy = [s for s in steps if is_device_bound(s)]
-    for source, what, those in (("device time", "device", steps), ("step time", "step", steps),
-                                ("step time, device-bound", "step", busy)):  # fmt: skip
+    for source, what, those in (
+        ("device time", "device", steps),
+        ("step time", "step", steps),
+        ("step time, device-bound", "step", busy),
+    ):
         if those:
             errors = errors_of(those, what)
             lines += [

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from foretell.errors import InputError
+from foretell.store.importers import Taken
 from foretell.units import Seconds
 from foretell_bench.errors import Errors
 from foretell_bench.tables.accuracy import short
@@ -67,6 +68,16 @@ def keep_lines(path: Path) -> Callable[[Sequence[Line]], None]:
         return tuple(str(row[name]) for name in ("source", "split", "target", "method"))
 
     return lambda lines: merge(path, "lines", [asdict(line) for line in lines], key)
+
+
+def keep_rows(path: Path) -> Callable[[str, Taken[Any]], None]:
+    """What became of the rows of a source: asked, or left out and why."""
+
+    def keep(source: str, taken: Taken[Any]) -> None:
+        row = {"source": source, "rows": taken.rows, "asked": len(taken.items), "left_out": dict(taken.left_out)}
+        merge(path, "rows", [row], lambda kept: kept["source"])
+
+    return keep
 
 
 def read(path: Path) -> dict[str, list[dict[str, Any]]]:

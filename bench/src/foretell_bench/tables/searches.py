@@ -59,7 +59,7 @@ SOURCES: Final = {"llm_h100_sweep": sources.llm_h100_sweep, "ddp_step_times": so
 
 def search(source: str, data: Path, say: Say = quiet) -> list[Found]:
     found: list[Found] = []
-    for table in tables(source, SOURCES[source](data, say, _ROWS[source])):
+    for table in tables(source, SOURCES[source](data, say, _ROWS[source]).items):
         say(f"searching {table.name}")
         found += [cherrypick(table), ranked(table)]
     return found
@@ -99,8 +99,16 @@ def _objective(query: Query, step: Seconds) -> float:
 def coordinates(query: Query) -> tuple[float, ...]:
     """What tells configurations apart: how many, of what, and the plan; sizes in logarithms."""
     device, plan = query.cluster.nodes[0].device, query.plan
-    sizes = (query.cluster.devices, len(query.cluster.nodes), query.batch / query.cluster.devices, device.peak("fp16"),
-             device.bandwidth, plan.tp, plan.pp, float(query.settings.get("micro_batch", 1)))  # fmt: skip
+    sizes = (
+        query.cluster.devices,
+        len(query.cluster.nodes),
+        query.batch / query.cluster.devices,
+        device.peak("fp16"),
+        device.bandwidth,
+        plan.tp,
+        plan.pp,
+        float(query.settings.get("micro_batch", 1)),
+    )
     largest = max(node.count for node in query.cluster.nodes)
     return (*(math.log(size) for size in sizes), math.log(largest), float(plan.zero))
 
@@ -118,11 +126,17 @@ def cherrypick(table: Table, seeds: int = SEEDS) -> Found:
     there = [n for n in near if n is not None]
     ended = [r for r in regrets if r is not None]
     return Found(
-        source=table.source, table=table.name, method="CherryPick", configurations=len(table.candidates), runs=mean(runs),
-        cost=mean(costs), regret=mean(ended) if ended else None, reached=len(there) / seeds,
+        source=table.source,
+        table=table.name,
+        method="CherryPick",
+        configurations=len(table.candidates),
+        runs=mean(runs),
+        cost=mean(costs),
+        regret=mean(ended) if ended else None,
+        reached=len(there) / seeds,
         runs_to_near=mean(n for n, _ in there) if len(there) == seeds else None,
         cost_to_near=mean(c for _, c in there) if len(there) == seeds else None,
-    )  # fmt: skip
+    )
 
 
 def ranked(table: Table) -> Found:

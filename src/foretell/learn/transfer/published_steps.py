@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from unittest.mock import patch
 
 from foretell.errors import ForetellError
@@ -207,18 +207,13 @@ def _language(origin: str, row: Row) -> PublishedStep:
     )
 
 
-def _all(steps: Sequence[PublishedStep], most: int) -> Sequence[PublishedStep]:
-    return steps  # there are few
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     make: Callable[[str, Row], PublishedStep]
     draw: Callable[[Sequence[PublishedStep], int], Sequence[PublishedStep]]
 
 
 SOURCES: Final[Mapping[str, Source]] = {
-    "neusight_e2e": Source(_language, _all),
+    "neusight_e2e": Source(_language, lambda steps, most: steps),  # there are few
     "cnn_many_gpus": Source(_torchvision, _of_some_models),
     "timm_train": Source(partial(_timm, "pt112", "sgd-momentum-forloop"), _one_of_each),
     "timm_infer": Source(partial(_timm, "pt240", "none"), _one_of_each),

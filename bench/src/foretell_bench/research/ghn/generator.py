@@ -23,8 +23,15 @@ class _Draft:
     width: int = 0
     side: int = PIXELS
 
-    def add(self, kind: str, *inputs: int, shape: tuple[int, ...] = (), stride: int = 1, activate: bool = False,
-            classes: bool = False) -> int:  # fmt: skip
+    def add(
+        self,
+        kind: str,
+        *inputs: int,
+        shape: tuple[int, ...] = (),
+        stride: int = 1,
+        activate: bool = False,
+        classes: bool = False,
+    ) -> int:
         self.nodes.append(
             Node(kind=kind, inputs=inputs, shape=shape, stride=stride, activate=activate, classes=classes)
         )

@@ -68,8 +68,12 @@ def digits() -> Digits:
     def prepared(values: object) -> Tensor:
         return torch.as_tensor(values, dtype=torch.float32).view(-1, 1, PIXELS, PIXELS) / 8 - 0.6
 
-    return Digits(images=prepared(images), labels=torch.as_tensor(labels), held_images=prepared(held_out),
-                  held_labels=torch.as_tensor(held_labels))  # fmt: skip
+    return Digits(
+        images=prepared(images),
+        labels=torch.as_tensor(labels),
+        held_images=prepared(held_out),
+        held_labels=torch.as_tensor(held_labels),
+    )
 
 
 class Training:
@@ -120,8 +124,14 @@ class Training:
         self.loss = latest if math.isnan(self.loss) else self.loss + 0.02 * (latest - self.loss)
 
     def save(self, path: Path) -> None:
-        state = {"network": self.network.state_dict(), "optimizer": self._optimizer.state_dict(), "step": self.step,
-                 "schedule": self._schedule.state_dict(), "random": self._random.get_state(), "loss": self.loss}  # fmt: skip
+        state = {
+            "network": self.network.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "step": self.step,
+            "schedule": self._schedule.state_dict(),
+            "random": self._random.get_state(),
+            "loss": self.loss,
+        }
         torch.save(state, path)
 
     def load(self, path: Path) -> None:
@@ -152,8 +162,13 @@ def judge(network: Hypernetwork, *, networks: int = 100, first: int = _HELD_OUT)
         architecture = sample(number)
         generated.append(accuracy(run(architecture, network([architecture])[0], data.held_images)))
         untrained.append(accuracy(run(architecture, random_weights(architecture, number), data.held_images)))
-    return Judged(generated=sum(generated) / networks, random=sum(untrained) / networks, networks=networks,
-                  worst=min(generated), best=max(generated))  # fmt: skip
+    return Judged(
+        generated=sum(generated) / networks,
+        random=sum(untrained) / networks,
+        networks=networks,
+        worst=min(generated),
+        best=max(generated),
+    )
 
 
 def main() -> None:
@@ -177,8 +192,10 @@ def main() -> None:
     begun.unlink(missing_ok=True)
     network = training.network
     found = judge(network)
-    print(f"{found.networks} unseen networks, unseen digits: {found.generated:.1%} right with generated weights "
-          f"(from {found.worst:.1%} to {found.best:.1%}), {found.random:.1%} with random ones")  # fmt: skip
+    print(
+        f"{found.networks} unseen networks, unseen digits: {found.generated:.1%} right with generated weights "
+        f"(from {found.worst:.1%} to {found.best:.1%}), {found.random:.1%} with random ones"
+    )
     save_file(network.state_dict(), asked.save)
 
 
