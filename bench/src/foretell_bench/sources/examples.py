@@ -83,7 +83,7 @@ def h200_steps(
     store = Store(path)
     if not store.exists():
         raise InputError(f"there is no store in {path}. Measure into one with: foretell measure SOURCE --store {path}")
-    every = store.steps("kind = 'step' AND outcome = 'ok' AND world_size = 1")
+    every = list(store.steps("kind = 'step' AND outcome = 'ok' AND world_size = 1"))
     timed = [s for s in every if s.step_seconds and s.graph]
     same = [s for s in timed if (s.device_seconds or 0.0) < _SAME_STEP * (s.step_seconds or 0.0)]
     rows = [s for s in same if only is None or s.source in only]
