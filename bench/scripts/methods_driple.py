@@ -26,12 +26,10 @@ from typing import Any, Final
 import torch
 from foretell_bench.sources.box import BOX_TARGETS, H200_TARGETS, box_runs, h200_resources
 
-from foretell.cost.collectives import collective_seconds
-from foretell.cost.model import ROOFLINE, load_model
+from foretell import Profile, forecast
+from foretell.cost.model import ROOFLINE
 from foretell.methods.driple.method import GROUPS_OF_PARAMETERS, TUNED, Driple, DripleSettings, setting_of
 from foretell.methods.protocol import STEP_TIME, Example, Prediction, Query
-from foretell.parallel import parallelize
-from foretell.simulate.step import Durations, simulate
 
 HERE: Final = Path(__file__).parents[1]
 RESULTS: Final = HERE / "results" / "driple.json"
@@ -44,6 +42,7 @@ SCRATCH: Final = "from scratch"
 WAYS: Final = {"transfer, frozen": TUNED, "transfer, all tuned": GROUPS_OF_PARAMETERS}
 SHARES: Final = {"all": 1, "half": 2, "quarter": 4}  # every so-manieth training architecture
 SEEDS: Final = 3
+NO_HOST: Final = 1e-6  # a factor: a processor that computes issues nothing beside
 Values = Mapping[str, float]
 
 # What is tried, on SOURCE. The first is how the release trains, at a size that a processor bears.
@@ -116,50 +115,31 @@ def error_of(predicted: Sequence[Values], test: Sequence[Example], scale: Mappin
 # Foretell on the same rows.
 
 
-def foretell_says(train: Sequence[Example], test: Sequence[Example]) -> list[Values]:
-    """Forecasts of the box. One number is fitted on the training rows: how much slower than a whole socket a host is."""
-    model = load_model(ROOFLINE)
+def foretell_predicts(train: Sequence[Example], test: Sequence[Example]) -> list[Values]:
+    """Forecasts of the box, with a profile of one number from the training rows: how much slower than a socket a host is.
 
-    def parts(query: Query) -> tuple[Any, list[float], list[float]]:
-        assert query.graph is not None
-        role = parallelize(query.graph, query.plan).roles[0]
-        prices = [price.seconds for price in model.price(role.graph, query.cluster.nodes[0].device).prices]
-        return role, prices, [collective_seconds(c, query.cluster) for c in role.collectives]
+    It is far beyond what `fit_profile` looks for: a host of the box is a share of a few cores.
+    """
 
     def slowness(e: Example) -> float:
-        role, prices, taken = parts(e.query)
-        talking = sum(seconds * c.turns for seconds, c in zip(taken, role.collectives, strict=True))
-        return max(0.1 * e.measured[STEP_TIME], e.measured[STEP_TIME] - talking) / sum(prices)
+        assert e.query.graph is not None
+        found = forecast(e.query.graph, e.query.cluster, e.query.plan, model=ROOFLINE)
+        computing = e.measured[STEP_TIME] - found.resources.network_tx.active_seconds
+        return max(0.1 * e.measured[STEP_TIME], computing) / found.device_time.seconds
 
-    slower = median(slowness(e) for e in train)
+    profile = Profile(name="hosts in a box", device=median(slowness(e) for e in train), host=NO_HOST)
     answers = []
     for e in test:
-        role, prices, taken = parts(e.query)
-        durations = Durations(
-            device=[price * slower for price in prices], host=[0.0] * len(prices), waits=[False] * len(prices),
-            collectives=[seconds * c.turns for seconds, c in zip(taken, role.collectives, strict=True)],
-        )  # fmt: skip
-        step = simulate(role, durations).makespan
-        pull = sum(s for s, c in zip(taken, role.collectives, strict=True) if c.name.startswith("pull"))
-        both = e.query.plan.servers == 0  # an all-reduce sends and receives at once
-        active = {
-            "network_tx": sum(taken) - pull,
-            "network_rx": sum(taken) if both else pull,
-            "compute": slower * sum(prices),
+        assert e.query.graph is not None
+        found = forecast(e.query.graph, e.query.cluster, e.query.plan, model=ROOFLINE, profile=profile)
+        uses = {
+            "network_tx": found.resources.network_tx,
+            "network_rx": found.resources.network_rx,
+            "compute": found.resources.device,
         }
-        assert e.query.cluster.between is not None
-        peak = {
-            "network_tx": e.query.cluster.between.bandwidth,
-            "network_rx": e.query.cluster.between.bandwidth,
-            "compute": 1.0,
-        }
-        values = {STEP_TIME: step}
-        for name, seconds in active.items():
-            values |= {
-                f"{name}_active_seconds": seconds,
-                f"{name}_idle_seconds": max(0.0, step - seconds),
-                f"{name}_peak": peak[name],
-            }
+        values = {STEP_TIME: found.step_time.seconds}
+        for name, use in uses.items():
+            values |= {f"{name}_{what}": getattr(use, what) for what in ("active_seconds", "idle_seconds", "peak")}
         answers.append(values)
     return answers
 
@@ -224,7 +204,7 @@ def one_setting(rows: Sequence[Example], base: Driple | None, chosen: DripleSett
     middle = {t: median(e.measured[t] for e in train if t in e.measured) for t in scale}
     found: dict[str, Any] = {"test": len(test), "fits": {}, "errors": {
         "median of training": errors([middle] * len(test), test, scale),
-        "Foretell": errors(foretell_says(train, test), test, scale)}}  # fmt: skip
+        "Foretell": errors(foretell_predicts(train, test), test, scale)}}  # fmt: skip
     setting, names = setting_of(rows[0].query), sorted({e.query.architecture for e in train})
     ways = {SCRATCH: None} | (WAYS if base is not None else {})
     whole: Driple | None = None
