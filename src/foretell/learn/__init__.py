@@ -1,1 +1,1 @@
-"""Learn: measurements → fitted models; how far off they are on what they have not seen."""
+"""Learn: measurements → fitted models, and how large their errors are on what they have not seen."""

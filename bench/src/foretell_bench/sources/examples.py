@@ -76,7 +76,7 @@ def h200_steps(
 
     Of many steps, some of every architecture are taken; or, `whole`, all of some architectures that have several.
     """
-    from foretell.learn.dataset import RECORDED_ALONE
+    from foretell.learn.dataset import is_recorded_alone
     from foretell.learn.fit import families_of
     from foretell.store.store import Store
 
@@ -94,7 +94,7 @@ def h200_steps(
     examples = []
     for s in sorted(chosen, key=lambda s: (s.source, s.settings, s.id)):
         graph = graphs[s.graph or ""]
-        alone = any(mark.startswith(RECORDED_ALONE) for mark in s.marks)
+        alone = is_recorded_alone(s)
         settings = {**json.loads(s.settings), "family": families.get(s.source, s.source), "record": s.id}
         measured = {STEP_TIME: s.step_seconds, DEVICE_TIME: None if alone else s.device_seconds,
                     HOST_TIME: s.host_seconds, MEMORY: s.peak_allocated}  # fmt: skip
