@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from foretell.capture import capture
-from foretell.capture.step import Step, make_scaler, prepare_batch, prepare_model, prepare_optimizer
+from foretell.capture.step import Step, prepare_model
 from foretell.design.pool import operators as pool
 from foretell.design.pool.operators import elements, layers
 from foretell.design.pool.shapes import OPERATORS
@@ -22,7 +22,8 @@ from foretell.design.pool.shapes import candidates as drawn_candidates
 from foretell.errors import ForetellError
 from foretell.measure.record import Point
 from foretell.sources.moved import current_source
-from foretell.sources.resolve import describe_settings, load_workload
+from foretell.sources.resolve import find_function, load_workload
+from foretell.sources.settings import settings_of
 from foretell.store.store import Store
 from foretell.workload import Workload
 
@@ -102,10 +103,7 @@ def made(name: str, settings: dict[str, Any]) -> Workload:
 
 def real_step(workload: Workload) -> Step:
     torch.manual_seed(0)
-    model = prepare_model(workload, workload.model())
-    batch = prepare_batch(workload, workload.batch())
-    return Step(workload=workload, model=model, batch=batch, optimizer=prepare_optimizer(workload, model),
-                scaler=make_scaler(workload, "cpu"), device="cpu")  # fmt: skip
+    return Step.of(workload, prepare_model(workload, workload.model()), workload.batch())
 
 
 def test_every_operator_has_a_small_case() -> None:
@@ -248,7 +246,7 @@ def test_candidates_reach_every_precision_and_from_small_to_large(candidates: li
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_every_setting_is_a_plain_value_with_a_default(name: str) -> None:
-    for setting in describe_settings(f"foretell.design.pool.operators:{name}").values():
+    for setting in settings_of(find_function(f"foretell.design.pool.operators:{name}")).values():
         assert isinstance(setting.default, int | float | str)
     assert inspect.getdoc(getattr(pool, name))
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from foretell.errors import SourceError, WorkloadError
-from foretell.sources.resolve import describe_settings, load_workload
-from foretell.sources.settings import REQUIRED
+from foretell.sources.resolve import find_function, load_workload
+from foretell.sources.settings import settings_of
 
 WORKLOADS = """
 from __future__ import annotations
@@ -134,11 +134,11 @@ def test_a_setting_without_a_default_is_asked_for(source: str) -> None:
 
 
 def test_settings_are_described(source: str) -> None:
-    described = describe_settings(f"{source}:linear")
+    described = settings_of(find_function(f"{source}:linear"))
     assert list(described) == ["batch", "rate", "deep", "act", "limit", "label", "optimizer"]
     assert described["batch"].default == 4
-    assert described["act"].type_text == "relu | gelu"
-    assert describe_settings(f"{source}:needs")["batch"].default is REQUIRED is inspect.Parameter.empty
+    assert described["label"].annotation is str
+    assert settings_of(find_function(f"{source}:needs"))["batch"].default is inspect.Parameter.empty
 
 
 @pytest.mark.parametrize(

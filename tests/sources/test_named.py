@@ -12,7 +12,8 @@ from foretell.errors import SourceError
 from foretell.graph import Graph
 from foretell.sources import named as zoo
 from foretell.sources.named.optimizers import OPTIMIZERS, optimizer_named
-from foretell.sources.resolve import describe_settings, load_workload
+from foretell.sources.resolve import find_function, load_workload
+from foretell.sources.settings import settings_of
 
 Capture = Callable[..., Graph]
 STEP_SETTINGS = {"batch", "precision", "optimizer", "grad_accumulation", "clip_grad_norm", "compile"}
@@ -86,7 +87,7 @@ def test_a_configuration_file(tmp_path: Path, capture_in_child: Capture) -> None
     assert graph.name == "my-model"
     assert graph.tokens == 64
     path.write_text(json.dumps({"model_type": "bert", "architectures": ["BertModel"]}))
-    assert "layers" in describe_settings(str(path))  # a bare encoder trains as the masked language model it is
+    assert "layers" in settings_of(find_function(str(path)))  # a bare encoder trains as the masked language model it is
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_a_misspelt_name_gets_a_suggestion(library: str) -> None:
 @pytest.mark.parametrize("library", list(zoo.LIBRARIES))
 def test_every_name_takes_the_settings_of_a_step(library: str) -> None:
     for name in zoo.library(library).names()[::10]:
-        described = describe_settings(f"{library}/{name}")
+        described = settings_of(find_function(f"{library}/{name}"))
         assert described.keys() >= STEP_SETTINGS, name
         assert isinstance(described["batch"].default, int)
         assert ("channels_last" in described) == ("image_size" in described), name

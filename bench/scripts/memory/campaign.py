@@ -29,7 +29,7 @@ from configurations import ATTENTION, LIMITS, STEPS, UNSEEN, key, located
 from torch.utils import _pytree as pytree
 
 from foretell.capture.recorder import Recorder
-from foretell.capture.step import Step, make_scaler, prepare_batch, prepare_model, prepare_optimizer
+from foretell.capture.step import Step, prepare_model
 from foretell.capture.trace import record
 from foretell.sources.resolve import load_workload
 from foretell.workload import Workload
@@ -62,15 +62,14 @@ def make_step(workload: Workload) -> Step:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = on
     with torch.device(DEVICE):
         model = prepare_model(workload, workload.model())
-        batch = prepare_batch(workload, workload.batch())
+        batch = workload.batch()
     model = model.to(DEVICE)
     batch = pytree.tree_map(lambda v: v.to(DEVICE) if isinstance(v, torch.Tensor) else v, batch)
-    optimizer = prepare_optimizer(workload, model)
+    step = Step.of(workload, model, batch, DEVICE)
     gc.collect()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    return Step(workload=workload, model=model, batch=batch, optimizer=optimizer,
-                scaler=make_scaler(workload, DEVICE), device=DEVICE)  # fmt: skip
+    return step
 
 
 def measure_step(configuration: dict[str, Any], folder: Path, timed: bool) -> dict[str, Any]:

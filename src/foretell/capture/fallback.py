@@ -3,7 +3,7 @@
 A step may refuse fake tensors: an operator with no shape rule, a conversion to NumPy, control flow on activations. Then it is run
 on the CPU with the first few samples of the batch, at two sizes; every dimension that grows with the batch is
 extended in proportion. Where the two sizes run different ops, one run scales what is a multiple of its size. Such a
-graph carries a caveat.
+graph has a caveat.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.utils import _pytree as pytree
 
 from foretell.capture.as_gpu import behave_as_gpu
 from foretell.capture.recorder import Recorder
-from foretell.capture.step import Step, batch_sizes, make_scaler, prepare_batch, prepare_model, prepare_optimizer
+from foretell.capture.step import Step, batch_sizes, prepare_model
 from foretell.capture.trace import record, trace
 from foretell.errors import ForetellError
 from foretell.graph import Caveat, Graph
@@ -51,7 +51,7 @@ def _is_small(workload: Workload) -> bool:
     try:
         with torch.device("meta"):
             return sum(p.numel() for p in workload.model().parameters()) <= _MOST_PARAMETERS
-    except Exception:  # a model that cannot be built on meta says nothing of its size
+    except Exception:  # a model that cannot be built on meta shows no size
         return True
 
 
@@ -104,17 +104,12 @@ def _run(workload: Workload, batch: Any) -> Graph:
     model = prepare_model(workload, workload.model())
     recorder = Recorder(StandIns())
     with recorder:
-        step = Step(workload=workload, model=model, batch=prepare_batch(workload, batch),
-                    optimizer=prepare_optimizer(workload, model), scaler=make_scaler(workload, "cpu"), device="cpu")  # fmt: skip
-        return record(step, recorder)
+        return record(Step.of(workload, model, batch), recorder)
 
 
 def _first_samples(batch: Any, whole: int, count: int) -> Any:
-    return pytree.tree_map(
-        lambda value: (
-            value[:count].clone()
-            if isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == whole
-            else value
-        ),
-        batch,
-    )
+    def first(value: Any) -> Any:
+        has_samples = isinstance(value, torch.Tensor) and value.dim() and value.shape[0] == whole
+        return value[:count].clone() if has_samples else value
+
+    return pytree.tree_map(first, batch)

@@ -15,7 +15,7 @@ from foretell.workload import Workload
 
 _CAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _AUTOCAST = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
-Watch = Callable[[str, int], None]  # told (phase, micro-step) as the step enters it
+Watch = Callable[[str, int], None]  # called with (phase, micro-step) as the step enters it
 
 
 @dataclass(kw_only=True)
@@ -28,6 +28,18 @@ class Step:
     optimizer: torch.optim.Optimizer | None
     scaler: torch.amp.GradScaler | None
     device: str
+
+    @classmethod
+    def of(cls, workload: Workload, model: torch.nn.Module, batch: Any, device: str = "cpu") -> Step:
+        """The step of a prepared model on a batch as the workload makes it."""
+        return cls(
+            workload=workload,
+            model=model,
+            batch=prepare_batch(workload, batch),
+            optimizer=prepare_optimizer(workload, model),
+            scaler=make_scaler(workload, device),
+            device=device,
+        )
 
     def run(self, watch: Watch = lambda phase, micro: None, micro_steps: int | None = None) -> None:
         workload = self.workload
@@ -131,19 +143,19 @@ def batch_sizes(workload: Workload, batch: Any) -> tuple[int | None, int | None]
 
 
 def _checked(loss: Any, workload: Workload) -> torch.Tensor:
+    what = f"loss of workload {workload.name!r}"
     if not isinstance(loss, torch.Tensor):
         raise WorkloadError(
-            f"loss of workload {workload.name!r} returned {type(loss).__name__}, not a tensor. "
+            f"{what} returned {type(loss).__name__}, not a tensor. "
             "Return the scalar to call backward on, for example model(**batch).loss."
         )
     if loss.numel() != 1:
         raise WorkloadError(
-            f"loss of workload {workload.name!r} has shape {tuple(loss.shape)}, but backward needs a scalar. "
-            "Reduce it, for example with .mean()."
+            f"{what} has shape {tuple(loss.shape)}, but backward needs a scalar. Reduce it, for example with .mean()."
         )
     if not loss.requires_grad:
         raise WorkloadError(
-            f"loss of workload {workload.name!r} does not depend on any trainable parameter. "
+            f"{what} does not depend on any trainable parameter. "
             "Check for .detach(), torch.no_grad() or a model that is frozen whole."
         )
     return loss

@@ -14,14 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from foretell.capture.as_gpu import behave_as_gpu, let_fake_tensors_pass_as_real
 from foretell.capture.recorder import Recorder
-from foretell.capture.step import (
-    Step,
-    batch_sizes,
-    make_scaler,
-    prepare_batch,
-    prepare_model,
-    prepare_optimizer,
-)
+from foretell.capture.step import Step, batch_sizes, prepare_model
 from foretell.capture.values import Values
 from foretell.errors import WorkloadError
 from foretell.graph import Caveat, Graph
@@ -47,16 +40,13 @@ def fake_step(workload: Workload, values: Values) -> Step:
         model = prepare_model(workload, _build(workload))
     let_fake_tensors_pass_as_real()  # once the model's libraries are loaded
     _move_to_fake(model, values)
-    batch = prepare_batch(workload, _fake_batch(workload, values))
-    optimizer = prepare_optimizer(workload, model)
-    return Step(workload=workload, model=model, batch=batch, optimizer=optimizer,
-                scaler=make_scaler(workload, "cpu"), device="cpu")  # fmt: skip
+    return Step.of(workload, model, _fake_batch(workload, values))
 
 
 def record(step: Step, recorder: Recorder, values: Values | None = None, *, warm: bool = False) -> Graph:
     """Record the steady state: a step in which optimizer state, and whatever else the first step makes, is there.
 
-    `warm` says that it has been run before.
+    `warm`: it has been run before.
     """
     steady = (warm or step.workload.step is None) and (_record_once(step, recorder, warm) or warm)
     if not steady:
@@ -67,10 +57,15 @@ def record(step: Step, recorder: Recorder, values: Values | None = None, *, warm
     workload = step.workload
     samples, tokens = batch_sizes(workload, step.batch)
     return recorder.graph(
-        name=workload.name, training=step.optimizer is not None, precision=workload.precision,
-        grad_accumulation=workload.grad_accumulation, samples=samples, tokens=tokens,
-        caveats=tuple(_caveats(workload, values)), provenance=provenance(),
-    )  # fmt: skip
+        name=workload.name,
+        training=step.optimizer is not None,
+        precision=workload.precision,
+        grad_accumulation=workload.grad_accumulation,
+        samples=samples,
+        tokens=tokens,
+        caveats=tuple(_caveats(workload, values)),
+        provenance={"torch": torch.__version__, "python": platform.python_version(), "captured_on": platform.machine()},
+    )
 
 
 def _record_once(step: Step, recorder: Recorder, warm: bool) -> bool:
@@ -78,14 +73,17 @@ def _record_once(step: Step, recorder: Recorder, warm: bool) -> bool:
     accumulation = step.workload.grad_accumulation
     optimizer = step.optimizer
 
+    def mark_state(optimizer: torch.optim.Optimizer) -> None:
+        recorder.mark(_host_state(optimizer), "host")
+        recorder.mark(pytree.tree_leaves(list(optimizer.state.values())), "optimizer")
+
     def watch(phase: str, micro: int) -> None:
         recorder.phase = phase
         recorder.times = accumulation - 1 if micro else 1
         if phase == "optimizer" and optimizer is not None and not optimizer.state and not warm:
             recorder.recording = False
             optimizer.step()  # makes the state that the recorded update finds
-            recorder.mark(_host_state(optimizer), "host")
-            recorder.mark(_state_tensors(optimizer), "optimizer")
+            mark_state(optimizer)
             recorder.recording = True
 
     def before_update(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -94,8 +92,7 @@ def _record_once(step: Step, recorder: Recorder, warm: bool) -> bool:
         recorder.phase = "optimizer"
         for parameter in (p for group in optimizer.param_groups for p in group["params"] if p.grad is not None):
             recorder.pair(parameter, parameter.grad)
-        recorder.mark(_host_state(optimizer), "host")
-        recorder.mark(_state_tensors(optimizer), "optimizer")
+        mark_state(optimizer)
 
     def after_update(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         recorder.phase = around.pop()
@@ -105,8 +102,7 @@ def _record_once(step: Step, recorder: Recorder, warm: bool) -> bool:
     recorder.mark(step.model.buffers(), "parameter")
     recorder.mark(pytree.tree_leaves(step.batch), "input")
     if optimizer is not None:
-        recorder.mark(_host_state(optimizer), "host")
-        recorder.mark(_state_tensors(optimizer), "optimizer")
+        mark_state(optimizer)
     hooks = [register_optimizer_step_pre_hook(before_update), register_optimizer_step_post_hook(after_update)]
     try:
         with recorder.modules_of(step.model):
@@ -117,10 +113,6 @@ def _record_once(step: Step, recorder: Recorder, warm: bool) -> bool:
         for hook in hooks:
             hook.remove()
     return recorder.left_nothing_behind()
-
-
-def provenance() -> dict[str, str]:
-    return {"torch": torch.__version__, "python": platform.python_version(), "captured_on": platform.machine()}
 
 
 def _build(workload: Workload) -> Any:
@@ -191,11 +183,6 @@ def _wrong_device(what: str, tensor: torch.Tensor) -> str:
         f"the {what} holds a tensor on {tensor.device}. Build it on the default device (leave out device=…): "
         "Foretell places it, and needs no accelerator."
     )
-
-
-def _state_tensors(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    for state in optimizer.state.values():
-        yield from (leaf for leaf in pytree.tree_leaves(state) if isinstance(leaf, torch.Tensor))
 
 
 def _host_state(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:

@@ -15,7 +15,7 @@ from foretell.sources import named
 from foretell.sources.config import config_file_function
 from foretell.sources.files import described, function_in, import_file, import_module
 from foretell.sources.moved import current_source
-from foretell.sources.settings import Setting, converted, settings_of
+from foretell.sources.settings import converted, settings_of
 from foretell.workload import Workload
 
 _FORMS: Final = (
@@ -34,11 +34,6 @@ def load_workload(source: str, settings: Mapping[str, str] | None = None) -> Wor
             "Let the function return foretell.Workload(name=…, model=…, batch=…, loss=…)."
         )
     return workload
-
-
-def describe_settings(source: str) -> dict[str, Setting]:
-    """What `--set` can set for a source, in order. Imports the source."""
-    return settings_of(find_function(source))
 
 
 def find_function(source: str) -> Callable[..., Any]:

@@ -5,69 +5,54 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from foretell.errors import SourceError, did_you_mean
 
-REQUIRED: Final = inspect.Parameter.empty
-_TRUTHS: Final = {
-    "true": True,
-    "yes": True,
-    "on": True,
-    "1": True,
-    "false": False,
-    "no": False,
-    "off": False,
-    "0": False,
+_NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_WRITTEN: Final[Mapping[Any, tuple[str, dict[str, Any]]]] = {  # types that a few words stand for
+    bool: ("true or false", {**dict.fromkeys(("true", "yes", "on", "1"), True),
+                             **dict.fromkeys(("false", "no", "off", "0"), False)}),
+    type(None): ("none", {"none": None, "null": None}),
+}  # fmt: skip
+_READ: Final[Mapping[Any, tuple[str, Callable[[str], Any]]]] = {
+    int: ("a whole number", lambda text: int(text.replace("_", ""))),
+    float: ("a number", lambda text: float(text.replace("_", ""))),
+    str: ("text", str),
+    Any: ("text", str),
+    Path: ("a path", Path),
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """A parameter that `--set` can set."""
-
-    name: str
-    default: Any  # REQUIRED where the function gives none
-    type: Any  # its annotation, else the type of its default
-
-    @property
-    def type_text(self) -> str:
-        if get_origin(self.type) is Literal:
-            return " | ".join(map(str, get_args(self.type)))
-        return self.type.__name__ if isinstance(self.type, type) else str(self.type).replace("typing.", "")
-
-
-def settings_of(function: Callable[..., Any]) -> dict[str, Setting]:
-    """The parameters of a function that makes a workload, in order."""
+def settings_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The parameters of a function that makes a workload; each has a type, its default's where it is not annotated."""
     try:
         signature = inspect.signature(function, eval_str=True)
     except NameError:  # an annotation that only a type checker can read
         signature = inspect.signature(function)
-    nameable = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {p.name: _setting(p) for p in signature.parameters.values() if p.kind in nameable}
+    return {p.name: _typed(p) for p in signature.parameters.values() if p.kind in _NAMED}
 
 
-def _setting(parameter: inspect.Parameter) -> Setting:
-    kind, default = parameter.annotation, parameter.default
-    if kind is REQUIRED or isinstance(kind, str):
-        kind = str if default is REQUIRED or default is None else type(default)
-    return Setting(name=parameter.name, default=default, type=kind)
+def _typed(parameter: inspect.Parameter) -> inspect.Parameter:
+    if parameter.annotation is not parameter.empty and not isinstance(parameter.annotation, str):
+        return parameter
+    unknown = parameter.default is parameter.empty or parameter.default is None
+    return parameter.replace(annotation=str if unknown else type(parameter.default))
 
 
-def converted(source: str, settings: Mapping[str, str], known: Mapping[str, Setting]) -> dict[str, Any]:
-    """Texts as what the function's annotations, else its defaults, ask for."""
+def converted(source: str, settings: Mapping[str, str], known: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    """Settings as the types that are asked for; each is known, and none is missing."""
     given = {}
     for name, text in settings.items():
         if name not in known:
             takes = f"It takes: {', '.join(known)}." if known else "It takes no settings."
             raise SourceError(f"{source} has no setting {name!r}. {did_you_mean(name, known)}{takes}")
         try:
-            given[name] = _read(text, known[name].type)
+            given[name] = _read(text, known[name].annotation)
         except ValueError as problem:
             raise SourceError(f"setting {name}={text!r} of {source}: {problem}.") from None
-    missing = [name for name, setting in known.items() if setting.default is REQUIRED and name not in given]
+    missing = [name for name, setting in known.items() if setting.default is setting.empty and name not in given]
     if missing:
         raise SourceError(
             f"{source} needs a value for {', '.join(missing)}. "
@@ -77,36 +62,28 @@ def converted(source: str, settings: Mapping[str, str], known: Mapping[str, Sett
 
 
 def _read(text: str, kind: Any) -> Any:
-    """Read text as a type; ValueError says what was wanted."""
-    origin = get_origin(kind)
-    if origin is Union or origin is types.UnionType:
+    """Read text as a type; the message of a ValueError is what was wanted."""
+    if get_origin(kind) in (Union, types.UnionType):
         return _read_union(text, get_args(kind))
-    if origin is Literal:
-        return _chosen(text, {str(choice): choice for choice in get_args(kind)})
-    if kind is type(None) and text.lower() not in ("none", "null"):
-        raise ValueError("must be none")
-    if kind is type(None):
-        return None
-    if kind is bool:
-        if text.lower() in _TRUTHS:
-            return _TRUTHS[text.lower()]
-        raise ValueError("must be true or false")
-    if kind is int or kind is float:
-        try:
-            return kind(text.replace("_", ""))
-        except ValueError:
-            raise ValueError("must be a whole number" if kind is int else "must be a number") from None
-    if kind is str or kind is Any:
-        return text
-    if kind is Path:
-        return Path(text)
-    raise ValueError(f"cannot be set from text, because its type is {kind}. Use int, float, bool, str, None or Literal")
-
-
-def _chosen(text: str, choices: Mapping[str, Any]) -> Any:
-    if text not in choices:
-        raise ValueError(f"{did_you_mean(text, choices)}Allowed: {', '.join(choices)}")
-    return choices[text]
+    if get_origin(kind) is Literal:
+        choices = {str(choice): choice for choice in get_args(kind)}
+        if text not in choices:
+            raise ValueError(f"{did_you_mean(text, choices)}Allowed: {', '.join(choices)}")
+        return choices[text]
+    if kind in _WRITTEN:
+        wanted, words = _WRITTEN[kind]
+        if text.lower() not in words:
+            raise ValueError(f"must be {wanted}")
+        return words[text.lower()]
+    if kind not in _READ:
+        raise ValueError(
+            f"cannot be set from text, because its type is {kind}. Use int, float, bool, str, None or Literal"
+        )
+    wanted, read = _READ[kind]
+    try:
+        return read(text)
+    except ValueError:
+        raise ValueError(f"must be {wanted}") from None
 
 
 def _read_union(text: str, kinds: tuple[Any, ...]) -> Any:
