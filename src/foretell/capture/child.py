@@ -99,10 +99,10 @@ def _answer(folder: Path, what: str) -> tuple[Graph, list[str]]:
         error = json.loads((folder / "error.json").read_text())
         raise getattr(errors, error["type"], CaptureError)(error["text"])
     if not (folder / "done.json").exists():
-        said = (folder / "stderr").read_text().strip() if (folder / "stderr").exists() else ""
+        written = (folder / "stderr").read_text().strip() if (folder / "stderr").exists() else ""
         raise CaptureError(
             f"the process that captured {what} ended without an answer (out of memory, or a crash in native code). "
-            + (f"Its last words:\n{said[-1500:]}" if said else "Try a smaller batch, or watch its memory.")
+            + (f"Its last words:\n{written[-1500:]}" if written else "Try a smaller batch, or watch its memory.")
         )
     return Graph.load(folder / "answer.graph"), json.loads((folder / "done.json").read_text())
 
@@ -116,14 +116,10 @@ def _serve(folder: Path, get_workload: Callable[[], Workload]) -> None:
         graph = trace_or_run(get_workload())
         graph.save(folder / "answer.graph")
         (folder / "done.json").write_text(json.dumps(_user_files(before)))
-    except ForetellError as error:
-        _leave_error(folder, type(error).__name__, str(error))
     except (Exception, SystemExit) as error:
-        _leave_error(folder, WorkloadError.__name__, explain(error))
-
-
-def _leave_error(folder: Path, kind: str, text: str) -> None:
-    (folder / "error.json").write_text(json.dumps({"type": kind, "text": text}))
+        ours = isinstance(error, ForetellError)
+        kind, text = (type(error), str(error)) if ours else (WorkloadError, explain(error))
+        (folder / "error.json").write_text(json.dumps({"type": kind.__name__, "text": text}))
 
 
 def explain(error: BaseException) -> str:

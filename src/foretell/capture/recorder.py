@@ -1,7 +1,7 @@
 """The recorder: a dispatch mode that writes down every op of a step and the lifetime of every storage.
 
-It works on fake and on real tensors alike, sees forward, backward and optimizer in one pass, and holds no
-tensor alive: what it keeps of a storage is a weak reference whose death is the storage's release.
+It works on fake and on real tensors alike, sees forward, backward and optimizer in one pass, and keeps no
+tensor alive: what it knows of a storage is a weak reference whose death is the storage's release.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any, Protocol
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from foretell.graph import Caveat, Graph, Input, Layout, Op, Signature, Storage, Tensor, Value
+from foretell.graph import Graph, Input, Layout, Op, Signature, Storage, Tensor, Value
 
 _DEVICE_QUERY = torch.ops.prim.device.default
 _MAKES_CONSTANT = torch.ops.aten.lift_fresh.default
@@ -60,8 +60,6 @@ class Recorder(TorchDispatchMode):
         self._module_of_node: dict[int, str] = {}  # autograd sequence number → module of the forward op
         self._roles: dict[int, str] = {}  # storage address → role, for what was there before the step
         self._gradients: dict[int, int] = {}  # storage of a parameter → storage of its gradient
-        self._composites: dict[Any, bool] = {}
-        self._schemas: dict[Any, tuple[tuple[str, ...], frozenset[str]]] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -74,7 +72,7 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if func is _DEVICE_QUERY:  # asked thousands of times; a fake tensor knows the answer
             return getattr(args[0], "fake_device", None) or func(*args, **kwargs)
-        if torch.is_inference_mode_enabled() and self._is_composite(func):
+        if torch.is_inference_mode_enabled() and _is_composite(func):
             with self:  # outside inference, autograd has taken such ops apart already, with this same kernel
                 return func._op_dk(_COMPOSITE, *args, **kwargs)
         if func in _IN_PLACE_IN_BACKWARD and torch._C._current_graph_task_id() != -1:
@@ -113,7 +111,7 @@ class Recorder(TorchDispatchMode):
 
         if func is _MAKES_CONSTANT:  # its argument is the program's own list of numbers
             args = ()
-        names, written = self._schema(func)
+        names, written = _schema(func)
         encoded = [(names[i], encode(value)) for i, value in enumerate(args)]
         if kwargs:
             encoded += [(name, encode(value)) for name, value in kwargs.items()]
@@ -142,21 +140,6 @@ class Recorder(TorchDispatchMode):
             self._module_of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, module)
             phase = self.phase
         self._ops.append(Op(signature, phase, module, tuple(inputs), tuple(outputs), self.times))
-
-    def _is_composite(self, func: Any) -> bool:
-        known = self._composites.get(func)
-        if known is None:
-            known = torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
-            self._composites[func] = known
-        return known
-
-    def _schema(self, func: Any) -> tuple[tuple[str, ...], frozenset[str]]:
-        known = self._schemas.get(func)
-        if known is None:
-            arguments = func._schema.arguments
-            written = frozenset(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
-            known = self._schemas[func] = (tuple(a.name for a in arguments), written)
-        return known
 
     def _tensor(self, tensor: torch.Tensor, born: int) -> tuple[int, Layout]:
         shape = tuple(tensor.shape)
@@ -188,7 +171,7 @@ class Recorder(TorchDispatchMode):
             self._storages[number][3] = max(len(self._ops) - 1, 0)
 
     def mark(self, tensors: Iterable[Any], role: str) -> None:
-        """Say what storages are for; those that exist before the step are counted even if no op touches them."""
+        """Set what storages are for; those that exist before the step are counted even if no op touches them."""
         for tensor in tensors:
             if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
                 continue
@@ -198,7 +181,7 @@ class Recorder(TorchDispatchMode):
                 self._storages[number][1] = role
 
     def pair(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Say which gradient is a parameter's own."""
+        """Record which gradient is a parameter's own."""
         self.mark([gradient], "gradient")
         if torch.strided is parameter.layout is gradient.layout:
             self._gradients[self._storage(parameter, born=-1)] = self._storage(gradient, born=-1)
@@ -241,30 +224,38 @@ class Recorder(TorchDispatchMode):
         self._gradients.clear()
         self._module_of_node.clear()
 
-    def graph(self, *, name: str, caveats: tuple[Caveat, ...] = (), **facts: Any) -> Graph:
+    def graph(self, **facts: Any) -> Graph:
+        """What was recorded; `facts` are the other fields of the graph."""
         end = len(self._ops)
         phases = [op.phase for op in self._ops]
         storages = tuple(
-            Storage(
-                nbytes,
-                role or _role(phases, born, end - 1 if freed == _ALIVE else freed),
-                born,
-                end if freed == _ALIVE else freed,
-            )
+            Storage(nbytes, role or _role(phases, born, min(until, end - 1)), born, until)
             for nbytes, role, born, freed in self._storages
+            for until in (end if freed == _ALIVE else freed,)
         )
         layouts = self._layouts
         tensors = tuple(Tensor(layouts[key], storage, int(offset)) for key, storage, offset in self._tensors)
-        return Graph(
-            name=name, ops=tuple(self._ops), tensors=tensors, storages=storages, gradients=dict(self._gradients),
-            caveats=caveats, **facts,
-        )  # fmt: skip
+        made: dict[str, Any] = {"ops": tuple(self._ops), "tensors": tensors, "storages": storages}
+        return Graph(**made, gradients=dict(self._gradients), **facts)
 
 
 def _role(phases: list[str], born: int, freed: int) -> str:
     if born < 0:
         return "parameter"  # model state that is neither parameter nor buffer: cached masks, rotary tables
     return "activation" if phases[born] == "forward" and phases[freed] != "forward" else "temporary"
+
+
+@cache
+def _is_composite(func: Any) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+
+
+@cache
+def _schema(func: Any) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Names of an operator's arguments, and which of them it writes."""
+    arguments = func._schema.arguments
+    written = frozenset(a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write)
+    return tuple(a.name for a in arguments), written
 
 
 def _tensors_in(value: Any) -> Iterator[torch.Tensor]:

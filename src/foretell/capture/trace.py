@@ -126,20 +126,13 @@ def _build(workload: Workload) -> Any:
 
 
 def _move_to_fake(model: torch.nn.Module, values: Values) -> None:
-    """Turn every tensor the module holds into a fake CPU tensor, keeping ties, layouts and known integers."""
+    """Turn every tensor of the module into a fake CPU tensor, keeping ties, layouts and known integers."""
     made: dict[int, torch.Tensor] = {}
 
     def convert(tensor: torch.Tensor) -> torch.Tensor:
-        if isinstance(tensor, FakeTensor):
-            return tensor
         if id(tensor) not in made:
-            like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
-            if tensor.device.type not in ("meta", "cpu"):
-                raise WorkloadError(_wrong_device("model", tensor))
-            if tensor.device.type == "cpu":
-                with _disable_current_modes():  # or the copy would be fake too
-                    values.give(like, tensor.detach())
-            if isinstance(tensor, torch.nn.Parameter):
+            like = _as_fake(tensor, values, "model")
+            if isinstance(tensor, torch.nn.Parameter) and like is not tensor:
                 like = torch.nn.Parameter(like, requires_grad=tensor.requires_grad)
                 like.__dict__.update(tensor.__dict__)
             made[id(tensor)] = like
@@ -151,38 +144,34 @@ def _move_to_fake(model: torch.nn.Module, values: Values) -> None:
                 if tensor is not None:
                     table[name] = convert(tensor)  # type: ignore[assignment]
         for name, value in list(vars(module).items()):  # tensors kept as plain attributes, or in lists of them
-            if name not in ("_parameters", "_buffers", "_modules") and _holds_tensor(value):
-                vars(module)[name] = pytree.tree_map(lambda v: convert(v) if isinstance(v, torch.Tensor) else v, value)
+            if name not in ("_parameters", "_buffers", "_modules") and _has_tensors(value):
+                vars(module)[name] = pytree.tree_map_only(torch.Tensor, convert, value)
 
 
-def _holds_tensor(value: Any) -> bool:
+def _has_tensors(value: Any) -> bool:
     return isinstance(value, torch.Tensor | list | tuple | dict) and any(
         isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value)
     )
 
 
 def _fake_batch(workload: Workload, values: Values) -> Any:
-    batch = workload.batch()
-
-    def convert(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        if value.device.type != "cpu":
-            raise WorkloadError(_wrong_device("batch", value))
-        if isinstance(value, FakeTensor):
-            return value
-        like = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
-        values.give(like, value)
-        return like
-
-    return pytree.tree_map(convert, batch)
+    return pytree.tree_map_only(torch.Tensor, lambda tensor: _as_fake(tensor, values, "batch"), workload.batch())
 
 
-def _wrong_device(what: str, tensor: torch.Tensor) -> str:
-    return (
-        f"the {what} holds a tensor on {tensor.device}. Build it on the default device (leave out device=…): "
-        "Foretell places it, and needs no accelerator."
-    )
+def _as_fake(tensor: torch.Tensor, values: Values, what: str) -> torch.Tensor:
+    device = tensor.device.type
+    if device != "cpu" and (what, device) != ("model", "meta"):
+        raise WorkloadError(
+            f"the {what} holds a tensor on {tensor.device}. Build it on the default device (leave out device=…): "
+            "Foretell places it, and needs no accelerator."
+        )
+    if isinstance(tensor, FakeTensor):
+        return tensor
+    like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    if device == "cpu":
+        with _disable_current_modes():  # or the copy would be fake too
+            values.give(like, tensor.detach())
+    return like
 
 
 def _host_state(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
