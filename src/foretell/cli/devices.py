@@ -9,7 +9,7 @@ import typer
 
 from foretell.cli.options import AsJson
 from foretell.cli.terminal import console_of, note, print_drawn, print_json
-from foretell.errors import InputError
+from foretell.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,16 +32,18 @@ def devices(
         raise InputError("--links and --instances list different things. Give one of them.")
     if vendor is not None and (links or instances):
         raise InputError("--vendor filters devices. Leave it out with --links and --instances.")
-    things: Sequence[Any]
-    table: Callable[..., RenderableType]
+    things: Sequence[Any] = hardware.devices()
+    table: Callable[..., RenderableType] = catalog.device_table
     if links:
         things, table = hardware.links(), catalog.link_table
     elif instances:
         things, table = hardware.instances(), catalog.instance_table
-    else:
-        things, table = _of_vendor(hardware.devices(), vendor), catalog.device_table
+    elif vendor is not None:
+        vendors = sorted({device.vendor for device in things}, key=str.lower)
+        check_choice("vendor", vendor.lower(), [known.lower() for known in vendors], InputError)
+        things = [device for device in things if device.vendor.lower() == vendor.lower()]
     wanted = text.lower()
-    found: list[Any] = [t for t in things if wanted in t.name.lower() or wanted in t.title.lower()]
+    found = [thing for thing in things if wanted in thing.name.lower() or wanted in thing.title.lower()]
     if as_json:
         import dataclasses
 
@@ -51,13 +53,3 @@ def devices(
         print_drawn(table(found, width=console.width), console)
     else:
         note(f"Nothing in the catalog has {text!r} in its name or title.")
-
-
-def _of_vendor(devices: Sequence[Any], vendor: str | None) -> list[Any]:
-    if vendor is None:
-        return list(devices)
-    found = [device for device in devices if device.vendor.lower() == vendor.lower()]
-    if not found:
-        known = ", ".join(sorted({device.vendor for device in devices}))
-        raise InputError(f"no device of vendor {vendor!r} in the catalog. Vendors: {known}.")
-    return found

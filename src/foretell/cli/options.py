@@ -45,20 +45,12 @@ Model = Annotated[
 ]
 Profile = Annotated[
     str | None,
-    option(
-        PRICES,
-        "--profile",
-        "What makes the forecast fit one machine, cluster or trainer: a .toml file or its name.",
-        "FILE",
-    ),
+    option(PRICES, "--profile", "Fits the forecast to one machine, cluster or trainer: a .toml file.", "FILE"),
 ]
 Loader = Annotated[
     str | None,
     option(
-        AROUND,
-        "--loader",
-        "Samples per second of each replica's data loader; FILE.py:FUNCTION makes a loader to measure here.",
-        "RATE",
+        AROUND, "--loader", "Samples per second of a replica's data loader, or FILE.py:FUNCTION to measure.", "RATE"
     ),
 ]
 Jitter = Annotated[

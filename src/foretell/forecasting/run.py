@@ -214,10 +214,15 @@ def _nodes_of(program: Program, cluster: Cluster) -> list[tuple[Role, list[Node]
 
 def _likeness(role: Role) -> tuple[object, ...]:
     """What makes two roles take the same time: stages in the middle of a pipeline are alike but for persistent bytes."""
-    ops = tuple([
-        (op.target, sum([x.numel for x in op.signature.inputs])) if op.phase == "optimizer" else (id(op.signature), op.times)
-        for op in role.graph.ops
-    ])  # fmt: skip
+    # An optimizer's op counts by its size: its signature has the parameters of its own stage.
+    ops = tuple(
+        [
+            (op.target, sum([x.numel for x in op.signature.inputs]))
+            if op.phase == "optimizer"
+            else (id(op.signature), op.times)
+            for op in role.graph.ops
+        ]
+    )
     collectives = tuple((c.kind, c.nbytes, c.starts_after) for c in role.collectives)
     allocated: dict[str, Bytes] = defaultdict(int)
     for storage in role.graph.storages:

@@ -160,22 +160,12 @@ def job_words(forecast: Forecast) -> list[str]:
     job = forecast.job
     if job is None:
         return []
-    words = [show_long(job.seconds), f"{job.steps:,} steps"]
+    words = [show_seconds(job.seconds), f"{job.steps:,} steps"]
     pauses = (("evaluating", job.evaluation_seconds), ("saving", job.checkpoint_seconds))
-    words += [f"{show_long(seconds)} {what}" for what, seconds in pauses if seconds]
+    words += [f"{show_seconds(seconds)} {what}" for what, seconds in pauses if seconds]
     if job.dollars is not None:
         words.append(show_dollars(job.dollars))
     return [*words, f"{job.joules / 3.6e6:,.3g} kWh in devices"]
-
-
-def show_long(seconds: Seconds) -> str:
-    """Hours and days, where seconds are too many to read."""
-    if seconds < 120:
-        return show_seconds(seconds)
-    for unit, length in (("days", 86400.0), ("hours", 3600.0)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.1f} {unit}"
-    return f"{seconds / 60:.0f} minutes"
 
 
 def critical_words(forecast: Forecast, most: int = 5) -> list[str]:
