@@ -9,6 +9,9 @@ from foretell.plan import Plan
 from foretell.workload import Workload
 
 if TYPE_CHECKING:
+    from foretell.campaign.driver import run as run_campaign
+    from foretell.campaign.executor import LocalExecutor
+    from foretell.campaign.jobs import Campaign
     from foretell.capture import capture as capture_graph
     from foretell.forecasting.assemble import forecast
     from foretell.forecasting.conditions import Conditions
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from foretell.graph import Graph
     from foretell.hardware import Cluster, Device, Node, device, devices, host, instance, link
     from foretell.measure.instrument import measure as measure_step
+    from foretell.measure.ranks.measure import join as join_ranks
+    from foretell.measure.ranks.measure import measure_ranks
     from foretell.measure.record import Point
     from foretell.profile import Profile
     from foretell.store.lines import RecordFile
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "BatchFit",
+    "Campaign",
     "Cluster",
     "Conditions",
     "Device",
@@ -35,6 +41,7 @@ __all__ = [
     "Graph",
     "InputError",
     "JobLength",
+    "LocalExecutor",
     "Node",
     "Pause",
     "Plan",
@@ -53,13 +60,19 @@ __all__ = [
     "forecast",
     "host",
     "instance",
+    "join_ranks",
     "link",
+    "measure_ranks",
     "measure_step",
+    "run_campaign",
     "scale",
 ]
 
 # Names whose modules load numpy or torch are found on first use: `import foretell` does no work.
 _FOUND_IN = {
+    "foretell.campaign.driver": "run_campaign=run",
+    "foretell.campaign.executor": "LocalExecutor",
+    "foretell.campaign.jobs": "Campaign",
     "foretell.capture": "capture_graph=capture",
     "foretell.forecasting.assemble": "forecast",
     "foretell.forecasting.conditions": "Conditions",
@@ -70,6 +83,7 @@ _FOUND_IN = {
     "foretell.graph": "Graph",
     "foretell.hardware": "Cluster Device Node device devices host instance link",
     "foretell.measure.instrument": "measure_step=measure",
+    "foretell.measure.ranks.measure": "join_ranks=join measure_ranks",
     "foretell.measure.record": "Point",
     "foretell.profile": "Profile",
     "foretell.store.lines": "RecordFile",

@@ -46,14 +46,7 @@ def _comparison(forecasts: Sequence[Forecast], workloads: str) -> str:
     able = [f for f in forecasts if f.memory.fits]
     fastest = max(able, key=lambda f: f.throughput.samples_per_second or 0.0, default=None)
     cheapest = min(able, key=lambda f: findings.dollars_per_million_samples(f) or float("inf"), default=None)
-    columns = {
-        "Cluster": "name",
-        "Memory": "",
-        "Step": "n",
-        "Samples/s": "n",
-        "$/M samples": "n",
-        "Bottleneck": "wide-only",
-    }
+    titles = ("Cluster", "Memory", "Step", "Samples/s", "$/M samples", "Bottleneck")
     rows = [
         (
             f'<a href="#forecast-{number}">{escape(f.cluster)}</a><small>{escape(f.plan)}</small>',
@@ -67,10 +60,9 @@ def _comparison(forecasts: Sequence[Forecast], workloads: str) -> str:
         for number, f in enumerate(forecasts)
     ]
     chapters = "\n".join(_chapter(f, number, heading="h2") for number, f in enumerate(forecasts))
-    return (
-        f'<h1>{escape(workloads)}</h1>\n<p class="soft">One step on {len(forecasts)} clusters, side by side.</p>'
-        f"{table(columns, rows)}\n{chapters}"
-    )
+    compared = table(titles, rows, words=("Memory", "Bottleneck"), wide=("Bottleneck",))
+    soft = f'<p class="soft">One step on {len(forecasts)} clusters, side by side.</p>'
+    return f"<h1>{escape(workloads)}</h1>\n{soft}{compared}\n{chapters}"
 
 
 def _best(value: float | None, show: Callable[[float], str], title: str) -> str:
@@ -160,7 +152,7 @@ def _step(forecast: Forecast, number: int) -> str:
 def _critical_path(forecast: Forecast) -> str:
     if not forecast.critical_path:
         return ""
-    columns = {"Module or collective": "name", "On": "wide-only", "Time": "n", "Share": "n", "": "share"}
+    titles = ("Module or collective", "On", "Time", "Share", "")
     whole = forecast.timeline.makespan or 1.0
     rows = [
         (
@@ -175,7 +167,7 @@ def _critical_path(forecast: Forecast) -> str:
     note = (
         "The longest parts of the chain that decides when the step ends. To make the step shorter, shorten one of them."
     )
-    return section("Critical path", note, table(columns, rows))
+    return section("Critical path", note, table(titles, rows, words=("On",), wide=("On",)))
 
 
 def _memory(forecast: Forecast, number: int) -> str:
@@ -211,27 +203,21 @@ def _memory_over_step(forecast: Forecast, number: int) -> str:
         f"{series.peak + 1:,}, in {place}. Cache, context and communicator apart, there is "
         + (f"room for {show_bytes(room)}." if room > 0 else "no room at all.")
     )
-    columns = {"Purpose": "", "First op": "n", "Most": "n", "Last op": "n"}
     rows = [
         (escape(layer.label), *(show_bytes(b) for b in (layer.nbytes[0], max(layer.nbytes), layer.nbytes[-1])))
         for layer in series.layers
     ]
     below = keys({layer.key: layer.label for layer in series.layers})
-    below += f"<details><summary>As a table</summary>{table(columns, rows)}</details>"
+    below += (
+        f"<details><summary>As a table</summary>{table(('Purpose', 'First op', 'Most', 'Last op'), rows)}</details>"
+    )
     return figure("Memory over the step", caption, charts, below)
 
 
 def _operators(forecast: Forecast) -> str:
     uses = operators(forecast)
     shown = uses[:_TOP_OPERATORS]
-    columns = {
-        "Operator, and its heaviest call": "name",
-        "Phase": "wide-only",
-        "Calls": "n wide-only",
-        "Time": "n",
-        "Share": "n",
-        "": "share",
-    }
+    titles = ("Operator, and its heaviest call", "Phase", "Calls", "Time", "Share", "")
     rows = [
         (
             f"<code>{escape(short_name(use.name))}</code><small>{escape(use.heaviest_module or 'outside modules')}"
@@ -246,20 +232,12 @@ def _operators(forecast: Forecast) -> str:
     ]
     together = show_share(sum(use.share for use in shown))
     note = f"The {len(shown)} most expensive of {len(uses)}, by device time; together {together} of it."
-    return section("Top operators", note, table(columns, rows))
+    return section("Top operators", note, table(titles, rows, words=("Phase",), wide=("Phase", "Calls")))
 
 
 def _modules(forecast: Forecast) -> str:
     root = module_tree(forecast)
-    columns = {
-        "Module": "name",
-        "Time": "n",
-        "Forward": "n wide-only",
-        "Backward": "n wide-only",
-        "Parameters": "n wide-only",
-        "Activations": "n",
-        "": "share",
-    }
+    titles = ("Module", "Time", "Forward", "Backward", "Parameters", "Activations", "")
     rows = [
         (
             f'<span style="padding-left:{level * 1.1:.1f}rem">{escape(module_label(module))}</span>',
@@ -274,7 +252,7 @@ def _modules(forecast: Forecast) -> str:
         "Device time, parameters, and activations allocated at the peak, added up along the module tree. Equal blocks in "
         "a row are one line, what takes less than half a percent is left out, and the heaviest modules open furthest."
     )
-    return section("Modules", note, table(columns, rows))
+    return section("Modules", note, table(titles, rows, wide=("Forward", "Backward", "Parameters")))
 
 
 def _caveats(forecast: Forecast) -> str:

@@ -35,13 +35,17 @@ def write_page(text: str, path: str | os.PathLike[str]) -> None:
         raise InputError(f"the report cannot be written to {path}: {error.strerror}. Choose another file.") from None
 
 
-def table(columns: dict[str, str], rows: Iterable[Sequence[str]]) -> str:
-    """`columns` has the style classes of each title, `n` for numbers. Cells are HTML already: whoever fills them escapes."""
-    head = "".join(f'<th scope="col" class="{kind}">{title}</th>' for title, kind in columns.items())
-    lines = (
-        "".join(f'<td class="{kind}">{cell}</td>' for kind, cell in zip(columns.values(), row, strict=True))
-        for row in rows
-    )
+def table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], *, words: Sequence[str] = (), wide: Sequence[str] = ()
+) -> str:
+    """A name, then numbers, `words` and, under no title, a bar; those in `wide` are not for a phone.
+
+    Cells are HTML already: whoever fills them escapes.
+    """
+    kinds = ["name", *("share" if not title else "" if title in words else "n" for title in titles[1:])]
+    kinds = [f"{kind} wide-only" if title in wide else kind for kind, title in zip(kinds, titles, strict=True)]
+    head = "".join(f'<th scope="col" class="{kind}">{title}</th>' for title, kind in zip(titles, kinds, strict=True))
+    lines = ("".join(f'<td class="{kind}">{cell}</td>' for kind, cell in zip(kinds, row, strict=True)) for row in rows)
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
