@@ -28,7 +28,7 @@ from foretell.parallel import parallelize
 from foretell.plan import Plan
 from foretell.profile import Profile
 from foretell.program import Program
-from foretell.simulate.timeline import Span, Timeline
+from foretell.simulate.timeline import WHOLE_PASS, Span, Timeline
 from foretell.units import Seconds
 from foretell.workload import Workload
 
@@ -266,5 +266,6 @@ def critical_path(timeline: Timeline) -> tuple[Critical, ...]:
 def _part_name(span: Span) -> str:
     if span.module or span.kind:
         return span.module or span.name
-    whole_pass = " of micro-batch " in span.name
-    return f"{span.phase} of {span.role}" if whole_pass else f"{span.phase} outside modules"
+    if span.task == WHOLE_PASS:
+        return f"{span.phase if span.stream == 'device' else span.name} of {span.role}"
+    return f"{span.phase} outside modules"

@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 from foretell.program import Action, Pipeline, Program
 from foretell.simulate.rank import Durations, Rank
-from foretell.simulate.timeline import Span, Timeline
+from foretell.simulate.timeline import WHOLE_PASS, Span, Timeline
 from foretell.units import Seconds
 
 _LONG_AGO: Seconds = -1e4
-_NO_OP = 2**31  # a span that is a whole pass is no op of any graph
 
 
 class _Pass(NamedTuple):
@@ -153,7 +152,7 @@ class _Run:
         self, number: int, stream: str, name: str, phase: str, begin: Seconds, length: Seconds, after: int
     ) -> None:
         role = self.program.roles[number].name
-        self.spans.append(Span(role, stream, name, "", phase, begin, length, _NO_OP, after))
+        self.spans.append(Span(role, stream, name, "", phase, begin, length, WHOLE_PASS, after))
 
     def _draw_ops(self, number: int, stage: _Stage, ops: tuple[int, int], begin: tuple[Seconds, int]) -> None:
         rank = Rank(self.program.roles[number], self.durations[number])

@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from foretell.simulate.export import write_chakra, write_perfetto
 from foretell.units import Bytes, Seconds
+
+WHOLE_PASS: Final = 2**31  # the task of a span that is no op of a graph, but a whole pass of a pipeline's stage
 
 
 class Span(NamedTuple):
