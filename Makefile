@@ -8,7 +8,7 @@ READY := .venv/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick test lint types imports format unit docs picture bench-coverage bench-capture bench-memory clean
+.PHONY: help setup demo quick slow test lint types imports format unit docs picture bench-coverage bench-capture bench-memory clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -36,6 +36,9 @@ quick: $(READY)  ## everyday work, in a minute: style, import directions, and th
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest -n $(JOBS) -m "not slow"
+
+slow: $(READY)  ## measure again which tests `make quick` leaves out (on a quiet machine)
+	$(BIN)/pytest --write-slow
 
 test: lint unit  ## lint, types, import directions, and all tests
 

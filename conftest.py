@@ -18,9 +18,11 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -37,6 +39,32 @@ settings.register_profile("busy", deadline=None)  # others may use this machine
 settings.load_profile("busy")
 
 _NEW_INTERPRETER = child._run_fresh
+_SLOW = Path(__file__).parent / "tests" / "slow.txt"  # what `make quick` leaves out, beside what is marked
+_LIMIT = 0.3  # seconds that a quick test may take
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-slow", action="store_true", help=f"Write what takes more than {_LIMIT} s to {_SLOW}.")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    slow = set(_SLOW.read_text(encoding="utf-8").splitlines())
+    for item in items:
+        if _function(item.nodeid) in slow:
+            item.add_marker(pytest.mark.slow)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if config.getoption("--write-slow"):
+        took: Counter[str] = Counter()
+        for report in (r for outcome in terminalreporter.stats.values() for r in outcome if hasattr(r, "duration")):
+            took[report.nodeid] += report.duration
+        slow = {_function(name) for name, seconds in took.items() if seconds > _LIMIT}
+        _SLOW.write_text("".join(f"{name}\n" for name in sorted(slow)), encoding="utf-8")
+
+
+def _function(name: str) -> str:
+    return name.partition("[")[0]
 
 
 @pytest.fixture(scope="session")
