@@ -21,6 +21,7 @@ _SHAPES: Final = {
     "125m": (768, 12, 12), "350m": (1024, 24, 16), "760m": (1536, 24, 12), "1b": (2048, 24, 16), "3b": (2560, 32, 20),
     "7b": (4096, 32, 32), "13b": (5120, 40, 40), "30b": (7168, 48, 56), "70b": (8192, 80, 64),
 }  # fmt: skip
+_SETTINGS: Final = {"precision": "bf16", "optimizer": "adamw-master"}  # FSDP gathers in bf16 and updates fp32 shards
 _DEVICES: Final = {"a100_80gb": "a100-80g-sxm", "a100_40gb": "a100-40g-sxm"}
 
 
@@ -45,7 +46,7 @@ def _question(row: Row) -> Question:
     )  # fmt: skip
     return Question(
         ask=Ask(
-            model=configured(config, {"precision": "bf16"}, row["micro_batch"], length=row["sequence"]), plan=plan,
+            model=configured(config, _SETTINGS, row["micro_batch"], length=row["sequence"]), plan=plan,
             cluster=Cluster.parse(f"{nodes}x{_DEVICES[row['device']]}@roce-200g"),
         ),
         domain=SOURCE, part=row["model"], seconds=row["global_batch_tokens"] / row["tokens_per_second"],

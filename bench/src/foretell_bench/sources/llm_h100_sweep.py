@@ -45,7 +45,7 @@ def _question(row: Row) -> Question:
     if not crashed and not row["tokens_per_second"]:
         raise LeftOut("without a throughput")
     tokens = plan.dp * row["micro_batch"] * row["grad_accumulation"] * row["sequence"]
-    settings = {"seq": str(row["sequence"]), "precision": "bf16"}
+    settings = {"seq": str(row["sequence"]), "precision": "bf16", "optimizer": "adamw-master"}
     return Question(
         ask=Ask(
             model=configured(LLAMAS[row["model"]], settings, row["micro_batch"]), plan=plan,

@@ -46,10 +46,11 @@ def _question(row: Row) -> Question:
     if (row["optimizer"] or "adam") != "adam":
         raise LeftOut(f"with {row['optimizer']}")
     config, plan = _config(row), plan_of(row)
-    sequence = {"seq": str(row["sequence"]), "precision": "amp-fp16" if row["fp16"] else "amp-bf16"}
+    half = "fp16" if row["fp16"] else "bf16"
+    settings = {"seq": str(row["sequence"]), "precision": half, "optimizer": "adamw-master"}
     return Question(
         ask=Ask(
-            model=configured(config, sequence, row["micro_batch"]), plan=plan,
+            model=configured(config, settings, row["micro_batch"]), plan=plan,
             cluster=nodes_of(_DEVICES[row["device"]], [row["gpus_per_node"]] * row["nodes"]),
         ),
         domain=SOURCE, part=row["test_case"], allocated=row["peak_allocated_bytes"], reports=-1,
@@ -120,4 +121,4 @@ def _config(row: Row) -> dict[str, Any]:
         }
     if groups != heads:
         raise LeftOut("of grouped queries with learned positions")
-    return gpt(**shared, ffn_dim=mlp)
+    return gpt(**shared, ffn_dim=mlp, dropout=0.1, attention_dropout=0.1)

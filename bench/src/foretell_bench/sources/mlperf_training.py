@@ -31,12 +31,12 @@ def questions(data: Path) -> Taken[Question]:
 
 def _question(row: Row) -> Question:
     if row["benchmark"] != "resnet":
-        raise LeftOut(f"of {row['benchmark']}, whose model and step the source does not describe")
+        raise LeftOut("of other benchmarks, whose model and step the source does not describe")
     if not row["devices"] or not row["global_batch"] or not row["step_seconds"]:
         raise LeftOut("without devices, batch or step time")
     known = recognise(row["device"]) if row["device"] else None
     if known is None:
-        raise LeftOut(f"on {row['device'] or 'an unnamed device'}, which is not in the catalog")
+        raise LeftOut("on a device that is not in the catalog")
     if row["global_batch"] < row["devices"]:
         raise LeftOut("with less than one sample per device")
     half = "fp16" if "fp16" in known.peaks else "bf16"

@@ -37,7 +37,7 @@ def _question(row: Row) -> Question:
         dp=dp, tp=tp, pp=pp, checkpointing="full", stages=[row["layers"] // pp] * pp if pp > 1 else None,
         grad_accumulation=max(row["global_batch"] // (row["micro_batch"] * dp), 1),
     )  # fmt: skip
-    settings = {"seq": str(row["sequence"]), "precision": "fp16"}
+    settings = {"seq": str(row["sequence"]), "precision": "fp16", "optimizer": "adamw-master"}
     return Question(
         ask=Ask(
             model=configured(config, settings, row["micro_batch"]), plan=plan,
