@@ -8,7 +8,7 @@ READY := .venv/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick slow test lint types imports format unit docs picture bench-coverage bench-capture bench-memory clean
+.PHONY: help setup demo quick slow test lint types imports format unit docs picture bench-coverage bench-capture bench-memory fuzz clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -74,6 +74,9 @@ bench-capture: $(READY)  ## time the capture beside PyTorch's own FLOP counter
 
 bench-memory: $(READY)  ## forecast memory against what was measured on an H200
 	$(BIN)/python bench/scripts/memory/compare.py
+
+fuzz: $(READY)  ## 20,000 hostile files and questions, JOBS at a time; FUZZ="--seed 1 --only graph" asks for others
+	$(BIN)/python tests/fuzz/run.py --workers $(JOBS) $(FUZZ)
 
 clean:  ## remove .venv and what the tools left behind
 	rm -rf .venv out build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
