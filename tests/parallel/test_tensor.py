@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pytest
+import torch
+import torch.nn.functional as F
 
-from foretell import forecast
+from foretell import Workload, forecast
+from foretell.capture import capture
 from foretell.cost.flops import total_flops
 from foretell.errors import PlanError
 from foretell.parallel import parallelize
 from foretell.plan import Plan
 
-from .models import graph
+from .models import Attention, Mlp, graph
 
 
 @pytest.mark.parametrize(("family", "least"), [("vit", 0.45), ("llama", 0.48)])
@@ -60,3 +63,41 @@ def test_it_is_priced_by_whatever_prices_ops() -> None:
     assert shared.device_time.seconds < alone.device_time.seconds
     assert shared.network.sent_bytes > 0
     assert shared.memory.allocated < alone.memory.allocated
+
+
+def test_teachers_logits_in_the_batch_have_no_product_before_them() -> None:
+    distilled = Workload(
+        name="distilled",
+        model=lambda: torch.nn.Sequential(Mlp(16), torch.nn.Linear(16, 100)),
+        batch=lambda: {"x": torch.randn(4, 8, 16), "teacher": torch.randn(4, 8, 100)},
+        loss=lambda model, b: F.kl_div(
+            F.log_softmax(model(b["x"]).view(-1, 100), -1),
+            F.log_softmax(b["teacher"].view(-1, 100), -1),
+            log_target=True,
+        ),
+        optimizer=lambda p: torch.optim.SGD(p),
+    )
+    assert forecast(distilled, on="2xh100-sxm", plan="tp=2", model="roofline").network.sent_bytes > 0
+
+
+class Cached(Attention):
+    """Keys and values join a cache that is empty, as in every first forward pass of transformers."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = (p(x).unflatten(-1, (-1, self.size)).transpose(1, 2) for p in (self.q, self.k, self.v))
+        k, v = (torch.cat([torch.tensor([]), t], dim=-2) for t in (k, v))
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return self.o(out.transpose(1, 2).flatten(2))
+
+
+def test_heads_are_shared_beside_an_empty_cache() -> None:
+    cached = Workload(
+        name="cached",
+        model=lambda: Cached(64, 8, 4, causal=True, bias=False),
+        batch=lambda: torch.randn(1, 16, 64),
+        loss=lambda model, b: model(b).sum(),
+        optimizer=lambda p: torch.optim.AdamW(p),
+    )
+    whole = capture(cached)
+    split = parallelize(whole, Plan(tp=4)).roles[0].graph
+    assert total_flops(split) == total_flops(whole) / 4

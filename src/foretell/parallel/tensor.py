@@ -123,7 +123,8 @@ class _Search:
                     self._cut(bias, Cut(0, stretches, uneven=uneven), cuts)
             closed = self._follow(positions[0], cuts)
         except Indivisible as reason:
-            self.indivisible.setdefault(self.graph.ops[positions[0]].module, str(reason))
+            if stretches == 1 or len(positions) == 1:  # several weights are not one that holds them all
+                self.indivisible.setdefault(self.graph.ops[positions[0]].module, str(reason))
             return None
         except CannotShard:
             return None
@@ -181,21 +182,17 @@ class _Search:
 
     def _before_the_loss(self) -> Iterator[int]:
         """Products whose result the loss takes the softmax of, views, casts and shifts apart."""
-        made_by: dict[int, int] = {}
+        product_of: dict[int, int] = {}  # storage → the product whose result it holds
         for position, op in enumerate(self.graph.ops[: self.forward]):
-            for t in op.outputs:
-                made_by.setdefault(self.graph.tensors[t].storage, position)
-            if op.signature.name == "aten._log_softmax":
-                at = made_by.get(self.graph.tensors[op.inputs[0]].storage)
-                while at is not None:
-                    source = self.graph.ops[at]
-                    if source.signature.name in PRODUCTS:
-                        yield at
-                        break
-                    same_width = len({x.shape[-1:] for x in (*source.signature.inputs, *source.signature.outputs)}) == 1
-                    if len(source.inputs) != 1 or not same_width:
-                        break
-                    at = made_by.get(self.graph.tensors[source.inputs[0]].storage)
+            read, made = ([self.graph.tensors[t].storage for t in side] for side in (op.inputs, op.outputs))
+            if op.signature.name in PRODUCTS:
+                product_of.update(dict.fromkeys(made, position))
+            elif len(read) == 1 and read[0] in product_of:
+                if op.signature.name == "aten._log_softmax":
+                    yield product_of[read[0]]
+                if len({x.shape[-1:] for x in (*op.signature.inputs, *op.signature.outputs)}) == 1:
+                    for storage in made:
+                        product_of.setdefault(storage, product_of[read[0]])
 
     def _tables(self, cuts: dict[int, Split]) -> Iterator[str]:
         for op in self.graph.ops[: self.forward]:

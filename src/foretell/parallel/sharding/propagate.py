@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from foretell.graph import Graph, Input, Layout, Op, Signature, Storage, Tensor
+from foretell.graph.operators import operator_of
 from foretell.parallel.rewrite import rows_of_update
 from foretell.parallel.sharding.cut import (
     PARTIAL,
@@ -24,7 +25,7 @@ from foretell.parallel.sharding.cut import (
     part_of,
     split_of,
 )
-from foretell.parallel.sharding.rules import ATTENTIONS, Outputs, cuts_of_outputs, has_rule
+from foretell.parallel.sharding.rules import Outputs, cuts_of_outputs, has_rule
 from foretell.program import Collective, Group
 
 PRODUCTS: Final = frozenset(("aten.mm", "aten.addmm"))
@@ -136,7 +137,7 @@ class Propagation:
             if not (gathered := self._gather_tokens(position, op)):
                 raise
             return self._cuts_of_outputs(op, gathered), gathered
-        if self.policy.cuts_whole and op.signature.name in ATTENTIONS:
+        if self.policy.cuts_whole and operator_of(op.signature.name).is_attention:
             return outputs, self._pass_keys_around(position, op)
         return outputs, _NONE
 

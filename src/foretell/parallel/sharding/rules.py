@@ -10,17 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from foretell.graph import Layout, Signature
+from foretell.graph.operators import ATTENTION, names_of
 from foretell.parallel.sharding.cut import PARTIAL, CannotShard, Cut, Partial
 
 Cuts = Sequence[Cut | None]  # of what an op reads
 Outputs = list[Cut | Partial | None]
 Rule = Callable[[Signature, Cuts], Outputs]
 _RULES: Final[dict[str, Rule]] = {}
-ATTENTIONS: Final = frozenset(
-    f"aten._scaled_dot_product_{kernel}_attention{way}"
-    for kernel in ("flash", "efficient", "cudnn")
-    for way in ("", "_backward")
-)
 _WHOLE_ONLY: Final = (
     "aten.convolution", "aten.convolution_backward", "aten.index", "aten.gather", "aten.scatter", "aten.index_put",
     "aten.index_select", "aten.index_add", "aten.roll", "aten.upsample_bilinear2d",
@@ -198,7 +194,7 @@ def _outside(signature: Signature, cut: Cut | None, layout: Layout) -> Cut | Non
     return cut
 
 
-@shards(*ATTENTIONS)
+@shards(*names_of("attention", *ATTENTION), *names_of("attention_backward", *ATTENTION))
 def attention(signature: Signature, cuts: Cuts) -> Outputs:
     """(batch, heads, sequence, size): batch and heads can be cut, if queries, keys and values are."""
     given = [
@@ -219,8 +215,10 @@ def joined(signature: Signature, cuts: Cuts) -> Outputs:
     rank = len(signature.outputs[0].shape)
     dim = signature.argument("dim", 0)
     at = dim % rank if isinstance(dim, int) else 0
-    first = cuts[0]
-    if first is None or any(c is None or c.dim != first.dim for c in cuts):
+    # What is empty has no parts: caches of keys and values start with a tensor of nothing.
+    given = [c for c, layout in zip(cuts, signature.inputs, strict=True) if 0 not in layout.shape]
+    first = given[0] if given else None
+    if first is None or any(c is None or c.dim != first.dim for c in given):
         raise CannotShard(f"{signature.name} joins parts and whole tensors")
     if signature.name == "aten.stack":
         return [first._replace(dim=first.dim + (at <= first.dim))]
