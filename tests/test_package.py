@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -39,6 +40,11 @@ def test_siblings_take_the_same_arguments(name: str) -> None:
 def test_public_names_are_there(name: str) -> None:
     value = getattr(foretell, name)
     assert name == "__version__" or value.__doc__
+
+
+def test_no_module_has_the_name_of_a_function() -> None:
+    modules = {found.name for found in pkgutil.iter_modules(foretell.__path__)}
+    assert not modules & {*foretell.__all__, "plan"}  # importing it would hide the function
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

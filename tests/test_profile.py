@@ -10,7 +10,7 @@ import pytest
 from foretell import Profile, forecast
 from foretell.errors import ProfileError
 from foretell.forecasting.scale import scale
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.profile import Card, Purpose
 
 from .parallel.models import graph

@@ -25,7 +25,7 @@ from foretell.cost.model import ROOFLINE, load_model
 from foretell.graph import Graph
 from foretell.hardware import Cluster, Link, Node, device, host, link
 from foretell.parallel import parallelize
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.simulate.step import Durations, simulate
 from tests.measure import netns
 from tests.measure.box import SOURCE, Run, measured

@@ -41,7 +41,7 @@ from box_rank import Job, Place, be_rank
 from foretell.capture import capture
 from foretell.measure.record import SeriesRow
 from foretell.measure.resources import reduce_series
-from foretell.plan import Plan
+from foretell.plans import Plan
 from tests.measure import netns
 
 FOLDER: Final = ROOT / "bench" / "data" / "box"

@@ -40,7 +40,7 @@ from foretell.methods.protocol import DEVICE_TIME, STEP_TIME, Example, Query
 from foretell.methods.scaledl.layers import LayerSettings
 from foretell.methods.scaledl.method import Page, ScaleDL, read
 from foretell.methods.scaledl.network import NetworkSettings
-from foretell.plan import Plan
+from foretell.plans import Plan
 
 HERE = Path(__file__).parents[1]
 Array = npt.NDArray[Any]

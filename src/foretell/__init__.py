@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from foretell.errors import ForetellError, InputError, RequirementNotMet
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.workload import Workload
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from foretell.methods.driple.features import coarse, corpus, node_features, type
 from foretell.methods.driple.method import STEP_TIME, TUNED, TWELVE, Driple, DripleSettings, setting_of
 from foretell.methods.driple.network import FROZEN, GROUPS_OF_PARAMETERS, KINDS, Network, Shape
 from foretell.methods.protocol import Example, Query
-from foretell.plan import Plan
+from foretell.plans import Plan
 
 QUICK = DripleSettings(groups=8, rounds=4, readings=3, epochs=20, patience=20)
 SLOW, FAST, OTHER = 125e6, 1.25e9, 3.125e9  # bytes per second

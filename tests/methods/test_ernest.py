@@ -13,7 +13,7 @@ from foretell.errors import InputError
 from foretell.hardware import Cluster
 from foretell.methods.ernest import Ernest, a_optimal, features
 from foretell.methods.protocol import JOB_TIME, STEP_TIME, Example, Query
-from foretell.plan import Plan
+from foretell.plans import Plan
 
 THETA = np.array([0.2, 0.003, 0.05, 0.01])
 

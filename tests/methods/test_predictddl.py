@@ -29,7 +29,7 @@ from foretell.methods.predictddl.method import PredictDDL, Predictor
 from foretell.methods.predictddl.operators import PredictDDLOperators
 from foretell.methods.predictddl.regressors import FORMS, choose, fit
 from foretell.methods.protocol import STEP_TIME, Example, Query
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.workload import Workload
 
 

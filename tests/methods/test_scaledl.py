@@ -19,7 +19,7 @@ from foretell.methods.scaledl.features import Sheet, sheet_of
 from foretell.methods.scaledl.layers import LayerModels, LayerSettings
 from foretell.methods.scaledl.method import ScaleDL, choose, read, timed_layers
 from foretell.methods.scaledl.network import NetworkSettings
-from foretell.plan import Plan
+from foretell.plans import Plan
 
 ALONE, H200 = Plan(), Cluster.parse("h200")
 ISSUING = 8e-6  # what the made-up host pays for an op

@@ -13,7 +13,7 @@ from foretell.cost.flops import total_flops
 from foretell.errors import PlanError
 from foretell.graph import Graph
 from foretell.parallel import parallelize
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.simulate.memory import replay
 from foretell.workload import Workload
 

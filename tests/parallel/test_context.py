@@ -8,7 +8,7 @@ from foretell import forecast
 from foretell.cost.flops import total_flops
 from foretell.errors import PlanError
 from foretell.parallel import parallelize
-from foretell.plan import Plan
+from foretell.plans import Plan
 
 from .models import graph
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from foretell.capture import capture
 from foretell.parallel import parallelize
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.workload import Workload
 
 from .models import Llama, Residual, Vit, images, loss

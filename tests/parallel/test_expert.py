@@ -15,7 +15,7 @@ from foretell.errors import PlanError
 from foretell.forecasting.experts import busiest
 from foretell.graph import Graph
 from foretell.parallel import parallelize
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.simulate.jitter import slowest_of
 from foretell.workload import Workload
 

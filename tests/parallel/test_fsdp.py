@@ -10,7 +10,7 @@ from foretell import forecast
 from foretell.errors import PlanError
 from foretell.parallel import parallelize
 from foretell.parallel.accumulate import accumulate
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.simulate.memory import replay
 
 from .models import FAMILIES, graph

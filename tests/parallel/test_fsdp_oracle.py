@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from foretell.parallel import parallelize
-from foretell.plan import Plan
+from foretell.plans import Plan
 
 from .models import FAMILIES, Vit, graph, loss
 from .oracle import Said, fake_ranks, listen, planned

@@ -15,7 +15,7 @@ from foretell.graph import Graph
 from foretell.parallel import parallelize
 from foretell.parallel.accumulate import steady_micro_step
 from foretell.parallel.schedules import most_in_flight, stage_actions
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.program import Pipeline, Program, Role
 from foretell.simulate.pipeline import simulate_pipeline
 from foretell.simulate.rank import Durations

@@ -8,7 +8,7 @@ import pytest
 from torch.distributed.pipelining.schedules import ScheduleInterleaved1F1B
 
 from foretell.parallel.schedules import stage_actions
-from foretell.plan import Plan
+from foretell.plans import Plan
 
 
 def torch_order(stages: int, chunks: int, micro_batches: int) -> list[list[str]]:

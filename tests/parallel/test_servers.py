@@ -7,7 +7,7 @@ import pytest
 from foretell import forecast
 from foretell.errors import PlanError
 from foretell.parallel import parallelize
-from foretell.plan import Plan
+from foretell.plans import Plan
 
 from .models import graph
 

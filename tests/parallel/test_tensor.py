@@ -11,7 +11,7 @@ from foretell.capture import capture
 from foretell.cost.flops import total_flops
 from foretell.errors import PlanError
 from foretell.parallel import parallelize
-from foretell.plan import Plan
+from foretell.plans import Plan
 
 from .models import Attention, Mlp, graph
 

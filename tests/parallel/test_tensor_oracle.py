@@ -20,7 +20,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from foretell.parallel import parallelize
-from foretell.plan import Plan
+from foretell.plans import Plan
 
 from .models import FAMILIES, graph
 from .oracle import Said, fake_ranks, listen, planned

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 from foretell.errors import InputError, PlanError, did_you_mean
 from foretell.measure.record import KINDS, Point
-from foretell.plan import Plan
+from foretell.plans import Plan
 
 _FIELDS: Final = ("source", "settings", "kind", "plan", "device", "repeat")
 _HEADING: Final = re.compile(r"^[ \t]*\[\[\s*points\s*\]\]", flags=re.MULTILINE)

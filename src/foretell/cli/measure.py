@@ -70,7 +70,7 @@ def measure(
 ) -> None:
     """Run steps on a real device and record time, ops, memory, resources."""
     from foretell.measure.record import Point
-    from foretell.plan import Plan
+    from foretell.plans import Plan
 
     if host:
         _measure_host(bool(sources or campaign), device, as_json)

@@ -25,7 +25,7 @@ from foretell.forecasting.run import Run, run
 from foretell.graph import Caveat, Graph
 from foretell.hardware import Cluster
 from foretell.parallel import parallelize
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.profile import Profile
 from foretell.program import Program
 from foretell.simulate.timeline import WHOLE_PASS, Span, Timeline

@@ -17,7 +17,7 @@ from foretell.forecasting.result import Forecast
 from foretell.graph import Graph
 from foretell.graph.rescale import extend, same_path
 from foretell.hardware import Cluster
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.profile import Profile
 from foretell.workload import Workload
 

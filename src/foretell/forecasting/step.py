@@ -16,7 +16,7 @@ from foretell.graph import Graph
 from foretell.hardware import Device, Host
 from foretell.hardware import host as known_host
 from foretell.parallel import parallelize
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.program import Role
 from foretell.simulate.step import Durations, simulate
 from foretell.units import Seconds

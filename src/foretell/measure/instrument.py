@@ -31,7 +31,7 @@ from foretell.measure.resources import Reduced, bandwidth_use, device_series, re
 from foretell.measure.sampler import Sample, Sampler
 from foretell.measure.timing import Timing, clock_of, quantile, time_steps, warm_up
 from foretell.measure.traces import Traces, added_seconds, trace_steps
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.sources.resolve import load_workload
 from foretell.units import Seconds
 

@@ -22,7 +22,7 @@ from foretell.errors import ForetellError
 from foretell.graph import Graph, Input, Layout, Op, Signature, Storage, Tensor
 from foretell.hardware import Cluster
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, MEMORY, STEP_TIME, Example, Method, Prediction, Query
-from foretell.plan import Plan
+from foretell.plans import Plan
 
 Factory = Callable[[], Method]
 _SAME: Final = 1e-5  # relative: the order of a sum may differ

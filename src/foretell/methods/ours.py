@@ -28,7 +28,7 @@ from foretell.measure.record import StepRow
 from foretell.methods.graphs import answers, readable
 from foretell.methods.memo import once
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Prediction, Query
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.units import Bytes, Seconds
 
 _FEWEST_STEPS: Final = 20  # with timed ops, to learn a device from; fewer are predicted by the shipped model

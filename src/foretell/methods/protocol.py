@@ -8,7 +8,7 @@ from typing import Final, Protocol, Self
 
 from foretell.graph import Graph
 from foretell.hardware import Cluster
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.units import Seconds
 
 STEP_TIME: Final = "step_time"  # seconds

@@ -16,7 +16,7 @@ from foretell.parallel.parameter_servers import parameter_servers
 from foretell.parallel.pipeline import Weigh, bytes_touched, pipelined
 from foretell.parallel.single_process import single_process
 from foretell.parallel.tensor import tensor_parallel
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.program import Group, Program, Role
 
 _MODELLED = (

@@ -14,7 +14,7 @@ from foretell.errors import PlanError
 from foretell.graph import Graph, Op, Storage, Tensor
 from foretell.graph.operators import operator_of
 from foretell.parallel.blocks import blocks, passes
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.program import Collective, Role
 
 

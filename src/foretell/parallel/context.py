@@ -8,7 +8,7 @@ from foretell.errors import NotModelled, PlanError
 from foretell.graph import Graph
 from foretell.parallel.sharding.cut import CannotShard, Cut, Split, split_of
 from foretell.parallel.sharding.propagate import Policy, Propagation
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.program import Group, Role
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from foretell.graph import Graph
 from foretell.parallel.rewrite import first_of, last_of
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.program import Collective, Group, Role
 from foretell.units import MIB, Bytes
 

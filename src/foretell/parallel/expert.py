@@ -14,7 +14,7 @@ from foretell.errors import NotModelled, PlanError
 from foretell.graph import Caveat, Graph, Op
 from foretell.parallel.sharding.cut import CannotShard, Cut, Indivisible, Split, split_of
 from foretell.parallel.sharding.propagate import Policy, Propagation
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.program import Collective, Group, Role
 
 _GROUPED = "aten._grouped_mm"

@@ -19,7 +19,7 @@ from foretell.parallel.blocks import BlockOf, Pass, Span, blocks, passes
 from foretell.parallel.data import buckets
 from foretell.parallel.parameters import Parameter, parameters
 from foretell.parallel.rewrite import first_of, last_of, shard_of, shard_update, with_storages
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.program import Collective, Group, Role
 from foretell.units import Bytes
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from foretell.graph import Graph, Storage
 from foretell.parallel.data import buckets
 from foretell.parallel.rewrite import NOTHING, first_of, last_of, refuse_split_models
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.program import Collective, Group, Role
 
 

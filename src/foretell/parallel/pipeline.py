@@ -8,7 +8,7 @@ from dataclasses import replace
 from foretell.graph import Graph
 from foretell.parallel.schedules import most_in_flight, stage_actions
 from foretell.parallel.stages import Ranges, Stages
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.program import Action, Collective, Group, Pipeline, Role
 from foretell.units import Bytes
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from foretell.errors import PlanError
 from foretell.graph import Graph, Input, Layout, Op, Storage, Tensor
-from foretell.plan import Plan
+from foretell.plans import Plan
 
 NOTHING: Final = Storage(0, "host", -1, -1)  # stands for a storage that a rank does not have
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from foretell.errors import PlanError
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.program import Action
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foretell.parallel.rewrite import first_of, last_of, refuse_split_models
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.program import Collective, Group, Role
 
 

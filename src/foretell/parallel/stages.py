@@ -12,7 +12,7 @@ from foretell.graph import Graph, Input, Op, Signature, Storage, Value
 from foretell.parallel.blocks import BlockOf, blocks
 from foretell.parallel.parameters import parameters
 from foretell.parallel.rewrite import NOTHING, first_of, rows_of_update
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.units import Bytes
 
 # Phase and chunk → first op, past the last.

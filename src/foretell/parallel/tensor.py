@@ -16,7 +16,7 @@ from foretell.graph import Graph, Op
 from foretell.parallel.parameters import parameters
 from foretell.parallel.sharding.cut import CannotShard, Cut, Indivisible, Split, split_of
 from foretell.parallel.sharding.propagate import PRODUCTS, Policy, Propagation
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.program import Group, Role
 
 _STRETCHES = (1, 3, 2)  # a weight may hold queries, keys and values, or gate and up, one after another

@@ -8,7 +8,7 @@ pytest.importorskip("scipy")
 
 from foretell.errors import InputError
 from foretell.learn.adapt.factors import Step, fit_numbers, fit_profile, well_spread
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.profile import Profile, Purpose
 from foretell.units import Seconds
 

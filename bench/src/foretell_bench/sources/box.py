@@ -13,7 +13,7 @@ from typing import Final
 from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.methods.protocol import JOB_TIME, STEP_TIME, Example, Query
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.store.importers import Taken
 from foretell_bench.graphs import Say, quiet
 from foretell_bench.sources.examples import box_cluster, dataset_of, h200_steps

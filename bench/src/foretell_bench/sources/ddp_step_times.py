@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.store.importers import LeftOut, Row, Taken, public_rows, take
 from foretell.units import BytesPerSecond
 from foretell_bench.graphs import Model, named

@@ -18,7 +18,7 @@ from foretell.errors import ForetellError, InputError
 from foretell.graph import Graph
 from foretell.hardware import Cluster, Link, Node, device, host, link, recognise
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, MEMORY, STEP_TIME, Example, Query
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.store.importers import LeftOut, Row, Taken, public_rows, take
 from foretell.units import Seconds
 from foretell_bench.graphs import Model, Say, captured, configured, graph_of, named, quiet

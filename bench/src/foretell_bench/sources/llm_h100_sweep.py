@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from foretell.hardware import Cluster
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.store.importers import LeftOut, Row, Taken, public_rows, take
 from foretell_bench.graphs import configured
 from foretell_bench.sources.question import Ask, Measure, Question

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from foretell.errors import PlanError
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.store.importers import LeftOut, Row, Taken, public_rows, take
 from foretell_bench.graphs import configured
 from foretell_bench.sources.question import Ask, Measure, Question, gpt, nodes_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from foretell.hardware import recognise
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.store.importers import LeftOut, Row, Taken, public_rows, take
 from foretell.units import BytesPerSecond
 from foretell_bench.graphs import named

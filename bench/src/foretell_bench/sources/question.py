@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from foretell.hardware import Cluster, Node, device, host, link
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.store.importers import Taken
 from foretell.units import Bytes, BytesPerSecond, Seconds
 from foretell_bench.graphs import Model

@@ -18,7 +18,7 @@ from foretell.errors import InputError
 from foretell.forecasting.assemble import forecast
 from foretell.graph import Graph
 from foretell.hardware import Cluster
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.profile import Card, Profile, Purpose
 from foretell.units import Seconds
 from foretell.workload import Workload

@@ -20,7 +20,7 @@ from foretell.errors import InputError
 from foretell.forecasting.assemble import forecast
 from foretell.graph import Graph
 from foretell.hardware import Cluster
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.profile import Profile
 from foretell.units import Bytes, Seconds
 

@@ -29,7 +29,7 @@ from foretell.measure.resources import network_series, reduce_series
 from foretell.measure.sampler import Sampler
 from foretell.measure.timing import Timing, clock_of, quantile, repeat, repetitions, time_once, warm_up
 from foretell.measure.traces import gloo_seconds, trace_steps
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.sources.resolve import load_workload
 from foretell.units import Seconds
 

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from foretell.capture.step import Step, Watch, prepare_optimizer
 from foretell.errors import PlanError
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.units import MIB
 
 _RUN: Final = ("dp", "zero", "hybrid_shard", "grad_accumulation", "bucket_bytes")

@@ -22,7 +22,7 @@ from foretell.hardware import Cluster, Device
 from foretell.methods.graphs import data_flow
 from foretell.methods.memo import once
 from foretell.methods.protocol import Query
-from foretell.plan import Plan
+from foretell.plans import Plan
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
