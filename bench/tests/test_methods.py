@@ -110,7 +110,7 @@ def test_a_line_counts_what_was_answered_and_says_why_not() -> None:
 def test_a_method_that_cannot_be_fitted_is_a_line_too() -> None:
     bare = [replace(e, query=replace(e.query, graph=None)) for e in made_up()]
     job = Job("dnnabacus", "made up", Split(name="random", train=(), test=()))
-    lines = lines_of(bench.method("dnnabacus")(), job, bare[:10], bare[10:])
+    lines = lines_of(bench.compared("dnnabacus")(), job, bare[:10], bare[10:])
     assert all(line.mean is None and "none of 10" in line.why for line in lines)
 
 

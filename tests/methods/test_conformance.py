@@ -20,8 +20,7 @@ from foretell.methods.protocol import STEP_TIME, Example, Prediction, Query
 
 # Networks are trained for a moment only: the suite asks how they behave, not how good they are.
 _ELSEWHERE = {"scaledl": "tests/methods/test_scaledl.py", "driple": "tests/methods/test_driple.py",
-              "predictddl": "tests/methods/test_predictddl.py",
-              "predictddl-operators": "tests/methods/test_predictddl.py"}  # fmt: skip
+              "predictddl": "tests/methods/test_predictddl.py"}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name not in _ELSEWHERE])
@@ -206,23 +205,3 @@ def test_others_run_the_suite_where_their_settings_are() -> None:
     root = Path(__file__).parents[2]
     for file in set(_ELSEWHERE.values()):
         assert "check(" in (root / file).read_text(), file
-
-
-def test_ours_corrects_a_network_that_was_measured_where_it_is_not_learned_op_by_op() -> None:
-    from dataclasses import replace
-
-    from foretell.methods.ours import Foretell
-
-    # Twins with the same graphs, one of them three times slower: factors cannot tell them apart.
-    several = [e for e in made_up() if e.query.cluster.devices > 1]
-    slow = "twin"
-    twins = [replace(e, query=replace(e.query, architecture=slow)) for e in several]
-    given = [
-        replace(e, ops=(), measured={STEP_TIME: e.measured[STEP_TIME] * (3 if e.query.architecture == slow else 1)})
-        for e in [*several, *twins]
-    ]
-    made = Foretell().fit(given)
-    strange = [replace(e.query, architecture="unseen") for e in given if e.query.architecture == slow]
-    known = [e.query for e in given if e.query.architecture == slow]
-    for seen, unseen in zip(made.predict(known), made.predict(strange), strict=True):
-        assert seen.values[STEP_TIME] > 1.3 * unseen.values[STEP_TIME]

@@ -10,6 +10,8 @@ from random import Random
 import numpy as np
 import pytest
 import torch
+from foretell_bench.methods.predictddl_operators import PredictDDLOperators
+from foretell_bench.research.ghn.cost import OTHER, read_operators, renamed
 from foretell_bench.research.ghn.generator import CLASSES, sample
 from foretell_bench.research.ghn.hypernetwork import Hypernetwork, load
 from foretell_bench.research.ghn.run import random_weights, run
@@ -24,9 +26,8 @@ from foretell.hardware import Cluster
 from foretell.methods.conformance import check
 from foretell.methods.predictddl.ghn.architecture import KINDS, Node, paths, waves
 from foretell.methods.predictddl.ghn.encoder import TRAINED
-from foretell.methods.predictddl.ghn.vocabulary import OTHER, read, read_operators, renamed
+from foretell.methods.predictddl.ghn.vocabulary import read
 from foretell.methods.predictddl.method import PredictDDL, Predictor
-from foretell.methods.predictddl.operators import PredictDDLOperators
 from foretell.methods.predictddl.regressors import FORMS, choose, fit
 from foretell.methods.protocol import STEP_TIME, Example, Query
 from foretell.plans import Plan

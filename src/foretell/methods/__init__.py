@@ -1,4 +1,4 @@
-"""Methods: the published systems and ours, each behind one protocol, so that they can be compared on the same rows."""
+"""Methods: the published systems behind one protocol, so that they can be used and compared on the same rows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from foretell.methods.protocol import Method
 
 METHODS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "foretell": "foretell.methods.ours:Foretell",
         "scaledl": "foretell.methods.scaledl.method:ScaleDL",
         "predictddl": "foretell.methods.predictddl.method:PredictDDL",
-        "predictddl-operators": "foretell.methods.predictddl.operators:PredictDDLOperators",
         "driple": "foretell.methods.driple.method:quick",
         "dnnabacus": "foretell.methods.dnnabacus:DNNAbacus",
         "ernest": "foretell.methods.ernest:Ernest",
@@ -23,13 +21,13 @@ METHODS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-def method(name: str) -> Callable[[], Method]:
+def method(name: str, known: Mapping[str, str] = METHODS) -> Callable[[], Method]:
     """What makes the method of this name; a method of your own is named `package.module:Class`."""
-    where = METHODS.get(name, name)
+    where = known.get(name, name)
     module, colon, attribute = where.partition(":")
     if not colon or not module or not attribute:
         raise InputError(
-            f"no method {name!r}. {did_you_mean(name, METHODS)}Methods: {', '.join(METHODS)}; or one of your own, as "
+            f"no method {name!r}. {did_you_mean(name, known)}Methods: {', '.join(known)}; or one of your own, as "
             "package.module:Class."
         )
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Self
 
 import numpy as np
@@ -17,7 +18,6 @@ import numpy.typing as npt
 from foretell.cost.flops import total_flops
 from foretell.graph import Graph
 from foretell.methods.graphs import answers, readable
-from foretell.methods.memo import once
 from foretell.methods.protocol import Example, Prediction, Query
 
 Floats = npt.NDArray[np.float64]
@@ -76,7 +76,7 @@ class DNNAbacus:
 
 def _row(query: Query) -> dict[str, float]:
     assert query.graph is not None
-    return network(query.graph) | surroundings(query)
+    return query.graph.remember(DNNAbacus, partial(network, query.graph)) | surroundings(query)
 
 
 def structural_matrix(graph: Graph) -> Counter[tuple[str, str]]:
@@ -93,7 +93,6 @@ def structural_matrix(graph: Graph) -> Counter[tuple[str, str]]:
     return edges
 
 
-@once
 def network(graph: Graph) -> dict[str, float]:
     """What the graph has: the matrix, and totals in logarithms."""
     row = {f"{a} → {b}": float(count) for (a, b), count in structural_matrix(graph).items()}

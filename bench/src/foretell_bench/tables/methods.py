@@ -13,11 +13,10 @@ from typing import Any, Final
 
 from foretell.errors import ForetellError, InputError, did_you_mean
 from foretell.learn.workers import each
-from foretell.methods import METHODS, method
-from foretell.methods.memo import anew
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Method, Query
 from foretell.store.importers import Taken
 from foretell_bench.graphs import Say, quiet
+from foretell_bench.methods import COMPARED, compared
 from foretell_bench.sources import box
 from foretell_bench.sources import examples as sources
 from foretell_bench.tables import classics, searches
@@ -71,9 +70,9 @@ def run(
     for name in chosen:
         if name not in SOURCES:
             raise InputError(f"no source {name!r}. {did_you_mean(name, SOURCES)}Sources: {', '.join(SOURCES)}.")
-    names = list(only) or list(METHODS)
+    names = list(only) or list(COMPARED)
     for name in names:
-        method(name)  # a name that is not there is refused before an hour is spent
+        compared(name)  # a name that is not there is refused before an hour is spent
     found: list[Line] = []
     for source in chosen or SOURCES:
         place = stores / source if source in STORES else data
@@ -147,7 +146,7 @@ def compare(loaded: Sequence[Example], job: Job) -> list[Line]:
     """Fit on what is not left out, ask about what is."""
     blind = job.method in BLACK_BOX and job.split.own
     train = [loaded[i] for i in (job.split.own if blind else job.split.train)]
-    return lines_of(method(job.method)(), job, train, [loaded[i] for i in job.split.test])
+    return lines_of(compared(job.method)(), job, train, [loaded[i] for i in job.split.test])
 
 
 def lines_of(made: Method, job: Job, train: Sequence[Example], test: Sequence[Example]) -> list[Line]:
@@ -182,10 +181,10 @@ def _milliseconds(made: Method, queries: Sequence[Query]) -> float:
     chosen = [q for q in queries if q.graph is not None] or list(queries)
     seconds = []
     for query in chosen[:: -(-len(chosen) // _TIMED)]:
-        with anew():
-            began = time.process_time()
-            made.predict([query])
-            seconds.append(time.process_time() - began)
+        fresh = replace(query, graph=query.graph and replace(query.graph))
+        began = time.process_time()
+        made.predict([fresh])
+        seconds.append(time.process_time() - began)
     return median(seconds) * 1e3
 
 

@@ -24,7 +24,6 @@ from foretell.errors import InputError, did_you_mean
 from foretell.graph import Graph
 from foretell.methods.driple.features import GROUPS, Skeleton, coarse, corpus, node_features, typed, types
 from foretell.methods.driple.network import FROZEN, GROUPS_OF_PARAMETERS, Kind, Network, Shape, Way, ways_of
-from foretell.methods.memo import once
 from foretell.methods.protocol import STEP_TIME, Example, Prediction, Query
 from foretell.units import Seconds
 
@@ -261,7 +260,9 @@ class Driple:
 
     def _skeleton(self, graph: Graph | None) -> Skeleton:
         assert graph is not None
-        return _read(graph, self.settings.graph, self.settings.groups)
+        view, groups = self.settings.graph, self.settings.groups
+        read = (lambda: typed(graph)) if view == "typed" else lambda: coarse(graph, groups)
+        return graph.remember((Skeleton, view, groups), read)
 
     def _batch(self, fitted: Fitted, queries: Sequence[Query]) -> tuple[Batch, list[Way]]:
         from torch_geometric.data import Batch, Data
@@ -274,11 +275,6 @@ class Driple:
             data.append(Data(x=torch.tensor(x, dtype=torch.float32), edge_index=edges, types=kinds))
         graphs = Batch.from_data_list(data)
         return graphs, ways_of(graphs, directed=self.settings.graph == "typed")
-
-
-@once
-def _read(graph: Graph, view: View, groups: int) -> Skeleton:
-    return typed(graph) if view == "typed" else coarse(graph, groups)
 
 
 def quick() -> Driple:

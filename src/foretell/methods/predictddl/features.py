@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from foretell.cost.flops import total_flops
 from foretell.graph import Graph
-from foretell.methods.memo import once
 from foretell.methods.protocol import Query
 
 Floats = npt.NDArray[np.float64]
@@ -27,7 +26,6 @@ def table(queries: Sequence[Query]) -> Floats:
     return np.array(rows, dtype=np.float64)
 
 
-@once
 def _graph(graph: Graph) -> list[float]:
     """What a network's step does on one device."""
     shapes = [t.layout.shape for t in graph.tensors if graph.storages[t.storage].role == "input"]

@@ -12,7 +12,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
@@ -21,7 +21,6 @@ import numpy as np
 from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.methods.graphs import answers
-from foretell.methods.memo import once
 from foretell.methods.predictddl.features import NO_GRAPH, Floats, graphs_of, table
 from foretell.methods.predictddl.regressors import FORMS, Regressor, choose
 from foretell.methods.protocol import Example, Prediction, Query
@@ -102,9 +101,8 @@ class Embedder:
     _encoder: Encoder | None = None
 
     def embed(self, graphs: Sequence[Graph]) -> list[Floats]:
-        if self._encoder is None:
-            self._encoder = _encoder(self.weights)
-        return [_embedding(graph, self._encoder) for graph in graphs]
+        encoder = self._encoder or _encoder(self.weights)
+        return [graph.remember(encoder, partial(_embedding, graph, encoder)) for graph in graphs]
 
 
 @cache
@@ -114,7 +112,6 @@ def _encoder(weights: Path | None) -> Encoder:
     return load(weights or TRAINED)
 
 
-@once
 def _embedding(graph: Graph, encoder: Encoder) -> Floats:
     import torch
 

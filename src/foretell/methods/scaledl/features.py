@@ -20,7 +20,6 @@ from foretell.cost.roofline import Price, peak_name, price_ops
 from foretell.graph import ITEM_BYTES, Graph, Layout, Op, Signature
 from foretell.hardware import Cluster, Device
 from foretell.methods.graphs import data_flow
-from foretell.methods.memo import once
 from foretell.methods.protocol import Query
 from foretell.plans import Plan
 from foretell.units import Seconds
@@ -75,10 +74,10 @@ class Sheet:
 def sheet_of(query: Query) -> Sheet:
     """The sheet of a query that has a graph."""
     assert query.graph is not None
-    return _read(query.graph, query.plan, query.cluster)
+    asked = (query.graph, query.plan, query.cluster)
+    return query.graph.remember((Sheet, *asked[1:]), lambda: _read(*asked))
 
 
-@once
 def _read(graph: Graph, plan: Plan, cluster: Cluster) -> Sheet:
     device = min(cluster.device_kinds, key=lambda d: d.peak("bf16"))  # the others wait for the slowest
     communication = _communication(graph, plan, cluster)

@@ -1,4 +1,4 @@
-"""Captured steps as the hypernetwork reads them: by the fifteen kinds of GHN-2, or by ATen operators as they are.
+"""Captured steps as the hypernetwork reads them, in the fifteen kinds of GHN-2.
 
 Only the forward pass is read; the backward pass mirrors it. What no kind stands for (activations, casts, views) is left
 out, and whatever reads it is joined to whatever it read, as DeepNets-1M does with its ReLUs.
@@ -11,16 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from foretell.cost.flops import flops
 from foretell.errors import InputError
 from foretell.graph import Graph, Op, Signature
 from foretell.graph.operators import operator_of
-from foretell.methods.memo import once
 from foretell.methods.predictddl.ghn.architecture import Architecture, Node
 
-OTHER: Final = "other"  # stands for an operator that was not there when a network learned
-WORK: Final = 2  # numbers a node of `read_operators` has about its work
-_POWERS: Final = 40.0  # log2 of operations and bytes is divided by this
 _MAX_POOLS: Final = frozenset({f"aten.max_pool{n}d_with_indices" for n in (1, 2, 3)} | {"aten.adaptive_max_pool2d"})
 _MEANS: Final = frozenset({"aten.avg_pool1d", "aten.avg_pool2d", "aten.avg_pool3d", "aten.mean",
                            "aten._adaptive_avg_pool2d", "aten._adaptive_avg_pool3d"})  # fmt: skip
@@ -29,7 +24,7 @@ _SCALES: Final = frozenset({"aten.mul", "aten.mul_"})
 
 
 @dataclass(slots=True)
-class _Reader:
+class Reader:
     """The nodes so far, and which of them each tensor's values come from; a parameter's come from none."""
 
     graph: Graph
@@ -43,7 +38,7 @@ class _Reader:
     def came_from(self, tensor: int) -> tuple[int, ...]:
         if tensor not in self.makers and self._role(tensor) == "input":
             layout = self.graph.tensors[tensor].layout
-            self.makers[tensor] = (self.add("input", (), _four(layout.shape[1:])),)
+            self.makers[tensor] = (self.add("input", (), four(layout.shape[1:])),)
         return self.makers.get(tensor, ())
 
     def is_parameter(self, tensor: int) -> bool:
@@ -53,55 +48,7 @@ class _Reader:
         return self.graph.storages[self.graph.tensors[tensor].storage].role
 
 
-# The node an op becomes, or None where it passes values on.
-_Step = Callable[[_Reader, Op, tuple[int, ...]], int | None]
-
-
-def read(graph: Graph) -> Architecture:
-    """A step's network in the fifteen kinds of GHN-2."""
-    return _read(graph, _as_kind)
-
-
-@once
-def read_operators(graph: Graph) -> Architecture:
-    """A step's network with a node for every forward operator that computes something."""
-    return _read(graph, _as_operator)
-
-
-def renamed(architecture: Architecture, known: frozenset[str]) -> Architecture:
-    """With operators that are not known called `other`."""
-    return tuple(node if node.kind in known else replace(node, kind=OTHER) for node in architecture)
-
-
-def _read(graph: Graph, step: _Step) -> Architecture:
-    reader = _Reader(graph)
-    for op in graph.ops:
-        if op.phase != "forward":
-            continue
-        sources = tuple(dict.fromkeys(node for tensor in op.inputs for node in reader.came_from(tensor)))
-        if not sources:
-            continue  # it computes on parameters alone
-        made = step(reader, op, sources)
-        for tensor in op.outputs:
-            reader.makers[tensor] = sources if made is None else (made,)
-    found = _without_unused_inputs(reader.nodes)
-    if len(found) < 2:
-        raise InputError(f"{graph.name} has no forward operators that can be read. Capture a step of a whole network.")
-    return found
-
-
-def _as_operator(reader: _Reader, op: Op, sources: tuple[int, ...]) -> int | None:
-    signature, tensors = op.signature, reader.graph.tensors
-    read_storages = {tensors[i].storage for i in op.inputs}
-    is_view = not signature.mutates and all(tensors[i].storage in read_storages for i in op.outputs)
-    if is_view or not signature.outputs:
-        return None
-    traffic = sum(layout.nbytes for layout in (*signature.inputs, *signature.outputs))
-    work = (math.log2(1 + flops(signature)) / _POWERS, math.log2(1 + traffic) / _POWERS)
-    return reader.add(signature.name, sources, _four(signature.outputs[0].shape), work)
-
-
-def _as_kind(reader: _Reader, op: Op, sources: tuple[int, ...]) -> int | None:
+def _as_kind(reader: Reader, op: Op, sources: tuple[int, ...]) -> int | None:
     signature, name = op.signature, op.signature.name
     facts = operator_of(name)
     if facts.family == "convolution":
@@ -128,7 +75,7 @@ def _as_kind(reader: _Reader, op: Op, sources: tuple[int, ...]) -> int | None:
     return None
 
 
-def _convolution(reader: _Reader, signature: Signature, sources: tuple[int, ...]) -> int:
+def _convolution(reader: Reader, signature: Signature, sources: tuple[int, ...]) -> int:
     weight = signature.tensor("weight") or signature.inputs[1]
     groups, dilation = signature.argument("groups", 1), signature.argument("dilation", ())
     kind = "conv"
@@ -136,11 +83,11 @@ def _convolution(reader: _Reader, signature: Signature, sources: tuple[int, ...]
         kind = "sep_conv"
     elif isinstance(dilation, tuple) and any(isinstance(d, int) and d > 1 for d in dilation):
         kind = "dil_conv"
-    at = reader.add(kind, sources, _four(weight.shape))
+    at = reader.add(kind, sources, four(weight.shape))
     return reader.add("bias", (at,), _vector(signature, "bias")) if signature.tensor("bias") else at
 
 
-def _product(reader: _Reader, op: Op, sources: tuple[int, ...]) -> int | None:
+def _product(reader: Reader, op: Op, sources: tuple[int, ...]) -> int | None:
     """A product with a parameter is a linear layer; one of two activations belongs to attention and is passed on."""
     layouts = op.signature.inputs
     fixed = [layout for tensor, layout in zip(op.inputs, layouts, strict=True) if not reader.came_from(tensor)]
@@ -153,7 +100,7 @@ def _product(reader: _Reader, op: Op, sources: tuple[int, ...]) -> int | None:
     return reader.add("bias", (at,), (out,)) if has_bias else at
 
 
-def _sum(reader: _Reader, op: Op, sources: tuple[int, ...]) -> int | None:
+def _sum(reader: Reader, op: Op, sources: tuple[int, ...]) -> int | None:
     if len(sources) > 1:
         return reader.add("sum", sources)
     added = [tensor for tensor in op.inputs if reader.is_parameter(tensor)]
@@ -161,7 +108,7 @@ def _sum(reader: _Reader, op: Op, sources: tuple[int, ...]) -> int | None:
         return None
     shape = reader.graph.tensors[added[0]].layout.shape
     if len([side for side in shape if side > 1]) > 1:
-        return reader.add("pos_enc", sources, _four(shape))
+        return reader.add("pos_enc", sources, four(shape))
     return reader.add("bias", sources, (max(shape, default=1),))
 
 
@@ -170,10 +117,31 @@ def _vector(signature: Signature, name: str) -> tuple[int, ...]:
     return (layout.numel,) if layout else ()
 
 
-def _four(shape: tuple[int, ...]) -> tuple[int, ...]:
+def four(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Four sides: missing ones are 1, those past the fourth are taken together with it."""
     sides = (*shape, 1, 1, 1, 1)[: max(4, len(shape))]
     return (*sides[:3], math.prod(sides[3:]))
+
+
+Step = Callable[[Reader, Op, tuple[int, ...]], int | None]
+
+
+def read(graph: Graph, step: Step = _as_kind) -> Architecture:
+    """A step's network; `step` says which node an op becomes, or None where it passes values on."""
+    reader = Reader(graph)
+    for op in graph.ops:
+        if op.phase != "forward":
+            continue
+        sources = tuple(dict.fromkeys(node for tensor in op.inputs for node in reader.came_from(tensor)))
+        if not sources:
+            continue  # it computes on parameters alone
+        made = step(reader, op, sources)
+        for tensor in op.outputs:
+            reader.makers[tensor] = sources if made is None else (made,)
+    found = _without_unused_inputs(reader.nodes)
+    if len(found) < 2:
+        raise InputError(f"{graph.name} has no forward operators that can be read. Capture a step of a whole network.")
+    return found
 
 
 def _without_unused_inputs(nodes: list[Node]) -> Architecture:

@@ -19,7 +19,7 @@ from foretell.methods.predictddl.regressors import Regressor, choose
 from foretell.methods.protocol import Example, Prediction, Query
 
 if TYPE_CHECKING:
-    from foretell.methods.predictddl.ghn.cost import CostNetwork
+    from foretell_bench.research.ghn.cost import CostNetwork
 
 _EPOCHS: Final = 60
 _HELD_OUT: Final = 6  # one architecture in so many decides when to stop
@@ -60,7 +60,7 @@ class PredictDDLOperators:
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
         import torch
 
-        from foretell.methods.predictddl.ghn.cost import Networks
+        from foretell_bench.research.ghn.cost import Networks
 
         answers = [Prediction(values={}, why=NO_GRAPH) for _ in queries]
         for dataset in {query.dataset for query in queries}:
@@ -83,7 +83,7 @@ class PredictDDLOperators:
 
     def _train(self, queries: Sequence[Query], target: Floats) -> _Fitted:
         """Learn what the linear regressor leaves, until architectures that were left out get no better."""
-        from foretell.methods.predictddl.ghn.cost import CostNetwork, Networks, kinds_of, train
+        from foretell_bench.research.ghn.cost import CostNetwork, Networks, kinds_of, train
 
         features, graphs = table(queries), graphs_of(queries)
         architectures = np.array([query.architecture for query in queries])

@@ -6,8 +6,9 @@ hundreds of operators deep a traversal would cost more than it brings.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -15,19 +16,44 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from foretell.graph import Graph
+from foretell.cost.flops import flops
+from foretell.graph import Graph, Op
 from foretell.methods.predictddl.ghn.architecture import Architecture, paths, side_by_side
 from foretell.methods.predictddl.ghn.encoder import GatedGraph, encoded_shape
-from foretell.methods.predictddl.ghn.vocabulary import OTHER, WORK, read_operators, renamed
+from foretell.methods.predictddl.ghn.vocabulary import Reader, four, read
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+OTHER: Final = "other"  # stands for an operator that was not there when a network learned
+_WORK: Final = 2  # numbers a node has about its work
+_POWERS: Final = 40.0  # log2 of operations and bytes is divided by this
 _WIDTH: Final = 32
 _ROUNDS: Final = 2
 _REACH: Final = 2  # of virtual edges
 _PATIENCE: Final = 10  # epochs without a better one
 _RATE: Final = 3e-3
 _DECAY: Final = 1e-2
+
+
+def read_operators(graph: Graph) -> Architecture:
+    """A step's network with a node for every forward operator that computes something."""
+    return graph.remember("operators of a hypernetwork", lambda: read(graph, _as_operator))
+
+
+def _as_operator(reader: Reader, op: Op, sources: tuple[int, ...]) -> int | None:
+    signature, tensors = op.signature, reader.graph.tensors
+    read_storages = {tensors[i].storage for i in op.inputs}
+    is_view = not signature.mutates and all(tensors[i].storage in read_storages for i in op.outputs)
+    if is_view or not signature.outputs:
+        return None
+    traffic = sum(layout.nbytes for layout in (*signature.inputs, *signature.outputs))
+    work = (math.log2(1 + flops(signature)) / _POWERS, math.log2(1 + traffic) / _POWERS)
+    return reader.add(signature.name, sources, four(signature.outputs[0].shape), work)
+
+
+def renamed(architecture: Architecture, known: frozenset[str]) -> Architecture:
+    """With operators that are not known called `other`."""
+    return tuple(node if node.kind in known else replace(node, kind=OTHER) for node in architecture)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +78,7 @@ class Networks:
         ways = ((p.source, p.target), (p.target, p.source))
         return cls(
             kind=torch.tensor([number[node.kind] for a in read for node in a]),
-            sizes=torch.tensor([[*encoded_shape(n.shape), *(n.work or (0.0,) * WORK)] for a in read for n in a]),
+            sizes=torch.tensor([[*encoded_shape(n.shape), *(n.work or (0.0,) * _WORK)] for a in read for n in a]),
             edges=tuple((torch.tensor(by + far), torch.tensor(to), weight) for by, to in ways),
             network=torch.repeat_interleave(torch.arange(len(read)), torch.tensor([len(a) for a in read])),
             count=len(read),
@@ -68,7 +94,7 @@ class CostNetwork(nn.Module):
         torch.manual_seed(seed)
         self.kinds = tuple(kinds)
         self.kind = nn.Embedding(len(self.kinds), _WIDTH)
-        self.shape = nn.Sequential(nn.Linear(4 + WORK, _WIDTH), nn.ReLU(), nn.Linear(_WIDTH, _WIDTH))
+        self.shape = nn.Sequential(nn.Linear(4 + _WORK, _WIDTH), nn.ReLU(), nn.Linear(_WIDTH, _WIDTH))
         self.graph = GatedGraph(_WIDTH)
         self.norm = nn.LayerNorm(_WIDTH)
         last = nn.Linear(_WIDTH, 1)

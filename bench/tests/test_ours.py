@@ -8,16 +8,17 @@ import pytest
 
 pytest.importorskip("scipy")
 
+from foretell_bench.methods import COMPARED, compared
+from foretell_bench.methods.ours import Foretell, shipped_parts
+
 from foretell.hardware import Cluster
 from foretell.learn.adapt.residuals import Parts
-from foretell.methods.conformance import made_up
-from foretell.methods.ours import Foretell, _shipped
+from foretell.methods.conformance import CHECKS, check, made_up
 from foretell.methods.protocol import JOB_TIME, MEMORY, STEP_TIME, Example, Prediction, Query
 
 
 def forecast(query: Query) -> tuple[Parts, int]:
-    assert query.graph is not None
-    return _shipped(query.graph, query.cluster, query.plan)
+    return shipped_parts(query)
 
 
 def right(example: Example, off: float = 1.0) -> Example:
@@ -33,6 +34,15 @@ def several() -> list[Example]:
 
 def answer(made: Foretell, query: Query) -> Prediction:
     return made.predict([query])[0]
+
+
+def test_it_conforms() -> None:
+    assert check(Foretell) == tuple(CHECKS)
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_everyone_who_is_compared_can_be_made(name: str) -> None:
+    assert compared(name)().name
 
 
 def test_a_network_that_was_twice_as_slow_is_corrected_and_a_strange_one_is_not(several: list[Example]) -> None:
@@ -80,3 +90,19 @@ def test_a_device_that_is_learned_op_by_op_is_not_corrected() -> None:
     made = Foretell(rounds=20).fit([*alone, *alone])
     assert made.models_
     assert not made.residuals_
+
+
+def test_ours_corrects_a_network_that_was_measured_where_it_is_not_learned_op_by_op() -> None:
+    # Twins with the same graphs, one of them three times slower: factors cannot tell them apart.
+    several = [e for e in made_up() if e.query.cluster.devices > 1]
+    slow = "twin"
+    twins = [replace(e, query=replace(e.query, architecture=slow)) for e in several]
+    given = [
+        replace(e, ops=(), measured={STEP_TIME: e.measured[STEP_TIME] * (3 if e.query.architecture == slow else 1)})
+        for e in [*several, *twins]
+    ]
+    made = Foretell().fit(given)
+    strange = [replace(e.query, architecture="unseen") for e in given if e.query.architecture == slow]
+    known = [e.query for e in given if e.query.architecture == slow]
+    for seen, unseen in zip(made.predict(known), made.predict(strange), strict=True):
+        assert seen.values[STEP_TIME] > 1.3 * unseen.values[STEP_TIME]

@@ -17,8 +17,7 @@ from typing import Final, Self
 from foretell.cost.model import DEFAULT, CostModel, load_model
 from foretell.errors import InputError
 from foretell.forecasting.assemble import forecast
-from foretell.graph import Graph
-from foretell.hardware import Cluster, Device
+from foretell.hardware import Device
 from foretell.learn.adapt.residuals import Case, Parts, Range, Residuals, forecast_parts
 from foretell.learn.dataset import Measured, op_table
 from foretell.learn.host import fit_host
@@ -26,9 +25,7 @@ from foretell.learn.operators import fit_operators
 from foretell.learn.options import ROUNDS
 from foretell.measure.record import StepRow
 from foretell.methods.graphs import answers, readable
-from foretell.methods.memo import once
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Prediction, Query
-from foretell.plans import Plan
 from foretell.units import Bytes, Seconds
 
 _FEWEST_STEPS: Final = 20  # with timed ops, to learn a device from; fewer are predicted by the shipped model
@@ -94,7 +91,7 @@ class Foretell:
         assert query.graph is not None
         own = self.models_.get(_device(query).name)
         if own is None:
-            return _shipped(query.graph, query.cluster, query.plan)
+            return shipped_parts(query)
         return forecast_parts(query.graph, query.cluster, query.plan, own)
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
@@ -132,10 +129,11 @@ def _certain(step: Seconds, device: Seconds, allocated: Bytes) -> dict[str, Rang
     return {target: Range(value, value, value) for target, value in values.items()}
 
 
-@once
-def _shipped(graph: Graph, cluster: Cluster, plan: Plan) -> tuple[Parts, Bytes]:
-    """By the shipped model, before any factor."""
-    return forecast_parts(graph, cluster, plan, load_model(DEFAULT))
+def shipped_parts(query: Query) -> tuple[Parts, Bytes]:
+    """By the shipped model, before any factor; every fit of a comparison asks again."""
+    assert query.graph is not None
+    asked = (query.graph, query.cluster, query.plan)
+    return query.graph.remember((Parts, *asked[1:]), lambda: forecast_parts(*asked, load_model(DEFAULT)))
 
 
 def _case(query: Query, parts: Parts, allocated: Bytes, target: str) -> Case:

@@ -1,0 +1,23 @@
+"""Who is compared: the published systems of `foretell.methods`, Foretell itself, and a variant that is our own research."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from foretell.methods import METHODS, method
+from foretell.methods.protocol import Method
+
+COMPARED: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "foretell": "foretell_bench.methods.ours:Foretell",
+        **METHODS,
+        "predictddl-operators": "foretell_bench.methods.predictddl_operators:PredictDDLOperators",
+    }
+)
+
+
+def compared(name: str) -> Callable[[], Method]:
+    """What makes the method of this name; a method of your own is named `package.module:Class`."""
+    return method(name, COMPARED)
