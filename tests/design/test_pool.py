@@ -225,7 +225,7 @@ def test_points_of_the_store_keep_their_keys() -> None:
             assert Point(source=source, settings=settings, kind=row.kind, plan=row.plan).key == row.point
         seen[current_source(row.source).rpartition(":")[0]] += 1
     assert seen["foretell.design.pool.operators"] > 1000
-    assert seen["foretell.design.pool.bundles"] > 1000
+    assert seen["foretell_bench.bundles"] > 1000
 
 
 def test_every_candidate_is_a_workload(candidates: list[Point]) -> None:

@@ -30,12 +30,12 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3] / "src
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own chatter
 
 import torch
+from foretell_bench import bundles
 from points import LATER, REPEATS, STEPS
 
 from foretell.campaign.jobs import Campaign
 from foretell.campaign.worker import failure
 from foretell.capture.child import explain
-from foretell.design.pool import bundles
 from foretell.errors import ForetellError
 from foretell.measure.instrument import Asked, Prepared, measure
 from foretell.measure.record import Point, Record

@@ -7,7 +7,7 @@ from typing import Final
 # where it was when it was first measured → where it is now
 _MOVED: Final = (
     ("foretell.measure.pool:", "foretell.design.pool.operators:"),
-    ("foretell.measure.bundles:", "foretell.design.pool.bundles:"),
+    ("foretell.measure.bundles:", "foretell_bench.bundles:"),
     ("benchmarks/memory/workloads.py:", "bench/scripts/memory/workloads.py:"),
 )
 

@@ -1,4 +1,4 @@
-"""The pool: tiny workloads of one operator each, the shapes of them worth a measurement, and bundles of many in a step."""
+"""The pool: tiny workloads of one operator each, and the shapes of them worth a measurement."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
 """Many operators of one kind in one step: building and recording a step takes the host far longer than running it.
 
-`bundle` is a SOURCE, `foretell.design.pool.bundles:bundle`; what is in it follows from its settings. Shapes are the pool's,
+`bundle` is a SOURCE, `foretell_bench.bundles:bundle`; what is in it follows from its settings. Shapes are the pool's,
 except for kinds that are drawn as networks have them: convolutions have more channels the narrower the image is, and
 some operators come in shapes that the pool meets too seldom.
 """
@@ -30,7 +30,7 @@ from foretell.sources.named.optimizers import OPTIMIZERS
 from foretell.units import GIB
 from foretell.workload import Precision, Workload
 
-SOURCE: Final = "foretell.design.pool.bundles:bundle"
+SOURCE: Final = "foretell_bench.bundles:bundle"
 _BYTES: Final = 3 * GIB  # of all together, so that several bundles fit beside each other
 _SECONDS: Final = 0.1
 

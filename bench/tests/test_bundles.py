@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from foretell_bench.bundles import _drawn, bundle
 
 from foretell.capture import capture
-from foretell.design.pool.bundles import _drawn, bundle
 from foretell.design.pool.shapes import OPERATORS
 from foretell.errors import WorkloadError
 
