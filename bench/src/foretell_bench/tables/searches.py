@@ -16,10 +16,10 @@ from typing import Final
 
 from foretell import Forecast, forecast
 from foretell.errors import InputError
-from foretell.methods.cherrypick import Candidate, CherryPick
 from foretell.methods.protocol import STEP_TIME, Example, Query
 from foretell.units import Seconds
 from foretell_bench.graphs import Say, quiet
+from foretell_bench.methods.cherrypick import Candidate, CherryPick
 from foretell_bench.sources import examples as sources
 
 NEAR: Final = 1.05  # of the best

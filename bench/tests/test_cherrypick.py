@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from foretell_bench.methods.cherrypick import LEAST, STARTS, Candidate, CherryPick, expected_improvement, spread_out
 
 from foretell.errors import InputError
-from foretell.methods.cherrypick import LEAST, STARTS, Candidate, CherryPick, expected_improvement, spread_out
 
 
 def bowl(*, failing: bool = False) -> list[Candidate]:
