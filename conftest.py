@@ -12,7 +12,6 @@ os.environ["OMP_NUM_THREADS"] = "1"  # tests run side by side; and OpenMP's thre
 
 import contextlib
 import importlib
-import json
 import multiprocessing
 import subprocess
 import sys
@@ -21,6 +20,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,13 @@ from foretell.cost.model import load_model
 from foretell.graph import Graph
 from foretell.sources.named.torchvision_ops import make_torchvision_importable
 from foretell.sources.resolve import load_workload
+from foretell.supervisor import Child
 from foretell.workload import Workload
 
 settings.register_profile("busy", deadline=None)  # others may use this machine
 settings.load_profile("busy")
 
-_NEW_INTERPRETER = child._run_fresh
+_NEW_INTERPRETER = child._new_interpreter
 _SLOW = Path(__file__).parent / "tests" / "slow.txt"  # what `make quick` leaves out, beside what is marked
 _LIMIT = 0.3  # seconds that a quick test may take
 
@@ -81,27 +82,22 @@ def _nothing_of_the_person_testing(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("FORETELL_CACHE", str(shared_folder / "graphs"))
-    monkeypatch.setattr(child, "_run_fresh", _capture_forked)
+    monkeypatch.setattr(child, "_new_interpreter", _capture_forked)
 
 
 @pytest.fixture
 def new_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
     """A SOURCE is captured as it is for users: by a process that starts anew."""
-    monkeypatch.setattr(child, "_run_fresh", _NEW_INTERPRETER)
+    monkeypatch.setattr(child, "_new_interpreter", _NEW_INTERPRETER)
 
 
-def _capture_forked(folder: Path, request: str, what: str) -> None:
-    def serve() -> None:
-        asked = json.loads(request)
-        child._serve(folder, lambda: load_workload(asked["source"], asked["settings"]))
+def _capture_forked() -> Child:
+    def serve(link: Connection) -> None:
+        sys.path.insert(0, os.getcwd())  # as `python -m` does
+        child.answer(link)
 
-    if "workload" in json.loads(request):
-        _NEW_INTERPRETER(folder, request, what)
-        return
-    ended = _run_forked(serve, timeout=child._limit_seconds())
-    if ended.returncode is None:
-        raise child.CaptureError(child._too_long(what))
-    (folder / "stderr").write_text(ended.stderr[-4000:])
+    _load_what_forks_need()
+    return Child.forked(serve, memory=child._most_memory())
 
 
 def _run_forked(

@@ -54,3 +54,6 @@ class Workload:
         check_choice("precision", self.precision, PRECISIONS, WorkloadError)
         check_choice("compile", self.compile, get_args(Compile), WorkloadError)
         check_count("grad_accumulation", self.grad_accumulation, WorkloadError)
+        for count in ("samples", "tokens"):
+            if getattr(self, count) is not None:
+                check_count(count, getattr(self, count), WorkloadError)

@@ -210,10 +210,11 @@ def test_a_worker_and_its_children_die_with_the_parent(log: Path, tmp_path: Path
     parent = started(tmp_path / "store", 1, seconds=0, more="campaign = Campaign.of(points(1, do='hang'))")
     wait_until(lambda: measured(log))
     worker = int(log.read_text().split()[2])
+    session = _session(Path(f"/proc/{worker}/stat"))
+    members = [int(p.parent.name) for p in Path("/proc").glob("[0-9]*/stat") if _session(p) == session]
+    assert len(members) == 3  # the worker, what it started, and its guard
     parent.kill()
-    wait_until(lambda: not is_running(worker))
-    members = [p for p in Path("/proc").glob("[0-9]*/stat") if p.exists() and _session(p) == worker]
-    wait_until(lambda: not any(is_running(int(p.parent.name)) for p in members))
+    wait_until(lambda: not any(map(is_running, members)))
     parent.communicate()
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
+from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from foretell.capture import cache as graph_cache
 from foretell.capture import capture
+from foretell.capture.reads import Reads, digest
 from foretell.graph import Graph
 from tests.capture.tiny import mlp
 
@@ -35,6 +40,10 @@ def a_graph() -> Graph:
     return capture(mlp())
 
 
+def read(*files: Path) -> dict[str, str]:
+    return {str(file): digest(file) for file in files}
+
+
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FORETELL_CACHE", str(tmp_path / "cache"))
@@ -55,7 +64,7 @@ def test_a_source_is_captured_once_and_again_when_a_neighbour_changes(store: Pat
     assert told == [f"capturing {source}"]
     stored, listed = sorted(store.iterdir())
     assert (stored.suffix, listed.suffix) == (".graph", ".json")
-    assert {Path(path).name for path in json.loads(listed.read_text())} == {"mine.py", "neighbour.py"}
+    assert {Path(path).name for path in json.loads(listed.read_text())["read"]} >= {"mine.py", "neighbour.py"}
     assert capture(source, progress=told.append) == first
     assert len(told) == 1  # served from disk
 
@@ -67,23 +76,121 @@ def test_a_source_is_captured_once_and_again_when_a_neighbour_changes(store: Pat
     assert len(told) == 2
 
 
+READER = """
+import json
+from pathlib import Path
+
+import torch
+
+import foretell
+
+HERE = Path(__file__).parent
+
+
+def linear(edit: bool = False):
+    width = json.loads((HERE / "width.json").read_text())
+    if edit:  # as an editor would, meanwhile
+        (HERE / "width.json").write_text("32")
+    return foretell.Workload(
+        name="linear", model=lambda: torch.nn.Linear(width, 4), batch=lambda: torch.randn(2, width),
+        loss=lambda model, x: model(x).mean(), optimizer=torch.optim.SGD,
+    )
+"""
+
+
+def width(source: str, **settings: str) -> int:
+    return capture(source, settings).bytes_of("parameter") // 16 - 1
+
+
+def test_a_file_that_the_source_reads_belongs_to_it(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "reader.py").write_text(READER)
+    source = f"{tmp_path / 'reader.py'}:linear"
+    for wide in (8, 16):
+        (tmp_path / "width.json").write_text(str(wide))
+        assert width(source) == wide
+    entry = next(path for path in store.glob("*.json") if "width.json" in path.read_text())
+    assert str(tmp_path / "width.json") in json.loads(entry.read_text())["read"]
+
+
+def test_an_edit_during_the_capture_is_seen_by_the_next(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "reader.py").write_text(READER)
+    (tmp_path / "width.json").write_text("8")
+    source = f"{tmp_path / 'reader.py'}:linear"
+    assert width(source, edit="true") == 8
+    assert not list(store.glob("*"))
+    assert width(source, edit="true") == 32
+
+
+def test_what_a_step_writes_is_no_input_of_it(tmp_path: Path, run_forked: Callable[..., Any]) -> None:
+    def do() -> None:
+        reads = Reads()
+        (tmp_path / "own").write_text("made here")
+        (tmp_path / "own").read_text()
+        (tmp_path / "large").read_bytes()
+        with contextlib.suppress(FileNotFoundError):
+            (tmp_path / "missing").read_text()
+        print(json.dumps(reads.found))
+
+    with (tmp_path / "large").open("wb") as large:
+        large.truncate(2**30)
+    found = json.loads(run_forked(do).stdout)
+    assert found.keys() == {str(tmp_path / "large"), str(tmp_path / "missing")}
+    assert found[str(tmp_path / "missing")] == ""
+    assert found[str(tmp_path / "large")].startswith("1073741824 bytes of ")
+
+
+def test_a_graph_and_its_files_belong_together(store: Path, file: Path) -> None:
+    """Two captures at once, of a source that was edited in between, may each write one of them last."""
+    graph_cache.put("key", a_graph(), read(file))
+    replace(a_graph(), name="another").save(store / "key.graph")
+    assert graph_cache.get("key") is None
+
+
+def test_a_cache_that_is_not_ours_to_write_is_read(store: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError
+
+    graph_cache.put("key", a_graph(), read(file))
+    monkeypatch.setattr(os, "utime", refuse)
+    assert graph_cache.get("key") == a_graph()
+
+
+def test_what_a_killed_writer_left_is_removed(store: Path, file: Path) -> None:
+    store.mkdir()
+    (store / ".key.graph.x1").touch()
+    (store / ".key.graph.x2").touch()
+    os.utime(store / ".key.graph.x1", (0, 0))
+    graph_cache.put("key", a_graph(), read(file))
+    assert {path.name for path in store.iterdir()} == {"key.graph", "key.json", ".key.graph.x2"}
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("FORETELL_CACHE")
+    monkeypatch.setattr(Path, "home", homeless)
+    graph_cache.put("key", a_graph(), {})
+    assert graph_cache.get("key") is None
+
+
 def test_a_folder_that_cannot_be_written_costs_only_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "occupied").write_text("a file where the folder should be")
     monkeypatch.setenv("FORETELL_CACHE", str(tmp_path / "occupied" / "cache"))
-    graph_cache.put("key", a_graph(), [])
+    graph_cache.put("key", a_graph(), {})
     assert graph_cache.get("key") is None
 
 
 def test_what_is_put_is_found_again(store: Path, file: Path) -> None:
     key = graph_cache.key("a:b", {})
     assert graph_cache.get(key) is None
-    graph_cache.put(key, a_graph(), [str(file)])
+    graph_cache.put(key, a_graph(), read(file))
     assert graph_cache.get(key) == a_graph()
 
 
 @pytest.mark.parametrize("change", ["edited", "deleted"])
 def test_an_entry_lasts_as_long_as_the_files_it_came_from(store: Path, file: Path, change: str) -> None:
-    graph_cache.put("key", a_graph(), [str(file), str(file.parent / "neighbour.py")])
+    graph_cache.put("key", a_graph(), read(file, file.parent / "neighbour.py"))
     neighbour = file.parent / "neighbour.py"
     neighbour.unlink() if change == "deleted" else neighbour.write_text("WIDTH = 9\n")
     assert graph_cache.get("key") is None
@@ -94,22 +201,22 @@ def test_an_entry_lasts_as_long_as_the_files_it_came_from(store: Path, file: Pat
 def test_a_damaged_entry_is_as_good_as_none_and_is_replaced(
     store: Path, file: Path, damaged: str, damage: bytes | None
 ) -> None:
-    graph_cache.put("key", a_graph(), [str(file)])
+    graph_cache.put("key", a_graph(), read(file))
     path = store / damaged
     path.write_bytes(path.read_bytes()[:-20] if damage is None else damage)
     assert graph_cache.get("key") is None
-    graph_cache.put("key", a_graph(), [str(file)])
+    graph_cache.put("key", a_graph(), read(file))
     assert graph_cache.get("key") == a_graph()
 
 
 def test_a_list_of_files_that_is_none_is_no_entry(store: Path, file: Path) -> None:
-    graph_cache.put("key", a_graph(), [str(file)])
+    graph_cache.put("key", a_graph(), read(file))
     (store / "key.json").write_text(json.dumps(["not", "a", "mapping"]))
     assert graph_cache.get("key") is None
 
 
 def test_no_partial_file_is_left(store: Path, file: Path) -> None:
-    graph_cache.put("key", a_graph(), [str(file)])
+    graph_cache.put("key", a_graph(), read(file))
     assert {path.name for path in store.iterdir()} == {"key.graph", "key.json"}
 
 
@@ -154,7 +261,7 @@ def test_a_large_cache_forgets_what_was_used_longest_ago(
     store: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(graph_cache, "_MOST_BYTES", 1)
-    graph_cache.put("old", a_graph(), [str(file)])
+    graph_cache.put("old", a_graph(), read(file))
     os.utime(store / "old.graph", (0, 0))
-    graph_cache.put("new", a_graph(), [str(file)])
+    graph_cache.put("new", a_graph(), read(file))
     assert {path.stem for path in store.iterdir()} == {"new"}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -16,8 +18,8 @@ from torch import nn
 
 from foretell.capture import capture
 from foretell.capture import child as child_module
-from foretell.capture.child import explain
-from foretell.errors import CaptureError, InputError, WorkloadError
+from foretell.capture.explain import explain
+from foretell.errors import CaptureError, InputError, SourceError, WorkloadError
 from foretell.workload import Workload
 from tests.capture.tiny import mlp, workload
 
@@ -63,6 +65,8 @@ def test_a_workload_that_is_wrong(settings: dict[str, Any], says: str) -> None:
     ("settings", "says"),
     [
         ({"precision": "fp61"}, "precision='fp61' is not possible.*Did you mean 'fp16'.*Allowed: fp32, tf32, bf16"),
+        ({"samples": -3}, "samples must be a whole number of at least 1, got -3"),
+        ({"tokens": "many"}, "tokens must be a whole number of at least 1, got 'many'"),
         ({"grad_accumulation": 0}, "grad_accumulation must be a whole number of at least 1, got 0"),
         ({"name": ""}, "needs a name"),
         ({"model": nn.Linear(2, 2).weight}, "model of workload 'tiny' must be a function, got Parameter"),
@@ -105,6 +109,49 @@ def test_a_long_message_is_cut() -> None:
     assert len(explain(ValueError("x" * 100_000))) < 2000
 
 
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+class NotAnException(BaseException):
+    """Which no `except Exception` catches."""
+
+
+def raising(error: BaseException) -> Any:
+    raise error
+
+
+def test_an_exception_that_cannot_say_what_it_is() -> None:
+    assert "failed in its own code with Silent: (its message cannot be read: ValueError)" in failing(
+        model=lambda: raising(Silent())
+    )
+
+
+@pytest.mark.parametrize("kind", [NotAnException, KeyboardInterrupt, GeneratorExit])
+def test_whatever_is_raised_is_the_users(kind: type[BaseException]) -> None:
+    assert f"failed in its own code with {kind.__name__}: by me" in failing(batch=lambda: raising(kind("by me")))
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"batch": lambda: torch.randn(0, 8)}, r"has no samples: its first tensor has shape \(0, 8\)\. Make it of"),
+        ({"batch": lambda: (torch.randn(0, 8), 3)}, "has no samples"),
+    ],
+)
+def test_a_batch_of_nothing(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(WorkloadError, match=says):
+        capture(linear(**settings))
+
+
+@pytest.mark.parametrize("source", ["a" * 5000, "b" * 300 + ".py:f", "c\0d", "d" * 300 + ".graph"])
+def test_a_source_that_no_system_could_look_for(source: str) -> None:
+    with pytest.raises(SourceError, match=r"no source '.*Give a name, or the path of a file") as caught:
+        capture(source)
+    assert len(str(caught.value)) < 300
+
+
 # The ways to die.
 
 
@@ -132,6 +179,32 @@ def test_a_limit_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORETELL_CAPTURE_LIMIT", "soon")
     with pytest.raises(InputError, match="must be a number of seconds, got 'soon'"):
         capture(linear())
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORETELL_CAPTURE_MEMORY", "1 GiB")
+    assert "MemoryError" in failing(batch=lambda: torch.frombuffer(bytearray(2**31), dtype=torch.uint8))
+    monkeypatch.setenv("FORETELL_CAPTURE_MEMORY", "plenty")
+    with pytest.raises(InputError, match="FORETELL_CAPTURE_MEMORY: size 'plenty' is not a number"):
+        capture(linear())
+
+
+def test_a_process_that_was_started_and_what_it_prints_hold_nobody_up() -> None:
+    def batch() -> torch.Tensor:
+        subprocess.Popen(["sleep", "1000"])
+        os.write(1, b"\xff\0" * 1_000_000)
+        return torch.randn(2, 8)
+
+    assert capture(linear(batch=batch)).samples == 2
+
+
+def test_a_worker_of_a_pool_may_capture() -> None:
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply(captured_samples) == 2
+
+
+def captured_samples() -> int | None:
+    return capture(linear()).samples
 
 
 def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from foretell.capture import capture
+from foretell.errors import WorkloadError
 from foretell.graph import Graph
 from tests.capture.tiny import codes, named, names, storage_of, the, workload
 
@@ -109,6 +111,35 @@ def test_a_program_that_has_computed_with_threads_can_still_fork_a_real_step(mon
 def test_what_the_refusal_was_is_in_the_caveat() -> None:
     (caveat,) = net(looks=True, batch=32).caveats
     assert "numpy" in caveat.text.lower() or "data" in caveat.text.lower()
+
+
+def test_a_refusal_without_words_is_one_too() -> None:
+    class Wary(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if isinstance(x, FakeTensor):
+                raise TypeError
+            return super().forward(x)
+
+    (caveat,) = capture(workload(lambda: Wary(8, 8), lambda: torch.randn(4, 8))).caveats
+    assert "(TypeError)" in caveat.text
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "says"),
+    [
+        (lambda: Net(True), lambda: torch.randn(10**9, 3, 6, 6), "a batch of 402 GiB, more than 4 GiB"),
+        (
+            lambda: nn.Sequential(Net(True), nn.Linear(5, 10**8)),
+            lambda: torch.randn(2, 3, 6, 6),
+            "600,000,145 parameters",
+        ),
+    ],
+)
+def test_what_is_too_large_is_not_run_for_real(model: Any, batch: Any, says: str) -> None:
+    with pytest.raises(
+        WorkloadError, match=f"(?s)RuntimeError.*It was not run for real instead, because it has {says}"
+    ):
+        capture(workload(model, batch))
 
 
 class Uneven(nn.Module):

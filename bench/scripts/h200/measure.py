@@ -35,7 +35,7 @@ from points import LATER, REPEATS, STEPS
 
 from foretell.campaign.jobs import Campaign
 from foretell.campaign.worker import failure
-from foretell.capture.child import explain
+from foretell.capture.explain import explain
 from foretell.errors import ForetellError
 from foretell.measure.instrument import Asked, Prepared, measure
 from foretell.measure.record import Point, Record

@@ -89,7 +89,7 @@ def captured(source: str, settings: Mapping[str, str]) -> Graph:
     if (known := cache.get(key)) is not None:
         return known
     graph = capture(load_workload(source, settings))
-    cache.put(key, graph, read=())
+    cache.put(key, graph, read={})
     return graph
 
 

@@ -5,8 +5,8 @@
       Worker.measure(point) ──▶     waits for its turn           ◀─── begun
                                     measures, tidies up          ◀─── record {line}  or  lost {why}
 
-They communicate over a socket of their own, so that what user code prints cannot come between. Libraries and the device's
-context stay warm from point to point; a process that crashed, hung or lost its context is replaced by a fresh one.
+Libraries and the device's context stay warm from point to point; a process that crashed, hung or lost its context is
+replaced by a fresh one.
 """
 
 from __future__ import annotations
@@ -20,15 +20,10 @@ import gc
 import importlib
 import json
 import math
-import multiprocessing
 import os
-import queue
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -36,13 +31,13 @@ from typing import Any, Final
 
 from foretell.errors import CatalogError, ForetellError
 from foretell.measure.record import Point, Record, StepRow
+from foretell.supervisor import Child, ChildLost
 from foretell.units import Seconds, show_seconds
 
 INSTRUMENT: Final = (
     "foretell.measure.instrument"  # a module with measure(point, *, device[, seconds]) and perhaps describe(device)
 )
 START_LIMIT: Final[Seconds] = 300.0  # torch from a cold network disk takes its time
-_TICK: Final[Seconds] = 0.2  # how soon a death is noticed when a child of the worker keeps the socket open
 _WORDS: Final = 1500  # characters of a worker's last words
 
 
@@ -102,17 +97,18 @@ class Worker:
         """`seconds`: of repetitions, if not as many as the instrument takes by itself."""
         self.device, self.instrument, self.seconds = device, instrument, seconds
         self.columns: Mapping[str, Any] = {}  # what the worker says of its device, once it has started
-        self._process: _Process | None = None
+        self._child: Child | None = None
         self._ended = False
 
     def start(self) -> Mapping[str, Any]:
         if self._ended:
             raise DeviceLost(f"the worker on {self.device} was ended.")
-        self._process = process = _Process(self.device, self.instrument, self.seconds)
+        seconds = "" if self.seconds is None else str(self.seconds)
+        self._child = child = Child.fresh("foretell.campaign.worker:serve", self.device, self.instrument, seconds)
         try:
-            kind, body = process.receive(START_LIMIT)
-        except WorkerLost as error:
-            kind, body = "failed", str(error)
+            kind, body = _message(child, START_LIMIT)
+        except ChildLost as lost:
+            kind, body = "failed", f"the measuring process {lost}"
         except TimeoutError:
             kind, body = "failed", f"it does not answer within {show_seconds(START_LIMIT)}"
         if kind != "ready":
@@ -123,21 +119,20 @@ class Worker:
 
     def measure(self, point: Point, limit: Seconds) -> Record:
         """Its record, whatever became of it; WorkerLost where a fresh process may do better."""
-        if self._process is None:
+        if self._child is None:
             self.start()
-        process = self._process
-        assert process is not None
+        child = self._child
+        assert child is not None
         try:
-            process.send(json.dumps(dataclasses.asdict(point)))
-            process.receive()  # "begun": it has the device to itself, and now the time counts
-            kind, body = process.receive(limit)
+            child.send(json.dumps(dataclasses.asdict(point)).encode())
+            _message(child)  # "begun": it has the device to itself, and now the time counts
+            kind, body = _message(child, limit)
         except TimeoutError:
             self._drop()
             text = f"it ran longer than {show_seconds(limit)} and was stopped. Raise the limit, or ask for less work."
             return failure(point, "time-limit", text, self.columns)
-        except WorkerLost:
-            self._drop()
-            raise
+        except ChildLost as lost:
+            kind, body = "lost", f"the measuring process {lost}"
         if kind == "lost":
             self._drop()
             raise WorkerLost(body)
@@ -148,65 +143,14 @@ class Worker:
         self._drop()
 
     def _drop(self) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
 
 
-class _Process:
-    """One process and the socket to it."""
-
-    def __init__(self, device: str, instrument: str, seconds: Seconds | None) -> None:
-        self._link, theirs = multiprocessing.Pipe()
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115
-        fcntl.fcntl(self._words, fcntl.F_SETFL, os.O_RDWR | os.O_APPEND)  # so that it can be emptied under a writer
-        # A session of its own: an interrupt at the terminal is ours to handle, and its children end with it.
-        arguments = [str(theirs.fileno()), device, instrument, "" if seconds is None else str(seconds)]
-        self._popen = subprocess.Popen(
-            [sys.executable, "-m", "foretell.campaign.worker", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=self._words,
-            stderr=self._words,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-        )
-        theirs.close()
-
-    def send(self, text: str) -> None:
-        os.truncate(self._words.fileno(), 0)  # words of the point before
-        try:
-            self._link.send_bytes(text.encode())
-        except OSError:
-            raise WorkerLost(self._epitaph()) from None
-
-    def receive(self, limit: Seconds = math.inf) -> tuple[str, str]:
-        deadline = time.monotonic() + limit
-        try:
-            while not self._link.poll(_TICK):
-                if self._popen.poll() is not None and not self._link.poll(0):
-                    raise EOFError
-                if time.monotonic() > deadline:
-                    raise TimeoutError
-            kind, _, body = self._link.recv_bytes().partition(b" ")
-        except (EOFError, ConnectionError):
-            raise WorkerLost(self._epitaph()) from None
-        return kind.decode(), body.decode()
-
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._popen.pid, signal.SIGKILL)
-        self._popen.wait()
-
-    def _epitaph(self) -> str:
-        """How the process ended, and what it printed last."""
-        self.kill()  # whatever it was, it does not answer any more; one that has ended keeps its exit code
-        code = self._popen.returncode
-        ended = f"ended with exit code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
-        if code == -signal.SIGKILL:
-            ended += ", as the system does when the host's memory is full"
-        self._words.seek(max(0, self._words.seek(0, os.SEEK_END) - _WORDS))
-        words = self._words.read().decode(errors="replace").strip()
-        return f"the measuring process {ended}." + (f" Its last words:\n{words}" if words else "")
+def _message(child: Child, limit: Seconds = math.inf) -> tuple[str, str]:
+    kind, _, body = child.receive(limit).partition(b" ")
+    return kind.decode(), body.decode()
 
 
 def accelerators() -> list[str]:
@@ -250,7 +194,7 @@ def _lock(name: str, how: int) -> Iterator[None]:
 # The worker's side
 
 
-def _serve(link: Connection, device: str, instrument: str, seconds: str) -> None:
+def serve(link: Connection, device: str, instrument: str, seconds: str) -> None:
     try:
         module = importlib.import_module(instrument)
         measure = functools.partial(module.measure, seconds=float(seconds)) if seconds else module.measure
@@ -259,23 +203,12 @@ def _serve(link: Connection, device: str, instrument: str, seconds: str) -> None
         link.send_bytes(f"failed {error}".encode())
         return
     link.send_bytes(b"ready " + json.dumps(columns).encode())
-    points: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(link, points), daemon=True).start()
     while True:
-        point = Point(**json.loads(points.get()))
+        point = Point(**json.loads(link.recv_bytes()))
         with alone_on(device):
             link.send_bytes(b"begun ")
             answer = _answer(point, measure, device, columns)
         link.send_bytes(answer)
-
-
-def _listen(link: Connection, points: queue.SimpleQueue[bytes]) -> None:
-    """Ends the process and its children as soon as the parent is gone, also in the middle of a point."""
-    try:
-        while True:
-            points.put(link.recv_bytes())
-    except (EOFError, OSError):
-        os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def _describe(device: str) -> dict[str, Any]:
@@ -306,7 +239,7 @@ def _outcome_of(error: BaseException) -> tuple[str, str]:
         return "error", str(error)
     if type(error).__name__ in ("MemoryError", "OutOfMemoryError"):  # torch has one of its own
         return "out-of-memory", str(error) or "the host's memory is full"
-    from foretell.capture.child import explain
+    from foretell.capture.explain import explain
 
     return "error", explain(error)
 
@@ -317,8 +250,3 @@ def _tidy() -> None:
     if (torch := sys.modules.get("torch")) and torch.cuda.is_initialized():
         torch.cuda.synchronize()  # says so if the context is lost
         torch.cuda.empty_cache()
-
-
-if __name__ == "__main__":
-    _descriptor, *_asked = sys.argv[1:]
-    _serve(Connection(int(_descriptor)), *_asked)

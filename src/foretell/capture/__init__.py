@@ -11,6 +11,7 @@ from foretell.capture import cache as graph_cache
 from foretell.capture.child import capture_source, capture_workload
 from foretell.errors import InputError
 from foretell.graph import Graph
+from foretell.sources import check_source
 from foretell.workload import Workload
 
 __all__ = ["capture"]
@@ -28,6 +29,8 @@ def capture(
     Settings are a SOURCE's: whatever is a workload or a graph already refuses them.
     """
     report = progress or (lambda text: None)
+    if isinstance(workload, str):
+        check_source(workload)
     if not isinstance(workload, str) or workload.endswith(".graph"):
         _refuse_settings(workload, settings)
     if isinstance(workload, Graph):

@@ -1,21 +1,24 @@
 """Captured graphs on disk, found again by the content of their source, their settings and the library versions.
 
-A user's file may import its neighbours, so an entry lists every file of the user's that was read, with its hash; it is
-valid while all of them are unchanged.
+A user's file may import its neighbours and read other files, so an entry lists every file of the user's that was read,
+with what it said then; it is valid while all of them say the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
+from foretell.capture.reads import digest
 from foretell.errors import GraphFileError
 from foretell.graph import VERSION, Graph
+from foretell.graph.file import write_whole
 
 _LIBRARIES = ("foretell", "torch", "torchvision", "timm", "transformers")
 _MOST_BYTES = 512 * 2**20
@@ -24,13 +27,16 @@ _MOST_BYTES = 512 * 2**20
 def folder() -> Path:
     if chosen := os.environ.get("FORETELL_CACHE"):
         return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "foretell"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "foretell"
+    except RuntimeError:  # a user with no home: nothing can be written there, and nothing is found
+        return Path(os.devnull) / "foretell"
 
 
 def key(source: str, settings: Mapping[str, str]) -> str:
     """Names the question: the source, where it lies and what it says, settings, versions, our own code."""
     path = Path(source.rpartition(":")[0] or source)
-    where = [str(path.resolve()), _digest(path)] if path.exists() else []
+    where = [str(path.resolve()), digest(path)] if path.exists() else []
     if ":" in source and not where:  # a module is looked up from here
         where = [os.getcwd(), os.environ.get("PYTHONPATH", "")]
     question = [source, where, sorted(settings.items()), _versions(), _own_code(), VERSION]
@@ -39,42 +45,50 @@ def key(source: str, settings: Mapping[str, str]) -> str:
 
 def get(key: str) -> Graph | None:
     """The stored graph, or None when there is none or a file it came from has changed."""
+    path = folder() / f"{key}.graph"
     try:
-        read = json.loads((folder() / f"{key}.json").read_text())
-        if any(_digest(Path(path)) != digest for path, digest in read.items()):
+        entry = json.loads(path.with_suffix(".json").read_text())
+        if _changed(entry["read"]) or digest(path) != entry["graph"]:
             return None
-        graph = Graph.load(folder() / f"{key}.graph")
-        os.utime(folder() / f"{key}.graph")
-        return graph
-    except (OSError, ValueError, AttributeError, GraphFileError):
+        graph = Graph.load(path)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, GraphFileError):
         return None
+    with contextlib.suppress(OSError):  # of someone else's, perhaps
+        os.utime(path)
+    return graph
 
 
-def put(key: str, graph: Graph, read: Iterable[str]) -> None:
-    """Store a graph; a cache that cannot be written costs time, never the answer."""
+def put(key: str, graph: Graph, read: Mapping[str, str]) -> None:
+    """Store a graph with the files it came from; a cache that cannot be written costs time, never the answer."""
+    path = folder() / f"{key}.graph"
     try:
-        graph.save(folder() / f"{key}.graph")
-        partial = folder() / f".{key}.{os.getpid()}.json"
-        partial.write_text(json.dumps({path: _digest(Path(path)) for path in read}))
-        partial.replace(folder() / f"{key}.json")
+        if _changed(read):
+            return  # edited since: which of the two the graph is of, nobody knows
+        data = graph.to_bytes()
+        write_whole(path, data)
+        entry = {"graph": hashlib.sha256(data).hexdigest(), "read": dict(read)}  # so that they belong together
+        write_whole(path.with_suffix(".json"), json.dumps(entry).encode())
         _trim()
     except OSError:
         return
 
 
+def _changed(read: Mapping[str, str]) -> bool:
+    return any(digest(Path(path)) != said for path, said in read.items())
+
+
 def _trim() -> None:
-    """Forget what was used longest ago once the cache is large."""
+    """Forget what was used longest ago once the cache is large, and what killed writers left."""
+    now, total = time.time(), 0
     entries = sorted(folder().glob("*.graph"), key=lambda path: path.stat().st_mtime, reverse=True)
-    total = 0
     for path in entries:
         total += path.stat().st_size
-        if total > _MOST_BYTES and time.time() - path.stat().st_mtime > 60:
+        if total > _MOST_BYTES and now - path.stat().st_mtime > 60:
             path.unlink(missing_ok=True)
             path.with_suffix(".json").unlink(missing_ok=True)
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+    for path in folder().glob(".*"):
+        if now - path.stat().st_mtime > 3600:
+            path.unlink(missing_ok=True)
 
 
 def _versions() -> list[tuple[str, str]]:

@@ -8,24 +8,29 @@ graph has a caveat.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
 from foretell.capture.as_gpu import behave_as_gpu
+from foretell.capture.explain import words_of
 from foretell.capture.recorder import Recorder
 from foretell.capture.step import Step, batch_sizes, prepare_model
 from foretell.capture.trace import record, trace
 from foretell.errors import ForetellError
 from foretell.graph import Caveat, Graph
 from foretell.graph.rescale import extend, same_path, scale
+from foretell.units import GIB, show_bytes
 from foretell.workload import Workload
 
 _SIZES = (2, 4)
 _MOST_PARAMETERS = 250_000_000
+_MOST_BATCH = 4 * GIB  # which is made as a whole, before its first samples are taken
 _RARE_SIZE = 13  # for a step whose path changes with the batch: a width that is a multiple of it would be taken for one
 
 
@@ -36,23 +41,29 @@ def trace_or_run(workload: Workload) -> Graph:
     except ForetellError:
         raise
     except Exception as refusal:
-        if not _is_small(workload):
-            raise  # to run it for real would take this machine's memory, or all day
+        if too_large := _too_large(workload):
+            refusal.add_note(f"It was not run for real instead, because it has {too_large}.")
+            raise
         try:
-            return run_small(workload, why=f"{type(refusal).__name__}: {str(refusal).splitlines()[0][:200]}")
+            said = words_of(refusal).partition("\n")[0][:200]
+            return run_small(workload, why=f"{type(refusal).__name__}: {said}".removesuffix(": "))
         except ForetellError:
             raise
         except Exception:
             raise refusal from None  # the first failure is the one to explain
 
 
-def _is_small(workload: Workload) -> bool:
-    """Whether weights, gradients and two moments in fp32 fit in a few gigabytes of host memory."""
-    try:
-        with torch.device("meta"):
-            return sum(p.numel() for p in workload.model().parameters()) <= _MOST_PARAMETERS
-    except Exception:  # a model that cannot be built on meta shows no size
-        return True
+def _too_large(workload: Workload) -> str:
+    """What would take this machine's memory, or all day; nothing where its size does not show on fake tensors."""
+    with contextlib.suppress(Exception), torch.device("meta"):
+        parameters = sum(p.numel() for p in workload.model().parameters())
+        if parameters > _MOST_PARAMETERS:  # with gradients and two moments in fp32, a few gigabytes
+            return f"{parameters:,} parameters, more than {_MOST_PARAMETERS:,}"
+    with contextlib.suppress(Exception), FakeTensorMode(allow_non_fake_inputs=True):
+        batch = sum(t.nbytes for t in pytree.tree_leaves(workload.batch()) if isinstance(t, torch.Tensor))
+        if batch > _MOST_BATCH:
+            return f"a batch of {show_bytes(batch)}, more than {show_bytes(_MOST_BATCH)}"
+    return ""
 
 
 def run_small(workload: Workload, why: str) -> Graph:

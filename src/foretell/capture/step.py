@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +100,12 @@ def prepare_model(workload: Workload, model: Any) -> torch.nn.Module:
 
 def prepare_batch(workload: Workload, batch: Any) -> Any:
     dtype = _CAST.get(workload.precision)
+    first = next(_tensors(batch), None)
+    if first is not None and first.dim() and not first.shape[0]:
+        raise WorkloadError(
+            f"batch of workload {workload.name!r} has no samples: its first tensor has shape {tuple(first.shape)}. "
+            "Make it of at least 1."
+        )
 
     def prepare(value: Any) -> Any:
         if not isinstance(value, torch.Tensor):
@@ -132,7 +138,7 @@ def make_scaler(workload: Workload, device: str) -> torch.amp.GradScaler | None:
 
 def batch_sizes(workload: Workload, batch: Any) -> tuple[int | None, int | None]:
     """(samples, tokens) of one batch: as stated, else dim 0 of the first tensor and numel of an integer (B, S) input."""
-    tensors = [t for t in pytree.tree_leaves(batch) if isinstance(t, torch.Tensor)]
+    tensors = list(_tensors(batch))
     samples, tokens = workload.samples, workload.tokens
     if samples is None and tensors and tensors[0].dim():
         samples = int(tensors[0].shape[0])
@@ -140,6 +146,10 @@ def batch_sizes(workload: Workload, batch: Any) -> tuple[int | None, int | None]
         sequences = [t for t in tensors if t.dim() == 2 and not t.is_floating_point() and t.dtype != torch.bool]
         tokens = int(sequences[0].numel()) if sequences else None
     return samples, tokens
+
+
+def _tensors(batch: Any) -> Iterator[torch.Tensor]:
+    return (leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, torch.Tensor))
 
 
 def _checked(loss: Any, workload: Workload) -> torch.Tensor:

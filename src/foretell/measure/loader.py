@@ -37,7 +37,7 @@ def loader_rate(loader: Iterable[Any] | str, seconds: Seconds = _LONG_ENOUGH) ->
 
 
 def _of_source(source: str, seconds: Seconds) -> float:
-    from foretell.capture.child import explain
+    from foretell.capture.explain import explain
     from foretell.sources.resolve import find_function  # loads torch
 
     try:

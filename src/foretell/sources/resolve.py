@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from foretell.errors import SourceError, WorkloadError, did_you_mean
-from foretell.sources import named
+from foretell.sources import check_source, named
 from foretell.sources.config import config_file_function
 from foretell.sources.files import described, function_in, import_file, import_module
 from foretell.sources.moved import current_source
@@ -38,6 +38,7 @@ def load_workload(source: str, settings: Mapping[str, str] | None = None) -> Wor
 
 def find_function(source: str) -> Callable[..., Any]:
     """The function that makes the workload."""
+    check_source(source)
     source = current_source(source)
     prefix, slash, name = source.partition("/")
     if slash and prefix in named.LIBRARIES and not Path(source).exists():
