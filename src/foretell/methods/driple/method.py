@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, Self, get_args
@@ -25,7 +24,6 @@ from foretell.graph import Graph
 from foretell.methods.driple.features import GROUPS, Skeleton, coarse, corpus, node_features, typed, types
 from foretell.methods.driple.network import FROZEN, GROUPS_OF_PARAMETERS, Kind, Network, Shape, Way, ways_of
 from foretell.methods.protocol import STEP_TIME, Example, Prediction, Query
-from foretell.units import Seconds
 
 if TYPE_CHECKING:
     from torch_geometric.data import Batch
@@ -42,7 +40,7 @@ TUNED: Final = tuple(name for name in GROUPS_OF_PARAMETERS if name not in FROZEN
 _LEAST: Final = 1e-6  # of the largest in training
 _DEEPEST: Final = 1e-3  # of the largest: in logarithms, smaller labels count as this
 _BEYOND: Final = 4.0  # times the smallest and the largest in training
-Watch = Callable[[Seconds, Callable[[Sequence[Query]], list[Prediction]]], None]
+Watch = Callable[[Callable[[Sequence[Query]], list[Prediction]]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +92,6 @@ class Fitted:
     mean: tuple[float, ...]  # of each feature in training
     deviation: tuple[float, ...]
     frequencies: Mapping[str, float]
-    seconds: Seconds = 0.0  # of a processor, that fitting took: on a busy machine a clock says little
-    epochs: int = 0  # until the best
 
 
 @dataclass(eq=False)
@@ -108,7 +104,7 @@ class Driple:
         return f"after Driple ({self.settings.kind.upper()})"
 
     def fit(self, examples: Sequence[Example], watch: Watch | None = None) -> Self:
-        """A network for every setting, from nothing. `watch` gets seconds of fitting and how to predict, every epoch."""
+        """A network for every setting, from nothing. `watch` is told after every epoch how to predict with what is there."""
         self.fitted_ = {}
         for setting, own in self._by_setting(examples).items():
             if len(own) >= self.settings.fewest:
@@ -127,29 +123,30 @@ class Driple:
         return self
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
-        answers: list[Prediction | None] = [None] * len(queries)
-        asked: dict[str, list[int]] = {}
+        answers = [Prediction(values={}, why=self._why_not(query)) for query in queries]
+        asked: dict[str, list[int]] = defaultdict(list)
         for i, query in enumerate(queries):
-            setting = setting_of(query)
-            if query.graph is None:
-                answers[i] = Prediction(values={}, why="the query has no graph")
-            elif not self._is_readable(query):
-                answers[i] = Prediction(values={}, why=f"the graph has more than {self.settings.most_ops} ops")
-            elif setting not in self.fitted_:
-                answers[i] = Prediction(values={}, why=f"no network of the setting {setting}: fit or transfer one")
-            else:
-                asked.setdefault(setting, []).append(i)
+            if not answers[i].why:
+                asked[setting_of(query)].append(i)
         for setting, places in asked.items():
             found = self._predict(self.fitted_[setting], [queries[i] for i in places])
             for i, answer in zip(places, found, strict=True):
                 answers[i] = answer
-        return [answer for answer in answers if answer is not None]
+        return answers
+
+    def _why_not(self, query: Query) -> str:
+        if query.graph is None:
+            return "the query has no graph"
+        if not self._is_readable(query):
+            return f"the graph has more than {self.settings.most_ops} ops"
+        setting = setting_of(query)
+        return "" if setting in self.fitted_ else f"no network of the setting {setting}: fit or transfer one"
 
     def _by_setting(self, examples: Sequence[Example]) -> dict[str, list[Example]]:
-        found: dict[str, list[Example]] = {}
+        found: dict[str, list[Example]] = defaultdict(list)
         for e in examples:
             if self._is_readable(e.query) and any(t in e.measured for t in TARGETS):
-                found.setdefault(setting_of(e.query), []).append(e)
+                found[setting_of(e.query)].append(e)
         if not found:
             raise InputError(
                 f"none of {len(examples)} examples has a graph and one of Driple's targets ({', '.join(TARGETS)}). "
@@ -163,21 +160,10 @@ class Driple:
         self, setting: str, examples: Sequence[Example], known: Fitted | None, tune: Sequence[str], watch: Watch | None
     ) -> None:
         targets = tuple(t for t in TARGETS if any(t in e.measured for e in examples))
-        begin = time.process_time()
         torch.manual_seed(self.settings.seed)
         fitted = self._begin(examples, targets) if known is None else _tailored(known, examples, targets, tune)
-        watching = 0.0
-
-        def report(seconds: Seconds) -> None:
-            nonlocal watching
-            before = time.process_time()
-            if watch is not None:
-                watch(seconds - watching, lambda queries: self._predict(fitted, queries))
-            watching += time.process_time() - before
-
-        epochs = self._descend(fitted, examples, report)
-        seconds = time.process_time() - begin - watching
-        self.fitted_[setting] = dataclasses.replace(fitted, seconds=seconds, epochs=epochs)
+        self._descend(fitted, examples, watch)
+        self.fitted_[setting] = fitted
 
     def _begin(self, examples: Sequence[Example], targets: tuple[str, ...]) -> Fitted:
         skeletons = [self._skeleton(e.query.graph) for e in examples]
@@ -194,9 +180,9 @@ class Driple:
             frequencies=frequencies,
         )
 
-    def _descend(self, fitted: Fitted, examples: Sequence[Example], report: Callable[[Seconds], None]) -> int:
+    def _descend(self, fitted: Fitted, examples: Sequence[Example], watch: Watch | None) -> None:
         """Train what is not frozen; the weights of the best epoch stay. Frozen early rounds are gone through once."""
-        begin, settings = time.process_time(), self.settings
+        settings = self.settings
         chosen, held_out = _parted(examples, settings.validated)
         network, generator = fitted.network, np.random.default_rng(settings.seed)
         frozen = not any(p.requires_grad for name in FROZEN for p in network.groups()[name])
@@ -229,11 +215,11 @@ class Driple:
                 error = -float(epoch) if exam is None else float(loss_of(*exam))  # without one, the last is the best
             if error < best:
                 best, best_epoch, kept = error, epoch, copy.deepcopy(network.state_dict())
-            report(time.process_time() - begin)
+            if watch is not None:
+                watch(lambda queries: self._predict(fitted, queries))
             if epoch - best_epoch >= settings.patience:
                 break
         network.load_state_dict(kept)
-        return best_epoch
 
     def _predict(self, fitted: Fitted, queries: Sequence[Query]) -> list[Prediction]:
         fitted.network.eval()
