@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -29,17 +30,14 @@ def calibrate(steps: Sequence[HeldOut]) -> Calibration:
     other = max(families.values(), default=0.3)
     found = Calibration(
         families=families, other=other, floor=_FLOOR, unknown=_UNKNOWN, device=1.0, pairs=(), host=0.0, margin=0.0
-    )
+    )  # what sigma needs
     sigmas = np.array([sigma(found, s) for s in steps])
     device = np.array([math.log(s.device / s.device_predicted) for s in steps]) / sigmas
     host = np.array([math.log(s.host / s.host_predicted) for s in steps])
     pairs = np.c_[device, host]
     margins = [_margin(s, draw_steps(s.curve, pairs, one)) for s, one in zip(steps, sigmas.tolist(), strict=True)]
-    return Calibration(
-        families=families,
-        other=other,
-        floor=_FLOOR,
-        unknown=_UNKNOWN,
+    return replace(
+        found,
         device=_quantile(np.abs(device), weights),
         pairs=[(round(a, 4), round(b, 4)) for a, b in pairs.tolist()],
         host=_quantile(np.abs(host), weights),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -102,7 +103,7 @@ def op_table(steps: Iterable[Timed], device: Device) -> OpTable:
     signatures: list[Signature] = []
     descriptions: list[Description] = []
     columns: list[tuple[Seconds, int, int, float]] = []
-    known: dict[tuple[Signature, bool], Description] = {}
+    described = cache(lambda signature, tf32: describe(signature, device, tf32=tf32))
     for index, graph, seconds, launched in steps:
         tf32 = graph.precision == "tf32"
         sums: dict[Signature, tuple[Seconds, int]] = {}
@@ -112,10 +113,8 @@ def op_table(steps: Iterable[Timed], device: Device) -> OpTable:
                 sums[op.signature] = (total + one * op.times, times + op.times)
         whole = sum(total for total, _ in sums.values()) or 1.0
         for signature, (total, times) in sums.items():
-            if (signature, tf32) not in known:
-                known[signature, tf32] = describe(signature, device, tf32=tf32)
             signatures.append(signature)
-            descriptions.append(known[signature, tf32])
+            descriptions.append(described(signature, tf32))
             columns.append((total / times, times, index, total / whole))
     mean, count, step, share = np.array(columns, dtype=np.float64).reshape(-1, 4).T
     return OpTable(

@@ -12,6 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.util import find_spec
 from itertools import combinations
 from typing import TYPE_CHECKING, Final
@@ -78,23 +79,19 @@ def examples(measured: Measured, wanted: Iterable[int]) -> list[Example]:
     table = measured.ops
     for index, signature, seconds in zip(table.step.tolist(), table.signatures, table.seconds.tolist(), strict=True):
         seconds_of[index][signature] = seconds
-    known: dict[tuple[Signature, bool], Description] = {}
+    described = cache(lambda signature, tf32: describe(signature, measured.device, tf32=tf32))
     found = []
     for index in sorted(wanted):
         step, graph = measured.steps[index], measured.graph(index)
-        tf32 = graph.precision == "tf32"
-        drawn = outline(graph, measured.device)
+        tf32, drawn = graph.precision == "tf32", outline(graph, measured.device)
         signatures = drawn.signatures
-        for s in signatures:
-            if (s, tf32) not in known:
-                known[s, tf32] = describe(s, measured.device, tf32=tf32)
         found.append(
             Example(
                 index=index,
                 source=step.source,
                 step=drawn,
                 names=[s.name for s in signatures],
-                descriptions=[known[s, tf32] for s in signatures],
+                descriptions=[described(s, tf32) for s in signatures],
                 measured=np.array([seconds_of[index].get(s, math.nan) for s in signatures]),
                 whole=step.device_seconds or 0.0,
             )

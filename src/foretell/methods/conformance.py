@@ -42,7 +42,7 @@ def check(factory: Factory, *, examples: Sequence[Example] | None = None) -> tup
         try:
             one(case)
         except NotConforming as error:
-            raise NotConforming(f"{_name(factory)} fails {name!r}: {error}") from error
+            raise NotConforming(f"{getattr(factory, '__name__', factory)} fails {name!r}: {error}") from error
     return tuple(CHECKS)
 
 
@@ -66,10 +66,6 @@ class Case:
     @cached_property
     def again(self) -> Method:
         return self.factory().fit(self.examples)
-
-
-def _name(factory: Factory) -> str:
-    return str(getattr(factory, "__name__", factory))
 
 
 def _has_a_name(case: Case) -> None:

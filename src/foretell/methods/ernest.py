@@ -19,7 +19,6 @@ from foretell.methods.protocol import JOB_TIME, Example, Prediction, Query
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
-TERMS: Final = 4
 _RIDGE: Final = 1e-6  # of the information of all runs: a design of fewer runs than terms has none of its own
 _RUN_BY_RUN: Final = frozenset(("record", "run", "batch", "placement", "status", "steps"))
 _UNSEEN: Final = "Ernest knows only workloads it has run, and this one was not among its runs"

@@ -93,10 +93,6 @@ class CachingAllocator:
         """What is free, by size and address: two moments that agree in it, and in what is allocated, go on alike."""
         return tuple(map(tuple, self._free))
 
-    def free_spans(self) -> list[tuple[int, int]]:
-        """From where to where each free block lies."""
-        return sorted((block.address, block.address + block.size) for block in self._blocks.values())
-
     def _forget(self, pool: list[int], block: Block) -> None:
         key = block.size << _ADDRESS_BITS | block.address
         del pool[bisect_left(pool, key)], self._blocks[key]

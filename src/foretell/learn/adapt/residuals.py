@@ -11,9 +11,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from foretell.cost.model import DEFAULT, CostModel
 from foretell.errors import InputError
@@ -23,9 +25,6 @@ from foretell.hardware import Cluster
 from foretell.plans import Plan
 from foretell.profile import Profile
 from foretell.units import Bytes, Seconds
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 # Of logarithms: what is usual before anything was seen, and how unsure that is.
 _PART: Final = (math.log(0.1), 1.0)  # a part of the kernel explains a tenth
@@ -93,8 +92,6 @@ class Residuals:
         self.factors = factors  # whether the parts of a forecast have a factor each
 
     def fit(self, cases: Sequence[Case], measured: Sequence[float]) -> Self:
-        import torch
-
         if not cases:
             raise InputError("the error of forecasts is learned from measured steps, and there are none.")
         self.table_ = _Table.of(cases)
@@ -115,16 +112,12 @@ class Residuals:
         return self
 
     def _prior(self) -> tuple[Tensor, Tensor]:
-        import torch
-
         parts, lengths = 2 + self.table_.names.shape[1], self.table_.values.shape[1]
         usual = [_PART] * parts + [_NOISE] + [_LENGTH] * lengths + [_FACTOR] * (4 * self.factors)
         centre, width = torch.tensor(usual, dtype=torch.float64).T
         return centre, width
 
     def predict(self, cases: Sequence[Case]) -> list[Range]:
-        import torch
-
         if not cases:
             return []
         asked = _Table.of(cases)
@@ -148,8 +141,6 @@ class _Table(NamedTuple):
 
     @classmethod
     def of(cls, cases: Sequence[Case]) -> _Table:
-        import torch
-
         parts = torch.tensor([case.parts for case in cases], dtype=torch.float64)
         values = torch.tensor([case.values for case in cases], dtype=torch.float64)
         return cls(parts, np.array([case.names for case in cases]), values)
@@ -160,8 +151,6 @@ class _Table(NamedTuple):
 
 def _named(learned: Tensor, table: _Table) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Variances of the parts, variance of the noise, lengths, and log factors."""
-    import torch
-
     parts, lengths = 2 + table.names.shape[1], table.values.shape[1]
     a, b, c, factors = torch.split(learned, [parts, 1, lengths, len(learned) - parts - 1 - lengths])
     return torch.exp(2 * a), torch.exp(2 * b), torch.exp(c), factors
@@ -169,8 +158,6 @@ def _named(learned: Tensor, table: _Table) -> tuple[Tensor, Tensor, Tensor, Tens
 
 def _log_forecast(learned: Tensor, table: _Table) -> Tensor:
     """As `Parts.seconds`, with factors; a bubble is a share of the forecast as it was made."""
-    import torch
-
     logs = _named(learned, table)[3]
     device, host, waiting, bubble = table.parts.T if not len(logs) else (table.parts * torch.exp(logs)).T
     busy = device + waiting
@@ -179,8 +166,6 @@ def _log_forecast(learned: Tensor, table: _Table) -> Tensor:
 
 
 def _covariance(learned: Tensor, left: _Table, right: _Table, same: Tensor | None = None) -> Tensor:
-    import torch
-
     parts, _, lengths, _ = _named(learned, left)
     same = _same(left, right) if same is None else same
     apart = torch.cdist(left.values / lengths, right.values / lengths, compute_mode="donot_use_mm_for_euclid_dist")
@@ -191,8 +176,6 @@ def _covariance(learned: Tensor, left: _Table, right: _Table, same: Tensor | Non
 
 def _same(left: _Table, right: _Table) -> Tensor:
     """For each kind of name, which rows share it."""
-    import torch
-
     return torch.tensor(left.names.T[:, :, None] == right.names.T[:, None, :], dtype=torch.float64)
 
 
@@ -200,8 +183,6 @@ def _solved(
     learned: Tensor, table: _Table, wanted: Tensor, doubt: Tensor, same: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """The root of the covariance of rows, and what each weighs in a prediction."""
-    import torch
-
     noise = _named(learned, table)[1]
     root = torch.linalg.cholesky(_covariance(learned, table, table, same) + torch.diag(noise + doubt + _TINY))
     off = wanted - _log_forecast(learned, table)
@@ -209,7 +190,6 @@ def _solved(
 
 
 def _most_likely(start: Tensor, prior: tuple[Tensor, Tensor], table: _Table, wanted: Tensor, doubt: Tensor) -> Tensor:
-    import torch
     from scipy.optimize import minimize
 
     centre, width = prior

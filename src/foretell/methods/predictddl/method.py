@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 
+from foretell.cost.files import load_arrays, save_arrays
 from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.methods.graphs import answers
@@ -43,24 +44,16 @@ class Predictor:
         return {target: float(np.exp(r.predict(features[None])[0])) for target, r in self.regressors.items()}
 
     def save(self, folder: Path) -> Path:
-        from safetensors.numpy import save_file
-
-        folder.mkdir(parents=True, exist_ok=True)
-        states = {target: r.state for target, r in self.regressors.items()}
-        arrays = {f"{target}/{name}": np.ascontiguousarray(a) for target, s in states.items() for name, a in s.items()}
+        arrays = {f"{target}/{name}": a for target, r in self.regressors.items() for name, a in r.state.items()}
         about = {target: [r.form, r.strength, r.validated] for target, r in self.regressors.items()}
         path = folder / _file_name(self.dataset)
-        save_file(arrays, path, {"version": str(_VERSION), "dataset": self.dataset, "regressors": json.dumps(about)})
+        save_arrays(path, arrays, version=_VERSION, dataset=self.dataset, regressors=json.dumps(about))
         return path
 
     @classmethod
     def load(cls, path: Path) -> Predictor:
-        from safetensors import safe_open
-
         try:
-            with safe_open(path, framework="numpy") as file:
-                about = file.metadata()
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+            arrays, about = load_arrays(path, version=_VERSION)
             regressors = {}
             for target, (form, strength, validated) in json.loads(about["regressors"]).items():
                 own = f"{target}/"
