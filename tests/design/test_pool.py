@@ -268,7 +268,7 @@ def test_every_setting_is_a_plain_value_with_a_default(name: str) -> None:
         ("linear", {"rows": 0}, "rows must be from 1"),
         ("sorting", {"k": 5000}, "k must be from 1 to 1024"),
         ("optimizer", {"name": "adamx"}, "Did you mean"),
-        ("cast", {"source": "bf16", "target": "bf16"}, "target 'bf16'"),
+        ("cast", {"source": "bf16", "target": "bf16"}, "target='bf16'"),
     ],
 )
 def test_impossible_settings_are_refused(name: str, settings: dict[str, Any], says: str) -> None:

@@ -183,7 +183,7 @@ def test_frozen_rounds_gone_through_once_give_the_same_network() -> None:
 
 def test_a_name_that_is_no_group_is_refused() -> None:
     method = Driple(dataclasses.replace(QUICK, epochs=1)).fit(examples(SLOW))
-    with pytest.raises(InputError, match=r"no parameter group 'redout'. Did you mean 'readout'"):
+    with pytest.raises(InputError, match=r"parameter group='redout' is not possible. Did you mean 'readout'"):
         method.transfer(examples(FAST), setting_of(examples(SLOW)[0].query), ("redout",))
     with pytest.raises(InputError, match="no network of the setting 'elsewhere'"):
         method.transfer(examples(FAST), "elsewhere")

@@ -11,13 +11,13 @@ import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, cast, get_args
 
 import numpy as np
 
 from foretell.design.information import Candidate, OpSet, Row
 from foretell.design.space import Array, Space, State
-from foretell.errors import InputError, did_you_mean
+from foretell.errors import InputError, check_choice
 from foretell.hardware import Device
 from foretell.units import Seconds
 
@@ -102,10 +102,8 @@ def design(
 
 
 def method_named(name: str) -> Method:
-    for method in METHODS:
-        if method == name:
-            return method
-    raise InputError(f"no method {name!r} of design. {did_you_mean(name, METHODS)}Allowed: {', '.join(METHODS)}.")
+    check_choice("method", name, METHODS, InputError)
+    return cast("Method", name)
 
 
 # Choosing.

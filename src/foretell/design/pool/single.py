@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args, get_origin, get_typ
 import torch
 from torch import nn
 
-from foretell.errors import WorkloadError, did_you_mean
+from foretell.errors import WorkloadError, check_choice
 from foretell.sources.named.optimizers import OPTIMIZERS
 from foretell.workload import Precision, Workload
 
@@ -38,7 +38,7 @@ def operator(
                     least, most = allowed.get(name, (1, _LARGEST))
                     check_range(name, value, int(least), int(most))
                 elif name in allowed or get_origin(hints.get(name)) is Literal:
-                    check_choice(name, value, [str(each) for each in allowed.get(name, get_args(hints[name]))])
+                    check_choice(name, value, [*allowed.get(name, get_args(hints[name]))], WorkloadError)
             return replace(make(**settings), name=make.__name__)
 
         return checked
@@ -49,13 +49,6 @@ def operator(
 def check_range(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
         raise WorkloadError(f"{name} must be from {least} to {most}, got {value}. Give another --set {name}=….")
-
-
-def check_choice(name: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise WorkloadError(
-            f"{name} {value!r} is not known. {did_you_mean(value, allowed)}Allowed: {', '.join(allowed)}."
-        )
 
 
 def check(condition: bool, problem: str) -> None:

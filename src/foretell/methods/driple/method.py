@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from foretell.errors import InputError, did_you_mean
+from foretell.errors import InputError, check_choice
 from foretell.graph import Graph
 from foretell.methods.driple.features import GROUPS, Skeleton, coarse, corpus, node_features, typed, types
 from foretell.methods.driple.network import FROZEN, GROUPS_OF_PARAMETERS, Kind, Network, Shape, Way, ways_of
@@ -66,11 +66,7 @@ class DripleSettings:
 
     def __post_init__(self) -> None:
         for name, choices in (("kind", Kind), ("graph", View), ("labels", Labels)):
-            value, allowed = getattr(self, name), get_args(choices)
-            if value not in allowed:
-                raise InputError(
-                    f"{name}={value!r} is not possible. {did_you_mean(value, allowed)}Allowed: {', '.join(allowed)}."
-                )
+            check_choice(name, getattr(self, name), get_args(choices), InputError)
 
     def shape(self, nodes: int, vocabulary: Sequence[str]) -> Shape:
         most = min(nodes, self.groups)

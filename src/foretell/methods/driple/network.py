@@ -23,7 +23,7 @@ from torch_geometric.data import Batch
 from torch_geometric.nn import GATConv, GCNConv, GINConv, Set2Set
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from foretell.errors import InputError, did_you_mean
+from foretell.errors import InputError, check_choice
 from foretell.methods.driple.features import FEATURES
 
 Kind = Literal["gcn", "gat", "gin", "mpnn"]
@@ -102,10 +102,7 @@ class Network(nn.Module):
         """Only these groups learn from now on."""
         groups = self.groups()
         for name in names:
-            if name not in groups:
-                raise InputError(
-                    f"no parameter group {name!r}. {did_you_mean(name, groups)}Allowed: {', '.join(groups)}."
-                )
+            check_choice("parameter group", name, [*groups], InputError)
             if not groups[name]:
                 raise InputError(f"the parameter group {name!r} has no parameters yet. Call part() first.")
         for name, parameters in groups.items():

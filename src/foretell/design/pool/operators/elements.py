@@ -8,7 +8,8 @@ from typing import Any, Final
 import torch
 from torch.nn import functional as F
 
-from foretell.design.pool.single import HALF, Shape, check, check_choice, operator, workload
+from foretell.design.pool.single import HALF, Shape, check, operator, workload
+from foretell.errors import WorkloadError, check_choice
 from foretell.workload import Precision, Workload
 
 # Elementwise operators.
@@ -55,7 +56,7 @@ _DTYPES: Final = {"fp32": torch.float32, **HALF}
 @operator(source=_DTYPES, target=_DTYPES)
 def cast(*, rows: int = 1024, columns: int = 1024, source: str = "fp32", target: str = "bf16") -> Workload:
     """From one number format to another, and the gradient back."""
-    check_choice("target", target, [name for name in _DTYPES if name != source])
+    check_choice("target", target, [name for name in _DTYPES if name != source], WorkloadError)
     before, after = _DTYPES[source], _DTYPES[target]
     x, out = {"x": lambda: torch.randn(rows, columns, dtype=before)}, [lambda: torch.randn(rows, columns, dtype=after)]
     return workload(lambda x: x.to(after), x, out, precision="fp32")
