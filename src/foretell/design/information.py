@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from foretell.cost.features.numbers import number
 from foretell.cost.host import usual_costs
 from foretell.cost.roofline import peak_name, work_of
 from foretell.design.pool import POOL
@@ -152,18 +153,13 @@ def family_of(signature: Signature) -> str:
     weight = signature.inputs[2 if family == "convolution_backward" else 1]
     if signature.argument("transposed"):
         return f"{name}, transposed"
-    if _groups(signature) == 1:
+    if number(signature, "groups", 1) == 1:
         return name
     return f"{name}, depthwise" if weight.shape[1] == 1 else f"{name}, grouped"
 
 
 def _key(signature: Signature, tf32: bool) -> str:
     return hashlib.sha256(f"{signature}{tf32}".encode()).hexdigest()[:16]
-
-
-def _groups(s: Signature) -> int:
-    groups = s.argument("groups", 1)
-    return groups if isinstance(groups, int) else 1
 
 
 def _shape(s: Signature) -> dict[str, float]:
@@ -198,7 +194,7 @@ def _product(a: Layout, b: Layout) -> dict[str, float]:
 
 
 def _convolution(s: Signature, x: Layout, weight: Layout, out: Layout, half: float) -> dict[str, float]:
-    last, groups = float(x.is_channels_last), _groups(s)
+    last, groups = float(x.is_channels_last), int(number(s, "groups", 1))
     return {
         "into": _side(weight.shape[1]),
         "onto": _side(weight.shape[0] // groups),

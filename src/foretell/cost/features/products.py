@@ -58,8 +58,7 @@ def _grouped(s: Signature, device: Device, tf32: bool) -> Values:
 
 def _convolution_values(s: Signature, x: Layout, weight: Layout, out: Layout, device: Device, tf32: bool) -> Values:
     """`out` is the output or its gradient; what does not lie in the layout that is taken is copied to it."""
-    groups = s.argument("groups", 1)
-    groups = groups if isinstance(groups, int) else 1
+    groups = int(number(s, "groups", 1))
     transposed = bool(s.argument("transposed"))
     kernel = weight.shape[2:]
     into, onto = (

@@ -114,9 +114,7 @@ Row = Mapping[str, int]
 
 
 def _rows(shape: Sequence[int], dtype: str = "float32") -> Layout:
-    """A row-major tensor."""
-    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
-    return Layout(tuple(shape), tuple(strides), dtype)
+    return Layout.contiguous(shape, dtype)
 
 
 def _call(target: str, inputs: Sequence[Layout], outputs: Sequence[Layout], names: str, **more: Value) -> Signature:
