@@ -12,19 +12,21 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, Self, get_args
+from typing import TYPE_CHECKING, Final, Literal, Self, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch_geometric.data import Batch, Data
 
 from foretell.errors import InputError, check_choice
 from foretell.graph import Graph
 from foretell.methods.driple.features import GROUPS, Skeleton, coarse, corpus, node_features, typed, types
 from foretell.methods.driple.network import FROZEN, GROUPS_OF_PARAMETERS, Kind, Network, Shape, Way, ways_of
 from foretell.methods.protocol import STEP_TIME, Example, Prediction, Query
+
+if TYPE_CHECKING:  # seconds to load, and only a fit needs it
+    from torch_geometric.data import Batch
 
 Floats = npt.NDArray[np.float64]
 View = Literal["coarse", "typed"]
@@ -245,6 +247,8 @@ class Driple:
         return graph.remember((Skeleton, view, groups), read)
 
     def _batch(self, fitted: Fitted, queries: Sequence[Query]) -> tuple[Batch, list[Way]]:
+        from torch_geometric.data import Batch, Data
+
         vocabulary, data = list(fitted.frequencies), []
         for skeleton in (self._skeleton(q.graph) for q in queries):
             x = (node_features(skeleton, fitted.frequencies) - np.array(fitted.mean)) / np.array(fitted.deviation)

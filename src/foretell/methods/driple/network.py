@@ -15,16 +15,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Batch
-from torch_geometric.nn import GATConv, GCNConv, GINConv, Set2Set
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from foretell.errors import InputError, check_choice
 from foretell.methods.driple.features import FEATURES
+
+if TYPE_CHECKING:  # seconds to load, and only a fit needs it
+    from torch_geometric.data import Batch
 
 Kind = Literal["gcn", "gat", "gin", "mpnn"]
 KINDS: Final = get_args(Kind)
@@ -55,6 +55,8 @@ class Way(NamedTuple):
 
 def ways_of(graphs: Batch, *, directed: bool) -> list[Way]:
     """One where the graph is undirected; else down, from the op that writes, and up."""
+    from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
     edges = graphs.edge_index
     apart = [edges, edges.flip(0)] if directed else [torch.cat([edges, edges.flip(0)], dim=1)]
     return [Way(way, *gcn_norm(way, num_nodes=graphs.num_nodes)) for way in apart]
@@ -64,6 +66,8 @@ class Network(nn.Module):
     """`graphs` are some graphs as one that is not connected: features `x`, `types` and the graph of each node."""
 
     def __init__(self, shape: Shape, targets: int) -> None:
+        from torch_geometric.nn import Set2Set
+
         super().__init__()
         self.shape = shape
         width = shape.width
@@ -150,6 +154,8 @@ class _Convolution(nn.Module):
 
 
 def _one_way(kind: Kind, before: int, after: int) -> nn.Module:
+    from torch_geometric.nn import GATConv, GCNConv, GINConv
+
     made: dict[Kind, Any] = {
         "gcn": lambda: GCNConv(before, after, normalize=False),  # weights are given: they are the same in all rounds
         "gat": lambda: GATConv(before, after // 4, heads=4),

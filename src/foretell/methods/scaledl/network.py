@@ -12,17 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Batch, Data
-from torch_geometric.nn import SAGEConv
 
 from foretell.errors import InputError
 from foretell.methods.scaledl.features import COMMUNICATION, GENERAL, ROUNDS, Floats, Sheet
 from foretell.methods.scaledl.layers import Training, descend
+
+if TYPE_CHECKING:  # seconds to load, and only a fit needs it
+    from torch_geometric.data import Batch, Data
 
 Pair = tuple[float, float]  # device and step; nan: not measured
 _ISSUING: Final = 5e-6  # seconds a host pays for an op, about: where H starts
@@ -54,6 +55,8 @@ class _Round(nn.Module):
     """Messages from producers and from consumers, each with weights of their own."""
 
     def __init__(self, width: int) -> None:
+        from torch_geometric.nn import SAGEConv
+
         super().__init__()
         self.before = SAGEConv(width, width)
         self.after = SAGEConv(width, width, root_weight=False)
@@ -113,6 +116,8 @@ class Across:
 
     def fit(self, sheets: Sequence[Sheet], seconds: Sequence[Floats], measured: Sequence[Pair]) -> Self:
         """Steps, the seconds of their layers, and the measured seconds of the device and of the step."""
+        from torch_geometric.data import Batch
+
         layers = [layer for sheet in sheets for layer in sheet.layers]
         values = np.array([[layer.values[c] for c in GENERAL] for layer in layers])
         self.mean_, self.deviation_ = values.mean(axis=0), np.maximum(values.std(axis=0), 0.05)
@@ -135,6 +140,8 @@ class Across:
 
     def predict(self, sheets: Sequence[Sheet], seconds: Sequence[Floats]) -> tuple[Floats, Floats]:
         """Seconds of the device and of the step."""
+        from torch_geometric.data import Batch
+
         assert self.network_ is not None, "fit first"
         found = np.zeros((len(sheets), 2))
         with torch.no_grad():
@@ -144,6 +151,7 @@ class Across:
 
     def _data(self, sheet: Sheet, seconds: Floats, measured: Pair = (math.nan, math.nan)) -> Data:
         """A step for PyTorch Geometric: edges are `…_index`, so that a batch numbers their nodes anew."""
+        from torch_geometric.data import Data
 
         def floats(values: Any) -> Tensor:
             return torch.tensor(np.asarray(values), dtype=torch.float32)
