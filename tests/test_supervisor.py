@@ -78,6 +78,18 @@ def test_an_answer_counts_though_the_child_does_not_end() -> None:
         assert is_empty(child._pid)
 
 
+def tidy_up_later(link: Connection, path: str) -> None:
+    atexit.register(Path(path).touch)
+    link.send_bytes(b"done")
+
+
+def test_one_that_ends_in_its_own_way_tidies_up(tmp_path: Path) -> None:
+    with Child.fresh("tests.test_supervisor:tidy_up_later", str(tmp_path / "tidy")) as child:
+        child.receive(60)
+        child.close(60)
+    assert (tmp_path / "tidy").exists()
+
+
 def die_with_helper(link: Connection) -> None:
     start_helper()
     print("goodbye", flush=True)

@@ -15,6 +15,7 @@ from foretell.sources import check_source, named
 from foretell.sources.config import config_file_function
 from foretell.sources.files import described, function_in, import_file, import_module
 from foretell.sources.moved import current_source
+from foretell.sources.offline import kept_offline
 from foretell.sources.settings import converted, settings_of
 from foretell.workload import Workload
 
@@ -42,9 +43,9 @@ def find_function(source: str) -> Callable[..., Any]:
     source = current_source(source)
     prefix, slash, name = source.partition("/")
     if slash and prefix in named.LIBRARIES and not Path(source).exists():
-        return named.workload_function(prefix, name)
+        return kept_offline(source, named.workload_function(prefix, name))
     if source.endswith(".json"):
-        return config_file_function(source)
+        return kept_offline(source, config_file_function(source))
     place, colon, name = source.rpartition(":")
     if source.endswith(".py"):
         return function_in(import_file(Path(source), _FORMS), "", source)
