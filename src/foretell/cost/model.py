@@ -123,7 +123,7 @@ class CostModel:
         assert self.operators is not None
         seen = self._seen.setdefault((device, tf32), {})
         if len(seen) > _REMEMBERED:
-            seen.clear()
+            seen = self._seen[device, tf32] = {}  # a new one: other threads read the old
         fresh = list(dict.fromkeys(s for s in signatures if s not in seen))
         if fresh:
             run = [as_run_on(s, device) for s in fresh]

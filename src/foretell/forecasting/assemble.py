@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -88,16 +89,24 @@ def _check_one_process(plan: Plan, cluster: Cluster) -> None:
         )
 
 
+_pausing = threading.Lock()
+
+
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """A plan makes a hundred thousand small objects that live to its end: searching them repeatedly is a fifth of it."""
-    was_on = gc.isenabled()
+    """A plan makes a hundred thousand small objects that live to its end: searching them repeatedly is a fifth of it.
+
+    It holds for the whole process, so one thread at a time may ask for it; garbage is collected in between.
+    """
+    if not gc.isenabled() or not _pausing.acquire(blocking=False):
+        yield
+        return
     gc.disable()
     try:
         yield
     finally:
-        if was_on:
-            gc.enable()
+        gc.enable()
+        _pausing.release()
 
 
 def _loading(program: Program, conditions: Conditions) -> Seconds:

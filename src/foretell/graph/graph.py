@@ -17,6 +17,7 @@ from foretell.units import Bytes
 
 T = TypeVar("T")
 _REMEMBERED: Final = 32  # things that a graph remembers at most
+_NOTHING: Final[Any] = object()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +63,12 @@ class Graph:
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` gives, made once for a key: for what is costly and follows from the graph and the key alone."""
-        if key not in self._remembered:
+        found: T = self._remembered.get(key, _NOTHING)
+        if found is _NOTHING:
+            found = make()
             if len(self._remembered) >= _REMEMBERED:
-                self._remembered.clear()
-            self._remembered[key] = make()
-        found: T = self._remembered[key]
+                self._remembered.clear()  # other threads may be reading: nobody relies on finding a key again
+            self._remembered[key] = found
         return found
 
     @cached_property
