@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretell.errors import WorkloadError
 from foretell.measure.build import LossWatch, build_step
 from foretell.measure.timing import HostClock, clock_of, quantile, time_steps, warm_up
 from tests.measure.small import perceptron, wrong
@@ -76,6 +77,11 @@ def test_a_real_step_on_the_host() -> None:
     assert 0 < sum(timing.steps) <= timing.window[1] - timing.window[0]
     assert timing.issue
     assert set(timing.parts) == {"forward", "backward", "optimizer"}
+
+
+def test_a_compiled_step_is_not_measured_as_an_eager_one() -> None:
+    with pytest.raises(WorkloadError, match=r"compile=True of workload .* cannot be measured.*Set compile=False"):
+        build_step(replace(perceptron(), compile=True), torch.device("cpu"))
 
 
 class TestQuantiles:

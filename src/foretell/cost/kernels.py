@@ -1,8 +1,8 @@
 """Which kernel a device runs for an op: asked by time and by memory alike.
 
 A step is captured as a Hopper GPU would run it. There, and on datacentre Blackwell, PyTorch takes cuDNN's attention wherever
-it can. Other devices run FlashAttention, which needs an Ampere GPU or a later one, no mask, keys as wide as values, and as
-many keys as queries if it is causal; or else the memory-efficient kernel. These are the priorities of torch's `sdp_utils.cpp`.
+it can. Other devices run FlashAttention, which needs an Ampere GPU or a later one, where it can run, or else the
+memory-efficient kernel. These are the priorities of torch's `sdp_utils.cpp`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from foretell.graph import Signature
-from foretell.graph.operators import operator_of
+from foretell.graph.operators import flash_can_run, operator_of
 from foretell.hardware import Device
 
 _PREFERS_CUDNN: Final = (9, 10)  # first numbers of compute capabilities: Blackwell's of consumers is 12
@@ -34,10 +34,16 @@ def _runs_flash(s: Signature, device: Device) -> bool:
     if device.compute_capability is not None and device.compute_capability < _FIRST_WITH_FLASH:
         return False
     query, key, value, mask = (s.tensor(name) for name in ("query", "key", "value", "attn_bias"))
-    if query is None or key is None or value is None or (mask is not None and mask.numel):
+    if query is None or key is None or value is None:
         return False
-    square_if_causal = not s.argument("is_causal") or query.shape[-2] == key.shape[-2]
-    return query.shape[-1] == value.shape[-1] and square_if_causal
+    return flash_can_run(
+        head_dim=query.shape[-1],
+        value_dim=value.shape[-1],
+        queries=query.shape[-2],
+        keys=key.shape[-2],
+        is_causal=bool(s.argument("is_causal")),
+        has_mask=mask is not None and mask.numel > 0,
+    )
 
 
 @lru_cache(maxsize=1 << 12)

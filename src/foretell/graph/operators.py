@@ -46,6 +46,12 @@ class Operator:
 _TABLE: Final[dict[str, Operator]] = {}
 
 
+def flash_can_run(*, head_dim: int, value_dim: int, queries: int, keys: int, is_causal: bool, has_mask: bool) -> bool:
+    """What FlashAttention takes, by torch's `sdp_utils.cpp`: the one rule for captures and for devices."""
+    square_if_causal = not is_causal or queries == keys
+    return not has_mask and head_dim == value_dim <= 256 and square_if_causal
+
+
 @lru_cache(maxsize=1 << 12)
 def operator_of(name: str) -> Operator:
     """What is known of an operator, by the name of its signatures."""

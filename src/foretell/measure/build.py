@@ -12,6 +12,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from foretell.capture.step import Step, make_scaler, prepare_batch, prepare_model, prepare_optimizer
+from foretell.errors import WorkloadError
 from foretell.workload import Workload
 
 # Measuring repeats one batch many times. Steps must not drift into NaN on the way, and a step costs the same at any rate.
@@ -41,6 +42,11 @@ class LossWatch:
 
 def build_step(workload: Workload, device: torch.device) -> Step:
     """Build model, batch and optimizer on the device; nothing else of it is left behind."""
+    if workload.compile:
+        raise WorkloadError(
+            f"compile={workload.compile!r} of workload {workload.name!r} cannot be measured: kernels of a compiled step "
+            "have no ops to belong to. Set compile=False."
+        )
     torch.manual_seed(0)
     allow_units(workload)
     model = _model(workload, device)

@@ -8,6 +8,8 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor
 
+from foretell.graph.operators import flash_can_run
+
 aten = torch.ops.aten
 Backend = Literal["cudnn", "flash", "efficient", "math"]
 
@@ -32,8 +34,9 @@ def attention_backend(
         aligned = head_dim % 8 == 0 and value_dim % 8 == 0
         if aligned and max(head_dim, value_dim) <= 256 and not mask_needs_grad:
             return "cudnn"
-        square_if_causal = not is_causal or queries == keys
-        if not has_mask and head_dim <= 256 and head_dim == value_dim and square_if_causal:
+        if flash_can_run(
+            head_dim=head_dim, value_dim=value_dim, queries=queries, keys=keys, is_causal=is_causal, has_mask=has_mask
+        ):
             return "flash"
     else:
         aligned = head_dim % 4 == 0 and value_dim % 4 == 0 and dtype == torch.float32
