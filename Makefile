@@ -8,7 +8,7 @@ READY := .venv/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick slow test lint types imports format unit docs picture bench-coverage bench-capture bench-memory fuzz clean
+.PHONY: help setup demo quick slow test lint types imports format unit docs picture bench-coverage bench-capture bench-memory fuzz soak clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -77,6 +77,9 @@ bench-memory: $(READY)  ## forecast memory against what was measured on an H200
 
 fuzz: $(READY)  ## 20,000 hostile files and questions, JOBS at a time; FUZZ="--seed 1 --only graph" asks for others
 	$(BIN)/python tests/fuzz/run.py --workers $(JOBS) $(FUZZ)
+
+soak: $(READY)  ## kill writers, campaigns and captures 200 times each, at random moments; SOAK="--only store" asks for some
+	$(BIN)/python tests/soak/run.py $(SOAK)
 
 clean:  ## remove .venv and what the tools left behind
 	rm -rf .venv out build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

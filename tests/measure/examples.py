@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 from hypothesis import strategies as st
 
-from foretell.measure.record import OUTCOMES, AllocationRow, GraphRow, OpRow, Point, Record, SeriesRow, StepRow
-from foretell.store.tables import columns
+from foretell.graph import Graph, Op, Signature
+from foretell.graph.types import PHASES
+from foretell.measure.columns import columns_of
+from foretell.measure.record import KINDS, OUTCOMES, AllocationRow, GraphRow, OpRow, Point, Record, SeriesRow, StepRow
+
+_OPS = 64  # of each graph
+
+
+@functools.cache
+def graph_row(number: int) -> GraphRow:
+    op = Op(Signature("aten.op.default", (), (), (("number", number),), ()), "forward", "", (), (), 1)
+    graph = Graph(name="resnet18", ops=(op,) * _OPS, tensors=(), storages=())
+    return GraphRow(hash=graph.content_hash, name=graph.name, file=graph.to_bytes())
 
 
 def step(number: int = 0, **changed: object) -> StepRow:
@@ -20,12 +34,12 @@ def step(number: int = 0, **changed: object) -> StepRow:
 
 def record(number: int = 0, *, ops: int = 3, **changed: object) -> Record:
     """Different for each number; the numbers share three graphs."""
-    graph = GraphRow(hash=f"{number % 3:064x}", name="resnet18", file=bytes([number % 3]) * 100)
+    graph = graph_row(number % 3)
     return Record(
         step=step(number, graph=graph.hash, **changed),
         ops=tuple(
             OpRow(
-                op=position,
+                op=position % _OPS,
                 target=f"aten.op{position % 2}.default",
                 phase="forward",
                 device_seconds=1e-6 * (position + 1),
@@ -42,39 +56,44 @@ def record(number: int = 0, *, ops: int = 3, **changed: object) -> Record:
     )
 
 
-_text = st.text(max_size=12)
-_number = st.floats(allow_nan=False)
-_whole = st.integers(-(2**63), 2**63 - 1)
-_KINDS = {
-    "text": _text,
-    "whole": _whole,
-    "number": _number,
+_KINDS: dict[str, st.SearchStrategy[Any]] = {
+    "text": st.text(max_size=12),
+    "whole": st.integers(0, 2**63 - 1),
+    "number": st.floats(min_value=0, allow_nan=False, allow_infinity=False),
     "bool": st.booleans(),
     "bytes": st.binary(max_size=20),
-    "texts": st.lists(_text, max_size=3).map(tuple),
-    "wholes": st.lists(_whole, max_size=3).map(tuple),
-    "numbers": st.lists(_number, max_size=3).map(tuple),
 }
 
 
-def _rows(table: str, kind: type, **fixed: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
-    optional = {n for n in kind.__dataclass_fields__ if "None" in str(kind.__dataclass_fields__[n].type)}  # type: ignore[attr-defined]
-    values = {
-        column.name: (st.none() | _KINDS[column.kind]) if column.name in optional else _KINDS[column.kind]
-        for column in columns(table)
-        if not column.extra
-    }
-    return st.builds(kind, **(values | fixed))
+@st.composite
+def _rows(draw: st.DrawFn, row: type, **fixed: Any) -> Any:
+    values = {}
+    for column in columns_of(row):
+        value = _KINDS[column.kind]
+        if column.many:
+            size = len(values[column.rules["as_long_as"]]) if "as_long_as" in column.rules else None
+            value = st.lists(value, min_size=size or 0, max_size=3 if size is None else size).map(tuple)
+        value = st.none() | value if column.optional else value
+        values[column.name] = fixed[column.name] if column.name in fixed else draw(value)
+    return row(**values)
 
 
 @st.composite
 def records(draw: st.DrawFn) -> Record:
-    graph = draw(st.none() | _rows("graphs", GraphRow))
-    hash = st.just(graph.hash) if isinstance(graph, GraphRow) else st.none()
+    graph = draw(st.none() | st.integers(0, 2).map(graph_row))
+    said = {
+        "graph": graph and graph.hash,
+        "kind": draw(st.sampled_from(KINDS)),
+        "outcome": draw(st.sampled_from(OUTCOMES)),
+        "settings": draw(st.sampled_from(["{}", '{"batch":"8"}'])),
+        "libraries": draw(st.sampled_from(["", '{"numpy":"2"}'])),
+    }
+    phases = st.sampled_from(PHASES)
+    ops = [draw(_rows(OpRow, op=position, phase=draw(phases))) for position in range(draw(st.integers(0, 4)))]
     return Record(
-        step=draw(_rows("steps", StepRow, graph=hash, outcome=st.sampled_from(OUTCOMES))),  # type: ignore[arg-type]
-        ops=draw(st.lists(_rows("ops", OpRow), max_size=4).map(tuple)),  # type: ignore[arg-type]
-        graph=graph,  # type: ignore[arg-type]
-        series=draw(st.lists(_rows("series", SeriesRow), max_size=2).map(tuple)),  # type: ignore[arg-type]
-        allocations=draw(st.none() | _rows("allocations", AllocationRow)),  # type: ignore[arg-type]
+        step=draw(_rows(StepRow, **said)),
+        ops=tuple(ops),
+        graph=graph,
+        series=draw(st.lists(_rows(SeriesRow), max_size=2).map(tuple)),
+        allocations=draw(st.none() | _rows(AllocationRow)),
     )

@@ -70,8 +70,6 @@ class TestAppendAndRead:
     @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
     @given(st.lists(records(), max_size=3), st.data())
     def test_records_come_back_as_they_were(self, given: list[Record], data: st.DataObject) -> None:
-        one_graph_a_hash = {r.graph.hash: r.graph for r in given if r.graph and r.graph.hash}  # no hash, no graph
-        given = [Record(**_fields(r) | {"graph": one_graph_a_hash.get(r.step.graph or "")}) for r in given]
         cut = data.draw(st.integers(0, len(given)))
         with tempfile.TemporaryDirectory() as folder:
             store = Store(folder)
@@ -171,10 +169,6 @@ class TestAppendAndRead:
         assert count(store, "ops") == 3
 
 
-def _fields(r: Record) -> dict[str, object]:
-    return {name: getattr(r, name) for name in ("step", "ops", "graph", "series", "allocations")}
-
-
 class TestSeveralWriters:
     def test_processes_append_at_once(self, store: Store) -> None:
         code = """
@@ -271,7 +265,7 @@ class TestKilled:
             def dying(folder, data):
                 global left
                 if left == 0:
-                    (folder / ".writing-half").write_bytes(data[:10])
+                    (folder.parent / ".writing-half").write_bytes(data[:10])
                     os.kill(os.getpid(), signal.SIGKILL)
                 left -= 1
                 return write(folder, data)
@@ -448,7 +442,7 @@ class TestDamage:
         digest = segments.hashlib.file_digest
 
         def faulty(file: IO[bytes], name: str) -> object:
-            if file.name == str(path) or file.name == path:
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 raise OSError(errno.EIO, "Input/output error")
             return digest(file, name)
 
@@ -558,8 +552,10 @@ class TestVersions:
         old, new = record(1), record(2, marks=("throttled",))
         made = tables.tables_of([old])
         steps = made["steps"].drop_columns(["marks", "world_size", "power_watts", "backend", "training"])
-        ops = segments.write(store.root / "ops", segments.encode(made["ops"].drop_columns(["kernels"]), version=1))
-        segments.write(store.root / "steps", segments.encode(steps, version=1, parts={"ops": ops}))
+        ops = segments.write(
+            store.root / "ops", segments.encode(made["ops"].drop_columns(["kernels", "kernel_seconds"]))
+        )
+        segments.write(store.root / "steps", segments.encode(steps, parts={"ops": ops}))
         store.append([new])
         question = "SELECT marks, world_size, power_watts, backend, training FROM steps ORDER BY step_seconds"
         for _ in range(2):
@@ -576,7 +572,7 @@ class TestVersions:
     def test_columns_of_a_newer_foretell_survive(self, store: Store) -> None:
         pa = tables.need("pyarrow")
         steps = tables.tables_of([Record(step=step(1))])["steps"].append_column("novel", pa.array([42.5]))
-        segments.write(store.root / "steps", segments.encode(steps, version=1))
+        segments.write(store.root / "steps", segments.encode(steps))
         store.append([record(2)])
         for _ in range(2):
             assert sorted(store.query("SELECT novel FROM steps").column("novel").to_pylist(), key=str) == [42.5, None]

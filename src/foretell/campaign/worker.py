@@ -224,6 +224,7 @@ def _describe(device: str) -> dict[str, Any]:
 def _answer(point: Point, measure: Callable[..., Record], device: str, columns: Mapping[str, Any]) -> bytes:
     try:
         record = measure(point, device=device)
+        record.check()
     except (Exception, SystemExit) as error:
         record = failure(point, *_outcome_of(error), columns)
     try:

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from foretell.cli.options import AsJson
-from foretell.cli.terminal import console_of, guarded, note, print_drawn, print_json, progress, say
+from foretell.cli.terminal import console_of, guarded, note, print_drawn, print_json, progress
 from foretell.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ StorePath = Annotated[
     Path, typer.Option("--store", metavar="FOLDER", envvar="FORETELL_STORE", help="The store ($FORETELL_STORE).")
 ]
 DEFAULT_STORE = Path("measurements")
+_NAMED = 20  # lines of a file that are left out, one by one
 Where = Annotated[
     str | None, typer.Option("--where", metavar="SQL", help="Only steps this holds for, like \"device = 'h200'\".")
 ]
@@ -86,8 +87,8 @@ def merge(
     from foretell.units import show_bytes
 
     opened = _opened(store) if not others else _store(store)
-    with progress() as report:
-        report(f"merging {store}")
+    with progress() as say:
+        say(f"merging {store}")
         done = opened.merge(*(others or []))
     if as_json:
         import dataclasses
@@ -97,7 +98,7 @@ def merge(
         )
         return
     taken = f"{done.taken:,} step{'' if done.taken == 1 else 's'} taken in. " if others else ""
-    say(
+    print(
         f"{taken}{done.segments_before:,} segments, {show_bytes(done.bytes_before)} → "
         f"{done.segments_after:,} segments, {show_bytes(done.bytes_after)}."
     )
@@ -178,7 +179,7 @@ def import_(
             continue
         done.append({"file": str(path)} | taken)
         if not as_json:
-            say(f"{path}: {taken['rows']:,} {taken['what']}{'' if taken['new'] else ', there already'}")
+            print(f"{path}: {taken['rows']:,} {taken['what']}{'' if taken['new'] else ', there already'}")
     if as_json:
         print_json(done)
     if failed:
@@ -280,11 +281,17 @@ def _import_records(store: Store, path: Path) -> dict[str, Any]:
 
     def records() -> Iterator[Any]:
         nonlocal read
-        for record in RecordFile(path).records(lambda number, reason: broken.append((number, reason))):
+        file = RecordFile(path)
+        for record in file.records(lambda number, reason: broken.append((number, reason)), graphs=True):
             read += 1
             yield record
 
     new = store.append(records())
-    for number, reason in broken:
+    for number, reason in broken[:_NAMED]:
         note(f"{path}, line {number} is left out: {reason}")
-    return {"what": "records", "rows": read, "new": new, "broken_lines": [number for number, _ in broken]}
+    if len(broken) > _NAMED:
+        note(f"{path}: {len(broken) - _NAMED:,} more lines are left out")
+    if broken and not read:
+        raise InputError(f"{path} has no record: line {broken[0][0]} is left out: {broken[0][1]}")
+    out = f", {len(broken):,} line{'s' if len(broken) > 1 else ''} left out" if broken else ""
+    return {"what": f"records{out}", "rows": read, "new": new, "broken_lines": [number for number, _ in broken]}

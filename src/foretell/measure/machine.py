@@ -97,7 +97,7 @@ class Machine:
             "driver": driver,
             "cuda": (torch.version.cuda or "") if cuda else "",
             "cudnn": str(torch.backends.cudnn.version() or "") if cuda else "",
-            "torch": torch.__version__,
+            "torch": str(torch.__version__),
             "python": platform.python_version(),
             "host_cpu": _cpu_name(),
             "host_cores": os.cpu_count(),

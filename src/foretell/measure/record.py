@@ -1,7 +1,7 @@
 """What a measurement is: rows of five tables, each a frozen dataclass whose fields are the table's columns.
 
 A `Record` is everything one run produced. It is the only thing that travels from the instrument to the store, as
-Python objects or as one line of JSON, and it needs nothing but the standard library. SI units throughout; a number that
+Python objects or as one line of JSON, and it needs neither torch nor pyarrow. SI units throughout; a number that
 was not measured is None, never zero.
 """
 
@@ -11,15 +11,20 @@ import base64
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from foretell.errors import InputError
+from foretell.graph.types import PHASES
+from foretell.measure.columns import check_rows
 from foretell.sources.moved import stored_source
 from foretell.units import Bytes, Seconds
 
 VERSION: Final = 1
+_MOST_LISTS: Final = 1 << 22  # of one record
+_MOST_VALUES: Final = 1 << 24
 FINAL: Final = ("ok", "out-of-memory", "nan-loss", "time-limit")  # outcomes that measuring again would not change
 OUTCOMES: Final = (*FINAL, "error")
 KINDS: Final = ("step", "operators")  # operators: a tiny model measured for its ops alone
@@ -62,16 +67,16 @@ class StepRow:
 
     # What was asked
     point: str  # Point.key
-    kind: str
+    kind: str = field(metadata={"one_of": KINDS})
     source: str
-    settings: str  # JSON, names sorted
+    settings: str = field(metadata={"json": True})  # names sorted
     plan: str = ""
     world_size: int = 1
     rank: int = 0
     backend: str = ""  # of the collectives: nccl, gloo
 
     # What became of it
-    outcome: str = "ok"
+    outcome: str = field(default="ok", metadata={"one_of": OUTCOMES})
     error: str = ""
     marks: tuple[str, ...] = ()  # why to mistrust it: throttled, contended, unsteady
 
@@ -134,12 +139,12 @@ class StepRow:
     cudnn: str = ""
     torch: str = ""
     python: str = ""
-    libraries: str = ""  # JSON: name → version
+    libraries: str = field(default="", metadata={"json": True})  # name → version
     host_cpu: str = ""
     host_cores: int | None = None
     sm_clock_hz: float | None = None
     memory_clock_hz: float | None = None
-    temperature_celsius: float | None = None
+    temperature_celsius: float | None = field(default=None, metadata={"signed": True})
     date: str = ""  # ISO 8601, UTC
     occasion: str = ""  # one uninterrupted stay on one machine
     foretell: str = ""
@@ -161,12 +166,12 @@ class OpRow:
 
     op: int  # position in the graph
     target: str
-    phase: str
+    phase: str = field(metadata={"one_of": PHASES})
     device_seconds: Seconds | None  # its kernels; on a CPU, the call itself
     dispatch_seconds: Seconds | None  # host, inside the dispatched call, while it was recorded
     issue_seconds: Seconds | None  # host, from the launch before to this op's last launch; None without a kernel
     kernels: tuple[str, ...] = ()
-    kernel_seconds: tuple[Seconds, ...] = ()
+    kernel_seconds: tuple[Seconds, ...] = field(default=(), metadata={"as_long_as": "kernels"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +189,7 @@ class SeriesRow:
     counter: str  # where the numbers are from
     unit: str  # fraction, bytes/s, W
     seconds: tuple[Seconds, ...]  # since the start of the window
-    values: tuple[float, ...]
+    values: tuple[float, ...] = field(metadata={"as_long_as": "seconds"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,8 +197,8 @@ class AllocationRow:
     """What the caching allocator did in one step, in order."""
 
     action: tuple[str, ...]  # alloc, free_requested, free_completed, segment_alloc, segment_free, …
-    address: tuple[int, ...]
-    bytes: tuple[int, ...]
+    address: tuple[int, ...] = field(metadata={"as_long_as": "action"})
+    bytes: tuple[int, ...] = field(metadata={"as_long_as": "action"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,18 +218,65 @@ class Record:
     @classmethod
     def from_line(cls, line: str) -> Record:
         try:
+            _check_size(line)
             data = json.loads(line)
             if data["version"] > VERSION:
                 raise InputError(
                     f"the record has format {data['version']}, this Foretell reads up to {VERSION}. "
                     "Upgrade with: pip install -U foretell"
                 )
-            return _decoded(cls, data)
-        except (ValueError, KeyError, TypeError) as error:
+            record = _decoded(cls, data)
+            record.check()
+            return record
+        except InputError:
+            raise
+        except Exception as error:  # whatever a stranger's line breaks, the line is to blame
             raise InputError(f"not a measurement record ({type(error).__name__}: {error}).") from error
+
+    def check(self) -> None:
+        """Refuse values that the tables cannot hold: all that reads records may rely on what they say."""
+        parts: tuple[tuple[type, Sequence[Any]], ...] = (
+            (StepRow, [self.step]),
+            (OpRow, self.ops),
+            (GraphRow, [] if self.graph is None else [self.graph]),
+            (SeriesRow, self.series),
+            (AllocationRow, [] if self.allocations is None else [self.allocations]),
+        )
+        for kind, rows in parts:
+            if any(type(row) is not kind for row in rows):
+                raise InputError(f"a record holds {kind.__name__} objects, got {rows!r:.80}.")
+            check_rows(kind, {c.name: [getattr(row, c.name) for row in rows] for c in dataclasses.fields(kind)})
+        if self.graph is not None and self.graph.hash != self.step.graph:
+            raise InputError(
+                f"the step has the graph {self.step.graph!r:.80}, the record brings {self.graph.hash:.80}."
+            )
+
+    def check_graph(self) -> None:
+        """Refuse a graph that is not what its hash says, and ops beyond its end."""
+        if self.graph is None:
+            return
+        ops = _ops_in(self.graph)
+        if any(row.op >= ops for row in self.ops):
+            raise InputError(f"the record has ops beyond the {ops:,} of its graph.")
+
+
+@lru_cache(maxsize=256)  # a campaign has many records of one graph
+def _ops_in(row: GraphRow) -> int:
+    from foretell.graph import Graph
+
+    graph = Graph.from_bytes(row.file, name=f"the graph {row.hash[:12]}")
+    if graph.content_hash != row.hash:
+        raise InputError(f"the graph {row.hash[:12]} is not what its hash says: its content is {graph.content_hash}.")
+    return len(graph.ops)
 
 
 T = TypeVar("T")
+
+
+def _check_size(line: str) -> None:
+    """A short line must not become a heap of empty lists."""
+    if line.count("[") + line.count("{") > _MOST_LISTS or line.count(",") > _MOST_VALUES:
+        raise InputError(f"the record has more than {_MOST_LISTS:,} lists or {_MOST_VALUES:,} values.")
 
 
 def _json(value: Any) -> str:
@@ -280,8 +332,10 @@ def _value(hint: Any, value: Any) -> Any:
         [item, *_] = get_args(hint)
         if item is OpRow:
             return _ops_decoded(value)
+        if not isinstance(value, list):
+            return value  # which the check refuses
         return tuple(_value(item, v) for v in value)
     inner = next((a for a in get_args(hint) if dataclasses.is_dataclass(a)), hint)
     if isinstance(inner, type) and dataclasses.is_dataclass(inner):
         return _decoded(inner, value)
-    return base64.b64decode(value) if inner is bytes else value
+    return base64.b64decode(value, validate=True) if inner is bytes else value

@@ -4,9 +4,14 @@
     STORE/v1/ops/SHA256.parquet       parts of the steps of one commit; series/ and allocations/ likewise
     STORE/v1/graphs/SHA256.parquet    graphs, each stored once
     STORE/v1/public_NAME/…            imported tables
+    STORE/v1/.writing-…               being written; what a killed writer left is removed by the next
 
 The steps are written last, so a record is there whole or not at all, and what a killed writer leaves is named by no
 commit and never read. Writers take turns by a lock for the moment of writing; readers only to list the folders.
+
+A segment whose rows others have is replaced: it is ignored, and removed by the next merge. That is read off the rows,
+for a segment may be a stranger's and is not asked. Nothing outside the folder is read or written: names are hashes,
+links are refused.
 """
 
 from __future__ import annotations
@@ -14,24 +19,24 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from foretell.errors import StoreError
 from foretell.store import segments
-from foretell.store.segments import Damaged, Note
+from foretell.store.segments import VERSION, Damaged, Note
 from foretell.store.tables import PARTS, ROWS
 from foretell.units import Bytes
 
 T = TypeVar("T")
 
-VERSION: Final = 1
 PUBLIC: Final = "public_"
 TRIES: Final = 10  # to read what a merge replaces meanwhile
-_FOUND_BY: Final = ("id", "point", "device", "device_name", "outcome")  # in every version
+_PUBLIC_TABLE: Final = re.compile(PUBLIC + r"[A-Za-z0-9_]+")
+_FOUND_BY: Final = ("id", "point", "device", "device_name", "outcome", "graph")  # in every version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +45,7 @@ class Commit:
 
     path: Path
     note: Note
-    rows: tuple[tuple[str, ...], ...]  # _FOUND_BY, of each step
+    rows: tuple[tuple[Any, ...], ...]  # _FOUND_BY, of each step
     ids: frozenset[str]
     parts: Mapping[str, Path]  # table → where the rows of these steps are
 
@@ -50,9 +55,9 @@ class Snapshot:
     """The store at one moment: the segments that count."""
 
     commits: tuple[Commit, ...]
-    repeated: Mapping[Path, frozenset[str]]  # steps of a commit that an earlier one has too: two stores in one folder
+    repeated: Mapping[Path, frozenset[str]]  # steps or graphs that an earlier segment has too: two stores in one folder
     files: Mapping[str, Mapping[Path, None]]  # table → every segment in its folder, as a set in order
-    replaced: frozenset[Path]  # merged into others, and not removed yet
+    replaced: frozenset[Path]  # all of it is in others, and it is not removed yet
     graphs: Mapping[str, Path]  # hash → where it is
     mistrusted: frozenset[Path]  # known to be damaged or missing when this was made
 
@@ -62,7 +67,8 @@ class Snapshot:
     def segments(self, table: str) -> list[tuple[Path, frozenset[str]]]:
         """The segments of a table, each with the steps to leave out of it."""
         if table != "steps" and table not in PARTS:
-            return [(path, frozenset()) for path in self.files.get(table, ()) if path not in self.replaced]
+            here = (path for path in self.files.get(table, ()) if path not in self.replaced)
+            return [(path, self.repeated.get(path, frozenset())) for path in here]
         found = ((commit.path, commit.path if table == "steps" else commit.parts.get(table)) for commit in self.commits)
         return [(path, self.repeated.get(commit, frozenset())) for commit, path in found if path is not None]
 
@@ -80,34 +86,37 @@ class Folder:
         self.root = self.path / f"v{VERSION}"
         self._warn = warn or (lambda text: warnings.warn(text, stacklevel=3))
         self._warned: set[Path] = set()
+        self._rejected: dict[Path, str] = {}  # segments with rows that cannot be, and why
         # Segments never change, so what was read of one stays true.
         self._notes: dict[Path, Note] = {}
         self._commits: dict[Path, Commit] = {}
-        self._hashes: dict[Path, tuple[str, ...]] = {}
+        self._hashes: dict[Path, frozenset[str]] = {}
         self._paths: dict[str, dict[str, Path]] = {}  # table, file name → path: making thousands anew takes the time
         self._last: Snapshot | None = None
 
     def exists(self) -> bool:
-        return self.root.is_dir()
+        return os.path.isdir(self.root)
 
     def size(self) -> Bytes:
-        return sum(path.stat().st_size for path in self.root.rglob("*" + segments.SUFFIX))
+        return self.retried(lambda: sum(p.stat().st_size for paths in self.snapshot().files.values() for p in paths))
 
     def tables(self) -> list[str]:
-        return [*ROWS, *sorted(folder.name for folder in self.root.glob(PUBLIC + "*"))]
+        names = segments.listing(self.root) if self.exists() else []
+        return [*ROWS, *sorted(name for name in names if _PUBLIC_TABLE.fullmatch(name))]
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """The turn to change the folder; ends with the process at the latest."""
-        self._check_version()
+        self._check_place()
         with segments.disk_errors(f"cannot write to the store {self.path}", "Mend that"):
-            self.root.mkdir(parents=True, exist_ok=True)
+            segments.make_folder(self.root)
             with segments.locked(self.root / "lock"):
+                segments.clear_leftovers(self.root)
                 yield
 
     def snapshot(self, *, lock: bool = True) -> Snapshot:
         """The segments that count now. `lock=False` inside `writing`."""
-        self._check_version()
+        self._check_place()
         return self.retried(lambda: self._snapshot(lock))
 
     def retried(self, read: Callable[[], T]) -> T:
@@ -122,18 +131,34 @@ class Folder:
     def vanished(self, error: FileNotFoundError) -> StoreError:
         return StoreError(f"{error.filename} of the store {self.path} was listed and is not there. Try again.")
 
-    def is_whole(self, commit: Commit, files: Mapping[str, Mapping[Path, None]]) -> bool:
+    def is_whole(self, commit: Commit, snapshot: Snapshot) -> bool:
+        """Whether all that belongs to its steps is there, every byte checked. Those of others are measured again."""
+        if not self._seems_whole(commit, snapshot.files):
+            return False
+        return all(self.note(path) is not None for path in commit.parts.values())
+
+    def whole_steps(self, snapshot: Snapshot, among: Collection[str] | None = None) -> Iterator[tuple[Any, ...]]:
+        """The steps (`_FOUND_BY`) of whole commits."""
+        for commit in snapshot.commits:
+            if (among is None or not commit.ids.isdisjoint(among)) and self.is_whole(commit, snapshot):
+                yield from commit.rows
+
+    def _seems_whole(self, commit: Commit, files: Mapping[str, Mapping[Path, None]]) -> bool:
         """Whether all parts are there, and none is known to be damaged."""
-        return all(path in files[table] and path not in self._warned for table, path in commit.parts.items())
+        here = (path in files[table] and path not in self._warned for table, path in commit.parts.items())
+        return not commit.note.lost and all(here)
 
     def note(self, path: Path) -> Note | None:
         """What a segment says of itself; None, with a warning, when it is damaged."""
+        if path in self._rejected:
+            return None
         if path not in self._notes:
             try:
                 self._notes[path] = segments.read_note(path)
             except Damaged as error:
-                self._mistrust(path, str(error))
+                self._mistrust(path, error.reason)
                 return None
+            self.trust(path)
         return self._notes[path]
 
     def readable(self, snapshot: Snapshot, table: str) -> Iterator[tuple[Path, Note, frozenset[str]]]:
@@ -153,14 +178,26 @@ class Folder:
         named = {path for table in PARTS for path, _ in snapshot.segments(table)}
         for path in sorted(every | named):
             try:
-                segments.check(path)
+                segments.read_note(path)
             except Damaged as error:
-                found[path] = str(error)
+                found[path] = error.reason
             except FileNotFoundError:
                 if path in named:
                     found[path] = "it is missing"
+        found |= self._rejected
+        for path in found:
+            self._notes.pop(path, None)
         self._warned |= set(found)  # the caller has them from here
         return found
+
+    def is_rotten(self, path: Path) -> bool:
+        """Whether a segment can be read and is not what it should be: no waiting will mend it."""
+        return path in self._rejected or segments.is_rotten(path)
+
+    def reject(self, error: Damaged) -> None:
+        """Leave a segment out for its rows."""
+        self._rejected[error.path] = error.reason
+        self._mistrust(error.path, error.reason)
 
     def trust(self, path: Path) -> None:
         """A segment that was damaged is whole again."""
@@ -174,15 +211,18 @@ class Folder:
                 "`foretell store merge` sets it aside, and a copy of the file put in its place mends it."
             )
 
-    def _check_version(self) -> None:
-        found = [int(v[1]) for p in self.path.glob("v*") if (v := re.fullmatch(r"v(\d+)", p.name)) and p.is_dir()]
-        if max(found, default=0) > VERSION:
+    def _check_place(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise StoreError(f"{self.path} is a file, and a store is a folder. Take it in with: foretell store import")
+        names = segments.listing(self.path)
+        versions = (v for name in names if (v := re.fullmatch(r"v(\d{1,9})", name)) and (self.path / name).is_dir())
+        newest = max((int(v[1]) for v in versions), default=0)
+        if newest > VERSION:
             raise StoreError(
-                f"the store {self.path} has version {max(found)}, this Foretell reads up to {VERSION}. "
+                f"the store {self.path} has version {newest}, this Foretell reads up to {VERSION}. "
                 "Upgrade with: pip install -U foretell"
             )
-        if not found and self.path.is_file():
-            raise StoreError(f"{self.path} is a file, and a store is a folder. Take it in with: foretell store import")
+        segments.refuse_link(self.root)
 
     def _snapshot(self, lock: bool) -> Snapshot:
         # Locked, or a merge could add the new name behind our eyes and remove the old one before them.
@@ -191,26 +231,19 @@ class Folder:
         if self._last is not None and self._last.files == files and self._last.mistrusted == self._warned:
             return self._last
         commits = [c for path in files["steps"] if (c := self._read_commit(path)) is not None]
-        replaced = {_beside(c.path, "steps", name) for c in commits for name in c.note.replaces}
-        for table in files:
-            if table not in (*PARTS, "steps"):
-                notes = ((path, self.note(path)) for path in files[table])
-                replaced |= {_beside(p, table, name) for p, note in notes if note for name in note.replaces}
-        commits = [commit for commit in commits if commit.path not in replaced]
-        # Of a step that is there twice the whole one counts.
-        commits.sort(key=lambda c: (not self.is_whole(c, files), c.path))
-        seen: set[str] = set()
-        repeated: dict[Path, frozenset[str]] = {}
-        for commit in commits:
-            if not seen.isdisjoint(commit.ids):
-                repeated[commit.path] = commit.ids & seen
-            seen |= commit.ids
+        # Of a step that is there twice the whole one counts, and what was merged before what it was merged from.
+        commits.sort(key=lambda c: (not self._seems_whole(c, files), not c.note.lost, -len(c.ids), c.path))
+        graphs = [(path, found) for path in files["graphs"] if (found := self._graph_hashes(path)) is not None]
+        graphs.sort(key=lambda each: (-len(each[1]), each[0]))
+        repeated = repeats([(c.path, c.ids) for c in commits]) | repeats(graphs)
+        held = {c.path: c.ids for c in commits} | dict(graphs)
+        replaced = frozenset(path for path, keys in held.items() if repeated.get(path, frozenset()) == keys)
         self._last = Snapshot(
-            commits=tuple(commits),
+            commits=tuple(c for c in commits if c.path not in replaced),
             repeated=repeated,
             files=files,
-            replaced=frozenset(replaced),
-            graphs={h: path for path in files["graphs"] if path not in replaced for h in self._graph_hashes(path)},
+            replaced=replaced,
+            graphs={hash: path for path, hashes in reversed(graphs) for hash in hashes},
             mistrusted=frozenset(self._warned),
         )
         return self._last
@@ -220,23 +253,45 @@ class Folder:
         return {known.get(name) or known.setdefault(name, folder / name): None for name in segments.names(folder)}
 
     def _read_commit(self, path: Path) -> Commit | None:
+        if (note := self.note(path)) is None:
+            return None
         if path not in self._commits:
-            if (note := self.note(path)) is None:
+            if (found := self._read_keys(path, _FOUND_BY)) is None:
                 return None
-            found = segments.read_table(path, list(_FOUND_BY))
             rows = tuple(zip(*(found.column(name).to_pylist() for name in _FOUND_BY), strict=True))
-            parts = {table: _beside(path, table, name) for table, name in note.parts.items()}
+            parts = {table: self.root / table / (name + segments.SUFFIX) for table, name in note.parts.items()}
             ids = frozenset(row[0] for row in rows)
             self._commits[path] = Commit(path=path, note=note, rows=rows, ids=ids, parts=parts)
         return self._commits[path]
 
-    def _graph_hashes(self, path: Path) -> tuple[str, ...]:
+    def _graph_hashes(self, path: Path) -> frozenset[str] | None:
+        if self.note(path) is None:
+            return None
         if path not in self._hashes:
-            if self.note(path) is None:
-                return ()
-            self._hashes[path] = tuple(segments.read_table(path, ["hash"]).column("hash").to_pylist())
+            if (found := self._read_keys(path, ("hash",))) is None:
+                return None
+            self._hashes[path] = frozenset(found.column("hash").to_pylist())
         return self._hashes[path]
 
+    def _read_keys(self, path: Path, names: Sequence[str]) -> Any | None:
+        """Columns that say which rows there are; None, with a warning, where a key is missing or there twice."""
+        try:
+            found = segments.read_table(path, list(names))
+            keys = found.column(names[0])
+            if keys.null_count or len(keys.unique()) < len(keys):
+                raise Damaged(path, f"it has rows without {names[0]}, or with the same")
+        except Damaged as error:
+            self.reject(error)
+            return None
+        return found
 
-def _beside(path: Path, table: str, name: str) -> Path:
-    return path.parents[1] / table / (name + segments.SUFFIX)
+
+def repeats(held: Iterable[tuple[Path, frozenset[str]]]) -> dict[Path, frozenset[str]]:
+    """What a segment before has too."""
+    seen: set[str] = set()
+    found = {}
+    for path, keys in held:
+        if not seen.isdisjoint(keys):
+            found[path] = keys & seen
+        seen |= keys
+    return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import os
 import tomllib
 import zlib
 from collections import Counter
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from foretell.errors import InputError
+from foretell.store.segments import open_plain
 from foretell.store.tables import Table, arrow_type, need
 from foretell.units import GIB, MIB
 
@@ -36,6 +38,7 @@ _UNITS: Final[Mapping[str, float]] = {
 _KINDS: Final[Mapping[str, str]] = {
     "text": "text", "digits": "text", "whole": "whole", "B": "whole", "number": "number", "flag": "bool",
 } | dict.fromkeys(_UNITS, "number")  # fmt: skip
+_LARGEST: Final = 512 * MIB  # of a file, unpacked; known ones have some ten
 _ADDED: Final = ("source", "licence", "evaluation_only", "origin")
 
 
@@ -157,7 +160,10 @@ def read_public(path: Path, wanted: Format | None = None) -> Imported:
     """A public CSV file (.csv or .csv.gz) as a table, of the wanted format or the one its columns show."""
     csv = need("pyarrow.csv")
     data = _content(path)
-    header = csv.open_csv(io.BytesIO(data.split(b"\n", 1)[0] + b"\n")).schema.names if data.strip() else []
+    try:
+        header = csv.open_csv(io.BytesIO(data.split(b"\n", 1)[0] + b"\n")).schema.names if data.strip() else []
+    except need("pyarrow").ArrowInvalid as error:
+        raise InputError(f"{path} is no CSV file: {error}. Get it anew.") from error
     form = recognise(header, path)
     if wanted is not None and form is not wanted:
         raise InputError(f"{path} has the columns of {form.name}, not of {wanted.name}. Get the file anew.")
@@ -191,12 +197,17 @@ def read_public(path: Path, wanted: Format | None = None) -> Imported:
 
 def _content(path: Path) -> bytes:
     try:
-        data = path.read_bytes()
-        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+        with open_plain(path, os.O_RDONLY) as raw:
+            packed = raw.read(2) == b"\x1f\x8b"
+            raw.seek(0)
+            data = (gzip.GzipFile(fileobj=raw) if packed else raw).read(_LARGEST + 1)
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise InputError(f"{path} is not a whole gzip file ({error}). Get it anew.") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}. Check the path.") from error
+    if len(data) > _LARGEST:
+        raise InputError(f"{path} has more than {_LARGEST // MIB} MiB, unpacked. It is no public file we know.")
+    return data
 
 
 def _read_as(kind: str) -> Any:

@@ -16,7 +16,10 @@ from typing import Final
 
 from foretell.errors import InputError, StoreError
 from foretell.measure.record import FINAL, Record, StepRow
+from foretell.store.segments import open_plain
+from foretell.units import MIB
 
+_LONGEST: Final = 256 * MIB  # of a line
 _OF_A_POINT: Final = re.compile(r"point = '(\w+)'")
 
 
@@ -57,17 +60,29 @@ class RecordFile:
                 raise
             os.fsync(file.fileno())
 
-    def records(self, broken: Callable[[int, str], None] = lambda number, reason: None) -> Iterator[Record]:
-        """All whole records; `broken` gets the number of each line that is not one, and why."""
+    def records(
+        self, broken: Callable[[int, str], None] = lambda number, reason: None, *, graphs: bool = False
+    ) -> Iterator[Record]:
+        """All whole records; `broken` gets the number of each line that is not one, and why.
+
+        With `graphs`, also those whose graph is not what its hash says are left out.
+        """
         number = 0
         try:
-            with gzip.open(self.path) if self.path.suffix == ".gz" else open(self.path, "rb") as file:
-                for number, line in enumerate(file, start=1):
-                    if not line.strip():
-                        continue
+            with open_plain(self.path, os.O_RDONLY) as raw:
+                file = gzip.GzipFile(fileobj=raw) if self.path.suffix == ".gz" else raw
+                while line := file.readline(_LONGEST + 1):
+                    number += 1
+                    if len(line) > _LONGEST:
+                        broken(number, f"it is longer than {_LONGEST // MIB} MiB; this and what follows is not read")
+                        return
                     try:
-                        yield Record.from_line(line.decode())
-                    except Exception as error:  # whatever a stranger's line breaks, the line is to blame
+                        if line.strip():
+                            record = Record.from_line(line.decode())
+                            if graphs:
+                                record.check_graph()
+                            yield record
+                    except (InputError, UnicodeDecodeError) as error:
                         broken(number, str(error))
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             broken(number + 1, f"the file is cut short or damaged here ({error})")
@@ -98,7 +113,7 @@ class RecordFile:
     def _read_on(self) -> None:
         """Lines that came since; one that is not whole, or not a record, is left out."""
         try:
-            with open(self.path, "rb") as file:
+            with open_plain(self.path, os.O_RDONLY) as file:
                 file.seek(self._offset)
                 for line in file:
                     if not line.endswith(b"\n"):

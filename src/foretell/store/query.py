@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from foretell.errors import InputError, StoreError
+from foretell.measure.columns import Column
 from foretell.store import tables
 from foretell.store.folder import Folder, Snapshot
 from foretell.store.tables import ROWS, need
@@ -77,14 +78,13 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _default(column: tables.Column | None) -> str:
+def _default(column: Column | None) -> str:
     """What a segment holds in a column it was written without."""
     if column is None:
         return "NULL"
-    many = column.kind not in _SQL_TYPES
-    kind = _SQL_TYPES[column.kind.removesuffix("s")] + "[]" if many else _SQL_TYPES[column.kind]
+    kind = _SQL_TYPES[column.kind] + ("[]" if column.many else "")
     value = column.default
     if value is None:
         return f"CAST(NULL AS {kind})"
-    literal = "[]" if many else sql_text(value) if isinstance(value, str) else str(value).lower()
+    literal = "[]" if column.many else sql_text(value) if isinstance(value, str) else str(value).lower()
     return f"CAST({literal} AS {kind})"

@@ -6,17 +6,18 @@ import hashlib
 import itertools
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from foretell.errors import InputError
+from foretell.errors import InputError, StoreError
 from foretell.graph import Graph
 from foretell.measure.record import FINAL, GraphRow, Record, StepRow
 from foretell.store import query, segments, tables
-from foretell.store.folder import PUBLIC, TRIES, VERSION, Folder, Snapshot
+from foretell.store.folder import PUBLIC, TRIES, Folder, Snapshot
 from foretell.store.merge import Merged, merge
+from foretell.store.segments import Damaged
 from foretell.store.tables import PARTS, Table, need
 
 _BATCH_ROWS: Final = 1 << 18
@@ -34,8 +35,12 @@ class Store(Folder):
     def append(self, records: Iterable[Record]) -> int:
         """Store records and return how many were new. Each is on the disk at most a second after it was handed over."""
         written, batch, rows, began = 0, list[Record](), 0, time.monotonic()
+        graphs = self.snapshot().graphs
         try:
             for record in records:
+                record.check()
+                if record.step.graph not in graphs:
+                    record.check_graph()
                 batch.append(record)
                 rows += 1 + len(record.ops)
                 # A source that measures as it goes is slow: its records are written one by one.
@@ -49,7 +54,7 @@ class Store(Folder):
 
     def add_table(self, name: str, table: Table) -> bool:
         """Store an imported table as `public_NAME`; False if these very rows are there."""
-        data = segments.encode(table, version=VERSION)
+        data = segments.encode(table)
         path = self.root / (PUBLIC + name) / (segments.name_of(data) + segments.SUFFIX)
         with self.writing():
             if path.exists():
@@ -59,7 +64,8 @@ class Store(Folder):
 
     def merge(self, *others: Folder | str | os.PathLike[str]) -> Merged:
         """Take in other stores, and make few segments of many. Returns what was done."""
-        return merge(self, [o if isinstance(o, Folder) else Folder(o, warn=self._warn) for o in others])
+        stores = [Store(o.path if isinstance(o, Folder) else o, warn=self._warn) for o in others]
+        return merge(self, stores, take=self._take)
 
     @contextmanager
     def claim(self, name: str) -> Iterator[bool]:
@@ -67,28 +73,31 @@ class Store(Folder):
         path = self.root / "claims" / hashlib.sha256(name.encode()).hexdigest()[:20]
         with ExitStack() as locks:
             with segments.disk_errors(f"cannot claim {name!r} in the store {self.path}", "Mend that"):
-                path.parent.mkdir(parents=True, exist_ok=True)
+                segments.make_folder(segments.make_folder(self.root) / "claims")
                 ours = locks.enter_context(segments.locked(path, wait=False))
             yield ours  # the empty file stays: removing it would let two claim at once
 
     # Reading
 
     def done(self, device: str | None = None) -> frozenset[str]:
-        """The keys of all points with a final outcome, on a device (by its name in the catalog or its driver's)."""
-        return frozenset(
-            point
-            for commit in self.snapshot().commits
-            for _, point, name, driver_name, outcome in commit.rows
-            if outcome in FINAL and device in (None, name, driver_name)
-        )
+        """The keys of all points with a final outcome, on a device (by its name in the catalog or its driver's).
+
+        Not those with damaged parts or without their graph: they are to be measured again.
+        """
+        return self.retried(lambda: frozenset(self._done(self.snapshot(), device)))
+
+    def _done(self, snapshot: Snapshot, device: str | None) -> Iterator[str]:
+        for _, point, name, driver_name, outcome, graph in self.whole_steps(snapshot):
+            if outcome in FINAL and device in (None, name, driver_name) and (graph is None or graph in snapshot.graphs):
+                yield point
 
     def steps(self, where: str | None = None) -> Iterator[StepRow]:
         """The steps, all or those an SQL condition holds for."""
-        return (record.step for record in self._read(where, parts=()))
+        return (record.step for record, _ in self._read(where, parts=()))
 
     def records(self, where: str | None = None) -> Iterator[Record]:
         """The records as they were appended, all or those whose step an SQL condition holds for."""
-        return self._read(where, parts=PARTS)
+        return (record for record, _ in self._read(where, parts=PARTS))
 
     def graph(self, hash: str) -> Graph:
         for graph in self.graphs([hash]).values():
@@ -118,47 +127,96 @@ class Store(Folder):
 
     # Inside
 
-    def _commit(self, batch: Sequence[Record]) -> int:
+    def _commit(self, batch: Sequence[Record], lost: frozenset[str] = frozenset()) -> int:
+        """Write those that are not there, or not whole; `lost` are the parts that they came without."""
         records = {exact.step.id: exact for exact in map(tables.exact, reversed(batch))}  # the first of its id counts
         while True:
             known = self.snapshot()
-            ids = known.ids()
-            fresh = [record for id, record in reversed(records.items()) if id not in ids]
+            there = known.ids() if lost else self.retried(lambda: self._whole(records))
+            fresh = [record for id, record in reversed(records.items()) if id not in there]
             if not fresh:
                 return 0
             made = tables.tables_of(fresh)
             graphs = tables.without(made["graphs"], "hash", known.graphs) if "graphs" in made else None
-            encoded = {name: segments.encode(made[name], version=VERSION) for name in PARTS if name in made}
+            hashes = set() if graphs is None else set(graphs.column("hash").to_pylist())
+            encoded = {name: segments.encode(made[name]) for name in PARTS if name in made}
             parts = {name: segments.name_of(data) for name, data in encoded.items()}
-            steps = segments.encode(made["steps"], version=VERSION, parts=parts)
+            steps = segments.encode(made["steps"], parts=parts, lost=lost)
             with self.writing():
-                if not self.snapshot(lock=False).ids().isdisjoint(record.step.id for record in fresh):
+                now = self.snapshot(lock=False)
+                gained = now.ids() - known.ids()
+                if not gained.isdisjoint(r.step.id for r in fresh) or not hashes.isdisjoint(now.graphs):
                     continue  # another writer was quicker with some of them
-                if graphs is not None and graphs.num_rows:
-                    segments.write(self.root / "graphs", segments.encode(graphs, version=VERSION))
+                if hashes:
+                    segments.write(self.root / "graphs", segments.encode(graphs))
                 for name, data in encoded.items():
                     segments.write(self.root / name, data)
                 segments.write(self.root / "steps", steps)
             return len(fresh)
 
-    def _read(self, where: str | None, parts: Sequence[str]) -> Iterator[Record]:
+    def _whole(self, records: Mapping[str, Record]) -> set[str]:
+        """Those that are there with all they bring."""
+        snapshot = self.snapshot()
+        steps = ((row[0], row[-1]) for row in self.whole_steps(snapshot, records) if row[0] in records)
+        return {id for id, graph in steps if records[id].graph is None or graph in snapshot.graphs}
+
+    def _take(self, other: Store) -> int:
+        """The records of another store, perhaps a stranger's, through the same checks as any: how many were new."""
+        other.refuse_newer()
+        known = self.snapshot()
+        there = {row[0] for row in self.whole_steps(known) if row[-1] is None or row[-1] in known.graphs}
+        taken = 0
+        for lost, pairs in itertools.groupby(other._read(None, PARTS, there), key=lambda pair: pair[1]):
+            batch, rows = list[Record](), 0
+            for record, _ in pairs:
+                try:
+                    if record.step.graph not in known.graphs:
+                        record.check_graph()
+                except InputError as error:
+                    self._warn(f"a step of {other.path} is left out: {error}")
+                    continue
+                batch.append(record)
+                rows += 1 + len(record.ops)
+                if rows >= _BATCH_ROWS:
+                    taken, batch, rows = taken + self._commit(batch, lost), [], 0
+            taken += self._commit(batch, lost) if batch else 0
+        return taken
+
+    def refuse_newer(self) -> None:
+        """A column that we do not know would be lost in a record of ours."""
+        snapshot = self.snapshot()
+        for table in (*PARTS, "steps"):
+            for path, note, _ in self.readable(snapshot, table):
+                if odd := set(note.columns).difference(column.name for column in tables.columns(table)):
+                    raise StoreError(
+                        f"{path} has columns that this Foretell does not know: {', '.join(sorted(odd))[:200]}. "
+                        "Upgrade with: pip install -U foretell"
+                    )
+
+    def _read(
+        self, where: str | None, parts: Sequence[str], given: Iterable[str] = ()
+    ) -> Iterator[tuple[Record, frozenset[str]]]:
+        """Records but for those given before, each with the parts that it lost."""
         wanted = None
         if where is not None:
             wanted = set(self.query(f"SELECT id FROM steps WHERE {where}").column("id").to_pylist())
-        given: set[str] = set()
-        for _ in range(TRIES):
+        past, tries = set(given), TRIES
+        while True:
             try:
-                for id, record in self._read_once(wanted, given, parts):
-                    given.add(id)
-                    yield record
+                for id, record, lost in self._read_once(wanted, past, parts):
+                    past.add(id)
+                    yield record, lost
                 return
             except FileNotFoundError as error:  # merged meanwhile: go on with those not given yet
-                missing = error
-        raise self.vanished(missing)
+                tries -= 1
+                if not tries:
+                    raise self.vanished(error) from error
+            except Damaged as error:  # go on without it
+                self.reject(error)
 
     def _read_once(
         self, wanted: set[str] | None, given: set[str], parts: Sequence[str]
-    ) -> Iterator[tuple[str, Record]]:
+    ) -> Iterator[tuple[str, Record, frozenset[str]]]:
         snapshot = self.snapshot()
         readable = {table: {path for path, _, _ in self.readable(snapshot, table)} for table in parts}
         for commit in snapshot.commits:
@@ -168,18 +226,23 @@ class Store(Folder):
                 continue
             rows = list(_rows(commit.path, "steps", ids))
             graphs = _graphs(snapshot, {row.graph for _, row in rows}) if parts else {}
-            places = {table: commit.parts.get(table) for table in parts}
-            streams = {table: _Grouped(p if p in readable[table] else None, table, ids) for table, p in places.items()}
+            places = {table: path for table, path in commit.parts.items() if table in parts}
+            lost = commit.note.lost | {table for table, path in places.items() if path not in readable[table]}
+            streams = {table: _Grouped(None if table in lost else places.get(table), table, ids) for table in parts}
             for id, step in rows:
                 part = {table: stream.take(id) for table, stream in streams.items()}
                 allocations = next(iter(part.pop("allocations", ())), None)
-                yield id, Record(step=step, graph=graphs.get(step.graph or ""), allocations=allocations, **part)
+                record = Record(step=step, graph=graphs.get(step.graph or ""), allocations=allocations, **part)
+                yield id, record, lost
 
 
 def _rows(path: Path, table: str, wanted: Iterable[str]) -> Iterator[tuple[str, Any]]:
     """(key, row) of the rows of a segment whose key is wanted."""
     for group in segments.rows_with(path, tables.KEYS[table], wanted):
-        yield from tables.rows_of(table, group)
+        try:
+            yield from tables.rows_of(table, group)
+        except InputError as error:
+            raise Damaged(path, str(error)) from error
 
 
 def _graphs(snapshot: Snapshot, hashes: Iterable[str | None]) -> dict[str, GraphRow]:

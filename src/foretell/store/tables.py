@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from foretell.errors import InputError
+from foretell.measure.columns import Column, check_rows, columns_of
 from foretell.measure.record import AllocationRow, GraphRow, OpRow, Record, SeriesRow, StepRow
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 Table: TypeAlias = Any  # pyarrow.Table; pyarrow has no types of its own
 Row: TypeAlias = StepRow | OpRow | GraphRow | SeriesRow | AllocationRow
 
-ROWS: Final[Mapping[str, type[Row]]] = {
+ROWS: Final[Mapping[str, Any]] = {  # table → the dataclass of its rows
     "steps": StepRow,
     "ops": OpRow,
     "graphs": GraphRow,
@@ -30,14 +29,6 @@ ROWS: Final[Mapping[str, type[Row]]] = {
 }
 PARTS: Final[tuple[str, ...]] = ("ops", "series", "allocations")  # tables whose rows belong to a step
 KEYS: Final[Mapping[str, str]] = {"steps": "id", "graphs": "hash"} | dict.fromkeys(PARTS, "step")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    name: str
-    kind: str  # text, whole, number, bool, bytes, texts, wholes, numbers
-    default: Any  # None where a value may be missing
-    extra: bool = False  # the key, which the row itself does not hold
 
 
 def need(module: str) -> ModuleType:
@@ -52,38 +43,42 @@ def need(module: str) -> ModuleType:
 
 
 @cache
+def key_column(table: str) -> Column | None:
+    """The column that its rows do not hold themselves."""
+    return None if table == "graphs" else Column(name=KEYS[table], kind="text", default=dataclasses.MISSING)
+
+
+@cache
 def columns(table: str) -> tuple[Column, ...]:
     """The columns of a table: its key, then the fields of its rows."""
-    row = ROWS[table]
-    hints = get_type_hints(row)
-    key = () if table == "graphs" else (Column(name=KEYS[table], kind="text", default=None, extra=True),)
-    fields = (
-        Column(name=f.name, kind=_kind(hints[f.name]), default=None if f.default is dataclasses.MISSING else f.default)
-        for f in dataclasses.fields(row)
-    )
-    return (*key, *fields)
-
-
-def _kind(hint: Any) -> str:
-    if get_origin(hint) in (Union, types.UnionType):
-        [hint] = (argument for argument in get_args(hint) if argument is not types.NoneType)
-    if get_origin(hint) is tuple:
-        return _kind(get_args(hint)[0]) + "s"
-    return {str: "text", int: "whole", float: "number", bool: "bool", bytes: "bytes"}[hint]
+    key = key_column(table)
+    return (*([key] if key else []), *columns_of(ROWS[table]))
 
 
 @cache
 def schema(table: str) -> Any:
-    return need("pyarrow").schema([(column.name, arrow_type(column.kind)) for column in columns(table)])
+    return need("pyarrow").schema([(column.name, arrow_type(column.kind, column.many)) for column in columns(table)])
 
 
 @cache
-def arrow_type(kind: str) -> Any:
+def arrow_type(kind: str, many: bool = False) -> Any:
     pa = need("pyarrow")
-    if kind in ("texts", "wholes", "numbers"):
-        return pa.list_(arrow_type(kind[:-1]))
     made = {"text": pa.string, "whole": pa.int64, "number": pa.float64, "bool": pa.bool_, "bytes": pa.binary}
-    return made[kind]()
+    return pa.list_(made[kind]()) if many else made[kind]()
+
+
+def misfit(name: str, found: Any) -> str | None:
+    """Why a segment with this schema cannot be of the table; columns that we do not know are no reason."""
+    if len(set(found.names)) < len(found.names):
+        return "two of its columns have one name"
+    for column in columns(name) if name in ROWS else ():
+        if column.name in found.names:
+            kind = found.field(column.name).type
+            if kind != arrow_type(column.kind, column.many):
+                return f"its column {column.name} has the type {kind}"
+        elif column.default is dataclasses.MISSING:
+            return f"it has no column {column.name}"
+    return None
 
 
 def tables_of(records: Sequence[Record]) -> dict[str, Table]:
@@ -107,8 +102,8 @@ def _of_steps(ids: Sequence[str], rows: Sequence[Sequence[Row]]) -> tuple[Iterab
 
 def _table(name: str, keys: Iterable[str], rows: Sequence[Row]) -> Table:
     pa = need("pyarrow")
-    values = list(zip(*map(attrgetter(*(c.name for c in columns(name) if not c.extra)), rows), strict=True))
-    if any(column.extra for column in columns(name)):
+    values = list(zip(*map(attrgetter(*(c.name for c in columns_of(ROWS[name]))), rows), strict=True))
+    if key_column(name):
         values = [tuple(keys), *values]
     arrays = [pa.array(value, field.type) for value, field in zip(values, schema(name), strict=True)]
     return pa.Table.from_arrays(arrays, schema=schema(name))
@@ -121,24 +116,24 @@ def completed(name: str, table: Table) -> Table:
     pa = need("pyarrow")
     for column in columns(name):
         if column.name not in table.schema.names:
-            kind = arrow_type(column.kind)
+            kind = arrow_type(column.kind, column.many)
             table = table.append_column(column.name, pa.repeat(pa.scalar(column.default, kind), len(table)))
     order = [*schema(name).names, *(n for n in table.schema.names if n not in schema(name).names)]
     return table.select(order)
 
 
 def rows_of(name: str, table: Table) -> Iterator[tuple[str, Any]]:
-    """(key, row) of each row of a table."""
+    """(key, row) of each row of a table; InputError where one is not what its column says."""
     table = completed(name, table)
-    row, known = ROWS[name], [column for column in columns(name) if not column.extra]
-    keys = table.column(KEYS[name]).to_pylist()
-    values = []
+    row, known = ROWS[name], columns_of(ROWS[name])
+    values = {}
     for column in known:
         cells = table.column(column.name).to_pylist()
-        values.append([tuple(cell) for cell in cells] if column.kind in ("texts", "wholes", "numbers") else cells)
-    names = [column.name for column in known]
-    for key, *cells in zip(keys, *values, strict=True):
-        yield key, row(**dict(zip(names, cells, strict=True)))
+        values[column.name] = [tuple(cell) for cell in cells] if column.many and None not in cells else cells
+    check_rows(row, values)
+    keys = table.column(KEYS[name]).to_pylist()
+    for key, *cells in zip(keys, *values.values(), strict=True):
+        yield key, row(**dict(zip(values, cells, strict=True)))
 
 
 def without(table: Table, key: str, known: Iterable[str]) -> Table:
@@ -150,6 +145,6 @@ def without(table: Table, key: str, known: Iterable[str]) -> Table:
 def exact(record: Record) -> Record:
     """The record as the store gives it back: a whole number in a column of fractions is one of them."""
     step = record.step
-    numbers = (column.name for column in columns("steps") if column.kind == "number")
+    numbers = (column.name for column in columns_of(StepRow) if column.kind == "number")
     whole: dict[str, Any] = {name: float(value) for name in numbers if type(value := getattr(step, name)) is int}
     return dataclasses.replace(record, step=dataclasses.replace(step, **whole)) if whole else record
