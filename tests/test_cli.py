@@ -85,6 +85,38 @@ def test_bench_that_is_not_installed_says_what_to_install() -> None:
     assert "pip install foretell-bench" in ended.stderr
 
 
+@pytest.mark.parametrize("first", ["foretell.cli", "other.cli"])
+def test_verbs_of_other_distributions_load_when_they_are_asked_for(first: str, tmp_path: Path) -> None:
+    """They import our command line, so ours cannot load them while it is being imported."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/cli.py").write_text(
+        "import typer, foretell.cli.terminal\napp = typer.Typer(name='other')\n"
+        "@app.callback()\ndef _other(): 'Something else.'\n@app.command()\ndef go(): print('gone')\n"
+    )
+    script = f"""
+import importlib.metadata as m, sys
+found = m.EntryPoint(name="other", value="other.cli:app", group="foretell.commands")
+m.entry_points = lambda group: [found]
+import {first}
+from foretell.cli import main
+assert "{first}" == "other.cli" or "other.cli" not in sys.modules
+main()
+"""
+    ended = [
+        subprocess.run(
+            [sys.executable, "-c", script, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
+        )
+        for arguments in (("other", "go"), ("--help",))
+    ]
+    assert ended[0].stdout == "gone\n", ended[0].stderr
+    assert "Something else." in ended[1].stdout
+
+
 @pytest.mark.usefixtures("captured")
 class TestPredict:
     def test_one_cluster_is_a_panel(self) -> None:
@@ -273,6 +305,28 @@ class TestErrors:
         monkeypatch.setenv("FORETELL_DEBUG", "1")
         assert "Traceback" in call("predict", "x", "--on", "h200").stderr
 
+    def test_an_error_that_cannot_say_what_it_is(self, failing: SimpleNamespace) -> None:
+        class Mute(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError
+
+        failing.error = Mute()
+        assert "str() failed" in call("predict", "x", "--on", "h200").stderr
+
+    @pytest.mark.parametrize("columns", ["0", "-1", "1", "many"])
+    def test_errors_and_tables_are_seen_whatever_the_width(self, columns: str) -> None:
+        for arguments, seen in ((("predict", "x", "--on", "nosuch"), "nosuch"), (("devices", "h200"), "141 GiB")):
+            assert seen in CliRunner().invoke(cli.app, arguments, env={"COLUMNS": columns}).output
+
+    def test_files_that_cannot_be_are_bad_input(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        long = "b" * 3000
+        for arguments in (("predict", long, "--on", "h200"), ("predict", "x", "--on", long), ("store", "ls", "--store", long),
+                          ("predict", "x", "--on", "h200", "--model", long), ("store", "merge", "--store", "/dev/null")):  # fmt: skip
+            ended = call(*arguments)
+            assert ended.exit_code == 2, arguments
+            assert len(ended.stderr) < 1000
+
     def test_interrupt(self, failing: SimpleNamespace) -> None:
         failing.error = KeyboardInterrupt()
         assert call("predict", "x", "--on", "h200").exit_code == 130
@@ -282,6 +336,22 @@ class TestErrors:
         result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
         assert result.stderr == ""
         assert result.stdout.strip() in ("0", "141")  # 0 if all was written before the reader went
+
+    @pytest.mark.parametrize(
+        ("redirected", "code", "said"),
+        [
+            ("devices t4 >&-", 0, ""),
+            ("predict x --on nosuch >&- 2>&-", 2, ""),
+            ("devices t4 --json 1</dev/null", 141, ""),
+            ("--help 1</dev/null", 141, ""),
+            ("devices t4 >/dev/full", 2, "error: standard output cannot be written: No space left on device."),
+        ],
+    )
+    def test_output_that_nobody_takes(self, redirected: str, code: int, said: str) -> None:
+        command = f"{sys.executable} -m foretell.cli {redirected}"
+        ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+        assert (ended.returncode, ended.stdout) == (code, "")
+        assert ended.stderr.startswith(said) if said else not ended.stderr
 
 
 NET = """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +46,16 @@ def test_a_wrong_unit_says_what_is_allowed(parse: object, text: str) -> None:
         parse(text)  # type: ignore[operator]
     with pytest.raises(InputError, match="Write it like"):
         parse("much")  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["1..2s", "1.2.3", "1e999", "inf", "nan", "-1s", "1__0s", "_", "", float("inf"), float("nan"), -5, True, None, []],
+)
+def test_what_is_no_quantity_is_bad_input(wrong: Any) -> None:
+    for parse in (parse_seconds, parse_bytes):
+        with pytest.raises(InputError, match=r"(?s)(duration|size) .*like"):
+            parse(wrong)
 
 
 def test_durations_are_shown_in_their_own_unit() -> None:

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
+
+from foretell.text import brief, plain
 
 
 class ForetellError(Exception):
     """Anything that ends a forecast; by itself, our fault."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        """For people, on a terminal: what was given may be a name from a file, or a whole file."""
+        return brief(plain(super().__str__()))
 
 
 class CaptureError(ForetellError):
@@ -67,18 +73,36 @@ class RequirementNotMet(ForetellError):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`Did you mean 'h100-sxm'? ` for a misspelt name, or nothing when no name is near."""
-    near = difflib.get_close_matches(name.lower(), list(known), n=2, cutoff=0.5)
+    near = difflib.get_close_matches(name[:100].lower(), list(known), n=2, cutoff=0.5)
     return f"Did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
 
 
-def check_count(name: str, value: Any, error: type[Exception]) -> None:
-    """Refuse what is not a whole number of at least 1."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise error(f"{name} must be a whole number of at least 1, got {value!r}.")
+MOST: Final = 2**40  # of anything that is counted: far more than there is, and no arithmetic ends at it
+
+
+def check_count(name: str, value: Any, error: type[Exception], least: int = 1) -> None:
+    """Refuse what is not a whole number of at least 1, or that nobody can mean."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
+        upper = f" and at most {MOST:,}" if isinstance(value, int) and value > MOST else ""
+        raise error(f"{name} must be a whole number of at least {least}{upper}, got {value!r}.")
+
+
+def check_number(
+    name: str, value: Any, allowed: str, error: type[Exception], *, least: float = 0.0, most: float = 1e18
+) -> None:
+    """Refuse what is not a finite number between bounds; `allowed` says them in words."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
+        raise error(f"{name} must be {allowed}, got {value!r}.")
+
+
+def check_kind(name: str, value: Any, kinds: type | tuple[type, ...], allowed: str, error: type[Exception]) -> None:
+    """Refuse what is of another type."""
+    if not isinstance(value, kinds):
+        raise error(f"{name} must be {allowed}, got {type(value).__name__} {value!r}.")
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[Any], error: type[Exception]) -> None:
     """Refuse what is not one of `allowed`."""
-    if value not in allowed:
+    if value not in allowed or isinstance(value, bool) not in {isinstance(known, bool) for known in allowed}:
         hint = did_you_mean(str(value), map(str, allowed))
         raise error(f"{name}={value!r} is not possible. {hint}Allowed: {', '.join(map(str, allowed))}.")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any, Literal, get_args
 
-from foretell.errors import PlanError, check_choice, check_count, did_you_mean
+from foretell.errors import PlanError, check_choice, check_count, check_number, did_you_mean
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
 Checkpointing = Literal["none", "full", "selective"]
@@ -51,8 +52,9 @@ class Plan:
         for name, allowed in _CHOICES.items():
             check_choice(name, getattr(self, name), allowed, PlanError)
         self._check_checkpointing()
-        if not isinstance(self.servers, int) or self.servers < 0:
-            raise PlanError(f"servers must be a whole number of at least 0, got {self.servers!r}.")
+        check_count("servers", self.servers, PlanError, least=0)
+        for name in ("sequence_parallel", "overlap", "asynchronous"):
+            check_choice(name, getattr(self, name), (True, False), PlanError)
         if self.stages is not None:
             object.__setattr__(self, "stages", _read_stages(self.stages))
             self._check_stages()
@@ -66,11 +68,8 @@ class Plan:
         given = self.checkpointing
         if isinstance(given, str) and given in get_args(Checkpointing):
             return
-        if not isinstance(given, int | float) or not 0 <= given <= 1:
-            raise PlanError(
-                f"checkpointing={given!r} is not possible. Allowed: none, full, selective, or a fraction of the blocks "
-                "between 0 and 1."
-            )
+        allowed = "none, full, selective, or a fraction of the blocks between 0 and 1"
+        check_number("checkpointing", given, allowed, PlanError, most=1.0)
 
     def _check_stages(self) -> None:
         assert self.stages is not None
@@ -131,7 +130,7 @@ def _show_stages(stages: Sequence[int] | str) -> str:
 def _read_stages(given: Sequence[int] | str) -> tuple[int, ...]:
     """`9-8-8-7`: repeated blocks per stage; only the first and the last stage can do without one."""
     try:
-        stages = tuple(int(part) for part in (given.split("-") if isinstance(given, str) else given))
+        stages = tuple(int(part) for part in given.split("-")) if isinstance(given, str) else tuple(map(index, given))
     except (TypeError, ValueError):
         stages = ()
     if not sum(stages) or min(stages) < 0 or 0 in stages[1:-1]:

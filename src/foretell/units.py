@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from foretell.errors import InputError
+from foretell.errors import InputError, check_number
 
 Seconds: TypeAlias = float
 Bytes: TypeAlias = int
@@ -28,7 +28,8 @@ _BANDWIDTH = {
 }
 _FLOPS = {f"{prefix}FLOP/s": factor for prefix, factor in _DECIMAL.items()}
 _TIME = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-_QUANTITY = re.compile(r"\s*([0-9][0-9_.]*(?:[eE][+-]?[0-9]+)?)\s*(\S.*?)?\s*")
+_QUANTITY = re.compile(r"\s*([0-9]+(?:_[0-9]+)*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9_.].*?)?\s*")
+_MOST = 1e30  # of any unit
 
 
 def parse_bytes(text: str | int) -> Bytes:
@@ -52,7 +53,8 @@ def parse_seconds(text: str | float) -> Seconds:
 
 
 def _parse(text: str | float, units: Mapping[str, float], what: str, example: str, allowed: str) -> float:
-    if isinstance(text, int | float):
+    if not isinstance(text, str):
+        check_number(what, text, f"a number of at least 0, or text like {example!r}", InputError, most=_MOST)
         return float(text)
     match = _QUANTITY.fullmatch(text)
     if match is None:
@@ -60,7 +62,10 @@ def _parse(text: str | float, units: Mapping[str, float], what: str, example: st
     unit = match[2] or ""
     if unit not in units:
         raise InputError(f"{what} {text!r} has the unknown unit {unit!r}. Use {allowed}.")
-    return float(match[1].replace("_", "")) * units[unit]
+    value = float(match[1].replace("_", "")) * units[unit]
+    if value > _MOST:
+        raise InputError(f"{what} {text!r} is more than there is. Write it like {example!r}.")
+    return value
 
 
 def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:

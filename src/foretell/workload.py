@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from foretell.errors import WorkloadError, check_choice, check_count
+from foretell.errors import WorkloadError, check_choice, check_count, check_number
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +54,8 @@ class Workload:
         check_choice("precision", self.precision, PRECISIONS, WorkloadError)
         check_choice("compile", self.compile, get_args(Compile), WorkloadError)
         check_count("grad_accumulation", self.grad_accumulation, WorkloadError)
-        for count in ("samples", "tokens"):
+        for count in ("samples", "tokens"):  # of a batch; None: they are counted
             if getattr(self, count) is not None:
                 check_count(count, getattr(self, count), WorkloadError)
+        if self.clip_grad_norm is not None:
+            check_number("clip_grad_norm", self.clip_grad_norm, "a number of at least 0 or None", WorkloadError)

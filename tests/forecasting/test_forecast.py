@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 import foretell
-from foretell.errors import CatalogError, InputError, PlanError, RequirementNotMet
+from foretell.errors import CatalogError, InputError, PlanError, RequirementNotMet, WorkloadError
 from foretell.forecasting.fit_batch import fit_batch
 from foretell.graph import Graph
 
@@ -199,8 +200,51 @@ def test_what_has_a_fixed_batch_is_refused_and_a_function_of_it_is_not(graph: Gr
 
 @pytest.mark.parametrize(
     "wrong", [{"schedule": "2f2b"}, {"data_parallel": "fsdp"}, {"zero": 4}, {"checkpointing": "some"},
-              {"checkpointing": 1.5}, {"servers": -1}],
+              {"checkpointing": 1.5}, {"servers": -1}, {"zero": True}, {"servers": True}, {"overlap": "no"}, {"checkpointing": True},
+              {"stages": [1.5, 2], "pp": 2}, {"dp": 10**30}, {"checkpointing": float("nan")}],
 )  # fmt: skip
 def test_a_plan_is_checked_when_it_is_made(wrong: dict[str, object]) -> None:
     with pytest.raises(PlanError, match=next(iter(wrong))):
         foretell.Plan(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"samples": -1},
+        {"samples": 0},
+        {"samples": "many"},
+        {"tokens": 1.5},
+        {"clip_grad_norm": "x"},
+        {"clip_grad_norm": float("nan")},
+    ],
+)
+def test_a_workload_is_checked_when_it_is_made(wrong: dict[str, object]) -> None:
+    with pytest.raises(WorkloadError, match=next(iter(wrong))):
+        replace(workload(), **wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [{"on": 5}, {"on": ["h200"]}, {"plan": 5}, {"workload": 5}])
+def test_questions_of_another_type_are_bad_input(graph: Graph, wrong: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(wrong))} must be"):
+        foretell.forecast(**{"workload": graph, "on": "h200", **wrong})  # type: ignore[arg-type]
+
+
+def test_a_job_without_end_is_bad_input() -> None:
+    for wrong in (float("inf"), float("nan"), "x", 0, True):
+        with pytest.raises(InputError, match="length of a job must be"):
+            foretell.JobLength(samples=wrong)  # type: ignore[arg-type]
+    for text in ("²:1s", "9" * 5000 + ":1s", "1:1e400s", "1:", ":1s", "0:1s"):
+        with pytest.raises(InputError):
+            foretell.Pause.parse(text)
+    with pytest.raises(InputError, match="loader must be"):
+        foretell.Conditions(loader=1e-320)
+
+
+@pytest.mark.parametrize(
+    ("plan", "why"),
+    [("servers=1", "dp=1 is one worker"), ("pp=2,grad_accumulation=1000000", "timed for at most 100,000 passes")],
+)
+def test_plans_that_make_no_sense_are_refused(graph: Graph, plan: str, why: str) -> None:
+    with pytest.raises(PlanError, match=why):
+        foretell.forecast(graph, f"{foretell.Plan.parse(plan).devices}xh200", plan, model="roofline")

@@ -3,17 +3,44 @@
 from __future__ import annotations
 
 import os
-import sys
-from importlib.metadata import entry_points
-from typing import Annotated
+from importlib.metadata import EntryPoint, entry_points
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from foretell.cli import design, devices, fit, inspect, measure, predict, scale, store
-from foretell.cli.terminal import Verb, guarded
+from foretell.cli.terminal import Verb, guarded, open_streams, plain_misuse, say, standard_output
 from foretell.errors import InputError
 
+
+class _Verbs(TyperGroup):
+    """Our verbs, and those of other distributions, which are loaded when they are asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(dict.fromkeys([*super().list_commands(ctx), *_extras()]))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        own = super().get_command(ctx, cmd_name)
+        if (own is None or own.hidden) and (extra := _extras().get(cmd_name)) is not None:
+            return typer.main.get_group(extra.load())
+        return own
+
+    def make_context(self, *args: Any, **settings: Any) -> Any:
+        with plain_misuse():
+            return super().make_context(*args, **settings)
+
+    def invoke(self, ctx: Any) -> Any:
+        with plain_misuse():
+            return super().invoke(ctx)
+
+
+def _extras() -> dict[str, EntryPoint]:
+    return {extra.name: extra for extra in entry_points(group="foretell.commands")}
+
+
 app = typer.Typer(
+    cls=_Verbs,
     name="foretell",
     help="Forecasts, before a deep-learning job runs, how long it will take and what it will consume.",
     no_args_is_help=True,
@@ -25,17 +52,20 @@ app = typer.Typer(
 
 
 def main() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without × must not end the program
-    app(prog_name="foretell")
+    open_streams()
+    guarded(_answer)()
+
+
+def _answer() -> None:
+    with standard_output():  # for what click prints itself
+        app(prog_name="foretell")
 
 
 def _print_version(asked: bool) -> None:
     if asked:
         from foretell import __version__
 
-        print(f"foretell {__version__}")
+        say(f"foretell {__version__}")
         raise typer.Exit
 
 
@@ -61,9 +91,5 @@ def _no_bench() -> None:
 for verb in (predict.predict, inspect.inspect, scale.scale, measure.measure, design.design, fit.fit, devices.devices):
     app.command(cls=Verb)(guarded(verb))
 app.add_typer(store.app)
-_extras = {extra.name: extra for extra in entry_points(group="foretell.commands")}  # verbs of other distributions
-for extra in _extras.values():
-    app.add_typer(extra.load())
-if "bench" not in _extras:
-    takes_anything = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
-    app.command("bench", hidden=True, context_settings=takes_anything)(guarded(_no_bench))
+takes_anything = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+app.command("bench", hidden=True, context_settings=takes_anything)(guarded(_no_bench))

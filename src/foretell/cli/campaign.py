@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretell.cli.terminal import console_of, note, print_json
+from foretell.cli.terminal import console_of, note, print_json, say
 from foretell.errors import RequirementNotMet
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def run_campaign(
     if as_json:
         print_json(_summary_dict(campaign.name, summary, kept.path))
     else:
-        print(f"{campaign.name}: {summary}. Kept in {kept.path}.")
+        say(f"{campaign.name}: {summary}. Kept in {kept.path}.")
     if summary.left:
         reasons = dict.fromkeys(why for _, why in summary.left)
         raise RequirementNotMet(f"{len(summary.left)} points were not measured: {' '.join(reasons)}")
@@ -56,7 +56,7 @@ def _summary_dict(name: str, summary: Summary, path: Path) -> Mapping[str, objec
 def progress_bar() -> Iterator[Callable[[Progress], None]]:
     """A bar for a person; for a file, a line for everything that happens."""
     if not sys.stderr.isatty():
-        yield lambda now: print(f"[{now.done}/{now.total}] {now.event}", file=sys.stderr, flush=True)
+        yield lambda now: note(f"[{now.done}/{now.total}] {now.event}")
         return
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bar

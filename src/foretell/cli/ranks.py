@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from foretell.cli.records import end, note_where
-from foretell.cli.terminal import console_of, print_drawn, print_json
+from foretell.cli.terminal import console_of, note, print_drawn, print_json
 from foretell.errors import RequirementNotMet
 
 if TYPE_CHECKING:
@@ -54,8 +53,7 @@ def _ended_after(limit: Seconds, point: Point) -> Iterator[None]:
     from foretell.units import show_seconds
 
     def stop() -> None:
-        sys.stderr.write(f"error: {point}: it ran longer than {show_seconds(limit)} and was stopped. Raise --limit.\n")
-        sys.stderr.flush()
+        note(f"error: {point}: it ran longer than {show_seconds(limit)} and was stopped. Raise --limit.")
         os._exit(RequirementNotMet.exit_code)
 
     timer = threading.Timer(limit, stop)

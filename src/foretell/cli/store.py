@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from foretell.cli.options import AsJson
-from foretell.cli.terminal import console_of, guarded, note, print_drawn, print_json, progress
+from foretell.cli.terminal import console_of, guarded, note, print_drawn, print_json, progress, say
 from foretell.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ def merge(
     from foretell.units import show_bytes
 
     opened = _opened(store) if not others else _store(store)
-    with progress() as say:
-        say(f"merging {store}")
+    with progress() as report:
+        report(f"merging {store}")
         done = opened.merge(*(others or []))
     if as_json:
         import dataclasses
@@ -98,7 +98,7 @@ def merge(
         )
         return
     taken = f"{done.taken:,} step{'' if done.taken == 1 else 's'} taken in. " if others else ""
-    print(
+    say(
         f"{taken}{done.segments_before:,} segments, {show_bytes(done.bytes_before)} → "
         f"{done.segments_after:,} segments, {show_bytes(done.bytes_after)}."
     )
@@ -179,7 +179,7 @@ def import_(
             continue
         done.append({"file": str(path)} | taken)
         if not as_json:
-            print(f"{path}: {taken['rows']:,} {taken['what']}{'' if taken['new'] else ', there already'}")
+            say(f"{path}: {taken['rows']:,} {taken['what']}{'' if taken['new'] else ', there already'}")
     if as_json:
         print_json(done)
     if failed:

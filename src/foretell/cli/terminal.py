@@ -1,24 +1,32 @@
-"""What every verb shares: how its help is laid out, how its errors end, how it prints and reports progress."""
+"""What every verb shares: how its help is laid out, how its errors end, how it prints and reports progress.
+
+All that is printed goes through here, so that no name from a file reaches the terminal as it is.
+"""
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec
 
+from typer import BadParameter
 from typer.core import TyperCommand
 
-from foretell.errors import ForetellError
+from foretell.errors import ForetellError, InputError
+from foretell.text import brief, json_text, plain
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 P = ParamSpec("P")
+_UsageError: Final = BadParameter.__bases__[0]  # of click, which some versions of typer have inside
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 _READER_GONE = 141  # 128 + SIGPIPE
+_NARROWEST, _USUAL = 20, 80  # columns: in fewer nothing can be read, so $COLUMNS is wrong
 _RENAMED: Final = {"--samples": "--job-samples", "--tokens": "--job-tokens"}  # old names still work, with a notice
 
 
@@ -54,42 +62,110 @@ def guarded(function: Callable[P, None]) -> Callable[P, None]:
     def verb(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
             function(*args, **kwargs)
-            sys.stdout.flush()
         except ForetellError as error:
             _fail(str(error), error.exit_code, error)
         except KeyboardInterrupt:
             raise SystemExit(_INTERRUPTED) from None
-        except BrokenPipeError:
-            # The reader has gone; Python must not complain about it a second time when it flushes at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        except _ReaderGone:
             raise SystemExit(_READER_GONE) from None
         except Exception as error:
+            if isinstance(error, OSError) and error.filename is not None and error.strerror:
+                # Of a file that was asked for, or of the machine: nothing that a report of a bug would help.
+                _fail(brief(f"{error.filename}: {error.strerror}. Choose another file or folder."), 2, error)
             _fail(_bug_text(error), 1, error)
 
     return verb
 
 
-def print_json(value: Any) -> None:
-    import json
+def open_streams() -> None:
+    """Standard streams that can be written to, whatever the caller left of them."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:  # closed; the next file to be opened would take its place
+            with suppress(OSError):
+                os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))
+        elif hasattr(stream := getattr(sys, name), "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without × must not end the program
 
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+@contextmanager
+def plain_misuse() -> Iterator[None]:
+    """A command line that is wrong is quoted by what says so."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, _UsageError):
+            vars(error)["message"] = brief(plain(vars(error)["message"]))
+        raise
+
+
+class _ReaderGone(Exception):
+    """Nobody reads our standard output."""
+
+
+def say(text: str) -> None:
+    """A line on standard output."""
+    _write(plain(text) + "\n")
+
+
+def print_json(value: Any) -> None:
+    _write(json_text(value) + "\n")
+
+
+def _write(text: str) -> None:
+    with standard_output():
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+
+@contextmanager
+def standard_output() -> Iterator[None]:
+    """What writes there meets a reader that has gone, or a full disk."""
+    try:
+        yield
+    except OSError as error:
+        # Python must not complain about it a second time when it flushes at exit.
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError) or error.errno == errno.EBADF:
+            raise _ReaderGone from None
+        raise InputError(f"standard output cannot be written: {error.strerror}. Send it elsewhere.") from None
 
 
 def print_drawn(what: RenderableType, console: Console) -> None:
     """Draw first, then write: a reader that goes away then meets one plain write."""
-    with console.capture() as drawn:
+    with standard_output(), console.capture() as drawn:
         console.print(what)
-    sys.stdout.write("\n".join(line.rstrip() for line in drawn.get().split("\n")))
+    _write("\n".join(line.rstrip() for line in drawn.get().split("\n")))
 
 
 def console_of(*, stderr: bool = False) -> Console:
-    from rich.console import Console
+    console = _console_type()(stderr=stderr, highlight=False, markup=False, emoji=False)
+    if console.width < _NARROWEST:
+        console.width = _USUAL
+    return console
 
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+@functools.cache
+def _console_type() -> type[Console]:
+    """Made when it is needed: rich takes a while to load."""
+    from rich.console import Console, ConsoleOptions
+    from rich.segment import Segment
+
+    class PlainConsole(Console):
+        """What is drawn is plain; how it is drawn, colours and moves of the cursor, is ours."""
+
+        def render(self, renderable: Any, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+            for segment in super().render(renderable, options):
+                yield segment if segment.control else segment._replace(text=plain(segment.text))
+
+    return PlainConsole
 
 
 def note(text: str) -> None:
-    console_of(stderr=True).print(text, style="dim", soft_wrap=True)
+    """A line on standard error, beside the answer."""
+    with suppress(OSError):  # nobody reads it
+        console_of(stderr=True).print(brief(text), style="dim", soft_wrap=True)
 
 
 @contextmanager
@@ -111,14 +187,19 @@ def _fail(text: str, code: int, error: Exception) -> NoReturn:
     if os.environ.get("FORETELL_DEBUG", "0") not in ("", "0"):
         import traceback
 
-        sys.stderr.write("".join(traceback.format_exception(error)))
+        with suppress(OSError):
+            sys.stderr.write(plain("".join(traceback.format_exception(error))))
     # A file or pipe gets the paragraph in one line, which is easier to search.
-    console.print(Text.assemble(("error: ", "bold red"), text), soft_wrap=not console.is_terminal)
+    with suppress(OSError):
+        console.print(Text.assemble(("error: ", "bold red"), text), soft_wrap=not console.is_terminal)
     raise SystemExit(code)
 
 
 def _bug_text(error: Exception) -> str:
+    import traceback
+
+    what = "".join(traceback.format_exception_only(error)).strip()  # also of errors that cannot say what they are
     return (
-        f"this is a bug in Foretell ({type(error).__name__}: {error}). Run it again with foretell --debug … to see "
+        f"this is a bug in Foretell ({brief(what)}). Run it again with foretell --debug … to see "
         "where, and please report it with the command you ran."
     )

@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import NoneType
 from typing import Final
 
 from foretell.capture import capture
 from foretell.cost.flops import total_flops
 from foretell.cost.model import DEFAULT as DEFAULT_MODEL
 from foretell.cost.model import ROOFLINE, CostModel, load_model
-from foretell.errors import InputError, PlanError
+from foretell.errors import InputError, PlanError, check_kind
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.energy import cluster_watts
 from foretell.forecasting.intervals import between, interval_source, intervals, why_no_interval
@@ -56,6 +57,9 @@ def forecast(
     you fitted, or `roofline`. `profile` makes the forecast fit one machine, cluster or trainer. `conditions` are the data
     loader, the jitter of ranks and the routing of experts; `job` asks what a whole training costs.
     """
+    check_kind("workload", workload, (Workload, Graph, str), "a Workload, a Graph or a SOURCE", InputError)
+    check_kind("on", on, (str, Cluster), "a Cluster or its name, like '8xh100-sxm'", InputError)
+    check_kind("plan", plan, (str, Plan, NoneType), "a Plan, text like 'dp=4,tp=2', or None", PlanError)
     cluster = Cluster.parse(on) if isinstance(on, str) else on
     if isinstance(plan, str):
         plan = Plan.parse(plan)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Final
 
-from foretell.errors import InputError
+from foretell.errors import InputError, check_number
 
 # One standard deviation of a step's device time, repeated on another occasion, in our H200 dataset (docs/status.md).
 USUAL_JITTER: Final = 0.004
@@ -23,11 +22,10 @@ class Conditions:
 
     def __post_init__(self) -> None:
         for name, low, high, allowed in (
-            ("loader", 0.0, math.inf, "samples per second, more than 0"),
-            ("jitter", -1e-12, 1.0, "a part of the step from 0 up to 1, as 0.004"),
-            ("slowdown", 1 - 1e-12, math.inf, "at least 1, which is none"),
-            ("expert_skew", 1 - 1e-12, math.inf, "at least 1, which is even"),
+            ("loader", 1e-6, 1e12, "samples per second, more than 0 and at most 1e12"),
+            ("jitter", 0.0, 0.999, "a part of the step from 0 up to 1, as 0.004"),
+            ("slowdown", 1.0, 1e6, "at least 1, which is none, and at most 1e6"),
+            ("expert_skew", 1.0, 1e6, "at least 1, which is even, and at most 1e6"),
         ):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | float) and low < value < high):
-                raise InputError(f"{name} must be {allowed}, got {value!r}.")
+            if (value := getattr(self, name)) is not None:
+                check_number(name, value, allowed, InputError, least=low, most=high)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
-from foretell.errors import InputError, check_count
+from foretell.errors import InputError, check_count, check_number
 from foretell.units import Dollars, Seconds, parse_seconds
 
 
@@ -18,14 +19,13 @@ class Pause:
 
     def __post_init__(self) -> None:
         check_count("every", self.every, InputError)
-        if not self.seconds >= 0:
-            raise InputError(f"a pause lasts 0 seconds or more, got {self.seconds!r}.")
+        check_number("seconds of a pause", self.seconds, "a number of at least 0", InputError)
 
     @classmethod
     def parse(cls, text: str) -> Pause:
         """Read `1000:45s`: every 1,000 steps, 45 seconds."""
         every, colon, length = text.partition(":")
-        if not colon or not every.strip().isdigit():
+        if not colon or re.fullmatch(r"\s*[0-9]{1,12}\s*", every) is None:
             raise InputError(f"a pause is STEPS:SECONDS, got {text!r}. Write it like 1000:45s.")
         return cls(every=int(every), seconds=parse_seconds(length))
 
@@ -56,11 +56,12 @@ class JobLength:
 
     def __post_init__(self) -> None:
         given = [x for x in (self.samples, self.tokens) if x is not None]
-        if len(given) != 1 or not given[0] > 0:
+        if len(given) != 1:
             raise InputError(
                 f"a job is as long as its samples or its tokens, got samples={self.samples} and tokens={self.tokens}. "
                 "Give one of them, more than 0."
             )
+        check_number("the length of a job", given[0], "samples or tokens, 1 to 1e18", InputError, least=1.0)
 
     def cost(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +10,7 @@ from foretell.forecasting.job import Job
 from foretell.graph import Caveat, Graph
 from foretell.simulate.memory import MemoryTrace
 from foretell.simulate.timeline import Timeline
+from foretell.text import json_text
 from foretell.units import Bytes, Dollars, Seconds
 
 SCHEMA_VERSION = 1
@@ -166,7 +166,7 @@ class Forecast:
         return answer
 
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+        return json_text(self.to_dict())
 
 
 _VIEWS = ("timeline", "memory_trace", "graph")  # large, and given as objects

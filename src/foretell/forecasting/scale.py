@@ -9,7 +9,7 @@ from typing import Any
 
 from foretell.capture import capture
 from foretell.cost.model import CostModel, load_model
-from foretell.errors import InputError, PlanError
+from foretell.errors import InputError, PlanError, check_count
 from foretell.forecasting.assemble import DEFAULT_MODEL, forecast
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.job import JobLength
@@ -55,6 +55,7 @@ def scale(
         raise InputError(
             f"scale takes the name of one device, got {on!r}. Write it like h100-sxm or h100-sxm@eth-100g."
         )
+    check_count("up_to", up_to, InputError)
     if isinstance(plan, str):
         plan = Plan.parse(plan)
     plan = plan or Plan()

@@ -28,6 +28,9 @@ def folders() -> Folders:
     return (*asked, Path("~/.config/foretell/catalog").expanduser(), SHIPPED)
 
 
+_LONGEST = 100  # a name; file systems end at 255
+
+
 class _Files(Generic[T]):
     """The catalog's files of one kind, each parsed at most once."""
 
@@ -39,14 +42,14 @@ class _Files(Generic[T]):
     def get(self, name: str) -> T:
         """By file name, which reads that one file; else by alias, which reads them all."""
         wanted, places = name.strip().lower(), folders()
-        if schema.NAME.fullmatch(wanted):
+        if schema.NAME.fullmatch(wanted) and len(wanted) <= _LONGEST:
             for path in (self._path(folder, wanted) for folder in places):
                 if path in self._parsed or path.is_file():
                     return self._parse(wanted, path)[0]
         things, aliases = self.listed()
         if wanted in aliases:
             return things[aliases[wanted]]
-        near = difflib.get_close_matches(wanted, [*things, *aliases], n=1, cutoff=0.5)
+        near = difflib.get_close_matches(wanted[:_LONGEST], [*things, *aliases], n=1, cutoff=0.5)
         hint = f"Did you mean {aliases.get(near[0], near[0])!r}? " if near else ""
         raise CatalogError(
             f"no {self.kind} {name!r} in the catalog. {hint}To add one, write a TOML file (see docs/reference/hardware.md)."

@@ -16,7 +16,7 @@ from foretell.units import BytesPerSecond, Dollars
 TOPOLOGIES = ("fat-tree", "rail-optimized", "torus", "ring")
 MAX_DEVICES = 2**20
 _GRAMMAR = "Write it like 'h200', '8xh100-sxm', '16x8xh100-sxm@ib-400g' or '2xaws:p5.48xlarge' (see docs/reference/hardware.md)."
-_PART = re.compile(r"(?:(\d{1,12})x)?(?:(\d{1,12})x)?([a-z0-9][a-z0-9._:-]*)")
+_PART = re.compile(r"(?:(\d{1,12})x)?(?:(\d{1,12})x)?([a-z0-9][a-z0-9._:-]{0,99})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

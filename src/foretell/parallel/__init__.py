@@ -51,6 +51,11 @@ def _check(plan: Plan) -> None:
         )
     if plan.asynchronous and not plan.servers:
         raise PlanError("asynchronous=true needs parameter servers, got servers=0. Set servers=1 or more.")
+    if plan.servers and plan.dp == 1:
+        raise PlanError(
+            f"servers={plan.servers} keep the parameters that several workers share, but dp=1 is one worker. "
+            "Set dp=2 or more, or leave servers out."
+        )
     if plan.hybrid_shard is not None and plan.zero == 0:
         raise PlanError(
             f"hybrid_shard={plan.hybrid_shard} says among how many ranks a copy is split, but zero=0 splits nothing. "

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from foretell.graph import Graph
+from foretell.graph.modules import prefixes
 
 
 class Span(NamedTuple):
@@ -53,9 +54,7 @@ class BlockOf(dict[str, str]):
         self._paths = set(paths)
 
     def __missing__(self, module: str) -> str:
-        parts = module.split(".")
-        found = next((p for i in range(len(parts), 0, -1) if (p := ".".join(parts[:i])) in self._paths), "")
-        self[module] = found
+        self[module] = found = next((p for p in reversed(prefixes(module)) if p in self._paths), "")
         return found
 
 
@@ -78,13 +77,11 @@ def passes(graph: Graph, paths: Iterable[str]) -> list[Pass]:
 
 def _numbered(module: str) -> list[str]:
     """Every prefix of a path that ends in a number: layers.0, or layers.layer_0."""
-    parts = module.split(".")
-    return [".".join(parts[: i + 1]) for i, part in enumerate(parts) if part.rpartition("_")[2].isdigit()]
+    return [path for path in prefixes(module) if path.rpartition(".")[2].rpartition("_")[2].isdigit()]
 
 
 def _within(container: str, chains: Mapping[str, object]) -> bool:
-    parts = container.split(".")
-    return any(".".join(parts[:i]) in chains for i in range(len(parts))) and bool(container)
+    return any(path in chains for path in ["", *prefixes(container)[:-1]]) and bool(container)
 
 
 def _unbroken(graph: Graph, path: str, covered: set[str]) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from foretell.errors import InputError
 from foretell.report.findings import Part
+from foretell.text import plain
 from foretell.units import show_share
 
 
@@ -30,7 +31,7 @@ def document(title: str, body: str, *, kind: str, style: str = "", footer: str =
 
 def write_page(text: str, path: str | os.PathLike[str]) -> None:
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        Path(path).write_text(plain(text), encoding="utf-8")
     except OSError as error:
         raise InputError(f"the report cannot be written to {path}: {error.strerror}. Choose another file.") from None
 

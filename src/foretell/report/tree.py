@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from foretell.forecasting.result import Forecast
 from foretell.graph import Graph
+from foretell.graph.modules import prefixes
 from foretell.report.findings import op_seconds
 from foretell.units import Bytes, Seconds
 
@@ -44,20 +45,21 @@ class _Node:
     path: str
     sums: dict[str, Any] = field(default_factory=lambda: defaultdict(int))  # of what _SUMS names
     targets: list[str] = field(default_factory=list)  # of the node's own forward ops: what makes two blocks equal
-    children: dict[str, _Node] = field(default_factory=dict)
+    children: dict[str, _Node] = field(default_factory=dict)  # by path
 
 
 def module_tree(forecast: Forecast) -> Module:
     graph = forecast.graph
     root = _Node("")
+    path_to = _Paths(root)
     for op, seconds in zip(graph.ops, op_seconds(forecast), strict=True):
-        for node in (path := list(_path_to(root, op.module))):
+        for node in (path := path_to[op.module]):
             node.sums["ops"] += op.times
             node.sums[op.phase] += seconds
         if op.phase == "forward":
             path[-1].targets.append(op.target)
     for module, what, nbytes in _memory_by_module(graph, forecast.memory_trace.peak_op):
-        for node in _path_to(root, module):
+        for node in path_to[module]:
             node.sums[what] += nbytes
     return _frozen(root)
 
@@ -94,13 +96,18 @@ def _rows(
                 yield from _rows(child, is_open, floor, level + 1)
 
 
-def _path_to(root: _Node, path: str) -> Iterator[_Node]:
-    yield root
-    node, seen = root, ""
-    for name in path.split(".") if path else ():
-        seen = f"{seen}.{name}" if seen else name
-        node = node.children.setdefault(name, _Node(seen))
-        yield node
+class _Paths(dict[str, list[_Node]]):
+    """Module → the nodes from the root down to it, which are made when they are first asked for."""
+
+    def __init__(self, root: _Node) -> None:
+        super().__init__()
+        self._root = root
+
+    def __missing__(self, module: str) -> list[_Node]:
+        self[module] = nodes = [self._root]
+        for prefix in prefixes(module):
+            nodes.append(nodes[-1].children.setdefault(prefix, _Node(prefix)))
+        return nodes
 
 
 def _memory_by_module(graph: Graph, peak: int) -> Iterator[tuple[str, str, Bytes]]:
@@ -144,7 +151,8 @@ def _repeats(one: _Node, other: _Node) -> bool:
 
 
 def _structure(node: _Node) -> tuple[object, ...]:
-    return (tuple(node.targets), tuple((name, _structure(child)) for name, child in node.children.items()))
+    inside = ((child.path.removeprefix(node.path), _structure(child)) for child in node.children.values())
+    return tuple(node.targets), tuple(inside)
 
 
 def _joined(run: list[Module], path: str) -> Module:
