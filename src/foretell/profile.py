@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from foretell.errors import ProfileError, did_you_mean
+from foretell.folders import user_folders
 from foretell.units import Seconds
 
 VERSION: Final = 1
@@ -109,8 +109,7 @@ FACTORS: Final = ("device", "host", "communication", "fixed_seconds")
 
 def folders() -> tuple[Path, ...]:
     """Where profiles are looked for by name."""
-    asked = [Path(part).expanduser() for part in os.environ.get("FORETELL_PROFILES", "").split(os.pathsep) if part]
-    return (*asked, Path("~/.config/foretell/profiles").expanduser())
+    return user_folders("FORETELL_PROFILES", "profiles")
 
 
 def _find(where: str | Path) -> Path:

@@ -21,6 +21,7 @@ from foretell.campaign.executor import ClusterLost, Ended, Executor
 from foretell.campaign.jobs import Campaign, Job
 from foretell.campaign.worker import Place, failure
 from foretell.errors import ForetellError, InputError, StoreError
+from foretell.folders import home
 from foretell.measure.record import FINAL, Point, Record, StepRow
 from foretell.store.lines import RecordFile
 from foretell.units import Seconds, show_seconds
@@ -296,8 +297,8 @@ class _Driver:
 
 def rescue(records: Iterable[Record]) -> str:
     """Save what the store could not take, wherever there is room."""
-    for folder in (tempfile.gettempdir(), Path.home(), Path.cwd()):
-        file = RecordFile(Path(folder) / f"foretell-rescued-{os.getpid()}.jsonl")
+    for folder in filter(None, (Path(tempfile.gettempdir()), home(), Path.cwd())):
+        file = RecordFile(folder / f"foretell-rescued-{os.getpid()}.jsonl")
         with contextlib.suppress(InputError):
             file.append(records)
             return f"What was measured last is in {file.path}; take it in with: foretell store import {file.path}"

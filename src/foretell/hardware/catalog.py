@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from foretell.errors import CatalogError
+from foretell.folders import asked_folders, user_folders
 from foretell.hardware import catalog_schema as schema
 from foretell.hardware.device import Device, Instance, Link
 from foretell.hardware.fabric import Fabric
@@ -21,11 +21,11 @@ Folders = tuple[Path, ...]
 
 def folders() -> Folders:
     """Where files are looked for, first one wins: $FORETELL_CATALOG, ~/.config/foretell/catalog, the shipped ones."""
-    asked = [Path(part).expanduser() for part in os.environ.get("FORETELL_CATALOG", "").split(os.pathsep) if part]
-    for folder in asked:
+    found = user_folders("FORETELL_CATALOG", "catalog")
+    for folder in asked_folders("FORETELL_CATALOG"):
         if not folder.is_dir():
             raise CatalogError(f"$FORETELL_CATALOG names {str(folder)!r}, which is no folder. Create it or correct it.")
-    return (*asked, Path("~/.config/foretell/catalog").expanduser(), SHIPPED)
+    return (*found, SHIPPED)
 
 
 _LONGEST = 100  # a name; file systems end at 255

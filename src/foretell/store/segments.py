@@ -267,7 +267,7 @@ def locked(path: Path, *, shared: bool = False, wait: bool = True) -> Iterator[b
     """Hold a lock that dies with its process; False where another has it and `wait` is not."""
     try:
         file = open_plain(path, os.O_NOFOLLOW | (os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT))
-    except (FileNotFoundError, PermissionError):
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
         if not shared:
             raise
         yield True  # nobody ever wrote here

@@ -21,18 +21,21 @@ from tests.fuzz.harness import Nonsense
 from tests.fuzz.mutate import VALUES, change, damaged
 from tests.measure.examples import record
 
-WEIGHT = 2
+OURS = (10, 11)
+MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # waiting for disks is not what is tested
 TABLES = ("steps", "ops", "graphs", "series", "allocations", "public_x")
 
 
 @cache
-def base() -> Path:
-    """A small store with two commits and a public table."""
-    store = Store(tempfile.mkdtemp(prefix="fuzz-store-"))
-    store.append(map(record, range(2)))
-    store.append(map(record, range(2, 4)))
-    store.add_table("x", pa.table({"m": [1, 2]}))
-    return store.path
+def base() -> tempfile.TemporaryDirectory[str]:
+    """Two small stores: a stranger's with two commits and a public table, and ours."""
+    folder = tempfile.TemporaryDirectory(prefix="fuzz-store-", dir=MEMORY)
+    stranger = Store(Path(folder.name) / "stranger")
+    stranger.append(map(record, range(2)))
+    stranger.append(map(record, range(2, 4)))
+    stranger.add_table("x", pa.table({"m": [1, 2]}))
+    Store(Path(folder.name) / "ours").append(map(record, OURS))
+    return folder
 
 
 def prepare() -> None:
@@ -40,12 +43,12 @@ def prepare() -> None:
 
 
 def case(rng: random.Random) -> None:
-    with tempfile.TemporaryDirectory(prefix="fuzz-") as name:
+    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=MEMORY) as name:
         folder = Path(name)
+        shutil.copytree(base().name, folder, dirs_exist_ok=True)
         (folder / "precious.parquet").write_text("precious")
         ours = Store(folder / "ours", warn=lambda text: None)
-        ours.append([record(10), record(11)])
-        kept = {r.step.id: r for r in ours.records()}
+        kept = {r.step.id: r for r in map(record, OURS)}
         try:
             _attack(rng, folder, ours)
         finally:
@@ -67,7 +70,6 @@ def _attack(rng: random.Random, folder: Path, ours: Store) -> None:
             raise Nonsense(f"{len(broken)} of 3 lines are broken")
         return
     stranger = folder / "stranger"
-    shutil.copytree(base(), stranger)
     for _ in range(rng.choice((1, 1, 2))):
         _spoil(rng, stranger)
     for use in rng.sample(_USES, k=3):
@@ -99,8 +101,14 @@ def _line(rng: random.Random, number: int) -> bytes:
 
 def _spoil(rng: random.Random, store: Path) -> None:
     root = store / "v1"
-    path = rng.choice(sorted(root.glob(f"{rng.choice(TABLES)}/*.parquet")))
-    match rng.randrange(8):
+    found = sorted(root.glob(f"{rng.choice(TABLES)}/*.parquet"))
+    if not found or not all(path.is_file() for path in found):
+        return  # spoiled before
+    path = rng.choice(found)
+    how = rng.randrange(8)
+    if how > 2 and not _is_readable(path):
+        return  # spoiled before
+    match how:
         case 0:
             path.write_bytes(damaged(rng, path.read_bytes()))
         case 1:
@@ -108,15 +116,13 @@ def _spoil(rng: random.Random, store: Path) -> None:
         case 2:
             _odd_file(rng, root, path)
         case 3 | 4:
-            table = pq.read_table(path)
-            note = json.loads(table.schema.metadata[b"foretell"])
+            table, note = _read(path)
             change(rng, note)
             if rng.random() < 0.5:
                 note["replaces"] = ["../../../precious", str(store.parent / "precious"), path.stem]
             _write(path, table, note)
         case _:
-            table = pq.read_table(path)
-            note = json.loads(table.schema.metadata[b"foretell"])
+            table, note = _read(path)
             _write(path, _changed(rng, table), note)
 
 
@@ -160,6 +166,18 @@ def _changed(rng: random.Random, table: Any) -> Any:
             return table.set_column(at, name, made)
 
 
+def _is_readable(path: Path) -> bool:
+    try:
+        return path.is_file() and isinstance(_read(path)[1]["parts"], dict)
+    except Exception:
+        return False
+
+
+def _read(path: Path) -> tuple[Any, Any]:
+    with pq.ParquetFile(path) as file:
+        return file.read(), json.loads(file.metadata.metadata[b"foretell"])
+
+
 def _write(path: Path, table: Any, note: Any) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(table.replace_schema_metadata({b"foretell": json.dumps(note).encode("utf-8", "replace")}), sink)
@@ -172,12 +190,9 @@ def _put(path: Path, data: bytes) -> None:
     new = path.with_name(hashlib.sha256(data).hexdigest() + ".parquet")
     new.write_bytes(data)
     for commit in sorted((path.parents[1] / "steps").glob("*.parquet")) if path.parent.name != "steps" else ():
-        try:
-            table = pq.read_table(commit)
-            note = json.loads(table.schema.metadata[b"foretell"])
-            named = note["parts"].get(path.parent.name) == path.stem
-        except Exception:  # spoiled before
+        if not _is_readable(commit):
             continue
-        if named:
+        table, note = _read(commit)
+        if note["parts"].get(path.parent.name) == path.stem:
             note["parts"][path.parent.name] = new.stem
             _write(commit, table, note)
