@@ -51,6 +51,8 @@ def test_an_extended_graph_equals_the_captured_one(name: str) -> None:
     assert extended.ops == captured.ops
     assert extended.tensors == captured.tensors
     assert extended.storages == captured.storages
+    assert (extended.samples, extended.tokens) == (captured.samples, captured.tokens)
+    assert extended.samples == 64
 
 
 def test_a_graph_may_be_made_smaller_too() -> None:
@@ -84,6 +86,7 @@ def test_one_size_scales_its_multiples_and_nothing_else() -> None:
     assert products == [(64, 8)] * 3
     assert scaled.bytes_of("parameter") == scaled.bytes_of("gradient") == 4 * (8 * 8 + 8)
     assert scaled.bytes_of("input") == 4 * 64 * 8
+    assert scaled.samples == 64
 
 
 def line(batch: int, slope: int, constant: int) -> Graph:

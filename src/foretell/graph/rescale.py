@@ -66,8 +66,13 @@ def _map(first: Graph, second: Graph, continued: Callable[[int, int], int]) -> G
     def storage(a: Storage, b: Storage) -> Storage:
         return dataclasses.replace(b, nbytes=continued(a.nbytes, b.nbytes))
 
+    def counted(a: int | None, b: int | None) -> int | None:
+        return b if a is None or b is None else continued(a, b)
+
     return dataclasses.replace(
         second,
+        samples=counted(first.samples, second.samples),
+        tokens=counted(first.tokens, second.tokens),
         ops=tuple(op(a, b) for a, b in zip(first.ops, second.ops, strict=True)),
         tensors=tuple(
             Tensor(layout(a.layout, b.layout), b.storage, continued(a.offset, b.offset))
