@@ -20,7 +20,7 @@ from foretell.cost.features import describe
 from foretell.cost.files import reading
 from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.interaction import Interaction, Outline, outline
-from foretell.cost.kernels import as_run_on
+from foretell.cost.attention_kernels import as_run_on
 from foretell.cost.operators import OperatorModels
 from foretell.cost.roofline import Price, price_calls
 from foretell.cost.transfer import seconds_on_others, transferred

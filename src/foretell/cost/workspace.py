@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final
 
 from foretell.cost import convolution
-from foretell.cost.kernels import as_run_on
+from foretell.cost.attention_kernels import as_run_on
 from foretell.graph import ITEM_BYTES, Graph, Layout, Signature
 from foretell.graph.operators import Registry, operator_of
 from foretell.hardware import Device

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from foretell.errors import CatalogError
 from foretell.folders import asked_folders, user_folders
-from foretell.hardware import catalog_schema as schema
+from foretell.hardware import catalog_file
 from foretell.hardware.device import Device, Instance, Link
 from foretell.hardware.fabric import Fabric
 
@@ -34,7 +34,7 @@ _LONGEST = 100  # a name; file systems end at 255
 class _Files(Generic[T]):
     """The catalog's files of one kind, each parsed at most once."""
 
-    def __init__(self, kind: str, table: schema.Table, make: Callable[[str, dict[str, Any]], T]) -> None:
+    def __init__(self, kind: str, table: catalog_file.Table, make: Callable[[str, dict[str, Any]], T]) -> None:
         self.kind, self.table, self.make = kind, table, make
         self._parsed: dict[Path, tuple[T, tuple[str, ...]]] = {}
         self._listed: dict[Folders, tuple[dict[str, T], dict[str, str]]] = {}
@@ -42,7 +42,7 @@ class _Files(Generic[T]):
     def get(self, name: str) -> T:
         """By file name, which reads that one file; else by alias, which reads them all."""
         wanted, places = name.strip().lower(), folders()
-        if schema.NAME.fullmatch(wanted) and len(wanted) <= _LONGEST:
+        if catalog_file.NAME.fullmatch(wanted) and len(wanted) <= _LONGEST:
             for path in (self._path(folder, wanted) for folder in places):
                 if path in self._parsed or path.is_file():
                     return self._parse(wanted, path)[0]
@@ -80,11 +80,11 @@ class _Files(Generic[T]):
 
     def _parse(self, name: str, path: Path) -> tuple[T, tuple[str, ...]]:
         if path not in self._parsed:
-            if schema.NAME.fullmatch(name) is None:
+            if catalog_file.NAME.fullmatch(name) is None:
                 raise CatalogError(
                     f"{path}: a file name is lower-case letters, digits and . _ - only. Rename the file."
                 )
-            values = schema.parse_file(path, self.table)
+            values = catalog_file.parse_file(path, self.table)
             try:
                 self._parsed[path] = self.make(name, values), values["aliases"] or ()
             except CatalogError as error:
@@ -92,11 +92,11 @@ class _Files(Generic[T]):
         return self._parsed[path]
 
 
-_DEVICES = _Files("device", schema.DEVICE, schema.make_device)
-_LINKS = _Files("link", schema.LINK, schema.make_link)
-_FABRICS = _Files("fabric", schema.FABRIC, schema.make_fabric)
-_HOSTS = _Files("host", schema.HOST, schema.make_host)
-_INSTANCES = _Files("instance", schema.INSTANCE, schema.make_instance)
+_DEVICES = _Files("device", catalog_file.DEVICE, catalog_file.make_device)
+_LINKS = _Files("link", catalog_file.LINK, catalog_file.make_link)
+_FABRICS = _Files("fabric", catalog_file.FABRIC, catalog_file.make_fabric)
+_HOSTS = _Files("host", catalog_file.HOST, catalog_file.make_host)
+_INSTANCES = _Files("instance", catalog_file.INSTANCE, catalog_file.make_instance)
 
 # By name or alias: device("h100-sxm"), device("h100"), instance("aws:p5.48xlarge"). And all that there are.
 device, devices = _DEVICES.get, _DEVICES.all

@@ -1,4 +1,7 @@
-"""Attention: which kernel a CUDA build picks. Asked of a Hopper GPU (torch 2.11, cuDNN 9.19) for 1,350 kinds of call."""
+"""Attention as a capture records it, on a Hopper GPU; what other devices run is in `cost/attention_kernels.py`.
+
+Which kernel a CUDA build picks was asked of a Hopper GPU (torch 2.11, cuDNN 9.19) for 1,350 kinds of call.
+"""
 
 from __future__ import annotations
 

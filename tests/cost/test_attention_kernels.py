@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from foretell.cost.kernels import as_run_on
+from foretell.cost.attention_kernels import as_run_on
 from foretell.cost.workspace import temporary_bytes
 from foretell.graph import Graph, Input, Layout, Op, Signature
 from foretell.hardware import device

@@ -1,4 +1,4 @@
-"""Which kernel a device runs for an op: asked by time and by memory alike.
+"""Which attention kernel a device runs, FlashAttention or another: asked by time and by memory alike.
 
 A step is captured as a Hopper GPU would run it. There, and on datacentre Blackwell, PyTorch takes cuDNN's attention wherever
 it can. Other devices run FlashAttention, which needs an Ampere GPU or a later one, where it can run, or else the
