@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost import interaction
+from foretell.cost.attention_kernels import as_run_on
 from foretell.cost.features import describe
 from foretell.cost.files import reading
 from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.interaction import Interaction, Outline, outline
-from foretell.cost.attention_kernels import as_run_on
 from foretell.cost.operators import OperatorModels
 from foretell.cost.roofline import Price, price_calls
 from foretell.cost.transfer import seconds_on_others, transferred
