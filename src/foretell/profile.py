@@ -9,17 +9,22 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from foretell.errors import ProfileError, did_you_mean
 from foretell.folders import user_folders
+from foretell.limits import read_toml
 from foretell.units import Seconds
 
 VERSION: Final = 1
 SUFFIX: Final = ".toml"
+_MOST: Final = 1e6  # of a factor, or of seconds
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +34,11 @@ class Purpose:
     device: str = ""
     cluster: str = ""
     trainer: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("device", "cluster", "trainer"):
+            if not isinstance(value := getattr(self, name), str):
+                raise ProfileError(f"a profile's {name} must be a text, got {value!r}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +50,14 @@ class Card:
     error_before: float | None = None
     error_after: float | None = None
     rows_left_out: int = 0
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(source, str) for source in self.sources):
+            raise ProfileError(f"a card's sources must be texts, got {self.sources!r}.")
+        for name in ("rows", "rows_left_out", "error_before", "error_after"):
+            value = getattr(self, name)
+            if not (_is_number(value) and 0 <= value <= 1e12) and not (value is None and name.startswith("error")):
+                raise ProfileError(f"a card's {name} must be a number of at least 0, got {value!r}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +74,11 @@ class Profile:
         if not self.name:
             raise ProfileError("a profile needs a name, got ''. Forecasts that use it say so by that name.")
         for factor in ("device", "host", "communication"):
-            if not (_is_number(value := getattr(self, factor)) and value > 0):
-                raise ProfileError(f"profile {self.name!r}: {factor} is a factor above 0, got {value!r}.")
-        if not (_is_number(self.fixed_seconds) and self.fixed_seconds >= 0):
+            if not (_is_number(value := getattr(self, factor)) and 0 < value <= _MOST and value >= 1 / _MOST):
+                raise ProfileError(
+                    f"profile {self.name!r}: {factor} is a factor above 0, got {value!r}. Allowed: {1 / _MOST:g} to {_MOST:g}."
+                )
+        if not (_is_number(self.fixed_seconds) and 0 <= self.fixed_seconds <= _MOST):
             raise ProfileError(
                 f"profile {self.name!r}: fixed_seconds must be 0 or more seconds per step, got {self.fixed_seconds!r}."
             )
@@ -68,7 +88,7 @@ class Profile:
         """From a file, or by name from $FORETELL_PROFILES or ~/.config/foretell/profiles."""
         path = _find(where)
         try:
-            read = tomllib.loads(path.read_text(encoding="utf-8"))
+            read = read_toml(path)
         except (OSError, ValueError) as error:
             raise ProfileError(f"{path} is no profile: {error}. A profile is a TOML file.") from error
         version = read.pop("version", None)
@@ -81,7 +101,9 @@ class Profile:
         factors = _table(path, read, "factors", cls)
         try:
             card = Card(**{**tables["card"], "sources": tuple(tables["card"].get("sources", ()))})
-            name = str(read.pop("name", path.stem))
+            name = read.pop("name", path.stem)
+            if not isinstance(name, str):
+                raise ProfileError(f"{path}: name must be a text, got {name!r}.")
             _refuse_unknown(path, "", read, ("version", "name", "for", "factors", "card"))
             return cls(name=name, **factors, purpose=Purpose(**tables["for"]), card=card)
         except TypeError as error:
@@ -114,11 +136,14 @@ def folders() -> tuple[Path, ...]:
 
 def _find(where: str | Path) -> Path:
     path = Path(where)
-    if isinstance(where, Path) or path.suffix == SUFFIX or path.is_file():
-        return path
-    for folder in folders():
-        if (named := folder / f"{where}{SUFFIX}").is_file():
-            return named
+    try:
+        if isinstance(where, Path) or path.suffix == SUFFIX or path.is_file():
+            return path
+        for folder in folders():
+            if (named := folder / f"{where}{SUFFIX}").is_file():
+                return named
+    except OSError as error:
+        raise ProfileError(f"no profile {str(where)[:100]!r}: {error.strerror}. Give a {SUFFIX} file.") from None
     known = sorted(path.stem for folder in folders() for path in folder.glob(f"*{SUFFIX}"))
     raise ProfileError(
         f"no profile {str(where)!r}. {did_you_mean(str(where), known)}Give a {SUFFIX} file, or a name out of "
@@ -141,10 +166,6 @@ def _refuse_unknown(path: Path, table: str, found: dict[str, Any], allowed: Any)
             raise ProfileError(
                 f"{path}: {where} is not known. {did_you_mean(key, allowed)}Allowed: {', '.join(allowed)}."
             )
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _written(value: Any) -> str:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import load_file, save
 
+from foretell.cost.files import CHECKSUMS
 from foretell.cost.operators import FILE, OperatorModels
 from foretell.cost.trees import Trees
 from foretell.errors import ModelError
@@ -79,7 +80,7 @@ def test_a_folder_of_the_first_format_is_converted(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=re.escape(f"python -m foretell.learn.convert {folder}")):
         OperatorModels.load(folder)
     convert(folder)
-    assert [path.name for path in folder.iterdir()] == [FILE]
+    assert {path.name for path in folder.iterdir()} == {FILE, CHECKSUMS}
     model = OperatorModels.load(folder).families["matmul"]
     rows = np.zeros((2, len(model.columns) + 1))
     rows[1] = 5.0

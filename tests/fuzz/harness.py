@@ -68,12 +68,11 @@ class Target:
         getattr(self.module, "prepare", lambda: None)()
 
     def case(self, number: int, seed: int) -> Callable[[], Any]:
-        """What runs a case; `-1` is the first file of the corpus."""
+        """What runs a case, its file made already; `-1` is the first file of the corpus."""
         module, rng = self.module, random.Random(f"{self.name} {number} {seed}")
-        if number < 0:
-            return lambda: module.use(self.corpus[-1 - number].read_bytes(), rng)
-        if hasattr(module, "make"):
-            return lambda: module.use(module.make(rng), rng)
+        if number < 0 or hasattr(module, "make"):
+            data = self.corpus[-1 - number].read_bytes() if number < 0 else module.make(rng)
+            return lambda: module.use(data, rng)
         return lambda: module.case(rng)
 
     def input(self, number: int, seed: int) -> bytes | None:
@@ -108,11 +107,11 @@ def numbers(targets: dict[str, Target], cases: int) -> Iterator[tuple[str, int]]
 
 def run_case(target: Target, number: int, seed: int, *, seconds: float = SECONDS) -> Outcome:
     """One case; never raises."""
-    began, category, text = time.monotonic(), "answered", ""
-    before = _reset_peak()
+    case, category, text = target.case(number, seed), "answered", ""
+    before, began = _reset_peak(), time.monotonic()
     try:
         with _limited(seconds):
-            target.case(number, seed)()
+            case()
     except (InputError, RequirementNotMet) as error:
         category, text = ("refused", str(error)) if str(error).strip() else ("nonsense", "an error without a word")
     except Nonsense as error:

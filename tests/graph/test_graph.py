@@ -58,11 +58,12 @@ def test_any_name_and_number_survives(tmp_path_factory: pytest.TempPathFactory, 
 
 
 def test_whose_gradient_is_whose_is_kept_and_part_of_the_content(tmp_path: Path) -> None:
-    graph = replace(small_graph(), gradients={0: 2})
+    plain = replace(small_graph(), storages=(*small_graph().storages[:2], Storage(8192, "gradient", 0, 1)))
+    graph = replace(plain, gradients={0: 2})
     graph.save(tmp_path / "a.graph")
     assert Graph.load(tmp_path / "a.graph").gradients == {0: 2}
-    assert len({g.content_hash for g in (graph, small_graph(), replace(graph, gradients={}))}) == 3
-    graph = replace(small_graph(), gradients={0: 3})
+    assert len({g.content_hash for g in (graph, plain, replace(graph, gradients={}))}) == 3
+    graph = replace(plain, gradients={0: 3})
     graph.save(tmp_path / "a.graph")
     with pytest.raises(GraphFileError, match="points outside its table of 3"):
         Graph.load(tmp_path / "a.graph")

@@ -8,18 +8,18 @@ for every place of its sequences.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Final
 
-from foretell.cost.files import reading
+from foretell.cost.files import check_numbers, reading
 from foretell.graph import Graph, Signature
 from foretell.graph.calls import Call
 from foretell.graph.operators import Family, operator_of
 from foretell.hardware import Host
+from foretell.limits import read_json
 from foretell.units import Seconds
 
 MODES: Final = ("inference", "forward", "backward", "optimizer")
@@ -46,6 +46,11 @@ class HostCosts:
     step: float  # once a step: the loop around it
     gap: Seconds = 0.0  # and, in seconds, what passes between two kernels of a busy device
 
+    def __post_init__(self) -> None:
+        check_numbers("kernel", [[self.kernel[mode][kind] for kind in KINDS] for mode in MODES], dims=2, least=0)
+        check_numbers("view", [self.view[mode] for mode in MODES], least=0)
+        check_numbers("a cost", [self.listed, self.tensor, self.inner, self.step, self.gap], least=0)
+
     def seconds(self, graph: Graph, host: Host) -> list[Seconds]:
         """Time to issue every op of a graph."""
         costs = graph.calls.of_ops([host.op_seconds * weight for weight in self._weights(graph)])
@@ -71,7 +76,7 @@ class HostCosts:
     @classmethod
     def load(cls, path: Path) -> HostCosts:
         with reading(path, "costs of a host"):
-            return cls(**json.loads(path.read_text()))
+            return cls(**read_json(path))
 
 
 def mode_of(call: Call, graph: Graph) -> str:

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from foretell.cost.files import load_arrays, reading, save_arrays
+from foretell.cost.files import check_numbers, load_arrays, reading, save_arrays
 from foretell.cost.roofline import price_calls
 from foretell.errors import ModelError
 from foretell.graph import PHASES, Graph, Signature
@@ -139,7 +139,10 @@ class Interaction:
         if not self.strength:
             return np.zeros(len(step))
         w = self.weights
-        head = self._states(step, seconds, families, device) @ w["head.weight"].T + w["head.bias"]
+        with np.errstate(all="ignore"):
+            head = self._states(step, seconds, families, device) @ w["head.weight"].T + w["head.bias"]
+        if not np.all(np.isfinite(head)):
+            raise ModelError("the interaction network answers with what is no number. Fit it anew: foretell fit")
         return np.asarray(self.strength * MOST * np.tanh(head[:, 0].astype(np.float64)), dtype=np.float64)
 
     def embed(self, step: Outline, seconds: Floats, families: Sequence[str], device: Device) -> Floats:
@@ -176,8 +179,26 @@ class Interaction:
             weights, about = load_arrays(path, version=VERSION)
             if tuple(json.loads(about["columns"])) != PLAIN:
                 raise ModelError(f"{path} was written by another version of Foretell. Fit it anew: foretell fit")
-            families = tuple(json.loads(about["families"]))
-            return cls(families=families, weights=weights, strength=float(about["strength"]))
+            families = tuple(map(str, json.loads(about["families"])))
+            check_numbers("strength", strength := float(about["strength"]), dims=0, least=0, most=1)
+            _check_weights(weights, len(PLAIN) + len(families))
+            return cls(families=families, weights=weights, strength=strength)
+
+
+def _check_weights(weights: Mapping[str, npt.NDArray[np.float32]], columns: int) -> None:
+    """Whether the arrays of a file fit each other, and hold numbers."""
+    hidden = len(weights["encode.bias"])
+    shapes = {"mean": (columns,), "scale": (columns,), "encode.weight": (hidden, columns), "encode.bias": (hidden,),
+              "head.weight": (1, hidden), "head.bias": (1,)}  # fmt: skip
+    rounds = {name.split(".")[1] for name in weights if name.startswith("rounds.")}
+    for number in range(len(rounds)):
+        shapes[f"rounds.{number}.own.bias"] = (hidden,)
+        shapes |= {f"rounds.{number}.{part}.weight": (hidden, hidden) for part in ("own", "into", "onto", "whole")}
+    if {name: array.shape for name, array in weights.items()} != shapes:
+        raise ValueError("arrays of other shapes than a network has")
+    for name, array in weights.items():
+        check_numbers(name, array, dims=array.ndim)
+    check_numbers("scale", weights["scale"], least=1e-9)
 
 
 class _Sum:

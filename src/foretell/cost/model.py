@@ -6,7 +6,6 @@ Models are folders of plain files. One is shipped inside the package and found b
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy.typing as npt
 from foretell.cost import interaction
 from foretell.cost.attention_kernels import as_run_on
 from foretell.cost.features import describe
-from foretell.cost.files import reading
+from foretell.cost.files import check_seal, reading
 from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.interaction import Interaction, Outline, outline
 from foretell.cost.operators import OperatorModels
@@ -28,6 +27,7 @@ from foretell.errors import ModelError, did_you_mean
 from foretell.graph import Graph, Signature
 from foretell.hardware import Device
 from foretell.hardware import device as known_device
+from foretell.limits import read_json
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
@@ -161,10 +161,11 @@ def load_model(name: str = DEFAULT) -> CostModel:
             f"no model {name!r}. {did_you_mean(name, known)}Shipped: {', '.join(known)}; or give the folder of one "
             "that `foretell fit` wrote."
         )
+    check_seal(folder)
     others, network = folder / OTHER_DEVICES, folder / interaction.FILE
     operators = OperatorModels.load(folder)
     with reading(folder, "card with the device it was measured on"):
-        measured_on = str(json.loads((folder / "card.json").read_text())["device"])
+        measured_on = str(read_json(folder / "card.json")["device"])
     return CostModel(
         name=folder.name,
         folder=folder,

@@ -20,11 +20,13 @@ from foretell.cost.features import Description
 from foretell.cost.files import load_arrays, reading, save_arrays
 from foretell.cost.trees import Trees
 from foretell.errors import ModelError
+from foretell.limits import parse_json
 
 Floats = npt.NDArray[np.float64]
 FILE: Final = "operators.safetensors"
 TEXT_INDEX: Final = "operators.json"  # of the first version, which kept LightGBM's text of each family
 VERSION: Final = 2
+_FARTHEST: Final = 20.0  # from the roofline, as a logarithm: farther off, no number of trees is to be believed
 UNKNOWN: Final = -1.0  # the code of an operator that was not there when the model was fitted
 
 
@@ -37,7 +39,7 @@ class FamilyModel:
     trees: Trees
 
     def __post_init__(self) -> None:
-        if np.any(self.trees.column >= len(self.columns)):
+        if not self.columns or np.any(self.trees.column >= len(self.columns)):
             raise ValueError(f"trees ask for a column beyond the {len(self.columns)} there are")
 
     def log_ratio(self, names: Sequence[str], descriptions: Sequence[Description]) -> Floats:
@@ -75,7 +77,7 @@ class OperatorModels:
             model = self.families.get(family)
             if model is not None:
                 ratio = model.log_ratio([names[i] for i in places], [descriptions[i] for i in places])
-                out[places] *= np.exp(ratio)
+                out[places] *= np.exp(ratio.clip(-_FARTHEST, _FARTHEST))
         return out
 
     def knows(self, name: str, family: str) -> bool:
@@ -103,6 +105,6 @@ class OperatorModels:
                         operators=tuple(map(str, entry["operators"])),
                         trees=Trees.read(arrays, family),
                     )
-                    for family, entry in json.loads(about["families"]).items()
+                    for family, entry in parse_json(about["families"].encode()).items()
                 }
             )

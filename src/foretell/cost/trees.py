@@ -25,6 +25,8 @@ _ROWS_AT_ONCE: Final = 64  # what is walked together stays in a core's cache
 _LEVELS_AT_ONCE: Final = 2  # between looks at which walks have come to a leaf
 _ENDED: Final = 0.2  # the share of them that is worth a removal
 _CODES: Final = 1 << 16
+_MOST_NODES: Final = 1_000_000  # which bound what a walk can take, however deep trees are
+_MOST_TREES: Final = 100_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -46,6 +48,8 @@ class Trees:
             array, kind = getattr(self, field.name), "f" if field.name in ("value", "edges") else "u"
             if array.dtype.kind != kind or array.ndim != (2 if field.name == "sets" else 1):
                 raise ValueError(f"{field.name} is {array.ndim}-dimensional {array.dtype}")
+        if len(self.test) > _MOST_NODES:
+            raise ValueError(f"{len(self.test):,} nodes, more than {_MOST_NODES:,}")
         numbers, splits = len(self.column), int(np.count_nonzero(self.test))
         counts = self.edge_counts.clip(0, _CODES).astype(np.int64)
         if not (len(self.missing) == len(counts) == numbers and counts.sum() == len(self.edges) and np.all(counts)):
@@ -64,6 +68,8 @@ class Trees:
         heights = self._heights
         if len(heights) > 1 and heights[-1] >= heights[:-1].min():
             raise ValueError("a tree that is cut short")
+        if -heights.min() > _MOST_TREES:
+            raise ValueError(f"more than {_MOST_TREES:,} trees")
 
     @property
     def tests(self) -> int:

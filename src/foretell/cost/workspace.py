@@ -144,6 +144,8 @@ def _index_put(s: Signature, device: Device) -> Bytes:
 def _cudnn_attention_backward(s: Signature, device: Device) -> Bytes:
     """Query gradients and row sums in fp32; grouped heads also hold key and value gradients for every query head."""
     q, k = s.required_tensors("query", "key")
+    if not q.numel:
+        return 0
     rows = q.numel // q.shape[-1]
     grouped = 2 * q.numel // q.shape[-2] * k.shape[-2] * ITEM_BYTES[q.dtype] if k.shape[1] != q.shape[1] else 0
     return 4 * (q.numel + rows) + grouped

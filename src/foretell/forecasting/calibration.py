@@ -7,7 +7,6 @@ their errors occurred together, and pass through the simulator; a margin makes n
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,15 +17,19 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from foretell.cost.files import check_numbers
 from foretell.cost.model import CostModel
 from foretell.errors import ModelError
 from foretell.hardware import Device
+from foretell.limits import read_json
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
 FILE: Final = "calibration.json"
 OTHER_DEVICES_FILE: Final = "elsewhere.json"
 LEVEL: Final = 0.9
+_WIDEST: Final = 20.0  # that an error can be, as a logarithm or in sigmas
+_NUMBERS: Final = 5  # of `numbers_of`
 Range = tuple[Seconds, Seconds]
 T = TypeVar("T")
 
@@ -43,6 +46,13 @@ class Calibration:
     pairs: Sequence[tuple[float, float]]  # errors of unseen steps: the device's in sigmas, the host's
     host: float  # contains 90 % of hosts
     margin: float  # added to a step's interval on either side
+
+    def __post_init__(self) -> None:
+        check_numbers("families", list(self.families.values()) or [0.0], least=0, most=_WIDEST)
+        widths = [self.other, self.floor, self.unknown, self.device, self.host]
+        check_numbers("a width", widths, least=0, most=_WIDEST)
+        check_numbers("margin", self.margin, dims=0, least=-_WIDEST, most=_WIDEST)
+        check_numbers("pairs", self.pairs, dims=2 if len(self.pairs) else 1, least=-_WIDEST, most=_WIDEST)
 
     def sigma(self, parts: Mapping[str, Seconds], unknown: float) -> float:
         """Of a step's device time, from the time of each family of its ops.
@@ -72,7 +82,10 @@ class Calibration:
 
     @classmethod
     def load(cls, path: Path) -> Calibration:
-        return _read(path, lambda found: cls(**found))
+        calibration = _read(path, lambda found: cls(**found))
+        if np.ndim(calibration.pairs) != 2 or np.shape(calibration.pairs)[1] != 2:
+            raise ModelError(f"{path}: pairs are not two errors each. Fit it with: foretell fit")
+        return calibration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +97,12 @@ class HeldOutDevice:
     numbers: Sequence[float]  # where the device lies among devices
     errors: Sequence[float]  # log(measured ÷ predicted) of steps, equally many for every architecture
 
+    def __post_init__(self) -> None:
+        check_numbers("numbers", self.numbers)
+        check_numbers("errors", self.errors, least=-_WIDEST, most=_WIDEST)
+        if len(self.numbers) != _NUMBERS or not len(self.errors):
+            raise ValueError(f"a device is not {_NUMBERS} numbers with a list of errors")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unmeasured:
@@ -92,6 +111,12 @@ class Unmeasured:
     held: Sequence[HeldOutDevice]
     reach: float  # distance within which errors on one device are likely on another
     unknown: float  # added for ops no model knows, by their part of the step
+
+    def __post_init__(self) -> None:
+        check_numbers("reach", self.reach, dims=0, least=1e-3)
+        check_numbers("unknown", self.unknown, dims=0, least=0, most=_WIDEST)
+        if not self.held:
+            raise ValueError("errors of no device")
 
     def step_range(self, seconds: Seconds, device: Device, half: bool, unknown: float) -> Range:
         """Quantiles of the errors on other devices, stretched where none of them is near."""
@@ -147,8 +172,8 @@ def _cached(load: Callable[[Path], Any], path: Path, changed: int) -> Any:
 
 def _read(path: Path, make: Callable[[dict[str, Any]], T]) -> T:
     try:
-        return make(json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        return make(read_json(path))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelError(f"{path} is no file of a model's errors ({error}). Fit it with: foretell fit") from error
 
 

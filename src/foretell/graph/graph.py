@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
-from foretell.graph import file
+from foretell.graph import file, reading
 from foretell.graph.calls import Calls, calls_of
 from foretell.graph.types import Caveat, Op, Signature, Storage, Tensor
 from foretell.units import Bytes
@@ -93,9 +92,9 @@ class Graph:
     @classmethod
     def from_bytes(cls, data: bytes, name: str = "the graph") -> Graph:
         """Read what `to_bytes` gave; `name` is what messages call it."""
-        return cls(**file.read(io.BytesIO(data), name))
+        return cls(**reading.read(data, name))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Graph:
-        """Read a graph file, from a stranger too: no code runs, and every index is checked."""
-        return cls(**file.read(path, str(path)))
+        """Read a graph file, from a stranger too: no code runs, and everything in it is checked."""
+        return cls(**reading.load(path))

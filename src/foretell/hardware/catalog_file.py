@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,11 @@ from foretell.hardware.device import (
     Link,
 )
 from foretell.hardware.fabric import PROTOCOLS, Fabric, Protocol
+from foretell.limits import read_toml
 from foretell.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
 
-NAME = re.compile(r"[a-z0-9][a-z0-9._:-]*")
+NAME = re.compile(r"(?!.*\.\.)[a-z0-9][a-z0-9._:-]{0,99}")  # a part of a path, so no way up
+_MOST = 1e12  # of a plain number or count
 Reader = Callable[[Any], Any]
 
 
@@ -46,12 +47,14 @@ def _names(value: Any) -> tuple[str, ...]:
 def _number(value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise InputError(f"must be a number, got {value!r}.")
+    if not -_MOST <= value <= _MOST:
+        raise InputError(f"must be a number up to {_MOST:g}, got {str(value)[:40]}.")
     return float(value)
 
 
 def _count(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise InputError(f"must be a whole number of at least 1, got {value!r}.")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
+        raise InputError(f"must be a whole number of at least 1, got {str(value)[:40]}.")
     return value
 
 
@@ -151,8 +154,8 @@ INSTANCE: Table = {
 def parse_file(path: Path, table: Table) -> dict[str, Any]:
     """The values of a file, every one checked and in SI units; optional ones left out are None."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        data = read_toml(path)
+    except (OSError, ValueError) as error:
         raise CatalogError(f"{path} cannot be read: {error}. Correct or remove the file.") from None
     return _parse_table(data, table, path=path, prefix="")
 

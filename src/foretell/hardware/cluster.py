@@ -15,6 +15,7 @@ from foretell.units import BytesPerSecond, Dollars
 
 TOPOLOGIES = ("fat-tree", "rail-optimized", "torus", "ring")
 MAX_DEVICES = 2**20
+_LONGEST = 1000  # characters of its text
 _GRAMMAR = "Write it like 'h200', '8xh100-sxm', '16x8xh100-sxm@ib-400g' or '2xaws:p5.48xlarge' (see docs/reference/hardware.md)."
 _PART = re.compile(r"(?:(\d{1,12})x)?(?:(\d{1,12})x)?([a-z0-9][a-z0-9._:-]{0,99})")
 
@@ -55,8 +56,10 @@ class Cluster:
             raise CatalogError(f"{len(self.nodes)} nodes need a link between them, got none. Give one, like 'ib-400g'.")
         if self.between is not None:
             _check_place(self.between, "between")
-        if not self.oversubscription >= 1:
-            raise CatalogError(f"oversubscription is at least 1 (a full network), got {self.oversubscription!r}.")
+        if not 1 <= self.oversubscription <= MAX_DEVICES:
+            raise CatalogError(
+                f"oversubscription is at least 1 (a full network), got {self.oversubscription!r}, and at most {MAX_DEVICES:,}."
+            )
         if self.topology not in TOPOLOGIES:
             raise CatalogError(f"unknown topology {self.topology!r}. Allowed: {', '.join(TOPOLOGIES)}.")
 
@@ -66,6 +69,10 @@ class Cluster:
 
         After the links, `/4` is a network four times thinner above the nodes, `/rail-optimized` its topology.
         """
+        if len(text) > _LONGEST:
+            raise CatalogError(
+                f"a cluster is written in at most {_LONGEST:,} characters, got {len(text):,}. {_GRAMMAR}"
+            )
         parts, at, links = "".join(text.lower().split()).replace("×", "x").partition("@")
         links, *shape = links.split("/")
         inside, between = _read_links(links, text) if at else (None, None)

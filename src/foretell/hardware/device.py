@@ -26,6 +26,7 @@ _RUNS_AS: dict[str, tuple[str, float]] = {
     "fp64": ("fp32", 1 / 32),  # emulated
 }
 
+_LEAST, _MOST = 1e-12, 1e24  # of any number of hardware, in SI units
 _POSITIVE = (
     "memory_bytes",
     "usable_bytes",
@@ -173,6 +174,8 @@ class Instance:
 def _check_positive(what: str, name: str, value: float) -> None:
     if not value > 0:
         raise CatalogError(f"{what}: {name} must be more than 0, got {value!r}.")
+    if not _LEAST <= value <= _MOST:  # what is computed from it would be 0 or infinite
+        raise CatalogError(f"{what}: {name} must lie between {_LEAST:g} and {_MOST:g}, got {str(value)[:40]}.")
 
 
 def _check_choice(what: str, name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -56,3 +56,7 @@ class Fabric:
         for name in ("startup", "sharing", "units"):
             if getattr(self, name) < 0:
                 raise CatalogError(f"fabric {self.name!r}: {name} must not be negative, got {getattr(self, name)!r}.")
+        if not self.full_at > 0 or (self.through is not None and not self.through > 0):
+            raise CatalogError(
+                f"fabric {self.name!r}: full_at and through must be more than 0, got {self.full_at!r} and {self.through!r}."
+            )

@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from foretell.cost.files import seal
 from foretell.cost.model import OTHER_DEVICES
 from foretell.cost.operators import TEXT_INDEX, FamilyModel, OperatorModels
 from foretell.errors import ModelError
@@ -18,6 +19,7 @@ def convert(folder: Path) -> None:
     for part in (folder, folder / OTHER_DEVICES):
         if part == folder or (part / TEXT_INDEX).is_file():
             _convert(part)
+    seal(folder)
 
 
 def _convert(folder: Path) -> None:

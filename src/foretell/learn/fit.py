@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from foretell.cost import interaction
+from foretell.cost.files import seal
 from foretell.cost.host import FILE, HostCosts
 from foretell.cost.model import CostModel
 from foretell.errors import ModelError
@@ -95,6 +96,7 @@ def fit(
         taken = fit_others(ops, model, others, folder, intervals=intervals, seed=seed, progress=progress)
         card = replace(card, elsewhere=taken)
         _write(folder / _CARD, asdict(card))
+    seal(folder)
     return card
 
 

@@ -56,10 +56,11 @@ def tiles(m: float, n: float, batch: float, device: Device) -> Values:
     """Blocks of a product over the device's units, for tiles that libraries choose from."""
     values: Values = {}
     for rows, columns in _TILES:
-        waves = batch * math.ceil(m / rows) * math.ceil(n / columns) / device.compute_units
+        blocks = math.ceil(m / rows) * math.ceil(n / columns)
+        waves = batch * blocks / device.compute_units
         values[f"waves_{rows}x{columns}"] = log(waves)
         values[f"fill_{rows}x{columns}"] = fill(waves)
-        values[f"edge_{rows}x{columns}"] = m * n / (math.ceil(m / rows) * rows * math.ceil(n / columns) * columns)
+        values[f"edge_{rows}x{columns}"] = m * n / (blocks * rows * columns) if blocks else 1.0
     return values
 
 

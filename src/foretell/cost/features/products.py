@@ -47,9 +47,9 @@ def _grouped(s: Signature, device: Device, tf32: bool) -> Values:
     groups = b.shape[0] if len(b.shape) == 3 else a.shape[0] if len(a.shape) == 3 else s.inputs[2].numel
     m, k, n = a.shape[-2], a.shape[-1], b.shape[-1]
     if len(a.shape) == 2 and len(b.shape) == 3:
-        m = max(1, m // groups)
+        m = max(1, m // max(groups, 1))
     elif len(a.shape) == 2:
-        k = max(1, k // groups)
+        k = max(1, k // max(groups, 1))
     return {
         "type": _compute_type(s, device, tf32), "a_rows": float(a.strides[-1] == 1), "b_rows": float(b.strides[-1] == 1),
         "b_shared": 0.0, "bias": 0.0, "bias_full": 0.0, **product_of(m, n, k, groups, device),

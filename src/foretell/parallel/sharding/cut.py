@@ -84,6 +84,6 @@ def part_of(layout: Layout, cut: Cut, ways: int) -> Layout:
     stretch = size // cut.outer * stride
     shape = (*layout.shape[: cut.dim], smaller, *layout.shape[cut.dim + 1 :])
     strides = tuple(
-        s * smaller // size if s >= stretch and s and i != cut.dim else s for i, s in enumerate(layout.strides)
+        s * smaller // max(size, 1) if s >= stretch and s and i != cut.dim else s for i, s in enumerate(layout.strides)
     )
     return Layout(shape, strides, layout.dtype)

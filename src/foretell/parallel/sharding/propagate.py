@@ -248,7 +248,7 @@ class Propagation:
         cut, layout = self.cut(op.inputs[0]), op.signature.inputs[0]
         if cut is not None and cut.dim == len(layout.shape) - 1:
             for what in _LOSS_EXCHANGES[op.signature.name]:
-                self._communicate("all-reduce", layout.nbytes // layout.shape[-1], what, position - 1, position)
+                self._communicate("all-reduce", layout.nbytes // max(layout.shape[-1], 1), what, position - 1, position)
 
     def _communicate(self, kind: str, nbytes: int, what: str, after: int, before: int) -> None:
         self.collectives.append(

@@ -1,0 +1,87 @@
+"""How much a file from a stranger may hold: checked while it is read, before anything is made of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from foretell.errors import InputError
+
+FACTOR: Final = "FORETELL_LIMITS"
+# docs/reference/limits.md has the same table, with the largest that is known of each.
+LIMITS: Final[Mapping[str, int]] = {
+    "bytes of a graph file": 64 * 2**20,
+    "bytes of a graph file, unpacked": 256 * 2**20,
+    "values in a JSON file": 1_000_000,
+    "bytes of a JSON file": 64 * 2**20,
+    "bytes of a TOML file": 2**16,
+    "bytes of a file of arrays": 512 * 2**20,
+    "ops of a graph": 250_000,
+    "tensors of a graph": 500_000,
+    "storages of a graph": 500_000,
+    "tensors that all ops of a graph read or write": 5_000_000,
+    "micro-steps of a step": 2**16,
+    "bytes of a graph's storages": 2**56,
+    "characters of a name": 1_000,
+    "levels of a module's name": 100,
+}
+
+_MOST_DOTS: Final = 100  # on a line of TOML, whose parser takes the square of a dotted key's length
+
+
+def limit(what: str) -> int:
+    """By its name in the table, times $FORETELL_LIMITS."""
+    text = os.environ.get(FACTOR, "1")
+    try:
+        return int(LIMITS[what] * float(text))
+    except (ValueError, OverflowError):
+        raise InputError(f"${FACTOR} must be a number that limits are multiplied by, like 4, got {text!r}.") from None
+
+
+def check_limit(what: str, got: int) -> None:
+    """Refuse, as a ValueError that a reader makes its own error of, what is beyond a limit."""
+    if got > (most := limit(what)):
+        raise ValueError(f"{what}: at most {most:,}, got {got:,}; ${FACTOR}=4 allows four times as much")
+
+
+def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
+    """A file whose size is checked first. What is no plain file, a pipe or a device, is not read: it may never end."""
+    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:  # a pipe would wait
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode):
+            raise ValueError("it is no plain file")
+        check_limit(what, about.st_size)
+        return file.read(limit(what) + 1)
+
+
+def read_json(path: Path) -> Any:
+    return parse_json(read_bytes(path, "bytes of a JSON file"))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    text = read_bytes(path, "bytes of a TOML file").decode()
+    if max(line.count(".") for line in text.split("\n")) > _MOST_DOTS:
+        raise ValueError(f"a line with more than {_MOST_DOTS} dots")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("tables inside tables, too deep") from None
+
+
+def parse_json(data: bytes) -> Any:
+    """JSON in which every number is one, whose values are counted before they take a hundred times their place."""
+    check_limit("bytes of a JSON file", len(data))
+    check_limit("values in a JSON file", data.count(b",") + data.count(b"[") + data.count(b"{"))
+    try:
+        return json.loads(data, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("lists inside lists, too deep") from None
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number in JSON")
