@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from foretell.learn.workers import each
 from foretell.supervisor import Child, ChildLost
 
 LONG = 1000.0  # seconds that no test waits for
@@ -212,3 +213,32 @@ def test_a_child_ends_with_its_caller_however_that_ends(number: signal.Signals) 
     os.kill(caller.pid or 0, number)
     caller.join(60)
     assert is_empty(leader)
+
+
+def hang(pids: Path, number: int) -> None:
+    (pids / str(os.getpid())).touch()
+    time.sleep(LONG)
+
+
+def test_workers_of_a_pool_end_with_their_parent(tmp_path: Path) -> None:
+    def fit() -> None:
+        list(each(hang, tmp_path, [1, 2], workers=2))
+
+    parent = multiprocessing.get_context("fork").Process(target=fit)
+    parent.start()
+    deadline = time.monotonic() + 60
+    while not (workers := [int(path.name) for path in tmp_path.iterdir()]) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert workers
+    parent.kill()
+    parent.join(60)
+    while any(map(is_running, workers)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not any(map(is_running, workers))
+
+
+def is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

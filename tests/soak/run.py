@@ -2,7 +2,8 @@
 
 A target is a file in `targets/` with two functions. `work(folder, number, say)` runs in a process of its own until it is
 killed, and says a line whenever something is promised to be there; `verify(folder, said)` raises AssertionError unless it
-is, and returns a line of figures. SIDE_BY_SIDE processes work at once, SECONDS is how long one lives at most.
+is, and returns a line of figures. SIDE_BY_SIDE processes work at once, SECONDS is how long one lives at most, SIGNALS are
+what ends it.
 `--only store` runs one target, `--seed 1` other moments.
 """
 
@@ -90,7 +91,7 @@ def soak(target: ModuleType, kills: int, rng: random.Random, folder: Path) -> li
         time.sleep(rng.uniform(0, target.SECONDS))
         victim = running.pop(rng.randrange(len(running)))
         if victim.lives():
-            os.kill(victim.pid, signal.SIGKILL)
+            os.kill(victim.pid, rng.choice(getattr(target, "SIGNALS", (signal.SIGKILL,))))
             os.waitpid(victim.pid, 0)
         else:
             found.append(f"{target.__name__}: process {kill} ended by itself; see its traceback above")
