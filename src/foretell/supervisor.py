@@ -251,12 +251,17 @@ def _become_worker(caller: int, memory: Bytes) -> None:
                 signal.pause()  # until the session is killed, with what the worker left running in it
         os.killpg(os.getpgrp(), signal.SIGKILL)  # the caller does not listen any more
     os.dup2(2, 1)
+    end_with_parent()  # where even the guard is killed
+    if memory and sys.platform == "linux":
+        _bound_memory(memory)
+
+
+def end_with_parent() -> None:
+    """Let the system kill this process with the thread that has started it (Linux)."""
     if sys.platform == "linux":
         import ctypes
 
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # where even the guard is killed
-        if memory:
-            _bound_memory(memory)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _end_with(caller: int) -> None:
@@ -270,7 +275,7 @@ def _bound_memory(memory: Bytes) -> None:
     import resource
 
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    limit = memory + int(fields["VmData"].split()[0]) * 1024
+    limit = min(memory + int(fields["VmData"].split()[0]) * 1024, sys.maxsize)
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     if hard == resource.RLIM_INFINITY or limit < hard:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))

@@ -19,7 +19,7 @@ from torch import nn
 from foretell.capture import capture
 from foretell.capture import child as child_module
 from foretell.capture.explain import explain
-from foretell.errors import CaptureError, InputError, SourceError, WorkloadError
+from foretell.errors import CaptureError, InputError, PlanError, SourceError, WorkloadError
 from foretell.workload import Workload
 from tests.capture.tiny import mlp, workload
 
@@ -175,18 +175,39 @@ def test_a_capture_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatc
     assert time.monotonic() - started < 60
 
 
-def test_a_limit_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORETELL_CAPTURE_LIMIT", "soon")
-    with pytest.raises(InputError, match="must be a number of seconds, got 'soon'"):
+@pytest.mark.parametrize("text", ["soon", "nan", "-1", "0", ""])
+def test_a_limit_that_is_none(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("FORETELL_CAPTURE_LIMIT", text)
+    with pytest.raises(InputError, match=f"must be a number of seconds above 0, got '{text}'"):
         capture(linear())
+
+
+def test_there_need_be_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORETELL_CAPTURE_LIMIT", "inf")
+    monkeypatch.setenv("FORETELL_CAPTURE_MEMORY", "99999999 TiB")
+    assert capture(linear()).samples == 2
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORETELL_CAPTURE_MEMORY", "1 GiB")
     assert "MemoryError" in failing(batch=lambda: torch.frombuffer(bytearray(2**31), dtype=torch.uint8))
-    monkeypatch.setenv("FORETELL_CAPTURE_MEMORY", "plenty")
-    with pytest.raises(InputError, match="FORETELL_CAPTURE_MEMORY: size 'plenty' is not a number"):
+
+
+@pytest.mark.parametrize("text", ["plenty", "0", "5 apples"])
+def test_a_limit_of_memory_that_is_none(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("FORETELL_CAPTURE_MEMORY", text)
+    with pytest.raises(InputError, match="FORETELL_CAPTURE_MEMORY: "):
         capture(linear())
+
+
+class OfTheirs(PlanError):
+    """An exception of ours, made more precise by a user."""
+
+
+def test_an_error_of_ours_stays_what_it_is() -> None:
+    with pytest.raises(PlanError, match="by me") as caught:
+        capture(linear(model=lambda: raising(OfTheirs("by me"))))
+    assert type(caught.value) is PlanError
 
 
 def test_a_process_that_was_started_and_what_it_prints_hold_nobody_up() -> None:

@@ -6,6 +6,7 @@ cloudpickle where fork is unsafe (no fork on the platform, or a CUDA context in 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -82,27 +83,32 @@ def _ask(start: Callable[[], Child], request: bytes, what: str) -> tuple[Graph, 
     head, _, graph = answer.partition(b"\n")
     said = json.loads(head)
     if "error" in said:
-        raise getattr(errors, said["error"], CaptureError)(said["text"])
+        raise getattr(errors, said["error"])(said["text"])
     return Graph.from_bytes(graph, f"the graph of {what}"), said["read"]
 
 
 def _most_seconds() -> Seconds:
     text = os.environ.get("FORETELL_CAPTURE_LIMIT", "1800")
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(
-            f"FORETELL_CAPTURE_LIMIT must be a number of seconds, got {text!r}. Unset it for 1800."
-        ) from None
+    with contextlib.suppress(ValueError):
+        if (seconds := float(text)) > 0:
+            return seconds
+    raise InputError(f"FORETELL_CAPTURE_LIMIT must be a number of seconds above 0, got {text!r}. Unset it for 1800.")
 
 
-def _most_memory() -> Bytes:
+def _most_memory() -> Bytes | None:
     """That a capture may allocate: all the host has, unless the user says so. Shapes need none of it."""
     if text := os.environ.get("FORETELL_CAPTURE_MEMORY"):
         try:
-            return parse_bytes(text)
+            memory = parse_bytes(text)
         except InputError as error:
             raise InputError(f"FORETELL_CAPTURE_MEMORY: {error}") from None
+        if memory < 1:
+            raise InputError(
+                f"FORETELL_CAPTURE_MEMORY: it must be above 0, got {text!r}. Unset it for all the host has."
+            )
+        return memory
+    if sys.platform != "linux":
+        return None
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
@@ -136,7 +142,8 @@ def _serve(link: Connection, get_workload: Callable[[], Workload]) -> None:
         graph = trace_or_run(get_workload()).to_bytes(packed=False)
         said = {"read": reads.found}
     except ForetellError as error:
-        said = {"error": type(error).__name__, "text": words_of(error)}
+        ours = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+        said = {"error": ours.__name__, "text": words_of(error)}
     except BaseException as error:  # of the user's, whatever it may be
         said = {"error": WorkloadError.__name__, "text": explain(error)}
     link.send_bytes(json.dumps(said).encode() + b"\n" + graph)

@@ -12,7 +12,7 @@ def explain(error: BaseException) -> str:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
     lines = "".join(traceback.format_list(frames[-6:])).rstrip()
     message = words_of(error).split("\n\n")[0][:1000]
-    notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()))
+    notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()) if isinstance(note, str))
     where = f"\nIn your code:\n{lines}" if lines else ""
     return (
         f"the workload failed in its own code with {type(error).__name__}: {message}{notes}{where}\n"

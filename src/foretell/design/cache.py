@@ -21,6 +21,7 @@ from foretell.design.pool import POOL
 from foretell.errors import CaptureError, ForetellError
 from foretell.measure.record import Point
 from foretell.store.store import Store
+from foretell.supervisor import end_with_parent
 
 Progress = Callable[[str], None]
 
@@ -80,7 +81,7 @@ def _of_pool(points: Sequence[Point], say: Progress) -> Iterator[tuple[OpSet | s
     import foretell.capture.fallback  # noqa: F401
 
     # Both take seconds to load, and children inherit them.
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork")) as children:
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("fork"), initializer=end_with_parent) as children:
         try:
             for number, (traced, point) in enumerate(zip(children.map(_trace, new, chunksize=32), new, strict=True), 1):
                 say(f"tracing the pool, {number:,} of {len(new):,} points")

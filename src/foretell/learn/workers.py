@@ -8,6 +8,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
+from foretell.supervisor import end_with_parent
+
 Shared = TypeVar("Shared")
 Asked = TypeVar("Asked")
 Got = TypeVar("Got")
@@ -24,7 +26,9 @@ def each(
         return
     _shared = shared
     try:
-        with ProcessPoolExecutor(min(workers, os.cpu_count() or 1), mp_context=get_context("fork")) as pool:
+        with ProcessPoolExecutor(
+            min(workers, os.cpu_count() or 1), mp_context=get_context("fork"), initializer=end_with_parent
+        ) as pool:
             futures = {pool.submit(_in_worker, function, one): one for one in asked}
             for future in as_completed(futures):
                 yield futures[future], future.result()
