@@ -10,6 +10,7 @@ after. Times are of one run; each query opens the store anew, so every byte it r
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import random
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from foretell.graph import Graph, Layout, Op, Signature, Storage, Tensor
 from foretell.measure.record import AllocationRow, GraphRow, OpRow, Record, SeriesRow, StepRow
 from foretell.store.lines import RecordFile
 from foretell.store.store import Store
@@ -38,6 +40,20 @@ QUERIES = {
 }
 
 
+@functools.cache
+def graph(number: int) -> GraphRow:
+    """A graph of as many ops, some hundred of which differ."""
+    layouts = [Layout((32, 8 * (i + 1)), (8 * (i + 1), 1), "float32") for i in range(100 + number)]
+    signatures = [Signature(f"aten.op_{i % 40}.default", (x,), (x,)) for i, x in enumerate(layouts)]
+    ops = tuple(
+        Op(signatures[i % len(signatures)], "forward", f"layer.{i // 10}", (i,), (i + 1,)) for i in range(OPS_A_STEP)
+    )
+    tensors = tuple(Tensor(layouts[i % len(layouts)], i) for i in range(OPS_A_STEP + 1))
+    storages = tuple(Storage(t.layout.nbytes, "temporary", i, i) for i, t in enumerate(tensors))
+    made = Graph(name=f"timm/model_{number}", ops=ops, tensors=tensors, storages=storages)
+    return GraphRow(hash=made.content_hash, name=made.name, file=made.to_bytes(packed=False))
+
+
 def made(number: int, chance: random.Random) -> Record:
     """A step like those of a campaign: times are noise, names repeat."""
     targets = [f"aten.op_{i}.default" for i in range(40)]
@@ -54,10 +70,10 @@ def made(number: int, chance: random.Random) -> Record:
                 kernel_seconds=tuple(seconds / len(launched) for _ in launched),
             )
         )  # fmt: skip
-    graph = f"{number % GRAPHS:064x}"
+    captured = graph(number % GRAPHS)
     step = StepRow(
         point=f"{number:016x}", kind="step", source=f"timm/model_{number % GRAPHS}", settings='{"batch":"32"}',
-        precision=("fp32", "amp-bf16")[number % 2], graph=graph, repetitions=30, step_seconds=chance.random(),
+        precision=("fp32", "amp-bf16")[number % 2], graph=captured.hash, repetitions=30, step_seconds=chance.random(),
         device="h200", date=f"2026-01-01T00:{number // 60 % 60:02}:{number % 60:02}Z", occasion=f"o{number // 200}",
     )  # fmt: skip
     times = tuple(i * 0.01 for i in range(200))
@@ -65,7 +81,7 @@ def made(number: int, chance: random.Random) -> Record:
     return Record(
         step=step,
         ops=tuple(ops),
-        graph=GraphRow(hash=graph, name=step.source, file=random.Random(graph).randbytes(50_000)),
+        graph=captured,
         series=(
             SeriesRow(
                 resource="device",

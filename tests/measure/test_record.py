@@ -8,7 +8,7 @@ import multiprocessing
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from foretell.errors import InputError, StoreError
 from foretell.measure.record import VERSION, Point, Record, StepRow
@@ -17,6 +17,7 @@ from tests.measure.examples import record, records, step
 
 
 class TestLines:
+    @settings(max_examples=40, deadline=None)
     @given(records())
     def test_they_come_back_as_they_went(self, given: Record) -> None:
         line = given.to_line()

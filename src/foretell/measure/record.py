@@ -14,6 +14,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from foretell.errors import InputError
@@ -245,7 +246,9 @@ class Record:
         for kind, rows in parts:
             if any(type(row) is not kind for row in rows):
                 raise InputError(f"a record holds {kind.__name__} objects, got {rows!r:.80}.")
-            check_rows(kind, {c.name: [getattr(row, c.name) for row in rows] for c in dataclasses.fields(kind)})
+            if rows:
+                names = [column.name for column in dataclasses.fields(kind)]
+                check_rows(kind, dict(zip(names, zip(*map(attrgetter(*names), rows), strict=True), strict=True)))
         if self.graph is not None and self.graph.hash != self.step.graph:
             raise InputError(
                 f"the step has the graph {self.step.graph!r:.80}, the record brings {self.graph.hash:.80}."

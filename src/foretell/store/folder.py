@@ -86,7 +86,7 @@ class Folder:
         self.root = self.path / f"v{VERSION}"
         self._warn = warn or (lambda text: warnings.warn(text, stacklevel=3))
         self._warned: set[Path] = set()
-        self._rejected: dict[Path, str] = {}  # segments with rows that cannot be, and why
+        self.rejected: dict[Path, str] = {}  # segments with rows that cannot be, and why
         # Segments never change, so what was read of one stays true.
         self._notes: dict[Path, Note] = {}
         self._commits: dict[Path, Commit] = {}
@@ -150,7 +150,7 @@ class Folder:
 
     def note(self, path: Path) -> Note | None:
         """What a segment says of itself; None, with a warning, when it is damaged."""
-        if path in self._rejected:
+        if path in self.rejected:
             return None
         if path not in self._notes:
             try:
@@ -178,13 +178,13 @@ class Folder:
         named = {path for table in PARTS for path, _ in snapshot.segments(table)}
         for path in sorted(every | named):
             try:
-                segments.read_note(path)
+                self._notes[path] = segments.read_note(path)
             except Damaged as error:
                 found[path] = error.reason
             except FileNotFoundError:
                 if path in named:
                     found[path] = "it is missing"
-        found |= self._rejected
+        found |= self.rejected
         for path in found:
             self._notes.pop(path, None)
         self._warned |= set(found)  # the caller has them from here
@@ -192,11 +192,11 @@ class Folder:
 
     def is_rotten(self, path: Path) -> bool:
         """Whether a segment can be read and is not what it should be: no waiting will mend it."""
-        return path in self._rejected or segments.is_rotten(path)
+        return path in self.rejected or segments.is_rotten(path)
 
     def reject(self, error: Damaged) -> None:
         """Leave a segment out for its rows."""
-        self._rejected[error.path] = error.reason
+        self.rejected[error.path] = error.reason
         self._mistrust(error.path, error.reason)
 
     def trust(self, path: Path) -> None:

@@ -52,11 +52,12 @@ def merge(store: Folder, others: Sequence[T], take: Callable[[T], int]) -> Merge
             raise StoreError(f"the store {store.path} is being merged already. Wait until that is done, and try again.")
         files = _files(store)
         size = sum(path.stat().st_size for path in files)
-        mended = [path for path in store.damaged() if _mend(store, path, others)]
+        bad = set(store.damaged())
+        mended = [path for path in bad if _mend(store, path, others)]
         taken = sum(take(other) for other in others)
         for other in others:
             _copy_public(store, other)
-        bad = set(store.damaged())
+        bad = bad.difference(mended) | store.rejected.keys()
         rotten = {path for path in bad if store.is_rotten(path)}
         _merge_steps(store, rotten, waiting=bad - rotten)
         _merge_graphs(store)

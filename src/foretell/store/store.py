@@ -212,6 +212,8 @@ class Store(Folder):
                 if not tries:
                     raise self.vanished(error) from error
             except Damaged as error:  # go on without it
+                if error.path in self.rejected:
+                    raise
                 self.reject(error)
 
     def _read_once(

@@ -69,15 +69,15 @@ def arrow_type(kind: str, many: bool = False) -> Any:
 
 def misfit(name: str, found: Any) -> str | None:
     """Why a segment with this schema cannot be of the table; columns that we do not know are no reason."""
-    if len(set(found.names)) < len(found.names):
+    kinds = {field.name: field.type for field in found}
+    if len(kinds) < len(found):
         return "two of its columns have one name"
     for column in columns(name) if name in ROWS else ():
-        if column.name in found.names:
-            kind = found.field(column.name).type
-            if kind != arrow_type(column.kind, column.many):
-                return f"its column {column.name} has the type {kind}"
-        elif column.default is dataclasses.MISSING:
+        kind = kinds.get(column.name)
+        if kind is None and column.default is dataclasses.MISSING:
             return f"it has no column {column.name}"
+        if kind is not None and kind != arrow_type(column.kind, column.many):
+            return f"its column {column.name} has the type {kind}"
     return None
 
 
