@@ -322,6 +322,7 @@ class TestErrors:
         monkeypatch.chdir(tmp_path)
         long = "b" * 3000
         for arguments in (("predict", long, "--on", "h200"), ("predict", "x", "--on", long), ("store", "ls", "--store", long),
+                          ("predict", "x", "--on", "+".join(["h200"] * 3000)), ("measure", "\ud800", "--device", "cpu"),
                           ("predict", "x", "--on", "h200", "--model", long), ("store", "merge", "--store", "/dev/null")):  # fmt: skip
             ended = call(*arguments)
             assert ended.exit_code == 2, arguments

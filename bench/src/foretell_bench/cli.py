@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foretell.cli.options import AsJson
-from foretell.cli.terminal import console_of, guarded, print_drawn, print_json, progress
+from foretell.cli.terminal import answer, guarded, progress
 
 if TYPE_CHECKING:
     from foretell_bench.tables.figures import Figure
@@ -161,12 +161,9 @@ def _ablate(
 
 
 def _show(found: Sequence[Figure], as_json: bool) -> None:
-    if as_json:
-        print_json([figure.to_dict() for figure in found])
-    else:
-        from foretell_bench.pages.benches import bench_table
+    from foretell_bench.pages.benches import bench_table
 
-        print_drawn(bench_table(found), console_of())
+    answer(as_json, lambda: [figure.to_dict() for figure in found], lambda width: bench_table(found))
 
 
 @app.command()
@@ -289,7 +286,4 @@ def methods(
 
     if pages is not None:
         fill_pages(pages, results, beside((saved or save).parent))
-    if as_json:
-        print_json(results)
-    else:
-        print_drawn(methods_table(results), console_of())
+    answer(as_json, lambda: results, lambda width: methods_table(results))

@@ -11,7 +11,7 @@ import typer
 
 from foretell.cli.options import AsJson, read_settings
 from foretell.cli.store import DEFAULT_STORE, StorePath
-from foretell.cli.terminal import console_of, note, print_drawn, print_json, progress
+from foretell.cli.terminal import answer, note, progress
 from foretell.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,10 +70,7 @@ def design(
         say("choosing")
         candidates = [candidate(p, found[p.key], device) for p in points if p.key in found]
         made = choose(candidates, device, seconds, method=way, known=known, seed=seed)
-    if as_json:
-        print_json(designed.design_dict(made))
-    else:
-        print_drawn(designed.design_table(made), console_of())
+    answer(as_json, lambda: designed.design_dict(made), lambda width: designed.design_table(made))
     if failed:
         [(key, reason), *_] = failed.items()
         name = next(str(p) for p in points if p.key == key)

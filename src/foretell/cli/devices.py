@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foretell.cli.options import AsJson
-from foretell.cli.terminal import console_of, note, print_drawn, print_json
+from foretell.cli.terminal import answer, note
 from foretell.errors import InputError, check_choice
 
 if TYPE_CHECKING:
@@ -44,12 +45,7 @@ def devices(
         things = [device for device in things if device.vendor.lower() == vendor.lower()]
     wanted = text.lower()
     found = [thing for thing in things if wanted in thing.name.lower() or wanted in thing.title.lower()]
-    if as_json:
-        import dataclasses
-
-        print_json([dataclasses.asdict(thing) for thing in found])
-    elif found:
-        console = console_of()
-        print_drawn(table(found, width=console.width), console)
+    if found or as_json:
+        answer(as_json, lambda: list(map(asdict, found)), lambda width: table(found, width=width))
     else:
         note(f"Nothing in the catalog has {text!r} in its name or title.")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from foretell.cli import options
 from foretell.cli.options import OUTPUT, PRICES, option
-from foretell.cli.terminal import console_of, note, print_drawn, print_json, progress
+from foretell.cli.terminal import answer, note, progress
 from foretell.errors import InputError
 
 
@@ -40,10 +40,10 @@ def inspect(
             graph.save(save)
         except OSError as error:
             raise InputError(f"the graph cannot be saved to {save}: {error.strerror}. Choose another file.") from None
-    if as_json:
-        print_json(inspection_dict(forecast, top=top, depth=depth))
-    else:
-        console = console_of()
-        print_drawn(inspection(forecast, top=top, depth=depth, width=console.width), console)
+    answer(
+        as_json,
+        lambda: inspection_dict(forecast, top=top, depth=depth),
+        lambda width: inspection(forecast, top=top, depth=depth, width=width),
+    )
     if save is not None:
         note(f"Graph saved to {save}")

@@ -16,7 +16,7 @@ from foretell.cli.campaign import run_campaign
 from foretell.cli.options import AsJson, Settings, read_settings
 from foretell.cli.ranks import measure_among_ranks
 from foretell.cli.records import Kept, end, is_kept, note_where, opened
-from foretell.cli.terminal import console_of, note, print_drawn, print_json, progress
+from foretell.cli.terminal import note, print_drawn, print_json, progress
 from foretell.errors import InputError, StoreError
 
 if TYPE_CHECKING:
@@ -230,10 +230,9 @@ def _show(records: Sequence[Record], *, compare: bool, top: int, as_json: bool, 
         answers = [measured_dict(record, forecast) for record, forecast in zip(records, forecasts, strict=True)]
         print_json(answers if listed else answers[0])
         return
-    console = console_of()
     for record, forecast in zip(records, forecasts, strict=True):
         if record.step.step_seconds is not None:
-            print_drawn(measured(record, top=top, forecast=forecast), console)
+            print_drawn(measured(record, top=top, forecast=forecast))
 
 
 def _forecast(record: Record) -> Forecast | None:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from foretell.cli import options
 from foretell.cli.options import OUTPUT, WHAT, option
-from foretell.cli.terminal import console_of, note, print_drawn, print_json, progress
+from foretell.cli.terminal import answer, note, progress
 from foretell.errors import InputError, RequirementNotMet
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from foretell import Forecast
 
 
@@ -50,7 +52,7 @@ def predict(
     conditions = options.conditions_of(loader, jitter, expert_skew)
     asked = options.question(on, plan=plan, model=model, profile=profile, conditions=conditions, job=job)
     forecasts, batches = (_fit_batches if fit_batch else _forecasts)(source, on, chosen, not no_cache, asked)
-    (_print_json if as_json else _print_tables)(forecasts, batches)
+    answer(as_json, lambda: _answers(forecasts, batches), lambda width: _tables(forecasts, batches, width))
     if html is not None:
         from foretell.report.html import write_html
 
@@ -106,18 +108,16 @@ def _write_trace(forecast: Forecast, path: Path) -> None:
         raise InputError(f"the trace cannot be written to {path}: {error.strerror}. Choose another file.") from None
 
 
-def _print_tables(forecasts: Sequence[Forecast], batches: Sequence[int]) -> None:
+def _tables(forecasts: Sequence[Forecast], batches: Sequence[int], width: int) -> RenderableType:
     from foretell.report.terminal import forecast_panel, forecast_table
 
-    console = console_of()
     if len(forecasts) == 1:
-        print_drawn(forecast_panel(forecasts[0], batch=batches[0] if batches else None), console)
-    else:
-        print_drawn(forecast_table(forecasts, batches=batches, width=console.width), console)
+        return forecast_panel(forecasts[0], batch=batches[0] if batches else None)
+    return forecast_table(forecasts, batches=batches, width=width)
 
 
-def _print_json(forecasts: Sequence[Forecast], batches: Sequence[int]) -> None:
+def _answers(forecasts: Sequence[Forecast], batches: Sequence[int]) -> Any:
     answers = [f.to_dict() for f in forecasts]
-    for answer, batch in zip(answers, batches, strict=False):
-        answer["batch"] = batch
-    print_json(answers[0] if len(answers) == 1 else answers)
+    for each, batch in zip(answers, batches, strict=False):
+        each["batch"] = batch
+    return answers[0] if len(answers) == 1 else answers

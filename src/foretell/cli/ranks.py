@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from foretell.cli.records import end, note_where
-from foretell.cli.terminal import console_of, note, print_drawn, print_json
+from foretell.cli.terminal import note, print_drawn, print_json
 from foretell.errors import RequirementNotMet
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def measure_among_ranks(
                 kept.append(records)
             answers.append([measured_dict(record) for record in records])
             if not as_json:
-                print_drawn(measured_ranks(records), console_of())
+                print_drawn(measured_ranks(records))
     if answers:
         if as_json:
             print_json(answers if len(points) > 1 else answers[0])

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from foretell.cli import options
 from foretell.cli.options import WHAT, option
-from foretell.cli.terminal import console_of, note, print_drawn, print_json, progress
+from foretell.cli.terminal import answer, note, progress
 
 
 def scale(
@@ -42,10 +42,7 @@ def scale(
             progress=report,
             **asked,
         )
-    if as_json:
-        print_json([point.to_dict() for point in points])
-    else:
-        print_drawn(scaling_table(points), console_of())
+    answer(as_json, lambda: [point.to_dict() for point in points], lambda width: scaling_table(points))
     if html is not None:
         write_scaling(points, html)
         note(f"Report written to {html}")

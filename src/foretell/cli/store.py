@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from foretell.cli.options import AsJson
-from foretell.cli.terminal import console_of, guarded, note, print_drawn, print_json, progress, say
+from foretell.cli.terminal import answer, guarded, note, print_json, progress, say
 from foretell.errors import InputError
 
 if TYPE_CHECKING:
@@ -35,11 +35,8 @@ def ls(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
     from foretell.report.stored import summary, summary_table
 
     facts = summary(_opened(store))
-    if as_json:
-        print_json(facts)
-        return
-    print_drawn(summary_table(facts), console_of())
-    for path, reason in facts["damaged"].items():
+    answer(as_json, lambda: facts, lambda width: summary_table(facts))
+    for path, reason in {} if as_json else facts["damaged"].items():
         note(f"{path} is damaged and left out: {reason}. `foretell store merge` sets it aside.")
 
 
@@ -64,18 +61,12 @@ def show(
         )
     opened = _opened(store)
     if sql is not None:
-        answer = opened.query(sql)
-        rows = stored.plain_rows(answer)
-        if as_json:
-            print_json(rows)
-        else:
-            print_drawn(stored.answer_table(rows, answer.column_names), console_of())
+        found = opened.query(sql)
+        rows = stored.plain_rows(found)
+        answer(as_json, lambda: rows, lambda width: stored.answer_table(rows, found.column_names))
         return
     record = _record(opened, step or "")
-    if as_json:
-        print_json(stored.step_dict(record, top))
-    else:
-        print_drawn(stored.step_table(record, top), console_of())
+    answer(as_json, lambda: stored.step_dict(record, top), lambda width: stored.step_table(record, top))
 
 
 def merge(

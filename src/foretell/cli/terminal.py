@@ -72,6 +72,8 @@ def guarded(function: Callable[P, None]) -> Callable[P, None]:
             if isinstance(error, OSError) and error.filename is not None and error.strerror:
                 # Of a file that was asked for, or of the machine: nothing that a report of a bug would help.
                 _fail(brief(f"{error.filename}: {error.strerror}. Choose another file or folder."), 2, error)
+            if isinstance(error, UnicodeEncodeError):  # half a character, as a shell passes on bytes that are no text
+                _fail(brief(f"{error.object!r} is not valid text in UTF-8. Write it anew."), 2, error)
             _fail(_bug_text(error), 1, error)
 
     return verb
@@ -132,8 +134,17 @@ def standard_output() -> Iterator[None]:
         raise InputError(f"standard output cannot be written: {error.strerror}. Send it elsewhere.") from None
 
 
-def print_drawn(what: RenderableType, console: Console) -> None:
+def answer(as_json: bool, data: Callable[[], Any], table: Callable[[int], RenderableType]) -> None:
+    """What a verb was asked for: data for programs, or for a person a table in so many columns."""
+    if as_json:
+        print_json(data())
+    else:
+        print_drawn(table(console_of().width))
+
+
+def print_drawn(what: RenderableType) -> None:
     """Draw first, then write: a reader that goes away then meets one plain write."""
+    console = console_of()
     with standard_output(), console.capture() as drawn:
         console.print(what)
     _write("\n".join(line.rstrip() for line in drawn.get().split("\n")))

@@ -76,7 +76,9 @@ class Cluster:
         parts, at, links = "".join(text.lower().split()).replace("×", "x").partition("@")
         links, *shape = links.split("/")
         inside, between = _read_links(links, text) if at else (None, None)
-        read = [_read_part(part, inside, text) for part in parts.split("+")]
+        written = parts.split("+")
+        made = {part: _read_part(part, inside, text) for part in dict.fromkeys(written)}  # equal nodes are one object
+        read = [made[part] for part in written]
         nodes = tuple(node for part_nodes, _ in read for node in part_nodes)
         if between is None and len(nodes) > 1:
             between = min((usual for _, usual in read), key=lambda link: link.bandwidth)  # the slowest one decides

@@ -11,14 +11,13 @@ from typing import Any, Final
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from foretell.design.design import Choice, Design, groups, measured_rows
 from foretell.design.information import Row
 from foretell.report.charts import svg
 from foretell.report.page import document, write_page
-from foretell.report.terminal import section
+from foretell.report.terminal import grid, section
 from foretell.units import show_bytes, show_flops, show_seconds
 
 _REASONS: Final = 5
@@ -32,12 +31,8 @@ _TITLE: Final = 38  # letters that fit above a panel
 
 
 def design_table(design: Design) -> RenderableType:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    table.add_column("points of", no_wrap=True)
-    for heading in ("candidates", "chosen", "seconds", "information"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    rows = groups(design)
-    for group in rows:
+    table = grid("points of", "candidates", "chosen", "seconds", "information", left=("points of",))
+    for group in groups(design):
         gain = f"{group.gain:.1f}" if group.chosen else "–"
         table.add_row(group.name, f"{group.candidates:,}", f"{group.chosen:,}", show_seconds(group.seconds), gain)
     parts: list[RenderableType] = [Text(headline(design)), Padding(table, (1, 0, 0, 2))]

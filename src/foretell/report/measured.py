@@ -21,7 +21,7 @@ from foretell.graph import Graph
 from foretell.measure.record import RESOURCES, OpRow, Record, StepRow
 from foretell.report.findings import Part
 from foretell.report.ops import short_name, show_shape
-from foretell.report.terminal import grid, parts_table, section
+from foretell.report.terminal import facts_table, grid, parts_table, section
 from foretell.units import or_dash, show_bandwidth, show_bytes, show_rate, show_seconds, show_share
 
 _PARTS = ("forward", "backward", "optimizer")
@@ -84,14 +84,8 @@ def comparison(step: StepRow, forecast: Forecast) -> Table:
 
 
 def _answer(step: StepRow) -> RenderableType:
-    facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
-    facts.add_column(style="bold", no_wrap=True)
-    facts.add_column()
-    for name, words in _facts(step):
-        if words:
-            facts.add_row(name, words)
-    for mark in step.marks:
-        facts.add_row(Text("Mark", style="bold yellow"), Text(mark, style="yellow"))
+    marks = ((Text("Mark", style="bold yellow"), Text(mark, style="yellow")) for mark in step.marks)
+    facts = facts_table([*_facts(step), *marks])
     ran = step.outcome == "ok"
     colour = ("yellow" if step.marks else "green") if ran else "red"
     words = _HEADLINES.get(step.outcome, step.outcome.replace("-", " "))

@@ -9,12 +9,11 @@ from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from foretell.measure.record import OpRow, Record
 from foretell.report.measured import measured
-from foretell.report.terminal import section
+from foretell.report.terminal import grid, section
 from foretell.store.folder import PUBLIC
 from foretell.store.store import Store
 from foretell.store.tables import ROWS
@@ -156,10 +155,9 @@ def _counted(counts: Mapping[str, int], most: int | None = None) -> str:
 
 def _of(rows: Sequence[Mapping[str, Any]], *, names: Sequence[str] | None = None) -> RenderableType:
     names = list(rows[0]) if names is None else names
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", pad_edge=False)
-    for name in names:
-        text = any(isinstance(row[name], str) for row in rows)
-        table.add_column(name.replace("_", " "), justify="left" if text else "right", overflow="fold")
+    words = [name.replace("_", " ") for name in names if any(isinstance(row[name], str) for row in rows)]
+    titles = [name.replace("_", " ") for name in names]
+    table = grid(*titles, left=words, wraps=titles)
     for row in rows:
         table.add_row(*(_cell(row[name]) for name in names))
     return table

@@ -134,14 +134,14 @@ def grid(*headings: str, left: Sequence[str] = (), wraps: Sequence[str] = ()) ->
     return table
 
 
-def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
+def facts_table(rows: Iterable[tuple[str | Text, str | Text]]) -> Table:
     """Names and what is known of them; what is empty is left out."""
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for name, value in rows:
         if value:
-            table.add_row(name, Text(value))
+            table.add_row(name, value if isinstance(value, Text) else Text(value))
     return table
 
 
