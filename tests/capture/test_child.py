@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -217,6 +218,27 @@ def test_a_process_that_was_started_and_what_it_prints_hold_nobody_up() -> None:
         return torch.randn(2, 8)
 
     assert capture(linear(batch=batch)).samples == 2
+
+
+def test_a_fork_that_goes_on_is_not_the_one_that_was_asked() -> None:
+    def batch() -> torch.Tensor:
+        for _ in range(3):
+            os.fork()
+        return torch.randn(2, 8)
+
+    assert capture(linear(batch=batch)).samples == 2
+
+
+def test_user_code_may_leave_the_session_and_hold_on_to_the_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORETELL_CAPTURE_LIMIT", "0.3")
+
+    def batch() -> None:
+        os.setsid()
+        print(re.match(r"(a+)+$", "a" * 64 + "b"))  # takes ages, in which no other thread runs
+
+    with pytest.raises(CaptureError, match=r"took longer than 0\.3 s"):
+        capture(linear(batch=batch))
+    assert not multiprocessing.active_children()
 
 
 def test_a_worker_of_a_pool_may_capture() -> None:

@@ -136,14 +136,16 @@ def _serve(link: Connection, get_workload: Callable[[], Workload]) -> None:
     """Record the workload, and send a graph or an error: a line of JSON, and the graph's file."""
     from foretell.capture.fallback import trace_or_run
 
-    reads, graph = Reads(), b""
+    reads, graph, asked = Reads(), b"", os.getpid()
     said: dict[str, Any]
     try:
         graph = trace_or_run(get_workload()).to_bytes(packed=False)
-        said = {"read": reads.found}
+        said = {"read": dict(reads.found)}  # other threads may still read
     except ForetellError as error:
         ours = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
         said = {"error": ours.__name__, "text": words_of(error)}
     except BaseException as error:  # of the user's, whatever it may be
         said = {"error": WorkloadError.__name__, "text": explain(error)}
+    if os.getpid() != asked:
+        os._exit(0)  # a fork that user code has made and let go on: nobody asked it
     link.send_bytes(json.dumps(said).encode() + b"\n" + graph)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import replace
@@ -17,6 +18,7 @@ from foretell.workload import Workload
 P = ParamSpec("P")
 T = TypeVar("T")
 _building: ContextVar[bool] = ContextVar("building", default=False)  # in this thread
+_switching = threading.RLock()  # a switch is the process's: who is first must not turn it back for who is second
 _HOST_IN: Final[dict[str, Callable[[tuple[Any, ...]], Any]]] = {  # Python's audit events, which say where to
     "socket.connect": lambda arguments: arguments[1],
     "socket.sendto": lambda arguments: arguments[1],
@@ -54,7 +56,7 @@ def _offline(source: str) -> Iterator[None]:
     _listen()
     before = _building.set(True)
     try:
-        with _hub_offline():
+        with _switching, _hub_offline():
             yield
     except Exception as error:
         if why := _refusal_in(error):
