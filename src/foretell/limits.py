@@ -59,8 +59,8 @@ def read_bytes(path: str | os.PathLike[str], what: str) -> bytes:
         return file.read(limit(what) + 1)
 
 
-def read_json(path: Path) -> Any:
-    return parse_json(read_bytes(path, "bytes of a JSON file"))
+def read_json(path: Path, *, finite: bool = True) -> Any:
+    return parse_json(read_bytes(path, "bytes of a JSON file"), finite=finite)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -73,12 +73,12 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ValueError("tables inside tables, too deep") from None
 
 
-def parse_json(data: bytes) -> Any:
-    """JSON in which every number is one, whose values are counted before they take a hundred times their place."""
+def parse_json(data: bytes, *, finite: bool = True) -> Any:
+    """JSON whose values are counted before they take a hundred times their place; and, where `finite`, no NaN."""
     check_limit("bytes of a JSON file", len(data))
     check_limit("values in a JSON file", data.count(b",") + data.count(b"[") + data.count(b"{"))
     try:
-        return json.loads(data, parse_constant=_refuse_constant)
+        return json.loads(data, parse_constant=_refuse_constant if finite else None)
     except RecursionError:
         raise ValueError("lists inside lists, too deep") from None
 

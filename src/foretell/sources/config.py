@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from foretell.errors import SourceError
+from foretell.limits import read_json
 from foretell.sources.named import library
 from foretell.workload import Workload
 
@@ -18,7 +18,7 @@ def config_file_function(source: str) -> Callable[..., Workload]:
     if not path.is_file():
         raise SourceError(f"no file {source!r}. Give the path of a Hugging Face config.json.")
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = read_json(path, finite=False)  # some limits of Mamba's are infinite
     except (ValueError, OSError) as problem:
         raise SourceError(f"'{path}' is not a JSON file: {problem}. Give a Hugging Face config.json.") from None
     if not isinstance(config, dict) or not ({"model_type", "architectures"} & config.keys()):
@@ -39,7 +39,10 @@ def _model_class(config: Mapping[str, Any], path: Path) -> str:
 
     from foretell.sources.named.huggingface.registries import class_of_type, task_of_class
 
-    named = next(iter(config.get("architectures") or ()), None)
+    listed = config.get("architectures") or []
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        raise SourceError(f"'{path}': architectures must be a list of names, got {str(listed)[:100]}.")
+    named = next(iter(listed), None)
     if named and hasattr(transformers, named) and task_of_class(named):
         return str(named)
     found = class_of_type(str(config.get("model_type")))

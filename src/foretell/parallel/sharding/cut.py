@@ -68,6 +68,8 @@ def cut_of(layout: Layout, split: Split, ways: int) -> Cut:
 
 def split_of(layout: Layout, cut: Cut, ways: int) -> Split:
     """The split of a fresh storage whose tensor is cut so."""
+    if cut.dim >= len(layout.shape):
+        raise CannotShard(f"there is no side {cut.dim} in {layout.shape}")
     size = layout.shape[cut.dim]
     if size % cut.outer:
         raise CannotShard(f"{size} is not a multiple of {cut.outer}")
