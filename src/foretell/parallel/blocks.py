@@ -66,7 +66,7 @@ def passes(graph: Graph, paths: Iterable[str]) -> list[Pass]:
     for position, op in enumerate(graph.ops):
         if op.phase == "optimizer":
             continue
-        if op.phase == "forward" and phase != "forward":
+        if not found or (op.phase == "forward" and phase != "forward"):
             found.append({"forward": {}, "backward": {}})
         phase = op.phase
         block = where[op.module]
