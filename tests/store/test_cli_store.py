@@ -204,9 +204,37 @@ class TestExportAndImport:
         (tmp_path / "r.jsonl").write_text("\n".join(lines))
         result = call(tmp_path / "new", "import", tmp_path / "r.jsonl")
         assert result.exit_code == 0
-        assert "2 records" in result.stdout
+        assert "2 records, 2 lines left out" in result.stdout
         assert "line 2 is left out" in result.stderr
         assert "line 4 is left out" in result.stderr
+
+    def test_a_wrong_value_is_named_and_the_rest_is_kept(self, tmp_path: Path) -> None:
+        wrong = json.loads(record(2).to_line())
+        wrong["step"]["step_seconds"] = "fast"
+        (tmp_path / "r.jsonl").write_text("\n".join([record(1).to_line(), json.dumps(wrong), record(3).to_line()]))
+        result = call(tmp_path / "new", "import", tmp_path / "r.jsonl", "--json")
+        assert result.exit_code == 0
+        [done] = json.loads(result.stdout)
+        assert (done["rows"], done["new"], done["broken_lines"]) == (2, 2, [2])
+        assert "line 2 is left out: step_seconds must be a number, got 'fast'" in " ".join(result.stderr.split())
+
+    def test_a_file_without_a_record(self, tmp_path: Path) -> None:
+        (tmp_path / "r.jsonl").write_text("nonsense\n" * 50)
+        result = call(tmp_path / "new", "import", tmp_path / "r.jsonl")
+        assert result.exit_code == 2
+        assert "has no record: line 1 is left out" in " ".join(result.stderr.split())
+        assert "30 more lines are left out" in " ".join(result.stderr.split())
+
+    @pytest.mark.parametrize("verb", [("ls",), ("merge",), ("import", "r.jsonl"), ("show", "x")])
+    @pytest.mark.parametrize("place", ["/dev/null", "/dev/null/x"])
+    def test_a_store_that_cannot_be_there(
+        self, verb: tuple[str, ...], place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "r.jsonl").write_text(record(1).to_line())
+        result = call(Path(place), *verb)
+        assert result.exit_code == 2, result.output
+        assert "error: " in result.stderr
 
     def test_public_files(self, tmp_path: Path) -> None:
         (tmp_path / "a.csv").write_text(SAMPLES["gemm"][0])

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from foretell.campaign.executor import ClusterLost, Ended, Executor
 from foretell.campaign.jobs import Campaign, Job
 from foretell.campaign.worker import Place, failure
-from foretell.errors import ForetellError, InputError, StoreError
+from foretell.errors import ForetellError, InputError
 from foretell.folders import home
 from foretell.measure.record import FINAL, Point, Record, StepRow
 from foretell.store.lines import RecordFile
@@ -263,7 +263,7 @@ class _Driver:
     def _keep(self, records: list[Record]) -> None:
         try:
             self.store.append(records)
-        except (StoreError, OSError) as error:
+        except (InputError, OSError) as error:  # no room, no right, or a record that cannot be
             raise CampaignStopped(f"{error} {rescue(records)} {self.so_far()}. {_RESUME}") from error
 
     def _say(self, event: str) -> None:
