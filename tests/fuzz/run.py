@@ -19,6 +19,8 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+for _threads in ("OMP", "OPENBLAS", "MKL"):
+    os.environ.setdefault(f"{_threads}_NUM_THREADS", "1")  # a worker has a core of its own
 sys.path[0] = str(ROOT)
 if (ROOT / "src").is_dir():
     sys.path.insert(1, str(ROOT / "src"))
@@ -38,11 +40,18 @@ class Worker:
         self.process = multiprocessing.get_context("fork").Process(target=_serve, args=(theirs, seed), daemon=True)
         self.process.start()
         theirs.close()
-        self.ours.recv()  # ready
         self.case: Case | None = None
         self.began = 0.0
 
+    def get_ready(self) -> None:
+        """Wait until every target is prepared, which is no part of a case."""
+        try:
+            self.ours.recv()
+        except EOFError:
+            sys.exit("a target could not be prepared; try it alone: --only TARGET --case 0")
+
     def give(self, case: Case) -> None:
+        self.get_ready()
         self.case, self.began = case, time.monotonic()
         self.ours.send(case)
 
@@ -80,9 +89,9 @@ def _serve(cases: Connection, seed: int) -> None:
             for target in targets.values():
                 target.prepare()
             limit_memory()
-            cases.send("ready")
             with contextlib.suppress(EOFError):
                 while True:
+                    cases.send("ready")
                     name, number = cases.recv()
                     cases.send(run_case(targets[name], number, seed))
 
@@ -109,10 +118,11 @@ def run(asked: argparse.Namespace) -> list[Outcome]:
                 print(f"{outcome.category}: {outcome.target} {outcome.number}: {outcome.text}\n", flush=True)
                 _keep(asked, outcome)
             worker.case = None
+            if (case := next(queue, None)) is None:
+                continue
             if not worker.process.is_alive():
                 worker = workers[i] = Worker(asked.seed)
-            if (case := next(queue, None)) is not None:
-                worker.give(case)
+            worker.give(case)
         if time.monotonic() - told > EVERY:
             told = time.monotonic()
             bad = sum(o.category in BAD for o in done)
