@@ -158,6 +158,32 @@ def test_batch_norm_is_cudnns_unless_its_input_is_bf16(precision: Any, kernel: s
     ]  # fmt: skip
 
 
+class Rms(nn.Module):
+    def __init__(self, narrow: bool = False) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(8, 8, dtype=HALF if narrow else None), nn.RMSNorm(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.norm(self.linear(x))
+        return out
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "amp-bf16"])
+def test_rms_norm_is_one_kernel_forward_and_one_backward(precision: Any) -> None:
+    """As CUDA runs it and the dataset has it recorded; the CPU's own path takes it apart into two dozen ops."""
+    graph = capture(workload(Rms, lambda: torch.randn(4, 8), precision=precision))
+    assert [name for name in names(graph) if "rms" in name] == ["aten._fused_rms_norm", "aten._fused_rms_norm_backward"]
+    assert not {"aten.rsqrt", "aten.pow"} & set(names(graph))
+    kept = next(op for op in graph.ops if op.signature.name == "aten._fused_rms_norm").signature.outputs[1]
+    assert (kept.shape, kept.dtype) == ((4, 1), "float32")
+
+
+def test_rms_norm_with_a_weight_of_another_type_is_taken_apart() -> None:
+    graph = capture(workload(lambda: Rms(narrow=True), lambda: torch.randn(4, 8, dtype=HALF), precision="fp32"))
+    assert "aten.rsqrt" in names(graph)
+    assert "aten._fused_rms_norm" not in names(graph)
+
+
 def test_batch_norm_counts_its_batches() -> None:
     buffers = 8 * 4 * 2 + 8  # running mean and variance, and the number of batches
     weights = (8 * 3 * 9 + 8 + 4 * 8) * 4

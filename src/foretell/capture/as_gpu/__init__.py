@@ -39,5 +39,7 @@ def behave_as_gpu() -> None:
         for name, kernel in (rnn.SHAPES | patches.SHAPES).items():
             if hasattr(torch.ops.aten, name):
                 library.impl(name, kernel, "Meta", allow_override=True)
+        for name, kernel in norms.KERNELS.items():
+            library.impl(name, kernel, "CompositeExplicitAutograd", allow_override=True)
         autocast.follow_cuda(library)
     patches.apply()

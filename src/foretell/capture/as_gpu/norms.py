@@ -64,10 +64,61 @@ def _batch_norm(
     return out
 
 
+def _rms_norm(
+    input: Tensor, normalized_shape: list[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """One kernel, and two backward; where the weight is of another type, as under autocast, it is taken apart."""
+    if weight is None or weight.dtype == input.dtype:
+        out: Tensor = _FusedRmsNorm.apply(input, normalized_shape, weight, eps)  # type: ignore[no-untyped-call]
+        return out
+    wide = input.to(_accumulated(input.dtype))
+    mean = wide.pow(2).mean([-i - 1 for i in range(len(normalized_shape))], keepdim=True)
+    scale = mean.add_(torch.finfo(wide.dtype).eps if eps is None else eps).rsqrt()
+    return ((wide * scale) * weight).type_as(input)
+
+
+class _FusedRmsNorm(torch.autograd.Function):
+    """As torch derives it on a GPU; on a CPU it takes the operator apart before it derives it."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, input: Tensor, normalized_shape: list[int], weight: Tensor | None, eps: float | None
+    ) -> Tensor:
+        with torch._C._AutoDispatchBelowAutograd():
+            out: Tensor
+            out, divisor = aten._fused_rms_norm(input, normalized_shape, weight, eps)
+        ctx.save_for_backward(input, weight, divisor)
+        ctx.normalized_shape = normalized_shape
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> tuple[Any, ...]:
+        input, weight, divisor = ctx.saved_tensors
+        wanted = [ctx.needs_input_grad[0], ctx.needs_input_grad[2]]
+        of_input, of_weight = aten._fused_rms_norm_backward(
+            gradients[0], input, ctx.normalized_shape, divisor, weight, wanted
+        )
+        return of_input if wanted[0] else None, None, of_weight if wanted[1] else None, None
+
+
+def _accumulated(dtype: torch.dtype) -> torch.dtype:
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def _fused_rms_norm(
+    input: Tensor, normalized_shape: list[int], weight: Tensor | None, eps: float | None
+) -> tuple[Tensor, Tensor]:
+    """Its output, and what each row was divided by."""
+    kept = (*input.shape[: input.dim() - len(normalized_shape)], *[1] * len(normalized_shape))
+    return input.new_empty(input.shape), input.new_empty(kept, dtype=_accumulated(input.dtype))
+
+
 COMPOSITES: Final[dict[str, Callable[..., Any]]] = {
     "dropout": _dropout,
     "group_norm": _group_norm,
     "batch_norm": _batch_norm,
+    "rms_norm": _rms_norm,
     "softmax.int": partial(_softmax, aten._softmax),
     "log_softmax.int": partial(_softmax, aten._log_softmax),
 }
+KERNELS: Final[dict[str, Callable[..., Any]]] = {"_fused_rms_norm": _fused_rms_norm}
