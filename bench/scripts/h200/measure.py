@@ -30,7 +30,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3] / "src
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own chatter
 
 import torch
-from foretell_bench import bundles
+from foretell_bench import bundles, generated_operators
 from points import LATER, REPEATS, STEPS
 
 from foretell.campaign.jobs import Campaign
@@ -43,6 +43,7 @@ from foretell.sources import named as zoo
 from foretell.store.lines import RecordFile
 
 OPERATORS_AT_ONCE = 16  # tiny points share a round
+BUNDLES = (bundles.SOURCE, generated_operators.SOURCE)  # of many operators already
 _OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
 
 
@@ -219,7 +220,7 @@ def share_out(points: list[Point], hands: list[Hand]) -> None:
     for point in points:
         by_source.setdefault(point.source, []).append(point)
     for mine in by_source.values():
-        size = OPERATORS_AT_ONCE if mine[0].kind == "operators" and mine[0].source != bundles.SOURCE else 1
+        size = OPERATORS_AT_ONCE if mine[0].kind == "operators" and mine[0].source not in BUNDLES else 1
         least = min(hands, key=lambda h: len(h.work))
         for i in range(0, len(mine), size):
             if mine[0].kind == "operators":  # they need no architecture's kernels: spread them evenly

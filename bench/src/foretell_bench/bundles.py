@@ -7,7 +7,7 @@ some operators come in shapes that the pool meets too seldom.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -45,7 +45,11 @@ def bundle(*, of: str = "convolution", count: int = 24, seed: int = 0, precision
         raise WorkloadError(f"count must be at least 1, got {count}. Give another --set count=….")
     operator = getattr(pool, _KINDS[of][0])
     parts = [operator(**settings) for settings in _drawn(of, count, seed, precision)]
-    trains = of not in _INFERENCE
+    return together(f"bundle of {of}", parts, precision, trains=of not in _INFERENCE)
+
+
+def together(name: str, parts: Sequence[Workload], precision: Precision, *, trains: bool = True) -> Workload:
+    """Workloads of single operators as one step."""
 
     def model() -> nn.Module:
         made = [part.model() for part in parts]
@@ -61,7 +65,7 @@ def bundle(*, of: str = "convolution", count: int = 24, seed: int = 0, precision
         losses = [found for part, found in zip(parts, each, strict=True) if part.optimizer is not None]
         return torch.stack(losses).sum() if trains and losses else each
 
-    name, optimizer = f"bundle of {of}", OPTIMIZERS["sgd"] if trains else None
+    optimizer = OPTIMIZERS["sgd"] if trains else None
     return Workload(name=name, model=model, batch=batch, loss=loss, optimizer=optimizer, precision=precision, samples=1)
 
 

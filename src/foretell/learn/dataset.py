@@ -147,7 +147,7 @@ def _timed(
     for number, step in enumerate(steps):
         if number % 50 == 0:
             progress(f"reading measured steps: {number} of {len(steps)}")
-        if step.id in spans and step.graph is not None and not is_recorded_alone(step):
+        if step.id in spans and step.graph is not None and (step.kind == "operators" or not is_recorded_alone(step)):
             span = spans[step.id]
             index = number if step.kind == "step" else -1
             yield index, graphs[step.graph], seconds[span].tolist(), launched[span].tolist()

@@ -8,6 +8,7 @@ from typing import Final
 _MOVED: Final = (
     ("foretell.measure.pool:", "foretell.design.pool.operators:"),
     ("foretell.measure.bundles:", "foretell_bench.bundles:"),
+    ("foretell.design.generated.operators:", "foretell_bench.generated_operators:"),
     ("benchmarks/memory/workloads.py:", "bench/scripts/memory/workloads.py:"),
 )
 
