@@ -31,7 +31,12 @@ class Answer:
 
     seconds: Seconds = 0.0
     communication: Seconds = 0.0
+    low: Seconds | None = None  # of the interval of seconds, where the forecast has one
+    high: Seconds | None = None
     allocated: tuple[Bytes, ...] = ()  # by the first stage, the second, …
+    reserved: Bytes = 0  # of the heaviest rank
+    total: Bytes = 0
+    fit_probability: float = 0.0
     fits: bool = False
     why: str = ""
     impossible: bool = False  # as the plan cannot be, rather than cannot be forecast
@@ -45,7 +50,8 @@ def answer(ask: Ask, profile: Profile | None) -> Answer:
         return Answer(why=f"{type(error).__name__}: {error}", impossible=refused)
     return Answer(
         seconds=found.step_time.seconds, communication=found.exposed_communication.seconds, fits=found.memory.fits,
-        allocated=tuple(rank.allocated for rank in found.memory.ranks),
+        low=found.step_time.low, high=found.step_time.high, allocated=tuple(rank.allocated for rank in found.memory.ranks),
+        reserved=found.memory.reserved, total=found.memory.total, fit_probability=found.memory.fit_probability,
     )  # fmt: skip
 
 

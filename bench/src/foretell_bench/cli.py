@@ -79,6 +79,48 @@ def distributed(
 
 @app.command()
 @guarded
+def published(
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="FOLDER", envvar="FORETELL_DATA", help="Public measurements."),
+    ] = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that forecast side by side.")] = 1,
+    answers: Annotated[
+        Path | None,
+        typer.Option("--answers", metavar="FILE", help="Keep each forecast here, to go on after a run was stopped."),
+    ] = None,
+    saved: Annotated[
+        Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and forecast nothing.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found of each job.")
+    ] = None,
+    page: Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Fill in the table of this page.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Published jobs of one to a thousand devices, with nothing fitted: step time, memory, whether they fit."""
+    from foretell.errors import InputError
+    from foretell_bench.tables import published as bench
+
+    if saved is not None:
+        rows = bench.read(saved)
+    elif data is None:
+        raise InputError("give --data FOLDER to forecast anew, or --from FILE to show what was saved.")
+    else:
+        with progress() as say:
+            rows = bench.run(data, say, workers=workers, answers=answers)
+        if save is not None:
+            bench.save(rows, save)
+    figures = bench.figures(rows)
+    if page is not None:
+        from foretell_bench.pages.benches import fill_page
+
+        fill_page(page, "published", figures)
+    _show(figures, as_json)
+
+
+@app.command()
+@guarded
 def accuracy(
     data: Annotated[
         Path | None, typer.Option("--data", metavar="FOLDER", help="A store of measured steps to predict unseen.")

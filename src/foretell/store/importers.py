@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import json
 import os
 import tomllib
 import zlib
@@ -121,6 +122,20 @@ def public_rows(folder: Path, name: str) -> list[Row]:
         raise InputError(f"no {name}.csv or {name}.csv.gz in {folder}. Give the folder of public measurements.")
     read = read_public(path, formats()[name])
     rows: list[Row] = read.table.select([column.ours for column in read.format.columns]).to_pylist()
+    return rows
+
+
+def public_lines(folder: Path, name: str) -> list[Row]:
+    """Every row of a public file of JSON lines, as it is there."""
+    path = next((p for p in (folder / f"{name}.jsonl.gz", folder / f"{name}.jsonl") if p.is_file()), None)
+    if path is None:
+        raise InputError(f"no {name}.jsonl or {name}.jsonl.gz in {folder}. Give the folder of public measurements.")
+    rows = list[Row]()
+    for number, line in enumerate(_content(path).splitlines(), 1):
+        try:
+            rows.append(json.loads(line))
+        except ValueError as error:
+            raise InputError(f"{path}, line {number}, is no JSON: {error}. Get the file anew.") from error
     return rows
 
 

@@ -1,0 +1,106 @@
+"""`published_steps`: jobs that their authors described in documents: seconds per optimizer step, sometimes peak memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+from foretell.errors import InputError, PlanError
+from foretell.hardware import Cluster
+from foretell.plans import Plan
+from foretell.store.importers import LeftOut, Row, Taken, public_lines, take
+from foretell.units import GIB, Bytes, Seconds
+from foretell_bench.graphs import Model, configured, named
+from foretell_bench.sources.question import Ask, gpt
+
+SOURCE: Final = "published_steps"
+MemoryKind = Literal["allocated", "reserved", "smi"]
+_BERT_LARGE: Final = {
+    "model_type": "bert", "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
+    "intermediate_size": 4096, "vocab_size": 30522,
+}  # fmt: skip
+_TASKS: Final = {"qa": "BertForQuestionAnswering", "mlm": "BertForMaskedLM"}
+_OPTIMIZERS: Final = {"master": "adamw-master"}  # their word → ours
+_KEPT_IN_FP32: Final = "adamw-master"  # what trainers with fused kernels keep beside bf16 or fp16 parameters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A row: what is asked, and what was published."""
+
+    id: str
+    source: str
+    regime: str
+    labels: tuple[str, ...]
+    ask: Ask
+    seconds: Seconds | None
+    memory: Bytes | None
+    memory_kind: MemoryKind | None
+
+    @property
+    def device(self) -> str:
+        return self.ask.cluster.nodes[0].device.name
+
+    @property
+    def devices(self) -> int:
+        return sum(node.count for node in self.ask.cluster.nodes)
+
+
+def jobs(data: Path) -> Taken[Job]:
+    return take(public_lines(data, SOURCE), _job)
+
+
+def _job(row: Row) -> Job:
+    try:
+        plan, cluster = Plan(**row["plan"]), Cluster.parse(row["cluster"])
+    except (PlanError, InputError) as error:
+        raise LeftOut(f"whose plan or cluster is not possible: {error}") from None
+    memory = row.get("memory_gib")
+    return Job(
+        id=row["id"], source=row["source"], regime=row["regime"], labels=tuple(row.get("labels", ())),
+        ask=Ask(model=_model(row["model"], row["step"], row.get("labels", ())), plan=plan, cluster=cluster),
+        seconds=row.get("seconds"), memory=None if memory is None else round(memory * GIB),
+        memory_kind=cast(MemoryKind | None, row.get("memory_kind")),
+    )  # fmt: skip
+
+
+def _model(model: Mapping[str, Any], step: Mapping[str, Any], labels: list[str]) -> Model:
+    kind = model["kind"]
+    if kind == "source":
+        settings = {name: str(value) for name, value in model["set"].items() if name != "batch"}
+        return named(model["source"], settings, model["set"]["batch"], sizes=(2, 4))
+    settings = {"precision": step["precision"]}
+    if step.get("clip"):
+        settings["clip_grad_norm"] = str(step["clip"])
+    if "optimizer" in step or "fused" in labels:
+        settings["optimizer"] = _OPTIMIZERS.get(step.get("optimizer", ""), step.get("optimizer", _KEPT_IN_FP32))
+    if "seq" in step:
+        settings["seq"] = str(step["seq"])
+    return configured(_config(model, step.get("seq", 2048)), settings, step["batch"])
+
+
+def _config(model: Mapping[str, Any], length: int) -> dict[str, Any]:
+    kind = model["kind"]
+    if kind == "bert":
+        return _BERT_LARGE | {"architectures": [_TASKS[model["task"]]], "max_position_embeddings": max(512, length)}
+    if kind not in ("llama", "gpt"):
+        raise LeftOut(f"of {kind}, which no source builds")
+    shared = {
+        "hidden_size": model["d"], "num_hidden_layers": model["layers"], "num_attention_heads": model["heads"],
+        "vocab_size": model["vocab"], "max_position_embeddings": length,
+    }  # fmt: skip
+    if kind == "gpt":
+        dropout = {"dropout": model.get("dropout", 0.0), "attention_dropout": model.get("dropout", 0.0)}
+        return gpt(**shared, **dropout, ffn_dim=model["ffn"])
+    shared |= {"num_key_value_heads": model["kv"], "tie_word_embeddings": bool(model.get("tied"))}
+    if moe := model.get("moe"):
+        return {
+            "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": moe["experts"],
+            "num_experts_per_tok": moe["top"], "intermediate_size": moe["ffn"], **shared,
+        }  # fmt: skip
+    return {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "intermediate_size": model["ffn"],
+        "attention_bias": bool(model.get("bias")), **shared,
+    }  # fmt: skip
