@@ -4,7 +4,7 @@ A target is a file in `targets/` with a function `case(rng)`: it makes something
 would. Returning is an answer, an InputError a refusal; any other exception is a crash, `Nonsense` an answer that cannot be.
 Where what is made is a file, write `make(rng) -> bytes` and `use(data, rng)` instead: then `corpus/TARGET/` can keep files
 that once broke something, and every run begins with them. Optional: `prepare()`, once per process and not timed, and
-`WEIGHT`, how many cases of a run a target gets beside the others (1).
+`WEIGHT`, how many cases of a run a target gets beside the others (1); a slow one has a `QUICK_WEIGHT` for the suite too.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Target:
     name: str
     module: ModuleType
 
-    @property
-    def weight(self) -> int:
-        return int(getattr(self.module, "WEIGHT", 1))
+    def weight(self, *, quick: bool) -> float:
+        weight = float(getattr(self.module, "WEIGHT", 1))
+        return float(getattr(self.module, "QUICK_WEIGHT", weight)) if quick else weight
 
     @property
     def corpus(self) -> list[Path]:
@@ -95,12 +95,12 @@ def find_targets() -> tuple[dict[str, Target], dict[str, str]]:
     return found, missing
 
 
-def numbers(targets: dict[str, Target], cases: int) -> Iterator[tuple[str, int]]:
+def numbers(targets: dict[str, Target], cases: int, *, quick: bool = False) -> Iterator[tuple[str, int]]:
     """Which cases a run of so many has: every corpus file, then the targets by their weights, mixed."""
     for target in targets.values():
         yield from ((target.name, -1 - i) for i in range(len(target.corpus)))
-    whole = sum(target.weight for target in targets.values())
-    shares = {name: math.ceil(cases * target.weight / whole) for name, target in targets.items()}
+    weights = {name: target.weight(quick=quick) for name, target in targets.items()}
+    shares = {name: math.ceil(cases * weight / sum(weights.values())) for name, weight in weights.items()}
     for number in range(max(shares.values(), default=0)):
         yield from ((name, number) for name, share in shares.items() if number < share)
 

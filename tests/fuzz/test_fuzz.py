@@ -17,7 +17,7 @@ from tests.fuzz.harness import FINE, Target, find_targets, numbers, run_case
 
 CASES = 500
 TARGETS, MISSING = find_targets()
-NUMBERS = list(numbers(TARGETS, CASES))
+NUMBERS = list(numbers(TARGETS, CASES, quick=True))
 
 
 @pytest.fixture(params=TARGETS)

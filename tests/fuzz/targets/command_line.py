@@ -24,6 +24,7 @@ from foretell.sources.resolve import load_workload
 from tests.fuzz.answers import check_finite
 from tests.fuzz.harness import Nonsense
 
+QUICK_WEIGHT = 0.25  # a case takes a while
 TESTS = Path(__file__).parents[2]
 VERBS = (
     ("predict",) * 5 + ("inspect", "scale") * 2 + ("devices", "measure", "design", "fit", "store", "bench", "nosuch")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import random
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
-
-import transformers  # noqa: F401  (without it there is nothing to test)
 
 from foretell.sources.resolve import load_workload
 from tests.fuzz.mutate import change, damaged
 
+if find_spec("transformers") is None:
+    raise ModuleNotFoundError("there is nothing to test", name="transformers")
+QUICK_WEIGHT = 0.25  # a case takes a while
 CONFIGS = (
     {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, "vocab_size": 100,
      "num_hidden_layers": 2, "rope_scaling": {"factor": 8.0, "type": "linear"}, "_name_or_path": "meta/tiny", "torch_dtype": "bfloat16"},

@@ -21,6 +21,7 @@ from tests.fuzz.harness import Nonsense
 from tests.fuzz.mutate import VALUES, change, damaged
 from tests.measure.examples import record
 
+QUICK_WEIGHT = 0.25  # a case takes a while
 OURS = (10, 11)
 MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None  # waiting for disks is not what is tested
 TABLES = ("steps", "ops", "graphs", "series", "allocations", "public_x")
