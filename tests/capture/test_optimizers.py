@@ -145,3 +145,17 @@ def test_master_weights_are_fp32_copies_beside_two_moments() -> None:
     assert (found["parameter"], found["gradient"]) == (PARAMETERS // 2, PARAMETERS // 2)
     assert found["optimizer"] == 3 * PARAMETERS + COUNTERS
     assert "aten._fused_adamw_" in names(graph, "optimizer")
+
+
+def test_what_a_step_makes_updates_and_forgets_is_no_parameter() -> None:
+    def step(model: Any, optimizer: Any, batch: Any) -> None:
+        nudge = torch.zeros(2, 8, requires_grad=True)  # as adversarial training has it
+        model(batch["x"] + nudge).sum().backward()
+        SGD([nudge], lr=0.1).step()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    graph = capture(mlp(step=step))
+    assert graph.gradients is not None
+    assert {graph.storages[number].role for number in graph.gradients} == {"parameter"}
+    assert len(graph.gradients) == 4

@@ -236,7 +236,9 @@ class Recorder(TorchDispatchMode):
         layouts = self._layouts
         tensors = tuple(Tensor(layouts[key], storage, int(offset)) for key, storage, offset in self._tensors)
         made: dict[str, Any] = {"ops": tuple(self._ops), "tensors": tensors, "storages": storages}
-        return Graph(**made, gradients=dict(self._gradients), **facts)
+        # What a step makes, updates and forgets is no parameter of the model.
+        gradients = {p: g for p, g in self._gradients.items() if storages[p].role == "parameter"}
+        return Graph(**made, gradients=gradients, **facts)
 
 
 def _role(phases: list[str], born: int, freed: int) -> str:

@@ -362,6 +362,7 @@ def _check_memory(columns: Columns, layouts: Sequence[Layout]) -> None:
         raise ValueError("a tensor reaches beyond its storage")
     if PAIRS[0] in columns:
         parameters, gradients = (columns[name] for name in PAIRS)
-        is_wrong = (role[parameters] != ROLES.index("parameter")) | (role[gradients] != ROLES.index("gradient"))
+        of_gradients = [ROLES.index(name) for name in ("gradient", "input")]  # a batch may bring them: an update alone
+        is_wrong = (role[parameters] != ROLES.index("parameter")) | ~np.isin(role[gradients], of_gradients)
         if np.any(is_wrong) or len(np.unique(parameters)) != len(parameters):
             raise ValueError("gradients are paired with what is no parameter, or twice")
