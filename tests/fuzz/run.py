@@ -25,7 +25,7 @@ sys.path[0] = str(ROOT)
 if (ROOT / "src").is_dir():
     sys.path.insert(1, str(ROOT / "src"))
 
-from tests.fuzz.harness import BAD, FINE, SECONDS, Outcome, find_targets, limit_memory, numbers, run_case  # noqa: E402
+from tests.fuzz.harness import BAD, FINE, SECONDS, WAITS, Outcome, find_targets, limit_memory, numbers, run_case  # noqa: E402
 
 GRACE = 5.0  # beyond a case's own limit, for code that no signal interrupts
 EVERY = 10.0  # seconds between two lines of progress
@@ -68,7 +68,7 @@ class Worker:
                 self.process.join()
                 code = self.process.exitcode
                 return Outcome(target=target, number=number, category="crash", text=f"died: {code}", seconds=took)
-        if took > SECONDS + GRACE:
+        if took > WAITS * SECONDS + GRACE:
             self.stop()
             return Outcome(target=target, number=number, category="hang", text="had to be killed", seconds=took)
         return None
