@@ -37,7 +37,9 @@ def put(store: Store, table: str, rows: Any, **note: Any) -> Path:
     """A segment as a stranger may make it: any rows, any footer, and the name that its bytes should have."""
     said = {"version": 1, "parts": {}, "replaces": []} | note
     sink = pa.BufferOutputStream()
-    pq.write_table(rows.replace_schema_metadata({b"foretell": json.dumps(said).encode()}), sink)
+    with pq.ParquetWriter(sink, rows.schema, store_schema=False) as writer:
+        writer.write_table(rows)
+        writer.add_key_value_metadata({"foretell": json.dumps(said)})
     data = sink.getvalue().to_pybytes()
     folder = store.root / table
     folder.mkdir(parents=True, exist_ok=True)
@@ -164,6 +166,22 @@ class TestSegmentsOfStrangers:
         store = Store(store.path, warn=warned.append)
         assert store.merge(stranger.path).taken == 1
         assert len(ids(store)) == 1
+
+    @pytest.mark.parametrize("name", ["source", "marks", "point"])
+    def test_a_text_that_is_kept_once_and_repeated(self, store: Store, stranger: Store, name: str) -> None:
+        """A small file of which reading would fill the memory."""
+        stranger.append([record(1)])
+        rows = 2000
+        many = pa.concat_tables([steps_of(Record(step=step(7)))] * rows)
+        text = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["x" * 2**20]))
+        if name == "marks":
+            text = pa.ListArray.from_arrays(pa.array(range(rows + 1), pa.int32()), text)
+        many = column("id", [str(n) for n in range(rows)])(many)
+        path = put(stranger, "steps", many.set_column(many.schema.get_field_index(name), name, text))
+        assert path.stat().st_size < 2**21
+        warned: list[str] = []
+        assert Store(store.path, warn=warned.append).merge(stranger.path).taken == 1
+        assert "its texts would take 2," in warned[0]
 
     @pytest.mark.parametrize("note", [{"version": 2}, {"version": 10**30}])
     def test_a_future_version(self, store: Store, stranger: Store, note: dict[str, Any]) -> None:

@@ -276,7 +276,7 @@ class Folder:
     def _read_keys(self, path: Path, names: Sequence[str]) -> Any | None:
         """Columns that say which rows there are; None, with a warning, where a key is missing or there twice."""
         try:
-            found = segments.read_table(path, list(names))
+            found = segments.read_texts(path, list(names))
             keys = found.column(names[0])
             if keys.null_count or len(keys.unique()) < len(keys):
                 raise Damaged(path, f"it has rows without {names[0]}, or with the same")

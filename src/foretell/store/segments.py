@@ -20,10 +20,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from foretell.errors import InputError, StoreError
-from foretell.store.tables import PARTS, Table, misfit, need
+from foretell.store.tables import PARTS, ROWS, Table, misfit, need
 from foretell.units import GIB
 
 VERSION: Final = 1
@@ -40,8 +40,8 @@ _PACKED: Final = {  # columns that a dictionary makes larger: numbers that count
 }
 _TEMPORARY: Final = ".writing-"
 _NAME: Final = re.compile(r"[0-9a-f]{64}")
-_MOST_ROWS: Final = 1 << 24  # of a segment; ours have a million
-_MOST_BYTES: Final = 4 * GIB  # of the rows that are read at once
+_MOST_ROWS: Final = 1 << 21  # of a segment; ours have a million
+_MOST_BYTES: Final = GIB  # of the rows that are read at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,15 +83,15 @@ def encode(table: Table, *, parts: Mapping[str, str] | None = None, lost: Iterab
         row_group_size=_FILE_GROUP if files else _ROW_GROUP,
         data_page_size=_PAGE,
         column_encoding=packed,
-        use_dictionary=[name for name in _leaves(table) if name.partition(".")[0] not in plain],
+        use_dictionary=[name for name in _leaves(table.schema) if name.partition(".")[0] not in plain],
     )
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def _leaves(table: Table) -> list[str]:
+def _leaves(schema: Any) -> list[str]:
     """Columns as Parquet names them."""
     is_list = need("pyarrow.types").is_list
-    return [f"{field.name}.list.element" if is_list(field.type) else field.name for field in table.schema]
+    return [f"{field.name}.list.element" if is_list(field.type) else field.name for field in schema]
 
 
 def name_of(data: bytes) -> str:
@@ -196,7 +196,7 @@ def read_note(path: Path) -> Note:
             rows=footer.num_rows,
         )
         size = max((footer.row_group(i).total_byte_size for i in range(footer.num_row_groups)), default=0)
-        if not 0 <= found.rows <= _MOST_ROWS or size > _MOST_BYTES:
+        if size > _MOST_BYTES or (table in ROWS and not 0 <= found.rows <= _MOST_ROWS):
             raise Damaged(path, f"it says it has {found.rows:,} rows, {size:,} bytes at once")
         odd = (found.lost | set(found.parts)).difference(PARTS if table == "steps" else ())
         if odd or not all(map(_NAME.fullmatch, found.parts.values())):
@@ -221,6 +221,32 @@ def read_table(path: Path, columns: list[str] | None = None) -> Table:
     # Of a file, not of a dataset: opening thousands of small ones is what takes the time.
     with _reading(path), need("pyarrow.parquet").ParquetFile(path) as file:
         return file.read(columns=columns)
+
+
+def check_texts(path: Path) -> None:
+    """Refuse a stranger's segment whose texts are kept once and repeated so often that they would fill the memory."""
+    pa = need("pyarrow")
+    with _reading(path), need("pyarrow.parquet").ParquetFile(path) as file:
+        names = _leaves(file.schema_arrow)
+        kinds = [{field.type, getattr(field.type, "value_type", None)} for field in file.schema_arrow]
+        groups = file.num_row_groups
+    texts = [name for name, kind in zip(names, kinds, strict=True) if pa.string() in kind]
+    for group in range(groups):
+        read_texts(path, texts, group)
+
+
+def read_texts(path: Path, columns: list[str], group: int | None = None) -> Table:
+    """Columns of texts, each text kept once; refused where they would fill the memory otherwise."""
+    pa, pc = need("pyarrow"), need("pyarrow.compute")
+    with _reading(path), need("pyarrow.parquet").ParquetFile(path, read_dictionary=columns) as file:
+        table = file.read(columns=columns) if group is None else file.read_row_group(group, columns=columns)
+        size = 0
+        for chunk in (chunk for column in table.columns for chunk in column.chunks):
+            packed = chunk.flatten() if pa.types.is_list(chunk.type) else chunk
+            size += pc.sum(pc.binary_length(packed.dictionary).take(packed.indices)).as_py() or 0
+    if size > _MOST_BYTES:
+        raise Damaged(path, f"its texts would take {size:,} bytes")
+    return table
 
 
 def rows_with(path: Path, key: str, wanted: Iterable[str]) -> Iterator[Table]:

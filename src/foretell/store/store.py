@@ -18,7 +18,7 @@ from foretell.store import query, segments, tables
 from foretell.store.folder import PUBLIC, TRIES, Folder, Snapshot
 from foretell.store.merge import Merged, merge
 from foretell.store.segments import Damaged
-from foretell.store.tables import PARTS, Table, need
+from foretell.store.tables import PARTS, ROWS, Table, need
 
 _BATCH_ROWS: Final = 1 << 18
 _BATCH_SECONDS: Final = 1.0
@@ -162,7 +162,7 @@ class Store(Folder):
 
     def _take(self, other: Store) -> int:
         """The records of another store, perhaps a stranger's, through the same checks as any: how many were new."""
-        other.refuse_newer()
+        other._check_stranger()
         known = self.snapshot()
         there = {row[0] for row in self.whole_steps(known) if row[-1] is None or row[-1] in known.graphs}
         taken = 0
@@ -182,11 +182,15 @@ class Store(Folder):
             taken += self._commit(batch, lost) if batch else 0
         return taken
 
-    def refuse_newer(self) -> None:
-        """A column that we do not know would be lost in a record of ours."""
+    def _check_stranger(self) -> None:
+        """Leave out what would fill the memory; a column that we do not know would be lost in a record of ours."""
         snapshot = self.snapshot()
-        for table in (*PARTS, "steps"):
+        for table in ROWS:
             for path, note, _ in self.readable(snapshot, table):
+                try:
+                    segments.check_texts(path)
+                except Damaged as error:
+                    self.reject(error)
                 if odd := set(note.columns).difference(column.name for column in tables.columns(table)):
                     raise StoreError(
                         f"{path} has columns that this Foretell does not know: {', '.join(sorted(odd))[:200]}. "
