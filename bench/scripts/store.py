@@ -44,12 +44,18 @@ QUERIES = {
 def graph(number: int) -> GraphRow:
     """A graph of as many ops, some hundred of which differ."""
     layouts = [Layout((32, 8 * (i + 1)), (8 * (i + 1), 1), "float32") for i in range(100 + number)]
-    signatures = [Signature(f"aten.op_{i % 40}.default", (x,), (x,)) for i, x in enumerate(layouts)]
+    following = [*layouts[1:], layouts[0]]
+    signatures = [
+        Signature(f"aten.op_{i % 40}.default", (x,), (y,))
+        for i, (x, y) in enumerate(zip(layouts, following, strict=True))
+    ]
     ops = tuple(
         Op(signatures[i % len(signatures)], "forward", f"layer.{i // 10}", (i,), (i + 1,)) for i in range(OPS_A_STEP)
     )
     tensors = tuple(Tensor(layouts[i % len(layouts)], i) for i in range(OPS_A_STEP + 1))
-    storages = tuple(Storage(t.layout.nbytes, "temporary", i, i) for i, t in enumerate(tensors))
+    # Tensor i is made by the op before and read by op i, as far as there are ops.
+    lives = [("input" if i == 0 else "temporary", i - 1, min(i, OPS_A_STEP - 1)) for i in range(len(tensors))]
+    storages = tuple(Storage(t.layout.nbytes, *life) for t, life in zip(tensors, lives, strict=True))
     made = Graph(name=f"timm/model_{number}", ops=ops, tensors=tensors, storages=storages)
     return GraphRow(hash=made.content_hash, name=made.name, file=made.to_bytes(packed=False))
 
