@@ -87,7 +87,16 @@ class Propagation:
         for number in self._shrunk:
             s = storages[number]
             storages[number] = Storage(-(-s.nbytes // self.ways), s.role, s.born, s.freed)
+        for number, last in self._last_reads(ops, rewrite.tensors).items():
+            storages[number] = replace(storages[number], freed=min(storages[number].freed, last))
         return replace(graph, ops=tuple(ops), tensors=tuple(rewrite.tensors), storages=(*storages, *self._added))
+
+    def _last_reads(self, ops: list[Op], tensors: list[Tensor]) -> dict[int, int]:
+        """Where a part that was gathered is needed last; whoever comes later reads the whole rows."""
+        last = {number: self._added[whole - len(self.graph.storages)].born for number, whole in self._gathered.items()}
+        for position, op in enumerate(ops) if last else ():
+            last.update((tensors[t].storage, position) for t in op.inputs if tensors[t].storage in last)
+        return last
 
     def place(self, position: int, op: Op) -> Mapping[int, int] | None:
         """Follow placements through an op. None: it works on whole tensors. Else what it reads whole: tensor → storage."""
