@@ -23,6 +23,7 @@ _BERT_LARGE: Final = {
 }  # fmt: skip
 _TASKS: Final = {"qa": "BertForQuestionAnswering", "mlm": "BertForMaskedLM"}
 _OPTIMIZERS: Final = {"master": "adamw-master"}  # their word → ours
+_APEX: Final = "apex-O2"  # of a time when attention was products, a softmax and dropout
 _KEPT_IN_FP32: Final = "adamw-master"  # what trainers with fused kernels keep beside bf16 or fp16 parameters
 
 
@@ -78,7 +79,10 @@ def _model(model: Mapping[str, Any], step: Mapping[str, Any], labels: list[str])
         settings["optimizer"] = _OPTIMIZERS.get(step.get("optimizer", ""), step.get("optimizer", _KEPT_IN_FP32))
     if "seq" in step:
         settings["seq"] = str(step["seq"])
-    return configured(_config(model, step.get("seq", 2048)), settings, step["batch"])
+    config = _config(model, step.get("seq", 2048))
+    if model.get("attn") == "math" or _APEX in labels:
+        config["attn_implementation"] = "eager"
+    return configured(config, settings, step["batch"])
 
 
 def _config(model: Mapping[str, Any], length: int) -> dict[str, Any]:
