@@ -28,15 +28,15 @@ TABLES = ("steps", "ops", "graphs", "series", "allocations", "public_x")
 
 
 @cache
-def base() -> tempfile.TemporaryDirectory[str]:
-    """Two small stores: a stranger's with two commits and a public table, and ours."""
-    folder = tempfile.TemporaryDirectory(prefix="fuzz-store-", dir=MEMORY)
-    stranger = Store(Path(folder.name) / "stranger")
-    stranger.append(map(record, range(2)))
-    stranger.append(map(record, range(2, 4)))
-    stranger.add_table("x", pa.table({"m": [1, 2]}))
-    Store(Path(folder.name) / "ours").append(map(record, OURS))
-    return folder
+def base() -> dict[str, bytes]:
+    """The files of two small stores: a stranger's with two commits and a public table, and ours."""
+    with tempfile.TemporaryDirectory(prefix="fuzz-", dir=MEMORY) as name:
+        stranger = Store(Path(name) / "stranger")
+        stranger.append(map(record, range(2)))
+        stranger.append(map(record, range(2, 4)))
+        stranger.add_table("x", pa.table({"m": [1, 2]}))
+        Store(Path(name) / "ours").append(map(record, OURS))
+        return {str(p.relative_to(name)): p.read_bytes() for p in sorted(Path(name).rglob("*")) if p.is_file()}
 
 
 def prepare() -> None:
@@ -46,7 +46,9 @@ def prepare() -> None:
 def case(rng: random.Random) -> None:
     with tempfile.TemporaryDirectory(prefix="fuzz-", dir=MEMORY) as name:
         folder = Path(name)
-        shutil.copytree(base().name, folder, dirs_exist_ok=True)
+        for file, data in base().items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_bytes(data)
         (folder / "precious.parquet").write_text("precious")
         ours = Store(folder / "ours", warn=lambda text: None)
         kept = {r.step.id: r for r in map(record, OURS)}
