@@ -64,9 +64,9 @@ def passes(graph: Graph, paths: Iterable[str]) -> list[Pass]:
     found: list[Pass] = []
     phase = ""
     for position, op in enumerate(graph.ops):
-        if op.phase == "optimizer":
-            continue
-        if not found or (op.phase == "forward" and phase != "forward"):
+        if op.phase == "optimizer" or (op.phase == "backward" and not found):
+            continue  # a backward op before all others belongs to no pass
+        if op.phase == "forward" and phase != "forward":
             found.append({"forward": {}, "backward": {}})
         phase = op.phase
         block = where[op.module]

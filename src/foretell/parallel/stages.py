@@ -90,7 +90,8 @@ class Stages:
         """The stage of every parameter, its gradient and its optimizer state."""
         homes: dict[int, int] = {}
         for p in self.parameters:
-            homes[p.storage] = self.chunk_of[p.used[0]] % self.plan.pp
+            first = min(p.used[0], self.update - 1)  # what is read after the update began has the last op's stage
+            homes[p.storage] = self.chunk_of[first] % self.plan.pp if self.chunk_of else 0
             if p.gradient is not None:
                 homes[p.gradient] = homes[p.storage]
         for _ in range(2):  # the second round knows what the later ops of the first found out
