@@ -26,6 +26,10 @@ class Stages:
         self.graph, self.plan, self.times = graph, plan, times
         self.chunks = plan.pp * plan.virtual_stages
         self.update = first_of(graph, "optimizer")
+        if any(op.phase != "optimizer" for op in graph.ops[self.update :]):
+            raise PlanError(
+                f"pp={plan.pp} cuts passes that one update follows, but {graph.name!r} goes on after an update. Divide it by dp."
+            )
         self.storage_of = [t.storage for t in graph.tensors]
         self.parameters = parameters(graph)
         self.chunk_of = self._chunks_of_ops(weights)
@@ -90,8 +94,7 @@ class Stages:
         """The stage of every parameter, its gradient and its optimizer state."""
         homes: dict[int, int] = {}
         for p in self.parameters:
-            first = min(p.used[0], self.update - 1)  # what is read after the update began has the last op's stage
-            homes[p.storage] = self.chunk_of[first] % self.plan.pp if self.chunk_of else 0
+            homes[p.storage] = self.chunk_of[p.used[0]] % self.plan.pp
             if p.gradient is not None:
                 homes[p.gradient] = homes[p.storage]
         for _ in range(2):  # the second round knows what the later ops of the first found out
