@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from copy import deepcopy
 from typing import Any
 
 NUMBERS = (
@@ -81,15 +82,15 @@ def change(rng: random.Random, value: Any) -> None:
         case 0:
             del holder[key]
         case 1 if isinstance(holder, list):
-            holder.insert(key, holder[key])
+            holder.insert(key, deepcopy(holder[key]))
         case 2 if isinstance(holder, list) and len(holder) > 1:
             other = rng.randrange(len(holder))
             holder[key], holder[other] = holder[other], holder[key]
         case 3 if isinstance(holder[key], int):
             holder[key] += rng.choice((-1, 1, 2, -2, 100))
         case 4:
-            holder[key] = holder[rng.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))]
+            holder[key] = deepcopy(holder[rng.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))])
         case 5:
             holder[key] = [holder[key]]
         case _:
-            holder[key] = rng.choice(VALUES)
+            holder[key] = deepcopy(rng.choice(VALUES))  # a later change must not reach the next case

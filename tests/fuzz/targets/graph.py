@@ -8,6 +8,7 @@ import random
 import tempfile
 import zipfile
 from collections.abc import Callable
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -128,7 +129,7 @@ def _lie(rng: random.Random, header: dict[str, Any]) -> None:
             layout[rng.randrange(2)][side] = rng.choice((0, 0, 1, 1, 2, 3, 7))
         case 5 if signature[3]:
             argument = rng.choice(signature[3])
-            argument[1] = rng.choice((*VALUES, rng.choice(signature[3])[1]))
+            argument[1] = deepcopy(rng.choice((*VALUES, rng.choice(signature[3])[1])))
         case 6 if signature[3]:
             del signature[3][rng.randrange(len(signature[3]))]
 

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import tempfile
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -158,7 +159,7 @@ def _changed(rng: random.Random, table: Any) -> Any:
         case _:
             for _ in range(rng.choice((1, 1, 5))):
                 if cells:
-                    cells[rng.randrange(len(cells))] = rng.choice((*VALUES, *cells))
+                    cells[rng.randrange(len(cells))] = deepcopy(rng.choice((*VALUES, *cells)))
             try:
                 made = pa.array(cells, table.schema.field(at).type if rng.random() < 0.8 else None)
             except (pa.ArrowException, OverflowError, TypeError, ValueError):
