@@ -101,7 +101,7 @@ def test_a_lost_rank_ends_the_others(end: signal.Signals, hosts: int, tmp_path: 
     *others, last = range(hosts)
     with (
         netns.cluster(hosts, bits_per_second=run.bits_per_second) as made,
-        started(made, [run], tmp_path, timeout=20.0) as job,
+        started(made, [run], tmp_path, timeout=10.0) as job,
     ):
         patience = time.monotonic() + 300
         while not all("measuring" in job.output(host) for host in range(hosts)) and time.monotonic() < patience:
