@@ -243,7 +243,7 @@ class TestSegmentsOfStrangers:
 class TestLinesOfStrangers:
     WRONG: tuple[tuple[str, Any], ...] = (
         ("step_seconds", "fast"), ("step_seconds", [1]), ("step_seconds", True), ("step_seconds", -1),
-        ("step_seconds", 10**400), ("samples", 1.5), ("samples", 2**63), ("source", 7), ("source", None),
+        ("step_seconds", 10**400), ("step_seconds", 2**63 - 1), ("samples", 1.5), ("samples", 2**63), ("source", 7), ("source", None),
         ("source", "\ud800"), ("marks", "throttled"), ("marks", [1]), ("outcome", "splendid"), ("kind", ""),
         ("settings", "{"), ("settings", "[]"), ("libraries", "[[" * 5000), ("graph", "0" * 64), ("training", 1),
     )  # fmt: skip

@@ -18,6 +18,7 @@ from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 from foretell.errors import InputError
 
 _LARGEST: Final = 2**63 - 1  # of whole numbers in every place a row is kept
+_EXACT: Final = 2**53  # up to here a fraction's place holds whole numbers too
 _TYPES: Final[Mapping[str, frozenset[type]]] = {
     "text": frozenset({str}), "whole": frozenset({int}), "number": frozenset({int, float}),
     "bool": frozenset({bool}), "bytes": frozenset({bytes}),
@@ -86,6 +87,10 @@ def _check_numbers(column: Column, found: Sequence[int | float]) -> None:
     if not _are_between(found, least, most):
         wrong = next(value for value in found if not _are_between([value], least, most))
         _refuse(column, wrong, f"{_WORDS[column.kind]}{' of at least 0' if least == 0 else ''} and not too large")
+    if column.kind == "number" and int in set(map(type, found)):
+        for value in found:
+            if type(value) is int and abs(value) > _EXACT:
+                _refuse(column, value, f"a whole number of at most {_EXACT:,}, or a fraction")
 
 
 def _are_between(found: Sequence[int | float], least: float, most: float) -> bool:
