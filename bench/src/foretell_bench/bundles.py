@@ -37,15 +37,19 @@ _SECONDS: Final = 0.1
 
 def bundle(*, of: str = "convolution", count: int = 24, seed: int = 0, precision: Precision = "bf16") -> Workload:
     """Up to `count` operators, each forward and backward."""
-    if of not in _KINDS:
-        raise WorkloadError(
-            f"of={of!r} is no kind of operator here. {did_you_mean(of, _KINDS)}Allowed: {', '.join(_KINDS)}."
-        )
-    if count < 1:
-        raise WorkloadError(f"count must be at least 1, got {count}. Give another --set count=….")
+    check_asked(of, count, _KINDS)
     operator = getattr(pool, _KINDS[of][0])
     parts = [operator(**settings) for settings in _drawn(of, count, seed, precision)]
     return together(f"bundle of {of}", parts, precision, trains=of not in _INFERENCE)
+
+
+def check_asked(of: str, count: int, kinds: Mapping[str, object]) -> None:
+    if of not in kinds:
+        raise WorkloadError(
+            f"of={of!r} is no kind of operator here. {did_you_mean(of, kinds)}Allowed: {', '.join(kinds)}."
+        )
+    if count < 1:
+        raise WorkloadError(f"count must be at least 1, got {count}. Give another --set count=….")
 
 
 def together(name: str, parts: Sequence[Workload], precision: Precision, *, trains: bool = True) -> Workload:

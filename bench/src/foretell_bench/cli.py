@@ -14,6 +14,20 @@ from foretell.cli.terminal import answer, guarded, progress
 if TYPE_CHECKING:
     from foretell_bench.tables.figures import Figure
 
+# Options that several benchmarks share.
+PublicData = Annotated[
+    Path | None, typer.Option("--data", metavar="FOLDER", envvar="FORETELL_DATA", help="Public measurements.")
+]
+Workers = Annotated[int, typer.Option("--workers", min=1, help="Processes that forecast side by side.")]
+Answers = Annotated[
+    Path | None,
+    typer.Option("--answers", metavar="FILE", help="Keep each forecast here, to go on after a run was stopped."),
+]
+Saved = Annotated[
+    Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and forecast nothing.")
+]
+Page = Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Fill in the table of this page.")]
+
 app = typer.Typer(
     name="bench",
     help="Compare what Foretell predicts with what was measured.",
@@ -30,27 +44,19 @@ def _bench() -> None:
 @app.command()
 @guarded
 def distributed(
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", metavar="FOLDER", envvar="FORETELL_DATA", help="Public measurements, as CSV files."),
-    ] = None,
+    data: PublicData = None,
     only: Annotated[list[str] | None, typer.Option("--only", metavar="SOURCE", help="Only this source.")] = None,
     most: Annotated[
         int,
         typer.Option("--rows", min=1, metavar="N", help="Forecast at most N rows of a source; they are drawn evenly."),
     ] = 20_000,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that forecast side by side.")] = 1,
-    answers: Annotated[
-        Path | None,
-        typer.Option("--answers", metavar="FILE", help="Keep each forecast here, to go on after a run was stopped."),
-    ] = None,
-    saved: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and forecast nothing.")
-    ] = None,
+    workers: Workers = 1,
+    answers: Answers = None,
+    saved: Saved = None,
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found; other sources there stay.")
     ] = None,
-    page: Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Fill in the table of this page.")] = None,
+    page: Page = None,
     as_json: AsJson = False,
 ) -> None:
     """Steps of several devices: plans, collectives, scaling, memory."""
@@ -80,22 +86,14 @@ def distributed(
 @app.command()
 @guarded
 def published(
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", metavar="FOLDER", envvar="FORETELL_DATA", help="Public measurements."),
-    ] = None,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that forecast side by side.")] = 1,
-    answers: Annotated[
-        Path | None,
-        typer.Option("--answers", metavar="FILE", help="Keep each forecast here, to go on after a run was stopped."),
-    ] = None,
-    saved: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="Show what --save wrote, and forecast nothing.")
-    ] = None,
+    data: PublicData = None,
+    workers: Workers = 1,
+    answers: Answers = None,
+    saved: Saved = None,
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found of each job.")
     ] = None,
-    page: Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Fill in the table of this page.")] = None,
+    page: Page = None,
     as_json: AsJson = False,
 ) -> None:
     """Published jobs of one to a thousand devices, with nothing fitted: step time, memory, whether they fit."""

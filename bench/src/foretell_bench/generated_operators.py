@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -24,9 +25,8 @@ from foretell.design.generated.convolutional import (
 )
 from foretell.design.generated.draw import Draw
 from foretell.design.pool.single import Values, applied, workload
-from foretell.errors import WorkloadError, did_you_mean
 from foretell.workload import Precision, Workload
-from foretell_bench.bundles import together
+from foretell_bench.bundles import check_asked, together
 
 SOURCE: Final = "foretell_bench.generated_operators:bundle"
 _LARGEST: Final = 2**26  # numbers in one tensor
@@ -40,12 +40,7 @@ class TooLarge(Exception):
 
 def bundle(*, of: str = "convolution", count: int = 24, seed: int = 0, precision: Precision = "bf16") -> Workload:
     """Up to `count` operators of a kind, each forward and, where it has a gradient, backward."""
-    if of not in KINDS:
-        raise WorkloadError(
-            f"of={of!r} is no kind of operator here. {did_you_mean(of, KINDS)}Allowed: {', '.join(KINDS)}."
-        )
-    if count < 1:
-        raise WorkloadError(f"count must be at least 1, got {count}. Give another --set count=….")
+    check_asked(of, count, KINDS)
     draw, parts, left = Draw(f"{of}/{seed}", "operators"), [], _ALL
     for _ in range(20 * count):
         try:
@@ -60,17 +55,18 @@ def bundle(*, of: str = "convolution", count: int = 24, seed: int = 0, precision
     return together(f"operators of {of}", parts, precision)
 
 
+@dataclass(frozen=True, slots=True)
 class _Drawn:
     """An operator: what it calls on which tensors, and whether it has a gradient."""
 
-    def __init__(
-        self, call: Callable[..., Any], inputs: Mapping[str, Values], *, layer: Callable[[], nn.Module] | None = None,
-        wanted: Sequence[str] = ("x",), trains: bool = True, channels_last: bool = False, work: float = 0.0,
-        output: tuple[int, ...] | None = None,
-    ) -> None:  # fmt: skip
-        self.call, self.inputs, self.layer, self.wanted = call, inputs, layer, wanted
-        self.trains, self.channels_last, self.work = trains, channels_last, work
-        self.output = output  # where it cannot be run without storage
+    call: Callable[..., Any]
+    inputs: Mapping[str, Values]
+    layer: Callable[[], nn.Module] | None = None
+    wanted: Sequence[str] = ("x",)  # inputs that get a gradient
+    trains: bool = True
+    channels_last: bool = False
+    work: float = 0.0
+    output: tuple[int, ...] | None = None  # its shape, where it cannot be run without storage
 
 
 def _single(drawn: _Drawn, precision: Precision) -> tuple[int, Workload]:
@@ -158,7 +154,10 @@ def _scan(draw: Draw) -> _Drawn:
         return _Drawn(lambda x: x.cumsum(dim), {"x": _whole(9, *shape)}, wanted=(), trains=False, work=math.prod(shape))
     if kind == "searchsorted":
         _limited(0, (rows, length))
-        edges = lambda: torch.arange(length, dtype=torch.float32).expand(rows, length).contiguous()  # noqa: E731
+
+        def edges() -> torch.Tensor:
+            return torch.arange(length, dtype=torch.float32).expand(rows, length).contiguous()
+
         asked: dict[str, Values] = {"x": edges, "y": (rows, draw.between(1, 512))}
         return _Drawn(lambda x, y: torch.searchsorted(x, y.to(x.dtype)), asked, wanted=(), trains=False)
     if kind == "topk":
