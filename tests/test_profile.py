@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,21 @@ from foretell import Profile, forecast
 from foretell.errors import ProfileError
 from foretell.forecasting.scale import scale
 from foretell.plans import Plan
-from foretell.profile import Card, Purpose
+from foretell.profile import Card, Intervals, Links, MemoryFactors, Purpose
 
 from .parallel.models import graph
 
-FITTED = Profile(
+DATA = Path(__file__).parent / "data"
+VERSION_1 = Profile(
     name="lab", device=1.25, host=0.9, communication=2.0, fixed_seconds=0.012,
     purpose=Purpose(device="a100-40g-sxm", trainer='Megatron "2023"'),
     card=Card(rows=24, sources=("vtrain_single_node",), error_before=0.21, error_after=0.08, rows_left_out=12),
+)  # fmt: skip
+FITTED = replace(
+    VERSION_1, families={"convolution": 1.3, "elementwise": 0.8}, intervals=Intervals(width=0.15),
+    links=Links(bandwidth=0.8, latency=1.5, crowding=0.5, neighbours=1.2), memory=MemoryFactors(allocated=1.1),
+    purpose=replace(VERSION_1.purpose, host="epyc-milan", versions="torch 2.9"),
+    card=replace(VERSION_1.card, form="device, families"),
 )  # fmt: skip
 
 
@@ -40,10 +48,15 @@ def test_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("version = 2\nname = 'x'\n", "version 2"),
+        ("version = 3\nname = 'x'\n", "version 3"),
+        ("version = 2\n[families]\nmatmull = 2\n", "Did you mean 'matmul'"),
+        ("version = 2\n[families]\nmatmul = -2\n", "factor above 0"),
+        ("version = 2\n[links]\ncrowding = 9\n", "exponent"),
+        ("version = 2\n[intervals]\nwidth = -1\n", "half-width"),
+        ("version = 2\n[memory]\nallocated = 'all'\n", "factor above 0"),
         ("name = 'x'\n", "version None"),
         ("version = 1\n[factors]\ndevise = 2\n", "Did you mean 'device'"),
-        ("version = 1\n[factors]\ndevice = 0\n", "above 0, got 0"),
+        ("version = 1\n[factors]\ndevice = 0\n", "above 0.*got 0"),
         ("version = 1\n[factors]\nfixed_seconds = -1\n", "0 or more"),
         ("version = 1\nfactors = 3\n", "must be a table"),
         ("version = 1\nextra = 3\n", "extra is not known"),
@@ -83,6 +96,58 @@ def test_factors_pass_through_the_simulator() -> None:
     for part in ("step_time", "device_time", "host_time", "exposed_communication", "bubble"):
         assert getattr(slower, part).seconds == pytest.approx(2 * getattr(plain, part).seconds, rel=0.02), part
     assert slower.memory == plain.memory
+
+
+def test_files_of_each_version_are_read() -> None:
+    assert Profile.load(DATA / "version-1.profile.toml") == VERSION_1
+    assert Profile.load(DATA / "version-2.profile.toml") == FITTED
+
+
+def test_a_family_factor_scales_its_ops_alone() -> None:
+    plain = forecast(graph("cnn"), "h200", model="roofline")
+    none = forecast(graph("cnn"), "h200", model="roofline", profile=Profile(name="x", families={"rnn": 9.0}))
+    assert none.device_time == plain.device_time
+    convolutions = Profile(name="x", families={"convolution": 3.0, "convolution_backward": 3.0})
+    slower = forecast(graph("cnn"), "h200", model="roofline", profile=convolutions).device_time.seconds
+    assert plain.device_time.seconds < slower < 3 * plain.device_time.seconds
+
+
+@pytest.mark.parametrize("links", [Links(bandwidth=0.1), Links(latency=50.0), Links(crowding=2.0)])
+def test_links_of_a_profile_slow_collectives(links: Links) -> None:
+    waits = Profile(name="x", device=1e-3, host=1e-3)  # for nothing but communication
+    plain, slower = (
+        forecast(graph("cnn"), "1x8xt4@pcie-3", profile=replace(waits, links=of)) for of in (Links(), links)
+    )
+    assert slower.exposed_communication.seconds > 1.2 * plain.exposed_communication.seconds
+    assert slower.network == plain.network  # as many bytes
+
+
+def test_neighbours_slow_what_leaves_a_node() -> None:
+    plain = Profile(name="x", device=1e-3, host=1e-3)
+    slow = replace(plain, links=Links(neighbours=5.0))
+    for on, changes in (("2xh100-sxm", False), ("2x1xh100-sxm", True)):
+        plain_s, slower = (forecast(graph("llama"), on, profile=p).step_time.seconds for p in (plain, slow))
+        assert (slower > 1.01 * plain_s) is changes
+
+
+@pytest.mark.parametrize("on", ["h200", "8xh100-sxm", "cpu"])
+def test_an_interval_of_a_profile_is_the_forecasts(on: str) -> None:
+    found = forecast(graph("cnn"), on, profile=Profile(name="x", fixed_seconds=0.1, intervals=Intervals(width=0.2)))
+    step = found.step_time
+    assert step.low is not None
+    assert step.high is not None
+    assert step.high / step.seconds == pytest.approx(step.seconds / step.low) == pytest.approx(math.exp(0.2))
+    assert any(caveat.code == "calibrated-by-profile" for caveat in found.caveats)
+
+
+def test_memory_factors_scale_what_is_allocated() -> None:
+    plain = forecast(graph("cnn"), "h200").memory
+    more = forecast(graph("cnn"), "h200", profile=Profile(name="x", memory=MemoryFactors(allocated=2.0))).memory
+    assert more.allocated == pytest.approx(2 * plain.allocated, rel=1e-6)
+    assert sum(asdict(more.breakdown).values()) == more.allocated <= more.reserved
+    assert more.total == more.reserved + more.context + more.communicator
+    huge = forecast(graph("cnn"), "h200", profile=Profile(name="x", memory=MemoryFactors(allocated=1e6))).memory
+    assert not huge.fits
 
 
 def test_a_host_factor_is_hidden_behind_a_busy_device() -> None:

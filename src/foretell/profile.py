@@ -9,22 +9,30 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
-from foretell.errors import ProfileError, did_you_mean
+from foretell.errors import ProfileError, check_choice, check_number, did_you_mean
 from foretell.folders import user_folders
+from foretell.graph.operators import Family
 from foretell.limits import read_toml
 from foretell.units import Seconds
 
-VERSION: Final = 1
+VERSION: Final = 2
+READABLE: Final = (1, 2)  # version 1 has no families, links, memory and intervals
 SUFFIX: Final = ".toml"
+FACTORS: Final = ("device", "host", "communication", "fixed_seconds")
+FAMILIES: Final[tuple[str, ...]] = get_args(Family)
 _MOST: Final = 1e6  # of a factor, or of seconds
+_WIDEST: Final = 10.0  # of an interval, in e-folds to each side
+_FACTOR: Final = f"a factor above 0, {1 / _MOST:g} to {_MOST:g}"
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
+def _check_factors(what: str, values: Mapping[str, Any]) -> None:
+    for name, value in values.items():
+        check_number(f"{what}: {name}", value, _FACTOR, ProfileError, least=1 / _MOST, most=_MOST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +40,15 @@ class Purpose:
     """What a profile is for, in free text; empty where it does not matter."""
 
     device: str = ""
+    host: str = ""
     cluster: str = ""
     trainer: str = ""
+    versions: str = ""  # of libraries, like "torch 2.9, CUDA 12.8"
 
     def __post_init__(self) -> None:
-        for name in ("device", "cluster", "trainer"):
-            if not isinstance(value := getattr(self, name), str):
-                raise ProfileError(f"a profile's {name} must be a text, got {value!r}.")
+        for f in dataclasses.fields(self):
+            if not isinstance(value := getattr(self, f.name), str):
+                raise ProfileError(f"a profile's {f.name} must be a text, got {value!r}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +57,59 @@ class Card:
 
     rows: int = 0
     sources: tuple[str, ...] = ()
+    form: str = ""  # which numbers were fitted, in words
     error_before: float | None = None
     error_after: float | None = None
     rows_left_out: int = 0
 
     def __post_init__(self) -> None:
-        if not all(isinstance(source, str) for source in self.sources):
-            raise ProfileError(f"a card's sources must be texts, got {self.sources!r}.")
+        if not all(isinstance(text, str) for text in (*self.sources, self.form)):
+            raise ProfileError(f"a card's sources and form must be texts, got {self.sources!r} and {self.form!r}.")
         for name in ("rows", "rows_left_out", "error_before", "error_after"):
             value = getattr(self, name)
-            if not (_is_number(value) and 0 <= value <= 1e12) and not (value is None and name.startswith("error")):
-                raise ProfileError(f"a card's {name} must be a number of at least 0, got {value!r}.")
+            if not (value is None and name.startswith("error")):
+                check_number(f"a card's {name}", value, "a number of at least 0", ProfileError, most=1e12)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """How the links of a cluster differ from those of the catalog."""
+
+    bandwidth: float = 1.0  # factor of every link's rate
+    latency: float = 1.0  # factor of every link's latency
+    crowding: float = 0.0  # exponent added to a fabric's `sharing`: as more devices of a node talk, each gets less
+    neighbours: float = 1.0  # factor of what moving bytes between nodes takes: the slowest of them, or others' traffic
+
+    def __post_init__(self) -> None:
+        _check_factors("a profile's links", {n: getattr(self, n) for n in ("bandwidth", "latency", "neighbours")})
+        allowed = "an exponent from 0, no crowding, to 2"
+        check_number("a profile's links: crowding", self.crowding, allowed, ProfileError, most=2.0)
+
+
+AS_LISTED: Final = Links()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFactors:
+    """Of what a step allocates at its peak, and of what the allocator reserves."""
+
+    allocated: float = 1.0
+    reserved: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_factors("a profile's memory", dataclasses.asdict(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """How far steps lie from forecasts with the profile, as a 90 % half-width of log seconds; None: not known."""
+
+    width: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.width is not None:
+            allowed = f"a log half-width from 0 to {_WIDEST:g}"
+            check_number("a profile's intervals: width", self.width, allowed, ProfileError, most=_WIDEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,21 +119,31 @@ class Profile:
     host: float = 1.0
     communication: float = 1.0
     fixed_seconds: Seconds = 0.0
+    families: Mapping[str, float] = field(default_factory=dict)  # of operators; on top of `device`
+    links: Links = AS_LISTED
+    memory: MemoryFactors = MemoryFactors()
+    intervals: Intervals = Intervals()
     purpose: Purpose = Purpose()
     card: Card = Card()
 
     def __post_init__(self) -> None:
         if not self.name:
             raise ProfileError("a profile needs a name, got ''. Forecasts that use it say so by that name.")
-        for factor in ("device", "host", "communication"):
-            if not (_is_number(value := getattr(self, factor)) and 0 < value <= _MOST and value >= 1 / _MOST):
-                raise ProfileError(
-                    f"profile {self.name!r}: {factor} is a factor above 0, got {value!r}. Allowed: {1 / _MOST:g} to {_MOST:g}."
-                )
-        if not (_is_number(self.fixed_seconds) and 0 <= self.fixed_seconds <= _MOST):
-            raise ProfileError(
-                f"profile {self.name!r}: fixed_seconds must be 0 or more seconds per step, got {self.fixed_seconds!r}."
-            )
+        _check_factors(f"profile {self.name!r}", {n: getattr(self, n) for n in FACTORS[:-1]})
+        for family in self.families:
+            check_choice(f"profile {self.name!r}: family", family, FAMILIES, ProfileError)
+        _check_factors(f"profile {self.name!r}: families", self.families)
+        allowed = "0 or more seconds per step"
+        check_number(f"profile {self.name!r}: fixed_seconds", self.fixed_seconds, allowed, ProfileError, most=_MOST)
+
+    def device_factor(self, family: str) -> float:
+        """Of an op of a family."""
+        return self.device * self.families.get(family, 1.0)
+
+    def within(self, seconds: Seconds) -> tuple[Seconds, Seconds] | None:
+        """The 90 % interval around a forecast with this profile."""
+        width = self.intervals.width
+        return None if width is None else (seconds * math.exp(-width), seconds * math.exp(width))
 
     @classmethod
     def load(cls, where: str | Path) -> Profile:
@@ -92,31 +154,26 @@ class Profile:
         except (OSError, ValueError) as error:
             raise ProfileError(f"{path} is no profile: {error}. A profile is a TOML file.") from error
         version = read.pop("version", None)
-        if version != VERSION:
+        if version not in READABLE or isinstance(version, bool | float):
             raise ProfileError(
-                f"{path} is a profile of version {version!r}; this Foretell reads version {VERSION}. "
+                f"{path} is a profile of version {version!r}; this Foretell reads versions up to {VERSION}. "
                 "Update Foretell, or make the profile again."
             )
-        tables = {name: _table(path, read, name, kind) for name, kind in (("for", Purpose), ("card", Card))}
-        factors = _table(path, read, "factors", cls)
+        name = read.pop("name", path.stem)
+        if not isinstance(name, str):
+            raise ProfileError(f"{path}: name must be a text, got {name!r}.")
+        _refuse_unknown(path, "", read, tuple(_TABLES))
+        tables = {title: _table(path, read, title, allowed) for title, (_, allowed) in _TABLES.items()}
         try:
-            card = Card(**{**tables["card"], "sources": tuple(tables["card"].get("sources", ()))})
-            name = read.pop("name", path.stem)
-            if not isinstance(name, str):
-                raise ProfileError(f"{path}: name must be a text, got {name!r}.")
-            _refuse_unknown(path, "", read, ("version", "name", "for", "factors", "card"))
-            return cls(name=name, **factors, purpose=Purpose(**tables["for"]), card=card)
+            return cls(name=name, **_made(tables))
         except TypeError as error:
             raise ProfileError(f"{path}: {error}.") from error
 
     def save(self, path: str | Path) -> Path:
         """Write the file that `load` reads."""
-        numbers = {name: getattr(self, name) for name in FACTORS}
-        tables = {"for": dataclasses.asdict(self.purpose), "factors": numbers, "card": dataclasses.asdict(self.card)}
         lines = [f"version = {VERSION}", f"name = {_written(self.name)}"]
-        for title, table in tables.items():
-            kept = {key: value for key, value in table.items() if value is not None and value != "" and value != ()}
-            lines += ["", f"[{title}]", *(f"{key} = {_written(value)}" for key, value in kept.items())]
+        for title, table in self._tables():
+            lines += ["", f"[{title}]", *(f"{key} = {_written(value)}" for key, value in table.items())]
         to = Path(path)
         try:
             to.parent.mkdir(parents=True, exist_ok=True)
@@ -125,13 +182,58 @@ class Profile:
             raise ProfileError(f"the profile cannot be saved to {to}: {error.strerror}. Choose another file.") from None
         return to
 
+    def _tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Of the file, without what says nothing."""
+        for title, (attribute, allowed) in _TABLES.items():
+            if attribute is None:
+                yield title, {key: getattr(self, key) for key in allowed}
+                continue
+            part = getattr(self, attribute)
+            says = dict(part) if isinstance(part, Mapping) else dataclasses.asdict(part)
+            if part != (type(part)() if not isinstance(part, Mapping) else {}):
+                yield title, {key: value for key, value in says.items() if value not in (None, "", ())}
 
-FACTORS: Final = ("device", "host", "communication", "fixed_seconds")
+
+# A table of the file: the attribute it becomes, or None where each key is one of its own; and the keys it may have.
+_TABLES: Final[Mapping[str, tuple[str | None, tuple[str, ...]]]] = {
+    title: (attribute, allowed if kind is None else tuple(f.name for f in dataclasses.fields(kind)))
+    for title, attribute, kind, allowed in (
+        ("for", "purpose", Purpose, ()),
+        ("factors", None, None, FACTORS),
+        ("families", "families", None, FAMILIES),
+        ("links", "links", Links, ()),
+        ("memory", "memory", MemoryFactors, ()),
+        ("intervals", "intervals", Intervals, ()),
+        ("card", "card", Card, ()),
+    )
+}
+_KINDS: Final = {"purpose": Purpose, "links": Links, "memory": MemoryFactors, "intervals": Intervals, "card": Card}
+
+
+def _made(tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Arguments of a Profile, from the tables of its file."""
+    tables["card"]["sources"] = tuple(tables["card"].get("sources", ()))
+    made: dict[str, Any] = {}
+    for title, (attribute, _) in _TABLES.items():
+        if attribute is None:
+            made |= tables[title]
+        else:
+            made[attribute] = _KINDS[attribute](**tables[title]) if attribute in _KINDS else tables[title]
+    return made
 
 
 def folders() -> tuple[Path, ...]:
     """Where profiles are looked for by name."""
     return user_folders("FORETELL_PROFILES", "profiles")
+
+
+def profile_files() -> dict[str, Path]:
+    """Those that are found by name; an earlier folder goes first."""
+    found: dict[str, Path] = {}
+    for folder in folders():
+        for path in sorted(folder.glob(f"*{SUFFIX}")):
+            found.setdefault(path.stem, path)
+    return found
 
 
 def _find(where: str | Path) -> Path:
@@ -144,22 +246,22 @@ def _find(where: str | Path) -> Path:
                 return named
     except OSError as error:
         raise ProfileError(f"no profile {str(where)[:100]!r}: {error.strerror}. Give a {SUFFIX} file.") from None
-    known = sorted(path.stem for folder in folders() for path in folder.glob(f"*{SUFFIX}"))
+    known = sorted(profile_files())
     raise ProfileError(
         f"no profile {str(where)!r}. {did_you_mean(str(where), known)}Give a {SUFFIX} file, or a name out of "
         f"{', '.join(map(str, folders()))}: {', '.join(known) or 'none there'}."
     )
 
 
-def _table(path: Path, read: dict[str, Any], name: str, kind: type) -> dict[str, Any]:
-    found = read.pop(name, {})
+def _table(path: Path, read: dict[str, Any], name: str, allowed: tuple[str, ...]) -> dict[str, Any]:
+    found = read.get(name, {})
     if not isinstance(found, dict):
         raise ProfileError(f"{path}: {name} must be a table, got {found!r}.")
-    _refuse_unknown(path, name, found, FACTORS if kind is Profile else [f.name for f in dataclasses.fields(kind)])
+    _refuse_unknown(path, name, found, allowed)
     return found
 
 
-def _refuse_unknown(path: Path, table: str, found: dict[str, Any], allowed: Any) -> None:
+def _refuse_unknown(path: Path, table: str, found: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
     for key in found:
         if key not in allowed:
             where = f"[{table}] {key}" if table else key

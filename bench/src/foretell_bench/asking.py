@@ -15,7 +15,7 @@ from typing import Final, Self, TypeVar
 
 import foretell
 from foretell.errors import ForetellError, InputError, NotModelled, PlanError
-from foretell.profile import FACTORS, Profile
+from foretell.profile import Profile
 from foretell.units import Bytes, Seconds
 from foretell_bench.graphs import Model, Say, captured, graph_of, quiet
 from foretell_bench.sources.question import Ask
@@ -120,7 +120,8 @@ def _capture(each: tuple[str, dict[str, str]]) -> None:
 
 
 def _key(ask: Ask, profile: Profile | None) -> str:
-    numbers = None if profile is None else [getattr(profile, name) for name in FACTORS]
+    said = ("name", "purpose", "card")  # of a profile, and change no answer
+    numbers = None if profile is None else {k: v for k, v in asdict(profile).items() if k not in said}
     return hashlib.sha256(json.dumps([ask.key, numbers, foretell.__version__]).encode()).hexdigest()[:24]
 
 

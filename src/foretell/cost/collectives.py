@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from foretell.cost.placement import Placement, Seat, placements_on
 from foretell.hardware import Cluster, Device, Fabric, Link, Node, Protocol, fabric_of, link
+from foretell.profile import AS_LISTED, Links
 from foretell.program import Collective, Group
 from foretell.units import Bytes, BytesPerSecond, Seconds
 
@@ -22,12 +23,17 @@ _PASSES = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1, "all-to-all": 
 _PRICED_AS = {"broadcast": "all-gather"}
 
 
-def collective_seconds(collective: Collective, cluster: Cluster, fabrics: FabricOf = fabric_of) -> Seconds:
-    """How long a collective takes when its groups run at the same time: the slowest of them, by the best algorithm."""
+def collective_seconds(
+    collective: Collective, cluster: Cluster, fabrics: FabricOf = fabric_of, links: Links = AS_LISTED
+) -> Seconds:
+    """How long a collective takes when its groups run at the same time: the slowest of them, by the best algorithm.
+
+    `links` of a profile say how the cluster's differ from the catalog's.
+    """
     if collective.group.size == 1:
         return 0.0
     placed = placements_on(cluster.nodes, collective.group)
-    return max(_seconds(collective, cluster, placement, fabrics) for placement in placed)
+    return max(_seconds(collective, cluster, placement, fabrics, links) for placement in placed)
 
 
 def sent_bytes(collective: Collective) -> Bytes:
@@ -135,11 +141,13 @@ class _Route:
         return max(self.inside.moving(kind, wire, own), self.between.moving(kind, wire, own))
 
 
-def _seconds(collective: Collective, cluster: Cluster, placement: Placement, fabrics: FabricOf) -> Seconds:
+def _seconds(
+    collective: Collective, cluster: Cluster, placement: Placement, fabrics: FabricOf, links: Links
+) -> Seconds:
     several = placement.nodes > 1
     route = _Route(
-        inside=_inside(cluster, placement, fabrics),
-        between=_between(collective, cluster, placement, fabrics) if several else _Lane(),
+        inside=_inside(cluster, placement, fabrics, links),
+        between=_between(collective, cluster, placement, fabrics, links) if several else _Lane(),
         ranks=collective.group.size,
         nodes=placement.nodes,
         members=max(seat.members for seat in placement.seats),
@@ -194,18 +202,19 @@ def _all_to_all(nbytes: Bytes, route: _Route) -> Seconds:
     return route.startup + math.ceil(math.log2(route.ranks)) * latency + moving
 
 
-def _inside(cluster: Cluster, placement: Placement, fabrics: FabricOf) -> _Lane:
+def _inside(cluster: Cluster, placement: Placement, fabrics: FabricOf, links: Links) -> _Lane:
     """The slowest of the links inside the group's nodes; none where it has one member per node."""
-    lanes = [_lane_of(cluster.nodes[seat.node], seat, fabrics) for seat in placement.seats if seat.members > 1]
+    lanes = [_lane_of(cluster.nodes[seat.node], seat, fabrics, links) for seat in placement.seats if seat.members > 1]
     return min(lanes, key=lambda lane: lane.rate, default=_Lane())
 
 
-def _lane_of(node: Node, seat: Seat, fabrics: FabricOf) -> _Lane:
+def _lane_of(node: Node, seat: Seat, fabrics: FabricOf, links: Links) -> _Lane:
     way = _way_inside(node, seat)
     fabric = fabrics(way)
     lanes_used = min(seat.members / fabric.full_at, 1.0)
-    shared = (2 / max(seat.active, 2)) ** fabric.sharing
-    return _Lane(way.bandwidth * lanes_used * shared, way.latency, fabric, way.in_switch)
+    shared = (2 / max(seat.active, 2)) ** (fabric.sharing + links.crowding)
+    rate = way.bandwidth * links.bandwidth * lanes_used * shared
+    return _Lane(rate, way.latency * links.latency, fabric, way.in_switch)
 
 
 def _way_inside(node: Node, seat: Seat) -> Link:
@@ -215,7 +224,7 @@ def _way_inside(node: Node, seat: Seat) -> Link:
     return way
 
 
-def _between(collective: Collective, cluster: Cluster, placement: Placement, fabrics: FabricOf) -> _Lane:
+def _between(collective: Collective, cluster: Cluster, placement: Placement, fabrics: FabricOf, links: Links) -> _Lane:
     """The link between nodes, at the node that gives the group least."""
     way = cluster.between
     assert way is not None
@@ -226,7 +235,7 @@ def _between(collective: Collective, cluster: Cluster, placement: Placement, fab
         rate /= cluster.oversubscription
     if collective.kind == "all-to-all":
         rate /= _DETOUR[cluster.topology](placement.nodes)
-    return _Lane(rate, way.latency, fabric)
+    return _Lane(rate * links.bandwidth / links.neighbours, way.latency * links.latency, fabric)
 
 
 # How many links an average message between two nodes takes up: in a switched network one, on a ring a quarter of it.

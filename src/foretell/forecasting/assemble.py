@@ -22,8 +22,9 @@ from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.energy import cluster_watts
 from foretell.forecasting.intervals import between, interval_source, intervals, why_no_interval
 from foretell.forecasting.job import Job, JobLength
+from foretell.forecasting.memory import adjusted
 from foretell.forecasting.result import Cost, Critical, Energy, Forecast, LinkUse, Network, Resources, Throughput, Use
-from foretell.forecasting.run import Run, run
+from foretell.forecasting.run import Placed, Run, run
 from foretell.graph import Caveat, Graph
 from foretell.hardware import Cluster
 from foretell.parallel import parallelize
@@ -141,8 +142,9 @@ class _Assembly:
         ran, whole = self.ran, self.program.whole
         known = intervals(self.program, ran, self.model, self._fixed)
         step_range = input_range = None
-        if known.step is not None:
-            low, high = known.step
+        bounds = self.profile.within(self._ready) if self.profile else None
+        if bounds := bounds or known.step:
+            low, high = bounds
             step_range = max(low, self.loading), max(high, self.loading)
             input_range = max(self.loading - high, 0.0), max(self.loading - low, 0.0)
         return Forecast(
@@ -158,7 +160,7 @@ class _Assembly:
             bubble=between(ran.bubble, known.others),
             stragglers=between(ran.stragglers, known.others),
             input_wait=between(self.step - self._ready, input_range),
-            memory=ran.memory,
+            memory=ran.memory if self.profile is None else adjusted(ran.memory, self.profile.memory),
             network=self._network(),
             resources=self._resources(),
             throughput=self._throughput(),
@@ -256,15 +258,24 @@ class _Assembly:
         elif model.device != device:
             text = f"Operators were measured on {model.device} and transferred to {device} by its published numbers."
             yield Caveat("device-not-measured", text)
-        if why := why_no_interval(self.program, placed, model):
-            yield Caveat("not-calibrated", f"No interval is given: {why}.")
-        elif source := interval_source(placed, model):
-            yield Caveat("calibrated-elsewhere", source)
-        if self.profile is not None and not why:
-            text = f"Times follow profile {self.profile.name!r}; the interval is the model's, from errors without a profile."
-            yield Caveat("profile-not-calibrated", text)
+        yield from self._interval_caveats(placed)
         for name, seconds in sorted(placed.priced.unknown.items()):
             yield Caveat("op-without-model", f"{name} priced by bytes", seconds / self.busy if self.busy else 0.0)
+
+    def _interval_caveats(self, placed: Placed) -> Iterator[Caveat]:
+        profile = self.profile
+        if profile is not None and profile.intervals.width is not None:
+            text = f"The interval is from errors of profile {profile.name!r} on steps left out of its fit."
+            yield Caveat("calibrated-by-profile", text)
+            return
+        if why := why_no_interval(self.program, placed, self.model):
+            yield Caveat("not-calibrated", f"No interval is given: {why}.")
+            return
+        if source := interval_source(placed, self.model):
+            yield Caveat("calibrated-elsewhere", source)
+        if profile is not None:
+            text = f"Times follow profile {profile.name!r}; the interval is the model's, from errors without a profile."
+            yield Caveat("profile-not-calibrated", text)
 
 
 def critical_path(timeline: Timeline) -> tuple[Critical, ...]:

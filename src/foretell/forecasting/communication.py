@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from foretell.cost.collectives import collective_seconds, link_bytes, sent_bytes
 from foretell.hardware import Cluster
+from foretell.profile import AS_LISTED, Links
 from foretell.program import Collective, Group, Pipeline, Program
 from foretell.units import Bytes, Seconds
 
@@ -30,12 +31,13 @@ class Collectives:
 
     cluster: Cluster
     factor: float = 1.0  # on every collective
+    links: Links = AS_LISTED
     _known: dict[_Key, Seconds] = field(default_factory=dict)
 
     def seconds(self, collective: Collective) -> Seconds:
         key = _key(collective)
         if key not in self._known:
-            self._known[key] = collective_seconds(collective, self.cluster) * self.factor
+            self._known[key] = self.factor * collective_seconds(collective, self.cluster, links=self.links)
         return self._known[key] * collective.turns
 
     def hand_over(self, program: Program) -> list[Seconds]:

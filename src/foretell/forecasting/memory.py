@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Final
 
 from foretell.cost.workspace import kept_workspaces, temporary_bytes
 from foretell.forecasting.result import Breakdown, Memory, RankMemory
 from foretell.hardware import Device
+from foretell.profile import MemoryFactors
 from foretell.program import Role
 from foretell.simulate.allocator import OutOfMemory
 from foretell.simulate.memory import MemoryTrace, replay
@@ -67,6 +68,25 @@ def with_persistent(role: Role, device: Device, like: Role, trace: MemoryTrace) 
     if memory.total > memory.capacity:
         return rank_memory(role, device)  # only a replay shows whether the cache can give way
     return trace, memory
+
+
+def adjusted(memory: Memory, factors: MemoryFactors) -> Memory:
+    """Under a profile; the cache gives way where what is allocated still fits."""
+    if factors == MemoryFactors():
+        return memory
+    parts = {f.name: round(getattr(memory.breakdown, f.name) * factors.allocated) for f in fields(Breakdown)}
+    allocated, outside = sum(parts.values()), memory.context + memory.communicator
+    reserved = max(round(memory.reserved * factors.reserved), allocated)
+    fits = allocated + outside <= memory.capacity
+    total = min(reserved + outside, memory.capacity) if fits else reserved + outside
+    ranks = [
+        replace(r, allocated=round(r.allocated * factors.allocated), total=round(r.total * total / memory.total))
+        for r in memory.ranks
+    ]
+    return replace(
+        memory, allocated=allocated, reserved=total - outside, total=total, fits=fits, breakdown=Breakdown(**parts),
+        fit_probability=_fit_probability(allocated + outside, memory.capacity), ranks=tuple(ranks),
+    )  # fmt: skip
 
 
 def _communicator(role: Role) -> Bytes:

@@ -14,6 +14,7 @@ from foretell.forecasting.experts import LANE, busiest, skewed
 from foretell.forecasting.memory import rank_memory, with_persistent
 from foretell.forecasting.result import Memory, RankMemory
 from foretell.forecasting.step import RoleStep, role_step
+from foretell.graph.operators import operator_of
 from foretell.hardware import Cluster, Node
 from foretell.profile import Profile
 from foretell.program import Program, Role
@@ -52,7 +53,7 @@ def run(
     program: Program, cluster: Cluster, model: CostModel, conditions: Conditions, profile: Profile | None = None
 ) -> Run:
     profile = profile or Profile(name="none")
-    collectives = Collectives(cluster, profile.communication)
+    collectives = Collectives(cluster, profile.communication, profile.links)
     pricing = _Pricing(model=model, conditions=conditions, profile=profile, collectives=collectives)
     placed = _place(program, pricing)
     heaviest = max((p for options in placed for p in options), key=lambda p: p.memory.total / p.memory.capacity)
@@ -154,7 +155,7 @@ class _Pricing:
         d = alone.durations
         durations = replace(
             d,
-            device=skewed(role, [s * self.profile.device for s in d.device], skew),
+            device=skewed(role, scaled_device(role, d.device, self.profile), skew),
             host=[s * self.profile.host for s in _issuing(role, d.host)],
             collectives=[self.collectives.seconds(c) * (skew if c.lane == LANE else 1.0) for c in role.collectives],
             gap=d.gap * self.profile.device,
@@ -169,6 +170,14 @@ class _Pricing:
             return 1.0
         given = self.conditions.slowdown
         return compute_slowdown(role.collectives, self.collectives.cluster, node.device) if given is None else given
+
+
+def scaled_device(role: Role, seconds: Sequence[Seconds], profile: Profile) -> list[Seconds]:
+    """What each op takes on the device under a profile."""
+    if not profile.families:
+        return [s * profile.device for s in seconds]
+    factors = role.graph.calls.each(lambda call: profile.device_factor(operator_of(call.signature.name).family))
+    return [s * factor for s, factor in zip(seconds, factors, strict=True)]
 
 
 def _issuing(role: Role, seconds: Sequence[Seconds]) -> Sequence[Seconds]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import foretell
 from foretell import Graph, Profile
-from foretell.profile import Card, Purpose
+from foretell.profile import Card, Intervals, Links, MemoryFactors, Purpose
 from tests.fuzz.answers import check_forecast
 from tests.fuzz.mutate import change, damaged
 from tests.fuzz.targets.catalog import written
@@ -24,7 +24,17 @@ def text() -> str:
     purpose = Purpose(device="h200", cluster="8xh200", trainer="ours")
     with tempfile.TemporaryDirectory() as folder:
         made = Profile(
-            name="ours", device=1.1, host=0.9, communication=1.3, fixed_seconds=0.01, purpose=purpose, card=card
+            name="ours",
+            device=1.1,
+            host=0.9,
+            communication=1.3,
+            fixed_seconds=0.01,
+            purpose=purpose,
+            card=card,
+            families={"matmul": 1.2},
+            links=Links(bandwidth=0.9, crowding=0.3),
+            memory=MemoryFactors(allocated=1.1),
+            intervals=Intervals(width=0.2),
         )
         return made.save(Path(folder) / "a.toml").read_text()
 

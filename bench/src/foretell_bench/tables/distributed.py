@@ -197,12 +197,13 @@ def save(found: Found, path: Path) -> None:
 
 
 def read(path: Path) -> list[Found]:
-    from foretell.profile import Card, Purpose
+    from foretell.profile import Card, Intervals, Links, MemoryFactors, Purpose
 
     def profile(kept: Mapping[str, object]) -> Profile:
-        card, purpose = dict(kept["card"]), dict(kept["purpose"])  # type: ignore[call-overload]
-        made = {**kept, "card": Card(**{**card, "sources": tuple(card["sources"])}), "purpose": Purpose(**purpose)}
-        return Profile(**made)  # type: ignore[arg-type]
+        kinds = {"purpose": Purpose, "links": Links, "memory": MemoryFactors, "intervals": Intervals}
+        made = {name: kinds[name](**value) if name in kinds else value for name, value in kept.items()}  # type: ignore[arg-type]
+        card = dict(kept["card"])  # type: ignore[call-overload]
+        return Profile(**made | {"card": Card(**card | {"sources": tuple(card["sources"])})})  # type: ignore[arg-type]
 
     try:
         return [
