@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,47 +33,57 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("ray") / "log"
 
 
+@dataclass(frozen=True)
+class RayCluster:
+    address: str
+    server: int  # the pid of the head's
+
+
 @pytest.fixture(scope="module")
-def cluster(log: Path) -> Iterator[Any]:
+def cluster(log: Path) -> Iterator[RayCluster]:
     """A head that measures nothing, two plain nodes and one that says it has an H200."""
-    from ray.cluster_utils import Cluster
-
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    for name in ("a plain CPU", "a plain CPU", "NVIDIA H200"):
-        own = log.parent / f"node{len(cluster.worker_nodes)}"  # so that nodes of one machine do not wait for each other
+    environments = []
+    for number, name in enumerate(("a plain CPU", "a plain CPU", "NVIDIA H200")):
+        own = log.parent / f"node{number}"  # so that nodes of one machine do not wait for each other
         own.mkdir()
-        cluster.add_node(
-            num_cpus=1,
-            env_vars={
-                "STAND_IN_DEVICE": name,
-                "STAND_IN_LOG": str(log),
-                "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
-                "TMPDIR": str(own),
-            },
-        )
-    yield cluster
-    for node in [*cluster.worker_nodes, cluster.head_node]:
-        for process in [info.process for group in node.all_processes.values() for info in group]:
-            kill_tree(process.pid)
+        environment = {"STAND_IN_DEVICE": name, "STAND_IN_LOG": str(log), "TMPDIR": str(own)}
+        environments.append(json.dumps(environment | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}))
+    command = [sys.executable, "-m", "tests.campaign.ray_cluster", *environments]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as program:
+        try:
+            assert program.stdout is not None
+            yield RayCluster(**json.loads(program.stdout.readline()))
+        finally:
+            kill_tree(program.pid)
 
 
-def on_ray(cluster: Any, campaign: Campaign, store: Path, **options: Any) -> Summary:
+def on_ray(cluster: RayCluster, campaign: Campaign, store: Path, **options: Any) -> Summary:
     executor = RayExecutor(cluster.address, wanted=campaign.devices, instrument=STAND_IN, silence=6.0)
     return run(campaign, Store(store), executor, **options)
 
 
 def kill_a_node_at_work(log: Path) -> None:
     """As a power cut does: daemon, seat and worker at once, in the middle of a point."""
-    while True:
-        working = [(key, int(pid)) for what, key, pid, _ in lines(log) if what == "begin" and not ended(log, key)]
-        if not working:
-            continue
-        key, worker = working[0]
-        os.kill(worker, signal.SIGSTOP)  # so that it cannot end between being found and being killed
-        if not ended(log, key):
-            break
-        os.kill(worker, signal.SIGCONT)
-    kill_tree(parent(parent(worker)))
+    stopped: list[int] = []
+
+    def stop_one() -> bool:
+        for key, worker in at_work(log):
+            os.kill(worker, signal.SIGSTOP)  # so that it cannot end between being found and being killed
+            if not ended(log, key):
+                stopped.append(worker)
+                return True
+            os.kill(worker, signal.SIGCONT)
+        return False
+
+    wait_until(stop_one)
+    above = stopped[0]
+    while name_of(above) != "raylet":
+        above = parent(above)
+    kill_tree(above)
+
+
+def at_work(log: Path) -> list[tuple[str, int]]:
+    return [(key, int(pid)) for what, key, pid, _ in lines(log) if what == "begin" and not ended(log, key)]
 
 
 def lines(log: Path) -> list[list[str]]:
@@ -91,6 +105,10 @@ def kill_tree(pid: int) -> None:
             os.kill(process, signal.SIGKILL)
 
 
+def name_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
 def parent(pid: int) -> int:
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
@@ -99,7 +117,7 @@ def parent(pid: int) -> int:
 
 
 @pytest.mark.slow
-def test_a_node_that_dies_loses_nothing_and_doubles_nothing(cluster: Any, log: Path, tmp_path: Path) -> None:
+def test_a_node_that_dies_loses_nothing_and_doubles_nothing(cluster: RayCluster, log: Path, tmp_path: Path) -> None:
     jobs = [Job(point=p, device="plain") for p in points(8, seconds=1)]
     jobs += [Job(point=p, device="h200") for p in points(2, seconds=0, on="h200")]
     campaign = Campaign(name="c", jobs=tuple(jobs))
@@ -127,14 +145,14 @@ def test_a_node_that_dies_loses_nothing_and_doubles_nothing(cluster: Any, log: P
 
 @pytest.mark.slow
 def test_a_head_that_goes_away_ends_the_campaign_in_good_order(
-    cluster: Any, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: RayCluster, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     campaign = Campaign.of(points(40, seconds=0.5, head=1), device="plain")  # what this machine has too
     store = tmp_path / "store"
 
     def kill_the_head() -> None:
         wait_until(lambda: list(store.rglob("steps/*.parquet")))
-        cluster.head_node.kill_gcs_server(check_alive=False)
+        os.kill(cluster.server, signal.SIGKILL)
 
     killer = threading.Thread(target=kill_the_head)
     killer.start()
