@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from foretell.profile import Profile
     from foretell.store.lines import RecordFile
     from foretell.store.store import Store
+    from foretell.watching.watch import Watch, watch
 
 __version__ = "0.1.0"
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "RequirementNotMet",
     "ScalePoint",
     "Store",
+    "Watch",
     "Workload",
     "__version__",
     "capture_graph",
@@ -66,6 +68,7 @@ __all__ = [
     "measure_step",
     "run_campaign",
     "scale",
+    "watch",
 ]
 
 # Names whose modules load numpy or torch are found on first use: `import foretell` does no work.
@@ -88,6 +91,7 @@ _FOUND_IN = {
     "foretell.profile": "Profile",
     "foretell.store.lines": "RecordFile",
     "foretell.store.store": "Store",
+    "foretell.watching.watch": "Watch watch",
 }
 _LAZY = {
     public: (module, name or public)

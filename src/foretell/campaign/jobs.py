@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from foretell.errors import InputError, PlanError, did_you_mean
-from foretell.measure.record import KINDS, Point
+from foretell.measure.record import MEASURED, Point
 from foretell.plans import Plan
 
 _FIELDS: Final = ("source", "settings", "kind", "plan", "device", "repeat")
@@ -173,8 +173,8 @@ def _jobs(where: str, table: Mapping[str, Any]) -> Iterator[Job]:
 def _check(where: str, source: str, kind: str, plan: str) -> None:
     if not source:
         raise InputError(f"{where}: the source is empty. Give what you would give `foretell predict`.")
-    if kind not in KINDS:
-        raise InputError(f"{where}: unknown kind {kind!r}. {did_you_mean(kind, KINDS)}Allowed: {', '.join(KINDS)}.")
+    if kind not in MEASURED:
+        raise InputError(f"{where}: unknown kind {kind!r}. {did_you_mean(kind, MEASURED)}Allowed: {', '.join(MEASURED)}.")
     try:
         Plan.parse(plan)
     except PlanError as error:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from foretell.campaign.driver import Progress, Summary
     from foretell.campaign.executor import Executor
     from foretell.campaign.jobs import Campaign
-    from foretell.cli.records import Kept
+    from foretell.store.place import Kept
     from foretell.units import Seconds
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foretell.cli.options import AsJson, read_settings
-from foretell.cli.store import DEFAULT_STORE, StorePath
+from foretell.cli.store import StorePath
 from foretell.cli.terminal import answer, note, progress
 from foretell.errors import InputError
+from foretell.store.place import DEFAULT_STORE
 
 if TYPE_CHECKING:
     from foretell.measure.record import Point

@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from foretell.cli.options import AsJson
-from foretell.cli.store import DEFAULT_STORE, StorePath
+from foretell.cli.store import StorePath
 from foretell.cli.terminal import note, print_json, progress
 from foretell.errors import InputError
+from foretell.store.place import DEFAULT_STORE
 
 
 def fit(

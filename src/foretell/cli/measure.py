@@ -15,9 +15,10 @@ import typer
 from foretell.cli.campaign import run_campaign
 from foretell.cli.options import AsJson, Settings, read_settings
 from foretell.cli.ranks import measure_among_ranks
-from foretell.cli.records import Kept, end, is_kept, note_where, opened
+from foretell.cli.records import end, is_kept, note_where
 from foretell.cli.terminal import note, print_drawn, print_json, progress
 from foretell.errors import InputError, StoreError
+from foretell.store.place import Kept, opened
 
 if TYPE_CHECKING:
     from foretell.campaign.executor import Executor
@@ -91,7 +92,7 @@ def measure(
     Plan.parse(plan or "")
     length = None if seconds is None else _positive("--seconds", seconds)
     patience = _positive("--limit", limit)
-    kept = opened(store, out)
+    kept = opened(store, out, note)
     points = [Point(source=source, settings=chosen, plan=plan or "") for source in sources or []]
     if among_ranks:
         measure_among_ranks(points * repeat, kept, backend=backend, seconds=length, limit=patience, as_json=as_json)

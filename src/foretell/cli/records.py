@@ -1,53 +1,21 @@
-"""Where `foretell measure` keeps its records, what it says of them, and how a failed measurement ends."""
+"""What `foretell measure` says of the records it kept, and how a failed measurement ends."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias, Union
+from typing import TYPE_CHECKING, Final
 
-from foretell.cli.store import DEFAULT_STORE
 from foretell.cli.terminal import note
 from foretell.errors import ForetellError, InputError, RequirementNotMet, StoreError
+from foretell.store.place import DEFAULT_STORE, Kept, missing
 
 if TYPE_CHECKING:
     from foretell.measure.record import Record, StepRow
-    from foretell.store.lines import RecordFile
-    from foretell.store.store import Store
 
-Kept: TypeAlias = Union["Store", "RecordFile"]
-DEFAULT_FILE: Final = Path("measurements.jsonl")  # where no store can be written
 _ADVICE: Final = {
     "out-of-memory": " Ask for a smaller batch or a lower precision.",
     "nan-loss": " Check the loss at the first step, or the precision.",
 }
-
-
-def opened(store: Path | None, out: Path | None) -> Kept:
-    """A place that cannot be written to is an error before anything is measured."""
-    from foretell.store.lines import RecordFile
-    from foretell.store.store import Store
-    from foretell.store.tables import need
-
-    if store is not None and out is not None:
-        raise InputError("--store and --out are two places for the same records. Give one.")
-    if out is not None and out.suffix != ".jsonl":
-        raise InputError(f"--out {out} must end in .jsonl: a record file has one line of JSON per measurement.")
-    named = store or (Path(text) if (text := os.environ.get("FORETELL_STORE")) else None)
-    if out is None and (named is not None or not missing()):
-        need("pyarrow")
-        kept = Store(named or DEFAULT_STORE, warn=note)
-        with kept.writing():
-            return kept
-    file = RecordFile(out or DEFAULT_FILE)
-    with file.claim("is it writable?"):
-        return file
-
-
-def missing() -> list[str]:
-    return [name for name in ("pyarrow", "duckdb") if importlib.util.find_spec(name) is None]
 
 
 def is_kept(record: Record) -> bool:

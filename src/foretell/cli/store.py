@@ -14,6 +14,7 @@ import typer
 from foretell.cli.options import AsJson
 from foretell.cli.terminal import answer, guarded, note, print_json, progress, say
 from foretell.errors import InputError
+from foretell.store.place import DEFAULT_STORE
 
 if TYPE_CHECKING:
     from foretell.store.store import Store
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 StorePath = Annotated[
     Path, typer.Option("--store", metavar="FOLDER", envvar="FORETELL_STORE", help="The store ($FORETELL_STORE).")
 ]
-DEFAULT_STORE = Path("measurements")
 _NAMED = 20  # lines of a file that are left out, one by one
 Where = Annotated[
     str | None, typer.Option("--where", metavar="SQL", help="Only steps this holds for, like \"device = 'h200'\".")

@@ -19,7 +19,7 @@ from foretell.capture import cache, capture
 from foretell.design.information import OpSet, Row, op_set_of
 from foretell.design.pool import POOL
 from foretell.errors import CaptureError, ForetellError
-from foretell.measure.record import Point
+from foretell.measure.record import MEASURED, Point
 from foretell.store.store import Store
 from foretell.supervisor import end_with_parent
 
@@ -58,7 +58,9 @@ def stored_op_sets(
     """What the store has measured, by point: all of it, or the wanted points, or a device's."""
     graphs: dict[str, str] = {}
     for step in store.steps("outcome = 'ok'") if store.exists() else ():
-        if step.graph and device in (None, step.device, step.device_name) and (wanted is None or step.point in wanted):
+        if step.kind not in MEASURED or not step.graph or (wanted is not None and step.point not in wanted):
+            continue
+        if device in (None, step.device, step.device_name):
             graphs.setdefault(step.point, step.graph)
     known = _Kept()
     for number, (point, graph) in enumerate(graphs.items(), 1):

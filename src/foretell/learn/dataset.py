@@ -14,7 +14,7 @@ from foretell.cost.features import Description, describe
 from foretell.graph import Graph, Signature
 from foretell.hardware import Device
 from foretell.hardware import device as known_device
-from foretell.measure.record import StepRow
+from foretell.measure.record import MEASURED, StepRow
 from foretell.store.store import Store
 from foretell.units import Seconds
 
@@ -89,9 +89,8 @@ def is_recorded_alone(step: StepRow) -> bool:
 def load(store: Store, device: str = "h200", progress: Callable[[str], None] = lambda text: None) -> Measured:
     """What a store holds of a device. Ops whose times are not those of plain steps are left out."""
     target = known_device(device)
-    steps = [
-        s for s in store.steps(f"device = '{target.name}'") if s.outcome in ("ok", "nan-loss") and s.world_size == 1
-    ]
+    found = store.steps(f"device = '{target.name}'")
+    steps = [s for s in found if s.kind in MEASURED and s.outcome in ("ok", "nan-loss") and s.world_size == 1]
     progress("reading graphs")
     graphs = store.graphs({s.graph for s in steps if s.graph is not None})
     ops = op_table(_timed(store, steps, graphs, progress), target)

@@ -28,7 +28,8 @@ _MOST_LISTS: Final = 1 << 22  # of one record
 _MOST_VALUES: Final = 1 << 24
 FINAL: Final = ("ok", "out-of-memory", "nan-loss", "time-limit")  # outcomes that measuring again would not change
 OUTCOMES: Final = (*FINAL, "error")
-KINDS: Final = ("step", "operators")  # operators: a tiny model measured for its ops alone
+MEASURED: Final = ("step", "operators")  # kinds of a point; operators: a tiny model measured for its ops alone
+KINDS: Final = (*MEASURED, "watched")  # watched: steps of a job that ran for its own sake
 RESOURCES: Final = ("device", "memory_bandwidth", "network_rx", "network_tx")
 
 
@@ -113,6 +114,18 @@ class StepRow:
     peak_reserved: Bytes | None = None
     resting_allocated: Bytes | None = None  # between steps
     used_outside: Bytes | None = None  # of the device, outside the allocator
+    process_peak: Bytes | None = None  # of the process in the host's memory, where a CPU is the device
+
+    # A job that was watched: the steps before these, and what was forecast for them
+    steps_before: int | None = None
+    cluster: str = ""
+    model: str = ""
+    profile: str = ""
+    predicted_seconds: Seconds | None = None
+    predicted_low: Seconds | None = None
+    predicted_high: Seconds | None = None
+    predicted_allocated: Bytes | None = None
+    predicted_reserved: Bytes | None = None
 
     # Resources over one step, as Driple counts them
     device_idle_seconds: Seconds | None = None

@@ -53,6 +53,10 @@ class Clock(Protocol):
 
     def seconds(self, begin: Any, end: Any) -> Seconds: ...
 
+    def passed(self, mark: Any) -> bool:
+        """Whether the device has reached it, without waiting for it."""
+        ...
+
     def wait(self) -> None: ...
 
 
@@ -62,6 +66,9 @@ class HostClock:
 
     def seconds(self, begin: float, end: float) -> Seconds:
         return end - begin
+
+    def passed(self, mark: float) -> bool:
+        return True
 
     def wait(self) -> None:
         pass
@@ -75,6 +82,9 @@ class CudaClock:
 
     def seconds(self, begin: torch.cuda.Event, end: torch.cuda.Event) -> Seconds:
         return float(begin.elapsed_time(end)) / 1e3
+
+    def passed(self, mark: torch.cuda.Event) -> bool:
+        return mark.query()
 
     def wait(self) -> None:
         torch.cuda.synchronize()

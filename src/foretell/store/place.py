@@ -1,0 +1,45 @@
+"""Where records are kept: in a store, or in a record file where there can be none."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias, Union
+
+from foretell.errors import InputError
+
+if TYPE_CHECKING:
+    from foretell.store.lines import RecordFile
+    from foretell.store.store import Store
+
+Kept: TypeAlias = Union["Store", "RecordFile"]
+DEFAULT_STORE: Final = Path("measurements")
+DEFAULT_FILE: Final = Path("measurements.jsonl")  # where no store can be written
+
+
+def opened(store: Path | None, out: Path | None, warn: Callable[[str], None]) -> Kept:
+    """A place to write to; one that cannot be is an error at once."""
+    from foretell.store.lines import RecordFile
+    from foretell.store.store import Store
+    from foretell.store.tables import need
+
+    if store is not None and out is not None:
+        raise InputError("--store and --out are two places for the same records. Give one.")
+    if out is not None and out.suffix != ".jsonl":
+        raise InputError(f"--out {out} must end in .jsonl: a record file has one line of JSON per measurement.")
+    named = store or (Path(text) if (text := os.environ.get("FORETELL_STORE")) else None)
+    if out is None and (named is not None or not missing()):
+        need("pyarrow")
+        kept = Store(named or DEFAULT_STORE, warn=warn)
+        with kept.writing():
+            return kept
+    file = RecordFile(out or DEFAULT_FILE)
+    with file.claim("is it writable?"):
+        return file
+
+
+def missing() -> list[str]:
+    """What a store needs and is not installed."""
+    return [name for name in ("pyarrow", "duckdb") if importlib.util.find_spec(name) is None]

@@ -1,0 +1,120 @@
+"""Windows of a watched job on their way to the store, in a thread of their own: the job waits for no disk."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from foretell.measure.machine import Machine
+from foretell.measure.record import Record, StepRow
+from foretell.measure.timing import clock_of
+from foretell.store.place import Kept, opened
+from foretell.units import KIB, Bytes, Seconds
+from foretell.watching.expected import Expected, world_size
+from foretell.watching.stopwatch import Stopwatch, Window
+
+_PATIENCE: Final = 60.0  # seconds that the end of a job waits for the store
+
+
+class Keeper:
+    """Times one job and keeps its windows. Whatever goes wrong is said once, and the job goes on."""
+
+    def __init__(self, expected: Expected, store: Path | None, every: Seconds) -> None:
+        self._expected, self._every = expected, every
+        self._stopwatch: Stopwatch | None = None
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._kept: Kept | None = None
+        self._failed = False
+        self._graph = expected.graph
+        with self._told():
+            out = store if store is not None and store.suffix == ".jsonl" else None
+            self._kept = opened(None if out else store, out, _warn)
+
+    def step(self) -> None:
+        if self._stopwatch is None:  # at the first step it is certain what the job runs on
+            cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
+            self._device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+            self._stopwatch = Stopwatch(clock_of(self._device), self._every)
+        if (window := self._stopwatch.step()) is not None:
+            self._keep(window)
+
+    def pause(self) -> None:
+        if self._stopwatch is not None:
+            self._stopwatch.pause()
+
+    def close(self) -> None:
+        """Keep what is left. The job may have ended in any way, so nothing is raised here either."""
+        stopwatch, self._stopwatch = self._stopwatch, None
+        if stopwatch is None:
+            return
+        with self._told():
+            for window in stopwatch.rest():
+                self._keep(window)
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join(_PATIENCE)
+            self._thread = None
+
+    def _keep(self, window: Window) -> None:
+        with self._told():
+            columns = _memory(self._device) | {"date": datetime.now(UTC).isoformat(timespec="milliseconds")}
+            if self._thread is None:
+                self._machine = Machine(self._device)
+                self._thread = threading.Thread(target=self._write, name="foretell-watch", daemon=True)
+                self._thread.start()
+            self._queue.put(lambda: self._append(window, columns))
+
+    def _write(self) -> None:
+        while (task := self._queue.get()) is not None:
+            with self._told():
+                task()
+
+    def _append(self, window: Window, columns: dict[str, Any]) -> None:
+        if self._kept is None:
+            return
+        timing, left_out = window.timing, f"{window.pauses} pauses left out"
+        marks = (*self._machine.marks(), *timing.marks, *([left_out] if window.pauses else []))
+        row = {
+            **self._expected.columns,
+            **self._machine.provenance(),
+            **timing.columns,
+            **columns,
+            "world_size": world_size(),
+            "steps_before": window.before,
+            "marks": marks,
+        }
+        self._kept.append([Record(step=StepRow(**row), graph=self._graph)])
+        self._graph = None  # it is there now
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """An error inside is said, the first time, and does not leave."""
+        try:
+            yield
+        except Exception as error:
+            if not self._failed:
+                _warn(f"foretell.watch keeps no record of this job from here on: {error}")
+            self._failed, self._kept = True, None
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def _memory(device: torch.device) -> dict[str, Bytes | None]:
+    """Of the job so far. Its counters are its own, so they are read and never reset."""
+    if device.type == "cuda":
+        allocated, reserved = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
+        return {"peak_allocated": allocated, "peak_reserved": reserved}
+    import resource  # not on every system
+
+    return {"process_peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB}

@@ -1,0 +1,114 @@
+"""`foretell.watch`: one line in a training loop, and its steps are kept beside their forecast."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Generic, TypeVar
+
+from foretell.cost.model import DEFAULT as DEFAULT_MODEL
+from foretell.cost.model import CostModel
+from foretell.errors import InputError, check_count, check_number
+from foretell.forecasting.conditions import Conditions
+from foretell.forecasting.result import Forecast
+from foretell.graph import Graph
+from foretell.hardware import Cluster
+from foretell.plans import Plan
+from foretell.profile import Profile
+from foretell.units import Seconds
+from foretell.watching.expected import expect, expect_forecast, rank
+from foretell.watching.keeping import Keeper
+from foretell.workload import Workload
+
+T = TypeVar("T")
+EVERY: Final = 60.0  # seconds of a window
+
+
+class Watch:
+    """A job being watched. Ends with the job, with `close`, or when nobody holds it any more."""
+
+    def __init__(self, keeper: Keeper | None, batches_per_step: int) -> None:
+        self._keeper = keeper  # None in ranks other than 0, which do nothing
+        self._batches_per_step = batches_per_step
+        # Also at the end of the process, after an exception too.
+        self._end = weakref.finalize(self, keeper.close) if keeper else None
+
+    def step(self) -> None:
+        """After each step of the optimizer."""
+        if self._keeper is not None:
+            self._keeper.step()
+
+    def pause(self) -> None:
+        """Before an evaluation or a checkpoint: the time until the next step is no step's."""
+        if self._keeper is not None:
+            self._keeper.pause()
+
+    def over(self, batches: Iterable[T]) -> Batches[T]:
+        """The batches of an epoch, watched: a step lies between asking for one and for the next."""
+        return Batches(self, batches, self._batches_per_step)
+
+    def close(self) -> None:
+        """Keep what is left and stop."""
+        if self._end is not None:
+            self._end()
+        self._keeper = None
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class Batches(Generic[T]):
+    """What `Watch.over` gives: the batches, as often as they can be had."""
+
+    def __init__(self, watch: Watch, batches: Iterable[T], per_step: int) -> None:
+        self._watch, self._batches, self._per_step = watch, batches, per_step
+
+    def __len__(self) -> int:
+        return len(self._batches)  # type: ignore[arg-type]  # as of the batches: a TypeError where they have none
+
+    def __iter__(self) -> Iterator[T]:
+        self._watch.pause()  # what lies between two epochs is no step
+        for number, batch in enumerate(self._batches, 1):
+            yield batch
+            if number % self._per_step == 0:
+                self._watch.step()
+
+
+def watch(
+    workload: Workload | Graph | str | Forecast,
+    on: str | Cluster | None = None,
+    plan: Plan | str | None = None,
+    *,
+    settings: Mapping[str, str] | None = None,
+    model: str | CostModel = DEFAULT_MODEL,
+    profile: Profile | str | Path | None = None,
+    conditions: Conditions | None = None,
+    store: str | Path | None = None,
+    every: Seconds = EVERY,
+    batches_per_step: int | None = None,
+) -> Watch:
+    """Watch a training loop: `for batch in foretell.watch("train.py:resnet").over(loader)`.
+
+    Step time and peak memory are kept in the local store, a row for every minute or so, beside the forecast of the step;
+    `foretell drift` compares them. `workload` to `conditions` are as in `forecast`, or `workload` is a forecast made
+    before; without `on` it is the cluster at hand. Among several ranks, rank 0 watches. `store` is a folder, or a record
+    file that ends in .jsonl; `batches_per_step` is the workload's `grad_accumulation`.
+    """
+    check_number("every", every, "seconds from 0 to a day", InputError, most=86400)
+    if batches_per_step is not None:
+        check_count("batches_per_step", batches_per_step, InputError)
+    if rank() != 0:
+        return Watch(None, 1)
+    if isinstance(workload, Forecast):
+        if on or plan or settings or profile or conditions:
+            raise InputError("a Forecast has its cluster, plan, settings, profile and conditions. Leave them out.")
+        expected = expect_forecast(workload)
+    else:
+        expected = expect(workload, on, plan, settings, model, profile, conditions)
+    keeper = Keeper(expected, None if store is None else Path(store), every)
+    return Watch(keeper, batches_per_step or expected.micro_steps)
