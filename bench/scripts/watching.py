@@ -1,0 +1,95 @@
+"""What `foretell.watch` costs a training loop on this machine's CPU: the time inside it, and whole loops beside it.
+
+    python bench/scripts/watching.py [--seconds 120] [--every 60] [--width 512]
+
+Blocks of watched steps take turns with blocks of plain ones. A busy machine moves the ratio of the two by more than what
+is measured, so the time spent inside is also counted directly: in the loop's own thread, and in the one that writes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parents[2] / "src")]
+
+import torch
+
+import foretell
+from foretell.watching.keeping import Keeper
+
+BLOCK = 50  # steps
+_writing = [0.0]
+
+
+def workload(width: int) -> foretell.Workload:
+    return foretell.Workload(
+        name="perceptron",
+        model=lambda: torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(8)), torch.nn.Linear(width, 10)),
+        batch=lambda: {"x": torch.randn(64, width), "y": torch.randint(10, (64,))},
+        loss=lambda model, b: torch.nn.functional.cross_entropy(model(b["x"]), b["y"]),
+        optimizer=lambda params: torch.optim.AdamW(params),
+    )
+
+
+def count_writing() -> None:
+    """CPU seconds of the thread that writes."""
+    append = Keeper._append
+
+    def counted(*args: object) -> None:
+        began = time.thread_time()
+        append(*args)  # type: ignore[arg-type]
+        _writing[0] += time.thread_time() - began
+
+    Keeper._append = counted  # type: ignore[method-assign]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--every", type=float, default=60.0)
+    parser.add_argument("--width", type=int, default=512)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    count_writing()
+    work = workload(options.width)
+    model, batch = work.model(), work.batch()
+    assert work.optimizer is not None
+    optimizer = work.optimizer(model.parameters())
+    blocks: dict[bool, list[float]] = {True: [], False: []}
+    inside, steps = 0.0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        watch = foretell.watch(work, on="cpu", every=options.every / 2, store=folder)  # half of the steps are watched
+        began = time.perf_counter()
+        while time.perf_counter() - began < options.seconds:
+            watched = len(blocks[True]) == len(blocks[False])
+            watch.pause()
+            start = time.process_time()
+            for _ in range(BLOCK):
+                work.loss(model, batch).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                if watched:
+                    before = time.perf_counter()
+                    watch.step()
+                    inside += time.perf_counter() - before
+            blocks[watched].append(time.process_time() - start)
+            steps += BLOCK * watched
+        watch.close()
+        rows = len(list(foretell.Store(folder).steps()))
+    plain, seconds = statistics.median(blocks[False]) / BLOCK, inside / steps
+    window = _writing[0] / rows
+    print(f"a plain step: {plain * 1e3:.2f} ms; inside watch.step(): {seconds * 1e6:.1f} us a step")
+    print(f"{rows} windows written, {window * 1e3:.1f} ms of processor each, beside the loop")
+    print(f"share of the loop: {seconds / plain + window / options.every:.3%} ({seconds / plain:.3%} + {window / options.every:.3%})")
+    ratios = [watched / alone - 1 for watched, alone in zip(blocks[True], blocks[False], strict=False)]
+    spread = statistics.stdev(ratios) / len(ratios) ** 0.5
+    print(f"a watched block over the plain one after it: {statistics.mean(ratios):+.2%}, give or take {spread:.2%}")
+
+
+if __name__ == "__main__":
+    main()
