@@ -29,7 +29,9 @@ _writing = [0.0]
 def workload(width: int) -> foretell.Workload:
     return foretell.Workload(
         name="perceptron",
-        model=lambda: torch.nn.Sequential(*(torch.nn.Linear(width, width) for _ in range(8)), torch.nn.Linear(width, 10)),
+        model=lambda: torch.nn.Sequential(
+            *(torch.nn.Linear(width, width) for _ in range(8)), torch.nn.Linear(width, 10)
+        ),
         batch=lambda: {"x": torch.randn(64, width), "y": torch.randint(10, (64,))},
         loss=lambda model, b: torch.nn.functional.cross_entropy(model(b["x"]), b["y"]),
         optimizer=lambda params: torch.optim.AdamW(params),
@@ -85,7 +87,9 @@ def main() -> None:
     window = _writing[0] / rows
     print(f"a plain step: {plain * 1e3:.2f} ms; inside watch.step(): {seconds * 1e6:.1f} us a step")
     print(f"{rows} windows written, {window * 1e3:.1f} ms of processor each, beside the loop")
-    print(f"share of the loop: {seconds / plain + window / options.every:.3%} ({seconds / plain:.3%} + {window / options.every:.3%})")
+    print(
+        f"share of the loop: {seconds / plain + window / options.every:.3%} ({seconds / plain:.3%} + {window / options.every:.3%})"
+    )
     ratios = [watched / alone - 1 for watched, alone in zip(blocks[True], blocks[False], strict=False)]
     spread = statistics.stdev(ratios) / len(ratios) ** 0.5
     print(f"a watched block over the plain one after it: {statistics.mean(ratios):+.2%}, give or take {spread:.2%}")

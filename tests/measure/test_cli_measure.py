@@ -133,7 +133,7 @@ class TestHowItEnds:
 @pytest.mark.usefixtures("_stand_in")
 class TestWhereItIsKept:
     def test_without_pyarrow_in_a_record_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("foretell.cli.records.missing", lambda: ["pyarrow", "duckdb"])
+        monkeypatch.setattr("foretell.store.place.missing", lambda: ["pyarrow", "duckdb"])
         result = stand_in("sleep")
         assert result.exit_code == 0, result.output
         assert "Without pyarrow and duckdb there is no store. Written to measurements.jsonl" in result.stderr

@@ -95,6 +95,6 @@ def test_of_many_short_steps_the_first_are_timed(device: Device, monkeypatch: py
     moment = 61.0
     [window] = run(watch, device, 1.0)
     assert len(window.timing.steps) == MOST
-    [later] = [w for w in (*run(watch, device, *[1.0] * 9), *watch.rest())]
+    [later] = [*run(watch, device, *[1.0] * 9), *watch.rest()]
     assert later.before == 1002  # its first step begins with the next one: the last before it was not timed
     assert len(later.timing.steps) == 8

@@ -174,7 +174,9 @@ def _check(where: str, source: str, kind: str, plan: str) -> None:
     if not source:
         raise InputError(f"{where}: the source is empty. Give what you would give `foretell predict`.")
     if kind not in MEASURED:
-        raise InputError(f"{where}: unknown kind {kind!r}. {did_you_mean(kind, MEASURED)}Allowed: {', '.join(MEASURED)}.")
+        raise InputError(
+            f"{where}: unknown kind {kind!r}. {did_you_mean(kind, MEASURED)}Allowed: {', '.join(MEASURED)}."
+        )
     try:
         Plan.parse(plan)
     except PlanError as error:

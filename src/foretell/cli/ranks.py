@@ -13,8 +13,8 @@ from foretell.cli.terminal import note, print_drawn, print_json
 from foretell.errors import RequirementNotMet
 
 if TYPE_CHECKING:
-    from foretell.store.place import Kept
     from foretell.measure.record import Point, Record
+    from foretell.store.place import Kept
     from foretell.units import Seconds
 
 

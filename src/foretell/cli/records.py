@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from foretell.cli.terminal import note
 from foretell.errors import ForetellError, InputError, RequirementNotMet, StoreError
-from foretell.store.place import DEFAULT_STORE, Kept, missing
+from foretell.store import place
 
 if TYPE_CHECKING:
     from foretell.measure.record import Record, StepRow
@@ -23,17 +23,18 @@ def is_kept(record: Record) -> bool:
     return record.step.outcome != "error"
 
 
-def note_where(records: Sequence[Record], kept: Kept, *, fell_back: bool) -> None:
+def note_where(records: Sequence[Record], kept: place.Kept, *, fell_back: bool) -> None:
     from foretell.store.store import Store
 
     if not records:
         return
     if isinstance(kept, Store):
-        place = "" if kept.path == DEFAULT_STORE else f" --store {kept.path}"
+        where = "" if kept.path == place.DEFAULT_STORE else f" --store {kept.path}"
         ids = ", ".join(record.step.id[:8] for record in records[:3]) + (", …" if len(records) > 3 else "")
-        note(f"Stored in {kept.path} as {ids}. Look again with: foretell store show {records[0].step.id[:8]}{place}")
+        note(f"Stored in {kept.path} as {ids}. Look again with: foretell store show {records[0].step.id[:8]}{where}")
         return
-    why = f"Without {' and '.join(missing())} there is no store. " if fell_back and missing() else ""
+    missing = place.missing() if fell_back else []
+    why = f"Without {' and '.join(missing)} there is no store. " if missing else ""
     note(f"{why}Written to {kept.path}. Take it into a store with: foretell store import {kept.path}")
 
 

@@ -84,7 +84,7 @@ class CudaClock:
         return float(begin.elapsed_time(end)) / 1e3
 
     def passed(self, mark: torch.cuda.Event) -> bool:
-        return mark.query()
+        return bool(mark.query())
 
     def wait(self) -> None:
         torch.cuda.synchronize()

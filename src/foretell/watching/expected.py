@@ -71,8 +71,11 @@ def _expected(made: Forecast, graph: Graph | None, source: str, settings: Mappin
         "predicted_seconds": time.seconds, "predicted_low": time.low, "predicted_high": time.high,
         "predicted_allocated": memory.allocated, "predicted_reserved": memory.reserved,
     }  # fmt: skip
-    row = graph and GraphRow(hash=graph.content_hash, name=graph.name, file=graph.to_bytes(packed=False))
-    return Expected(columns=columns, graph=row, micro_steps=micro_steps)
+    return Expected(columns=columns, graph=None if graph is None else _row(graph), micro_steps=micro_steps)
+
+
+def _row(graph: Graph) -> GraphRow:
+    return GraphRow(hash=graph.content_hash, name=graph.name, file=graph.to_bytes(packed=False))
 
 
 def here() -> str:

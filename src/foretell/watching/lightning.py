@@ -12,7 +12,7 @@ except ImportError:
 from foretell.watching.watch import Watch
 
 
-class WatchCallback(Callback):
+class WatchCallback(Callback):  # type: ignore[misc]  # Lightning need not be installed where types are checked
     """`Trainer(…, callbacks=[WatchCallback(foretell.watch("train.py:resnet"))])`."""
 
     def __init__(self, watch: Watch) -> None:
