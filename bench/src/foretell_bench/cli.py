@@ -275,6 +275,46 @@ def devices(
 
 @app.command()
 @guarded
+def transfer(
+    data: PublicData = None,
+    only: Annotated[list[str] | None, typer.Option("--only", metavar="SOURCE", help="Only this source.")] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Random draws of each number.")] = 5,
+    workers: Workers = 1,
+    saved: Saved = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found; other settings there stay.")
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", metavar="FILE", help="Fill in the tables of this page, and draw its curves."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """New devices, clusters and trainers: errors as it is and after 5 to 50 step times, beside rivals on the same rows."""
+    from foretell.errors import InputError
+    from foretell_bench.tables import tailoring
+    from foretell_bench.tables import transfer as bench
+
+    if saved is not None:
+        lines = bench.read(saved).lines
+    elif data is None:
+        raise InputError("give --data FOLDER to forecast anew, or --from FILE to show what was saved.")
+    else:
+        lines = []
+        with progress() as say:
+            for found in bench.run(data, only or (), say, workers=workers, seeds=seeds):
+                lines += found.lines
+                if save is not None:  # at once: the next setting may take minutes
+                    bench.save(found, save)
+    if page is not None:
+        from foretell_bench.pages.transfer import fill
+
+        fill(page, lines if save is None else bench.read(save).lines)
+    _show(tailoring.figures(lines), as_json)
+
+
+@app.command()
+@guarded
 def methods(
     data: Annotated[
         Path | None,

@@ -1,0 +1,105 @@
+"""Settings that a forecast is adapted to: step times of one device or cluster, drawn from and tested on.
+
+What is drawn and what is tested share no part, which is an architecture, a shape or a model size. Parts whose name has an
+odd hash are blind: nothing was chosen by them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from typing import Final
+
+from foretell.graph import Graph
+from foretell.hardware import Cluster
+from foretell.plans import Plan
+from foretell.units import Seconds
+
+MOST_DRAWN: Final = 54  # rows of a setting that may be drawn
+MOST_OPEN: Final = 16  # rows that are tested, of parts by which things may be chosen
+MOST_BLIND: Final = 24
+_MOST_FOLDS: Final = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A measured step, as `forecast` is asked for it."""
+
+    key: str
+    load: Callable[[], Graph | None]  # None: today's libraries no longer build it
+    cluster: Cluster
+    plan: Plan
+    seconds: Seconds
+    part: str  # what is drawn or tested together
+    network: str
+
+    @property
+    def blind(self) -> bool:
+        return is_blind(self.part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fold:
+    drawn: Sequence[Row]
+    tested: Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """A line of the table. `others` are rows of another device, which pre-training may use."""
+
+    source: str
+    name: str
+    folds: Sequence[Fold]
+    others: Sequence[Row] = ()
+    before: bool = False  # whether profiles too are first fitted on the others
+    left_out: Mapping[str, int]
+
+
+def is_blind(part: str) -> bool:
+    return int(_hash(part)[-1], 16) % 2 == 1
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _by_hash(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (_hash(row.part), _hash(row.key)))
+
+
+def halves(rows: Iterable[Row]) -> Fold:
+    """Two thirds of the parts that are not blind are drawn from; their other third and blind ones are tested."""
+    drawn, tested, blind = list[Row](), list[Row](), list[Row]()
+    for row in _by_hash(rows):
+        (blind if row.blind else tested if int(_hash(row.part)[-2], 16) % 3 == 0 else drawn).append(row)
+    return Fold(drawn=drawn[:MOST_DRAWN], tested=tested[:MOST_OPEN] + blind[:MOST_BLIND])
+
+
+def left_out_in_turn(rows: Sequence[Row]) -> list[Fold]:
+    """For few parts: each is tested with what all others have; a part with few rows joins the next one."""
+    folds, waiting = list[Fold](), list[str]()
+    for part in sorted({row.part for row in rows}, key=_hash):
+        waiting.append(part)
+        tested = [row for row in rows if row.part in waiting]
+        if len(tested) * _MOST_FOLDS >= len(rows):
+            folds.append(_turn(rows, waiting))
+            waiting = []
+    return folds if not waiting else [*folds, _turn(rows, waiting)]
+
+
+def _turn(rows: Sequence[Row], parts: Sequence[str]) -> Fold:
+    own = [row for row in rows if row.part in parts]
+    rest = [row for row in rows if row.part not in parts]
+    return Fold(drawn=some(rest, MOST_DRAWN), tested=some(own, MOST_BLIND))
+
+
+def some(rows: Iterable[Row], most: int) -> list[Row]:
+    """As many of each network where there are enough, whatever the order of rows."""
+    networks: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: _hash(row.key)):
+        networks.setdefault(row.network, []).append(row)
+    turns = zip_longest(*networks.values())
+    return list(islice((row for turn in turns for row in turn if row is not None), most))

@@ -1,0 +1,263 @@
+"""`foretell bench transfer`: how wrong forecasts are after a few step times of a new device, cluster or trainer.
+
+Everything of ours goes through `foretell.forecast`, with a profile that `fit_profile` makes of the step times drawn. Rivals
+get the same rows. Tested rows are of architectures or sizes that none of the drawn rows has.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+import foretell
+from foretell.cost.model import DEFAULT, ROOFLINE
+from foretell.errors import ForetellError, InputError, did_you_mean
+from foretell.graph import Graph
+from foretell.learn.adapt.factors import Step, fit_profile, well_spread
+from foretell.profile import Profile
+from foretell.store.importers import public_file
+from foretell.units import Seconds
+from foretell_bench.graphs import Say, quiet
+from foretell_bench.research.few_rows import Rivals, Seen, seen
+from foretell_bench.sources.adapted import SETTINGS
+from foretell_bench.sources.settings import Fold, Row, Setting
+
+Floats = npt.NDArray[np.float64]
+OURS, ZERO_SHOT, ROOFLINE_ALONE = "profile", "zero-shot", "roofline"
+NONE, RANDOM, DESIGNED = "none", "random", "D-optimal"  # how rows were drawn
+NUMBERS: Final = (5, 10, 20, 50)
+SEEDS: Final = 5
+_ENOUGH: Final = 4  # rows to fit a profile on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One method after so many step times, over all seeds and tested rows; errors are fractions of what was measured."""
+
+    source: str
+    name: str
+    method: str
+    drawn: str
+    number: int
+    open: float | None  # mean error over rows whose names allow choosing by them
+    blind: float | None
+    mean: float
+    spread: tuple[float, float]  # of the mean, over seeds
+    rows: int
+    inside: float | None = None  # part of the rows within the 90 % interval
+    width: float | None = None  # high ÷ low, the median
+    fit_seconds: Seconds | None = None
+    measured_seconds: Seconds | None = None  # of the steps that were drawn, each once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    lines: Sequence[Line]
+    left_out: dict[str, dict[str, int]]  # setting → why a row was not used → rows
+
+
+class _Case:
+    """A row that could be forecast, with its graph and what is said of it before anything was measured."""
+
+    def __init__(self, row: Row, graph: Graph) -> None:
+        self.row, self.graph = row, graph
+        self.step = Step(workload=graph, on=row.cluster, plan=row.plan, seconds=row.seconds)
+        self.zero = self.ask(None)
+        self.roofline = foretell.forecast(graph, row.cluster, row.plan, model=ROOFLINE).step_time.seconds
+        self.seen = seen(row, graph)
+
+    def ask(self, profile: Profile | None) -> tuple[float, float, float]:
+        """Seconds and their interval, which may have no number."""
+        found = foretell.forecast(self.graph, self.row.cluster, self.row.plan, model=DEFAULT, profile=profile).step_time
+        low, high = (np.nan if end is None else end for end in (found.low, found.high))
+        return found.seconds, low, high
+
+
+class _Draws:
+    """Predictions by (method, how drawn, number, seed), each tested row once over the folds."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, str, int], dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
+
+    def add(
+        self, key: tuple[str, str, int], seed: int, tested: Sequence[_Case], predicted: Any, cost: Any = None
+    ) -> None:
+        table = np.array(predicted, dtype=np.float64)
+        if table.ndim == 1:
+            table = np.stack([table, np.full_like(table, np.nan), np.full_like(table, np.nan)], 1)
+        measured = np.array([case.row.seconds for case in tested])
+        blind = np.array([case.row.blind for case in tested])
+        self.found[key][seed].append((table, measured, blind, cost))
+
+    def lines(self, setting: Setting) -> Iterator[Line]:
+        for (method, drawn, number), seeds in self.found.items():
+            yield _line(setting, method, drawn, number, seeds)
+
+
+def _line(setting: Setting, method: str, drawn: str, number: int, seeds: dict[int, list[Any]]) -> Line:
+    parts = [part for those in seeds.values() for part in those]
+    table, measured, blind = (np.concatenate([part[i] for part in parts]) for i in range(3))
+    errors = np.abs(table[:, 0] / measured - 1)
+    means = [np.concatenate([np.abs(part[0][:, 0] / part[1] - 1) for part in those]).mean() for those in seeds.values()]
+    known = ~np.isnan(table[:, 1])
+    costs = [part[3] for part in parts if part[3] is not None]
+    return Line(
+        source=setting.source, name=setting.name, method=method, drawn=drawn, number=number,
+        open=_mean(errors[~blind]), blind=_mean(errors[blind]), mean=float(errors.mean()),
+        spread=(float(min(means)), float(max(means))), rows=len(errors) // len(seeds),
+        inside=_mean(((table[:, 1] <= measured) & (measured <= table[:, 2]))[known]),
+        width=float(np.median(table[known, 2] / table[known, 1])) if known.any() else None,
+        fit_seconds=float(np.mean([c[0] for c in costs])) if costs else None,
+        measured_seconds=float(np.mean([c[1] for c in costs])) if costs else None,
+    )  # fmt: skip
+
+
+def _mean(values: Any) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def run(
+    data: Path, only: Sequence[str] = (), say: Say = quiet, *, workers: int = 1, seeds: int = SEEDS,
+    numbers: Sequence[int] = NUMBERS,
+) -> Iterator[Found]:  # fmt: skip
+    """What every setting of a folder of public measurements gives, or those of some sources, as they are found."""
+    if not data.is_dir():
+        raise InputError(
+            f"{data} is no folder. Give --data the folder of public measurements (docs/internals/data.md)."
+        )
+    for name in only:
+        if name not in SETTINGS:
+            raise InputError(f"no source {name!r}. {did_you_mean(name, SETTINGS)}Sources: {', '.join(SETTINGS)}.")
+    sources = [name for name in SETTINGS if name in only or (not only and public_file(data, name))]
+    return _run(data, sources, say, workers, seeds, numbers)
+
+
+def _run(
+    data: Path, sources: Sequence[str], say: Say, workers: int, seeds: int, numbers: Sequence[int]
+) -> Iterator[Found]:
+    if workers == 1:
+        for source in sources:
+            for setting in SETTINGS[source](data):
+                yield one_setting(setting, say, seeds, numbers)
+        return
+    spawning = multiprocessing.get_context("spawn")  # this process may hold threads of other libraries
+    with ProcessPoolExecutor(workers, spawning) as pool:
+        waiting = [pool.submit(_one_source, data, source, seeds, tuple(numbers)) for source in sources]
+        for source, each in zip(sources, waiting, strict=True):
+            say(f"{source} …")
+            yield from each.result()
+
+
+def _one_source(data: Path, source: str, seeds: int, numbers: Sequence[int]) -> list[Found]:
+    return [one_setting(setting, quiet, seeds, numbers) for setting in SETTINGS[source](data)]
+
+
+def one_setting(setting: Setting, say: Say, seeds: int, numbers: Sequence[int]) -> Found:
+    draws, left_out = _Draws(), dict(setting.left_out)
+    others = [seen(row, graph) for row in setting.others if (graph := row.load()) is not None]
+    for number, fold in enumerate(setting.folds, start=1):
+        heading = f"{setting.source} {setting.name}, {number} of {len(setting.folds)}"
+        _one_fold(fold, others, draws, left_out, lambda text, h=heading: say(f"{h}: {text}"), seeds, numbers)  # type: ignore[misc]
+    name = f"{setting.source}: {setting.name}"
+    return Found(lines=list(draws.lines(setting)), left_out={name: {why: n for why, n in left_out.items() if n}})
+
+
+def _cases(rows: Sequence[Row], left_out: dict[str, int], say: Say) -> list[_Case]:
+    found = []
+    for number, row in enumerate(rows, start=1):
+        say(f"{number} of {len(rows)}")
+        try:
+            graph = row.load()
+            if graph is not None:
+                found.append(_Case(row, graph))
+                continue
+            why = "that today's libraries no longer build"
+        except ForetellError as error:
+            why = f"refused, {type(error).__name__}"
+        left_out[why] = left_out.get(why, 0) + 1
+    return found
+
+
+def _one_fold(
+    fold: Fold, others: Sequence[Seen], draws: _Draws, left_out: dict[str, int], say: Say, seeds: int,
+    numbers: Sequence[int],
+) -> None:  # fmt: skip
+    drawn, tested = _cases(fold.drawn, left_out, say), _cases(fold.tested, left_out, say)
+    if len(drawn) < _ENOUGH or not tested:
+        return
+    draws.add((ZERO_SHOT, NONE, 0), 0, tested, [case.zero for case in tested])
+    draws.add((ROOFLINE_ALONE, NONE, 0), 0, tested, [case.roofline for case in tested])
+    everywhere = [*drawn, *tested]
+    formulas = {
+        ROOFLINE_ALONE: [case.roofline for case in everywhere],
+        ZERO_SHOT: [case.zero[0] for case in everywhere],
+    }
+    rivals = Rivals([case.seen for case in drawn], [case.seen for case in tested], others, formulas)
+    for number in numbers:
+        if number > len(drawn):
+            continue
+        for way, seed in [*((RANDOM, seed) for seed in range(seeds)), (DESIGNED, 0)]:
+            say(f"{number} step times, {way}, seed {seed}")
+            chosen = _chosen(way, drawn, number, seed)
+            profile, seconds = _fitted([drawn[i].step for i in chosen])
+            cost = seconds, sum(drawn[i].row.seconds for i in chosen)
+            draws.add((OURS, way, number), seed, tested, [case.ask(profile) for case in tested], cost)
+            began = time.process_time()
+            for name, predicted in rivals.predict(chosen):
+                draws.add((name, way, number), seed, tested, predicted, (time.process_time() - began, cost[1]))
+                began = time.process_time()
+
+
+def _chosen(way: str, drawn: Sequence[_Case], number: int, seed: int) -> list[int]:
+    if way == DESIGNED:
+        return well_spread([(str(case.row.plan), case.row.seconds) for case in drawn], number)
+    return sorted(np.random.default_rng([seed, number]).choice(len(drawn), number, replace=False).tolist())
+
+
+def _fitted(steps: Sequence[Step]) -> tuple[Profile, Seconds]:
+    began = time.process_time()
+    profile = fit_profile(steps, name="step times")
+    return profile, time.process_time() - began
+
+
+def save(found: Found, path: Path) -> None:
+    """Keep what was found; other settings there stay."""
+    kept = read(path) if path.exists() else Found(lines=[], left_out={})
+    names = {(line.source, line.name) for line in found.lines}
+    lines = [line for line in kept.lines if (line.source, line.name) not in names] + list(found.lines)
+    left_out = {**kept.left_out, **found.left_out}
+    order = list(SETTINGS)
+    lines.sort(key=lambda line: order.index(line.source))
+    written = ",\n".join(json.dumps(_short(asdict(line))) for line in lines)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f'{{"left_out": {json.dumps(left_out)}, "lines": [\n{written}\n]}}\n')
+
+
+def _short(entry: dict[str, Any]) -> dict[str, Any]:
+    def rounded(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return [rounded(v) for v in value]
+        return float(f"{value:.4g}") if isinstance(value, float) else value
+
+    return {name: rounded(value) for name, value in entry.items()}
+
+
+def read(path: Path) -> Found:
+    try:
+        kept = json.loads(path.read_text())
+        lines = [Line(**{**line, "spread": tuple(line["spread"])}) for line in kept["lines"]]
+        return Found(lines=lines, left_out=kept["left_out"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} holds no results of this benchmark ({error}). Make some: foretell bench transfer --save"
+        ) from error
