@@ -16,18 +16,37 @@ from typing import Any, Final, get_args
 
 from foretell.errors import ProfileError, check_choice, check_number, did_you_mean
 from foretell.folders import user_folders
-from foretell.graph.operators import Family
-from foretell.limits import read_toml
+from foretell.graph import Signature
+from foretell.graph.operators import Family, operator_of
+from foretell.limits import read_bytes, read_toml
 from foretell.units import Seconds
+from foretell.workload import PRECISIONS
 
 VERSION: Final = 2
 READABLE: Final = (1, 2)  # version 1 has no families, links, memory and intervals
 SUFFIX: Final = ".toml"
+ARRAYS: Final = ".safetensors"
+_FARTHEST: Final = 2.0  # that a residual model may go, in e-folds
 FACTORS: Final = ("device", "host", "communication", "fixed_seconds")
-FAMILIES: Final[tuple[str, ...]] = get_args(Family)
+# Of operators; a convolution in groups runs other kernels than a dense one, and is a family of its own.
+FAMILIES: Final[tuple[str, ...]] = (*get_args(Family), "grouped_convolution", "grouped_convolution_backward")
+KINDS: Final = {
+    "convolutions": ("convolution", "convolution_backward"),
+    "grouped convolutions": ("grouped_convolution", "grouped_convolution_backward"),
+    "products": ("matmul", "attention", "attention_backward", "rnn"),
+    "streams": ("copy", "elementwise", "foreach", "index", "norm", "norm_backward", "pooling", "reduction"),
+}
+ARITHMETIC: Final = frozenset(family for kind in KINDS if kind != "streams" for family in KINDS[kind])
 _MOST: Final = 1e6  # of a factor, or of seconds
 _WIDEST: Final = 10.0  # of an interval, in e-folds to each side
 _FACTOR: Final = f"a factor above 0, {1 / _MOST:g} to {_MOST:g}"
+
+
+def family_of(signature: Signature) -> str:
+    """The family an op counts to in a profile."""
+    family = operator_of(signature.name).family
+    grouped = family in ("convolution", "convolution_backward") and signature.argument("groups", 1) != 1
+    return f"grouped_{family}" if grouped else family
 
 
 def _check_factors(what: str, values: Mapping[str, Any]) -> None:
@@ -113,6 +132,58 @@ class Intervals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Residuals:
+    """What is left of log(measured ÷ predicted): smooth over numbers that describe a step, nothing far from known steps."""
+
+    columns: tuple[str, ...]  # what describes a step
+    scales: tuple[float, ...]  # how far apart, in each column, steps are strangers
+    points: tuple[tuple[float, ...], ...]  # the known steps, in scales
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        rows, wide = len(self.weights), len(self.columns)
+        fits = len(self.points) == rows and {len(x) for x in (self.scales, *self.points)} == {wide}
+        numbers = (*self.scales, *self.weights, *(x for point in self.points for x in point))
+        if not fits or not all(math.isfinite(x) for x in numbers) or not all(scale > 0 for scale in self.scales):
+            raise ProfileError(
+                f"a residual model of {rows} steps and {wide} columns does not hold together. Fit it again."
+            )
+
+    def log_factor(self, described: Mapping[str, float]) -> float:
+        """Of a step, by Matérn's kernel of 3/2: it may bend, not jump."""
+        if missing := [name for name in self.columns if name not in described]:
+            raise ProfileError(f"steps are not described by {', '.join(missing)} any more. Make the profile again.")
+        place = [described[name] / scale for name, scale in zip(self.columns, self.scales, strict=True)]
+        away = (math.sqrt(3) * math.dist(place, point) for point in self.points)
+        total = sum(w * (1 + d) * math.exp(-d) for w, d in zip(self.weights, away, strict=True))
+        return max(-_FARTHEST, min(_FARTHEST, total))
+
+    @classmethod
+    def load(cls, path: Path) -> Residuals:
+        from safetensors.numpy import load
+
+        try:
+            arrays = load(read_bytes(path, "bytes of a file of arrays"))
+            columns = json.loads(bytes(arrays["columns"]).decode())
+            parts = {name: arrays[name].astype(float).tolist() for name in ("scales", "points", "weights")}
+            points = tuple(map(tuple, parts.pop("points")))
+            return cls(columns=tuple(map(str, columns)), points=points, **{k: tuple(v) for k, v in parts.items()})
+        except Exception as error:  # whatever the library makes of a broken file
+            raise ProfileError(
+                f"{path} holds no residual model of a profile: {error}. Make the profile again."
+            ) from error
+
+    def save(self, path: Path) -> None:
+        import numpy as np
+        from safetensors.numpy import save
+
+        points = np.array(self.points, dtype=float).reshape(len(self.weights), len(self.columns))
+        arrays = {"scales": np.array(self.scales), "points": points, "weights": np.array(self.weights)}
+        columns = np.frombuffer(json.dumps(self.columns).encode(), dtype=np.uint8)
+        path.write_bytes(save({**arrays, "columns": columns}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     name: str
     device: float = 1.0
@@ -120,9 +191,13 @@ class Profile:
     communication: float = 1.0
     fixed_seconds: Seconds = 0.0
     families: Mapping[str, float] = field(default_factory=dict)  # of operators; on top of `device`
+    precisions: Mapping[str, float] = field(
+        default_factory=dict
+    )  # of steps; on their products and convolutions, on top
     links: Links = AS_LISTED
     memory: MemoryFactors = MemoryFactors()
     intervals: Intervals = Intervals()
+    residuals: Residuals | None = None
     purpose: Purpose = Purpose()
     card: Card = Card()
 
@@ -130,15 +205,20 @@ class Profile:
         if not self.name:
             raise ProfileError("a profile needs a name, got ''. Forecasts that use it say so by that name.")
         _check_factors(f"profile {self.name!r}", {n: getattr(self, n) for n in FACTORS[:-1]})
-        for family in self.families:
-            check_choice(f"profile {self.name!r}: family", family, FAMILIES, ProfileError)
-        _check_factors(f"profile {self.name!r}: families", self.families)
+        for title, factors, names in (
+            ("families", self.families, FAMILIES),
+            ("precisions", self.precisions, PRECISIONS),
+        ):
+            for name in factors:
+                check_choice(f"profile {self.name!r}: {title}", name, names, ProfileError)
+            _check_factors(f"profile {self.name!r}: {title}", factors)
         allowed = "0 or more seconds per step"
         check_number(f"profile {self.name!r}: fixed_seconds", self.fixed_seconds, allowed, ProfileError, most=_MOST)
 
-    def device_factor(self, family: str) -> float:
-        """Of an op of a family."""
-        return self.device * self.families.get(family, 1.0)
+    def device_factor(self, family: str, precision: str) -> float:
+        """Of an op of a family in a step of a precision."""
+        factor = self.device * self.families.get(family, 1.0)
+        return factor * self.precisions.get(precision, 1.0) if family in ARITHMETIC else factor
 
     def within(self, seconds: Seconds) -> tuple[Seconds, Seconds] | None:
         """The 90 % interval around a forecast with this profile."""
@@ -159,24 +239,32 @@ class Profile:
                 f"{path} is a profile of version {version!r}; this Foretell reads versions up to {VERSION}. "
                 "Update Foretell, or make the profile again."
             )
-        name = read.pop("name", path.stem)
+        name, beside = read.pop("name", path.stem), read.pop("residuals", None)
         if not isinstance(name, str):
             raise ProfileError(f"{path}: name must be a text, got {name!r}.")
+        if beside is not None and not (isinstance(beside, str) and beside == Path(beside).name):
+            raise ProfileError(f"{path}: residuals must name a file beside it, got {beside!r}.")
         _refuse_unknown(path, "", read, tuple(_TABLES))
         tables = {title: _table(path, read, title, allowed) for title, (_, allowed) in _TABLES.items()}
         try:
-            return cls(name=name, **_made(tables))
+            residuals = None if beside is None else Residuals.load(path.parent / beside)
+            return cls(name=name, residuals=residuals, **_made(tables))
         except TypeError as error:
             raise ProfileError(f"{path}: {error}.") from error
 
     def save(self, path: str | Path) -> Path:
-        """Write the file that `load` reads."""
+        """Write the file that `load` reads, and a residual model beside it."""
+        to = Path(path)
+        beside = to.with_suffix(ARRAYS)
         lines = [f"version = {VERSION}", f"name = {_written(self.name)}"]
+        if self.residuals is not None:
+            lines.append(f"residuals = {_written(beside.name)}")
         for title, table in self._tables():
             lines += ["", f"[{title}]", *(f"{key} = {_written(value)}" for key, value in table.items())]
-        to = Path(path)
         try:
             to.parent.mkdir(parents=True, exist_ok=True)
+            if self.residuals is not None:
+                self.residuals.save(beside)
             to.write_text("\n".join(lines) + "\n", encoding="utf-8")
         except OSError as error:
             raise ProfileError(f"the profile cannot be saved to {to}: {error.strerror}. Choose another file.") from None
@@ -201,6 +289,7 @@ _TABLES: Final[Mapping[str, tuple[str | None, tuple[str, ...]]]] = {
         ("for", "purpose", Purpose, ()),
         ("factors", None, None, FACTORS),
         ("families", "families", None, FAMILIES),
+        ("precisions", "precisions", None, PRECISIONS),
         ("links", "links", Links, ()),
         ("memory", "memory", MemoryFactors, ()),
         ("intervals", "intervals", Intervals, ()),

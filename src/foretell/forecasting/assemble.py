@@ -23,6 +23,7 @@ from foretell.forecasting.energy import cluster_watts
 from foretell.forecasting.intervals import between, interval_source, intervals, why_no_interval
 from foretell.forecasting.job import Job, JobLength
 from foretell.forecasting.memory import adjusted
+from foretell.forecasting.response import Response
 from foretell.forecasting.result import Cost, Critical, Energy, Forecast, LinkUse, Network, Resources, Throughput, Use
 from foretell.forecasting.run import Placed, Run, run
 from foretell.graph import Caveat, Graph
@@ -61,19 +62,13 @@ def forecast(
     check_kind("workload", workload, (Workload, Graph, str), "a Workload, a Graph or a SOURCE", InputError)
     check_kind("on", on, (str, Cluster), "a Cluster or its name, like '8xh100-sxm'", InputError)
     check_kind("plan", plan, (str, Plan, NoneType), "a Plan, text like 'dp=4,tp=2', or None", PlanError)
-    cluster = Cluster.parse(on) if isinstance(on, str) else on
-    if isinstance(plan, str):
-        plan = Plan.parse(plan)
-    plan = plan or Plan(dp=cluster.devices)
-    plan.check_devices(cluster.devices)
-    _check_one_process(plan, cluster)
+    cluster, plan = _where(on, plan)
     prices_by = load_model(model) if isinstance(model, str) else model
     fitted = Profile.load(profile) if isinstance(profile, str | Path) else profile
     conditions = conditions or Conditions()
     graph = capture(workload, settings)
-    device = cluster.nodes[0].device
     with _no_garbage_collection():
-        program = parallelize(graph, plan, lambda g: [p.seconds for p in prices_by.price(g, device).prices])
+        program = _program(graph, cluster, plan, prices_by)
         ran = run(program, cluster, prices_by, conditions, fitted)
         return _Assembly(
             program=program,
@@ -84,6 +79,37 @@ def forecast(
             profile=fitted,
             loading=_loading(program, conditions),
         ).forecast(job)
+
+
+def response(
+    workload: Workload | Graph | str,
+    on: str | Cluster,
+    plan: Plan | str | None = None,
+    *,
+    settings: Mapping[str, str] | None = None,
+    model: str | CostModel = DEFAULT_MODEL,
+) -> Response:
+    """How the step that `forecast` would answer for answers to profiles."""
+    cluster, plan = _where(on, plan)
+    prices_by = load_model(model) if isinstance(model, str) else model
+    graph = capture(workload, settings)
+    with _no_garbage_collection():
+        return Response(_program(graph, cluster, plan, prices_by), cluster, prices_by)
+
+
+def _where(on: str | Cluster, plan: Plan | str | None) -> tuple[Cluster, Plan]:
+    cluster = Cluster.parse(on) if isinstance(on, str) else on
+    if isinstance(plan, str):
+        plan = Plan.parse(plan)
+    plan = plan or Plan(dp=cluster.devices)
+    plan.check_devices(cluster.devices)
+    _check_one_process(plan, cluster)
+    return cluster, plan
+
+
+def _program(graph: Graph, cluster: Cluster, plan: Plan, model: CostModel) -> Program:
+    device = cluster.nodes[0].device
+    return parallelize(graph, plan, lambda g: [p.seconds for p in model.price(g, device).prices])
 
 
 def _check_one_process(plan: Plan, cluster: Cluster) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,13 +11,13 @@ from foretell.cost.collectives import compute_slowdown
 from foretell.cost.model import CostModel
 from foretell.forecasting.communication import Collectives, Traffic
 from foretell.forecasting.conditions import Conditions
+from foretell.forecasting.description import description
 from foretell.forecasting.experts import LANE, busiest, skewed
 from foretell.forecasting.memory import rank_memory, with_persistent
 from foretell.forecasting.result import Memory, RankMemory
 from foretell.forecasting.step import RoleStep, role_step
-from foretell.graph.operators import operator_of
 from foretell.hardware import Cluster, Node
-from foretell.profile import Profile
+from foretell.profile import Profile, family_of
 from foretell.program import Program, Role
 from foretell.simulate.jitter import slowest_of
 from foretell.simulate.memory import MemoryTrace
@@ -52,10 +53,7 @@ class Run:
 def run(
     program: Program, cluster: Cluster, model: CostModel, conditions: Conditions, profile: Profile | None = None
 ) -> Run:
-    profile = profile or Profile(name="none")
-    collectives = Collectives(cluster, profile.communication, profile.links)
-    pricing = _Pricing(model=model, conditions=conditions, profile=profile, collectives=collectives)
-    placed = _place(program, pricing)
+    placed, collectives = place(program, cluster, model, conditions, profile)
     heaviest = max((p for options in placed for p in options), key=lambda p: p.memory.total / p.memory.capacity)
     slowest = [max(options, key=lambda p: p.device_seconds + p.host_seconds) for options in placed]
     ranks = tuple(
@@ -71,7 +69,7 @@ def run(
         timed = _time_ranks(program, placed[0], conditions.jitter)
     else:
         drawn = [p.role for p in slowest].index(heaviest.role)
-        timed = _time_stages(program, slowest, pricing.collectives.hand_over(program), conditions.jitter, drawn)
+        timed = _time_stages(program, slowest, collectives.hand_over(program), conditions.jitter, drawn)
     period = timed.timeline.period
     return Run(
         slowest=timed.slowest,
@@ -81,8 +79,24 @@ def run(
         bubble=timed.silent.waiting,
         stragglers=max(timed.uneven.period - period, 0.0),
         memory=replace(heaviest.memory, ranks=ranks),
-        traffic=pricing.collectives.traffic(program, [p.durations.collectives for p in slowest]),
+        traffic=collectives.traffic(program, [p.durations.collectives for p in slowest]),
     )
+
+
+def place(
+    program: Program, cluster: Cluster, model: CostModel, conditions: Conditions, profile: Profile | None = None
+) -> tuple[list[list[Placed]], Collectives]:
+    """Every role priced on each different node that it lies on, and the collectives of the cluster."""
+    profile = profile or Profile(name="none")
+    collectives = Collectives(cluster, profile.communication, profile.links)
+    pricing = _Pricing(model=model, conditions=conditions, profile=profile, collectives=collectives)
+    placed = _place(program, pricing)
+    if profile.residuals is None:
+        return placed, collectives
+    slowest = max((p for options in placed for p in options), key=lambda p: p.device_seconds)
+    factor = math.exp(profile.residuals.log_factor(description(program, slowest, profile.host)))
+    everything = {name: getattr(profile, name) * factor for name in ("device", "host", "communication")}
+    return place(program, cluster, model, conditions, replace(profile, residuals=None, **everything))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +121,7 @@ def _time_ranks(program: Program, placed: Sequence[Placed], jitter: float) -> _T
     if slowest.role.collectives:
         silent = simulate(slowest.role, _silent(slowest.durations), draw=False)
     if program.ranks > 1 and jitter:
-        uneven = simulate(slowest.role, _slower(slowest.durations, slowest_of(program.ranks, jitter)), draw=False)
+        uneven = simulate(slowest.role, slower(slowest.durations, slowest_of(program.ranks, jitter)), draw=False)
     return _Timed(slowest=slowest, timeline=timeline.beside(others), silent=silent, uneven=uneven)
 
 
@@ -116,7 +130,7 @@ def _time_stages(
 ) -> _Timed:
     """The stages of a pipeline; equal stages share their durations, and so does what is made of them."""
     silent = {id(p.durations): _silent(p.durations) for p in stages}
-    uneven = {id(p.durations): _slower(p.durations, slowest_of(p.role.count, jitter)) for p in stages}
+    uneven = {id(p.durations): slower(p.durations, slowest_of(p.role.count, jitter)) for p in stages}
     return _Timed(
         slowest=max(stages, key=lambda p: p.device_seconds),
         timeline=simulate_pipeline(program, [p.durations for p in stages], hand_over, drawn),
@@ -129,7 +143,7 @@ def _silent(durations: Durations) -> Durations:
     return replace(durations, collectives=[0.0] * len(durations.collectives))
 
 
-def _slower(durations: Durations, times: float) -> Durations:
+def slower(durations: Durations, times: float) -> Durations:
     """A rank that computes and issues as many times slower; its communication stays."""
     return replace(
         durations,
@@ -174,9 +188,10 @@ class _Pricing:
 
 def scaled_device(role: Role, seconds: Sequence[Seconds], profile: Profile) -> list[Seconds]:
     """What each op takes on the device under a profile."""
-    if not profile.families:
+    if not profile.families and not profile.precisions:
         return [s * profile.device for s in seconds]
-    factors = role.graph.calls.each(lambda call: profile.device_factor(operator_of(call.signature.name).family))
+    precision = role.graph.precision
+    factors = role.graph.calls.each(lambda call: profile.device_factor(family_of(call.signature), precision))
     return [s * factor for s, factor in zip(seconds, factors, strict=True)]
 
 

@@ -8,10 +8,11 @@ from typing import Final
 
 import numpy as np
 
-from foretell.learn.adapt.factors import fit_numbers, well_spread
+from foretell.learn.adapt.fit import fit_profile
+from foretell.learn.adapt.steps import Step, well_spread
 from foretell.profile import Card, Profile, Purpose
-from foretell.units import Seconds
 from foretell_bench.asking import Answer, Asker
+from foretell_bench.graphs import graph_of
 from foretell_bench.sources.question import Question
 
 ENOUGH: Final = 4  # measured steps to fit a profile on
@@ -38,7 +39,7 @@ def ask_all(source: str, questions: Sequence[Question], asker: Asker) -> tuple[l
             known = [asked[i] for i in own if questions[i].part != part]
             if len(known) < ENOUGH:
                 continue
-            profile = _fitted(f"{source}: {domain} without {part}", known, asker)
+            profile = _fitted(f"{source}: {domain} without {part}", known)
             answers = asker([(questions[i].ask, profile) for i in tested])
             for i, found in zip(tested, answers, strict=True):
                 asked[i] = replace(asked[i], fitted=found)
@@ -46,14 +47,14 @@ def ask_all(source: str, questions: Sequence[Question], asker: Asker) -> tuple[l
     return asked, profiles
 
 
-def _fitted(name: str, known: Sequence[Asked], asker: Asker) -> Profile:
+def _fitted(name: str, known: Sequence[Asked]) -> Profile:
     keys = [(str(each.question.ask.plan), each.question.seconds or 0.0) for each in known]
     chosen = [known[i].question for i in well_spread(keys)]
-
-    def trial(profile: Profile) -> list[Seconds]:
-        return [found.seconds for found in asker([(question.ask, profile) for question in chosen])]
-
-    return fit_numbers([question.seconds or 0.0 for question in chosen], trial, name=name)
+    steps = [
+        Step(workload=graph_of(q.ask.model), on=q.ask.cluster, plan=q.ask.plan, seconds=q.seconds or 0.0)
+        for q in chosen
+    ]
+    return fit_profile(steps, name=name)
 
 
 def _with_card(profile: Profile, source: str, tested: Sequence[Asked]) -> Profile:
@@ -63,7 +64,8 @@ def _with_card(profile: Profile, source: str, tested: Sequence[Asked]) -> Profil
         for answers in ([each.plain for each in tested], [each.fitted or each.plain for each in tested])
     ]
     card = Card(
-        rows=profile.card.rows, sources=(source,), error_before=errors[0], error_after=errors[1], rows_left_out=len(tested)
+        rows=profile.card.rows, sources=(source,), form=profile.card.form, error_before=errors[0],
+        error_after=errors[1], rows_left_out=len(tested)
     )  # fmt: skip
     where = tested[0].question.ask.cluster.nodes[0].device.name
     return replace(profile, card=card, purpose=Purpose(device=where, trainer=source))

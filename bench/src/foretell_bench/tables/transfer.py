@@ -23,7 +23,8 @@ import foretell
 from foretell.cost.model import DEFAULT, ROOFLINE
 from foretell.errors import ForetellError, InputError, did_you_mean
 from foretell.graph import Graph
-from foretell.learn.adapt.factors import Step, fit_profile, well_spread
+from foretell.learn.adapt.fit import fit_profile
+from foretell.learn.adapt.steps import Step, well_spread
 from foretell.profile import Profile
 from foretell.store.importers import public_file
 from foretell.units import Seconds

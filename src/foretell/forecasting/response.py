@@ -1,0 +1,120 @@
+"""How a step answers to a profile: seconds under trial factors, by simulating again what was priced once.
+
+A step whose durations are all doubled takes twice as long, so its time over the device's depends on two numbers alone: how
+many times slower the host is than the device, and communication. It is simulated at the knots of a lattice of their
+logarithms, when they are asked for, and interpolated in between.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from foretell.cost.model import CostModel
+from foretell.forecasting.conditions import Conditions
+from foretell.forecasting.description import description, family_seconds
+from foretell.forecasting.run import place, slower
+from foretell.hardware import Cluster
+from foretell.profile import FAMILIES, Profile
+from foretell.program import Program
+from foretell.simulate.jitter import slowest_of
+from foretell.simulate.pipeline import simulate_pipeline
+from foretell.simulate.step import Durations, simulate
+from foretell.units import Seconds
+
+Floats = npt.NDArray[np.float64]
+_KNOTS: Final = 0.1  # apart, in e-folds: where device and host change places, a step has a corner
+_FAR: Final = 60  # knots: a hundred times faster or slower
+
+
+class Slopes(NamedTuple):
+    """The logarithm of a step's seconds, and how it changes with log factors."""
+
+    log: float
+    host: float
+    communication: float
+
+    @property
+    def device(self) -> float:
+        return 1.0 - self.host - self.communication
+
+
+class Response:
+    """A step on a cluster, priced once."""
+
+    def __init__(self, program: Program, cluster: Cluster, model: CostModel) -> None:
+        self._program, self._jitter = program, Conditions().jitter
+        self._placed, collectives = place(program, cluster, model, Conditions())
+        self._hand_over = collectives.hand_over(program)
+        self._known: dict[tuple[int, int], float] = {}
+        slowest = max((p for options in self._placed for p in options), key=lambda p: p.device_seconds)
+        parts = family_seconds(slowest)
+        gaps = slowest.durations.gap * sum(
+            op.times for op, s in zip(slowest.role.graph.ops, slowest.durations.device, strict=True) if s
+        )
+        self.device = np.array([*(parts.get(family, 0.0) for family in FAMILIES), gaps])  # seconds by family, then gaps
+        self.communication: Seconds = sum(slowest.durations.collectives) + sum(self._hand_over)
+        self.precision, self.ranks = program.whole.precision, program.ranks
+        self.description = description(program, slowest)
+
+    def seconds(self, profile: Profile) -> Seconds:
+        """About what `forecast` says with it; exactly so where it has one factor for all, on a knot."""
+        factors = [*(profile.device_factor(f, self.precision) for f in FAMILIES), profile.device]
+        scaled = float(self.device @ np.array(factors))
+        device = math.log(scaled / self.device.sum()) if scaled else 0.0
+        log = self.at(device, math.log(profile.host), math.log(profile.communication)).log
+        further = profile.residuals.log_factor(self.description) if profile.residuals else 0.0
+        return math.exp(log + further) + profile.fixed_seconds
+
+    def at(self, device: float, host: float, communication: float) -> Slopes:
+        """Under log factors."""
+        h, hs = _between_knots(host - device)
+        c, cs = _between_knots(communication - device if self.communication else 0.0)
+        low = [self._knot(i, c) for i in (h, h + 1)]
+        high = [self._knot(i, c + 1) for i in (h, h + 1)] if self.communication else low
+        values = np.array([low, high])
+        log = device + float((values @ [1 - hs, hs]) @ [1 - cs, cs])
+        by_host = float((values[:, 1] - values[:, 0]) @ [1 - cs, cs]) / _KNOTS
+        by_wire = float((values[1] - values[0]) @ [1 - hs, hs]) / _KNOTS
+        return Slopes(log, by_host, by_wire)
+
+    def _knot(self, host: int, communication: int) -> float:
+        key = host, communication
+        if key not in self._known:
+            self._known[key] = math.log(self._simulated(math.exp(host * _KNOTS), math.exp(communication * _KNOTS)))
+        return self._known[key]
+
+    def _simulated(self, host: float, communication: float) -> Seconds:
+        """With uneven ranks, as a forecast counts them; undrawn."""
+        program, jitter = self._program, self._jitter if self.ranks > 1 else 0.0
+        if program.pipeline is None:
+            times = slowest_of(program.ranks, jitter) if jitter else 1.0
+            options = self._placed[0]
+            return max(
+                simulate(p.role, _scaled(p.durations, host, communication, times), draw=False).period for p in options
+            )
+        stages = [max(options, key=lambda p: p.device_seconds + p.host_seconds) for options in self._placed]
+        durations = {
+            id(p.durations): _scaled(p.durations, host, communication, slowest_of(p.role.count, jitter)) for p in stages
+        }
+        hand_over = [s * communication for s in self._hand_over]
+        return simulate_pipeline(program, [durations[id(p.durations)] for p in stages], hand_over).period
+
+
+def _between_knots(x: float) -> tuple[int, float]:
+    """The knot below, and how far beyond it."""
+    at = max(-_FAR, min(_FAR - 1, math.floor(x / _KNOTS)))
+    return at, x / _KNOTS - at
+
+
+def _scaled(durations: Durations, host: float, communication: float, times: float) -> Durations:
+    faster = replace(
+        durations,
+        host=[s * host for s in durations.host],
+        collectives=[s * communication for s in durations.collectives],
+    )
+    return faster if times == 1.0 else slower(faster, times)

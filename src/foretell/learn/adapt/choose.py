@@ -1,0 +1,63 @@
+"""Which steps to measure: those that together say most about the numbers of a profile and about its residual model.
+
+What is not known of a step's log seconds is Gaussian, with the prior of the numbers through their slopes and that of the
+smooth part. A D-optimal choice makes the determinant of the chosen steps' covariance large; taken one after another, each
+is the step that is least known once those before it are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from foretell.cost.model import DEFAULT, CostModel
+from foretell.errors import InputError
+from foretell.forecasting.response import Response
+from foretell.learn.adapt.numbers import NOISE, Form, slopes
+from foretell.learn.adapt.smooth import near
+from foretell.learn.adapt.steps import Prepared, Step
+from foretell.units import Seconds
+
+Floats = npt.NDArray[np.float64]
+
+FORM: Final = Form(levels=("device", "host", "communication", "fixed", "kinds", "precisions", "families"))
+_SMOOTH: Final = 0.1  # one standard deviation of what a residual model explains
+
+
+def choose_steps(
+    candidates: Sequence[Step | Prepared | Response], count: int, *, costs: Sequence[Seconds] | None = None,
+    budget: Seconds | None = None, model: str | CostModel = DEFAULT,
+) -> list[int]:  # fmt: skip
+    """Positions of `count` candidates, the most telling first; with costs, as many as a budget has room for."""
+    if count < 0:
+        raise InputError(f"the number of steps to choose must be 0 or more, got {count}.")
+    covariance = _covariance([_response(c, model) for c in candidates])
+    prices = np.ones(len(candidates)) if costs is None else np.maximum(np.asarray(costs, dtype=float), 1e-9)
+    left = float("inf") if budget is None else budget
+    chosen: list[int] = []
+    free = np.ones(len(candidates), dtype=bool)
+    while len(chosen) < count and (possible := free & (prices <= left)).any():
+        gains = np.log1p(np.diag(covariance).clip(0.0) / NOISE**2) / prices**0.5  # a dear one must tell more
+        best = int(np.argmax(np.where(possible, gains, -np.inf)))
+        chosen.append(best)
+        free[best] = False
+        left -= prices[best] if costs is not None else 0.0
+        known = covariance[:, best] / (covariance[best, best] + NOISE**2)
+        covariance = covariance - np.outer(known, covariance[best])
+    return chosen
+
+
+def _response(candidate: Step | Prepared | Response, model: str | CostModel) -> Response:
+    if isinstance(candidate, Step):
+        return candidate.response(model)
+    return candidate.response if isinstance(candidate, Prepared) else candidate
+
+
+def _covariance(responses: Sequence[Response]) -> Floats:
+    if not responses:
+        return np.zeros((0, 0))
+    wide = slopes(FORM, responses) * FORM.widths
+    return np.asarray(wide @ wide.T + _SMOOTH**2 * near([r.description for r in responses]), dtype=np.float64)

@@ -1,0 +1,143 @@
+"""Step times → a Profile: as much as steps left out of the fit say is worth fitting.
+
+Forms of growing detail are tried on parts of the steps and asked about the others, steps of one network being left out
+together. The simplest whose error is about the smallest is taken, and nothing at all where no form is better than none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from foretell.cost.model import DEFAULT, CostModel
+from foretell.errors import InputError
+from foretell.forecasting.response import Response
+from foretell.learn.adapt.numbers import Fitted, Form, fit
+from foretell.learn.adapt.smooth import fit_residuals
+from foretell.learn.adapt.steps import Prepared, Step
+from foretell.profile import Card, Intervals, Profile, Purpose, Residuals
+
+Floats = npt.NDArray[np.float64]
+Positions = npt.NDArray[np.intp]
+
+FOLDS: Final = 10
+_PARTS: Final = ("device", "host", "communication", "fixed")
+_ALMOST: Final = 0.03  # of the smallest error: a simpler form that is so near is taken
+_LEVEL: Final = 0.9  # of an interval
+_WIDER: Final = 0.5  # steps of doubt that a step left out adds to an interval made of few
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    form: Form
+    smooth: bool = False  # with a residual model
+
+    @property
+    def name(self) -> str:
+        return ", ".join((*self.form.levels, *(("residuals",) if self.smooth else ()))) or "nothing"
+
+
+ZERO_SHOT: Final = Candidate(form=Form())
+CANDIDATES: Final = (
+    ZERO_SHOT,
+    Candidate(form=Form(levels=("device",))),
+    Candidate(form=Form(levels=_PARTS)),
+    Candidate(form=Form(levels=(*_PARTS, "kinds", "precisions"))),
+    Candidate(form=Form(levels=(*_PARTS, "kinds", "precisions", "families"))),
+    Candidate(form=Form(levels=(*_PARTS, "kinds", "precisions")), smooth=True),
+    Candidate(form=Form(levels=(*_PARTS, "kinds", "precisions", "families")), smooth=True),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Learned:
+    fitted: Fitted
+    residuals: Residuals | None
+
+    def logs(self, responses: Sequence[Response]) -> Floats:
+        fixed, seconds = self.fitted.fixed, np.exp(self.fitted.logs(responses))
+        if self.residuals is None:
+            return np.log(seconds)
+        further = np.exp([self.residuals.log_factor(r.description) for r in responses])
+        return np.asarray(np.log((seconds - fixed) * further + fixed), dtype=np.float64)
+
+
+def fit_profile(
+    steps: Sequence[Step | Prepared], *, name: str, purpose: Purpose | None = None, sources: Sequence[str] = (),
+    model: str | CostModel = DEFAULT, candidates: Sequence[Candidate] = CANDIDATES,
+) -> Profile:  # fmt: skip
+    """A profile for these steps, with its errors on those that were left out in turn."""
+    if not steps:
+        raise InputError("a profile is fitted on measured steps, and there are none.")
+    ready = prepared(steps, model)
+    responses, measured = [p.response for p in ready], np.array([p.seconds for p in ready])
+    folds = _folds([p.network for p in ready])
+    missed = {c: _missed(c, responses, measured, folds) for c in (ZERO_SHOT, *candidates)}
+    errors = {c: float(np.abs(np.exp(logs) - 1).mean()) for c, logs in missed.items()}
+    best = _chosen(errors)
+    learned = _learn(best, responses, measured)
+    card = Card(
+        rows=len(ready), sources=tuple(sources), form=best.name, rows_left_out=len(ready),
+        error_before=errors[ZERO_SHOT], error_after=errors[best],
+    )  # fmt: skip
+    return replace(
+        learned.fitted.profile(name), residuals=learned.residuals, purpose=purpose or Purpose(), card=card,
+        intervals=Intervals(width=_width(missed[best])),
+    )  # fmt: skip
+
+
+def prepared(steps: Sequence[Step | Prepared], model: str | CostModel = DEFAULT) -> list[Prepared]:
+    return [Prepared.of(step, model) if isinstance(step, Step) else step for step in steps]
+
+
+def _learn(candidate: Candidate, responses: Sequence[Response], measured: Floats) -> _Learned:
+    fitted = fit(candidate.form, responses, measured)
+    if not candidate.smooth:
+        return _Learned(fitted=fitted, residuals=None)
+    fixed = fitted.fixed
+    left = np.log(np.maximum(measured - fixed, 0.05 * measured) / (np.exp(fitted.logs(responses)) - fixed))
+    return _Learned(fitted=fitted, residuals=fit_residuals([r.description for r in responses], left))
+
+
+def _missed(
+    candidate: Candidate, responses: Sequence[Response], measured: Floats, folds: Sequence[Positions]
+) -> Floats:
+    """log(predicted ÷ measured) of every step, while it was left out."""
+    missed = np.zeros(len(measured))
+    for out in folds:
+        rest = np.setdiff1d(np.arange(len(measured)), out)
+        learned = _learn(candidate, [responses[i] for i in rest], measured[rest]) if len(rest) else None
+        if learned is None:
+            learned = _Learned(fitted=fit(ZERO_SHOT.form, responses, measured), residuals=None)
+        missed[out] = learned.logs([responses[i] for i in out]) - np.log(measured[out])
+    return missed
+
+
+def _folds(networks: Sequence[str]) -> list[Positions]:
+    """Steps of one network together; by step where there are too few networks to leave one out."""
+    names = list(dict.fromkeys(networks))
+    if len(names) < 4:
+        names, networks = [str(i) for i in range(len(networks))], [str(i) for i in range(len(networks))]
+    order = np.random.default_rng(0).permutation(len(names))
+    fold_of = {
+        names[n]: place % min(FOLDS if len(names) > 2 * FOLDS else len(names), len(names))
+        for place, n in enumerate(order)
+    }
+    each = np.array([fold_of[network] for network in networks])
+    return [np.flatnonzero(each == fold) for fold in range(each.max() + 1)]
+
+
+def _chosen(errors: Mapping[Candidate, float]) -> Candidate:
+    """The first, which is the simplest, whose mean error is about the smallest."""
+    least = min(errors.values())
+    return next(c for c, error in errors.items() if error <= least * (1 + _ALMOST))
+
+
+def _width(missed: Floats) -> float:
+    """A half-width that held the asked share of the steps left out; of few, a little more."""
+    rank = min((len(missed) + 1) * _LEVEL / len(missed), 1.0)
+    return round(float(np.quantile(np.abs(missed), rank)) * (1 + _WIDER / len(missed)), 4)

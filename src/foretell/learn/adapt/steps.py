@@ -1,0 +1,78 @@
+"""Measured steps, as people have them: what ran, where, and how long it took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from foretell.cost.model import DEFAULT, CostModel
+from foretell.errors import InputError, check_number
+from foretell.forecasting.assemble import forecast, response
+from foretell.forecasting.response import Response
+from foretell.graph import Graph
+from foretell.hardware import Cluster
+from foretell.plans import Plan
+from foretell.profile import Profile
+from foretell.units import Bytes, Seconds
+from foretell.workload import Workload
+
+LONGEST: Final[Seconds] = 1e6
+MOST_STEPS: Final = 16  # of many equal ones: a handful of numbers needs no more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One measured step, asked about as `forecast` is."""
+
+    workload: Workload | Graph | str
+    on: str | Cluster
+    plan: Plan | str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    seconds: Seconds
+    allocated: Bytes | None = None
+    reserved: Bytes | None = None
+
+    def __post_init__(self) -> None:
+        allowed = f"seconds of a step, above 0 and at most {LONGEST:g}"
+        check_number("a measured step", self.seconds, allowed, InputError, least=1e-9, most=LONGEST)
+        for name in ("allocated", "reserved"):
+            if (nbytes := getattr(self, name)) is not None:
+                check_number(f"{name} of a measured step", nbytes, "bytes, more than 0", InputError, least=1)
+
+    @property
+    def network(self) -> str:
+        """What steps of one model share, whatever their batch: they are left out together."""
+        return self.workload if isinstance(self.workload, str) else self.workload.name
+
+    def response(self, model: str | CostModel = DEFAULT) -> Response:
+        return response(self.workload, self.on, self.plan, settings=self._settings, model=model)
+
+    def predicted(self, profile: Profile, model: str | CostModel = DEFAULT) -> Seconds:
+        found = forecast(self.workload, self.on, self.plan, settings=self._settings, model=model, profile=profile)
+        return found.step_time.seconds
+
+    @property
+    def _settings(self) -> Mapping[str, str] | None:
+        return self.settings if isinstance(self.workload, str) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A measured step that was captured and priced, ready for trials of many profiles."""
+
+    seconds: Seconds
+    network: str
+    response: Response
+
+    @classmethod
+    def of(cls, step: Step, model: str | CostModel = DEFAULT) -> Prepared:
+        return cls(seconds=step.seconds, network=step.network, response=step.response(model))
+
+
+def well_spread(keys: Sequence[tuple[str, float]], most: int = MOST_STEPS) -> list[int]:
+    """Positions of some of many: evenly through them in the order of their keys, plan first and then seconds."""
+    order = sorted(range(len(keys)), key=lambda i: keys[i])
+    if len(order) <= most:
+        return order
+    return [order[round(i * (len(order) - 1) / (most - 1))] for i in range(most)]

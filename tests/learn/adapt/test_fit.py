@@ -1,0 +1,147 @@
+"""Profiles fitted on steps whose factors we know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from foretell import Plan, Profile, forecast
+from foretell.errors import InputError
+from foretell.forecasting.assemble import response
+from foretell.learn.adapt.choose import choose_steps
+from foretell.learn.adapt.fit import fit_profile, prepared
+from foretell.learn.adapt.steps import Step, well_spread
+from foretell.profile import Purpose
+
+from ...parallel.models import graph
+
+CLUSTERS = ("h200", "a100-40g-sxm", "t4", "l4", "v100-32g-sxm")
+BUSY = Profile(name="busy", device=8.0, host=0.1)  # small models are host-bound, and this shows their ops
+
+
+def steps_under(truth: Profile, noise: float = 0.0) -> list[Step]:
+    """As if they had been measured on a machine that has these factors."""
+    draw = np.random.default_rng(0)
+    asked = [(graph(name), on) for name in ("cnn", "llama") for on in CLUSTERS]
+    return [
+        Step(
+            workload=g, on=on, seconds=forecast(g, on, profile=truth).step_time.seconds * np.exp(noise * draw.normal())
+        )
+        for g, on in asked
+    ]
+
+
+@pytest.mark.parametrize(
+    ("on", "plan"),
+    [("h200", None), ("4xh100-sxm", Plan(dp=2, pp=2, grad_accumulation=4)), ("2xh100-sxm", Plan(tp=2)), ("8xt4", None)],
+)
+@pytest.mark.parametrize(
+    "profile",
+    [
+        Profile(name="none"),
+        Profile(name="parts", device=2.0, host=0.7, communication=3.0, fixed_seconds=0.01),
+        replace(BUSY, families={"matmul": 2.0, "elementwise": 0.5}, precisions={"fp32": 1.5}),
+    ],
+)
+def test_a_response_is_what_forecast_says(on: str, plan: Plan | None, profile: Profile) -> None:
+    said = forecast(graph("llama"), on, plan, profile=profile).step_time.seconds
+    assert response(graph("llama"), on, plan).seconds(profile) == pytest.approx(said, rel=0.02)
+
+
+def test_known_factors_are_found() -> None:
+    truth = replace(BUSY, device=9.0, families={"convolution": 1.5, "convolution_backward": 1.5})
+    steps = steps_under(truth, noise=0.01)
+    found = fit_profile(steps, name="found", purpose=Purpose(device="lab"), sources=["made up"])
+    assert found.card.error_before is not None
+    assert found.card.error_after is not None
+    assert found.card.error_after < 0.1 * found.card.error_before
+    assert found.purpose.device == "lab"
+    assert found.card.sources == ("made up",)
+    for step in steps:
+        assert step.predicted(found) == pytest.approx(step.seconds, rel=0.1)
+
+
+def test_one_wild_measurement_changes_little() -> None:
+    steps = steps_under(Profile(name="truth", device=1.5, host=1.5))
+    wild = [replace(steps[0], seconds=10 * steps[0].seconds), *steps[1:]]
+    found = fit_profile(wild, name="found")
+    errors = [abs(step.predicted(found) / step.seconds - 1) for step in steps[1:]]
+    assert np.mean(errors) < 0.1
+
+
+def test_a_machine_as_the_model_has_it_keeps_its_forecasts() -> None:
+    found = fit_profile(steps_under(Profile(name="truth"), noise=0.02), name="found")
+    assert found.card.form in ("nothing", "device")
+    assert found.device == pytest.approx(1.0, abs=0.03)
+
+
+def test_never_worse_than_no_profile_on_steps_left_out() -> None:
+    """Steps that contradict each other teach nothing."""
+    draw = np.random.default_rng(1)
+    steps = [replace(s, seconds=s.seconds * np.exp(draw.normal())) for s in steps_under(Profile(name="truth"))]
+    card = fit_profile(steps, name="found").card
+    assert card.error_before is not None
+    assert card.error_after is not None
+    assert card.error_after <= 1.05 * card.error_before
+
+
+def test_an_interval_holds_most_steps_left_out() -> None:
+    steps = steps_under(Profile(name="truth", host=2.0), noise=0.1)
+    width = fit_profile(steps, name="found").intervals.width
+    assert width is not None
+    assert 0.05 < width < 0.5
+
+
+def test_communication_is_fitted_from_steps_of_several_devices() -> None:
+    truth = Profile(name="truth", device=0.01, host=0.01, communication=4.0)
+    steps = [Step(workload=graph("llama"), on=f"{n}xh100-sxm", seconds=1.0) for n in (2, 4, 8)]
+    steps += [Step(workload=s.workload, on=s.on, plan=f"dp={str(s.on)[0]},zero=3", seconds=1.0) for s in steps]
+    steps = [replace(s, seconds=s.predicted(truth)) for s in steps]
+    found = fit_profile(steps, name="found")
+    assert found.communication / found.host > 5
+
+
+def test_a_profile_with_residuals_is_saved_and_loaded(tmp_path: Path) -> None:
+    """Steps of small batches are slower than any factor says; the residual model knows."""
+    steps = steps_under(BUSY)
+    odd = [replace(s, seconds=s.seconds * (1.5 if "t4" in str(s.on) or "l4" in str(s.on) else 1.0)) for s in steps]
+    found = fit_profile(odd, name="found", candidates=_with_residuals())
+    assert found.residuals is not None
+    loaded = Profile.load(found.save(tmp_path / "found.toml"))
+    assert loaded == found
+    ready = prepared(odd)
+    for step, each in zip(odd, ready, strict=True):
+        assert step.predicted(loaded) == pytest.approx(each.response.seconds(found), rel=0.02)
+
+
+def _with_residuals() -> Sequence[object]:
+    from foretell.learn.adapt.fit import CANDIDATES
+
+    return [c for c in CANDIDATES if c.smooth]
+
+
+def test_nothing_to_fit_on_is_an_error() -> None:
+    with pytest.raises(InputError, match="there are none"):
+        fit_profile([], name="none")
+
+
+def test_chosen_steps_differ() -> None:
+    steps = steps_under(BUSY)
+    ready = prepared([*steps, *steps])  # everything twice
+    chosen = choose_steps(ready, 4)
+    assert len({ready[i].network for i in chosen}) == 2
+    assert len({i % len(steps) for i in chosen}) == 4
+    assert len(choose_steps(ready, 100)) == len(ready)
+    assert choose_steps(ready, 3, costs=[1.0] * len(ready), budget=2.5) == chosen[:2]
+
+
+def test_some_of_many_steps() -> None:
+    keys = [(f"dp={1 + i % 3}", float(i)) for i in range(100)]
+    chosen = well_spread(keys, most=10)
+    assert len(set(chosen)) == 10
+    assert {keys[i][0] for i in chosen} == {"dp=1", "dp=2", "dp=3"}
+    assert sorted(well_spread(keys[:5])) == [0, 1, 2, 3, 4]
