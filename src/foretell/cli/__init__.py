@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from foretell.cli import design, devices, fit, inspect, measure, predict, scale, store
+from foretell.cli import design, devices, drift, fit, inspect, measure, predict, scale, store
 from foretell.cli.terminal import Verb, guarded, open_streams, plain_misuse, say, standard_output
 from foretell.errors import InputError
 
@@ -88,7 +88,16 @@ def _no_bench() -> None:
     )
 
 
-for verb in (predict.predict, inspect.inspect, scale.scale, measure.measure, design.design, fit.fit, devices.devices):
+for verb in (
+    predict.predict,
+    inspect.inspect,
+    scale.scale,
+    measure.measure,
+    design.design,
+    fit.fit,
+    drift.drift,
+    devices.devices,
+):
     app.command(cls=Verb)(guarded(verb))
 app.add_typer(store.app)
 takes_anything = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}

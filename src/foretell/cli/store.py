@@ -111,6 +111,9 @@ def export(
         str | None,
         typer.Option("--sql", metavar="SQL", help="The table to write to FILE.csv or FILE.parquet; else the steps."),
     ] = None,
+    for_adapt: Annotated[
+        bool, typer.Option("--for-adapt", help="Write step times to FILE.csv, as `foretell adapt --from` reads them.")
+    ] = False,
     store: StorePath = DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
@@ -123,7 +126,13 @@ def export(
         raise InputError(
             "--sql writes one table, to .csv or .parquet, and holds its own WHERE. Leave out --where, or --sql."
         )
-    if kind == "jsonl":
+    if for_adapt:
+        if kind != "csv" or where is not None or sql is not None:
+            raise InputError(
+                "--for-adapt writes all step times to a file that ends in .csv. Leave out --where and --sql."
+            )
+        written = _export_step_times(opened, out)
+    elif kind == "jsonl":
         written = _export_records(opened, out, where)
     else:
         condition = f"WHERE {where}" if where is not None else ""
@@ -220,6 +229,13 @@ def _export_records(store: Store, out: Path, where: str | None) -> dict[str, int
                 file.write(record.to_line() + "\n")
                 count += 1
     return {"records": count}
+
+
+def _export_step_times(store: Store, out: Path) -> dict[str, int]:
+    from foretell.watching.steps_csv import write_steps_csv
+
+    with _whole_file(out) as temporary:
+        return {"step times": write_steps_csv(store, temporary, out.parent)}
 
 
 def _export_table(store: Store, sql: str, out: Path) -> int:
