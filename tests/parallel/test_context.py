@@ -35,6 +35,23 @@ def test_gradients_are_added_up_over_replicas_and_parts() -> None:
     assert {(c.group.size, c.group.stride) for c in role.collectives if c.kind == "send-recv"} == {(2, 2)}
 
 
+def test_sequence_parallel_ranks_share_what_is_left_of_a_sequence() -> None:
+    role = parallelize(graph("llama"), Plan(cp=2, tp=2, sequence_parallel=True)).roles[0]
+    assert total_flops(role.graph) == pytest.approx(total_flops(graph("llama")) / 4)
+    half = 2 * 16 // 2 * 32 * 4  # batch, length, width, bytes
+    assert {c.nbytes for c in role.collectives if c.kind == "reduce-scatter"} == {half}
+    quarters = [op for op in role.graph.ops if op.signature.inputs and op.signature.inputs[0].shape == (2, 4, 32)]
+    assert quarters
+
+
+def test_each_tensor_parallel_rank_sends_the_keys_of_its_heads() -> None:
+    alone, shared = (
+        [c.nbytes for c in parallelize(graph("llama"), Plan(cp=2, tp=tp)).roles[0].collectives if c.kind == "send-recv"]
+        for tp in (1, 2)
+    )
+    assert alone == [2 * nbytes for nbytes in shared]
+
+
 def test_sequences_that_do_not_divide_are_refused_with_the_arithmetic() -> None:
     with pytest.raises(PlanError, match=r"cp=3 must divide the sequence: 16 / 3 = 5\.33"):
         parallelize(graph("llama"), Plan(cp=3))

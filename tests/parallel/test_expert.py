@@ -83,8 +83,74 @@ def test_what_cannot_be_shared_is_refused_with_the_arithmetic() -> None:
         parallelize(mixture(), Plan(dp=3, ep=3))
     with pytest.raises(PlanError, match="no grouped products"):
         parallelize(graph("llama"), Plan(dp=2, ep=2))
-    with pytest.raises(PlanError, match="not modelled yet"):
-        parallelize(mixture(), Plan(dp=2, ep=2, zero=3))
+    with pytest.raises(PlanError, match="ep=2 with hybrid_shard=2 is not modelled"):
+        parallelize(mixture(), Plan(dp=4, ep=2, zero=3, hybrid_shard=2))
+
+
+def test_tensor_parallel_ranks_share_every_expert() -> None:
+    whole, role = mixture(), parallelize(mixture(), Plan(tp=2)).roles[0]
+    products = [op.signature for op in role.graph.ops if op.signature.name == "aten._grouped_mm"]
+    shapes = {signature.inputs[1].shape for signature in products if len(signature.inputs[1].shape) == 3}
+    assert shapes >= {(EXPERTS, WIDTH, INNER // 2), (EXPERTS, INNER // 2, WIDTH)}
+    experts = 2 * 2 * EXPERTS * WIDTH * INNER * 2
+    assert whole.bytes_of("parameter") - role.graph.bytes_of("parameter") >= experts // 2
+    assert whole.bytes_of("optimizer") - role.graph.bytes_of("optimizer") >= experts
+    sums = [c for c in role.collectives if c.lane == "tp" and c.nbytes == ROWS * WIDTH * 2]
+    assert len(sums) >= 2 * 2  # per layer: of rows on the way there, of their gradients on the way back
+
+
+def test_experts_and_tensor_parallel_ranks_divide_them_twice() -> None:
+    experts = 2 * 2 * EXPERTS * WIDTH * INNER * 2
+    shared = parallelize(mixture(), Plan(tp=2)).roles[0].graph
+    both = parallelize(mixture(), Plan(dp=4, tp=2, ep=4)).roles[0].graph
+    assert shared.bytes_of("parameter") - both.bytes_of("parameter") == experts // 2 * 3 // 4
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_what_is_sharded_of_experts_is_sharded_among_those_who_hold_the_same(zero: int) -> None:
+    """8 ranks with 4 groups of experts: a rank keeps an eighth of everything, experts or not."""
+    whole, role = mixture(), parallelize(mixture(), Plan(dp=8, ep=4, zero=zero)).roles[0]
+    assert role.graph.bytes_of("optimizer") == pytest.approx(whole.bytes_of("optimizer") / 8, rel=0.05)
+    groups = {(c.group.size, c.group.stride) for c in role.collectives if c.kind == "reduce-scatter"}
+    assert groups == {(8, 1), (2, 4)}
+    rows = 2 * 2 * EXPERTS * WIDTH * INNER * 2 // 4  # experts that a rank holds
+    scattered = sum(c.nbytes for c in role.collectives if c.kind == "reduce-scatter" and c.group.size == 2)
+    assert scattered == rows
+    forecast(mixture(), on="8xh100-sxm", plan=f"dp=8,ep=4,zero={zero}", model="roofline")
+
+
+def test_experts_on_one_rank_alone_are_not_sharded() -> None:
+    role = parallelize(mixture(), Plan(dp=8, ep=8, zero=3)).roles[0]
+    assert {c.group.size for c in role.collectives if c.kind != "all-to-all"} == {8}
+    experts = 2 * 2 * EXPERTS * WIDTH * INNER * 2 // 8
+    assert role.graph.bytes_of("optimizer") >= 2 * experts
+
+
+@cache
+def mixture_of_sequences() -> Graph:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.mixture, self.head = nn.Embedding(64, WIDTH), Mixture(), nn.Linear(WIDTH, 64)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.head(self.mixture(self.table(x).flatten(0, 1)))
+
+    return capture(Workload(
+        name="mixture of sequences", model=Model, precision="bf16",
+        batch=lambda: {"x": torch.randint(64, (4, 32)), "y": torch.randint(64, (4, 32))},
+        loss=lambda model, b: nn.functional.cross_entropy(model(b["x"]).float(), b["y"].flatten()),
+        optimizer=lambda parameters: torch.optim.AdamW(parameters),
+    ))  # fmt: skip
+
+
+def test_ranks_that_share_sequences_route_their_own_rows() -> None:
+    whole, role = mixture_of_sequences(), parallelize(mixture_of_sequences(), Plan(cp=2)).roles[0]
+    assert total_flops(role.graph) == pytest.approx(total_flops(whole) / 2)
+    assert role.graph.bytes_of("activation") == pytest.approx(whole.bytes_of("activation") / 2, rel=0.02)
+    assert role.graph.bytes_of("parameter") == whole.bytes_of("parameter")
+    assert sum(c.nbytes for c in role.collectives if c.lane == "dp") == whole.bytes_of("gradient")
+    forecast(whole, on="8xh100-sxm", plan="dp=2,cp=2,tp=2,ep=4,zero=1", model="roofline")
 
 
 def test_a_forecast_says_that_routing_is_taken_as_even() -> None:

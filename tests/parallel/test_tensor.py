@@ -102,3 +102,42 @@ def test_heads_are_shared_beside_an_empty_cache() -> None:
     whole = capture(cached)
     split = parallelize(whole, Plan(tp=4)).roles[0].graph
     assert total_flops(split) == total_flops(whole) / 4
+
+
+class Latent(torch.nn.Module):
+    """Queries and keys made from narrow latents, each normed: attention as DeepSeek has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.to_queries, self.to_keys = (torch.nn.Linear(32, 16, bias=False) for _ in range(2))
+        self.queries, self.keys, self.out = (
+            torch.nn.Linear(a, b, bias=False) for a, b in ((16, 32), (16, 64), (32, 32))
+        )
+        self.scale = torch.nn.Parameter(torch.ones(16))
+
+    def norm(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q = self.queries(self.norm(self.to_queries(x))).unflatten(-1, (4, 8)).transpose(1, 2)
+        k, v = self.keys(self.norm(self.to_keys(x))).unflatten(-1, (4, 16)).transpose(1, 2).split(8, -1)
+        return x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+
+def test_heads_made_from_latents_are_shared_and_the_latents_are_not() -> None:
+    whole = capture(
+        Workload(
+            name="latent", model=Latent, batch=lambda: torch.randn(2, 8, 32), loss=lambda model, x: model(x).square().mean(),
+            optimizer=lambda parameters: torch.optim.AdamW(parameters),
+        )
+    )  # fmt: skip
+    role = parallelize(whole, Plan(tp=2)).roles[0]
+    products = [
+        op.signature.inputs[-1].shape
+        for op in role.graph.ops
+        if op.signature.name == "aten.mm" and op.phase == "forward"
+    ]
+    assert products == [(32, 16), (16, 16), (32, 16), (16, 32), (16, 32)]
+    sums = [c.nbytes for c in role.collectives if c.lane == "tp"]
+    assert sums[0] == 2 * 8 * 32 * 4  # after the last product, of whole rows
+    assert sorted(sums[1:]) == [2 * 8 * 16 * 4] * 2  # on the way back, of the latents

@@ -73,8 +73,9 @@ def _replica(graph: Graph, plan: Plan, micro_steps: int) -> Role:
 
     def make() -> Role:
         own = accumulate(graph, micro_steps) if plan.pp == 1 else steady_micro_step(graph)
-        role = tensor_parallel(Role(name="dp", count=plan.devices, graph=own), plan)
-        return checkpointed(expert_parallel(context_parallel(role, plan), plan), plan)
+        # Sequences are cut first: under sequence parallelism tensor-parallel ranks share what is left of them.
+        role = context_parallel(Role(name="dp", count=plan.devices, graph=own), plan)
+        return checkpointed(expert_parallel(tensor_parallel(role, plan), plan), plan)
 
     settings = (plan.tp, plan.sequence_parallel, plan.cp, plan.ep, plan.zero > 0, plan.checkpointing)
     return graph.remember(("replica", plan.devices, micro_steps if plan.pp == 1 else 0, settings), make)
@@ -97,8 +98,14 @@ def _replicated(role: Role, plan: Plan) -> Role:
             "It is how many ranks share one copy of the model: choose a divisor, usually the devices of a node."
         )
     copies = replicas // size
+    if plan.ep > 1 and copies > 1:
+        raise NotModelled(
+            f"ep={plan.ep} with hybrid_shard={size} is not modelled: several copies of a model would share its experts in "
+            "different ways. Leave out one of the two."
+        )
     groups = ShardGroups(
         shard=Group(size=size, stride=inner, count=copies * inner * plan.pp),
         replicas=Group(size=copies, stride=inner * size, count=size * inner * plan.pp),
+        experts=Group(size=size // plan.ep, stride=inner * plan.ep, count=inner * plan.ep * plan.pp),
     )
     return sharded_data_parallel(role, plan, groups)

@@ -13,21 +13,14 @@ from itertools import groupby
 from foretell.errors import NotModelled, PlanError
 from foretell.graph import Caveat, Graph, Op
 from foretell.parallel.sharding.cut import CannotShard, Cut, Indivisible, Split, split_of
-from foretell.parallel.sharding.propagate import Policy, Propagation
+from foretell.parallel.sharding.propagate import GROUPED, Policy, Propagation
 from foretell.plans import Plan
 from foretell.program import Collective, Group, Role
-
-_GROUPED = "aten._grouped_mm"
 
 
 def expert_parallel(role: Role, plan: Plan) -> Role:
     if plan.ep == 1:
         return role
-    if plan.zero:
-        raise NotModelled(
-            f"ep={plan.ep} with zero={plan.zero} is not modelled yet: experts and the rest would be sharded over different "
-            "ranks. Set zero=0, or leave ep out."
-        )
     group = Group(size=plan.ep, stride=plan.tp, count=plan.devices // plan.ep)
     graph = role.graph
     try:
@@ -55,7 +48,7 @@ def _experts(graph: Graph, ways: int) -> dict[int, Split]:
     """Weights of grouped products, and the ends of their groups: a number for each expert."""
     found = {}
     for op in graph.ops:
-        if op.signature.name != _GROUPED or len(op.inputs) < 3:
+        if op.signature.name != GROUPED or len(op.inputs) < 3:
             continue
         for t in op.inputs[1:]:
             tensor = graph.tensors[t]
@@ -71,7 +64,7 @@ def _all_to_alls(graph: Graph, group: Group) -> Iterator[Collective]:
     rows = [
         (i, op)
         for i, op in enumerate(graph.ops)
-        if op.signature.name == _GROUPED and len(op.signature.outputs[0].shape) == 2
+        if op.signature.name == GROUPED and len(op.signature.outputs[0].shape) == 2
     ]
     for _, run in groupby(rows, key=lambda at: (at[1].module, at[1].phase)):
         products = list(run)

@@ -29,10 +29,14 @@ _GATHERED_AS = {"amp-bf16": "bfloat16", "amp-fp16": "float16"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardGroups:
-    """The ranks that share a copy of the model, and those that have the same part of it."""
+    """The ranks that share a copy of the model, and those that have the same part of it.
+
+    Of experts that ranks share already, only those with the same ones (`experts`) can share a copy.
+    """
 
     shard: Group
     replicas: Group
+    experts: Group | None = None
 
 
 def sharded_data_parallel(role: Role, plan: Plan, groups: ShardGroups) -> Role:
@@ -44,21 +48,29 @@ def sharded_data_parallel(role: Role, plan: Plan, groups: ShardGroups) -> Role:
 
 def _shard_optimizer_state(role: Role, plan: Plan, groups: ShardGroups) -> Role:
     """ZeRO 1: gradients are scattered in buckets, and the updated parameters gathered."""
-    graph = shard_update(role.graph, groups.shard.size)
+    own = role.partitioned
+    graph = shard_update(role.graph, groups.shard.size, own, groups.experts.size if groups.experts else 1)
+    filled = buckets(graph, plan, groups.shard, leave_out=own)
+    if groups.experts is not None and groups.experts.size > 1:
+        rest = frozenset(range(len(graph.storages))) - own
+        filled += buckets(graph, plan, groups.experts, leave_out=rest)
     scattered = [
         replace(bucket, kind="reduce-scatter", name=f"reduce-scatter bucket {number}")
-        for number, bucket in enumerate(buckets(graph, plan, groups.shard))
+        for number, bucket in enumerate(filled)
     ]
     end = len(graph.ops)
-    gather = Collective(
-        kind="all-gather",
-        nbytes=graph.bytes_of("gradient"),
-        group=groups.shard,
-        name="all-gather updated parameters",
-        starts_after=end - 1,
-        waited_for_by=end,
-    )
-    collectives = (*role.collectives, *scattered, *_between_replicas(scattered, groups), gather)
+    gathers = [
+        Collective(
+            kind="all-gather",
+            nbytes=sum(c.nbytes for c in scattered if c.group == group),
+            group=group,
+            name="all-gather updated parameters",
+            starts_after=end - 1,
+            waited_for_by=end,
+        )
+        for group in dict.fromkeys(c.group for c in scattered)
+    ]
+    collectives = (*role.collectives, *scattered, *_between_replicas(scattered, groups), *gathers)
     copies = sum(c.nbytes for c in scattered)
     return replace(role, graph=graph, collectives=collectives).with_persistent("gradient", copies)
 
@@ -69,7 +81,7 @@ def _between_replicas(scattered: Sequence[Collective], groups: ShardGroups) -> l
         replace(
             c,
             kind="all-reduce",
-            nbytes=-(-c.nbytes // groups.shard.size),
+            nbytes=-(-c.nbytes // c.group.size),
             group=groups.replicas,
             name=c.name.replace("reduce-scatter", "all-reduce"),
             lane="replicas",
@@ -83,7 +95,6 @@ class _Fsdp:
 
     def __init__(self, role: Role, plan: Plan, groups: ShardGroups) -> None:
         self.role, self.plan, self.groups = role, plan, groups
-        self.ways = groups.shard.size
         self.graph = graph = role.graph
         self.passes = passes(graph, paths := blocks(graph))
         self.unit_of = BlockOf(paths)
@@ -101,7 +112,9 @@ class _Fsdp:
             self._gather_forward(micro_step)
             self._scatter(micro_step["backward"])
         changed = dict(self._resized())
-        graph = with_storages(shard_update(self.graph, self.ways), changed, self.added)
+        experts = self.groups.experts.size if self.groups.experts else 1
+        graph = shard_update(self.graph, self.groups.shard.size, self.role.partitioned, experts)
+        graph = with_storages(graph, changed, self.added)
         ordered = sorted(self.collectives, key=_issued_at)
         return replace(self.role, graph=graph, collectives=(*self.role.collectives, *ordered))
 
@@ -137,21 +150,33 @@ class _Fsdp:
             self._gather(path, at, at - 1, end + 1, kept_to=None)
 
     def _gather(self, path: str, issued: int, ready: int, wanted: int, *, kept_to: int | None) -> None:
-        whole = sum(self._gathered_bytes(p) for p in self.members[path])
-        gather = Collective(
-            kind="all-gather",
-            nbytes=whole,
-            group=self.groups.shard,
-            name=f"all-gather {path or 'the rest'}",
-            starts_after=ready,
-            waited_for_by=wanted,
-            issued_by=issued,
-            every_micro_step=self.plan.pp == 1 or self.plan.zero == 3,
-        )
-        self.collectives.append(gather)
-        self.added.append(Storage(whole, "temporary", issued, wanted))  # arrives in one piece, and is copied out
-        if kept_to is not None:
-            self.added += [Storage(self._gathered_bytes(p), "parameter", wanted, kept_to) for p in self.members[path]]
+        for group, members in self._sharing(path):
+            whole = sum(self._gathered_bytes(p) for p in members)
+            gather = Collective(
+                kind="all-gather",
+                nbytes=whole,
+                group=group,
+                name=f"all-gather {path or 'the rest'}",
+                starts_after=ready,
+                waited_for_by=wanted,
+                issued_by=issued,
+                every_micro_step=self.plan.pp == 1 or self.plan.zero == 3,
+            )
+            self.collectives.append(gather)
+            self.added.append(Storage(whole, "temporary", issued, wanted))  # arrives in one piece, and is copied out
+            if kept_to is not None:
+                self.added += [Storage(self._gathered_bytes(p), "parameter", wanted, kept_to) for p in members]
+
+    def _sharing(self, path: str) -> Iterator[tuple[Group, list[Parameter]]]:
+        """The parameters of a unit by the ranks that share them; some experts lie on one rank alone."""
+        by_group: dict[Group, list[Parameter]] = defaultdict(list)
+        for p in self.members[path]:
+            by_group[self._group(p)].append(p)
+        yield from ((group, members) for group, members in by_group.items() if group.size > 1)
+
+    def _group(self, p: Parameter) -> Group:
+        experts = self.groups.experts
+        return experts if experts is not None and p.gradient in self.role.partitioned else self.groups.shard
 
     def _scatter(self, backward: Mapping[str, Span]) -> None:
         if not backward:
@@ -159,27 +184,30 @@ class _Fsdp:
         end = max(span.last for span in backward.values())
         done = [(path, backward[path].last) for path in reversed(self.order) if path in backward] + [("", end)]
         for (path, last), (_, following) in pairwise([*done, ("", end)]):
-            whole = sum(self._padded_bytes(p, p.layout.dtype) for p in self.members[path] if p.gradient is not None)
-            if not whole:
-                continue
-            scattered = Collective(
-                kind="reduce-scatter",
-                nbytes=whole,
-                group=self.groups.shard,
-                name=f"reduce-scatter {path or 'the rest'}",
-                starts_after=last,
-                waited_for_by=self.update,
-                every_micro_step=self.plan.pp == 1,
-            )
-            self.collectives += [scattered, *_between_replicas([scattered], self.groups)]
-            self.added.append(Storage(whole, "temporary", last, following))
+            for group, members in self._sharing(path):
+                whole = sum(self._padded_bytes(p, p.layout.dtype) for p in members if p.gradient is not None)
+                if not whole:
+                    continue
+                scattered = Collective(
+                    kind="reduce-scatter",
+                    nbytes=whole,
+                    group=group,
+                    name=f"reduce-scatter {path or 'the rest'}",
+                    starts_after=last,
+                    waited_for_by=self.update,
+                    every_micro_step=self.plan.pp == 1,
+                )
+                self.collectives += [scattered, *_between_replicas([scattered], self.groups)]
+                self.added.append(Storage(whole, "temporary", last, following))
 
     def _resized(self) -> Iterator[tuple[int, Storage]]:
         """Parameters and gradients on one rank: its part of each, and whole gradients until they are scattered."""
         backward, backward_ends = self.passes[0]["backward"], last_of(self.graph, "backward")
         for path, members in self.members.items():
             for p in members:
-                part = self._padded_bytes(p, p.layout.dtype) // self.ways
+                if (ways := self._group(p).size) == 1:
+                    continue
+                part = self._padded_bytes(p, p.layout.dtype) // ways
                 yield p.storage, replace(self.graph.storages[p.storage], nbytes=part)
                 if p.gradient is None:
                     continue
@@ -193,7 +221,8 @@ class _Fsdp:
         return self._padded_bytes(p, self.gathered_as if self.gathered_as and floating else p.layout.dtype)
 
     def _padded_bytes(self, p: Parameter, dtype: str) -> Bytes:
-        return shard_of(p.layout, self.ways).numel * self.ways * ITEM_BYTES[dtype]
+        ways = self._group(p).size
+        return shard_of(p.layout, ways).numel * ways * ITEM_BYTES[dtype]
 
 
 def _issued_at(collective: Collective) -> tuple[int, int]:

@@ -61,21 +61,29 @@ def shard_of(layout: Layout, ways: int) -> Layout:
     return Layout(shape, tuple(reversed(strides)), layout.dtype)
 
 
-def shard_update(graph: Graph, ways: int) -> Graph:
-    """The optimizer's ops, and the state they keep, on one of `ways` parts of every parameter."""
+def shard_update(graph: Graph, ways: int, own: frozenset[int] = frozenset(), own_ways: int = 1) -> Graph:
+    """The optimizer's ops, and the state they keep, on one of `ways` parts of every parameter.
+
+    Parameters whose gradients are in `own` have other ways, and so has what is updated with them.
+    """
     update, tensors = first_of(graph, "optimizer"), list(graph.tensors)
-    parts: dict[Layout, Layout] = {}
+    own = _updated_with(graph, own, update) if own else own
+    parts: dict[tuple[Layout, int], Layout] = {}
     made: dict[int, int] = {}
+
+    def ways_of(storage: int) -> int:
+        return own_ways if storage in own else ways
 
     def part(number: int) -> int:
         if number not in made:
             made[number] = number
             t = graph.tensors[number]
-            if t.layout not in parts:
-                parts[t.layout] = shard_of(t.layout, ways)
-            if graph.storages[t.storage].role != "host" and parts[t.layout] != t.layout:
+            key = t.layout, ways_of(t.storage)
+            if key not in parts:
+                parts[key] = shard_of(*key)
+            if graph.storages[t.storage].role != "host" and parts[key] != t.layout:
                 made[number] = len(tensors)
-                tensors.append(Tensor(parts[t.layout], t.storage, t.offset))
+                tensors.append(Tensor(parts[key], t.storage, t.offset))
         return made[number]
 
     ops = list(graph.ops)
@@ -85,8 +93,25 @@ def shard_update(graph: Graph, ways: int) -> Graph:
         signature = replace(op.signature, inputs=read, outputs=written)
         ops[position] = replace(op, signature=signature, inputs=inputs, outputs=outputs)
     changed = {
-        number: replace(s, nbytes=s.nbytes if s.nbytes <= 8 else -(-s.nbytes // ways))  # counters are not cut
+        number: replace(
+            s, nbytes=s.nbytes if s.nbytes <= 8 else -(-s.nbytes // ways_of(number))
+        )  # counters are not cut
         for number, s in enumerate(graph.storages)
         if s.role == "optimizer" or (s.role == "temporary" and s.born >= update)
     }
     return with_storages(replace(graph, ops=tuple(ops), tensors=tuple(tensors)), changed)
+
+
+def _updated_with(graph: Graph, storages: frozenset[int], update: int) -> frozenset[int]:
+    """What the update takes in one row with any of these: parameters, their state, and what is computed on the way."""
+    found = set(storages)
+    rows = [
+        {graph.tensors[t].storage for t in row if graph.tensors[t].layout.numel > 1}  # counters are all alike
+        for op in graph.ops[update:]
+        for row in rows_of_update(op)
+    ]
+    for _ in range(2):  # the second round knows what the later ops of the first found out
+        for row in rows:
+            if not found.isdisjoint(row):
+                found |= row
+    return frozenset(found)

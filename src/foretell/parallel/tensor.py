@@ -14,11 +14,13 @@ from dataclasses import replace
 from foretell.errors import NotModelled, PlanError
 from foretell.graph import Graph, Op
 from foretell.parallel.parameters import parameters
-from foretell.parallel.sharding.cut import CannotShard, Cut, Indivisible, Split, split_of
-from foretell.parallel.sharding.propagate import PRODUCTS, Policy, Propagation
+from foretell.parallel.sharding.cut import PARTIAL, CannotShard, Cut, Indivisible, Placement, Split, split_of
+from foretell.parallel.sharding.propagate import GROUPED, PRODUCTS, Policy, Propagation
 from foretell.plans import Plan
-from foretell.program import Group, Role
+from foretell.program import Collective, Group, Role
 
+_JOINED = 2  # groups of products that may join another: keys and values
+_OVER_FEATURES = frozenset(("aten.mean", "aten.sum", "aten.var", "aten.var_mean"))  # norms written out
 _STRETCHES = (1, 3, 2)  # a weight may hold queries, keys and values, or gate and up, one after another
 
 
@@ -49,8 +51,21 @@ def tensor_parallel(role: Role, plan: Plan) -> Role:
         raise NotModelled(
             f"tp={plan.tp} cannot keep its parts apart through {graph.name!r}: {reason}. Choose another tp."
         ) from None
-    ordered = tuple(sorted(sharding.collectives, key=lambda c: (c.starts_after, c.waited_for_by)))
-    return replace(role, graph=sharded, collectives=(*role.collectives, *ordered))
+    ordered = sorted(sharding.collectives, key=lambda c: (c.starts_after, c.waited_for_by))
+    before = [_of_own_heads(c, sharding) for c in role.collectives]
+    return replace(role, graph=sharded, collectives=(*before, *ordered))
+
+
+def _of_own_heads(collective: Collective, sharding: Propagation) -> Collective:
+    """Keys and values that go round a ring of ranks: each sends those of its own heads."""
+    op = sharding.graph.ops[collective.starts_after + 1]
+    shared = any(sharding.cut(t) for t in op.inputs)
+    return replace(collective, nbytes=collective.nbytes // sharding.ways) if shared else collective
+
+
+def _operands(op: Op) -> tuple[int, int]:
+    """The rows and the matrix of a product: a bias comes before them, the ends of groups after."""
+    return (op.inputs[0], op.inputs[1]) if op.signature.name == GROUPED else (op.inputs[-2], op.inputs[-1])
 
 
 class _Search:
@@ -65,22 +80,36 @@ class _Search:
                 self.last_use[graph.tensors[t].storage] = position
         self.before_the_loss = frozenset(self._before_the_loss())
         self.indivisible: dict[str, str] = {}  # module → the arithmetic
+        self._stuck = 0  # where the last region could not go on
         self.sharding = Propagation(graph, Policy(group=Group(size=ways), lane=""), {})
 
     def found(self) -> tuple[dict[int, Split], set[str]]:
         """Cuts of parameters, and modules whose table is cut."""
         cuts: dict[int, Split] = {}
-        for positions in self._products_by_input().values():
+        groups = list(self._products_by_input().values())
+        for positions in groups:
             if any(self._weight(p) in cuts for p in positions):
                 continue  # a row of a region found before
-            for stretches in _STRETCHES:
-                region = self._try_region(positions, stretches)
-                if region is not None:
-                    cuts.update(region)
-                    self.indivisible.pop(self.graph.ops[positions[0]].module, None)
-                    break
+            region = next(filter(None, (self._try_region(positions, s) for s in _STRETCHES)), None)
+            if region is None:
+                later = [g for g in groups if g[0] > positions[0] and not any(self._weight(p) in cuts for p in g)]
+                region = self._try_together(positions, later)
+            if region is not None:
+                cuts.update(region)
+                self.indivisible.pop(self.graph.ops[positions[0]].module, None)
         tables = set(self._tables(cuts)) if cuts else set()
         return cuts, tables
+
+    def _try_together(self, positions: list[int], later: list[list[int]]) -> dict[int, Split] | None:
+        """With products of other rows, whose parts meet: queries of a decoder and keys of its encoder, or of latents."""
+        for _ in range(_JOINED):
+            between = [g for g in later if g[0] < self._stuck and g[0] not in positions]
+            if not between:
+                return None
+            positions = positions + between[-1]  # the nearest to where it met whole rows
+            if (region := self._try_region(positions, 1)) is not None:
+                return region
+        return None
 
     def _origins(self) -> Iterator[tuple[int, int]]:
         """Storages that hold a parameter or a cast of one."""
@@ -94,8 +123,8 @@ class _Search:
         yield from origin.items()
 
     def _weight(self, position: int) -> int | None:
-        op = self.graph.ops[position]
-        return self.origin.get(self.graph.tensors[op.inputs[-1]].storage)
+        """The parameter that a product multiplies with."""
+        return self.origin.get(self.graph.tensors[_operands(self.graph.ops[position])[1]].storage)
 
     def _products_by_input(self) -> dict[int, list[int]]:
         """Positions of products by what they read; autocast gives each a cast of its own."""
@@ -106,7 +135,7 @@ class _Search:
                 read = self.graph.tensors[op.inputs[0]].storage
                 source[self.graph.tensors[op.outputs[0]].storage] = source.get(read, read)
             elif op.signature.name in PRODUCTS and self._weight(position) is not None:
-                read = self.graph.tensors[op.inputs[-2]].storage
+                read = self.graph.tensors[_operands(op)[0]].storage
                 found[source.get(read, read)].append(position)
         return found
 
@@ -118,8 +147,10 @@ class _Search:
             for position in positions:
                 op = self.graph.ops[position]
                 uneven = position in self.before_the_loss
-                self._cut(op.inputs[-1], Cut(1, stretches, uneven=uneven), cuts)
-                for bias in op.inputs[:-2]:
+                weight = _operands(op)[1]
+                columns = len(self.graph.tensors[weight].layout.shape) - 1
+                self._cut(weight, Cut(columns, stretches, uneven=uneven), cuts)
+                for bias in op.inputs[:-2] if op.signature.name != GROUPED else ():
                     self._cut(bias, Cut(0, stretches, uneven=uneven), cuts)
             closed = self._follow(positions[0], cuts)
         except Indivisible as reason:
@@ -144,17 +175,20 @@ class _Search:
     def _follow(self, first: int, cuts: dict[int, Split]) -> bool:
         closed, position, end = False, first, first
         while position <= end:
-            op = self.graph.ops[position]
+            op, self._stuck = self.graph.ops[position], position
             if op.signature.name in PRODUCTS and (weight := self._weight(position)) is not None:
-                given = self.sharding.cut(op.inputs[-2])
+                rows, matrix = _operands(op)
+                given = self.sharding.cut(rows)
                 if given is not None and given.dim == 1:
                     if weight in cuts:
                         raise CannotShard("a weight would have to be cut twice")
-                    self._cut(op.inputs[-1], Cut(0), cuts)
+                    self._cut(matrix, Cut(len(self.graph.tensors[matrix].layout.shape) - 2), cuts)
                     closed = True
             else:
                 self._cut_along(op, cuts)
             self.sharding.place(position, op)
+            if op.signature.name in _OVER_FEATURES and PARTIAL in map(self._placement, op.outputs):
+                raise CannotShard(f"{op.signature.name} needs whole rows")
             closed = closed or (
                 op.signature.name == "aten._log_softmax" and self.sharding.cut(op.inputs[0]) is not None
             )
@@ -164,6 +198,9 @@ class _Search:
                     end = max(end, min(self.last_use.get(storage, -1), self.forward - 1))
             position += 1
         return closed
+
+    def _placement(self, tensor: int) -> Placement:
+        return self.sharding.placements.get(self.graph.tensors[tensor].storage)
 
     def _cut_along(self, op: Op, cuts: dict[int, Split]) -> None:
         """Cut a parameter that is added to parts, or multiplied with them, as they are: a bias of its own."""

@@ -25,10 +25,11 @@ from foretell.parallel.sharding.cut import (
     part_of,
     split_of,
 )
-from foretell.parallel.sharding.rules import Outputs, cuts_of_outputs, has_rule
+from foretell.parallel.sharding.rules import Outputs, cuts_of_outputs, cuts_of_routing, has_rule
 from foretell.program import Collective, Group
 
-PRODUCTS: Final = frozenset(("aten.mm", "aten.addmm"))
+GROUPED: Final = "aten._grouped_mm"  # the products of experts
+PRODUCTS: Final = frozenset(("aten.mm", "aten.addmm", GROUPED))
 _ADDS: Final = frozenset(("aten.add", "aten.add_"))
 # Classes on different ranks: the numbers per row that they agree on.
 _LOSS_EXCHANGES: Final = {
@@ -139,6 +140,9 @@ class Propagation:
             outputs = self._cuts_of_outputs(op)
         except CannotShard:
             if self.policy.cuts_whole:
+                routed = cuts_of_routing(op.signature, [self.cut(t) for t in op.inputs])
+                if routed is not None:
+                    return routed, _NONE
                 if any("float" in x.dtype for x in op.signature.inputs):
                     raise
                 # Labels and positions are cut before the step, however the model shifts them: the op is as it was.

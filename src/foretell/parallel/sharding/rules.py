@@ -17,6 +17,13 @@ Cuts = Sequence[Cut | None]  # of what an op reads
 Outputs = list[Cut | Partial | None]
 Rule = Callable[[Signature, Cuts], Outputs]
 _RULES: Final[dict[str, Rule]] = {}
+# What mixtures of experts do with rows: order them, count them, pick some, put them back.
+_ROUTES: Final = frozenset(
+    ("aten.index", "aten.gather", "aten.scatter", "aten.index_put", "aten.index_put_", "aten._index_put_impl_",
+     "aten.index_select", "aten.index_add", "aten.index_add_", "aten.scatter_add", "aten.scatter_", "aten.sort",
+     "aten.argsort", "aten.topk", "aten.cumsum", "aten.histc", "aten.bincount", "aten.one_hot", "aten.new_zeros",
+     "aten.new_empty", "aten.zeros_like", "aten._grouped_mm")
+)  # fmt: skip
 _WHOLE_ONLY: Final = (
     "aten.convolution", "aten.convolution_backward", "aten.index", "aten.gather", "aten.scatter", "aten.index_put",
     "aten.index_select", "aten.index_add", "aten.roll", "aten.upsample_bilinear2d",
@@ -36,6 +43,29 @@ def shards(*names: str) -> Callable[[Rule], Rule]:
 
 def cuts_of_outputs(signature: Signature, cuts: Cuts) -> Outputs:
     return _RULES.get(signature.name, elementwise)(signature, cuts)
+
+
+def cuts_of_routing(signature: Signature, cuts: Cuts) -> Outputs | None:
+    """Of ranks that route the rows they have among themselves alone; None: it is no routing.
+
+    What has as many rows is cut as they are, what has none is made by each for itself, like counts.
+    """
+    if signature.name not in _ROUTES:
+        return None
+    given = [(c, layout.shape) for c, layout in zip(cuts, signature.inputs, strict=True) if c is not None]
+    summed = signature.name == "aten._grouped_mm" and len(signature.outputs[0].shape) == 3  # gradients of experts
+    return [PARTIAL if summed else _rows_alike(given, layout.shape) for layout in signature.outputs]
+
+
+def _rows_alike(given: Sequence[tuple[Cut, Sequence[int]]], made: Sequence[int]) -> Cut | None:
+    """Rows of something read, the last of which are indices; or a table of other length with rows of equal width."""
+    for cut, shape in reversed(given):
+        if cut.dim < len(made) and made[cut.dim] == shape[cut.dim]:
+            return cut
+    for cut, shape in given:
+        if cut.dim < len(made) == len(shape) and made[cut.dim + 1 :] == shape[cut.dim + 1 :]:
+            return cut
+    return None
 
 
 def has_rule(name: str) -> bool:
@@ -66,7 +96,7 @@ def elementwise(signature: Signature, cuts: Cuts) -> Outputs:
 def _no_whole_one_beside(signature: Signature, cuts: Cuts, found: Cut, rank: int) -> None:
     for source, cut in zip(signature.inputs, cuts, strict=True):
         dim = found.dim - (rank - len(source.shape))
-        if cut is None and dim >= 0 and source.shape[dim] != 1:
+        if cut is None and dim >= 0 and source.shape[dim] != 1 and source.strides[dim]:  # not one row for all
             raise CannotShard(f"{signature.name} meets a whole tensor of shape {source.shape}")
 
 
@@ -97,10 +127,28 @@ def embedding(signature: Signature, cuts: Cuts) -> Outputs:
 
 @shards("aten._grouped_mm")
 def grouped_product(signature: Signature, cuts: Cuts) -> Outputs:
-    """Cut by experts: rows come whole, sent here by others; gradients of experts are cut as they are."""
-    if cuts[0] is not None or any(c is not None and c.dim for c in cuts):
-        raise CannotShard("a grouped product needs whole rows")
-    return [Cut(0) if len(layout.shape) == 3 and cuts[-1] is not None else None for layout in signature.outputs]
+    """Rows × an expert's matrix for each group of rows, or, for its gradient, columns × rows of each group.
+
+    Cut by experts, rows come whole, sent here by others. Cut inside of experts, it is a product like others.
+    """
+    first, second, ends = (*cuts, None)[:3]
+    made = len(signature.outputs[0].shape)
+    if made == 3:  # (k, rows) × (rows, n) → (experts, k, n)
+        if (first and first.dim == 1) or (second and second.dim == 0):
+            raise CannotShard("a grouped product needs whole rows")
+        kept = [Cut(0)] if ends else []
+        kept += [c._replace(dim=c.dim + 1) for c in (first, second) if c is not None]
+    else:  # (rows, k) × (experts, k, n) → (rows, n)
+        if first and first.dim == 0:
+            raise CannotShard("a grouped product needs whole rows")
+        if (first is not None) != (second is not None and second.dim == 1):
+            raise CannotShard(f"{signature.name} sums over a cut that only one operand has")
+        if first is not None:
+            return [PARTIAL]
+        kept = [second._replace(dim=1)] if second is not None and second.dim == 2 else []
+    if len(kept) > 1:
+        raise CannotShard(f"{signature.name} meets two different cuts")
+    return [kept[0] if kept else None]
 
 
 @shards("aten.embedding_dense_backward")
