@@ -10,6 +10,7 @@ import pytest
 from foretell import forecast
 from foretell.cost.model import DEFAULT, ROOFLINE, load_model, names
 from foretell.cost.operators import OperatorModels
+from foretell.cost.transfer import Generations
 from foretell.errors import ModelError
 from foretell.graph import Graph
 from foretell.hardware import device
@@ -95,11 +96,11 @@ def test_an_interval_is_given_where_the_model_was_held_against_measurements(grap
 
 def test_what_is_learned_of_other_devices_leaves_its_own_alone(graph: Graph) -> None:
     model = load_model()
-    alone = dataclasses.replace(model, other_devices=None)
-    assert model.other_devices is not None
+    alone = dataclasses.replace(model, generations=Generations())
+    assert model.generations.factors
     prices, others = ([p.seconds for p in m.price(graph, H200).prices] for m in (model, alone))
     assert prices == others
-    card = device("rtx-3090")
+    card = device("v100-32g-sxm")
     assert [p.seconds for p in model.price(graph, card).prices] != [p.seconds for p in alone.price(graph, card).prices]
 
 

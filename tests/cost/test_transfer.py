@@ -2,20 +2,105 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from foretell.cost.features import describe
+from foretell.cost.generations import bandwidth, bound, clock
 from foretell.cost.model import DEFAULT, load_model
-from foretell.cost.transfer import transferred
+from foretell.cost.operators import OperatorModels
+from foretell.cost.transfer import Generations, transferred
 from foretell.graph import Layout, Signature
-from foretell.hardware import device
+from foretell.hardware import Device, device
+
+OWN = device("h200")
+
+
+def product(size: int, dtype: str) -> Signature:
+    x = Layout.contiguous((size, size), dtype)
+    return Signature("aten.mm.default", (x, x), (x,))
+
+
+def batch_norm(images: int, channels: int) -> Signature:
+    x, per_channel = Layout.contiguous((images, channels, 56, 56), "float16"), Layout.contiguous((channels,), "float32")
+    return Signature("aten.cudnn_batch_norm.default", (x, *[per_channel] * 4), (x,))
+
+
+def there(signature: Signature, on: Device, operators: OperatorModels | None = None) -> float:
+    seconds, _ = transferred([signature], OWN, operators or ours(), on, Generations(), tf32=False)
+    return float(seconds[0])
+
+
+def ours() -> OperatorModels:
+    operators = load_model(DEFAULT).operators
+    assert operators is not None
+    return operators
 
 
 def test_an_accelerator_comes_as_near_to_its_peaks_as_our_device() -> None:
     """Its units are no GPU's: two dozen of them are not a sixth of an H200."""
-    model, own, gaudi = load_model(DEFAULT), device("h200"), device("gaudi2")
-    assert model.operators is not None
-    half = [Layout((4096, 4096), (4096, 1), "bfloat16")] * 3
-    product = Signature("aten.mm.default", tuple(half[:2]), (half[2],))
-    [there] = transferred([product], own, model.operators, gaudi, tf32=False)
-    [here] = model.operators.seconds([product.name], [describe(product, own, tf32=False)])
-    slower = describe(product, gaudi, tf32=False).roofline / describe(product, own, tf32=False).roofline
-    assert slower * here <= there.roofline < 1.4 * slower * here
+    gaudi, mm = device("gaudi2"), product(4096, "bfloat16")
+    [here] = ours().seconds([mm.name], [describe(mm, OWN, tf32=False)])
+    least = bound(mm, gaudi, tf32=False)
+    assert there(mm, gaudi) / least == pytest.approx(here / bound(mm, OWN, tf32=False), rel=0.01)
+
+
+def test_an_op_is_transferred_to_its_own_device_as_it_is() -> None:
+    for signature in (product(64, "bfloat16"), product(4096, "bfloat16"), product(2048, "float32"), batch_norm(64, 32)):
+        [here] = ours().seconds([signature.name], [describe(signature, OWN, tf32=False)])
+        assert there(signature, replace(OWN, name="another")) == pytest.approx(here, rel=0.02)
+
+
+def test_more_arithmetic_per_clock_makes_large_products_faster() -> None:
+    """An H200 and a B200 have about as many units and clocks."""
+    large, small = product(8192, "bfloat16"), product(128, "bfloat16")
+    assert there(large, OWN) > 1.6 * there(large, device("b200"))
+    assert there(small, OWN) < 1.3 * there(small, device("b200"))
+
+
+def test_boards_of_little_power_do_not_hold_their_clock() -> None:
+    held = {name: clock(device(name), "fp16") for name in ("t4", "l4", "a10", "l40s", "h100-pcie", "a100-80g-sxm")}
+    assert held["a100-80g-sxm"] == 1.0
+    assert all(clocks < 0.9 for name, clocks in held.items() if name != "a100-80g-sxm")
+    assert held["l4"] < 0.6
+    assert clock(device("rtx-4090"), "fp16") > 1
+    assert clock(device("titan-xp"), "fp16") > 1
+    assert clock(replace(device("l4"), power_watts=150.0), "fp16") > held["l4"]
+    assert clock(device("mi300x"), "fp16") == clock(device("gaudi2"), "bf16") == 1.0
+
+
+def test_check_bits_among_the_data_take_their_part_of_the_bandwidth() -> None:
+    parts = {name: bandwidth(device(name)) / device(name).bandwidth for name in ("t4", "l4", "rtx-4090", "h100-sxm")}
+    assert parts["t4"] == parts["l4"] < 0.8
+    assert parts["rtx-4090"] == parts["h100-sxm"] > 0.9
+
+
+def test_what_fits_in_a_cache_is_not_read_from_memory() -> None:
+    x = Layout.contiguous((2**20,), "float32")
+    small = Signature("aten.relu.default", (x,), (x,))
+    l4 = device("l4")
+    assert bound(small, l4, tf32=False) < bound(small, replace(l4, l2_bytes=2**20), tf32=False)
+
+
+def test_a_kernel_with_few_blocks_does_not_miss_the_units_it_has_no_use_for() -> None:
+    """A norm has a block for each channel: 16 of them run on 16 units, of 82 as of 132."""
+    [few, many] = ours().seconds(
+        ["aten.cudnn_batch_norm"] * 2,
+        [describe(s, OWN, tf32=False) for s in (batch_norm(512, 16), batch_norm(512, 512))],
+    )
+    narrow = device("rtx-3090")
+    assert there(batch_norm(512, 16), narrow) / few < there(batch_norm(512, 512), narrow) / many
+
+
+def test_a_winograd_convolution_beats_the_roofline() -> None:
+    def convolution(kernel: int) -> Signature:
+        x = Layout.contiguous((32, 256, 28, 28), "float32")
+        weight = Layout.contiguous((256, 256, kernel, kernel), "float32")
+        more = (("stride", (1, 1)), ("padding", (kernel // 2,) * 2), ("groups", 1))
+        return Signature("aten.convolution.default", (x, weight), (x,), more)
+
+    card = device("v100-32g-pcie")
+    three, five = (describe(convolution(k), card, tf32=False).roofline for k in (3, 5))
+    assert bound(convolution(3), card, tf32=False) < three
+    assert bound(convolution(3), card, tf32=False) / three < bound(convolution(5), card, tf32=False) / five

@@ -235,9 +235,6 @@ def devices(
         Path | None,
         typer.Option("--data", metavar="FOLDER", envvar="FORETELL_DATA", help="Public measurements, as CSV files."),
     ] = None,
-    store: Annotated[
-        Path, typer.Option("--store", metavar="FOLDER", help="Our own measurements, which are learned from too.")
-    ] = Path("bench/data/h200"),
     most: Annotated[
         int, typer.Option("--rows", min=1, metavar="N", help="Predict at most N steps of each source and device.")
     ] = 24,
@@ -258,7 +255,7 @@ def devices(
         found = bench.read(saved)
     elif data is not None:
         with progress() as say:
-            found = bench.run(data, store, most=most, progress=say)
+            found = bench.run(data, most=most, progress=say)
     else:
         raise InputError("give --data FOLDER to predict anew, or --from FILE to show what was saved.")
     if save is not None:

@@ -22,7 +22,8 @@ from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.interaction import Interaction, Outline, outline
 from foretell.cost.operators import OperatorModels
 from foretell.cost.roofline import Price, price_calls
-from foretell.cost.transfer import seconds_on_others, transferred
+from foretell.cost.transfer import FILE as GENERATIONS_FILE
+from foretell.cost.transfer import Generations, transferred
 from foretell.errors import ModelError, did_you_mean
 from foretell.graph import Graph, Signature
 from foretell.hardware import Device
@@ -33,7 +34,6 @@ from foretell.units import Seconds
 Floats = npt.NDArray[np.float64]
 SHIPPED: Final = Path(__file__).parent / "models"
 ROOFLINE: Final = "roofline"
-OTHER_DEVICES: Final = "elsewhere"  # the folder of a model's operators for other devices than its own
 DEFAULT: Final = "h200-2026.11"
 _REMEMBERED: Final = 50_000  # ops a model keeps the times of, for each device
 
@@ -59,7 +59,7 @@ class CostModel:
     folder: Path | None = None  # where it was read from; its errors lie beside it
     device: str = ""  # what it was measured on
     operators: OperatorModels | None = None  # None: the roofline alone
-    other_devices: OperatorModels | None = None  # what was learned of other devices; None: nothing
+    generations: Generations = field(default_factory=Generations)  # what was learned of devices other than its own
     host: HostCosts = field(default_factory=usual_costs)
     interaction: Interaction | None = None  # None: a step takes the sum of its ops
     _seen: dict[tuple[Device, bool], dict[Signature, _Learned]] = field(
@@ -79,8 +79,10 @@ class CostModel:
         families: dict[int, str] = {}
         prices = list(least)
         for i, signature in zip(launched, signatures, strict=True):
-            own = learned[signature]  # nothing is faster than the roofline
-            seconds = max(own.seconds * factors.get(signature, 1.0), least[i].seconds)
+            own = learned[signature]
+            seconds = own.seconds * factors.get(signature, 1.0)
+            if self.device in (device.name, ""):  # nothing is faster than the roofline, as far as we know our clocks
+                seconds = max(seconds, least[i].seconds)
             prices[i] = Price(least[i].work, seconds)
             families[id(signature)] = own.family
             if not own.known:
@@ -128,14 +130,14 @@ class CostModel:
         if fresh:
             run = [as_run_on(s, device) for s in fresh]
             names = [s.name for s in run]
-            if self.other_devices is None or device.name == self.device:
+            if self.device in (device.name, ""):
                 descriptions = [describe(s, device, tf32=tf32) for s in run]
-                seconds = self.operators.seconds(names, descriptions)
+                seconds, families = self.operators.seconds(names, descriptions), [d.family for d in descriptions]
             else:
-                descriptions = transferred(run, known_device(self.device), self.operators, device, tf32=tf32)
-                seconds = seconds_on_others(names, descriptions, self.other_devices)
-            for s, name, d, predicted in zip(fresh, names, descriptions, seconds.tolist(), strict=True):
-                seen[s] = _Learned(predicted, d.family, self.operators.knows(name, d.family))
+                own = known_device(self.device)
+                seconds, families = transferred(run, own, self.operators, device, self.generations, tf32=tf32)
+            for s, name, family, predicted in zip(fresh, names, families, seconds.tolist(), strict=True):
+                seen[s] = _Learned(predicted, family, self.operators.knows(name, family))
         return seen
 
 
@@ -162,7 +164,7 @@ def load_model(name: str = DEFAULT) -> CostModel:
             "that `foretell fit` wrote."
         )
     check_seal(folder)
-    others, network = folder / OTHER_DEVICES, folder / interaction.FILE
+    others, network = folder / GENERATIONS_FILE, folder / interaction.FILE
     operators = OperatorModels.load(folder)
     with reading(folder, "card with the device it was measured on"):
         measured_on = str(read_json(folder / "card.json")["device"])
@@ -171,7 +173,7 @@ def load_model(name: str = DEFAULT) -> CostModel:
         folder=folder,
         device=measured_on,
         operators=operators,
-        other_devices=OperatorModels.load(others) if others.is_dir() else None,
+        generations=Generations.load(others) if others.is_file() else Generations(),
         host=HostCosts.load(folder / FILE),
         interaction=Interaction.load(network) if network.is_file() else None,
     )

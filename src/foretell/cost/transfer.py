@@ -1,64 +1,123 @@
 """Transfer: times of ops on a device nobody measured, from those on the device that was.
 
-What a kernel does beside its arithmetic and its traffic, it does in clocks of the units it runs on. So an op takes the
-clocks it took where it was measured, shared among the other device's units, and no less than the other's peaks allow: a
-device with less arithmetic per clock comes nearer to its peak. To keep the distance from the peak instead was tried, and
-made devices with slower matrix units twice too slow; it is done for accelerators that are no GPUs, whose units are of
-another kind. In fp32 many devices have public measurements: there the answer lies halfway, in logarithms, between what is
-transferred and what was learned from them. On devices left out either had errors as large, but in other directions.
+An op's time where it was measured has two parts, which hide each other in part and so add up as squares: what its arithmetic
+and traffic take at the rates that device attains, and the rest, which it spends in clocks of the units it runs on. On
+another device the first part follows from what that one attains (`generations`), and the second from its clocks and units: a
+kernel with few blocks does not gain by more units, the shortest kernels gain by neither. Accelerators and processors have
+units of another kind: there the rest grows as the first part does. What public measurements of a generation are off by, as
+a factor for each family of ops, is learned (`learn.transfer`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from foretell.cost.features import Description, describe, log
+from foretell.cost.convolution import is_channels_last
+from foretell.cost.features import describe
+from foretell.cost.files import check_numbers, reading
+from foretell.cost.generations import bound, clock_hz
 from foretell.cost.operators import OperatorModels
-from foretell.graph import ITEM_BYTES, Signature
+from foretell.cost.roofline import peak_name
+from foretell.graph import Signature
+from foretell.graph.operators import Family, operator_of
 from foretell.hardware import Device
+from foretell.limits import read_json
+from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
-_NEAREST: Final = 1.12  # of the roofline: what long simple kernels take in public measurements
-_SHARP: Final = 3.0  # how little of the lesser bound shows in the sum of the two
-_OVER_ROOFLINE: Final = "over_roofline"  # the value of a transferred op that makes it `plain` again
+FILE: Final = "generations.json"
+_START: Final[Seconds] = 2.5e-6  # of a kernel: to begin and to end, which more units do not shorten
+_BEFORE_HOPPER: Final = 1.3  # clocks of a product beside its arithmetic, without units that copy tiles by themselves
+_HOPPER: Final = (9, 0)
+_LIKELY: Final = 4.0  # times that a generation can be off
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generations:
+    """What ops of a generation take over what is transferred to it, by generation and then by group of ops."""
+
+    factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        for name, groups in self.factors.items():
+            check_numbers(name, list(groups.values()), least=1 / _LIKELY, most=_LIKELY)
+
+    def factor(self, device: Device, group: str) -> float:
+        return self.factors.get(generation(device), {}).get(group, 1.0)
+
+    @classmethod
+    def load(cls, path: Path) -> Generations:
+        with reading(path, "factors of generations"):
+            return cls(factors=read_json(path))
+
+
+def generation(device: Device) -> str:
+    """Chips of like units: a compute capability, or the name of an architecture without its number."""
+    capability = device.compute_capability
+    return device.architecture.split()[0] if capability is None else f"{capability[0]}.{capability[1]}"
+
+
+def group_of(signature: Signature, *, tf32: bool) -> str:
+    """Ops that a generation is off by the same factor for; families of one are called by their name."""
+    family = operator_of(signature.name).family
+    if family == "matmul":
+        return f"matmul {'fp32' if peak_name(signature, tf32=tf32) == 'fp32' else 'half'}"
+    return "elementwise" if family in ("copy", "foreach") else family.removesuffix("_backward")
 
 
 def transferred(
-    signatures: Sequence[Signature], own: Device, operators: OperatorModels, device: Device, *, tf32: bool
-) -> list[Description]:
-    """Ops as another device runs them; their `roofline` is the time they are transferred to."""
+    signatures: Sequence[Signature],
+    own: Device,
+    operators: OperatorModels,
+    device: Device,
+    generations: Generations,
+    *,
+    tf32: bool,
+) -> tuple[Floats, list[Family]]:
+    """Seconds of ops on another device than their model's own, and their families."""
     here = [describe(s, own, tf32=tf32) for s in signatures]
-    there = [describe(s, device, tf32=tf32) for s in signatures]
-    least = np.array([d.roofline for d in there])
-    clocks = own.compute_units * own.clock_hz / (device.compute_units * device.clock_hz)
-    slower = least / [d.roofline for d in here] if device.kind == "accelerator" else clocks
-    moved = operators.seconds([s.name for s in signatures], here) * slower
-    seconds = ((_NEAREST * least) ** _SHARP + moved**_SHARP) ** (1 / _SHARP)
-    return [
-        Description(d.family, s, d.values | {_OVER_ROOFLINE: log(s / d.roofline)})
-        for d, s in zip(there, seconds.tolist(), strict=True)
-    ]
+    measured = operators.seconds([s.name for s in signatures], here)
+    ours = np.array([bound(s, own, tf32=tf32) for s in signatures])
+    theirs = np.array([bound(s, device, tf32=tf32) for s in signatures])
+    rest = np.sqrt(np.maximum(measured**2 - ours**2, 0.0))
+    if device.kind == "gpu":
+        start = np.minimum(rest, _START)
+        rest = start * (clock_hz(own) / clock_hz(device)) + (rest - start) * [
+            _clocks(s, own, device) for s in signatures
+        ]
+    else:
+        rest = rest * theirs / ours
+    factors = [generations.factor(device, group_of(s, tf32=tf32)) for s in signatures]
+    return np.sqrt(theirs**2 + rest**2) * factors, [d.family for d in here]
 
 
-def plain(d: Description) -> Description:
-    """A transferred op as the device's own numbers describe it."""
-    values = {name: value for name, value in d.values.items() if name != _OVER_ROOFLINE}
-    return Description(d.family, d.roofline / 2 ** d.values[_OVER_ROOFLINE], values)
+def _clocks(signature: Signature, own: Device, device: Device) -> float:
+    """How many times longer the clocks of a kernel take there, which runs on as many units as it has blocks for."""
+    operator = operator_of(signature.name)
+    if operator.kind == "plane by plane" and not is_channels_last(signature.inputs[0]):
+        return 1.0  # a thread waits for memory again and again, here as there
+    blocks = _blocks(signature)
+    there = min(blocks, device.compute_units) * clock_hz(device)
+    slower = min(blocks, own.compute_units) * clock_hz(own) / there
+    early = device.compute_capability is None or device.compute_capability < _HOPPER
+    return slower * (_BEFORE_HOPPER if operator.family == "matmul" and early else 1.0)
 
 
-def seconds_on_others(names: Sequence[str], ops: Sequence[Description], models: OperatorModels) -> Floats:
-    """Of transferred ops; those that models of many devices know, in fp32, lie halfway to what these predict."""
-    seconds = np.array([d.roofline for d in ops])
-    known = [i for i, d in enumerate(ops) if d.family in models.families and _in_fp32(d)]
-    if known:
-        learned = models.seconds([names[i] for i in known], [plain(ops[i]) for i in known])
-        seconds[known] = np.sqrt(seconds[known] * learned)
-    return seconds
-
-
-def _in_fp32(d: Description) -> bool:
-    return d.values.get("type", 1.0) == 1.0 and d.values["first_item"] == ITEM_BYTES["float32"]
+def _blocks(signature: Signature) -> float:
+    """Blocks of kernels that have one for each channel; others have many."""
+    operator = operator_of(signature.name)
+    backward = operator.family.endswith("_backward")
+    x = signature.inputs[1 if backward and len(signature.inputs) > 1 else 0] if signature.inputs else None
+    if x is None or len(x.shape) < 3 or is_channels_last(x):
+        return np.inf
+    if operator.kind == "batch" and operator.family in ("norm", "norm_backward"):
+        return x.shape[1]
+    groups = signature.argument("groups", 1)
+    depthwise = operator.family == "convolution_backward" and groups == x.shape[1] > 1
+    return x.shape[1] if depthwise else np.inf

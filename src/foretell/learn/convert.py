@@ -8,17 +8,14 @@ import sys
 from pathlib import Path
 
 from foretell.cost.files import seal
-from foretell.cost.model import OTHER_DEVICES
 from foretell.cost.operators import TEXT_INDEX, FamilyModel, OperatorModels
 from foretell.errors import ModelError
 from foretell.learn.lightgbm_text import trees_of
 
 
 def convert(folder: Path) -> None:
-    """Put arrays in the place of the texts, for the operators of other devices too."""
-    for part in (folder, folder / OTHER_DEVICES):
-        if part == folder or (part / TEXT_INDEX).is_file():
-            _convert(part)
+    """Put arrays in the place of the texts."""
+    _convert(folder)
     seal(folder)
 
 

@@ -93,7 +93,7 @@ def fit(
     _write(folder / _CARD, asdict(card))
     if others is not None:
         model = CostModel(name=folder.name, device=device, operators=models, host=HostCosts.load(folder / FILE))
-        taken = fit_others(ops, model, others, folder, intervals=intervals, seed=seed, progress=progress)
+        taken = fit_others(model, others, folder, intervals=intervals, progress=progress)
         card = replace(card, elsewhere=taken)
         _write(folder / _CARD, asdict(card))
     seal(folder)

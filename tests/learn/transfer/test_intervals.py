@@ -47,7 +47,7 @@ def steps(spread: float, shift: float = 0.0, count: int = 40, seed: int = 0) -> 
                     trains=True,
                     half=False,
                     seconds=measured,
-                    predicted={LEARNED: predicted, "clocks": predicted, "roofline": predicted / 2},
+                    predicted={LEARNED: predicted, "physics": predicted, "roofline": predicted / 2},
                     unknown=0.0,
                 )
             )

@@ -9,11 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from foretell.cost.features import describe
 from foretell.cost.operators import OperatorModels
-from foretell.cost.transfer import plain, seconds_on_others
-from foretell.learn.dataset import OpTable, joined
+from foretell.cost.roofline import peak_name, work_of
+from foretell.cost.transfer import Generations, transferred
+from foretell.graph import Signature
+from foretell.hardware import Device
 from foretell.learn.transfer.fit import chip
-from foretell.learn.transfer.intervals import CLOCKS, DISTANCE, LEARNED, ROOFLINE
+from foretell.learn.transfer.intervals import LEARNED, PHYSICS, ROOFLINE
+from foretell.learn.transfer.published_ops import PublicOps
 from foretell_bench.errors import Errors
 
 Floats = npt.NDArray[np.float64]
@@ -31,58 +35,59 @@ class OpErrors:
 
 
 def errors_left_out(
-    public: Mapping[str, OpTable], models: Mapping[str, OperatorModels], own: OperatorModels
+    public: Mapping[str, PublicOps], learned: Mapping[str, Generations], own: Device, operators: OperatorModels
 ) -> list[OpErrors]:
-    """By the models of `without_each`; `own` is that of the device measured here, whose distance from the roofline is kept."""
+    """By what `without_each` learned, each chip left out; `operators` are of our own device."""
     found: list[OpErrors] = []
-    for name, table in public.items():
-        linear = _Linear(joined([t for other, t in public.items() if chip(other) != chip(name)]))
-        found += _errors(name, table, models[chip(name)], own, linear)
+    for name, ops in public.items():
+        linear = _Linear([those for other, those in public.items() if chip(other) != chip(name)])
+        physics, families = transferred(ops.signatures, own, operators, ops.device, Generations(), tf32=False)
+        predicted = {
+            LEARNED: transferred(ops.signatures, own, operators, ops.device, learned[chip(name)], tf32=False)[0],
+            PHYSICS: physics,
+            LINEAR: linear.seconds(ops),
+            ROOFLINE: np.array([describe(s, ops.device, tf32=False).roofline for s in ops.signatures]),
+        }
+        found += _errors(ops, families, predicted)
     return found
 
 
-def _errors(name: str, ops: OpTable, learned: OperatorModels, own: OperatorModels, linear: _Linear) -> list[OpErrors]:
-    bare, names = [plain(d) for d in ops.descriptions], ops.names
-    predicted = {
-        LEARNED: seconds_on_others(names, ops.descriptions, learned),
-        CLOCKS: np.array([d.roofline for d in ops.descriptions]),
-        DISTANCE: own.seconds(names, bare),
-        LINEAR: linear.seconds(ops),
-        ROOFLINE: np.array([d.roofline for d in bare]),
-    }
-    kinds = np.array([f"{d.family}|{_dtype(d.values)}" for d in ops.descriptions])
+def _errors(ops: PublicOps, families: Sequence[str], predicted: Mapping[str, Floats]) -> list[OpErrors]:
+    kinds = np.array([f"{family}|{_dtype(s)}" for family, s in zip(families, ops.signatures, strict=True)])
     found = []
     for kind in sorted(set(kinds)):
-        own_rows = kinds == kind
+        rows = kinds == kind
         family, dtype = kind.split("|")
-        errors = {way: Errors.of(seconds[own_rows], ops.seconds[own_rows]) for way, seconds in predicted.items()}
-        found.append(OpErrors(device=name, family=family, dtype=dtype, errors=errors))
+        errors = {way: Errors.of(seconds[rows], ops.seconds[rows]) for way, seconds in predicted.items()}
+        found.append(OpErrors(device=ops.device.name, family=family, dtype=dtype, errors=errors))
     return found
 
 
-def _dtype(values: Mapping[str, float]) -> str:
-    return "fp32" if values.get("first_item", 4.0) == 4.0 else "half"
+def _dtype(signature: Signature) -> str:
+    return "fp32" if signature.inputs[0].dtype == "float32" else "half"
 
 
 class _Linear:
     """For each operator a time per call, per time at the device's peak and per time at its bandwidth."""
 
-    def __init__(self, ops: OpTable) -> None:
-        self._costs: dict[str, Floats] = {}
-        names, table = np.array(ops.names), _amounts(ops)
-        for name in sorted(set(ops.names)):
-            rows = np.flatnonzero(names == name)
-            self._costs[name] = _least(table[rows], ops.seconds[rows])
+    def __init__(self, others: Sequence[PublicOps]) -> None:
+        names = np.array([s.name for ops in others for s in ops.signatures])
+        table, seconds = np.concatenate([_amounts(o) for o in others]), np.concatenate([o.seconds for o in others])
+        self._costs = {
+            name: _least(table[names == name], seconds[names == name]) for name in sorted(set(names.tolist()))
+        }
         self._usual = np.median(np.array(list(self._costs.values())), axis=0)
 
-    def seconds(self, ops: OpTable) -> Floats:
-        costs = np.array([self._costs.get(name, self._usual) for name in ops.names])
+    def seconds(self, ops: PublicOps) -> Floats:
+        costs = np.array([self._costs.get(s.name, self._usual) for s in ops.signatures])
         return np.asarray(np.maximum((_amounts(ops) * costs).sum(axis=1), 1e-7), dtype=np.float64)
 
 
-def _amounts(ops: OpTable) -> Floats:
-    columns = ((1e-6, 2 ** d.values["arithmetic"] * 1e-6, 2 ** d.values["memory"] * 1e-6) for d in ops.descriptions)
-    return np.array(list(columns), dtype=np.float64)
+def _amounts(ops: PublicOps) -> Floats:
+    works = [work_of(s) for s in ops.signatures]
+    peaks = [ops.device.peak(peak_name(s, tf32=False)) for s in ops.signatures]
+    columns = [(1e-6, w.flops / peak, w.traffic / ops.device.bandwidth) for w, peak in zip(works, peaks, strict=True)]
+    return np.array(columns, dtype=np.float64)
 
 
 def _least(table: Floats, measured: Floats) -> Floats:

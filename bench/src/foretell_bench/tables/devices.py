@@ -16,13 +16,11 @@ from typing import Final
 from foretell.cost.model import load_model
 from foretell.errors import InputError
 from foretell.hardware import device as known_device
-from foretell.learn.dataset import load
 from foretell.learn.holdout import current_names
-from foretell.learn.transfer.fit import fit_other_devices, without_each
+from foretell.learn.transfer.fit import fit_generations, offsets, without_each
 from foretell.learn.transfer.intervals import (
-    CLOCKS,
-    DISTANCE,
     LEARNED,
+    PHYSICS,
     ROOFLINE,
     OtherDeviceStep,
     captured,
@@ -30,14 +28,12 @@ from foretell.learn.transfer.intervals import (
 )
 from foretell.learn.transfer.published_ops import FILES, public_ops
 from foretell.learn.transfer.published_steps import MOST, published_steps
-from foretell.store.store import Store
 from foretell_bench.errors import Errors
 from foretell_bench.research.coverage import Coverage, coverage_on_other_devices
 from foretell_bench.research.op_errors import LINEAR, OpErrors, errors_left_out, mean_errors
 from foretell_bench.tables.figures import Figure
 
-_STEP_WAYS: Final = {LEARNED: "Foretell", CLOCKS: "clocks and peaks alone", DISTANCE: "distance from the roofline kept",
-                     ROOFLINE: "roofline"}  # fmt: skip
+_STEP_WAYS: Final = {LEARNED: "Foretell", PHYSICS: "without what is learned", ROOFLINE: "roofline"}
 WAYS: Final[Mapping[str, Mapping[str, str]]] = {"ops": _STEP_WAYS | {LINEAR: "linear"}, "steps": _STEP_WAYS}
 
 
@@ -50,27 +46,22 @@ class Found:
     )  # public file → how many of its rows were asked, and why not all
 
 
-def run(
-    data: Path, store: Path, *, most: int = MOST, seed: int = 0, progress: Callable[[str], None] = lambda text: None
-) -> Found:
-    """Everything anew: models without each chip, and up to `most` steps of each source and device captured."""
+def run(data: Path, *, most: int = MOST, progress: Callable[[str], None] = lambda text: None) -> Found:
+    """Everything anew: what is learned without each chip, and up to `most` steps of each source and device captured."""
     if not data.is_dir():
         raise InputError(
             f"{data} is no folder. Give --data the folder of public measurements (docs/internals/data.md)."
         )
-    opened = Store(store)
-    if not opened.exists():
-        raise InputError(f"there is no store in {store}. Give --store the one whose ops are learned from.")
     model = load_model()
     assert model.operators is not None
-    public = public_ops(data, known_device(model.device), model.operators, progress)
+    own = known_device(model.device)
+    public = public_ops(data, own, progress)
     if not public:
         raise InputError(f"{data} holds none of {', '.join(FILES)}. Give --data the folder of public measurements.")
-    own = load(opened, model.device, progress).ops
-    left_out = without_each(public, own, seed=seed, progress=progress)
-    ops = errors_left_out(public, left_out, model.operators)
-    everything = fit_other_devices(public, own, seed=seed, progress=progress)
-    steps = predict_published(captured(data, most, progress), model, left_out, everything)
+    off = offsets(public, own, model.operators, progress)
+    left_out = without_each(off, public)
+    ops = errors_left_out(public, left_out, own, model.operators)
+    steps = predict_published(captured(data, most, progress), model, left_out, fit_generations(off, public))
     taken = {name: f"{those}" for name, those in published_steps(data, most).items()}
     return Found(ops=ops, steps=steps, taken=taken)
 

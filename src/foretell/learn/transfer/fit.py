@@ -1,54 +1,65 @@
-"""Models of operators for devices that were not measured here, from public measurements of many beside our own.
+"""What generations of devices are off by, from public measurements of their ops: one factor for each group of ops.
 
-An op is described by how it lies on its device: time at its peaks, tiles over its units, bytes over its cache. That is
-all a model knows of a device. Columns for the device itself were tried, and did not help those left out: a dozen devices
-are too few to learn from. To see how large errors are, each chip in turn is left out.
+Devices are few, and differ in more ways than they are: trees over what describes an op were tried, and did worse on chips
+left out than physics and one factor. To see how large errors are, each chip in turn is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
-from typing import Any, Final
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from foretell.cost.operators import OperatorModels
-from foretell.cost.transfer import plain
-from foretell.learn.dataset import OpTable, joined
-from foretell.learn.operators import training_rows
+from foretell.cost.transfer import Generations, generation, group_of, transferred
+from foretell.hardware import Device
+from foretell.learn.transfer.published_ops import PublicOps
 
-ROUNDS: Final = 150
-# Fewer and rounder leaves than for one device: what is learned must hold on devices between and beyond the known ones.
-TREES: Final[Mapping[str, Any]] = {
-    "num_leaves": 31,
-    "min_data_in_leaf": 20,
-    "feature_fraction": 0.5,
-    "learning_rate": 0.08,
-}
-_OWN_KEPT: Final = 4_000  # ops of a family from our own device: the others must count too
+Floats = npt.NDArray[np.float64]
+_FEWEST: Final = 90  # ops of a group on a device from which a factor is learned
+_WIDEST: Final = (
+    0.6  # how far apart, as logarithms, the middle half of them may lie: a P4's products are of no one factor
+)
+Offsets = Mapping[str, Mapping[str, float]]  # device → group → log(measured ÷ transferred), in the middle
 
 
-def fit_other_devices(
-    public: Mapping[str, OpTable], own: OpTable, *, seed: int = 0, progress: Callable[[str], None] = lambda text: None
-) -> OperatorModels:
-    """A model of every family that others have measured; `public` as `public_ops` gives it."""
-    tables = [replace(table, descriptions=[plain(d) for d in table.descriptions]) for table in public.values()]
-    families = {d.family for table in tables for d in table.descriptions}
-    models = {}
-    for family, rows in training_rows(joined([_some(own, families, seed), *tables])).items():
-        progress(f"fitting {family} across devices on {len(rows.wanted)} ops")
-        models[family] = rows.fit(seed=seed, rounds=ROUNDS, trees=TREES)
-    return OperatorModels(families=models)
+def offsets(
+    public: Mapping[str, PublicOps],
+    own: Device,
+    operators: OperatorModels,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Offsets:
+    found = {}
+    for name, ops in public.items():
+        progress(f"transferring {len(ops.signatures)} public ops to {name}")
+        seconds, _ = transferred(ops.signatures, own, operators, ops.device, Generations(), tf32=False)
+        groups = np.array([group_of(s, tf32=False) for s in ops.signatures])
+        logs = np.log(ops.seconds / seconds)
+        by_group = {str(group): logs[groups == group] for group in np.unique(groups)}
+        found[name] = {group: float(np.median(those)) for group, those in by_group.items() if _agree(those)}
+    return found
 
 
-def _some(ops: OpTable, families: Iterable[str], seed: int) -> OpTable:
-    draw = np.random.default_rng(seed)
-    of = np.array([d.family for d in ops.descriptions])
-    kept = np.zeros(len(of), dtype=bool)
-    for family in sorted(families):
-        kept[draw.permutation(np.flatnonzero(of == family))[:_OWN_KEPT]] = True
-    return ops.where(kept)
+def _agree(logs: Floats) -> bool:
+    return len(logs) >= _FEWEST and float(np.subtract(*np.quantile(logs, (0.75, 0.25)))) < _WIDEST
+
+
+def fit_generations(offsets: Offsets, public: Mapping[str, PublicOps]) -> Generations:
+    """Every device of a generation counts once."""
+    gathered: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for name, groups in offsets.items():
+        for group, log in groups.items():
+            gathered[generation(public[name].device)][group].append(log)
+    return Generations(
+        factors={
+            name: {group: round(math.exp(float(np.mean(logs))), 3) for group, logs in groups.items()}
+            for name, groups in gathered.items()
+        }
+    )
 
 
 def chip(name: str) -> str:
@@ -56,13 +67,9 @@ def chip(name: str) -> str:
     return name.split("-")[0]
 
 
-def without_each(
-    public: Mapping[str, OpTable], own: OpTable, *, seed: int = 0, progress: Callable[[str], None] = lambda text: None
-) -> dict[str, OperatorModels]:
-    """For each chip the models that saw nothing of it."""
-    models = {}
-    for group in sorted({chip(name) for name in public}):
-        progress(f"fitting without {group}")
-        seen = {name: table for name, table in public.items() if chip(name) != group}
-        models[group] = fit_other_devices(seen, own, seed=seed)
-    return models
+def without_each(offsets: Offsets, public: Mapping[str, PublicOps]) -> dict[str, Generations]:
+    """For each chip what is learned without it."""
+    return {
+        group: fit_generations({name: logs for name, logs in offsets.items() if chip(name) != group}, public)
+        for group in sorted({chip(name) for name in public})
+    }

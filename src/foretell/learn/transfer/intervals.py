@@ -10,19 +10,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from foretell.cost.model import OTHER_DEVICES, CostModel
-from foretell.cost.operators import OperatorModels
+from foretell.cost.model import CostModel
+from foretell.cost.transfer import FILE, Generations
 from foretell.forecasting.calibration import OTHER_DEVICES_FILE, HeldOutDevice, Unmeasured, numbers_of
 from foretell.forecasting.step import one_device_step
 from foretell.graph import Graph
 from foretell.hardware import device as known_device
-from foretell.learn.dataset import OpTable
-from foretell.learn.transfer.fit import chip, fit_other_devices, without_each
+from foretell.learn.transfer.fit import chip, fit_generations, offsets, without_each
 from foretell.learn.transfer.published_ops import public_ops
 from foretell.learn.transfer.published_steps import MOST, PublishedStep, graph_of, published_steps
 from foretell.units import Seconds
 
-LEARNED, CLOCKS, DISTANCE, ROOFLINE = "learned", "clocks", "distance", "roofline"
+LEARNED, PHYSICS, ROOFLINE = "learned", "physics", "roofline"
 _UNKNOWN: Final = 0.5  # the error of an op no model knows, about, as on our own device
 
 
@@ -36,7 +35,7 @@ class OtherDeviceStep:
     trains: bool
     half: bool
     seconds: Seconds
-    predicted: Mapping[str, Seconds]  # by LEARNED (from many devices), CLOCKS and DISTANCE (from ours alone), ROOFLINE
+    predicted: Mapping[str, Seconds]  # by LEARNED (with factors of generations), PHYSICS (without), ROOFLINE
     unknown: float  # part of the device time that no model knows
 
     @property
@@ -45,26 +44,25 @@ class OtherDeviceStep:
 
 
 def fit_others(
-    ops: OpTable,
     model: CostModel,
     public: Path,
     folder: Path,
     *,
     intervals: bool = True,
-    seed: int = 0,
     most: int = MOST,
     progress: Callable[[str], None] = lambda text: None,
 ) -> dict[str, int]:
-    """Fit and save a model of other devices than its own; how many ops of each device it took."""
+    """Fit and save what is learned of other devices than a model's own; how many ops of each it took."""
     assert model.operators is not None
-    tables = public_ops(public, known_device(model.device), model.operators, progress)
-    everything = fit_other_devices(tables, ops, seed=seed, progress=progress)
-    everything.save(folder / OTHER_DEVICES)
+    own = known_device(model.device)
+    ops = public_ops(public, own, progress)
+    off = offsets(ops, own, model.operators, progress)
+    everything = fit_generations(off, ops)
+    (folder / FILE).write_text(json.dumps(asdict(everything)["factors"], indent=2) + "\n")
     if intervals:
-        left_out = without_each(tables, ops, seed=seed, progress=progress)
-        steps = predict_published(captured(public, most, progress), model, left_out, everything)
+        steps = predict_published(captured(public, most, progress), model, without_each(off, ops), everything)
         save_errors(errors_by_device(steps), folder)
-    return {name: len(table) for name, table in tables.items()}
+    return {name: len(those.signatures) for name, those in ops.items()}
 
 
 def save_errors(unmeasured: Unmeasured, folder: Path) -> None:
@@ -82,20 +80,12 @@ def captured(folder: Path, most: int, progress: Callable[[str], None]) -> Iterab
 def predict_published(
     steps: Iterable[tuple[PublishedStep, Graph]],
     model: CostModel,
-    left_out: Mapping[str, OperatorModels],
-    everything: OperatorModels,
+    left_out: Mapping[str, Generations],
+    everything: Generations,
 ) -> list[OtherDeviceStep]:
-    """`left_out` has the models that did not see a chip, by its name; a chip nobody measured ops of needs none."""
-    alone = CostModel(name=DISTANCE, device=model.device, operators=model.operators, host=model.host)
-    ways = {
-        CLOCKS: replace(alone, name=CLOCKS, other_devices=OperatorModels(families={})),
-        DISTANCE: alone,
-        ROOFLINE: CostModel(name=ROOFLINE, host=model.host),
-    }
-    learned = {
-        name: replace(alone, name=LEARNED, other_devices=models)
-        for name, models in {**left_out, "": everything}.items()
-    }
+    """`left_out` has what is learned without a chip, by its name; a chip nobody measured ops of needs none."""
+    learned = {name: replace(model, generations=known) for name, known in {**left_out, "": everything}.items()}
+    ways = {PHYSICS: replace(model, generations=Generations()), ROOFLINE: CostModel(name=ROOFLINE, host=model.host)}
     found = []
     for step, graph in steps:
         models = {LEARNED: learned.get(chip(step.device), learned[""]), **ways}

@@ -1,0 +1,142 @@
+"""What devices attain of their published rates, by generation: clocks under the board's power, arithmetic, bandwidth.
+
+A board's power limits what its chip's clock allows. An operation costs a generation a number of picojoules: on vector units
+what boards have that hold their boost clock (watts ÷ rate of TITAN RTX, V100, RTX 3090, RTX 4090), on matrix units what was
+measured of those that do not (L40S, H100). Where operations at the peak need more watts than the board has, the clock falls
+with their ratio to the power 0.8: so V100 slowed down when its limit was lowered. Boards for games run above the clock that is
+published for them. Memory that keeps check bits among the data (GDDR whose usable part is a sixteenth smaller) loses as
+much of its rate as it must read twice.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple
+
+from foretell.cost.roofline import peak_name, work_of
+from foretell.graph import Signature
+from foretell.graph.operators import operator_of
+from foretell.hardware import Device
+from foretell.units import Seconds
+
+Kind = Literal[
+    "matmul fp32", "matmul", "attention", "convolution fp32", "winograd", "grouped fp32", "convolution", "gradients",
+    "grouped", "other",
+]  # fmt: skip
+
+
+class Picojoules(NamedTuple):
+    """Of an operation, the board's all."""
+
+    vector: float  # fp32
+    matrix: float  # 16 bits
+
+
+# By compute capability; one that is not here is as the last before it.
+_ENERGY: Final[Mapping[tuple[int, int], Picojoules]] = {
+    (6, 0): Picojoules(26.0, 26.0), (6, 1): Picojoules(22.0, 22.0), (7, 0): Picojoules(17.0, 2.0),
+    (7, 5): Picojoules(17.5, 2.3), (8, 0): Picojoules(15.0, 1.25), (8, 6): Picojoules(9.0, 2.0),
+    (8, 9): Picojoules(5.3, 1.65), (9, 0): Picojoules(7.0, 0.87), (10, 0): Picojoules(7.0, 0.6),
+    (12, 0): Picojoules(5.0, 1.4),
+}  # fmt: skip
+_OF_16_BITS: Final = {
+    "tf32": 2.0,
+    "bf16": 1.0,
+    "fp16": 1.0,
+    "fp8": 0.5,
+    "int8": 0.5,
+}  # energy of an operation, in times
+_FALLS: Final = 0.8  # the clock, with the power that is there over the power it needs
+_FOR_GAMES: Final = ("geforce", "titan")
+_ABOVE: Final = 1.1  # the clock of boards for games
+_BANDWIDTH: Final = 0.94
+_CHECKED_BANDWIDTH: Final = 0.77
+_FIRST_STACKS: Final = 0.75  # as STREAM measures them: P100's, the first of their kind, and AMD's
+_CHECKED: Final = 0.95  # of the memory's size: less is usable where check bits lie in it
+_L2_PER_CLOCK: Final = 8.0  # bytes that a unit reads from the cache
+_IN_L2: Final = 0.3  # the part of the cache in which what was written is found again
+_FASTEST: Final[Seconds] = 1e-7
+
+# Of a sustained peak, what long kernels attain: on units of 64 lanes in fp32, of 128, and on Hopper's and later ones, for
+# which libraries have no fp32 kernels of their own. A Winograd convolution does less arithmetic than is counted.
+_ATTAINED: Final[Mapping[Kind, tuple[float, float, float]]] = {
+    "matmul fp32": (0.92, 0.85, 0.75), "matmul": (0.95, 0.95, 0.95), "attention": (0.8, 0.8, 0.8),
+    "convolution fp32": (1.1, 0.6, 0.33), "winograd": (1.3, 0.8, 0.33), "grouped fp32": (0.8, 0.5, 0.29),
+    "convolution": (0.85, 0.85, 0.85), "gradients": (0.75, 0.75, 0.85), "grouped": (0.35, 0.35, 0.35), "other": (1.0, 1.0, 1.0),
+}  # fmt: skip
+_WITHOUT_UNITS: Final[Mapping[Kind, float]] = {"convolution": 0.8, "gradients": 0.8, "grouped": 0.3}
+_WIDE, _HOPPER = (8, 6), (9, 0)
+_WINOGRAD_CHANNELS: Final = 16
+
+
+def clock_hz(device: Device) -> float:
+    """The clock of light work, which no power limits."""
+    return device.clock_hz * (_ABOVE if _is_for_games(device) else 1.0)
+
+
+def _is_for_games(device: Device) -> bool:
+    return any(word in device.title.lower() for word in _FOR_GAMES)
+
+
+def clock(device: Device, precision: str) -> float:
+    """The clock that matrix work of a precision holds, over the published one."""
+    if _is_for_games(device):
+        return _ABOVE
+    if device.compute_capability is None or device.compute_capability < min(_ENERGY) or not device.power_watts:
+        return 1.0
+    energy = _ENERGY[sorted(_ENERGY)[bisect_right(sorted(_ENERGY), device.compute_capability) - 1]]
+    on_matrix = precision in _OF_16_BITS and precision in device.peaks
+    picojoules = energy.matrix * _OF_16_BITS[precision] if on_matrix else energy.vector
+    return min(1.0, device.power_watts / (device.peak(precision) * picojoules * 1e-12)) ** _FALLS
+
+
+def bandwidth(device: Device) -> float:
+    """Bytes per second that long kernels move."""
+    if device.compute_capability == (6, 0) or device.vendor == "AMD":
+        return device.bandwidth * _FIRST_STACKS
+    checked = device.kind == "gpu" and device.usable_bytes < _CHECKED * device.memory_bytes
+    return device.bandwidth * (_CHECKED_BANDWIDTH if checked else _BANDWIDTH)
+
+
+def kind_of(signature: Signature, *, tf32: bool) -> Kind:
+    """What of its arithmetic an op attains goes by this."""
+    family, precision = operator_of(signature.name).family, peak_name(signature, tf32=tf32)
+    if family == "matmul":
+        return "matmul fp32" if precision == "fp32" else "matmul"
+    if family in ("attention", "attention_backward"):
+        return "attention"
+    if family not in ("convolution", "convolution_backward"):
+        return "other"
+    weight = signature.inputs[2 if family == "convolution_backward" else 1]
+    if signature.argument("groups", 1) != 1:
+        return "grouped fp32" if precision == "fp32" else "grouped"
+    if precision != "fp32":
+        return "gradients" if family == "convolution_backward" else "convolution"
+    strides = signature.argument("stride")
+    small = weight.shape[2:] == (3, 3) and min(weight.shape[:2]) >= _WINOGRAD_CHANNELS
+    return "winograd" if small and strides in ((1, 1), 1, (1,)) else "convolution fp32"
+
+
+def bound(signature: Signature, device: Device, *, tf32: bool) -> Seconds:
+    """What an op takes at the rates its device attains; arithmetic and traffic hide each other in part."""
+    work, kind = work_of(signature), kind_of(signature, tf32=tf32)
+    precision = peak_name(signature, tf32=tf32)
+    arithmetic = 0.0
+    if work.flops:
+        rate = device.peak(precision) * clock(device, precision) * _attained(kind, precision, device)
+        arithmetic = work.flops / rate
+    at = bandwidth(device)
+    kept = min(work.traffic, _IN_L2 * device.l2_bytes)
+    cache = max(at, _L2_PER_CLOCK * device.compute_units * clock_hz(device))
+    memory = (work.traffic - kept) / at + kept / cache
+    return max((arithmetic**2 + memory**2) ** 0.5, _FASTEST)
+
+
+def _attained(kind: Kind, precision: str, device: Device) -> float:
+    """A type the device has no units for runs on those of fp32, without Winograd's savings."""
+    capability = device.compute_capability
+    column = 0 if capability is None or capability < _WIDE else 1 if capability < _HOPPER else 2
+    if kind in _WITHOUT_UNITS and precision not in device.peaks:
+        return _WITHOUT_UNITS[kind]
+    return _ATTAINED[kind][column]
