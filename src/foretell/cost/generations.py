@@ -10,6 +10,7 @@ much of its rate as it must read twice.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
@@ -88,7 +89,8 @@ def clock(device: Device, precision: str) -> float:
     energy = _ENERGY[sorted(_ENERGY)[bisect_right(sorted(_ENERGY), device.compute_capability) - 1]]
     on_matrix = precision in _OF_16_BITS and precision in device.peaks
     picojoules = energy.matrix * _OF_16_BITS[precision] if on_matrix else energy.vector
-    return min(1.0, device.power_watts / (device.peak(precision) * picojoules * 1e-12)) ** _FALLS
+    held = min(1.0, device.power_watts / (device.peak(precision) * picojoules * 1e-12))
+    return math.pow(held, _FALLS)
 
 
 def bandwidth(device: Device) -> float:
@@ -130,7 +132,7 @@ def bound(signature: Signature, device: Device, *, tf32: bool) -> Seconds:
     kept = min(work.traffic, _IN_L2 * device.l2_bytes)
     cache = max(at, _L2_PER_CLOCK * device.compute_units * clock_hz(device))
     memory = (work.traffic - kept) / at + kept / cache
-    return max((arithmetic**2 + memory**2) ** 0.5, _FASTEST)
+    return max(math.hypot(arithmetic, memory), _FASTEST)
 
 
 def _attained(kind: Kind, precision: str, device: Device) -> float:
