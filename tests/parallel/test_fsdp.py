@@ -78,3 +78,11 @@ def test_micro_steps_multiply_what_full_sharding_sends() -> None:
     ]
     assert [n.sent_bytes / sent[0].sent_bytes for n in sent] == [1, 2, 5]
     assert all(n.sent_bytes == n.received_bytes for n in sent)
+
+
+def test_updated_parameters_are_gathered_bucket_by_bucket() -> None:
+    role = parallelize(graph("llama"), Plan(dp=8, zero=1, bucket_bytes=4096)).roles[0]
+    kinds = {kind: [c for c in role.collectives if c.kind == kind] for kind in ("reduce-scatter", "all-gather")}
+    assert len(kinds["all-gather"]) > 2
+    assert [c.nbytes for c in kinds["all-gather"]] == [c.nbytes for c in kinds["reduce-scatter"]]
+    assert {c.starts_after for c in kinds["all-gather"]} == {len(role.graph.ops) - 1}  # after the whole update

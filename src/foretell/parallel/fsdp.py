@@ -59,16 +59,9 @@ def _shard_optimizer_state(role: Role, plan: Plan, groups: ShardGroups) -> Role:
         for number, bucket in enumerate(filled)
     ]
     end = len(graph.ops)
-    gathers = [
-        Collective(
-            kind="all-gather",
-            nbytes=sum(c.nbytes for c in scattered if c.group == group),
-            group=group,
-            name="all-gather updated parameters",
-            starts_after=end - 1,
-            waited_for_by=end,
-        )
-        for group in dict.fromkeys(c.group for c in scattered)
+    gathers = [  # bucket by bucket too: over many ranks, each pays the latency of its whole ring
+        replace(bucket, kind="all-gather", name=f"all-gather updated {number}", starts_after=end - 1, waited_for_by=end)
+        for number, bucket in enumerate(filled)
     ]
     collectives = (*role.collectives, *scattered, *_between_replicas(scattered, groups), *gathers)
     copies = sum(c.nbytes for c in scattered)
