@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from foretell.forecasting.scale import ScalePoint, scale
     from foretell.graph import Graph
     from foretell.hardware import Cluster, Device, Node, device, devices, host, instance, link
+    from foretell.learn.adapt.fit import fit_profile as adapt
+    from foretell.learn.adapt.steps import Step as MeasuredStep
     from foretell.measure.instrument import measure as measure_step
     from foretell.measure.ranks.measure import join as join_ranks
     from foretell.measure.ranks.measure import measure_ranks
@@ -43,6 +45,7 @@ __all__ = [
     "InputError",
     "JobLength",
     "LocalExecutor",
+    "MeasuredStep",
     "Node",
     "Pause",
     "Plan",
@@ -55,6 +58,7 @@ __all__ = [
     "Watch",
     "Workload",
     "__version__",
+    "adapt",
     "capture_graph",
     "device",
     "devices",
@@ -85,6 +89,8 @@ _FOUND_IN = {
     "foretell.forecasting.scale": "ScalePoint scale",
     "foretell.graph": "Graph",
     "foretell.hardware": "Cluster Device Node device devices host instance link",
+    "foretell.learn.adapt.fit": "adapt=fit_profile",
+    "foretell.learn.adapt.steps": "MeasuredStep=Step",
     "foretell.measure.instrument": "measure_step=measure",
     "foretell.measure.ranks.measure": "join_ranks=join measure_ranks",
     "foretell.measure.record": "Point",

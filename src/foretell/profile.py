@@ -38,7 +38,7 @@ KINDS: Final = {
 }
 ARITHMETIC: Final = frozenset(family for kind in KINDS if kind != "streams" for family in KINDS[kind])
 _MOST: Final = 1e6  # of a factor, or of seconds
-_WIDEST: Final = 10.0  # of an interval, in e-folds to each side
+WIDEST: Final = 10.0  # of an interval, in e-folds to each side
 _FACTOR: Final = f"a factor above 0, {1 / _MOST:g} to {_MOST:g}"
 
 
@@ -127,8 +127,8 @@ class Intervals:
 
     def __post_init__(self) -> None:
         if self.width is not None:
-            allowed = f"a log half-width from 0 to {_WIDEST:g}"
-            check_number("a profile's intervals: width", self.width, allowed, ProfileError, most=_WIDEST)
+            allowed = f"a log half-width from 0 to {WIDEST:g}"
+            check_number("a profile's intervals: width", self.width, allowed, ProfileError, most=WIDEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from foretell.cli import design, devices, drift, fit, inspect, measure, predict, scale, store
+from foretell.cli import adapt, design, devices, drift, fit, inspect, measure, predict, profiles, scale, store
 from foretell.cli.terminal import Verb, guarded, open_streams, plain_misuse, say, standard_output
 from foretell.errors import InputError
 
@@ -95,6 +95,8 @@ for verb in (
     measure.measure,
     design.design,
     fit.fit,
+    adapt.adapt,
+    profiles.profiles,
     drift.drift,
     devices.devices,
 ):

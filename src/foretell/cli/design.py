@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foretell.cli.options import AsJson, read_settings
+from foretell.cli.options import AsJson, combinations
 from foretell.cli.store import StorePath
 from foretell.cli.terminal import answer, note, progress
 from foretell.errors import InputError
@@ -102,6 +101,4 @@ def _points(sources: Sequence[str], settings: Sequence[str], pool: str | None, s
         return candidates(seed)
     if pool is not None:
         return list({point.key: point for point in Campaign.load(pool).points}.values())
-    lists = {name: value.split(",") for name, value in read_settings(settings).items()}
-    combined = [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
-    return [Point(source=source, settings=chosen) for source in sources for chosen in combined]
+    return [Point(source=source, settings=chosen) for source in sources for chosen in combinations(settings)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -77,6 +78,12 @@ def read_settings(written: Sequence[str] | None) -> dict[str, str]:
             raise InputError(f"--set {name} is given twice. Give it once.")
         settings[name] = value
     return settings
+
+
+def combinations(written: Sequence[str] | None) -> list[dict[str, str]]:
+    """Of `--set` with several values each: they multiply out."""
+    lists = {name: value.split(",") for name, value in read_settings(written).items()}
+    return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
 
 
 def question(

@@ -60,6 +60,7 @@ class Response:
         self.communication: Seconds = sum(slowest.durations.collectives) + sum(self._hand_over)
         self.precision, self.ranks = program.whole.precision, program.ranks
         self.description = description(program, slowest)
+        self.memory = max((p.memory for options in self._placed for p in options), key=lambda m: m.total / m.capacity)
 
     def seconds(self, profile: Profile) -> Seconds:
         """About what `forecast` says with it; exactly so where it has one factor for all, on a knot."""

@@ -91,10 +91,11 @@ def one_device_step(graph: Graph, device: Device, model: Pricing, host: Host | N
 def role_step(role: Role, device: Device, host: Host, model: Pricing) -> RoleStep:
     """A role's ops on one of its devices; its collectives take nothing yet."""
     priced = model.price(role.graph, device)
+    alone = device.kind == "cpu"  # the host runs its ops itself, so it waits for each of them
     durations = Durations(
         device=[p.seconds for p in priced.prices],
         host=model.host.seconds(role.graph, host),
-        waits=[p.work.waits for p in priced.prices],
+        waits=[alone or p.work.waits for p in priced.prices],
         collectives=[0.0] * len(role.collectives),
         gap=model.host.gap,
     )

@@ -80,7 +80,7 @@ class Machine:
     def name(self) -> str:
         if self.device.type == "cuda":
             return torch.cuda.get_device_name(self.device)
-        return _cpu_name()
+        return cpu_name()
 
     @functools.cached_property
     def _fixed(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class Machine:
             "cudnn": str(torch.backends.cudnn.version() or "") if cuda else "",
             "torch": str(torch.__version__),
             "python": platform.python_version(),
-            "host_cpu": _cpu_name(),
+            "host_cpu": cpu_name(),
             "host_cores": os.cpu_count(),
             "foretell": _version("foretell") or "",
             "commit": _commit(),
@@ -141,7 +141,7 @@ def _scaled(value: Any, factor: float) -> float | None:
     return None if value is None else float(value) * factor
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.lower().startswith(("model name", "hardware")):

@@ -29,12 +29,18 @@ _SMOOTH: Final = 0.1  # one standard deviation of what a residual model explains
 
 def choose_steps(
     candidates: Sequence[Step | Prepared | Response], count: int, *, costs: Sequence[Seconds] | None = None,
-    budget: Seconds | None = None, model: str | CostModel = DEFAULT,
+    budget: Seconds | None = None, known: Sequence[Response] = (), model: str | CostModel = DEFAULT,
 ) -> list[int]:  # fmt: skip
-    """Positions of `count` candidates, the most telling first; with costs, as many as a budget has room for."""
+    """Positions of `count` candidates, the most telling first; with costs, as many as a budget has room for.
+
+    `known` are steps that were measured before.
+    """
     if count < 0:
         raise InputError(f"the number of steps to choose must be 0 or more, got {count}.")
-    covariance = _covariance([_response(c, model) for c in candidates])
+    covariance = _covariance([*(_response(c, model) for c in candidates), *known])
+    for place in range(len(candidates), len(covariance)):
+        covariance = _once_known(covariance, place)
+    covariance = covariance[: len(candidates), : len(candidates)]
     prices = np.ones(len(candidates)) if costs is None else np.maximum(np.asarray(costs, dtype=float), 1e-9)
     left = float("inf") if budget is None else budget
     chosen: list[int] = []
@@ -45,9 +51,14 @@ def choose_steps(
         chosen.append(best)
         free[best] = False
         left -= prices[best] if costs is not None else 0.0
-        known = covariance[:, best] / (covariance[best, best] + NOISE**2)
-        covariance = covariance - np.outer(known, covariance[best])
+        covariance = _once_known(covariance, best)
     return chosen
+
+
+def _once_known(covariance: Floats, place: int) -> Floats:
+    """What is not known of all steps once one of them was measured."""
+    share = covariance[:, place] / (covariance[place, place] + NOISE**2)
+    return covariance - np.outer(share, covariance[place])
 
 
 def _response(candidate: Step | Prepared | Response, model: str | CostModel) -> Response:

@@ -6,7 +6,7 @@ together. The simplest whose error is about the smallest is taken, and nothing a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,14 +19,17 @@ from foretell.forecasting.response import Response
 from foretell.learn.adapt.numbers import Fitted, Form, fit
 from foretell.learn.adapt.smooth import fit_residuals
 from foretell.learn.adapt.steps import Prepared, Step
-from foretell.profile import Card, Intervals, Profile, Purpose, Residuals
+from foretell.profile import WIDEST, Card, Intervals, MemoryFactors, Profile, Purpose, Residuals
 
 Floats = npt.NDArray[np.float64]
+Say = Callable[[str], None]  # progress, for a person
 Positions = npt.NDArray[np.intp]
 
 FOLDS: Final = 10
+_ENOUGH: Final = 3  # steps with their memory
 _PARTS: Final = ("device", "host", "communication", "fixed")
 _ALMOST: Final = 0.03  # of the smallest error: a simpler form that is so near is taken
+_CHANCE: Final = 0.5  # standard errors of a difference that count as none
 _LEVEL: Final = 0.9  # of an interval
 _WIDER: Final = 0.5  # steps of doubt that a step left out adds to an interval made of few
 
@@ -68,17 +71,18 @@ class _Learned:
 
 def fit_profile(
     steps: Sequence[Step | Prepared], *, name: str, purpose: Purpose | None = None, sources: Sequence[str] = (),
-    model: str | CostModel = DEFAULT, candidates: Sequence[Candidate] = CANDIDATES,
+    model: str | CostModel = DEFAULT, candidates: Sequence[Candidate] = CANDIDATES, say: Say = lambda text: None,
 ) -> Profile:  # fmt: skip
     """A profile for these steps, with its errors on those that were left out in turn."""
     if not steps:
         raise InputError("a profile is fitted on measured steps, and there are none.")
-    ready = prepared(steps, model)
+    ready = prepared(steps, model, say)
+    say(f"fitting {len(ready)} steps")
     responses, measured = [p.response for p in ready], np.array([p.seconds for p in ready])
     folds = _folds([p.network for p in ready])
     missed = {c: _missed(c, responses, measured, folds) for c in (ZERO_SHOT, *candidates)}
+    best = _chosen({c: np.abs(logs) for c, logs in missed.items()})
     errors = {c: float(np.abs(np.exp(logs) - 1).mean()) for c, logs in missed.items()}
-    best = _chosen(errors)
     learned = _learn(best, responses, measured)
     card = Card(
         rows=len(ready), sources=tuple(sources), form=best.name, rows_left_out=len(ready),
@@ -86,12 +90,18 @@ def fit_profile(
     )  # fmt: skip
     return replace(
         learned.fitted.profile(name), residuals=learned.residuals, purpose=purpose or Purpose(), card=card,
-        intervals=Intervals(width=_width(missed[best])),
+        intervals=Intervals(width=_width(missed[best])), memory=_memory(ready),
     )  # fmt: skip
 
 
-def prepared(steps: Sequence[Step | Prepared], model: str | CostModel = DEFAULT) -> list[Prepared]:
-    return [Prepared.of(step, model) if isinstance(step, Step) else step for step in steps]
+def prepared(
+    steps: Sequence[Step | Prepared], model: str | CostModel = DEFAULT, say: Say = lambda text: None
+) -> list[Prepared]:
+    ready = []
+    for number, step in enumerate(steps, 1):
+        say(f"pricing {step.network}, {number} of {len(steps)}")
+        ready.append(Prepared.of(step, model) if isinstance(step, Step) else step)
+    return ready
 
 
 def _learn(candidate: Candidate, responses: Sequence[Response], measured: Floats) -> _Learned:
@@ -131,13 +141,32 @@ def _folds(networks: Sequence[str]) -> list[Positions]:
     return [np.flatnonzero(each == fold) for fold in range(each.max() + 1)]
 
 
-def _chosen(errors: Mapping[Candidate, float]) -> Candidate:
-    """The first, which is the simplest, whose mean error is about the smallest."""
-    least = min(errors.values())
-    return next(c for c, error in errors.items() if error <= least * (1 + _ALMOST))
+def _chosen(errors: Mapping[Candidate, Floats]) -> Candidate:
+    """The first, which is the simplest, that is not clearly worse than the best: by a part of what chance may do."""
+    best = min(errors.values(), key=lambda each: float(each.mean()))
+
+    def is_near(each: Floats) -> bool:
+        worse = each - best
+        chance = float(worse.std()) / np.sqrt(len(worse))
+        return bool(worse.mean() <= max(_ALMOST * float(best.mean()), _CHANCE * chance))
+
+    return next(c for c, each in errors.items() if is_near(each))
+
+
+def _memory(steps: Sequence[Prepared]) -> MemoryFactors:
+    """The median factor of what was measured; of few steps, or where it is no better than none, none."""
+    factors = {}
+    for name in ("allocated", "reserved"):
+        known = [(getattr(p, name), getattr(p.response.memory, name)) for p in steps if getattr(p, name)]
+        logs = np.log([measured / max(predicted, 1) for measured, predicted in known])
+        if len(logs) >= _ENOUGH:
+            others = np.array([np.median(np.delete(logs, i)) for i in range(len(logs))])
+            if np.abs(logs - others).mean() < (1 - _ALMOST) * np.abs(logs).mean():
+                factors[name] = round(float(np.exp(np.median(logs))), 4)
+    return MemoryFactors(**factors)
 
 
 def _width(missed: Floats) -> float:
     """A half-width that held the asked share of the steps left out; of few, a little more."""
     rank = min((len(missed) + 1) * _LEVEL / len(missed), 1.0)
-    return round(float(np.quantile(np.abs(missed), rank)) * (1 + _WIDER / len(missed)), 4)
+    return min(round(float(np.quantile(np.abs(missed), rank)) * (1 + _WIDER / len(missed)), 4), WIDEST)

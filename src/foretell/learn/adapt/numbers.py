@@ -29,15 +29,15 @@ LEVELS: Final = ("device", "host", "communication", "fixed", "kinds", "precision
 _WIDTHS: Final = {
     "device": 0.5,
     "host": 0.5,
-    "communication": 0.5,
+    "communication": 1.0,
     "fixed": 0.05,
     "kinds": 0.25,
     "precisions": 0.5,
     "families": 0.15,
 }
-NOISE: Final = (
-    0.05  # by which predicted and measured scatter however well a profile fits; further ones count less and less
-)
+NOISE: Final = 0.1  # by which predicted and measured usually scatter, however well a profile fits
+_SURE: Final = 4.0  # steps' worth of belief in that
+_TAIL: Final = 4.0  # degrees of freedom of the scatter: wild measurements happen
 _FAR: Final = 4.0  # a factor stays within e^4, fifty times, of 1
 _SEEN: Final = 5e-4  # by which a factor must differ from 1 to be written
 _ROUNDS: Final = 12
@@ -99,20 +99,23 @@ class Fitted:
 
 
 def fit(form: Form, responses: Sequence[Response], measured: Floats) -> Fitted:
-    """The most likely numbers. Where the host hides the device, a second search starts from a host that does not."""
+    """The most likely numbers, from several starts: as it is, all times longer alike, and with nothing hidden."""
     trial = _Trial(form, responses, float(np.median(measured)))
-    start = np.zeros(len(form.names))
-    if not len(start):
-        return Fitted(form, start, trial.unit)
-    found = [_search(form, trial, measured, start)]
-    if "host" in trial.place and np.mean(trial.logs(start)[1][:, trial.place["host"]]) > _HIDDEN:
-        found.append(_search(form, trial, measured, start - 2.0 * (np.arange(len(start)) == trial.place["host"])))
+    if not form.names:
+        return Fitted(form, np.zeros(0), trial.unit)
+    shift = float(np.median(np.log(measured) - trial.logs(np.zeros(len(form.names)))[0]))
+    starts = [{}, {"device": shift, "host": shift, "communication": shift}]
+    if "host" in trial.place and np.mean(trial.logs(np.zeros(len(form.names)))[1][:, trial.place["host"]]) > _HIDDEN:
+        starts.append({"device": shift, "host": shift - 2.0, "communication": shift})
+    if any(r.communication for r in responses):
+        starts.append({"communication": 3.0})  # hidden as well, and links of a catalog are often far off
+    found = [_search(form, trial, measured, np.array([start.get(n, 0.0) for n in form.names])) for start in starts]
     return Fitted(form, min(found, key=lambda each: each[0])[1], trial.unit)
 
 
 def _search(form: Form, trial: _Trial, measured: Floats, numbers: Floats) -> tuple[float, Floats]:
     """Gauss and Newton from a start: how unlikely the best numbers are, and they."""
-    wanted, pull = np.log(measured), NOISE / form.widths
+    wanted, weight = np.log(measured), 1 / form.widths**2
     fixed = trial.place.get("fixed")
     high = np.full(len(numbers), _FAR)
     low = -high
@@ -122,14 +125,30 @@ def _search(form: Form, trial: _Trial, measured: Floats, numbers: Floats) -> tup
     for _ in range(_ROUNDS):
         logs, slopes = trial.logs(numbers)
         errors = wanted - logs
-        loss = float((2 * NOISE**2 * (np.sqrt(1 + (errors / NOISE) ** 2) - 1)).sum() + ((pull * numbers) ** 2).sum())
-        best = min(best, (loss, numbers), key=lambda each: each[0])
-        counts = (1 + (errors / NOISE) ** 2) ** -0.5
-        way = _solved(slopes, errors, counts, pull, numbers, fixed)
+        noise = _scatter(errors)
+        best = min(best, (_unlikely(errors, noise) + float(weight @ numbers**2), numbers), key=lambda each: each[0])
+        counts = (1 + (errors / noise) ** 2 / _TAIL) ** -1 / noise**2
+        way = _solved(slopes, errors, counts, weight, numbers, fixed)
         numbers = np.clip(numbers + np.clip(way, -1.0, 1.0), low, high)
         if np.abs(way).max() < _NEAR:
             break
     return best
+
+
+def _scatter(errors: Floats) -> float:
+    """By how much steps scatter: as they do, but for the furthest, and as is usual where there are few."""
+    noise = max(NOISE, 1.5 * float(np.median(np.abs(errors))))
+    for _ in range(3):
+        some = np.minimum(errors**2, (3 * noise) ** 2)
+        noise = float(np.sqrt((_SURE * NOISE**2 + some.sum()) / (_SURE + len(errors))))
+    return noise
+
+
+def _unlikely(errors: Floats, noise: float) -> float:
+    """Minus twice the log likelihood: Student's, with tails that let a wild measurement be one."""
+    return float(
+        ((_TAIL + 1) * np.log1p((errors / noise) ** 2 / _TAIL)).sum() + 2 * len(errors) * np.log(noise / NOISE)
+    )
 
 
 def slopes(form: Form, responses: Sequence[Response]) -> Floats:
@@ -138,17 +157,18 @@ def slopes(form: Form, responses: Sequence[Response]) -> Floats:
     return _Trial(form, responses, float(np.median(seconds))).logs(np.zeros(len(form.names)))[1]
 
 
-def _solved(slopes: Floats, errors: Floats, counts: Floats, pull: Floats, numbers: Floats, fixed: int | None) -> Floats:
+def _solved(
+    slopes: Floats, errors: Floats, counts: Floats, weight: Floats, numbers: Floats, fixed: int | None
+) -> Floats:
     """The step of Gauss and Newton; fixed seconds that would fall below none go to none."""
-    matrix = (slopes * counts[:, None]).T @ slopes + np.diag(pull**2)
-    right = (slopes * counts[:, None]).T @ errors - pull**2 * numbers
+    matrix = (slopes * counts[:, None]).T @ slopes + np.diag(weight)
+    right = (slopes * counts[:, None]).T @ errors - weight * numbers
     way = np.linalg.solve(matrix, right)
     if fixed is not None and numbers[fixed] + way[fixed] < 0:
         others = np.arange(len(numbers)) != fixed
         way = np.full(len(numbers), -numbers[fixed])
-        way[others] = np.linalg.solve(
-            matrix[np.ix_(others, others)], right[others] + matrix[others, fixed] * numbers[fixed]
-        )
+        rest = right[others] + matrix[others, fixed] * numbers[fixed]
+        way[others] = np.linalg.solve(matrix[np.ix_(others, others)], rest)
     return np.asarray(way, dtype=np.float64)
 
 

@@ -26,8 +26,8 @@ _LENGTHS: Final = (1.0, 2.0, 4.0)
 _USUAL_LENGTH: Final = 2.0
 _EXPLAINED: Final = (0.05, 0.1, 0.2, 0.4)
 _NOISES: Final = (0.03, 0.06, 0.12, 0.25)
-_USUAL: Final = np.log([0.1, 0.08])  # of what is explained, and of noise, before anything was seen
-_UNSURE: Final = 1.8  # e-folds of either
+_USUAL: Final = np.log([0.07, 0.12])  # of what is explained, and of noise, before anything was seen
+_UNSURE: Final = 1.0  # e-folds of either
 
 
 def near(described: Sequence[Mapping[str, float]], length: float = _USUAL_LENGTH) -> Floats:

@@ -64,10 +64,15 @@ class Prepared:
     seconds: Seconds
     network: str
     response: Response
+    allocated: Bytes | None = None
+    reserved: Bytes | None = None
 
     @classmethod
     def of(cls, step: Step, model: str | CostModel = DEFAULT) -> Prepared:
-        return cls(seconds=step.seconds, network=step.network, response=step.response(model))
+        found = step.response(model)
+        return cls(
+            seconds=step.seconds, network=step.network, response=found, allocated=step.allocated, reserved=step.reserved
+        )
 
 
 def well_spread(keys: Sequence[tuple[str, float]], most: int = MOST_STEPS) -> list[int]:
