@@ -17,6 +17,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
+from foretell.capture import sparse
 from foretell.capture.as_gpu import behave_as_gpu
 from foretell.capture.explain import words_of
 from foretell.capture.recorder import Recorder
@@ -92,7 +93,9 @@ def _extended(run: Callable[[int], Graph], whole: int) -> Graph:
 class StandIns:
     """Runs ops for real; one that no CPU kernel can do (cuDNN, flash attention) yields noise of the right shape."""
 
-    def rewrite(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def rewrite(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
+        with contextlib.suppress(NotImplementedError):
+            return sparse.rewritten(func, args, kwargs)
         return None
 
     def run(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -142,6 +142,7 @@ class Recorder(TorchDispatchMode):
         self._ops.append(Op(signature, phase, module, tuple(inputs), tuple(outputs), self.times))
 
     def _tensor(self, tensor: torch.Tensor, born: int) -> tuple[int, Layout]:
+        tensor = _stored(tensor)
         shape = tuple(tensor.shape)
         strides = tensor.stride() if tensor.layout is torch.strided else (0,) * len(shape)
         key = (shape, strides, tensor.dtype)
@@ -172,7 +173,7 @@ class Recorder(TorchDispatchMode):
 
     def mark(self, tensors: Iterable[Any], role: str) -> None:
         """Set what storages are for; those that exist before the step are counted even if no op touches them."""
-        for tensor in tensors:
+        for tensor in map(_stored, tensors):
             if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
                 continue
             self._roles.setdefault(tensor.untyped_storage()._cdata, role)
@@ -182,6 +183,7 @@ class Recorder(TorchDispatchMode):
 
     def pair(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
         """Record which gradient is a parameter's own."""
+        gradient = _stored(gradient)
         self.mark([gradient], "gradient")
         if torch.strided is parameter.layout is gradient.layout:
             self._gradients[self._storage(parameter, born=-1)] = self._storage(gradient, born=-1)
@@ -239,6 +241,13 @@ class Recorder(TorchDispatchMode):
         # What a step makes, updates and forgets is no parameter of the model.
         gradients = {p: g for p, g in self._gradients.items() if storages[p].role == "parameter"}
         return Graph(**made, gradients=gradients, **facts)
+
+
+def _stored(value: Any) -> Any:
+    """What a tensor has in memory: a sparse one the rows that it holds. Their numbers are little beside them."""
+    if isinstance(value, torch.Tensor) and value.layout is torch.sparse_coo:
+        return value._values()
+    return value
 
 
 def _role(phases: list[str], born: int, freed: int) -> str:

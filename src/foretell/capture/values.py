@@ -22,6 +22,8 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from foretell.capture import sparse
+
 aten = torch.ops.aten
 _MOST_NUMBERS = 2**24
 _FEW_FLOATS = 4096  # more than these are kept only where they are whole numbers
@@ -47,6 +49,8 @@ class Values:
 
     def rewrite(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
         """An op the dispatcher should see in another form: indexing by a mask is nonzero, then indexing."""
+        if (dense := sparse.rewritten(func, args, kwargs)) is not None:
+            return dense
         if func not in _MASKED or not any(_is_mask(index) for index in args[1]):
             return None
 
@@ -64,6 +68,8 @@ class Values:
         except (DataDependentOutputException, DynamicOutputShapeException):
             with _disable_current_modes():
                 return self._run_with_contents(func, args, kwargs)
+        if func is sparse.MAKES:
+            sparse.keep_numbers(out, args[3])
         made = out if isinstance(out, tuple | list) else (out,)
         followed = any(isinstance(o, FakeTensor) and _may_be_worth_keeping(o, func) for o in made)
         if followed and func not in _UNINITIALISED and (func in _ASSUMABLE or self._all_known(args)):

@@ -118,7 +118,7 @@ _FAMILIES: Final[tuple[tuple[Family, str, str], ...]] = (
     ("index", "", """embedding embedding_dense_backward index index_put index_put_ _index_put_impl_ index_select index_add
         index_add_ gather scatter scatter_ scatter_add scatter_add_ _embedding_bag _embedding_bag_forward_only
         _embedding_bag_dense_backward _unsafe_index masked_select nonzero masked_scatter index_copy index_copy_ take
-        _unsafe_index_put index_fill index_fill_ roll flip repeat_interleave bincount searchsorted unique _unique2"""),
+        _unsafe_index_put index_fill index_fill_ roll flip repeat_interleave bincount searchsorted unique _unique2 unique_consecutive"""),
     ("pooling", "", """max_pool2d_with_indices max_pool2d_with_indices_backward avg_pool2d avg_pool2d_backward
         _adaptive_avg_pool2d _adaptive_avg_pool2d_backward adaptive_max_pool2d adaptive_max_pool2d_backward
         max_pool3d_with_indices max_pool3d_with_indices_backward avg_pool3d avg_pool3d_backward _adaptive_avg_pool3d
@@ -150,11 +150,13 @@ _FAMILIES: Final[tuple[tuple[Family, str, str], ...]] = (
     ("foreach", "optimizer", """_fused_adagrad _fused_adagrad_ _fused_adam _fused_adam_ _fused_adamw _fused_adamw_ _fused_sgd
         _fused_sgd_"""),
     ("elementwise", "", """linear rand_like randn_like empty empty_like empty_strided new_empty new_empty_strided lift_fresh set_
-        resize_ _local_scalar_dense is_same_size sym_size _reshape_alias as_strided_"""),
+        resize_ _local_scalar_dense is_same_size sym_size _reshape_alias as_strided_ _indices _values is_coalesced _nnz
+        _sparse_coo_tensor_with_dims_and_tensors"""),
 )  # fmt: skip
 _NO_KERNEL: Final = """empty empty_like empty_strided new_empty new_empty_strided lift_fresh set_ resize_ _local_scalar_dense
-    is_same_size sym_size _reshape_alias as_strided_""".split()
-_WAITS: Final = "_local_scalar_dense nonzero masked_select _unique2".split()
+    is_same_size sym_size _reshape_alias as_strided_ _indices _values is_coalesced _nnz
+    _sparse_coo_tensor_with_dims_and_tensors""".split()
+_WAITS: Final = "_local_scalar_dense nonzero masked_select _unique2 unique_consecutive".split()
 _BY_CUDNN: Final = "cudnn_convolution cudnn_batch_norm cudnn_batch_norm_backward _cudnn_rnn _cudnn_rnn_backward".split()
 _WEIGHS: Final = """mm addmm convolution embedding linear _grouped_mm native_layer_norm native_group_norm
     _fused_rms_norm""".split()
