@@ -53,6 +53,15 @@ def test_inference_has_neither_loss_nor_optimizer(capture_in_child: Capture) -> 
     assert not [op for op in graph.ops if "nll_loss" in op.signature.target]
 
 
+@pytest.mark.parametrize(("fast_norm", "dtype"), [("false", "float32"), ("true", "float16")])
+def test_fast_norms_stay_in_half_precision(fast_norm: str, dtype: str, capture_in_child: Capture) -> None:
+    settings = {"batch": "2", "image_size": "32", "precision": "amp-fp16", "optimizer": "none"}
+    graph = capture_in_child("timm/convnext_atto", fast_norm=fast_norm, **settings)
+    norms = [op.signature.inputs[0].dtype for op in graph.ops if op.signature.name == "aten.native_layer_norm"]
+    assert norms
+    assert set(norms) == {dtype}
+
+
 def test_experts_share_the_tokens(capture_in_child: Capture) -> None:
     graph = capture_in_child("hf/mixtral-8x7b", batch="2", seq="16", layers="1")
     assert any("grouped_mm" in op.signature.target for op in graph.ops)

@@ -23,8 +23,9 @@ import foretell
 from foretell.cost.model import DEFAULT, ROOFLINE
 from foretell.errors import ForetellError, InputError, did_you_mean
 from foretell.graph import Graph
+from foretell.learn.adapt.choose import choose_steps
 from foretell.learn.adapt.fit import fit_profile
-from foretell.learn.adapt.steps import Step, well_spread
+from foretell.learn.adapt.steps import Prepared, Step
 from foretell.profile import Profile
 from foretell.store.importers import public_file
 from foretell.units import Seconds
@@ -72,7 +73,7 @@ class _Case:
 
     def __init__(self, row: Row, graph: Graph) -> None:
         self.row, self.graph = row, graph
-        self.step = Step(workload=graph, on=row.cluster, plan=row.plan, seconds=row.seconds)
+        self.step = Prepared.of(Step(workload=graph, on=row.cluster, plan=row.plan, seconds=row.seconds))
         self.zero = self.ask(None)
         self.roofline = foretell.forecast(graph, row.cluster, row.plan, model=ROOFLINE).step_time.seconds
         self.seen = seen(row, graph)
@@ -221,11 +222,11 @@ def _one_fold(
 
 def _chosen(way: str, drawn: Sequence[_Case], number: int, seed: int) -> list[int]:
     if way == DESIGNED:
-        return well_spread([(str(case.row.plan), case.row.seconds) for case in drawn], number)
+        return choose_steps([case.step for case in drawn], number)
     return sorted(np.random.default_rng([seed, number]).choice(len(drawn), number, replace=False).tolist())
 
 
-def _fitted(steps: Sequence[Step]) -> tuple[Profile, Seconds]:
+def _fitted(steps: Sequence[Prepared]) -> tuple[Profile, Seconds]:
     began = time.process_time()
     profile = fit_profile(steps, name="step times")
     return profile, time.process_time() - began

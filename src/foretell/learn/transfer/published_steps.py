@@ -1,7 +1,8 @@
 """Published steps of devices that are not ours to measure: a graph, a device, the time it took.
 
 What a source leaves open is taken as its own scripts have it by default, and said here: timm's benchmark trains with
-momentum; torch before 2 loops over parameters and has no fused attention; the torchvision sweep times forward and
+momentum; torch before 2 loops over parameters and has no fused attention; with torch 2 norms are timm's fast ones (steps
+take less than half-precision norms in fp32 would read and write); the torchvision sweep times forward and
 backward, no optimizer; NeuSight runs Hugging Face models in true fp32, attention written out.
 """
 
@@ -115,6 +116,7 @@ def _timm(torch: str, optimizer: str, origin: str, row: Row) -> PublishedStep:
         raise LeftOut("compiled")
     if not row["batch"] or not row["step_seconds"]:
         raise LeftOut("without a batch or a time")
+    old = torch.startswith("pt1")
     return PublishedStep(
         origin=origin,
         device=_TIMM_DEVICES[row["device"]],
@@ -125,9 +127,10 @@ def _timm(torch: str, optimizer: str, origin: str, row: Row) -> PublishedStep:
             "precision": "amp-fp16",
             "channels_last": str(row["layout"] == "nhwc").lower(),
             "optimizer": optimizer,
+            **({} if old else {"fast_norm": "true"}),
         },
         seconds=row["step_seconds"],
-        eager=torch.startswith("pt1"),
+        eager=old,
     )
 
 

@@ -16,6 +16,8 @@ from foretell.workload import Workload
 make_torchvision_importable()
 import timm  # noqa: E402
 
+_LAYERS: Any = timm.layers  # which says nothing of types
+
 
 @cache
 def names() -> Sequence[str]:
@@ -30,13 +32,14 @@ def workload_function(name: str) -> Callable[..., Workload]:
 
 @takes_step_settings
 def classification(
-    name: str, *, batch: int = 32, image_size: int, channels: int = 3, classes: int = 1000, checkpointing: bool = False
-) -> Recipe:
-    """Cross-entropy over one label an image."""
+    name: str, *, batch: int = 32, image_size: int, channels: int = 3, classes: int = 1000, checkpointing: bool = False,
+    fast_norm: bool = False,
+) -> Recipe:  # fmt: skip
+    """Cross-entropy over one label an image; with `fast_norm`, timm's norms stay in half precision under autocast."""
 
     return Recipe(
         name=name,
-        model=lambda: _build(name, image_size, channels, classes, checkpointing),
+        model=lambda: _build(name, image_size, channels, classes, checkpointing, fast_norm),
         inputs=lambda: {"x": torch.randn(batch, channels, image_size, image_size)},
         targets=lambda: {"y": torch.randint(classes, (batch,))},
         forward=lambda model, b: model(b["x"]),
@@ -44,16 +47,22 @@ def classification(
     )
 
 
-def _build(name: str, image_size: int, channels: int, classes: int, checkpointing: bool) -> torch.nn.Module:
+def _build(
+    name: str, image_size: int, channels: int, classes: int, checkpointing: bool, fast_norm: bool
+) -> torch.nn.Module:
     published = _published(name)
     settings: dict[str, Any] = {"num_classes": classes, "in_chans": channels}
     if image_size != published.input_size[1]:
         settings["img_size"] = image_size
+    before = _LAYERS.is_fast_norm()
+    _LAYERS.set_fast_norm(fast_norm or before)  # modules ask for it when they are made
     try:
         model: Any = timm.create_model(name, **settings)
     except TypeError:  # convolutional models take any size and no img_size
         settings.pop("img_size", None)
         model = timm.create_model(name, **settings)
+    finally:
+        _LAYERS.set_fast_norm(before)
     if checkpointing:
         try:
             model.set_grad_checkpointing(True)
