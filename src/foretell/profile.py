@@ -28,11 +28,15 @@ SUFFIX: Final = ".toml"
 ARRAYS: Final = ".safetensors"
 _FARTHEST: Final = 2.0  # that a residual model may go, in e-folds
 FACTORS: Final = ("device", "host", "communication", "fixed_seconds")
-# Of operators; a convolution in groups runs other kernels than a dense one, and is a family of its own.
-FAMILIES: Final[tuple[str, ...]] = (*get_args(Family), "grouped_convolution", "grouped_convolution_backward")
+# Of operators; a convolution in groups, or of each channel alone, runs other kernels than a dense one: a family of its own.
+_CONVOLUTIONS: Final = ("convolution", "convolution_backward")
+FAMILIES: Final[tuple[str, ...]] = (
+    *get_args(Family), *(f"{sort}_{name}" for sort in ("grouped", "depthwise") for name in _CONVOLUTIONS),
+)  # fmt: skip
 KINDS: Final = {
-    "convolutions": ("convolution", "convolution_backward"),
+    "convolutions": _CONVOLUTIONS,
     "grouped convolutions": ("grouped_convolution", "grouped_convolution_backward"),
+    "depthwise convolutions": ("depthwise_convolution", "depthwise_convolution_backward"),
     "products": ("matmul", "attention", "attention_backward", "rnn"),
     "streams": ("copy", "elementwise", "foreach", "index", "norm", "norm_backward", "pooling", "reduction"),
 }
@@ -45,8 +49,10 @@ _FACTOR: Final = f"a factor above 0, {1 / _MOST:g} to {_MOST:g}"
 def family_of(signature: Signature) -> str:
     """The family an op counts to in a profile."""
     family = operator_of(signature.name).family
-    grouped = family in ("convolution", "convolution_backward") and signature.argument("groups", 1) != 1
-    return f"grouped_{family}" if grouped else family
+    if family not in _CONVOLUTIONS or signature.argument("groups", 1) == 1:
+        return family
+    weight = signature.tensor("weight")
+    return f"{'depthwise' if weight is not None and weight.shape[1] == 1 else 'grouped'}_{family}"
 
 
 def _check_factors(what: str, values: Mapping[str, Any]) -> None:

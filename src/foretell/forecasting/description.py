@@ -20,6 +20,7 @@ def description(program: Program, slowest: RoleStep, host_factor: float = 1.0) -
     shares = {kind: sum(parts.get(family, 0.0) for family in families) / busy for kind, families in KINDS.items()}
     return shares | {
         "backward": sum(seconds for family, seconds in parts.items() if family.endswith("backward")) / busy,
+        "channels last": _channels_last(slowest) / busy,
         "half": float(whole.precision.endswith("16")),
         "intensity": math.log(max(flops, 1.0) / max(traffic, 1)),
         "device": math.log(busy),
@@ -36,3 +37,15 @@ def family_seconds(step: RoleStep) -> dict[str, Seconds]:
     for family, price, op in zip(families, step.priced.prices, step.role.graph.ops, strict=True):
         parts[family] += price.seconds * op.times
     return dict(parts)
+
+
+def _channels_last(step: RoleStep) -> Seconds:
+    """Of convolutions whose channels lie side by side, which run other kernels."""
+    lying = step.role.graph.calls.each(
+        lambda call: (
+            family_of(call.signature).endswith(("convolution", "convolution_backward"))
+            and any(x.is_channels_last for x in call.signature.inputs)
+        )
+    )
+    ops = zip(lying, step.priced.prices, step.role.graph.ops, strict=True)
+    return sum(price.seconds * op.times for last, price, op in ops if last)

@@ -1,7 +1,7 @@
 """Step times → a Profile: as much as steps left out of the fit say is worth fitting.
 
 Forms of growing detail are tried on parts of the steps and asked about the others, steps of one network being left out
-together. The simplest whose error is about the smallest is taken, and nothing at all where no form is better than none.
+together. One that is clearly worse there than another is not taken, and nothing at all where no form is better than none.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ Positions = npt.NDArray[np.intp]
 FOLDS: Final = 10
 _ENOUGH: Final = 3  # steps with their memory
 _PARTS: Final = ("device", "host", "communication", "fixed")
-_ALMOST: Final = 0.03  # of the smallest error: a simpler form that is so near is taken
-_CHANCE: Final = 0.5  # standard errors of a difference that count as none
+_ALMOST: Final = 0.03  # of the smallest error counts as none
 _LEVEL: Final = 0.9  # of an interval
 _WIDER: Final = 0.5  # steps of doubt that a step left out adds to an interval made of few
 
@@ -142,15 +141,17 @@ def _folds(networks: Sequence[str]) -> list[Positions]:
 
 
 def _chosen(errors: Mapping[Candidate, Floats]) -> Candidate:
-    """The first, which is the simplest, that is not clearly worse than the best: by a part of what chance may do."""
+    """The last, which has most detail, that is not clearly worse than the best.
+
+    Priors keep what steps do not show from doing harm, and of few steps left out the best is often so by chance.
+    """
     best = min(errors.values(), key=lambda each: float(each.mean()))
 
     def is_near(each: Floats) -> bool:
         worse = each - best
-        chance = float(worse.std()) / np.sqrt(len(worse))
-        return bool(worse.mean() <= max(_ALMOST * float(best.mean()), _CHANCE * chance))
+        return bool(worse.mean() <= max(_ALMOST * best.mean(), worse.std() / np.sqrt(len(worse))))
 
-    return next(c for c, each in errors.items() if is_near(each))
+    return [c for c, each in errors.items() if is_near(each)][-1]
 
 
 def _memory(steps: Sequence[Prepared]) -> MemoryFactors:

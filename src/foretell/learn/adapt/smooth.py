@@ -19,7 +19,7 @@ Floats = npt.NDArray[np.float64]
 
 # By how much two steps differ in a number, for them to be half strangers.
 _UNITS: Final[Mapping[str, float]] = {
-    **dict.fromkeys(KINDS, 0.25), "backward": 0.3, "half": 1.0, "intensity": 2.0, "device": 2.0, "host": 2.0,
+    **dict.fromkeys(KINDS, 0.25), "backward": 0.3, "channels last": 0.25, "half": 1.0, "intensity": 2.0, "device": 2.0, "host": 2.0,
     "samples": 3.0, "ranks": 3.0,
 }  # fmt: skip
 _LENGTHS: Final = (1.0, 2.0, 4.0)

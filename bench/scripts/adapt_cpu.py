@@ -1,0 +1,105 @@
+"""This machine's CPU as a new device: adapted under a budget, then ten models of other families held against forecasts.
+
+    python bench/scripts/adapt_cpu.py --budget 10min --out adapted
+
+Keep the machine quiet. The store in FOLDER keeps all measurements, so that a run can go on; the device, its host and the
+profile are in FOLDER/catalog and FOLDER/this-cpu.toml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import foretell
+from foretell.campaign.driver import run
+from foretell.campaign.executor import LocalExecutor
+from foretell.campaign.jobs import Campaign
+from foretell.learn.adapt.fit import fit_profile
+from foretell.learn.adapt.local import measure_here
+from foretell.learn.adapt.pool import usual_points
+from foretell.measure.record import Point
+from foretell.measure.this_cpu import describe_this_cpu
+from foretell.profile import Purpose
+from foretell.store.store import Store
+from foretell.units import parse_seconds
+
+NAME = "this-cpu"
+_IMAGE = {"batch": "2", "image_size": "128", "precision": "fp32"}
+_TEXT = {"batch": "2", "seq": "64", "precision": "fp32"}
+# None of these families is among the steps that adapt chooses from.
+UNSEEN = (
+    Point(source="torchvision/googlenet", settings={**_IMAGE, "optimizer": "sgd-momentum"}),
+    Point(source="torchvision/regnet_y_400mf", settings={**_IMAGE, "optimizer": "adamw"}),
+    Point(source="torchvision/resnext50_32x4d", settings={**_IMAGE, "optimizer": "none"}),
+    Point(source="torchvision/mnasnet1_0", settings={**_IMAGE, "optimizer": "none"}),
+    Point(source="timm/ghostnet_100", settings={**_IMAGE, "optimizer": "adamw"}),
+    Point(source="timm/poolformer_s12", settings={**_IMAGE, "optimizer": "adamw"}),
+    Point(source="timm/res2net50_26w_4s", settings={**_IMAGE, "optimizer": "none"}),
+    Point(source="timm/hrnet_w18_small", settings={**_IMAGE, "optimizer": "none"}),
+    Point(source="hf/gpt2", settings={**_TEXT, "optimizer": "none"}),
+    Point(source="hf/bert-base", settings={**_TEXT, "optimizer": "adamw"}),
+)
+
+
+def adapted(folder: Path, budget: float) -> foretell.Profile:
+    began = time.monotonic()
+    if not (folder / "catalog" / "devices" / f"{NAME}.toml").exists():
+        describe_this_cpu(NAME)
+    left = budget - (time.monotonic() - began)
+    device = foretell.device(NAME)
+    steps = measure_here(
+        usual_points(device), NAME, Store(folder / "store"), place="cpu", runs=1000, budget=0.9 * left, say=print
+    )
+    profile = fit_profile(steps, name=NAME, purpose=Purpose(device=NAME), sources=["measured here"])
+    profile.save(folder / f"{NAME}.toml")
+    card = profile.card
+    print(
+        f"\nAdapted in {time.monotonic() - began:.0f} s on {card.rows} steps ({card.form}): on steps left out "
+        f"{100 * (card.error_before or 0):.1f} % before, {100 * (card.error_after or 0):.1f} % after.\n"
+    )
+    return profile
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--budget", default="10min")
+    parser.add_argument("--out", type=Path, default=Path("adapted"))
+    arguments = parser.parse_args()
+    folder = arguments.out.resolve()
+    (folder / "catalog").mkdir(parents=True, exist_ok=True)
+    os.environ["FORETELL_CATALOG"] = str(folder / "catalog")
+    profile = adapted(folder, parse_seconds(arguments.budget))
+    store = Store(folder / "unseen")
+    run(
+        Campaign.of(UNSEEN),
+        store,
+        LocalExecutor(["cpu"]),
+        progress=lambda now: print(f"[{now.done}/{now.total}] {now.event}"),
+    )
+    measured = {step.point: step.step_seconds for step in store.steps("outcome = 'ok'") if step.step_seconds}
+    errors, inside = [], []
+    print(f"\n{'model':44} {'measured':>9} {'before':>8} {'adapted':>8}  interval")
+    for point in UNSEEN:
+        if (seconds := measured.get(point.key)) is None:
+            print(f"{point!s:44} not measured")
+            continue
+        before = foretell.forecast(point.source, NAME, settings=point.settings).step_time.seconds
+        after = foretell.forecast(point.source, NAME, settings=point.settings, profile=profile).step_time
+        low, high = after.low or 0.0, after.high or 0.0
+        errors.append(abs(after.seconds / seconds - 1))
+        inside.append(low <= seconds <= high)
+        print(
+            f"{point.source + ' ' + point.settings['optimizer']:44} {seconds * 1e3:7.1f}ms {100 * (before / seconds - 1):+7.0f}% "
+            f"{100 * (after.seconds / seconds - 1):+7.1f}%  {low * 1e3:.1f}–{high * 1e3:.1f} ms"
+        )
+    if errors:
+        print(
+            f"\nmean error {100 * sum(errors) / len(errors):.1f} % on {len(errors)} unseen models, {sum(inside)} within their interval"
+        )
+
+
+if __name__ == "__main__":
+    main()
