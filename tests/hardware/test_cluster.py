@@ -42,6 +42,16 @@ def test_grammar(text: str, nodes: list[tuple[int, str]]) -> None:
     assert Cluster.parse(str(cluster)) == cluster
 
 
+def test_racks_are_filled_alike_where_that_is_possible() -> None:
+    assert [node.count for node in Cluster.parse("256xgb200").nodes] == [64] * 4
+    assert [node.count for node in Cluster.parse("144xgb200").nodes] == [72] * 2
+    assert [node.count for node in Cluster.parse("73xgb200").nodes] == [72, 1]  # 73 is a prime
+    assert [node.count for node in Cluster.parse("12xh100-sxm").nodes] == [8, 4]
+    assert Cluster.parse("256xgb200").partly_filled == "4 × 64 devices, where 72 share a rack's links"
+    assert not Cluster.parse("144xgb200").partly_filled
+    assert not Cluster.parse("8xgb200").partly_filled
+
+
 def test_links() -> None:
     assert Cluster.parse("16x8xh100-sxm@ib-200g").between == link("ib-200g")
     assert Cluster.parse("16x8xh100-sxm").between == link("ib-400g"), "the device's usual link"

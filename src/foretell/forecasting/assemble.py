@@ -284,6 +284,8 @@ class _Assembly:
         elif model.device != device:
             text = f"Operators were measured on {model.device} and transferred to {device} by its published numbers."
             yield Caveat("device-not-measured", text)
+        if layout := self.cluster.partly_filled:
+            yield Caveat("racks-partly-filled", f"Placed as {layout}. Write another layout like 2x72xNAME.")
         yield from self._interval_caveats(placed)
         for name, seconds in sorted(placed.priced.unknown.items()):
             yield Caveat("op-without-model", f"{name} priced by bytes", seconds / self.busy if self.busy else 0.0)

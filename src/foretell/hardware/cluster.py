@@ -16,6 +16,7 @@ from foretell.units import BytesPerSecond, Dollars
 TOPOLOGIES = ("fat-tree", "rail-optimized", "torus", "ring")
 MAX_DEVICES = 2**20
 _LONGEST = 1000  # characters of its text
+_BOARD = 8  # devices of a server; more share a rack
 _GRAMMAR = "Write it like 'h200', '8xh100-sxm', '16x8xh100-sxm@ib-400g' or '2xaws:p5.48xlarge' (see docs/reference/hardware.md)."
 _PART = re.compile(r"(?:(\d{1,12})x)?(?:(\d{1,12})x)?([a-z0-9][a-z0-9._:-]{0,99})")
 
@@ -99,6 +100,16 @@ class Cluster:
         return None if self.between is None else self.between.bandwidth / self.oversubscription
 
     @property
+    def partly_filled(self) -> str:
+        """How many devices each rack has, where several have fewer than would fit; "" elsewhere."""
+        racks = [node for node in self.nodes if node.count < node.device.node_size > _BOARD]
+        if len(racks) < 2:
+            return ""
+        runs = [(len(list(same)), count) for count, same in groupby(node.count for node in self.nodes)]
+        layout = " and ".join(f"{repeat} × {count}" for repeat, count in runs)
+        return f"{layout} devices, where {racks[0].device.node_size} share a rack's links"
+
+    @property
     def dollars_per_hour(self) -> Dollars | None:
         """List price of all nodes, or None when one of them has none."""
         prices = [node.dollars_per_hour for node in self.nodes]
@@ -133,12 +144,8 @@ def _read_part(part: str, inside: Link | None, text: str) -> tuple[list[Node], L
 
 
 def _owned(device: Device, counts: list[int], inside: Link | None) -> tuple[list[Node], Link]:
-    """`3x4xNAME` is three nodes of four; `12xNAME` fills nodes of the usual size, and the rest is a smaller one."""
-    if len(counts) == 2:
-        sizes = [counts[1]] * counts[0]
-    else:
-        full, rest = divmod(prod(counts), device.node_size)
-        sizes = [device.node_size] * full + [rest] * (rest > 0)
+    """`3x4xNAME` is three nodes of four; `12xNAME` fills nodes of the usual size."""
+    sizes = [counts[1]] * counts[0] if len(counts) == 2 else _filled(prod(counts), device.node_size)
     offer = catalog.cheapest(device.name)
     price = None if offer is None else offer.dollars_per_device_hour
     nodes = {
@@ -152,6 +159,15 @@ def _owned(device: Device, counts: list[int], inside: Link | None) -> tuple[list
         for size in set(sizes)
     }
     return [nodes[size] for size in sizes], catalog.link(device.between)
+
+
+def _filled(devices: int, usual: int) -> list[int]:
+    """The last node is smaller. Racks, which nobody fills at the price of groups that straddle two, are filled alike."""
+    full, rest = divmod(devices, usual)
+    nodes = full + (rest > 0)
+    if rest and usual > _BOARD and devices % nodes == 0:
+        return [devices // nodes] * nodes
+    return [usual] * full + [rest] * (rest > 0)
 
 
 def _rented(instance: Instance, counts: list[int], inside: Link | None, text: str) -> tuple[list[Node], Link]:
