@@ -14,7 +14,7 @@ import typer
 
 from foretell.cli.campaign import run_campaign
 from foretell.cli.options import AsJson, Settings, read_settings
-from foretell.cli.ranks import measure_among_ranks
+from foretell.cli.ranks import measure_among_ranks, measure_collectives_among_ranks
 from foretell.cli.records import end, is_kept, note_where
 from foretell.cli.terminal import note, print_drawn, print_json, progress
 from foretell.errors import InputError, StoreError
@@ -65,6 +65,9 @@ def measure(
     host: Annotated[
         bool, typer.Option("--host", help="Measure how fast this machine issues work, instead of a SOURCE.")
     ] = False,
+    collectives: Annotated[
+        bool, typer.Option("--collectives", help="Under torchrun: time all-reduce and others, instead of a SOURCE.")
+    ] = False,
     compare: Annotated[bool, typer.Option("--compare", help="Show the forecast of the same step beside it.")] = False,
     top: Annotated[int, typer.Option("--top", min=0, metavar="N", help="How many ops to show.")] = 12,
     as_json: AsJson = False,
@@ -77,7 +80,10 @@ def measure(
         _measure_host(bool(sources or campaign), device, as_json)
         return
     among_ranks = int(os.environ.get("WORLD_SIZE") or 1) > 1
-    _check_choice(bool(sources), campaign is not None)
+    if collectives:
+        _check_collectives(bool(sources or campaign or plan), among_ranks)
+    else:
+        _check_choice(bool(sources), campaign is not None)
     chosen = read_settings(settings or [])
     if campaign is not None and (chosen or repeat != 1):
         _refuse("--set" if chosen else "--repeat", "is for SOURCEs, and a campaign's points have their own")
@@ -93,6 +99,9 @@ def measure(
     length = None if seconds is None else _positive("--seconds", seconds)
     patience = _positive("--limit", limit)
     kept = opened(store, out, note)
+    if collectives:
+        measure_collectives_among_ranks(kept, backend=backend, seconds=length, limit=patience, as_json=as_json)
+        return
     points = [Point(source=source, settings=chosen, plan=plan or "") for source in sources or []]
     if among_ranks:
         measure_among_ranks(points * repeat, kept, backend=backend, seconds=length, limit=patience, as_json=as_json)
@@ -133,6 +142,15 @@ def _check_choice(sources: bool, campaign: bool) -> None:
     if sources == campaign:
         got = "both" if sources else "neither"
         raise InputError(f"measure takes one or more SOURCEs, or --campaign FILE, got {got}. Give one of them.")
+
+
+def _check_collectives(also_asked: bool, among_ranks: bool) -> None:
+    if also_asked or not among_ranks:
+        wrong = "SOURCE, --campaign and --plan have no part in it" if also_asked else "this is one process"
+        raise InputError(
+            f"--collectives times communication among the ranks that torchrun started, and {wrong}. "
+            "Start it as docs/guide/hosts.md shows: torchrun --nproc-per-node 8 --no-python foretell measure --collectives"
+        )
 
 
 def _refuse(option: str, why: str) -> None:

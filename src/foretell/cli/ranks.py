@@ -47,8 +47,26 @@ def measure_among_ranks(
         end(every)
 
 
+def measure_collectives_among_ranks(
+    kept: Kept, *, backend: str | None, seconds: Seconds | None, limit: Seconds, as_json: bool
+) -> None:
+    from foretell.measure.ranks.collectives import SECONDS, measure_collectives
+    from foretell.measure.ranks.measure import join
+    from foretell.report.measured import collectives_table, measured_dict
+
+    with join(backend=backend) as world, _ended_after(limit, "collectives"):
+        records = measure_collectives(world, seconds=seconds or SECONDS)
+    if records:  # of rank 0
+        kept.append(records)
+        if as_json:
+            print_json([measured_dict(record) for record in records])
+        else:
+            print_drawn(collectives_table(records))
+        note_where(records, kept, fell_back=True)
+
+
 @contextmanager
-def _ended_after(limit: Seconds, point: Point) -> Iterator[None]:
+def _ended_after(limit: Seconds, point: Point | str) -> Iterator[None]:
     """torchrun ends the other ranks when one has ended; a step that hangs is ended no other way."""
     from foretell.units import show_seconds
 

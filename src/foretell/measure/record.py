@@ -29,7 +29,8 @@ _MOST_VALUES: Final = 1 << 24
 FINAL: Final = ("ok", "out-of-memory", "nan-loss", "time-limit")  # outcomes that measuring again would not change
 OUTCOMES: Final = (*FINAL, "error")
 MEASURED: Final = ("step", "operators")  # kinds of a point; operators: a tiny model measured for its ops alone
-KINDS: Final = (*MEASURED, "watched")  # watched: steps of a job that ran for its own sake
+# watched: steps of a job that ran for its own sake; collective: one kind of communication among ranks
+KINDS: Final = (*MEASURED, "watched", "collective")
 RESOURCES: Final = ("device", "memory_bandwidth", "network_rx", "network_tx")
 
 

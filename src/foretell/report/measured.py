@@ -52,6 +52,20 @@ def measured(record: Record, *, top: int = 12, forecast: Forecast | None = None)
     return Group(*parts, Padding(Text(_provenance(step), style="dim"), (1, 0, 0, 0)))
 
 
+def collectives_table(records: Sequence[Record]) -> RenderableType:
+    """A row for each kind, group and size."""
+    table = grid("Collective", "Ranks", "Apart", "Bytes", "Time", "p10 – p90", "Bytes/s", left=("Collective",))
+    for step in (record.step for record in records):
+        asked = {name: int(value) for name, value in json.loads(step.settings).items()}
+        seconds = step.step_seconds or 0.0
+        group = f"{asked['ranks']}", f"{asked['stride']}"
+        spread = _span(step.step_low or seconds, step.step_high or seconds)
+        rate = or_dash(asked["bytes"] / seconds if seconds else None, show_bandwidth)
+        table.add_row(step.source, *group, show_bytes(asked["bytes"]), show_seconds(seconds), spread, rate)
+    step = records[0].step
+    return section("Collectives", table, f"{step.cluster} over {step.backend}")
+
+
 def measured_ranks(records: Sequence[Record]) -> RenderableType:
     """The slowest rank in full, and a row for each."""
     table = _grid("rank", "step", "p10 – p90", "collectives", "sent", "received", "peak memory", "outcome")
