@@ -97,7 +97,8 @@ def _timed(call: Callable[[], Any], world: World, seconds: Seconds) -> Timing:
     call()
     once = max(world.gather(_spent(call, world, 1).seconds))
     spent = _spent(call, world, repetitions(max(once, 1e-6), seconds) if once < _LONGEST else 1)
-    return max(world.gather(spent), key=lambda timing: timing.seconds)
+    every: list[Timing] = world.gather(spent)
+    return max(every, key=lambda timing: timing.seconds)
 
 
 def _spent(call: Callable[[], Any], world: World, count: int) -> Timing:
@@ -129,11 +130,12 @@ def _call(kind: str, share: int, ranks: int, members: Any, device: torch.device)
 
 def _named(*names: str) -> Callable[..., Any]:
     """The first of these that this version of torch has."""
-    return next(getattr(dist, name) for name in names if hasattr(dist, name))
+    found: Callable[..., Any] = next(getattr(dist, name) for name in names if hasattr(dist, name))
+    return found
 
 
 def _record(kind: str, nbytes: Bytes, group: Group, timing: Timing, cluster: str, world: World) -> Record:
     settings = {"bytes": nbytes, "ranks": group.size, "stride": group.stride, "groups": group.count}
     point = Point(source=kind, settings={k: str(v) for k, v in settings.items()}, kind="collective")
     among = {"world_size": world.place.size, "backend": world.backend, "cluster": cluster}
-    return Record(step=StepRow(**point.columns | world.machine.provenance() | timing.columns | among))  # type: ignore[arg-type]
+    return Record(step=StepRow(**point.columns | world.machine.provenance() | timing.columns | among))
