@@ -18,10 +18,11 @@ from foretell.program import Action
 def stage_actions(plan: Plan, micro_batches: int, *, training: bool) -> tuple[tuple[Action, ...], ...]:
     """The actions of every stage, in order."""
     if plan.schedule == "interleaved":
-        if micro_batches % plan.pp:
+        if micro_batches % (rounds := max(1, micro_batches // plan.pp)):
+            fewer = micro_batches - micro_batches % rounds
             raise PlanError(
-                f"schedule=interleaved takes micro-batches in rounds of pp={plan.pp}, got grad_accumulation={micro_batches}: "
-                f"{micro_batches} / {plan.pp} = {micro_batches / plan.pp:.2f}. Choose a multiple of {plan.pp}."
+                f"schedule=interleaved takes micro-batches in rounds of pp={plan.pp} or a few more, and "
+                f"grad_accumulation={micro_batches} does not divide into {rounds} equal ones. Choose {fewer} or {fewer + rounds}."
             )
     elif plan.virtual_stages > 1:
         raise PlanError(
@@ -46,15 +47,18 @@ def _one_forward_one_backward(stage: int, stages: int, micro_batches: int, chunk
 
 
 def _interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
+    """In rounds: each chunk takes all micro-batches of a round before the next chunk does; sizes of rounds as torch has them."""
+    size = micro_batches // max(1, micro_batches // stages)
+
     def action(phase: str, k: int) -> Action:
-        turn, place = divmod(k, stages * chunks)
-        chunk = place // stages
+        turn, place = divmod(k, size * chunks)
+        chunk = place // size
         if phase == "backward":
             chunk = chunks - 1 - chunk
-        return Action(phase, chunk * stages + stage, turn * stages + place % stages)
+        return Action(phase, chunk * stages + stage, turn * size + place % size)
 
     count = micro_batches * chunks
-    ahead = min((stages - stage - 1) * (1 if chunks == 1 else 2) + (chunks - 1) * stages, count)
+    ahead = min((stages - stage - 1) * (1 if chunks == 1 else 2) + (chunks - 1) * size, count)
     forward, backward = ([action(phase, k) for k in range(count)] for phase in ("forward", "backward"))
     return _alternate(forward, backward, ahead)
 
