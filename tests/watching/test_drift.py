@@ -127,7 +127,7 @@ class TestCommand:
         assert "40 % slower than predicted" in ended.stdout
         assert "since 2026-01-01T00:12, step 1,200" in " ".join(ended.stdout.split())
         assert "●" in ended.stdout
-        assert "foretell adapt --from steps.csv" in " ".join(ended.stderr.split())
+        assert "foretell adapt --from measurements --save" in " ".join(ended.stderr.split())
         assert "since here" in (at / "drift.html").read_text(encoding="utf-8")
 
     def test_for_programs(self, at: Path, run_foretell: Run) -> None:

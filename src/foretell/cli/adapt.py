@@ -30,9 +30,14 @@ def adapt(
     given: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="STEPS.csv", help="Step times that are there: source,settings,cluster,plan,seconds."
+            "--from",
+            metavar="STEPS.csv",
+            help="Step times that are there: source,settings,cluster,plan,seconds; or a store, or a .jsonl of records.",
         ),
     ] = None,
+    collectives: Annotated[
+        bool, typer.Option("--collectives", help="Fit communication alone, on the measured collectives in --from.")
+    ] = False,
     runs: Annotated[
         int | None, option(_MEASURED, "--runs", "How many steps to measure, 20 by default.", "N", min=3)
     ] = None,
@@ -57,19 +62,22 @@ def adapt(
     """Make a profile of step times: choose what to measure, measure it or read it, fit as far as it helps."""
     from foretell.forecasting.assemble import DEFAULT_MODEL, load_model
     from foretell.learn.adapt.fit import fit_profile
-    from foretell.profile import SUFFIX, Purpose, folders
+    from foretell.profile import SUFFIX, Purpose
     from foretell.report.profiles import profile_dict, profile_table
 
     if given is not None and (sources or runs is not None or budget is not None or settings or describe):
         raise InputError(
             "--from reads step times, and SOURCE, --set, --runs, --budget and --describe are for measuring. Give one or the other."
         )
+    if collectives:
+        _adapt_links(given, device, save, as_json)
+        return
     if given is None and not device:
         raise InputError(
             "what shall forecasts fit? Give --from STEPS.csv, or --device NAME to measure here, such as --device cpu."
         )
     priced_by = load_model(model or DEFAULT_MODEL)
-    path = Path(save) if save.endswith(SUFFIX) else folders()[0] / f"{save}{SUFFIX}"
+    path = _place_of(save)
     if describe:
         _describe(device)
     if given is not None:
@@ -112,9 +120,33 @@ def _describe(device: str) -> None:
 
 
 def _read(path: Path, device: str) -> list[Step]:
+    from foretell.learn.adapt.kept import kept_steps
     from foretell.learn.adapt.table import read_steps
 
-    return read_steps(path, device)
+    return kept_steps(path) if path.suffix == ".jsonl" or path.is_dir() else read_steps(path, device)
+
+
+def _adapt_links(given: Path | None, cluster: str, save: str, as_json: bool) -> None:
+    from foretell.learn.adapt.collectives import fit_collectives
+    from foretell.learn.adapt.kept import kept_collectives
+    from foretell.report.profiles import profile_dict, profile_table
+
+    if given is None:
+        raise InputError(
+            "--collectives fits what was measured: give --from FILE.jsonl, as foretell measure --collectives writes it."
+        )
+    times, on = kept_collectives(given, cluster)
+    path = _place_of(save)
+    found = fit_collectives(times, name=path.stem, cluster=str(on), sources=[given.name])
+    found.save(path)
+    answer(as_json, lambda: profile_dict(found) | {"file": str(path)}, lambda width: profile_table([found]))
+    _tell(found, path, save)
+
+
+def _place_of(save: str) -> Path:
+    from foretell.profile import SUFFIX, folders
+
+    return Path(save) if save.endswith(SUFFIX) else folders()[0] / f"{save}{SUFFIX}"
 
 
 def _measured(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,17 +10,14 @@ from foretell.cli.options import AsJson, Html
 from foretell.cli.store import StorePath
 from foretell.cli.terminal import answer, note
 from foretell.errors import InputError, RequirementNotMet
-from foretell.store.place import DEFAULT_STORE
-
-if TYPE_CHECKING:
-    from foretell.store.place import Kept
+from foretell.store import place
 
 
 def drift(
     profile: Annotated[
         str | None, typer.Option("--profile", metavar="NAME", help="Only jobs forecast with this profile; '' for none.")
     ] = None,
-    store: StorePath = DEFAULT_STORE,
+    store: StorePath = place.DEFAULT_STORE,
     require: Annotated[bool, typer.Option("--require", help="Exit with 3 where a forecast no longer holds.")] = False,
     as_json: AsJson = False,
     html: Html = None,
@@ -30,8 +26,7 @@ def drift(
     from foretell.report.drift import drift_dict, drift_report, write_drift
     from foretell.watching.drift import courses
 
-    kept = _opened(store)
-    found = courses(kept.steps(), profile)
+    found = courses(place.found(store, note).steps(), profile)
     if not found:
         whose = "" if profile is None else f" with profile {profile!r}"
         raise InputError(
@@ -44,24 +39,10 @@ def drift(
         note(f"Report written to {html}")
     drifted = [course for course in found if course.is_drift]
     if drifted:
-        first, place = (
-            (f"foretell store import {store}, ", "") if store.suffix == ".jsonl" else ("", f" --store {store}")
-        )
         text = (
-            f"{len(drifted)} of {len(found)} courses left the forecast. Fit a profile anew: {first}"
-            f"foretell store export steps.csv --for-adapt{place}, foretell adapt --from steps.csv --save NAME"
+            f"{len(drifted)} of {len(found)} kinds of job left their forecast. Fit a profile anew: "
+            f"foretell adapt --from {store} --save NAME"
         )
         if require:
             raise RequirementNotMet(text)
         note(text)
-
-
-def _opened(path: Path) -> Kept:
-    from foretell.store.lines import RecordFile
-    from foretell.store.store import Store
-
-    if path.suffix == ".jsonl":
-        return RecordFile(path)
-    if not (store := Store(path, warn=note)).exists():
-        raise InputError(f"there is no store at {path}. Name one with --store or $FORETELL_STORE.")
-    return store

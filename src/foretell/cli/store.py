@@ -14,7 +14,7 @@ import typer
 from foretell.cli.options import AsJson
 from foretell.cli.terminal import answer, guarded, note, print_json, progress, say
 from foretell.errors import InputError
-from foretell.store.place import DEFAULT_STORE
+from foretell.store import place
 
 if TYPE_CHECKING:
     from foretell.store.store import Store
@@ -30,7 +30,7 @@ Where = Annotated[
 app = typer.Typer(name="store", help="What was measured: list, show, merge, export, import.", no_args_is_help=True)
 
 
-def ls(store: StorePath = DEFAULT_STORE, as_json: AsJson = False) -> None:
+def ls(store: StorePath = place.DEFAULT_STORE, as_json: AsJson = False) -> None:
     """List what a store holds: devices, architectures, outcomes, size."""
     from foretell.report.stored import summary, summary_table
 
@@ -49,7 +49,7 @@ def show(
         ),
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="How many ops to show.")] = 12,
-    store: StorePath = DEFAULT_STORE,
+    store: StorePath = place.DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
     """Show one step in full, or the answer to an SQL question."""
@@ -71,7 +71,7 @@ def show(
 
 def merge(
     others: Annotated[list[Path] | None, typer.Argument(metavar="[OTHER]…", help="Stores to take in.")] = None,
-    store: StorePath = DEFAULT_STORE,
+    store: StorePath = place.DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
     """Take in other stores, and make few files of many. Safe while others append."""
@@ -114,7 +114,7 @@ def export(
     for_adapt: Annotated[
         bool, typer.Option("--for-adapt", help="Write step times to FILE.csv, as `foretell adapt --from` reads them.")
     ] = False,
-    store: StorePath = DEFAULT_STORE,
+    store: StorePath = place.DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
     """Write records or tables to files that other tools read."""
@@ -161,7 +161,7 @@ def import_(
             metavar="PATH…", help="Record files (.jsonl[.gz]), public measurements (.csv[.gz]), other stores."
         ),
     ],
-    store: StorePath = DEFAULT_STORE,
+    store: StorePath = place.DEFAULT_STORE,
     as_json: AsJson = False,
 ) -> None:
     """Take in record files, public measurements and other stores."""
@@ -199,13 +199,11 @@ def _store(path: Path) -> Store:
 
 
 def _opened(path: Path) -> Store:
-    store = _store(path)
-    if not store.exists():
-        store.snapshot()  # says so if it is there and too new
-        raise InputError(
-            f"there is no store at {path}. Name one with --store or $FORETELL_STORE, "
-            f"or make one with: foretell store import FILE --store {path}"
-        )
+    from foretell.store.store import Store
+
+    store = place.found(path, note)
+    if not isinstance(store, Store):
+        raise InputError(f"{path} is a record file. Take it into a store with: foretell store import {path}")
     return store
 
 

@@ -40,6 +40,24 @@ def opened(store: Path | None, out: Path | None, warn: Callable[[str], None]) ->
         return file
 
 
+def found(path: Path, warn: Callable[[str], None] = lambda text: None) -> Kept:
+    """A place to read: a store, or a record file that ends in .jsonl."""
+    from foretell.store.lines import RecordFile
+    from foretell.store.store import Store
+
+    if path.suffix == ".jsonl":
+        if not path.exists():
+            raise InputError(f"there is no record file {path}. Check the path.")
+        return RecordFile(path)
+    if not (store := Store(path, warn=warn)).exists():
+        store.snapshot()  # says so if it is there and too new
+        raise InputError(
+            f"there is no store at {path}. Name one with --store or $FORETELL_STORE, "
+            f"or make one with: foretell store import FILE --store {path}"
+        )
+    return store
+
+
 def missing() -> list[str]:
     """What a store needs and is not installed."""
     return [name for name in ("pyarrow", "duckdb") if importlib.util.find_spec(name) is None]

@@ -29,17 +29,22 @@ class CsvRow:
     reserved: Bytes | None
     graph: str | None = field(metadata={"column": False})  # content hash
 
+    @property
+    def is_graph(self) -> bool:
+        """Whether its graph is all there is of it: a workload that was no SOURCE."""
+        return self.source.endswith(".graph")
+
 
 def write_steps_csv(store: Store, out: Path, graphs: Path) -> int:
     """Write the rows, and into the folder `graphs` those that are a row's only source; how many rows there are."""
-    rows = [row for row in steps_csv(store.steps()) if row.graph or not row.source.endswith(".graph")]
+    rows = [row for row in steps_csv(store.steps()) if row.graph or not row.is_graph]
     columns = [f.name for f in dataclasses.fields(CsvRow) if f.metadata.get("column", True)]
     with open(out, "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(columns)
         for row in rows:
             cells = {name: getattr(row, name) for name in columns}
-            if row.source.endswith(".graph") and row.graph:
+            if row.is_graph and row.graph:
                 place = graphs / Path(row.source).name
                 store.graph(row.graph).save(place)
                 cells["source"] = str(place)
