@@ -83,13 +83,13 @@ def test_nothing_tested_was_drawn() -> None:
     assert not any(r.blind for r in fold.drawn)
     assert {r.blind for r in fold.tested} == {True, False}
     assert halves(rows[::-1]) == fold  # whatever the order of rows
-    for fold in left_out_in_turn(rows):
+    for fold in left_out_in_turn(rows, 20, 10):
         assert not {r.part for r in fold.drawn} & {r.part for r in fold.tested}
 
 
 def test_parts_are_left_out_in_turn() -> None:
     rows = [row("large", f"{i}") for i in range(10)] + [row("small", f"{i}") for i in range(10)]
-    folds = left_out_in_turn(rows)
+    folds = left_out_in_turn(rows, 20, 10)
     assert [{r.part for r in fold.tested} for fold in folds] in ([{"large"}, {"small"}], [{"small"}, {"large"}])
 
 

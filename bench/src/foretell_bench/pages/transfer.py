@@ -10,8 +10,9 @@ from typing import Final
 
 from foretell_bench.pages.benches import put_table
 from foretell_bench.sources.adapted import BARS
+from foretell_bench.sources.settings import NUMBERS
 from foretell_bench.tables.tailoring import curve, settings, tailored
-from foretell_bench.tables.transfer import DESIGNED, NUMBERS, OURS, RANDOM, ZERO_SHOT, Line
+from foretell_bench.tables.transfer import DESIGNED, OURS, RANDOM, ZERO_SHOT, Line
 
 _RIVALS: Final = {
     "zero-shot, scaled": "zero-shot × a factor", "roofline, scaled": "roofline × a factor",

@@ -24,9 +24,7 @@ from foretell_bench.graphs import graph_of
 from foretell_bench.sources import ddp_step_times, fsdp_mpt, llm_h100_sweep, vtrain_single_node
 from foretell_bench.sources.question import Question
 from foretell_bench.sources.settings import (
-    MOST_BLIND,
     MOST_DRAWN,
-    MOST_OPEN,
     Fold,
     Row,
     Setting,
@@ -46,6 +44,8 @@ _CALLS: Final = 100  # of a product in a step, so that what a step needs besides
 _SHORTEST: Final[Seconds] = 20e-6  # of a product: below, issuing it is what a step of them takes
 _THIN: Final = 16  # rows of a product: fewer are decoding, not training
 _PRODUCTS: Final = 1000  # of a device that are looked at
+_LONG: Final = (26, 8)  # rows of a fold that are drawn and tested where a forecast takes a second
+_OF_A_JOB: Final = 24  # rows of one job that may be drawn
 
 
 # Steps of one device: timm and torchvision.
@@ -177,32 +177,40 @@ def _trainer(source: str, questions: Callable[[Path], Taken[Question]], data: Pa
     device = rows[0].cluster.nodes[0].device.name
     return [
         Setting(
-            source=source, name=device, folds=left_out_in_turn(rows),
+            source=source, name=device, folds=left_out_in_turn(rows, *_LONG), numbers=(20,),
             left_out={**taken.left_out, "without a time, or noisy by the source": len(taken.items) - len(rows)},
         )
     ]  # fmt: skip
 
 
 def _clusters(data: Path) -> list[Setting]:
-    """From nodes of T4 to nodes of 2080 Ti: placements that are tested are not among those drawn."""
+    """From nodes of T4 to nodes of 2080 Ti: placements that are tested are not among those drawn.
+
+    The source does not say how large the inputs of its jobs are, so a profile is for one job, or for all of them.
+    """
     taken = ddp_step_times.questions(data)
-    rows: dict[str, list[tuple[Question, Row]]] = {}
+    rows: dict[str, dict[str, list[tuple[bool, Row]]]] = {}
     for q in taken.items:
         nodes = q.ask.cluster.nodes
         row = _question(ddp_step_times.SOURCE, q, "-".join(str(node.count) for node in nodes))
-        rows.setdefault(nodes[0].device.name, []).append((q, row))
-    target = rows["rtx-2080-ti"]
-    fold = Fold(
-        drawn=some((row for q, row in target if not q.tested), MOST_DRAWN),
-        tested=some((row for q, row in target if q.tested), MOST_OPEN + MOST_BLIND),
-    )
-    others = some((row for _, row in rows["t4"]), MOST_DRAWN)
-    return [
-        Setting(
-            source=ddp_step_times.SOURCE, name="rtx-2080-ti after t4", folds=[fold], others=others, before=True,
-            left_out=taken.left_out,
+        rows.setdefault(nodes[0].device.name, {}).setdefault(row.network, []).append((q.tested, row))
+    folds = {
+        job: Fold(
+            drawn=some((row for tested, row in those if not tested), _OF_A_JOB),
+            tested=some((row for tested, row in those if tested), _OF_A_JOB // 3),
         )
-    ]  # fmt: skip
+        for job, those in rows["rtx-2080-ti"].items()
+    }
+    together = Fold(
+        drawn=some((row for fold in folds.values() for row in fold.drawn), MOST_DRAWN),
+        tested=[row for fold in folds.values() for row in fold.tested],
+    )
+    others = some((row for those in rows["t4"].values() for _, row in those), 2 * MOST_DRAWN)
+    of = {"each job of rtx-2080-ti nodes": list(folds.values()), "all jobs of rtx-2080-ti nodes": [together]}
+    return [
+        Setting(source=ddp_step_times.SOURCE, name=name, folds=those, others=others, left_out=taken.left_out)
+        for name, those in of.items()
+    ]
 
 
 SETTINGS: Final[Mapping[str, Callable[[Path], Sequence[Setting]]]] = MappingProxyType({

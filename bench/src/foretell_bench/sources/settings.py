@@ -17,6 +17,7 @@ from foretell.hardware import Cluster
 from foretell.plans import Plan
 from foretell.units import Seconds
 
+NUMBERS: Final = (5, 10, 20, 50)  # of step times that are drawn
 MOST_DRAWN: Final = 54  # rows of a setting that may be drawn
 MOST_OPEN: Final = 16  # rows that are tested, of parts by which things may be chosen
 MOST_BLIND: Final = 24
@@ -54,7 +55,7 @@ class Setting:
     name: str
     folds: Sequence[Fold]
     others: Sequence[Row] = ()
-    before: bool = False  # whether profiles too are first fitted on the others
+    numbers: Sequence[int] = NUMBERS  # of step times
     left_out: Mapping[str, int]
 
 
@@ -78,22 +79,22 @@ def halves(rows: Iterable[Row]) -> Fold:
     return Fold(drawn=drawn[:MOST_DRAWN], tested=tested[:MOST_OPEN] + blind[:MOST_BLIND])
 
 
-def left_out_in_turn(rows: Sequence[Row]) -> list[Fold]:
+def left_out_in_turn(rows: Sequence[Row], drawn: int, tested: int) -> list[Fold]:
     """For few parts: each is tested with what all others have; a part with few rows joins the next one."""
-    folds, waiting = list[Fold](), list[str]()
+    groups, waiting = list[list[str]](), list[str]()
     for part in sorted({row.part for row in rows}, key=_hash):
         waiting.append(part)
-        tested = [row for row in rows if row.part in waiting]
-        if len(tested) * _MOST_FOLDS >= len(rows):
-            folds.append(_turn(rows, waiting))
+        if sum(row.part in waiting for row in rows) * _MOST_FOLDS >= len(rows):
+            groups.append(waiting)
             waiting = []
-    return folds if not waiting else [*folds, _turn(rows, waiting)]
-
-
-def _turn(rows: Sequence[Row], parts: Sequence[str]) -> Fold:
-    own = [row for row in rows if row.part in parts]
-    rest = [row for row in rows if row.part not in parts]
-    return Fold(drawn=some(rest, MOST_DRAWN), tested=some(own, MOST_BLIND))
+    return [
+        Fold(
+            drawn=some((row for row in rows if row.part not in parts), drawn),
+            tested=some((row for row in rows if row.part in parts), tested),
+        )
+        for parts in (*groups, waiting)
+        if parts
+    ]
 
 
 def some(rows: Iterable[Row], most: int) -> list[Row]:

@@ -11,7 +11,7 @@ import multiprocessing
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +37,6 @@ from foretell_bench.sources.settings import Fold, Row, Setting
 Floats = npt.NDArray[np.float64]
 OURS, ZERO_SHOT, ROOFLINE_ALONE = "profile", "zero-shot", "roofline"
 NONE, RANDOM, DESIGNED = "none", "random", "D-optimal"  # how rows were drawn
-NUMBERS: Final = (5, 10, 20, 50)
 SEEDS: Final = 5
 _ENOUGH: Final = 4  # rows to fit a profile on
 
@@ -130,7 +129,7 @@ def _mean(values: Any) -> float | None:
 
 def run(
     data: Path, only: Sequence[str] = (), say: Say = quiet, *, workers: int = 1, seeds: int = SEEDS,
-    numbers: Sequence[int] = NUMBERS,
+    numbers: Sequence[int] = (),
 ) -> Iterator[Found]:  # fmt: skip
     """What every setting of a folder of public measurements gives, or those of some sources, as they are found."""
     if not data.is_dir():
@@ -150,86 +149,98 @@ def _run(
     if workers == 1:
         for source in sources:
             for setting in SETTINGS[source](data):
-                yield one_setting(setting, say, seeds, numbers)
+                yield _Run(setting, say, seeds, numbers).found()
         return
     spawning = multiprocessing.get_context("spawn")  # this process may hold threads of other libraries
     with ProcessPoolExecutor(workers, spawning) as pool:
-        waiting = [pool.submit(_one_source, data, source, seeds, tuple(numbers)) for source in sources]
-        for source, each in zip(sources, waiting, strict=True):
-            say(f"{source} …")
+        # The last take longest, and begin first.
+        waiting = [pool.submit(_one_source, data, source, seeds, tuple(numbers)) for source in reversed(sources)]
+        for number, each in enumerate(as_completed(waiting)):
+            say(f"{number} of {len(sources)} sources")
             yield from each.result()
 
 
 def _one_source(data: Path, source: str, seeds: int, numbers: Sequence[int]) -> list[Found]:
-    return [one_setting(setting, quiet, seeds, numbers) for setting in SETTINGS[source](data)]
+    return [_Run(setting, quiet, seeds, numbers).found() for setting in SETTINGS[source](data)]
 
 
-def one_setting(setting: Setting, say: Say, seeds: int, numbers: Sequence[int]) -> Found:
-    draws, left_out = _Draws(), dict(setting.left_out)
-    others = [seen(row, graph) for row in setting.others if (graph := row.load()) is not None]
-    for number, fold in enumerate(setting.folds, start=1):
-        heading = f"{setting.source} {setting.name}, {number} of {len(setting.folds)}"
-        _one_fold(fold, others, draws, left_out, lambda text, h=heading: say(f"{h}: {text}"), seeds, numbers)  # type: ignore[misc]
-    name = f"{setting.source}: {setting.name}"
-    return Found(lines=list(draws.lines(setting)), left_out={name: {why: n for why, n in left_out.items() if n}})
+class _Run:
+    """One setting: all its folds, draws and methods."""
 
+    def __init__(self, setting: Setting, say: Say, seeds: int, numbers: Sequence[int] = ()) -> None:
+        self.setting, self.say = setting, say
+        self.numbers = numbers or setting.numbers
+        self.ways = [*((RANDOM, seed) for seed in range(seeds)), (DESIGNED, 0)]
+        self.draws, self.left_out = _Draws(), dict(setting.left_out)
+        self._known: dict[str, _Case | None] = {}  # a row may be drawn in one fold and tested in another
 
-def _cases(rows: Sequence[Row], left_out: dict[str, int], say: Say) -> list[_Case]:
-    found = []
-    for number, row in enumerate(rows, start=1):
-        say(f"{number} of {len(rows)}")
+    def found(self) -> Found:
+        others = [seen(row, graph) for row in self.setting.others if (graph := row.load()) is not None]
+        for fold in self.setting.folds:
+            self._fold(fold, others)
+        left_out = {why: count for why, count in self.left_out.items() if count}
+        return Found(
+            lines=list(self.draws.lines(self.setting)),
+            left_out={f"{self.setting.source}: {self.setting.name}": left_out},
+        )
+
+    def _fold(self, fold: Fold, others: Sequence[Seen]) -> None:
+        drawn, tested = self._cases(fold.drawn), self._cases(fold.tested)
+        if len(drawn) < _ENOUGH or not tested:
+            return
+        self.draws.add((ZERO_SHOT, NONE, 0), 0, tested, [case.zero for case in tested])
+        self.draws.add((ROOFLINE_ALONE, NONE, 0), 0, tested, [case.roofline for case in tested])
+        everywhere = [*drawn, *tested]
+        formulas = {
+            ROOFLINE_ALONE: [case.roofline for case in everywhere],
+            ZERO_SHOT: [case.zero[0] for case in everywhere],
+        }
+        rivals = Rivals([case.seen for case in drawn], [case.seen for case in tested], others, formulas)
+        for number in self.numbers:
+            if number <= len(drawn):
+                for way, seed in self.ways:
+                    self._tell(f"{number} step times, {way}, {seed}")
+                    self._draw(way, number, seed, drawn, tested, rivals)
+
+    def _draw(
+        self, way: str, number: int, seed: int, drawn: Sequence[_Case], tested: Sequence[_Case], rivals: Rivals
+    ) -> None:
+        chosen = _chosen(way, drawn, number, seed)
+        began = time.process_time()
+        profile = fit_profile([drawn[i].step for i in chosen], name="step times")
+        running = sum(drawn[i].row.seconds for i in chosen)
+        cost = time.process_time() - began, running
+        self.draws.add((OURS, way, number), seed, tested, [case.ask(profile) for case in tested], cost)
+        began = time.process_time()
+        for name, predicted in rivals.predict(chosen):
+            self.draws.add((name, way, number), seed, tested, predicted, (time.process_time() - began, running))
+            began = time.process_time()
+
+    def _cases(self, rows: Sequence[Row]) -> list[_Case]:
+        for number, row in enumerate(rows, start=1):
+            self._tell(f"{number} of {len(rows)} rows")
+            if row.key not in self._known:
+                self._known[row.key] = self._case(row)
+        return [case for row in rows if (case := self._known[row.key]) is not None]
+
+    def _case(self, row: Row) -> _Case | None:
         try:
-            graph = row.load()
-            if graph is not None:
-                found.append(_Case(row, graph))
-                continue
+            if (graph := row.load()) is not None:
+                return _Case(row, graph)
             why = "that today's libraries no longer build"
         except ForetellError as error:
             why = f"refused, {type(error).__name__}"
-        left_out[why] = left_out.get(why, 0) + 1
-    return found
+        self.left_out[why] = self.left_out.get(why, 0) + 1
+        return None
 
-
-def _one_fold(
-    fold: Fold, others: Sequence[Seen], draws: _Draws, left_out: dict[str, int], say: Say, seeds: int,
-    numbers: Sequence[int],
-) -> None:  # fmt: skip
-    drawn, tested = _cases(fold.drawn, left_out, say), _cases(fold.tested, left_out, say)
-    if len(drawn) < _ENOUGH or not tested:
-        return
-    draws.add((ZERO_SHOT, NONE, 0), 0, tested, [case.zero for case in tested])
-    draws.add((ROOFLINE_ALONE, NONE, 0), 0, tested, [case.roofline for case in tested])
-    everywhere = [*drawn, *tested]
-    formulas = {
-        ROOFLINE_ALONE: [case.roofline for case in everywhere],
-        ZERO_SHOT: [case.zero[0] for case in everywhere],
-    }
-    rivals = Rivals([case.seen for case in drawn], [case.seen for case in tested], others, formulas)
-    for number in numbers:
-        if number > len(drawn):
-            continue
-        for way, seed in [*((RANDOM, seed) for seed in range(seeds)), (DESIGNED, 0)]:
-            say(f"{number} step times, {way}, seed {seed}")
-            chosen = _chosen(way, drawn, number, seed)
-            profile, seconds = _fitted([drawn[i].step for i in chosen])
-            cost = seconds, sum(drawn[i].row.seconds for i in chosen)
-            draws.add((OURS, way, number), seed, tested, [case.ask(profile) for case in tested], cost)
-            began = time.process_time()
-            for name, predicted in rivals.predict(chosen):
-                draws.add((name, way, number), seed, tested, predicted, (time.process_time() - began, cost[1]))
-                began = time.process_time()
+    def _tell(self, text: str) -> None:
+        self.say(f"{self.setting.source} {self.setting.name}: {text}")
 
 
 def _chosen(way: str, drawn: Sequence[_Case], number: int, seed: int) -> list[int]:
     if way == DESIGNED:
         return choose_steps([case.step for case in drawn], number)
     return sorted(np.random.default_rng([seed, number]).choice(len(drawn), number, replace=False).tolist())
-
-
-def _fitted(steps: Sequence[Prepared]) -> tuple[Profile, Seconds]:
-    began = time.process_time()
-    profile = fit_profile(steps, name="step times")
-    return profile, time.process_time() - began
 
 
 def save(found: Found, path: Path) -> None:
