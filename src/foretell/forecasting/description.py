@@ -6,26 +6,33 @@ import math
 from collections import defaultdict
 
 from foretell.forecasting.step import RoleStep
-from foretell.profile import KINDS, family_of
+from foretell.graph import Signature
+from foretell.profile import ARITHMETIC, KINDS, Profile, family_of
 from foretell.program import Program
 from foretell.units import Seconds
 
 
-def description(program: Program, slowest: RoleStep, host_factor: float = 1.0) -> dict[str, float]:
-    """From its slowest rank; `host_factor` is the profile's, under which it was placed."""
-    whole, parts = program.whole, family_seconds(slowest)
+def description(program: Program, slowest: RoleStep, profile: Profile) -> dict[str, float]:
+    """From its slowest rank; `profile` is the one under which it was placed. Shares of device time, and logarithms."""
+    parts, ops = family_seconds(slowest), slowest.role.graph.ops
     busy = max(sum(parts.values()), 1e-12)
-    works = [(p.work, op.times) for p, op in zip(slowest.priced.prices, slowest.role.graph.ops, strict=True)]
-    flops, traffic = sum(w.flops * n for w, n in works), sum(w.traffic * n for w, n in works)
+    priced = [(price, op.times) for price, op in zip(slowest.priced.prices, ops, strict=True) if price.seconds]
+    flops, traffic, kernels = (
+        sum(column)
+        for column in zip((0.0, 0, 0), *((p.work.flops * n, p.work.traffic * n, n) for p, n in priced), strict=True)
+    )
+    wire = sum(slowest.durations.collectives) / profile.communication
     shares = {kind: sum(parts.get(family, 0.0) for family in families) / busy for kind, families in KINDS.items()}
     return shares | {
         "backward": sum(seconds for family, seconds in parts.items() if family.endswith("backward")) / busy,
         "channels last": _channels_last(slowest) / busy,
-        "half": float(whole.precision.endswith("16")),
+        "half": float(program.whole.precision.endswith("16")),
         "intensity": math.log(max(flops, 1.0) / max(traffic, 1)),
-        "device": math.log(busy),
-        "host": math.log(slowest.host_seconds / host_factor / busy + 0.01),
-        "samples": math.log(max(whole.samples or 1, 1)),
+        "kernel": math.log(busy / max(kernels, 1)),
+        "narrow": _narrow(slowest),
+        "host": math.log(slowest.host_seconds / profile.host / busy + 0.01),
+        "communication": math.log(wire / busy + 0.01),
+        "samples": math.log(max(program.whole.samples or 1, 1)),
         "ranks": math.log(program.ranks),
     }
 
@@ -49,3 +56,23 @@ def _channels_last(step: RoleStep) -> Seconds:
     )
     ops = zip(lying, step.priced.prices, step.role.graph.ops, strict=True)
     return sum(price.seconds * op.times for last, price, op in ops if last)
+
+
+def _narrow(step: RoleStep) -> float:
+    """The shorter side of what products and convolutions give, by their time."""
+    sides = step.role.graph.calls.each(lambda call: _side(call.signature))
+    ops = [
+        (math.log(side), price.seconds * op.times)
+        for side, price, op in zip(sides, step.priced.prices, step.role.graph.ops, strict=True)
+        if side
+    ]
+    busy = sum(seconds for _, seconds in ops)
+    return sum(side * seconds for side, seconds in ops) / busy if busy else 0.0
+
+
+def _side(signature: Signature) -> int:
+    """0 for an op that is neither."""
+    if family_of(signature) not in ARITHMETIC or not signature.outputs or len(signature.outputs[0].shape) < 2:
+        return 0
+    shape = signature.outputs[0].shape
+    return max(1, min(shape[1], math.prod(shape) // max(shape[1], 1)))

@@ -59,7 +59,7 @@ class Response:
         self.device = np.array([*(parts.get(family, 0.0) for family in FAMILIES), gaps])  # seconds by family, then gaps
         self.communication: Seconds = sum(slowest.durations.collectives) + sum(self._hand_over)
         self.precision, self.ranks = program.whole.precision, program.ranks
-        self.description = description(program, slowest)
+        self.description = description(program, slowest, Profile(name="none"))
         self.memory = max((p.memory for options in self._placed for p in options), key=lambda m: m.total / m.capacity)
 
     def seconds(self, profile: Profile) -> Seconds:

@@ -32,8 +32,8 @@ def text() -> str:
             purpose=purpose,
             card=card,
             families={"matmul": 1.2},
-            links=Links(bandwidth=0.9, crowding=0.3),
-            memory=MemoryFactors(allocated=1.1),
+            links=Links(bandwidth=0.9, latency=1.2, crowding=0.3, neighbours=1.4),
+            memory=MemoryFactors(allocated=1.1, reserved=1.05),
             intervals=Intervals(width=0.2),
         )
         return made.save(Path(folder) / "a.toml").read_text()

@@ -17,6 +17,7 @@ _IMAGES: Final = (
 )  # fmt: skip
 _FIXED_SIZE: Final = frozenset({"timm/mixer_s32_224", "timm/vit_tiny_patch16_224"})  # of their images
 _GENERATED: Final = range(24)  # seeds of networks nobody named: images, signals, tokens, tables, recurrent ones
+_SIZES: Final = ((64, 128), (96, 160), (80, 112))  # of images, on a small device
 _SMALL: Final[FlopsPerSecond] = 10e12  # a device below it gets single samples, and smaller images
 _HALF: Final = {"gpu": "amp-bf16", "accelerator": "amp-bf16", "cpu": "fp32"}
 
@@ -29,9 +30,12 @@ def usual_points(device: Device) -> list[Point]:
         for training in (True, False):
             batch = (2 if training else 8) if small else (32 if training else 128)
             settings = {"batch": str(batch), "precision": precision, "optimizer": "adamw" if training else "none"}
-            if source not in _FIXED_SIZE:
-                settings["image_size"] = str((96, 128, 160)[number % 3] if small else 224)
-            points.append(Point(source=source, settings=settings))
+            sizes = (
+                [{}]
+                if source in _FIXED_SIZE
+                else [{"image_size": str(s)} for s in (_SIZES[number % 3] if small else (224,))]
+            )
+            points += [Point(source=source, settings=settings | size) for size in sizes]
     for seed in _GENERATED:
         settings = {"precision": precision} | ({"batch": str(1 + seed % 4)} if small else {})
         points.append(Point(source=f"generated/{seed}", settings=settings))

@@ -19,15 +19,15 @@ Floats = npt.NDArray[np.float64]
 
 # By how much two steps differ in a number, for them to be half strangers.
 _UNITS: Final[Mapping[str, float]] = {
-    **dict.fromkeys(KINDS, 0.25), "backward": 0.3, "channels last": 0.25, "half": 1.0, "intensity": 2.0, "device": 2.0, "host": 2.0,
-    "samples": 3.0, "ranks": 3.0,
+    **dict.fromkeys(KINDS, 0.25), "backward": 0.3, "channels last": 0.25, "half": 1.0, "intensity": 2.0, "kernel": 2.0,
+    "narrow": 1.5, "host": 2.0, "communication": 2.0, "samples": 3.0, "ranks": 3.0,
 }  # fmt: skip
 _LENGTHS: Final = (1.0, 2.0, 4.0)
 _USUAL_LENGTH: Final = 2.0
 _EXPLAINED: Final = (0.05, 0.1, 0.2, 0.4)
 _NOISES: Final = (0.03, 0.06, 0.12, 0.25)
-_USUAL: Final = np.log([0.07, 0.12])  # of what is explained, and of noise, before anything was seen
-_UNSURE: Final = 1.0  # e-folds of either
+_USUAL: Final = np.log([0.12, 0.08])  # of what is explained, and of noise, before anything was seen
+_UNSURE: Final = 1.5  # e-folds of either
 
 
 def near(described: Sequence[Mapping[str, float]], length: float = _USUAL_LENGTH) -> Floats:
