@@ -45,8 +45,41 @@ def test_along_the_sequence_activations_shrink_too() -> None:
 
 
 def test_heads_that_do_not_divide_are_refused_with_the_arithmetic() -> None:
-    with pytest.raises(PlanError, match=r"tp=4 cannot share layers.0.attention.q of 'llama': 2 is not a multiple of 4"):
-        parallelize(graph("llama"), Plan(tp=4))
+    with pytest.raises(
+        PlanError, match=r"tp=3 cannot share layers.0.attention.q of 'llama': .* is not a multiple of 3"
+    ):
+        parallelize(graph("llama"), Plan(tp=3))
+
+
+def test_ranks_share_a_head_of_keys_where_there_are_too_few() -> None:
+    class Grouped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            widths = {"q": (32, 32), "k": (32, 8), "v": (32, 8), "out": (32, 32)}
+            for name, (a, b) in widths.items():
+                setattr(self, name, torch.nn.Linear(a, b, bias=False))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q, k, v = (layer(x).unflatten(-1, (-1, 4)).transpose(1, 2) for layer in (self.q, self.k, self.v))
+            found = F.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+            return x + self.out(found.transpose(1, 2).flatten(2))
+
+    whole = capture(
+        Workload(
+            name="grouped", model=Grouped, batch=lambda: torch.randn(2, 8, 32), precision="bf16",
+            loss=lambda model, x: model(x).float().square().mean(), optimizer=lambda params: torch.optim.AdamW(params),
+        )
+    )  # fmt: skip
+    graph_of_rank = parallelize(whole, Plan(tp=4)).roles[0].graph  # 8 heads of queries, 2 of keys and values
+    products = [
+        op.signature.inputs[-1].shape
+        for op in graph_of_rank.ops
+        if op.signature.name == "aten.mm" and op.phase == "forward"
+    ]
+    assert products == [(32, 8), (32, 4), (32, 4), (8, 32)]
+    quarter, half = (32 * 32 + 32 * 32) * 2 // 4, (32 * 8 + 32 * 8) * 2 // 2
+    for purpose in ("parameter", "gradient"):
+        assert graph_of_rank.bytes_of(purpose) == quarter + half
 
 
 def test_replicas_reduce_their_parts_of_the_gradients() -> None:

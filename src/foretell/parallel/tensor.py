@@ -21,7 +21,7 @@ from foretell.program import Collective, Group, Role
 
 _JOINED = 2  # groups of products that may join another: keys and values
 _OVER_FEATURES = frozenset(("aten.mean", "aten.sum", "aten.var", "aten.var_mean"))  # norms written out
-_STRETCHES = (1, 3, 2)  # a weight may hold queries, keys and values, or gate and up, one after another
+_STRETCHES = (3, 2)  # that a weight may hold: queries, keys and values, or gate and up, one after another
 
 
 def tensor_parallel(role: Role, plan: Plan) -> Role:
@@ -81,6 +81,7 @@ class _Search:
         self.before_the_loss = frozenset(self._before_the_loss())
         self.indivisible: dict[str, str] = {}  # module → the arithmetic
         self._stuck = 0  # where the last region could not go on
+        self._heads: int | None = None  # which the ranks did not divide there
         self.sharding = Propagation(graph, Policy(group=Group(size=ways), lane=""), {})
 
     def found(self) -> tuple[dict[int, Split], set[str]]:
@@ -90,7 +91,8 @@ class _Search:
         for positions in groups:
             if any(self._weight(p) in cuts for p in positions):
                 continue  # a row of a region found before
-            region = next(filter(None, (self._try_region(positions, s) for s in _STRETCHES)), None)
+            region = self._try_region(positions, 1) or self._try_copies(positions)
+            region = region or next(filter(None, (self._try_region(positions, s) for s in _STRETCHES)), None)
             if region is None:
                 later = [g for g in groups if g[0] > positions[0] and not any(self._weight(p) in cuts for p in g)]
                 region = self._try_together(positions, later)
@@ -99,6 +101,14 @@ class _Search:
                 self.indivisible.pop(self.graph.ops[positions[0]].module, None)
         tables = set(self._tables(cuts)) if cuts else set()
         return cuts, tables
+
+    def _try_copies(self, positions: list[int]) -> dict[int, Split] | None:
+        """Where heads of keys and values are fewer than ranks, several ranks have the same one."""
+        if self._heads is None or self.ways % self._heads:
+            return None
+        widths = {p: self.graph.ops[p].signature.outputs[0].shape[-1] for p in positions}
+        narrow = frozenset(p for p, width in widths.items() if width < max(widths.values()))
+        return self._try_region(positions, 1, narrow, self.ways // self._heads) if narrow else None
 
     def _try_together(self, positions: list[int], later: list[list[int]]) -> dict[int, Split] | None:
         """With products of other rows, whose parts meet: queries of a decoder and keys of its encoder, or of latents."""
@@ -139,22 +149,31 @@ class _Search:
                 found[source.get(read, read)].append(position)
         return found
 
-    def _try_region(self, positions: list[int], stretches: int) -> dict[int, Split] | None:
-        """Cut products that read the same by columns, and follow the parts until they are added up."""
+    def _try_region(
+        self, positions: list[int], stretches: int, narrow: frozenset[int] = frozenset(), copies: int = 1
+    ) -> dict[int, Split] | None:
+        """Cut products that read the same by columns, and follow the parts until they are added up.
+
+        Of `narrow` products several ranks have the same columns.
+        """
         cuts: dict[int, Split] = {}
         self.sharding.restart({})
+        self._heads, self._stuck = None, 0
         try:
             for position in positions:
                 op = self.graph.ops[position]
                 uneven = position in self.before_the_loss
                 weight = _operands(op)[1]
                 columns = len(self.graph.tensors[weight].layout.shape) - 1
-                self._cut(weight, Cut(columns, stretches, uneven=uneven), cuts)
+                same = copies if position in narrow else 1
+                self._cut(weight, Cut(columns, stretches, uneven=uneven, copies=same), cuts)
                 for bias in op.inputs[:-2] if op.signature.name != GROUPED else ():
-                    self._cut(bias, Cut(0, stretches, uneven=uneven), cuts)
+                    self._cut(bias, Cut(0, stretches, uneven=uneven, copies=same), cuts)
             closed = self._follow(positions[0], cuts)
         except Indivisible as reason:
-            if stretches == 1 or len(positions) == 1:  # several weights are not one that holds them all
+            self._heads = reason.size
+            # Several weights are not one that holds them all, nor is one whose columns do not divide so.
+            if stretches == 1 or (len(positions) == 1 and self._stuck):
                 self.indivisible.setdefault(self.graph.ops[positions[0]].module, str(reason))
             return None
         except CannotShard:

@@ -20,6 +20,10 @@ class CannotShard(Exception):
 class Indivisible(CannotShard):
     """It could, if the numbers divided."""
 
+    def __init__(self, size: int, ways: int) -> None:
+        super().__init__(f"{size} is not a multiple of {ways}")
+        self.size = size
+
 
 class Split(NamedTuple):
     """A storage of which each rank has one part."""
@@ -27,6 +31,7 @@ class Split(NamedTuple):
     period: Bytes
     tokens: bool = False  # along the sequence, not along features
     uneven: bool = False  # the last part may be smaller: vocabularies
+    copies: int = 1  # ranks that have the same part: heads of keys and values that are fewer than ranks
 
 
 class Cut(NamedTuple):
@@ -36,6 +41,7 @@ class Cut(NamedTuple):
     outer: int = 1
     tokens: bool = False
     uneven: bool = False
+    copies: int = 1
 
 
 class Partial:
@@ -48,6 +54,7 @@ Placement = Split | Partial | None  # of a storage; None: every rank has the who
 
 def cut_of(layout: Layout, split: Split, ways: int) -> Cut:
     """The dimension of a view in which its storage's split shows."""
+    ways //= split.copies
     item = ITEM_BYTES[layout.dtype]
     sliced = None
     for dim, (size, stride) in enumerate(zip(layout.shape, layout.strides, strict=True)):
@@ -57,30 +64,32 @@ def cut_of(layout: Layout, split: Split, ways: int) -> Cut:
         if step * size >= split.period and not (step * size) % split.period:
             outer = step * size // split.period
             if split.uneven or not (size // outer) % ways:
-                return Cut(dim, outer, split.tokens, split.uneven)
-            raise Indivisible(f"{size // outer} is not a multiple of {ways}")
+                return Cut(dim, outer, split.tokens, split.uneven, split.copies)
+            raise Indivisible(size // outer, ways)
         if not size % ways and (sliced is None or step > sliced[1]):
             sliced = dim, step  # a piece of the dimension that was cut: a part of a fused projection
     if sliced is not None:
-        return Cut(sliced[0], 1, split.tokens, split.uneven)
+        return Cut(sliced[0], 1, split.tokens, split.uneven, split.copies)
     raise CannotShard(f"the cut into {ways} falls between the dimensions {layout.shape}")
 
 
 def split_of(layout: Layout, cut: Cut, ways: int) -> Split:
     """The split of a fresh storage whose tensor is cut so."""
+    ways //= cut.copies
     if cut.dim >= len(layout.shape):
         raise CannotShard(f"there is no side {cut.dim} in {layout.shape}")
     size = layout.shape[cut.dim]
     if size % cut.outer:
         raise CannotShard(f"{size} is not a multiple of {cut.outer}")
     if (size // cut.outer) % ways and not cut.uneven:
-        raise Indivisible(f"{size // cut.outer} is not a multiple of {ways}")
+        raise Indivisible(size // cut.outer, ways)
     stretch = size // cut.outer * layout.strides[cut.dim] * ITEM_BYTES[layout.dtype]
-    return Split(stretch, cut.tokens, cut.uneven)
+    return Split(stretch, cut.tokens, cut.uneven, cut.copies)
 
 
 def part_of(layout: Layout, cut: Cut, ways: int) -> Layout:
     """What one rank has of a tensor; the largest part where they differ."""
+    ways //= cut.copies
     size, stride = layout.shape[cut.dim], layout.strides[cut.dim]
     smaller = cut.outer * -(-(size // cut.outer) // ways)
     stretch = size // cut.outer * stride

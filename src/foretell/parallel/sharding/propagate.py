@@ -86,8 +86,9 @@ class Propagation:
                 self._shrunk.add(storage)
         storages = list(graph.storages)
         for number in self._shrunk:
-            s = storages[number]
-            storages[number] = Storage(-(-s.nbytes // self.ways), s.role, s.born, s.freed)
+            s, placement = storages[number], self.placements.get(number)
+            parts = self.ways // placement.copies if isinstance(placement, Split) else self.ways
+            storages[number] = Storage(-(-s.nbytes // parts), s.role, s.born, s.freed)
         for number, last in self._last_reads(ops, rewrite.tensors).items():
             storages[number] = replace(storages[number], freed=min(storages[number].freed, last))
         return replace(graph, ops=tuple(ops), tensors=tuple(rewrite.tensors), storages=(*storages, *self._added))

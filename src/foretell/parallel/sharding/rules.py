@@ -253,7 +253,8 @@ def attention(signature: Signature, cuts: Cuts) -> Outputs:
     cut = next((c for c in given if c), None)
     if cut is not None and not (cut.dim < 2 or (cut.dim == 2 and cut.tokens)):  # cut along the sequence, keys go round
         raise CannotShard("attention needs whole heads")
-    return [cut if len(layout.shape) > 2 else None for layout in signature.outputs]
+    of_shape = {layout.shape: c for c, layout in zip(cuts, signature.inputs, strict=True) if c is not None}
+    return [of_shape.get(layout.shape, cut) if len(layout.shape) > 2 else None for layout in signature.outputs]
 
 
 @shards("aten.cat", "aten.stack")
