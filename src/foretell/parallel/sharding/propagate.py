@@ -86,8 +86,8 @@ class Propagation:
                 self._shrunk.add(storage)
         storages = list(graph.storages)
         for number in self._shrunk:
-            s, placement = storages[number], self.placements.get(number)
-            parts = self.ways // placement.copies if isinstance(placement, Split) else self.ways
+            s, cut = storages[number], self.placements.get(number)
+            parts = self.ways // cut.copies if isinstance(cut, Split) else self.ways
             storages[number] = Storage(-(-s.nbytes // parts), s.role, s.born, s.freed)
         for number, last in self._last_reads(ops, rewrite.tensors).items():
             storages[number] = replace(storages[number], freed=min(storages[number].freed, last))
