@@ -59,38 +59,35 @@ _L2_PER_CLOCK: Final = 8.0  # bytes that a unit reads from the cache
 _IN_L2: Final = 0.3  # the part of the cache in which what was written is found again
 _FASTEST: Final[Seconds] = 1e-7
 
-# Of a sustained peak, what long kernels attain: on units of 64 lanes in fp32, of 128, and on Hopper's and later ones, for
-# which libraries have no fp32 kernels of their own. A Winograd convolution does less arithmetic than is counted.
+# Of a sustained peak, what long kernels attain, in three ages: in fp32 on units of 64 lanes, on those of 128 (8.6 and later), and
+# on Hopper's and later ones, for which libraries have no fp32 kernels of their own; on matrix units before Ampere, before
+# Hopper, and since. A Winograd convolution does less arithmetic than is counted.
 _ATTAINED: Final[Mapping[Kind, tuple[float, float, float]]] = {
     "matmul fp32": (0.92, 0.85, 0.75), "matmul": (0.95, 0.95, 0.95), "attention": (0.8, 0.8, 0.8),
     "convolution fp32": (1.1, 0.6, 0.33), "winograd": (1.3, 0.8, 0.33), "grouped fp32": (0.8, 0.5, 0.29),
-    "convolution": (0.85, 0.85, 0.85), "gradients": (0.75, 0.75, 0.85), "grouped": (0.35, 0.35, 0.35), "other": (1.0, 1.0, 1.0),
+    "convolution": (0.85, 0.85, 0.85), "gradients": (0.5, 0.75, 0.85), "grouped": (0.35, 0.35, 0.35), "other": (1.0, 1.0, 1.0),
 }  # fmt: skip
-_WITHOUT_UNITS: Final[Mapping[Kind, float]] = {"convolution": 0.8, "gradients": 0.8, "grouped": 0.3}
-_WIDE, _HOPPER = (8, 6), (9, 0)
+_WITHOUT_UNITS: Final[Mapping[Kind, float]] = {"convolution": 0.8, "gradients": 0.8}  # of fp32's peak, in 16 bits
+_AMPERE, _WIDE, _HOPPER = (8, 0), (8, 6), (9, 0)
 _WINOGRAD_CHANNELS: Final = 16
 
 
 def clock_hz(device: Device) -> float:
     """The clock of light work, which no power limits."""
-    return device.clock_hz * (_ABOVE if _is_for_games(device) else 1.0)
-
-
-def _is_for_games(device: Device) -> bool:
-    return any(word in device.title.lower() for word in _FOR_GAMES)
+    for_games = any(word in device.title.lower() for word in _FOR_GAMES)
+    return device.clock_hz * (_ABOVE if for_games else 1.0)
 
 
 def clock(device: Device, precision: str) -> float:
     """The clock that matrix work of a precision holds, over the published one."""
-    if _is_for_games(device):
-        return _ABOVE
+    most = clock_hz(device) / device.clock_hz
     if device.compute_capability is None or device.compute_capability < min(_ENERGY) or not device.power_watts:
-        return 1.0
+        return most
     energy = _ENERGY[sorted(_ENERGY)[bisect_right(sorted(_ENERGY), device.compute_capability) - 1]]
     on_matrix = precision in _OF_16_BITS and precision in device.peaks
     picojoules = energy.matrix * _OF_16_BITS[precision] if on_matrix else energy.vector
-    held = min(1.0, device.power_watts / (device.peak(precision) * picojoules * 1e-12))
-    return math.pow(held, _FALLS)
+    needed = most * device.peak(precision) * picojoules * 1e-12
+    return most * math.pow(min(1.0, device.power_watts / needed), _FALLS)
 
 
 def bandwidth(device: Device) -> float:
@@ -136,9 +133,7 @@ def bound(signature: Signature, device: Device, *, tf32: bool) -> Seconds:
 
 
 def _attained(kind: Kind, precision: str, device: Device) -> float:
-    """A type the device has no units for runs on those of fp32, without Winograd's savings."""
-    capability = device.compute_capability
-    column = 0 if capability is None or capability < _WIDE else 1 if capability < _HOPPER else 2
     if kind in _WITHOUT_UNITS and precision not in device.peaks:
         return _WITHOUT_UNITS[kind]
-    return _ATTAINED[kind][column]
+    capability, second = device.compute_capability, _WIDE if precision == "fp32" else _AMPERE
+    return _ATTAINED[kind][0 if capability is None or capability < second else 1 if capability < _HOPPER else 2]

@@ -11,7 +11,8 @@ a factor for each family of ops, is learned (`learn.transfer`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,7 @@ from foretell.cost.files import check_numbers, reading
 from foretell.cost.generations import bound, clock_hz
 from foretell.cost.operators import OperatorModels
 from foretell.cost.roofline import peak_name
-from foretell.graph import Signature
+from foretell.graph import Layout, Signature
 from foretell.graph.operators import Family, operator_of
 from foretell.hardware import Device
 from foretell.limits import read_json
@@ -35,6 +36,7 @@ FILE: Final = "generations.json"
 _START: Final[Seconds] = 2.5e-6  # of a kernel: to begin and to end, which more units do not shorten
 _BEFORE_HOPPER: Final = 1.3  # clocks of a product beside its arithmetic, without units that copy tiles by themselves
 _HOPPER: Final = (9, 0)
+_PRODUCTS: Final[tuple[Family, ...]] = ("matmul", "convolution", "convolution_backward")
 _LIKELY: Final = 4.0  # times that a generation can be off
 
 
@@ -64,11 +66,13 @@ def generation(device: Device) -> str:
 
 
 def group_of(signature: Signature, *, tf32: bool) -> str:
-    """Ops that a generation is off by the same factor for; families of one are called by their name."""
+    """Ops that a generation is off by the same factor for: norms and reductions each by their own."""
     family = operator_of(signature.name).family
     if family == "matmul":
         return f"matmul {'fp32' if peak_name(signature, tf32=tf32) == 'fp32' else 'half'}"
-    return "elementwise" if family in ("copy", "foreach") else family.removesuffix("_backward")
+    if family in ("copy", "foreach"):
+        return "elementwise"
+    return signature.name if family in ("norm", "reduction") else family
 
 
 def transferred(
@@ -81,9 +85,10 @@ def transferred(
     tf32: bool,
 ) -> tuple[Floats, list[Family]]:
     """Seconds of ops on another device than their model's own, and their families."""
-    here = [describe(s, own, tf32=tf32) for s in signatures]
-    measured = operators.seconds([s.name for s in signatures], here)
-    ours = np.array([bound(s, own, tf32=tf32) for s in signatures])
+    computed = [_as_computed(s, device) for s in signatures]
+    here = [describe(s, own, tf32=tf32) for s in computed]
+    measured = operators.seconds([s.name for s in computed], here)
+    ours = np.array([bound(s, own, tf32=tf32) for s in computed])
     theirs = np.array([bound(s, device, tf32=tf32) for s in signatures])
     rest = np.sqrt(np.maximum(measured**2 - ours**2, 0.0))
     if device.kind == "gpu":
@@ -95,6 +100,20 @@ def transferred(
         rest = rest * theirs / ours
     factors = [generations.factor(device, group_of(s, tf32=tf32)) for s in signatures]
     return np.sqrt(theirs**2 + rest**2) * factors, [d.family for d in here]
+
+
+@lru_cache(maxsize=1 << 12)
+def _as_computed(signature: Signature, device: Device) -> Signature:
+    """Products of 16 bits are products of fp32 where there are no units for them."""
+    family, precision = operator_of(signature.name).family, peak_name(signature, tf32=False)
+    if family not in _PRODUCTS or precision not in ("fp16", "bf16") or {"fp16", "bf16"} & set(device.peaks):
+        return signature
+    inputs, outputs = ([_in_fp32(x) for x in side] for side in (signature.inputs, signature.outputs))
+    return replace(signature, inputs=tuple(inputs), outputs=tuple(outputs))
+
+
+def _in_fp32(x: Layout) -> Layout:
+    return replace(x, dtype="float32") if x.dtype in ("float16", "bfloat16") else x
 
 
 def _clocks(signature: Signature, own: Device, device: Device) -> float:

@@ -16,9 +16,10 @@ from foretell.forecasting.calibration import OTHER_DEVICES_FILE, HeldOutDevice, 
 from foretell.forecasting.step import one_device_step
 from foretell.graph import Graph
 from foretell.hardware import device as known_device
+from foretell.hardware import host as known_host
 from foretell.learn.transfer.fit import chip, fit_generations, offsets, without_each
 from foretell.learn.transfer.published_ops import public_ops
-from foretell.learn.transfer.published_steps import MOST, PublishedStep, graph_of, published_steps
+from foretell.learn.transfer.published_steps import MOST, PublishedStep, beside, graph_of, published_steps
 from foretell.units import Seconds
 
 LEARNED, PHYSICS, ROOFLINE = "learned", "physics", "roofline"
@@ -89,7 +90,9 @@ def predict_published(
     found = []
     for step, graph in steps:
         models = {LEARNED: learned.get(chip(step.device), learned[""]), **ways}
-        predicted = {way: one_device_step(graph, known_device(step.device), one) for way, one in models.items()}
+        device = known_device(step.device)
+        predicted = {way: one_device_step(graph, device, one) for way, one in models.items()}
+        fed = beside(step, graph, known_host(device.host))
         found.append(
             OtherDeviceStep(
                 origin=step.origin,
@@ -98,7 +101,7 @@ def predict_published(
                 trains=step.trains,
                 half=graph.precision.endswith("16"),
                 seconds=step.seconds,
-                predicted={way: one.step_seconds for way, one in predicted.items()},
+                predicted={way: one.step_seconds + fed for way, one in predicted.items()},
                 unknown=predicted[LEARNED].unknown,
             )
         )

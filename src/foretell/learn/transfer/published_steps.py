@@ -2,8 +2,9 @@
 
 What a source leaves open is taken as its own scripts have it by default, and said here: timm's benchmark trains with
 momentum; torch before 2 loops over parameters and has no fused attention; with torch 2 norms are timm's fast ones (steps
-take less than half-precision norms in fp32 would read and write); the torchvision sweep times forward and
-backward, no optimizer; NeuSight runs Hugging Face models in true fp32, attention written out.
+take less than half-precision norms in fp32 would read and write); the torchvision sweep times forward and backward, no
+optimizer, and with them the copy of the images from pageable memory and gradients set to zero one by one; NeuSight runs
+Hugging Face models in true fp32, attention written out.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from unittest.mock import patch
 
 from foretell.errors import ForetellError
 from foretell.graph import Graph
-from foretell.hardware import devices, recognise
+from foretell.hardware import Host, devices, recognise
 from foretell.store.importers import LeftOut, Row, Taken, public_file, public_rows, take
 from foretell.units import Seconds
 
+_PAGEABLE: Final = 6e9  # bytes per second to a device from memory that is not pinned
 MOST: Final = 24  # steps of each source and device, unless asked otherwise
 
 
@@ -39,6 +41,7 @@ class PublishedStep:
     config: Mapping[str, Any] | None = None  # of a Hugging Face model, where the source is one
     eager: bool = False  # attention as plain products: torch before 2
     updates: bool = True  # whether the optimizer's part was timed
+    feeds: bool = False  # whether the batch was copied to the device, and gradients set to zero, while it was timed
 
     @property
     def trains(self) -> bool:
@@ -77,6 +80,15 @@ def graph_of(step: PublishedStep, progress: Callable[[str], None] = lambda text:
     if step.updates:
         return graph
     return replace(graph, ops=tuple(op for op in graph.ops if op.phase != "optimizer"))
+
+
+def beside(step: PublishedStep, graph: Graph, host: Host) -> Seconds:
+    """What was timed with a step and is no part of it."""
+    if not step.feeds:
+        return 0.0
+    batch = sum(s.nbytes for s in graph.storages if s.role == "input")
+    zeroed = sum(s.role == "parameter" for s in graph.storages) if step.trains else 0
+    return batch / _PAGEABLE + zeroed * host.op_seconds
 
 
 def _place(step: PublishedStep) -> str:
@@ -163,6 +175,7 @@ def _torchvision(origin: str, row: Row) -> PublishedStep:
         settings={"batch": str(row["batch_per_gpu"]), "precision": row["precision"], "optimizer": optimizer},
         seconds=row["step_seconds"],
         updates=False,
+        feeds=True,
     )
 
 
