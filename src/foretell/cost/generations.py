@@ -55,20 +55,21 @@ _BANDWIDTH: Final = 0.94
 _CHECKED_BANDWIDTH: Final = 0.77
 _FIRST_STACKS: Final = 0.75  # as STREAM measures them: P100's, the first of their kind, and AMD's
 _CHECKED: Final = 0.95  # of the memory's size: less is usable where check bits lie in it
-_L2_PER_CLOCK: Final = 8.0  # bytes that a unit reads from the cache
-_IN_L2: Final = 0.3  # the part of the cache in which what was written is found again
+_L2_PER_CLOCK: Final = 4.0  # bytes that a unit reads from the cache
+_IN_L2: Final = 0.35  # the part of the cache in which what was written is found again
 _FASTEST: Final[Seconds] = 1e-7
 
-# Of a sustained peak, what long kernels attain, in three ages: in fp32 on units of 64 lanes, on those of 128 (8.6 and later), and
-# on Hopper's and later ones, for which libraries have no fp32 kernels of their own; on matrix units before Ampere, before
-# Hopper, and since. A Winograd convolution does less arithmetic than is counted.
-_ATTAINED: Final[Mapping[Kind, tuple[float, float, float]]] = {
-    "matmul fp32": (0.92, 0.85, 0.75), "matmul": (0.95, 0.95, 0.95), "attention": (0.8, 0.8, 0.8),
-    "convolution fp32": (1.1, 0.6, 0.33), "winograd": (1.3, 0.8, 0.33), "grouped fp32": (0.8, 0.5, 0.29),
-    "convolution": (0.85, 0.85, 0.85), "gradients": (0.5, 0.75, 0.85), "grouped": (0.35, 0.35, 0.35), "other": (1.0, 1.0, 1.0),
+# Of a sustained peak, what long kernels attain, in four ages. In fp32: before Volta; on units of 64 lanes; on those of 128 (8.6
+# and later); on Hopper's and later ones, for which libraries have no fp32 kernels of their own. On matrix units: none; before
+# Ampere; before Hopper; since. A Winograd convolution does less arithmetic than is counted.
+_ATTAINED: Final[Mapping[Kind, tuple[float, float, float, float]]] = {
+    "matmul fp32": (0.82, 0.95, 0.85, 0.75), "matmul": (0.95, 0.95, 0.95, 0.95), "attention": (0.8, 0.8, 0.8, 0.8),
+    "convolution fp32": (1.0, 1.1, 0.6, 0.33), "winograd": (1.15, 1.3, 0.8, 0.33), "grouped fp32": (0.8, 0.8, 0.5, 0.29),
+    "convolution": (0.8, 0.85, 0.85, 0.85), "gradients": (0.8, 0.5, 0.75, 0.85), "grouped": (0.35, 0.35, 0.35, 0.35),
+    "other": (1.0, 1.0, 1.0, 1.0),
 }  # fmt: skip
-_WITHOUT_UNITS: Final[Mapping[Kind, float]] = {"convolution": 0.8, "gradients": 0.8}  # of fp32's peak, in 16 bits
-_AMPERE, _WIDE, _HOPPER = (8, 0), (8, 6), (9, 0)
+_AGES: Final = ((7, 0), (8, 6), (9, 0))  # the first of the next age, in fp32
+_AGES_OF_MATRIX_UNITS: Final = ((7, 0), (8, 0), (9, 0))
 _WINOGRAD_CHANNELS: Final = 16
 
 
@@ -133,7 +134,6 @@ def bound(signature: Signature, device: Device, *, tf32: bool) -> Seconds:
 
 
 def _attained(kind: Kind, precision: str, device: Device) -> float:
-    if kind in _WITHOUT_UNITS and precision not in device.peaks:
-        return _WITHOUT_UNITS[kind]
-    capability, second = device.compute_capability, _WIDE if precision == "fp32" else _AMPERE
-    return _ATTAINED[kind][0 if capability is None or capability < second else 1 if capability < _HOPPER else 2]
+    """A device without a compute capability is as one of the second age."""
+    ages = _AGES if precision == "fp32" else _AGES_OF_MATRIX_UNITS
+    return _ATTAINED[kind][bisect_right(ages, device.compute_capability or ages[0])]

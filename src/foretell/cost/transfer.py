@@ -10,6 +10,7 @@ a factor for each family of ops, is learned (`learn.transfer`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -36,6 +37,7 @@ FILE: Final = "generations.json"
 _START: Final[Seconds] = 2.5e-6  # of a kernel: to begin and to end, which more units do not shorten
 _BEFORE_HOPPER: Final = 1.3  # clocks of a product beside its arithmetic, without units that copy tiles by themselves
 _HOPPER: Final = (9, 0)
+_TILE: Final = 64  # rows and columns of a product that a block makes, at least
 _PRODUCTS: Final[tuple[Family, ...]] = ("matmul", "convolution", "convolution_backward")
 _LIKELY: Final = 4.0  # times that a generation can be off
 
@@ -129,14 +131,15 @@ def _clocks(signature: Signature, own: Device, device: Device) -> float:
 
 
 def _blocks(signature: Signature) -> float:
-    """Blocks of kernels that have one for each channel; others have many."""
+    """Tiles of a product, and channels for kernels that have a block for each; others have many."""
     operator = operator_of(signature.name)
+    if operator.family == "matmul" and signature.outputs and len(signature.outputs[0].shape) > 1:
+        *batch, rows, columns = signature.outputs[0].shape
+        return math.prod(batch) * math.ceil(rows / _TILE) * math.ceil(columns / _TILE)
     backward = operator.family.endswith("_backward")
     x = signature.inputs[1 if backward and len(signature.inputs) > 1 else 0] if signature.inputs else None
     if x is None or len(x.shape) < 3 or is_channels_last(x):
-        return np.inf
-    if operator.kind == "batch" and operator.family in ("norm", "norm_backward"):
-        return x.shape[1]
-    groups = signature.argument("groups", 1)
-    depthwise = operator.family == "convolution_backward" and groups == x.shape[1] > 1
-    return x.shape[1] if depthwise else np.inf
+        return math.inf
+    by_channel = operator.kind == "batch" and operator.family in ("norm", "norm_backward")
+    depthwise = operator.family == "convolution_backward" and signature.argument("groups", 1) == x.shape[1] > 1
+    return x.shape[1] if by_channel or depthwise else math.inf
