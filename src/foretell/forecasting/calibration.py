@@ -30,6 +30,8 @@ OTHER_DEVICES_FILE: Final = "elsewhere.json"
 LEVEL: Final = 0.9
 _WIDEST: Final = 20.0  # that an error can be, as a logarithm or in sigmas
 _NUMBERS: Final = 5  # of `numbers_of`
+_OTHERWISE: Final = 0.1  # what a step that trains says of one that does not, and the other way round
+_STRANGE: Final = 2.0  # how many times wider an interval is on a make of which no device was left out
 Range = tuple[Seconds, Seconds]
 T = TypeVar("T")
 
@@ -93,9 +95,11 @@ class HeldOutDevice:
     """Errors on published steps of a device while nothing of it was in the fit."""
 
     device: str
+    make: str  # who made it, and what kind it is
     half: bool  # products in 16 bits
+    trains: bool
     numbers: Sequence[float]  # where the device lies among devices
-    errors: Sequence[float]  # log(measured ÷ predicted) of steps, equally many for every architecture
+    errors: Sequence[float]  # log(measured ÷ predicted) of steps, over their `spread`
 
     def __post_init__(self) -> None:
         check_numbers("numbers", self.numbers)
@@ -105,8 +109,26 @@ class HeldOutDevice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepKind:
+    """What of a step its error on another device goes by."""
+
+    half: bool
+    trains: bool
+    convolutions: float  # their part of the device time
+    unknown: float  # and that of ops no model knows
+
+    @property
+    def spread(self) -> float:
+        """Convolutions are run by algorithms that differ from device to device, products by much the same."""
+        return 0.4 + self.convolutions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Unmeasured:
-    """Intervals on devices a model was not measured on: every device counts as one, the more the nearer it lies."""
+    """Intervals on devices a model was not measured on, from its errors on devices left out (weighted conformal).
+
+    Every device counts as one, the more the nearer it lies, and steps that train say little of steps that do not.
+    """
 
     held: Sequence[HeldOutDevice]
     reach: float  # distance within which errors on one device are likely on another
@@ -118,29 +140,36 @@ class Unmeasured:
         if not self.held:
             raise ValueError("errors of no device")
 
-    def step_range(self, seconds: Seconds, device: Device, half: bool, unknown: float) -> Range:
-        """Quantiles of the errors on other devices, stretched where none of them is near."""
-        low, high = self.errors(numbers_of(device, half))
-        more = self.unknown * unknown
-        return seconds * math.exp(low - more), seconds * math.exp(high + more)
+    def step_range(self, seconds: Seconds, device: Device, kind: StepKind) -> Range:
+        low, high = self.errors(device, kind)
+        more = self.unknown * kind.unknown
+        return seconds * math.exp(low * kind.spread - more), seconds * math.exp(high * kind.spread + more)
 
-    def errors(self, place: Sequence[float]) -> tuple[float, float]:
-        away = np.array([math.dist(place, h.numbers) for h in self.held])
+    def errors(self, device: Device, kind: StepKind) -> tuple[float, float]:
+        """Quantiles of the errors on other devices, stretched where none of them is near."""
+        away = self._away(device, kind.half)
         weights = np.exp(-0.5 * (away / self.reach) ** 2)
+        weights *= [1.0 if h.trains == kind.trains else _OTHERWISE for h in self.held]
+        weights = np.maximum(weights, 1e-9)  # far from all of them, each says as little
         each = [np.full(len(h.errors), w / len(h.errors)) for h, w in zip(self.held, weights, strict=True)]
         values, weight = np.concatenate([h.errors for h in self.held]), np.concatenate(each)
         order = np.argsort(values)
         reached = np.cumsum(weight[order]) / weight.sum()
-        level = min(LEVEL * (1 + 1 / weights.sum()), 1.0)  # one more device counted, which nobody has seen
-        tail = (1 - level) / 2
-        low = float(values[order][np.searchsorted(reached, tail)])
-        high = float(values[order][min(int(np.searchsorted(reached, 1 - tail)), len(values) - 1)])
-        stretch = max(1.0, float(away.min()) / self.reach)
+        tail = (1 - LEVEL) / 2
+        low, high = (float(values[order][np.searchsorted(reached, q)]) for q in (tail, 1 - tail))
+        stretch = self._stretch(device, float(away.min()))
         return min(low, 0.0) * stretch, max(high, 0.0) * stretch
 
     def is_far(self, device: Device, half: bool) -> bool:
+        return self._stretch(device, float(self._away(device, half).min())) > 1.0
+
+    def _away(self, device: Device, half: bool) -> Floats:
         place = numbers_of(device, half)
-        return min(math.dist(place, h.numbers) for h in self.held) > self.reach
+        return np.array([math.dist(place, h.numbers) for h in self.held])
+
+    def _stretch(self, device: Device, nearest: float) -> float:
+        strange = make_of(device) not in {h.make for h in self.held}
+        return max(_STRANGE if strange else 1.0, nearest / self.reach)
 
     @classmethod
     def load(cls, path: Path) -> Unmeasured:
@@ -175,6 +204,16 @@ def _read(path: Path, make: Callable[[dict[str, Any]], T]) -> T:
         return make(read_json(path))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelError(f"{path} is no file of a model's errors ({error}). Fit it with: foretell fit") from error
+
+
+def convolutions(families: Mapping[str, Seconds]) -> float:
+    """Their part of a step, of the device time of each family of its ops."""
+    convolved = sum(families.get(name, 0.0) for name in ("convolution", "convolution_backward"))
+    return convolved / (sum(families.values()) or 1.0)
+
+
+def make_of(device: Device) -> str:
+    return f"{device.vendor} {device.kind}"
 
 
 def numbers_of(device: Device, half: bool) -> tuple[float, ...]:

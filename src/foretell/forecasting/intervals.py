@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from foretell.cost.model import CostModel
-from foretell.forecasting.calibration import Calibration, Range, Unmeasured, calibration_of, unmeasured_of
+from foretell.forecasting.calibration import (
+    Calibration,
+    Range,
+    StepKind,
+    Unmeasured,
+    calibration_of,
+    convolutions,
+    unmeasured_of,
+)
 from foretell.forecasting.result import Duration
 from foretell.forecasting.run import Placed, Run
 from foretell.program import Program
@@ -29,9 +37,9 @@ def intervals(program: Program, ran: Run, model: CostModel, fixed: Seconds = 0.0
         return Intervals()
     placed, period = ran.slowest, ran.timeline.period
     if isinstance(errors, Unmeasured):  # published steps do not separate a host from its device: it gets no interval
+        kind = _kind(placed)
         step, device = (
-            errors.step_range(seconds, placed.node.device, _in_half(placed), placed.unknown)
-            for seconds in (period, placed.device_seconds)
+            errors.step_range(seconds, placed.node.device, kind) for seconds in (period, placed.device_seconds)
         )
         return Intervals(step=_later(step, fixed), device=device, others=(0.0, 0.0))
     sigma = errors.sigma(placed.families, placed.unknown)
@@ -62,7 +70,7 @@ def interval_source(placed: Placed, model: CostModel) -> str:
     others = {h.device for h in errors.held} - {device.name}
     text = f"The interval is from errors on published steps of {len(others)} devices, each predicted while left out"
     if errors.is_far(device, _in_half(placed)):
-        text += f"; none of them is near {device.name} in its published numbers, so it is stretched"
+        text += f"; none of them is near {device.name} in its make and published numbers, so it is stretched"
     return f"{text}."
 
 
@@ -77,6 +85,15 @@ def _later(bounds: Range, seconds: Seconds) -> Range:
 def _errors(placed: Placed, model: CostModel) -> Calibration | Unmeasured | None:
     """Of the model on the device it was measured on, or on devices that it was not."""
     return calibration_of(model) if placed.node.device.name == model.device else unmeasured_of(model)
+
+
+def _kind(placed: Placed) -> StepKind:
+    return StepKind(
+        half=_in_half(placed),
+        trains=placed.role.graph.training,
+        convolutions=convolutions(placed.families),
+        unknown=placed.unknown,
+    )
 
 
 def _in_half(placed: Placed) -> bool:

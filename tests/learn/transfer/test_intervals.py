@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +20,14 @@ from foretell.cli import app
 from foretell.cost.model import load_model
 from foretell.errors import InputError, ModelError
 from foretell.forecasting.assemble import forecast
-from foretell.forecasting.calibration import OTHER_DEVICES_FILE, HeldOutDevice, Unmeasured, numbers_of
+from foretell.forecasting.calibration import (
+    OTHER_DEVICES_FILE,
+    HeldOutDevice,
+    StepKind,
+    Unmeasured,
+    make_of,
+    numbers_of,
+)
 from foretell.graph import Graph, Layout, Op, Signature, Storage, Tensor
 from foretell.hardware import device
 from foretell.learn.transfer.intervals import LEARNED, OtherDeviceStep, errors_by_device, save_errors
@@ -28,6 +36,13 @@ from foretell.store.importers import public_rows
 
 CARDS = ("a100-40g-pcie", "v100-32g-pcie", "t4", "p100-pcie", "rtx-3090", "rtx-4090", "rtx-2080-ti", "titan-xp", "l40s")
 DATA = Path(__file__).parents[4] / "shared" / "data"
+
+
+KIND = StepKind(half=False, trains=True, convolutions=0.5, unknown=0.0)
+
+
+def kind(**changes: Any) -> StepKind:
+    return dataclasses.replace(KIND, **changes)
 
 
 def steps(spread: float, shift: float = 0.0, count: int = 40, seed: int = 0) -> list[OtherDeviceStep]:
@@ -49,6 +64,7 @@ def steps(spread: float, shift: float = 0.0, count: int = 40, seed: int = 0) -> 
                     seconds=measured,
                     predicted={LEARNED: predicted, "physics": predicted, "roofline": predicted / 2},
                     unknown=0.0,
+                    convolutions=0.5,
                 )
             )
     return made
@@ -56,14 +72,14 @@ def steps(spread: float, shift: float = 0.0, count: int = 40, seed: int = 0) -> 
 
 def test_intervals_from_other_devices_hold_most_steps_of_a_new_one() -> None:
     inside = [coverage_on_other_devices(steps(0.2, seed=seed))[0].inside for seed in range(6)]
-    assert np.mean(inside) >= 0.9
+    assert 0.83 <= np.mean(inside) <= 0.97
 
 
 def test_a_device_unlike_all_others_falls_outside_and_that_shows() -> None:
     odd = [dataclasses.replace(s, seconds=s.seconds * 5) if s.device == "t4" else s for s in steps(0.2)]
     inside = {c.group: c.inside for c in coverage_on_other_devices(odd)}
     assert inside["t4"] < 0.5
-    assert inside["rtx-3090"] > 0.9
+    assert inside["rtx-3090"] > 0.85
 
 
 def test_intervals_are_as_wide_as_devices_differ() -> None:
@@ -76,25 +92,48 @@ def test_an_interval_holds_what_was_said_and_grows_with_what_nobody_knows(
     name: str, predicted: float, unknown: float
 ) -> None:
     held = errors_by_device(steps(0.2, count=4))
-    low, high = held.step_range(predicted, device(name), False, unknown)
+    low, high = held.step_range(predicted, device(name), kind(unknown=unknown))
     assert low <= predicted <= high
-    less, more = held.step_range(predicted, device(name), False, 0.0)
+    less, more = held.step_range(predicted, device(name), KIND)
     assert high / low >= more / less
+    less, more = held.step_range(predicted, device(name), kind(convolutions=1.0, unknown=unknown))
+    assert high / low <= more / less
+
+
+def made(name: str, error: float, trains: bool = True) -> HeldOutDevice:
+    d = device(name)
+    numbers, make = numbers_of(d, False), make_of(d)
+    return HeldOutDevice(
+        device=name, make=make, half=False, trains=trains, numbers=numbers, errors=[-error, 0.0, error]
+    )
 
 
 def test_near_devices_say_more_and_far_ones_stretch() -> None:
-    near, other = device("rtx-3090"), device("t4")
-    made = [
-        HeldOutDevice(device=d.name, half=False, numbers=numbers_of(d, False), errors=[-error, 0.0, error])
-        for d, error in (*[(near, 0.1)] * 12, (other, 1.0))
-    ]
-    held = Unmeasured(held=made, reach=1.0, unknown=0.5)
-    low, high = held.errors(numbers_of(device("rtx-3080"), False))
+    held = Unmeasured(held=[*[made("rtx-3090", 0.1)] * 12, made("t4", 1.0)], reach=1.0, unknown=0.5)
+    low, high = held.errors(device("rtx-3080"), KIND)
     assert -0.2 < low < 0 < high < 0.2
     assert not held.is_far(device("rtx-3080"), False)
     assert held.is_far(device("b200"), False)
-    far_low, far_high = held.errors(numbers_of(device("b200"), False))
+    far_low, far_high = held.errors(device("b200"), KIND)
     assert far_high - far_low > high - low
+
+
+def test_steps_that_train_say_little_of_those_that_do_not() -> None:
+    held = Unmeasured(held=[made("rtx-3090", 0.1), made("rtx-3090", 1.0, trains=False)], reach=1.0, unknown=0.5)
+    widths = [np.ptp(held.errors(device("rtx-3080"), kind(trains=trains))) for trains in (True, False)]
+    assert widths[0] <= widths[1]
+    alone = Unmeasured(held=[made("rtx-3090", 0.1)], reach=1.0, unknown=0.5)
+    assert np.ptp(alone.errors(device("rtx-3080"), KIND)) == pytest.approx(0.2)
+
+
+def test_a_make_that_nobody_held_out_has_a_wider_interval() -> None:
+    """Even one whose numbers are those of a card that was."""
+    held = Unmeasured(held=[made("rtx-3090", 0.1)], reach=1.0, unknown=0.5)
+    card = device("rtx-3090")
+    other = dataclasses.replace(card, name="other", vendor="Another")
+    assert held.is_far(other, False)
+    assert np.ptp(held.errors(other, KIND)) == pytest.approx(2 * np.ptp(held.errors(card, KIND)))
+    assert all(held.is_far(device(name), False) for name in ("cpu", "gaudi2", "m3-max"))
 
 
 def small_graph() -> Graph:
@@ -131,7 +170,7 @@ def test_errors_on_other_devices_come_back_as_they_were_saved(tmp_path: Path) ->
     held = errors_by_device(steps(0.2))
     save_errors(held, tmp_path)
     again = Unmeasured.load(tmp_path / OTHER_DEVICES_FILE)
-    predicted = [u.step_range(1.0, device("a10"), False, 0.1) for u in (held, again)]
+    predicted = [u.step_range(1.0, device("a10"), kind(unknown=0.1)) for u in (held, again)]
     assert predicted[0] == predicted[1]
     (tmp_path / OTHER_DEVICES_FILE).write_text("{}")
     with pytest.raises(ModelError, match="foretell fit"):

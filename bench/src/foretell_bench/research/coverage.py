@@ -85,7 +85,7 @@ def coverage_on_other_devices(steps: Sequence[OtherDeviceStep]) -> list[Coverage
         known = errors_by_device([s for s in steps if chip(s.device) != chip(device)])
         for s in steps:
             if s.device == device:
-                low, high = known.step_range(s.predicted[LEARNED], known_device(device), s.half, s.unknown)
+                low, high = known.step_range(s.predicted[LEARNED], known_device(device), s.kind)
                 rows[device].append((f"{device} {s.source}", low <= s.seconds <= high, high / low))
     everything = [row for those in rows.values() for row in those]
     return [coverage_of("step", "", everything), *(coverage_of("step", d, those) for d, those in rows.items())]

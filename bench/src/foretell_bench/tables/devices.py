@@ -112,7 +112,7 @@ def _covered(c: Coverage) -> Figure:
         source=f"interval: {c.group or 'every device left out'}",
         measure="architectures inside 90 %",
         value=c.inside,
-        bar=None if c.group else 0.87,
+        bar=None if c.group else 0.85,
         at_least=True,
         rows=c.architectures,
         note=f"high ÷ low {c.width:.1f} in the median",

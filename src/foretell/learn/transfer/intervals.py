@@ -12,7 +12,15 @@ from typing import Final
 
 from foretell.cost.model import CostModel
 from foretell.cost.transfer import FILE, Generations
-from foretell.forecasting.calibration import OTHER_DEVICES_FILE, HeldOutDevice, Unmeasured, numbers_of
+from foretell.forecasting.calibration import (
+    OTHER_DEVICES_FILE,
+    HeldOutDevice,
+    StepKind,
+    Unmeasured,
+    convolutions,
+    make_of,
+    numbers_of,
+)
 from foretell.forecasting.step import one_device_step
 from foretell.graph import Graph
 from foretell.hardware import device as known_device
@@ -23,6 +31,7 @@ from foretell.learn.transfer.published_steps import MOST, PublishedStep, beside,
 from foretell.units import Seconds
 
 LEARNED, PHYSICS, ROOFLINE = "learned", "physics", "roofline"
+_REACH: Final = 2.0  # doublings of a device's numbers within which errors are likely to be alike
 _UNKNOWN: Final = 0.5  # the error of an op no model knows, about, as on our own device
 
 
@@ -38,10 +47,16 @@ class OtherDeviceStep:
     seconds: Seconds
     predicted: Mapping[str, Seconds]  # by LEARNED (with factors of generations), PHYSICS (without), ROOFLINE
     unknown: float  # part of the device time that no model knows
+    convolutions: float = 0.0  # and part that is convolutions
+
+    @property
+    def kind(self) -> StepKind:
+        return StepKind(half=self.half, trains=self.trains, convolutions=self.convolutions, unknown=self.unknown)
 
     @property
     def error(self) -> float:
-        return math.log(self.seconds / self.predicted[LEARNED])
+        """Over its spread."""
+        return math.log(self.seconds / self.predicted[LEARNED]) / self.kind.spread
 
 
 def fit_others(
@@ -103,19 +118,22 @@ def predict_published(
                 seconds=step.seconds,
                 predicted={way: one.step_seconds + fed for way, one in predicted.items()},
                 unknown=predicted[LEARNED].unknown,
+                convolutions=round(convolutions(predicted[LEARNED].families), 3),
             )
         )
     return found
 
 
 def errors_by_device(steps: Sequence[OtherDeviceStep]) -> Unmeasured:
-    """Each device with its errors; `reach` is as far as any of them lies from the nearest other."""
-    groups: dict[tuple[str, bool], list[float]] = defaultdict(list)
+    """Each device with its errors, by precision and by whether steps train."""
+    groups: dict[tuple[str, bool, bool], list[float]] = defaultdict(list)
     for s in steps:
-        groups[s.device, s.half].append(round(s.error, 4))
-    devices = [
-        HeldOutDevice(device=name, half=half, numbers=numbers_of(known_device(name), half), errors=sorted(errors))
-        for (name, half), errors in sorted(groups.items())
-    ]
-    nearest = [min(math.dist(a.numbers, b.numbers) for b in devices if b is not a) for a in devices if len(devices) > 1]
-    return Unmeasured(held=devices, reach=round(max([0.5, *(nearest or [1.0])]), 3), unknown=_UNKNOWN)
+        groups[s.device, s.half, s.trains].append(round(s.error, 4))
+    held = []
+    for (name, half, trains), errors in sorted(groups.items()):
+        known = known_device(name)
+        numbers, make = numbers_of(known, half), make_of(known)
+        held.append(
+            HeldOutDevice(device=name, make=make, half=half, trains=trains, numbers=numbers, errors=sorted(errors))
+        )
+    return Unmeasured(held=held, reach=_REACH, unknown=_UNKNOWN)
