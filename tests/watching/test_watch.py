@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import warnings
 from pathlib import Path
 
@@ -96,6 +97,18 @@ def test_a_job_that_fails_keeps_what_it_ran(at: Path) -> None:
     gc.collect()  # as at the end of the process: nobody holds the watch any more
     [row] = RecordFile("kept.jsonl").steps()
     assert row.repetitions >= 20
+
+
+def test_a_fork_of_the_job_keeps_nothing(at: Path) -> None:
+    watch = foretell.watch(forecast(), every=3600, store="kept.jsonl")
+    train(watch.over(loader()))
+    fork = multiprocessing.get_context("fork").Process(target=watch.close)
+    fork.start()
+    fork.join(60)
+    assert fork.exitcode == 0
+    assert list(RecordFile("kept.jsonl").steps()) == []
+    watch.close()
+    assert len(list(RecordFile("kept.jsonl").steps())) == 1
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")

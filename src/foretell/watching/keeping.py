@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import resource
+import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +33,8 @@ class Keeper:
     def __init__(self, expected: Expected, store: Path | None, every: Seconds) -> None:
         self._expected, self._every = expected, every
         self._stopwatch: Stopwatch | None = None
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._process = os.getpid()  # in a fork of it there is nothing to keep
+        self._queue: queue.SimpleQueue[tuple[Window, dict[str, Any]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._kept: Kept | None = None
         self._failed = False
@@ -43,6 +47,7 @@ class Keeper:
         if self._stopwatch is None:  # at the first step it is certain what the job runs on
             cuda = torch.cuda.is_available() and torch.cuda.is_initialized()
             self._device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
+            self._machine = Machine(self._device)
             self._stopwatch = Stopwatch(clock_of(self._device), self._every)
         if (window := self._stopwatch.step()) is not None:
             self._keep(window)
@@ -54,29 +59,30 @@ class Keeper:
     def close(self) -> None:
         """Keep what is left. The job may have ended in any way, so nothing is raised here either."""
         stopwatch, self._stopwatch = self._stopwatch, None
-        if stopwatch is None:
+        if stopwatch is None or os.getpid() != self._process:
             return
         with self._told():
-            for window in stopwatch.rest():
-                self._keep(window)
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join(_PATIENCE)
-            self._thread = None
+            rest = [self._with_memory(window) for window in stopwatch.rest()]
+            if self._thread is not None:
+                self._queue.put(None)
+                self._thread.join(_PATIENCE)
+            for each in rest:  # here: a process that ends may start no thread any more
+                self._append(*each)
 
     def _keep(self, window: Window) -> None:
         with self._told():
-            columns = _memory(self._device) | {"date": datetime.now(UTC).isoformat(timespec="milliseconds")}
+            self._queue.put(self._with_memory(window))
             if self._thread is None:
-                self._machine = Machine(self._device)
                 self._thread = threading.Thread(target=self._write, name="foretell-watch", daemon=True)
                 self._thread.start()
-            self._queue.put(lambda: self._append(window, columns))
+
+    def _with_memory(self, window: Window) -> tuple[Window, dict[str, Any]]:
+        return window, _memory(self._device) | {"date": datetime.now(UTC).isoformat(timespec="milliseconds")}
 
     def _write(self) -> None:
-        while (task := self._queue.get()) is not None:
+        while (each := self._queue.get()) is not None:
             with self._told():
-                task()
+                self._append(*each)
 
     def _append(self, window: Window, columns: dict[str, Any]) -> None:
         if self._kept is None:
@@ -115,6 +121,5 @@ def _memory(device: torch.device) -> dict[str, Bytes | None]:
     if device.type == "cuda":
         allocated, reserved = torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
         return {"peak_allocated": allocated, "peak_reserved": reserved}
-    import resource  # not on every system
-
-    return {"process_peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB}
+    unit = 1 if sys.platform == "darwin" else KIB
+    return {"process_peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit}
