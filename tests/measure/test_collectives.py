@@ -15,7 +15,7 @@ from foretell.hardware import Cluster
 from foretell.learn.adapt.collectives import Timed, collective, fit_collectives, fit_links, mean_error, timed
 from foretell.measure.ranks.collectives import KINDS, groups, measure_collectives
 from foretell.measure.ranks.world import join
-from foretell.measure.record import Record
+from foretell.measure.record import Point, Record, StepRow
 from foretell.profile import Links
 from foretell.program import Group
 
@@ -116,15 +116,22 @@ def test_without_times_there_is_no_profile() -> None:
         fit_collectives([], name="none")
 
 
-def test_times_of_more_nodes_than_the_cluster_has() -> None:
-    row = next(iter(rows_of("2x1xcpu")))
-    with pytest.raises(InputError, match="more nodes"):
-        timed([row], Cluster.parse("8xh100-sxm"))
+def row(laid: str = "2x1xcpu", kind: str = "all-reduce", **settings: str) -> StepRow:
+    asked = {"bytes": "1024", "ranks": "2", "stride": "1", "groups": "1"} | settings
+    point = Point(source=kind, settings=asked, kind="collective")
+    return StepRow(**point.columns, cluster=laid, step_seconds=0.1)  # type: ignore[arg-type]
 
 
-def rows_of(laid: str) -> list:  # type: ignore[type-arg]
-    from foretell.measure.record import Point, StepRow
-
-    settings = {"bytes": "1024", "ranks": "2", "stride": "1", "groups": "1"}
-    point = Point(source="all-reduce", settings=settings, kind="collective")
-    return [StepRow(**point.columns, cluster=laid, step_seconds=0.1)]  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (row(), "more nodes"),
+        (row("1x2xcpu", ranks="many"), "bytes, ranks, stride and groups"),
+        (row("1x2xcpu", ranks="4"), "does not fit"),
+        (row("1x2xcpu", bytes="0"), "does not fit"),
+        (row("1x2xcpu", kind="all-round"), "all-round"),
+    ],
+)
+def test_rows_that_cannot_be(wrong: StepRow, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        timed([wrong], Cluster.parse("8xh100-sxm"))

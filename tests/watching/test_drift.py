@@ -109,7 +109,7 @@ def test_step_times_for_adapt_are_those_since_the_drift() -> None:
     rows = [window(number, ratio) for number, ratio in enumerate([1.0] * 12 + [1.4] * 6)]
     measured = window(99, 2.0, kind="step", device="h200", peak_allocated=7, cluster="")
     [slow, alone] = steps_csv([*rows, measured, window(99, 2.0, kind="step", cluster="")])
-    assert (slow.source, slow.settings, slow.cluster, slow.plan) == ("train.py:net", "batch=8", "cpu", "dp=1")
+    assert (slow.source, slow.settings, slow.cluster, slow.plan) == ("train.py:net", {"batch": "8"}, "cpu", "dp=1")
     assert slow.seconds == pytest.approx(0.14)
     assert (alone.cluster, alone.seconds, alone.allocated) == ("h200", 0.2, 7)
 

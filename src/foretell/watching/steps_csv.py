@@ -6,7 +6,7 @@ import csv
 import dataclasses
 import json
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,7 +21,7 @@ class CsvRow:
     """One kind of step on one cluster; its fields are the columns."""
 
     source: str
-    settings: str
+    settings: Mapping[str, str]
     cluster: str
     plan: str
     seconds: Seconds
@@ -44,6 +44,7 @@ def write_steps_csv(store: Store, out: Path, graphs: Path) -> int:
         writer.writerow(columns)
         for row in rows:
             cells = {name: getattr(row, name) for name in columns}
+            cells["settings"] = " ".join(f"{name}={value}" for name, value in row.settings.items())
             if row.is_graph and row.graph:
                 place = graphs / Path(row.source).name
                 store.graph(row.graph).save(place)
@@ -74,7 +75,7 @@ def _row(windows: Sequence[StepRow], cluster: str) -> CsvRow:
     latest = windows[-1]
     return CsvRow(
         source=latest.source,
-        settings=" ".join(f"{name}={value}" for name, value in json.loads(latest.settings or "{}").items()),
+        settings={name: str(value) for name, value in json.loads(latest.settings or "{}").items()},
         cluster=cluster,
         plan=latest.plan,
         seconds=statistics.median(window.step_seconds or 0.0 for window in windows),

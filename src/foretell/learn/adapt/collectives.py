@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost.collectives import collective_seconds
-from foretell.errors import InputError
+from foretell.errors import InputError, check_choice
 from foretell.hardware import Cluster
 from foretell.measure.record import StepRow
 from foretell.profile import AS_LISTED, Card, Links, Profile, Purpose
-from foretell.program import Collective, Group
+from foretell.program import COLLECTIVES, Collective, Group
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
@@ -48,14 +48,22 @@ class Timed:
 
 def timed(rows: Iterable[StepRow], cluster: Cluster) -> list[Timed]:
     """Of the rows, the collectives: measured on `cluster`, or on some of its nodes or devices."""
-    found = []
-    for row in rows:
-        if row.kind == "collective" and row.step_seconds:
-            asked = {name: int(value) for name, value in json.loads(row.settings).items()}
-            group = Group(size=asked["ranks"], stride=asked["stride"], count=asked["groups"])
-            made = collective(row.source, asked["bytes"], group)
-            found.append(Timed(collective=made, cluster=_like(cluster, row.cluster), seconds=row.step_seconds))
-    return found
+    return [_timed(row, cluster) for row in rows if row.kind == "collective" and row.step_seconds]
+
+
+def _timed(row: StepRow, cluster: Cluster) -> Timed:
+    try:
+        asked = {name: int(value) for name, value in json.loads(row.settings).items()}
+        group = Group(size=asked["ranks"], stride=asked["stride"], count=asked["groups"])
+        laid, nbytes = _like(cluster, row.cluster), asked["bytes"]
+    except (KeyError, TypeError, ValueError):
+        raise InputError(
+            f"a collective has bytes, ranks, stride and groups as its settings, got {row.settings}."
+        ) from None
+    check_choice("a collective's kind", row.source, COLLECTIVES, InputError)
+    if min(nbytes, group.size, group.stride, group.count) < 1 or group.size * group.count > laid.devices:
+        raise InputError(f"a collective of {row.settings} does not fit on {row.cluster}.")
+    return Timed(collective=collective(row.source, nbytes, group), cluster=laid, seconds=row.step_seconds or 0.0)
 
 
 def collective(kind: str, nbytes: int, group: Group) -> Collective:

@@ -37,10 +37,10 @@ def kept_collectives(path: Path, on: str = "") -> tuple[list[Timed], Cluster]:
 
 
 def _step(row: CsvRow, graphs: dict[str, Graph]) -> Step:
-    settings = dict(item.split("=", 1) for item in row.settings.split())
-    workload = graphs[row.graph or ""] if row.is_graph else row.source
-    measured = {"seconds": row.seconds, "allocated": row.allocated, "reserved": row.reserved}
-    return Step(workload=workload, on=row.cluster, plan=row.plan or None, settings=settings, **measured)  # type: ignore[arg-type]
+    return Step(
+        workload=graphs[row.graph or ""] if row.is_graph else row.source, on=row.cluster, plan=row.plan or None,
+        settings=row.settings, seconds=row.seconds, allocated=row.allocated, reserved=row.reserved,
+    )  # fmt: skip
 
 
 def _graphs(kept: Kept, hashes: set[str]) -> dict[str, Graph]:

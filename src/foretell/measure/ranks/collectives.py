@@ -69,9 +69,8 @@ def layout(world: World) -> str:
     """The cluster as its ranks lie: a node is what shares its interfaces."""
     device = world.gather(world.machine.provenance()["device"] or "cpu")[0]
     counts = [len(list(ranks)) for _, ranks in groupby(peer.network for peer in world.peers)]
-    if len(set(counts)) == 1:
-        return f"{len(counts)}x{counts[0]}x{device}"
-    return "+".join(f"{count}x{device}" for count in counts)
+    alike = [(count, len(list(nodes))) for count, nodes in groupby(counts)]
+    return "+".join(f"{nodes}x{count}x{device}" for count, nodes in alike)
 
 
 def _devices_of_a_node(world: World) -> int:
