@@ -32,6 +32,7 @@ class Plan:
     zero: int = 0
     hybrid_shard: int | None = None
     sequence_parallel: bool = False
+    overlap_tp: bool = False  # products and what ranks of tp communicate for them, piece by piece side by side
     schedule: Schedule = "1f1b"
     virtual_stages: int = 1
     stages: Sequence[int] | str | None = None  # blocks per stage; None cuts where it balances
@@ -53,7 +54,7 @@ class Plan:
             check_choice(name, getattr(self, name), allowed, PlanError)
         self._check_checkpointing()
         check_count("servers", self.servers, PlanError, least=0)
-        for name in ("sequence_parallel", "overlap", "asynchronous"):
+        for name in ("sequence_parallel", "overlap_tp", "overlap", "asynchronous"):
             check_choice(name, getattr(self, name), (True, False), PlanError)
         if self.stages is not None:
             object.__setattr__(self, "stages", _read_stages(self.stages))

@@ -174,3 +174,16 @@ def test_heads_made_from_latents_are_shared_and_the_latents_are_not() -> None:
     sums = [c.nbytes for c in role.collectives if c.lane == "tp"]
     assert sums[0] == 2 * 8 * 32 * 4  # after the last product, of whole rows
     assert sorted(sums[1:]) == [2 * 8 * 16 * 4] * 2  # on the way back, of the latents
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+def test_what_is_communicated_can_run_beside_products(sequence: bool) -> None:
+    plain, beside = (
+        parallelize(graph("llama"), Plan(tp=2, sequence_parallel=sequence, overlap_tp=way)).roles[0]
+        for way in (False, True)
+    )
+    room = [sum(c.waited_for_by - c.starts_after for c in role.collectives) for role in (plain, beside)]
+    assert room[1] > room[0]  # ops that they may run beside
+    assert sorted(c.nbytes for c in plain.collectives) == sorted(c.nbytes for c in beside.collectives)
+    with pytest.raises(PlanError, match="tp=1 has none"):
+        parallelize(graph("llama"), Plan(dp=2, overlap_tp=True))

@@ -20,7 +20,7 @@ from foretell.plans import Plan
 from foretell.program import Group, Program, Role
 
 _MODELLED = (
-    "dp", "tp", "pp", "sequence_parallel", "bucket_bytes", "overlap", "zero", "hybrid_shard", "grad_accumulation", "schedule",
+    "dp", "tp", "pp", "sequence_parallel", "overlap_tp", "bucket_bytes", "overlap", "zero", "hybrid_shard", "grad_accumulation", "schedule",
     "virtual_stages", "stages", "checkpointing", "cp", "ep", "servers", "asynchronous", "data_parallel",
 )  # fmt: skip
 
@@ -61,6 +61,11 @@ def _check(plan: Plan) -> None:
             f"hybrid_shard={plan.hybrid_shard} says among how many ranks a copy is split, but zero=0 splits nothing. "
             "Set zero=3 (or 1, 2), or leave hybrid_shard out."
         )
+    if plan.overlap_tp and plan.tp == 1:
+        raise PlanError(
+            "overlap_tp=true lets what tensor-parallel ranks communicate run beside their products, but tp=1 has none. "
+            "Set tp=2 or more, or leave overlap_tp out."
+        )
     if plan.virtual_stages > plan.pp == 1:
         raise PlanError(
             f"virtual_stages={plan.virtual_stages} cuts the stages of a pipeline, but pp=1 is none. "
@@ -77,7 +82,7 @@ def _replica(graph: Graph, plan: Plan, micro_steps: int) -> Role:
         role = context_parallel(Role(name="dp", count=plan.devices, graph=own), plan)
         return checkpointed(expert_parallel(tensor_parallel(role, plan), plan), plan)
 
-    settings = (plan.tp, plan.sequence_parallel, plan.cp, plan.ep, plan.zero > 0, plan.checkpointing)
+    settings = (plan.tp, plan.sequence_parallel, plan.overlap_tp, plan.cp, plan.ep, plan.zero > 0, plan.checkpointing)
     return graph.remember(("replica", plan.devices, micro_steps if plan.pp == 1 else 0, settings), make)
 
 

@@ -51,9 +51,21 @@ def tensor_parallel(role: Role, plan: Plan) -> Role:
         raise NotModelled(
             f"tp={plan.tp} cannot keep its parts apart through {graph.name!r}: {reason}. Choose another tp."
         ) from None
-    ordered = sorted(sharding.collectives, key=lambda c: (c.starts_after, c.waited_for_by))
+    own = [_beside_product(c, graph) if plan.overlap_tp else c for c in sharding.collectives]
+    ordered = sorted(own, key=lambda c: (c.starts_after, c.waited_for_by))
     before = [_of_own_heads(c, sharding) for c in role.collectives]
     return replace(role, graph=sharded, collectives=(*before, *ordered))
+
+
+def _beside_product(collective: Collective, graph: Graph) -> Collective:
+    """As asynchronous tensor parallelism has it: a product starts on the pieces that came first, and what it makes is sent
+    piece by piece. All but the first and last of them run side by side."""
+    before, after = graph.ops[collective.starts_after], graph.ops[min(collective.waited_for_by, len(graph.ops) - 1)]
+    if collective.kind == "all-gather" and after.signature.name in PRODUCTS:
+        return replace(collective, waited_for_by=collective.waited_for_by + 1)
+    if collective.kind in ("reduce-scatter", "all-reduce") and before.signature.name in PRODUCTS:
+        return replace(collective, starts_after=collective.starts_after - 1)
+    return collective
 
 
 def _of_own_heads(collective: Collective, sharding: Propagation) -> Collective:
