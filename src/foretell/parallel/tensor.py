@@ -60,12 +60,24 @@ def tensor_parallel(role: Role, plan: Plan) -> Role:
 def _beside_product(collective: Collective, graph: Graph) -> Collective:
     """As asynchronous tensor parallelism has it: a product starts on the pieces that came first, and what it makes is sent
     piece by piece. All but the first and last of them run side by side."""
-    before, after = graph.ops[collective.starts_after], graph.ops[min(collective.waited_for_by, len(graph.ops) - 1)]
-    if collective.kind == "all-gather" and after.signature.name in PRODUCTS:
-        return replace(collective, waited_for_by=collective.waited_for_by + 1)
-    if collective.kind in ("reduce-scatter", "all-reduce") and before.signature.name in PRODUCTS:
-        return replace(collective, starts_after=collective.starts_after - 1)
+    before, after = collective.starts_after, collective.waited_for_by
+    if collective.kind == "all-gather":
+        while after < len(graph.ops) and _is_view(graph, after):
+            after += 1
+        if after < len(graph.ops) and graph.ops[after].signature.name in PRODUCTS:
+            return replace(collective, waited_for_by=after + 1)
+    else:
+        while before > 0 and _is_view(graph, before):
+            before -= 1
+        if graph.ops[before].signature.name in PRODUCTS:
+            return replace(collective, starts_after=before - 1)
     return collective
+
+
+def _is_view(graph: Graph, position: int) -> bool:
+    op = graph.ops[position]
+    read = {graph.tensors[t].storage for t in op.inputs}
+    return bool(op.outputs) and not op.signature.mutates and all(graph.tensors[t].storage in read for t in op.outputs)
 
 
 def _of_own_heads(collective: Collective, sharding: Propagation) -> Collective:
