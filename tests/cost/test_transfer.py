@@ -104,3 +104,10 @@ def test_a_winograd_convolution_beats_the_roofline() -> None:
     three, five = (describe(convolution(k), card, tf32=False).roofline for k in (3, 5))
     assert bound(convolution(3), card, tf32=False) < three
     assert bound(convolution(3), card, tf32=False) / three < bound(convolution(5), card, tf32=False) / five
+
+
+def test_a_small_op_is_no_smaller_to_a_processor() -> None:
+    """What a GPU loses on a tiny product, a launch and idle units, no CPU does."""
+    cpu, tiny = device("cpu"), product(32, "float32")
+    assert there(tiny, OWN) > 10 * bound(tiny, OWN, tf32=False)
+    assert there(tiny, cpu) < 4 * bound(tiny, cpu, tf32=False)

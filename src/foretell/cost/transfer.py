@@ -39,6 +39,7 @@ _BEFORE_HOPPER: Final = 1.3  # clocks of a product beside its arithmetic, withou
 _HOPPER: Final = (9, 0)
 _TILE: Final = 64  # rows and columns of a product that a block makes, at least
 _PRODUCTS: Final[tuple[Family, ...]] = ("matmul", "convolution", "convolution_backward")
+_SMALL_ON_CPU: Final = 3.0  # times its bound: a processor has no launch and no waves that small ops would leave empty
 _LIKELY: Final = 4.0  # times that a generation can be off
 
 
@@ -100,6 +101,8 @@ def transferred(
         ]
     else:
         rest = rest * theirs / ours
+        if device.kind == "cpu":
+            rest = np.minimum(rest, _SMALL_ON_CPU * theirs)
     factors = [generations.factor(device, group_of(s, tf32=tf32)) for s in signatures]
     return np.sqrt(theirs**2 + rest**2) * factors, [d.family for d in here]
 
