@@ -63,9 +63,10 @@ def main() -> None:
     assert work.optimizer is not None
     optimizer = work.optimizer(model.parameters())
     blocks: dict[bool, list[float]] = {True: [], False: []}
-    inside, steps = 0.0, 0
+    inside = {True: 0.0, False: 0.0}
     with tempfile.TemporaryDirectory() as folder:
         watch = foretell.watch(work, on="cpu", every=options.every / 2, store=folder)  # half of the steps are watched
+        watch.step()  # what happens once
         began = time.perf_counter()
         while time.perf_counter() - began < options.seconds:
             watched = len(blocks[True]) == len(blocks[False])
@@ -75,15 +76,15 @@ def main() -> None:
                 work.loss(model, batch).backward()
                 optimizer.step()
                 optimizer.zero_grad()
+                before = time.thread_time()  # not what other processes take meanwhile
                 if watched:
-                    before = time.thread_time()  # not what other processes take meanwhile
                     watch.step()
-                    inside += time.thread_time() - before
+                inside[watched] += time.thread_time() - before
             blocks[watched].append(time.process_time() - start)
-            steps += BLOCK * watched
         watch.close()
         rows = len(list(foretell.Store(folder).steps()))
-    plain, seconds = statistics.median(blocks[False]) / BLOCK, inside / steps
+    per_step = {kind: inside[kind] / len(blocks[kind]) / BLOCK for kind in inside}
+    plain, seconds = statistics.median(blocks[False]) / BLOCK, per_step[True] - per_step[False]  # less the clock itself
     window = _writing[0] / rows
     print(f"a plain step: {plain * 1e3:.2f} ms; inside watch.step(): {seconds * 1e6:.1f} us a step")
     print(f"{rows} windows written, {window * 1e3:.1f} ms of processor each, beside the loop")
