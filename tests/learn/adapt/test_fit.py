@@ -128,6 +128,16 @@ def _with_residuals() -> Sequence[object]:
     return [c for c in CANDIDATES if c.smooth]
 
 
+def test_memory_that_was_measured_is_fitted() -> None:
+    steps = [
+        replace(s, allocated=round(1.3 * forecast(s.workload, s.on).memory.allocated))
+        for s in steps_under(Profile(name="truth"))[:5]
+    ]
+    memory = fit_profile(steps, name="found").memory
+    assert memory.allocated == pytest.approx(1.3, rel=0.01)
+    assert memory.reserved == 1.0, "nobody measured it"
+
+
 def test_nothing_to_fit_on_is_an_error() -> None:
     with pytest.raises(InputError, match="there are none"):
         fit_profile([], name="none")
