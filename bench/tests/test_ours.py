@@ -10,9 +10,9 @@ pytest.importorskip("scipy")
 
 from foretell_bench.methods import COMPARED, compared
 from foretell_bench.methods.ours import Foretell, shipped_parts
+from foretell_bench.methods.residuals import Parts
 
 from foretell.hardware import Cluster
-from foretell.learn.adapt.residuals import Parts
 from foretell.methods import METHODS
 from foretell.methods.conformance import CHECKS, check, made_up
 from foretell.methods.protocol import JOB_TIME, MEMORY, STEP_TIME, Example, Prediction, Query

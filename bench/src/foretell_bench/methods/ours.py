@@ -1,7 +1,7 @@
 """Foretell itself as one method among the others.
 
 Where the ops of the examples were timed, operators and host are learned from them alone, and nothing shipped is used.
-For other steps the shipped model forecasts, and its errors on the examples are learned (`learn/adapt/residuals.py`):
+For other steps the shipped model forecasts, and its errors on the examples are learned (`residuals.py`):
 factors for its parts, offsets of networks, devices in a precision and clusters, and a smooth part. Where no example is
 near, the forecast stands.
 """
@@ -18,7 +18,6 @@ from foretell.cost.model import DEFAULT, CostModel, load_model
 from foretell.errors import InputError
 from foretell.forecasting.assemble import forecast
 from foretell.hardware import Device
-from foretell.learn.adapt.residuals import Case, Parts, Range, Residuals, forecast_parts
 from foretell.learn.dataset import Measured, op_table
 from foretell.learn.host import fit_host
 from foretell.learn.operators import fit_operators
@@ -27,6 +26,7 @@ from foretell.measure.record import StepRow
 from foretell.methods.graphs import answers, readable
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Prediction, Query
 from foretell.units import Bytes, Seconds
+from foretell_bench.methods.residuals import Case, Parts, Range, Residuals, forecast_parts
 
 _FEWEST_STEPS: Final = 20  # with timed ops, to learn a device from; fewer are predicted by the shipped model
 _TREES: Final = {"num_leaves": 15}  # a few dozen steps do not fill the leaves that a store of thousands does

@@ -9,8 +9,9 @@ import pytest
 
 pytest.importorskip("scipy")
 
+from foretell_bench.methods.residuals import Case, Parts, Range, Residuals
+
 from foretell.errors import InputError
-from foretell.learn.adapt.residuals import Case, Parts, Range, Residuals
 
 
 def case(size: float = 1.0, network: str = "a", device: str = "x", cluster: str = "2x", host: float = 1e-3) -> Case:
