@@ -87,7 +87,7 @@ def adapt(
     with progress() as say:
         say(f"fitting {len(steps)} steps")
         name = path.name.removesuffix(SUFFIX)
-        clusters = {str(step.on) for step in steps}
+        clusters = {str(step.on) for step in steps} - {device}
         purpose = Purpose(
             device=device, cluster=clusters.pop() if len(clusters) == 1 else "", trainer=trainer, versions=versions
         )

@@ -44,7 +44,7 @@ def profile_table(profiles: Sequence[Profile]) -> Table:
         table.add_row(
             each.name,
             purpose,
-            card.form,
+            _last(card.form),
             str(card.rows or ""),
             _percent(card.error_before),
             _percent(card.error_after),
@@ -55,3 +55,9 @@ def profile_table(profiles: Sequence[Profile]) -> Table:
 
 def _percent(part: float | None) -> str:
     return "" if part is None else f"{100 * part:.1f} %"
+
+
+def _last(form: str) -> str:
+    """Levels build on each other, so the last say it all."""
+    *before, one, two = ["", "", *form.split(", ")]
+    return ("… " if any(before) else "") + ", ".join(filter(None, (one, two)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tempfile
 from functools import partial
@@ -20,6 +21,8 @@ from foretell.learn.adapt.pool import usual_points
 from foretell.measure import this_cpu
 from foretell.measure.host_speed import HostSpeed
 from foretell.measure.record import Point
+from foretell.profile import Card
+from foretell.report.profiles import profile_table
 from foretell.store.store import Store
 
 from ...parallel.models import graph
@@ -137,3 +140,14 @@ def test_a_cpu_waits_for_its_ops() -> None:
     """Host and device are the same cores: their times add up."""
     found = foretell.forecast(graph("cnn"), "cpu")
     assert found.step_time.seconds == pytest.approx(found.device_time.seconds + found.host_time.seconds, rel=0.02)
+
+
+def test_a_table_of_profiles_shows_the_last_levels() -> None:
+    from rich.console import Console
+
+    made = foretell.Profile(name="lab", card=Card(form="device, host, kinds, families"))
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(profile_table([made, foretell.Profile(name="plain")]))
+    text = console.export_text()
+    assert "… kinds, families" in text
+    assert "host" not in text
