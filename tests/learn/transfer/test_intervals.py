@@ -29,9 +29,9 @@ from foretell.forecasting.calibration import (
     numbers_of,
 )
 from foretell.graph import Graph, Layout, Op, Signature, Storage, Tensor
-from foretell.hardware import device
+from foretell.hardware import device, host
 from foretell.learn.transfer.intervals import LEARNED, OtherDeviceStep, errors_by_device, save_errors
-from foretell.learn.transfer.published_steps import SOURCES, published_steps
+from foretell.learn.transfer.published_steps import SOURCES, PublishedStep, beside, published_steps
 from foretell.store.importers import public_rows
 
 CARDS = ("a100-40g-pcie", "v100-32g-pcie", "t4", "p100-pcie", "rtx-3090", "rtx-4090", "rtx-2080-ti", "titan-xp", "l40s")
@@ -164,6 +164,19 @@ def test_a_forecast_elsewhere_says_what_its_interval_rests_on(tmp_path: Path) ->
     assert any(c.code == "not-calibrated" for c in several.caveats)
     own = forecast(small_graph(), on="h200", model=model)
     assert not any(c.code == "calibrated-elsewhere" for c in own.caveats)
+
+
+def test_what_was_timed_beside_a_step_is_the_copy_of_its_batch_and_its_gradients_set_to_zero() -> None:
+    graph, desktop = small_graph(), host("desktop")
+    weight = Storage(64, "parameter", -1, 1)
+    graph = dataclasses.replace(graph, storages=(*graph.storages, weight))
+    settings = {"batch": "12", "precision": "fp32", "optimizer": "sgd"}
+    step = PublishedStep(origin="made up", device="titan-xp", source="net", settings=settings, seconds=1.0)
+    assert beside(step, graph, desktop) == 0
+    fed = dataclasses.replace(step, feeds=True)
+    asked = dataclasses.replace(fed, settings={**settings, "optimizer": "none"})
+    assert beside(asked, graph, desktop) == pytest.approx(4096**2 * 4 / 6e9)
+    assert beside(fed, graph, desktop) - beside(asked, graph, desktop) == pytest.approx(desktop.op_seconds)
 
 
 def test_errors_on_other_devices_come_back_as_they_were_saved(tmp_path: Path) -> None:
