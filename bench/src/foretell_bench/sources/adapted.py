@@ -44,7 +44,7 @@ _CALLS: Final = 100  # of a product in a step, so that what a step needs besides
 _SHORTEST: Final[Seconds] = 20e-6  # of a product: below, issuing it is what a step of them takes
 _THIN: Final = 16  # rows of a product: fewer are decoding, not training
 _PRODUCTS: Final = 1000  # of a device that are looked at
-_LONG: Final = (26, 8)  # rows of a fold that are drawn and tested where a forecast takes a second
+_LONG: Final = (22, 5)  # rows of a fold that are drawn and tested where a forecast takes a second
 _OF_A_JOB: Final = 24  # rows of one job that may be drawn
 
 

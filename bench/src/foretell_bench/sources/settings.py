@@ -21,7 +21,7 @@ NUMBERS: Final = (5, 10, 20, 50)  # of step times that are drawn
 MOST_DRAWN: Final = 54  # rows of a setting that may be drawn
 MOST_OPEN: Final = 16  # rows that are tested, of parts by which things may be chosen
 MOST_BLIND: Final = 24
-_MOST_FOLDS: Final = 3
+_MOST_FOLDS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
