@@ -7,6 +7,7 @@ odd hash are blind: nothing was chosen by them.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
@@ -21,7 +22,6 @@ NUMBERS: Final = (5, 10, 20, 50)  # of step times that are drawn
 MOST_DRAWN: Final = 54  # rows of a setting that may be drawn
 MOST_OPEN: Final = 16  # rows that are tested, of parts by which things may be chosen
 MOST_BLIND: Final = 24
-_MOST_FOLDS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,20 +80,17 @@ def halves(rows: Iterable[Row]) -> Fold:
 
 
 def left_out_in_turn(rows: Sequence[Row], drawn: int, tested: int) -> list[Fold]:
-    """For few parts: each is tested with what all others have; a part with few rows joins the next one."""
-    groups, waiting = list[list[str]](), list[str]()
-    for part in sorted({row.part for row in rows}, key=_hash):
-        waiting.append(part)
-        if sum(row.part in waiting for row in rows) * _MOST_FOLDS >= len(rows):
-            groups.append(waiting)
-            waiting = []
+    """For few parts: two groups of them with about as many rows, each tested with what the other has."""
+    counts = Counter(row.part for row in rows)
+    groups: tuple[list[str], list[str]] = ([], [])
+    for part in sorted(counts, key=lambda part: (-counts[part], _hash(part))):
+        min(groups, key=lambda group: sum(counts[p] for p in group)).append(part)
     return [
         Fold(
             drawn=some((row for row in rows if row.part not in parts), drawn),
             tested=some((row for row in rows if row.part in parts), tested),
         )
-        for parts in (*groups, waiting)
-        if parts
+        for parts in groups
     ]
 
 
