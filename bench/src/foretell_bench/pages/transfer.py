@@ -96,12 +96,14 @@ def intervals(lines: Sequence[Line]) -> str:
     rows = []
     for source, name, own in settings(lines):
         drawn = curve(own, OURS)
-        cells = [
-            f"{line.inside:.0%}, {line.width:.2f}×" if line and line.inside is not None else "none"
-            for line in (drawn.get(n) for n in (0, *NUMBERS) if n in drawn)
-        ]
-        rows.append([f"`{source}` {name}", *cells, *[""] * (1 + len(NUMBERS) - len(cells))])
+        rows.append([f"`{source}` {name}", *(_interval(drawn.get(n)) for n in (0, *NUMBERS))])
     return _table(["data", "zero-shot", *(f"after {n}" for n in NUMBERS)], rows)
+
+
+def _interval(line: Line | None) -> str:
+    if line is None:
+        return ""
+    return "none" if line.inside is None else f"{line.inside:.0%}, {line.width:.2f}×"
 
 
 def tailoring(lines: Sequence[Line]) -> str:
