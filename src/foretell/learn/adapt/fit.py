@@ -80,8 +80,8 @@ def fit_profile(
     responses, measured = [p.response for p in ready], np.array([p.seconds for p in ready])
     folds = _folds([p.network for p in ready])
     missed = {c: _missed(c, responses, measured, folds) for c in (ZERO_SHOT, *candidates)}
-    best = _chosen({c: np.abs(logs) for c, logs in missed.items()})
     errors = {c: float(np.abs(np.exp(logs) - 1).mean()) for c, logs in missed.items()}
+    best = _chosen({c: np.abs(logs) for c, logs in missed.items() if errors[c] <= errors[ZERO_SHOT]})
     learned = _learn(best, responses, measured)
     card = Card(
         rows=len(ready), sources=tuple(sources), form=best.name, rows_left_out=len(ready),
@@ -141,7 +141,7 @@ def _folds(networks: Sequence[str]) -> list[Positions]:
 
 
 def _chosen(errors: Mapping[Candidate, Floats]) -> Candidate:
-    """The last, which has most detail, that is not clearly worse than the best.
+    """Of those that are no worse than nothing: the last, which has most detail, that is not clearly worse than the best.
 
     Priors keep what steps do not show from doing harm, and of few steps left out the best is often so by chance.
     """
