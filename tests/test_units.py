@@ -34,6 +34,7 @@ def test_rates_and_durations_are_read() -> None:
     assert parse_bandwidth("4.8 TB/s") == 4.8e12
     assert parse_flops("989.4 TFLOP/s") == 989.4e12
     assert parse_seconds("36h") == 36 * 3600
+    assert parse_seconds("10m") == parse_seconds("10min") == 600
     assert parse_seconds("4.5 us") == pytest.approx(4.5e-6)
 
 

@@ -27,7 +27,7 @@ _BANDWIDTH = {
     for unit, each in (("B/s", 1.0), ("bit/s", 0.125))
 }
 _FLOPS = {f"{prefix}FLOP/s": factor for prefix, factor in _DECIMAL.items()}
-_TIME = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_TIME = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _QUANTITY = re.compile(r"\s*([0-9]+(?:_[0-9]+)*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9_.].*?)?\s*")
 _MOST = 1e30  # of any unit
 
