@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ def profile_table(profiles: Sequence[Profile]) -> Table:
     for each in profiles:
         card, width = each.card, each.intervals.width
         purpose = ", ".join(filter(None, dataclasses.astuple(each.purpose)))
-        within = "" if width is None else f"e^±{width:.2f}"
+        within = "" if width is None else f"× or ÷ {math.exp(width):.2f}"
         table.add_row(
             each.name,
             purpose,

@@ -128,7 +128,9 @@ class _Rounds:
         point = self.candidates[i].point
         self.say(f"[{len(self.measured) + 1}/{runs}] measuring {point}")
         self.executor.start(self.place, point, limit)
-        ended = next(end for _ in iter(int, 1) for end in self.executor.wait(1.0))
+        while not (all_ended := self.executor.wait(1.0)):  # the executor keeps to the limit
+            pass
+        [ended] = all_ended
         if ended.record is None:
             self.failed.add(i)
             self.why = ended.lost
