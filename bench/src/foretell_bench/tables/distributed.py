@@ -1,7 +1,7 @@
 """`foretell bench distributed`: measured steps of several devices beside `foretell.forecast`, without and with a profile.
 
-Every row is asked of `forecast` as a user would ask it. A profile is fitted on rows that are not tested, and holds factors
-for device, host and communication and fixed seconds, no more.
+Every row is asked of `forecast` as a user would ask it. A profile is fitted on rows that are not tested, as
+`foretell adapt` fits it.
 """
 
 from __future__ import annotations
