@@ -1,0 +1,173 @@
+"""Compares captured steps with the ops CUDA really ran: every recorded step of a dataset, op by op.
+
+    python bench/scripts/h200/sequences.py recorded bench/data/h200 --out recorded.json.gz   what the dataset recorded
+    python bench/scripts/h200/sequences.py compare recorded.json.gz --out FOLDER             captured here, compared
+    python bench/scripts/h200/sequences.py show FOLDER/sequences.json                        the figures
+
+The first needs the store's libraries, the second the versions of torch and of the model zoos that the dataset was measured
+with: captures of another version run other ops. Views and
+other ops without work for the device are not compared. Steps that run different ops each time (experts, dropped layers) are
+left out, as are those of one point measured again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import difflib
+import functools
+import gzip
+import json
+import multiprocessing
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).parents[3] / "src"), str(Path(__file__).parents[3] / "bench" / "src")]
+
+RANDOM = "recorded alone"  # the mark of steps whose ops differ from run to run
+
+
+def ops_of(graph: Any) -> list[str]:
+    """Every op that launches work as text: its operator, then types and shapes of what it makes."""
+    launches = graph.calls.each(lambda call: call.launches)
+    working = [op for op, launched in zip(graph.ops, launches, strict=True) if launched]
+    return [_text(op.signature) for op in working for _ in range(op.times)]
+
+
+@functools.cache
+def _text(signature: Any) -> str:
+    return " ".join(
+        [signature.target, *(f"{made.dtype}{list(made.shape)}".replace(" ", "") for made in signature.outputs)]
+    )
+
+
+def operators(ops: list[str]) -> list[str]:
+    return [op.partition(" ")[0] for op in ops]
+
+
+def recorded(folder: Path, out: Path) -> None:
+    from foretell.store.store import Store
+
+    store = Store(folder)
+    steps = {row.point: row for row in store.steps("kind = 'step'") if row.graph and RANDOM not in row.marks}
+    graphs = store.graphs({row.graph for row in steps.values() if row.graph})
+    table: dict[str, int] = {}
+    rows = []
+    for row in steps.values():
+        ops = [table.setdefault(name, len(table)) for name in ops_of(graphs[row.graph])]
+        rows.append({"source": row.source, "settings": json.loads(row.settings or "{}"), "ops": ops})
+    with gzip.open(out, "wt") as file:
+        json.dump({"names": list(table), "steps": rows}, file)
+    print(f"{len(rows)} steps, {sum(len(row['ops']) for row in rows):,} ops")
+
+
+def difference(measured: list[str], captured: list[str]) -> tuple[int, list[tuple[str, str]]]:
+    """How many ops are the same in the same order, and what stands for what where they are not."""
+    low = 0
+    while low < min(len(measured), len(captured)) and measured[low] == captured[low]:
+        low += 1
+    high = 0
+    while high < min(len(measured), len(captured)) - low and measured[-1 - high] == captured[-1 - high]:
+        high += 1
+    left, right = measured[low : len(measured) - high], captured[low : len(captured) - high]
+    matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
+    same, others = low + high, []
+    for tag, a, b, x, y in matcher.get_opcodes():
+        if tag == "equal":
+            same += b - a
+        else:
+            others.append((" ".join(left[a:b][:12]), " ".join(right[x:y][:12])))
+    return same, others
+
+
+def compared(question: tuple[dict[str, Any], list[str]]) -> dict[str, Any]:
+    from foretell.capture import capture
+
+    row, names = question
+    measured = [names[op] for op in row["ops"]]
+    answer = {"source": row["source"], "settings": row["settings"], "recorded": len(measured)}
+    try:
+        captured = ops_of(capture(row["source"], row["settings"], cache=False))
+    except Exception as error:
+        return {**answer, "error": f"{type(error).__name__}: {error}"[:300]}
+    alike, _ = difference(measured, captured)
+    same, others = difference(operators(measured), operators(captured))
+    tally = collections.Counter(others)
+    return {
+        **answer,
+        "captured": len(captured),
+        "same": same,
+        "alike": alike,
+        "others": [[*pair, n] for pair, n in tally.most_common(20)],
+    }
+
+
+def compare(file: Path, out: Path, seconds: float, workers: int) -> None:
+    until = time.monotonic() + seconds
+    with gzip.open(file, "rt") as text:
+        asked = json.load(text)
+    rows = sorted(asked["steps"], key=lambda row: -len(row["ops"]))
+    answers = []
+    with multiprocessing.Pool(workers) as pool:
+        for answer in pool.imap_unordered(compared, [(row, asked["names"]) for row in rows]):
+            answers.append(answer)
+            if time.monotonic() > until:
+                print(f"stopped after {seconds:.0f} s")
+                pool.terminate()
+                break
+    (out / "sequences.json").write_text(json.dumps(answers))
+    show(answers)
+
+
+def show(answers: list[dict[str, Any]]) -> None:
+    done = [answer for answer in answers if "same" in answer]
+    total = sum(max(answer["recorded"], answer["captured"]) for answer in done)
+    same = sum(answer["same"] for answer in done)
+    whole = sum(answer["same"] == answer["recorded"] == answer["captured"] for answer in done)
+    alike = sum(answer["alike"] for answer in done)
+    print(
+        f"{len(done)} of {len(answers)} steps captured; of {total:,} ops {same / total:.3%} are of the same operator, "
+        f"{alike / total:.3%} of the same types and shapes too; {whole} steps are the same from end to end"
+    )
+    for answer in answers:
+        if "error" in answer:
+            print("  ", answer["source"], answer["settings"], answer["error"][:200])
+    tally: collections.Counter[tuple[str, str]] = collections.Counter()
+    where: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
+    for answer in done:
+        for measured, captured, n in answer["others"]:
+            tally[measured, captured] += n * max(len(measured.split()), len(captured.split()))
+            where[measured, captured].add(answer["source"])
+    for (measured, captured), n in tally.most_common(40):
+        print(
+            f"{n:7}  {measured[:150]!r} captured as {captured[:150]!r} in {len(where[measured, captured])}: "
+            f"{', '.join(sorted(where[measured, captured])[:3])}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    one = verbs.add_parser("recorded")
+    one.add_argument("folder", type=Path)
+    one.add_argument("--out", type=Path, required=True)
+    two = verbs.add_parser("compare")
+    two.add_argument("file", type=Path)
+    two.add_argument("--out", type=Path, required=True)
+    two.add_argument("--seconds", type=float, default=500)
+    two.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
+    three = verbs.add_parser("show")
+    three.add_argument("file", type=Path)
+    asked = parser.parse_args()
+    if asked.verb == "recorded":
+        recorded(asked.folder, asked.out)
+    elif asked.verb == "compare":
+        compare(asked.file, asked.out, asked.seconds, asked.workers)
+    else:
+        show(json.loads(asked.file.read_text()))
+
+
+if __name__ == "__main__":
+    main()
