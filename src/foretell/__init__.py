@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretell.errors import ForetellError, InputError, RequirementNotMet
 from foretell.plans import Plan
+from foretell.precision import MixedPrecision
 from foretell.workload import Workload
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ __all__ = [
     "JobLength",
     "LocalExecutor",
     "MeasuredStep",
+    "MixedPrecision",
     "Node",
     "Pause",
     "Plan",

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from foretell.errors import WorkloadError, check_choice, check_count, check_number
+from foretell.errors import InputError, WorkloadError, check_choice, check_count, check_number
+from foretell.precision import MixedPrecision
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +33,7 @@ class Workload:
     batch: Callable[[], Any]
     loss: Callable[[Any, Any], Any]
     optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
-    precision: Precision = "fp32"
+    precision: Precision | MixedPrecision = "fp32"  # or as text: `compute:bf16/reduce:fp32`
     grad_accumulation: int = 1
     clip_grad_norm: float | None = None
     channels_last: bool = False
@@ -51,7 +52,7 @@ class Workload:
                     f"{part} of workload {self.name!r} must be a function{' or None' if optional else ''}, got "
                     f"{type(given).__name__}. Wrap it: {part}=lambda{_PARAMETERS[part]}: …"
                 )
-        check_choice("precision", self.precision, PRECISIONS, WorkloadError)
+        self._check_precision()
         check_choice("compile", self.compile, get_args(Compile), WorkloadError)
         check_count("grad_accumulation", self.grad_accumulation, WorkloadError)
         for count in ("samples", "tokens"):  # of a batch; None: they are counted
@@ -59,3 +60,27 @@ class Workload:
                 check_count(count, getattr(self, count), WorkloadError)
         if self.clip_grad_norm is not None:
             check_number("clip_grad_norm", self.clip_grad_norm, "a number of at least 0 or None", WorkloadError)
+
+    def _check_precision(self) -> None:
+        if isinstance(self.precision, str) and ":" in self.precision:
+            try:
+                object.__setattr__(self, "precision", MixedPrecision.parse(self.precision))
+            except InputError as error:
+                raise WorkloadError(str(error)) from None
+        if not isinstance(self.precision, MixedPrecision):
+            check_choice("precision", self.precision, PRECISIONS, WorkloadError)
+        elif self.precision.master and self.step is not None:
+            raise WorkloadError(
+                f"precision={self.precision} keeps masters for the update, but workload {self.name!r} has a step of its own. "
+                "Keep them in that step, or leave step out."
+            )
+
+    @property
+    def mixed(self) -> MixedPrecision | None:
+        """The parts of its precision, where they are said apart."""
+        return self.precision if isinstance(self.precision, MixedPrecision) else None
+
+    @property
+    def arithmetic(self) -> str:
+        """The precision that most of the step computes in."""
+        return str(self.mixed.compute) if self.mixed else str(self.precision)

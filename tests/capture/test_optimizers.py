@@ -11,7 +11,7 @@ import torch
 
 from foretell.capture import capture
 from foretell.graph import Graph
-from foretell.sources.named.optimizers import MasterAdamW
+from foretell.sources.named.optimizers import OPTIMIZERS
 from tests.capture.tiny import MLP_NUMBERS, mlp, named, names, roles, storage_of, the
 
 Adam, AdamW, SGD = torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD
@@ -140,7 +140,7 @@ def test_a_step_of_ones_own_with_two_optimizers() -> None:
 
 
 def test_master_weights_are_fp32_copies_beside_two_moments() -> None:
-    graph = capture(mlp(optimizer=MasterAdamW, precision="bf16"))
+    graph = capture(mlp(optimizer=OPTIMIZERS["adamw-master"], precision="bf16"))
     found = roles(graph)
     assert (found["parameter"], found["gradient"]) == (PARAMETERS // 2, PARAMETERS // 2)
     assert found["optimizer"] == 3 * PARAMETERS + COUNTERS

@@ -10,7 +10,9 @@ import torch
 from torch import nn
 
 from foretell.capture import capture
+from foretell.errors import InputError, WorkloadError
 from foretell.graph import Graph
+from foretell.precision import MixedPrecision
 from tests.capture.tiny import MLP_NUMBERS, mlp, named, names, roles, storage_of, the, workload
 
 AdamW = torch.optim.AdamW
@@ -169,3 +171,69 @@ def test_inference_under_autocast_has_no_master_gradient_and_no_scaler() -> None
     graph = capture(mlp(optimizer=None, precision="amp-fp16", loss=lambda model, b: model(b["x"])))
     assert dtypes(graph, "addmm") == {"float16"}
     assert not [name for name in names(graph) if "_amp_" in name]
+
+
+MEGATRON = MixedPrecision(parameters="bf16", gradients="fp32", master="fp32")
+FSDP2 = MixedPrecision(compute="bf16", reduce="fp32")
+
+
+def test_masters_and_main_gradients_are_fp32_beside_bf16_parameters() -> None:
+    graph = trained_in(MEGATRON, grad_accumulation=3, clip_grad_norm=1.0)
+    assert (graph.precision, graph.mixed) == ("bf16", MEGATRON)
+    held = roles(graph)
+    assert (held["parameter"], held["gradient"]) == (2 * MLP_NUMBERS, 4 * MLP_NUMBERS)
+    assert held["optimizer"] == (4 + 8) * MLP_NUMBERS  # masters, two moments
+    assert all(s.born < 0 for s in graph.storages if s.role == "gradient")  # kept from step to step
+    added = named(graph, "add_", "backward")
+    assert {op.signature.inputs[0].dtype for op in added} == {"float32"}
+    assert {op.module for op in added} == {"0", "2"}  # where their parameters are used
+    assert [op.times for op in added] == [1] * 4 + [2] * 4
+    assert not named(graph, "_to_copy", "optimizer")
+
+
+def test_gradients_for_masters_are_cast_in_the_update_unless_they_are_kept_in_fp32() -> None:
+    graph = trained_in(MixedPrecision(parameters="bf16", master="fp32"))
+    assert roles(graph)["gradient"] == 2 * MLP_NUMBERS
+    assert len(named(graph, "_to_copy", "optimizer")) == 4
+
+
+def test_what_is_computed_with_are_copies_of_fp32_parameters_and_nothing_is_autocast() -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16))
+    graph = capture(workload(lambda: model, lambda: torch.randn(2, 8), optimizer=AdamW, precision=FSDP2))
+    assert {layout.dtype for op in named(graph, "native_layer_norm") for layout in op.signature.inputs} == {"bfloat16"}
+    copies = [s for s in graph.storages if s.role == "parameter" and s.born >= 0]
+    numbers = 8 * 16 + 16 + 2 * 16
+    assert sum(s.nbytes for s in copies) == 2 * numbers
+    assert all(graph.ops[s.freed].phase == "backward" for s in copies)
+    assert roles(graph)["gradient"] == 4 * numbers
+    assert roles(graph)["optimizer"] == 8 * numbers
+
+
+@pytest.mark.parametrize(
+    "text", ["parameters:bf16/gradients:fp32/master:fp32", "parameters:fp32/compute:bf16/reduce:fp32"]
+)
+def test_precisions_said_apart_are_read_and_written(text: str) -> None:
+    assert str(MixedPrecision.parse(text)) == text
+    assert mlp(precision=text).precision == MixedPrecision.parse(text)
+    graph = trained_in(MixedPrecision.parse(text))
+    assert Graph.from_bytes(graph.to_bytes()).mixed == graph.mixed
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"master": "fp32"}, "parameters=fp32 are their own"),
+        ({"parameters": "bf16", "gradients": "fp32"}, "master is left out"),
+        ({"parameters": "bf16", "compute": "fp16", "master": "fp32"}, "are the masters"),
+        ({"parameters": "fp32", "gradients": "bf16"}, "are not possible"),
+        ({"reduce": "fp64"}, "Allowed"),
+    ],
+)
+def test_precisions_that_do_not_go_together_are_refused(settings: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        MixedPrecision(**settings)
+
+
+def test_misspelt_parts_are_named() -> None:
+    with pytest.raises(WorkloadError, match="Did you mean 'reduce'"):
+        mlp(precision="compute:bf16/reduced:fp32")

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import torch
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from foretell.parallel import parallelize
 from foretell.plans import Plan
+from foretell.precision import MixedPrecision
 
 from .models import FAMILIES, Vit, graph, loss
 from .oracle import Said, fake_ranks, listen, planned
@@ -54,7 +55,7 @@ def fsdp_says(family: str, world: int, micro_steps: int = 1, hybrid: int | None 
         model, batch = build(), make_batch()
         for block in getattr(model, blocks):
             fully_shard(block, **options)
-        fully_shard(model, **{k: v for k, v in options.items() if k == "mesh"})
+        fully_shard(model, **{k: v for k, v in options.items() if k in ("mesh", "mp_policy")})
         optimizer = torch.optim.AdamW(model.parameters())
 
         def step() -> None:
@@ -100,3 +101,12 @@ def test_blocks_without_a_backward_pass_say_what_torch_says(
     ours, theirs = planned(program.roles[0].collectives), fsdp_says(which, 4, reshard_after_forward=zero == 3)
     assert sorted(ours) == sorted(theirs)
     assert ours[:-2] == theirs[:-2]  # what ends with the backward pass itself torch scatters after the rest, we before
+
+
+@pytest.mark.parametrize("family", ["vit", "llama"])  # on a CPU, batch norm wants its statistics in bf16 too
+@pytest.mark.parametrize("reduce", ["fp32", None])
+def test_precisions_said_apart_say_what_torch_says(family: str, reduce: Any) -> None:
+    ours = MixedPrecision(compute="bf16", reduce=reduce)
+    theirs = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32 if reduce else None)
+    program = parallelize(graph(family, precision=ours), Plan(dp=4, zero=3))
+    assert planned(program.roles[0].collectives) == fsdp_says(family, 4, mp_policy=theirs)

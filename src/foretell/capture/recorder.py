@@ -58,6 +58,7 @@ class Recorder(TorchDispatchMode):
         self._live: dict[int, int] = {}  # storage address → its number
         self._watches: dict[int, weakref.ref[Any]] = {}
         self._module_of_node: dict[int, str] = {}  # autograd sequence number → module of the forward op
+        self._module_of_leaf: dict[int, str] = {}  # storage address of a parameter → module that reads it first
         self._roles: dict[int, str] = {}  # storage address → role, for what was there before the step
         self._gradients: dict[int, int] = {}  # storage of a parameter → storage of its gradient
 
@@ -98,6 +99,8 @@ class Recorder(TorchDispatchMode):
         def encode(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
                 number, layout = self._tensor(value, born=-1)
+                if not in_backward and value.is_leaf and value.requires_grad:
+                    self._module_of_leaf.setdefault(value.untyped_storage()._cdata, self.module)
                 inputs.append(number)
                 layouts.append(layout)
                 return Input(len(inputs) - 1)
@@ -129,17 +132,22 @@ class Recorder(TorchDispatchMode):
             signature = Signature(str(func), key[2], key[3], key[1], mutates)
             self._signatures[key] = signature
         if in_backward:
-            node = torch._C._current_autograd_node()
-            module = (
-                self.module or self._module_of_node.get(node._sequence_nr(), "") if node is not None else self.module
-            )
-            phase = "backward"
+            module, phase = self._module_in_backward(), "backward"
         else:
             # The autograd node of a forward op is made just before the op is dispatched.
             module = self.module
             self._module_of_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, module)
             phase = self.phase
         self._ops.append(Op(signature, phase, module, tuple(inputs), tuple(outputs), self.times))
+
+    def _module_in_backward(self) -> str:
+        node = torch._C._current_autograd_node()
+        if self.module or node is None:
+            return self.module
+        leaf = getattr(node, "variable", None)  # of a node that adds up a gradient, which no forward op has made
+        if leaf is not None:
+            return self._module_of_leaf.get(leaf.untyped_storage()._cdata, "")
+        return self._module_of_node.get(node._sequence_nr(), "")
 
     def _tensor(self, tensor: torch.Tensor, born: int) -> tuple[int, Layout]:
         tensor = _stored(tensor)
@@ -183,6 +191,8 @@ class Recorder(TorchDispatchMode):
 
     def pair(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
         """Record which gradient is a parameter's own."""
+        if parameter.layout is torch.strided and self._roles.get(parameter.untyped_storage()._cdata) == "optimizer":
+            return  # a copy that is updated
         gradient = _stored(gradient)
         self.mark([gradient], "gradient")
         if torch.strided is parameter.layout is gradient.layout:
@@ -225,6 +235,7 @@ class Recorder(TorchDispatchMode):
         self._roles.clear()
         self._gradients.clear()
         self._module_of_node.clear()
+        self._module_of_leaf.clear()
 
     def graph(self, **facts: Any) -> Graph:
         """What was recorded; `facts` are the other fields of the graph."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
 from foretell.errors import WorkloadError
+from foretell.sources.masters import Copies, OnMasters, keep_main_gradients
 from foretell.workload import Workload
 
 _CAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -28,6 +29,15 @@ class Step:
     optimizer: torch.optim.Optimizer | None
     scaler: torch.amp.GradScaler | None
     device: str
+    copies: Copies | None = None  # of parameters, which the model computes with
+    main_gradients: list[torch.Tensor] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        mixed = self.workload.mixed
+        if mixed is not None and mixed.casts:
+            self.copies = Copies(self.model, _dtype(mixed.compute))
+        if mixed is not None and mixed.gradients != mixed.parameters and self.optimizer is not None:
+            self.main_gradients = keep_main_gradients(p for p in self.model.parameters() if p.requires_grad)
 
     @classmethod
     def of(cls, workload: Workload, model: torch.nn.Module, batch: Any, device: str = "cpu") -> Step:
@@ -42,6 +52,10 @@ class Step:
         )
 
     def run(self, watch: Watch = lambda phase, micro: None, micro_steps: int | None = None) -> None:
+        self._run(watch, micro_steps or self.workload.grad_accumulation)
+        self._drop_copies()
+
+    def _run(self, watch: Watch, micro_steps: int) -> None:
         workload = self.workload
         if self.optimizer is None:
             watch("forward", 0)
@@ -53,7 +67,7 @@ class Step:
             workload.step(self.model, self.optimizer, self.batch)
             return
         scaler = self.scaler
-        for micro in range(micro_steps or workload.grad_accumulation):
+        for micro in range(micro_steps):
             watch("forward", micro)
             with self._autocast():
                 loss = _checked(workload.loss(self.model, self.batch), workload)
@@ -61,20 +75,30 @@ class Step:
             loss = loss / workload.grad_accumulation
             (scaler.scale(loss) if scaler else loss).backward()
             del loss
+            self._drop_copies()
         watch("optimizer", 0)
         if workload.clip_grad_norm is not None:
             if scaler:
                 scaler.unscale_(self.optimizer)
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), workload.clip_grad_norm)
+            updated = (
+                self.optimizer.take_gradients() if isinstance(self.optimizer, OnMasters) else self.model.parameters()
+            )
+            torch.nn.utils.clip_grad_norm_(updated, workload.clip_grad_norm)
         if scaler:
             scaler.step(self.optimizer)
             scaler.update()
         else:
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        if self.main_gradients:
+            torch._foreach_zero_(self.main_gradients)
+
+    def _drop_copies(self) -> None:
+        if self.copies is not None:
+            self.copies.made.clear()
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
-        dtype = _AUTOCAST.get(self.workload.precision)
+        dtype = _AUTOCAST.get(self.workload.arithmetic)
         return torch.autocast(self.device, dtype=dtype) if dtype else contextlib.nullcontext()
 
 
@@ -89,7 +113,7 @@ def prepare_model(workload: Workload, model: Any) -> torch.nn.Module:
         raise WorkloadError(
             f"compile={workload.compile!r} of workload {workload.name!r} is not modelled yet. Set compile=False."
         )
-    if dtype := _CAST.get(workload.precision):
+    if dtype := _CAST.get(workload.mixed.parameters if workload.mixed else workload.arithmetic):
         model.to(dtype)
     if workload.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -99,7 +123,7 @@ def prepare_model(workload: Workload, model: Any) -> torch.nn.Module:
 
 
 def prepare_batch(workload: Workload, batch: Any) -> Any:
-    dtype = _CAST.get(workload.precision)
+    dtype = _CAST.get(workload.arithmetic)
     first = next(_tensors(batch), None)
     if first is not None and first.dim() and not first.shape[0]:
         raise WorkloadError(
@@ -128,12 +152,18 @@ def prepare_optimizer(workload: Workload, model: torch.nn.Module) -> torch.optim
             f"workload {workload.name!r} trains nothing: no parameter requires a gradient. "
             "Leave some parameters unfrozen, or set optimizer=None for inference."
         )
+    if workload.mixed is not None and workload.mixed.master:
+        return OnMasters(trainable, workload.optimizer)
     return workload.optimizer(trainable)
 
 
 def make_scaler(workload: Workload, device: str) -> torch.amp.GradScaler | None:
     trains_in_fp16 = workload.precision == "amp-fp16" and workload.optimizer is not None and workload.step is None
     return torch.amp.GradScaler(device) if trains_in_fp16 else None
+
+
+def _dtype(name: str | None) -> torch.dtype:
+    return _CAST.get(str(name), torch.float32)
 
 
 def batch_sizes(workload: Workload, batch: Any) -> tuple[int | None, int | None]:

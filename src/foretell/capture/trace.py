@@ -18,6 +18,7 @@ from foretell.capture.step import Step, batch_sizes, prepare_model
 from foretell.capture.values import Values
 from foretell.errors import WorkloadError
 from foretell.graph import Caveat, Graph
+from foretell.sources.masters import gradient_of
 from foretell.workload import Workload
 
 MICRO_STEPS_RECORDED = 2  # the first makes gradients, the second adds to them; all others equal the second
@@ -59,7 +60,8 @@ def record(step: Step, recorder: Recorder, values: Values | None = None, *, warm
     return recorder.graph(
         name=workload.name,
         training=step.optimizer is not None,
-        precision=workload.precision,
+        precision=workload.arithmetic,
+        mixed=workload.mixed,
         grad_accumulation=workload.grad_accumulation,
         samples=samples,
         tokens=tokens,
@@ -90,8 +92,9 @@ def _record_once(step: Step, recorder: Recorder, warm: bool) -> bool:
         """Any optimizer's: a step of the user's own may have several."""
         around.append(recorder.phase)
         recorder.phase = "optimizer"
-        for parameter in (p for group in optimizer.param_groups for p in group["params"] if p.grad is not None):
-            recorder.pair(parameter, parameter.grad)
+        for parameter in (p for group in optimizer.param_groups for p in group["params"] if recorder.recording):
+            if (gradient := gradient_of(parameter)) is not None:
+                recorder.pair(parameter, gradient)
         mark_state(optimizer)
 
     def after_update(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -100,6 +103,8 @@ def _record_once(step: Step, recorder: Recorder, warm: bool) -> bool:
     around: list[str] = []
     recorder.mark(step.model.parameters(), "parameter")
     recorder.mark(step.model.buffers(), "parameter")
+    if step.copies is not None:
+        step.copies.watch = lambda copy: recorder.mark([copy], "parameter")
     recorder.mark(pytree.tree_leaves(step.batch), "input")
     if optimizer is not None:
         mark_state(optimizer)

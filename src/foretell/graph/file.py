@@ -1,6 +1,7 @@
 """The graph file: a zip of one JSON header and one .npy column per field; `reading.py` reads it.
 
-Version 2 adds which gradient belongs to which parameter. A graph that does not know is written as version 1.
+Version 2 adds which gradient belongs to which parameter, version 3 precisions said apart. A graph is written in the
+oldest version that can say what it knows.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from foretell.graph.graph import Graph
 
 FORMAT: Final = "foretell-graph"
-VERSION: Final = 2
+VERSION: Final = 3
 HEADER: Final = "header.json"
 PAIRS: Final = ("gradient_parameter", "gradient_storage")  # since version 2
 
@@ -57,21 +58,24 @@ def members(graph: Graph) -> Iterator[tuple[str, bytes]]:
         "storage_born": [s.born for s in graph.storages],
         "storage_freed": [s.freed for s in graph.storages],
     }
-    if graph.gradients is not None:
-        columns |= dict(zip(PAIRS, (list(graph.gradients), list(graph.gradients.values())), strict=True))
+    if _version(graph) > 1:
+        pairs = graph.gradients or {}
+        columns |= dict(zip(PAIRS, (list(pairs), list(pairs.values())), strict=True))
     signature_rows = [
         [s.target, [layouts[x] for x in s.inputs], [layouts[x] for x in s.outputs],
          [[name, _encode(value)] for name, value in s.arguments], list(s.mutates)]
         for s in signatures
     ]  # fmt: skip
     header = {
-        "format": FORMAT, "version": 1 if graph.gradients is None else VERSION, "name": graph.name,
+        "format": FORMAT, "version": _version(graph), "name": graph.name,
         "training": graph.training, "precision": graph.precision, "grad_accumulation": graph.grad_accumulation,
         "samples": graph.samples, "tokens": graph.tokens,
         "caveats": [[c.code, c.text, c.share] for c in graph.caveats], "provenance": dict(graph.provenance),
         "modules": list(modules), "layouts": [[x.shape, x.strides, x.dtype] for x in layouts],
         "signatures": signature_rows,
     }  # fmt: skip
+    if graph.mixed is not None:
+        header["mixed"] = str(graph.mixed)
     yield HEADER, json.dumps(header, separators=(",", ":"), sort_keys=True).encode()
     for name, column in columns.items():
         # Differences compress far better than the rising numbers themselves, and lose nothing.
@@ -79,6 +83,12 @@ def members(graph: Graph) -> Iterator[tuple[str, bytes]]:
         differences = np.diff(np.asarray(column, dtype=np.int64), prepend=0)
         np.lib.format.write_array(buffer, differences, allow_pickle=False)
         yield f"{name}.npy", buffer.getvalue()
+
+
+def _version(graph: Graph) -> int:
+    if graph.mixed is not None:
+        return 3
+    return 1 if graph.gradients is None else 2
 
 
 def archive(graph: Graph, *, packed: bool) -> bytes:

@@ -37,6 +37,7 @@ from foretell.graph.types import (
     Value,
 )  # fmt: skip
 from foretell.limits import check_limit, limit, parse_json, read_bytes
+from foretell.precision import MixedPrecision
 
 T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
@@ -189,6 +190,7 @@ def _header(header: Mapping[str, Any]) -> dict[str, Any]:
         "name": _text(header["name"], "the name"),
         "training": training,
         "precision": precision,
+        "mixed": MixedPrecision.parse(_text(header["mixed"], "the precision")) if header["version"] > 2 else None,
         "grad_accumulation": _whole(
             header["grad_accumulation"], "grad_accumulation", 1, limit("micro-steps of a step")
         ),

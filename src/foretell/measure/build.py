@@ -68,7 +68,7 @@ def build_step(workload: Workload, device: torch.device) -> Step:
 def workload_columns(workload: Workload) -> dict[str, Any]:
     """Of a `StepRow`."""
     trains = {"training": workload.optimizer is not None, "grad_accumulation": workload.grad_accumulation}
-    return {"workload": workload.name, "precision": workload.precision, **trains}
+    return {"workload": workload.name, "precision": str(workload.precision), **trains}
 
 
 def allow_units(workload: Workload) -> None:

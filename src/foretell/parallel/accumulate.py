@@ -108,7 +108,7 @@ class _AddingMicroStep:
             if tensor.storage in copies:
                 copy_of[number] = len(self.tensors)
                 self.tensors.append(Tensor(tensor.layout, copies[tensor.storage], tensor.offset))
-        self.finished = _finished_by(graph, update)
+        self.finished = _finished_by(graph, update, frozenset(made))
         adds: dict[Layout, Signature] = {}
         for position, op in enumerate(graph.ops[:update]):
             self.begins.append(first + len(self.ops))
@@ -135,13 +135,13 @@ class _AddingMicroStep:
         return copies
 
 
-def _finished_by(graph: Graph, update: int) -> dict[int, list[int]]:
-    """Op that writes them last → gradients, as tensors."""
+def _finished_by(graph: Graph, update: int, made: frozenset[int]) -> dict[int, list[int]]:
+    """Op that writes them last → gradients, as tensors. Main gradients are added to already."""
     written: dict[int, tuple[int, int]] = {}
     for position, op in enumerate(graph.ops[:update]):
         for t in op.outputs:
             storage = graph.tensors[t].storage
-            if graph.storages[storage].role == "gradient":
+            if graph.storages[storage].role == "gradient" and storage in made:
                 written[storage] = (position, t)
     finished: dict[int, list[int]] = defaultdict(list)
     for position, tensor in written.values():

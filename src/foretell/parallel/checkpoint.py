@@ -88,9 +88,12 @@ class _Rewrite:
         self.collectives: list[Collective] = []
         self.readers: dict[int, list[int]] = defaultdict(list)
         self.made: list[set[int]] = []
+        self.copies_parameters: list[bool] = []  # of ops: such copies are there for the backward pass
         for position, op in enumerate(self.graph.ops):
             read = {self.graph.tensors[t].storage for t in op.inputs}
-            self.made.append({self.graph.tensors[t].storage for t in op.outputs} - read)
+            made = {self.graph.tensors[t].storage for t in op.outputs} - read
+            self.made.append({s for s in made if self.graph.storages[s].role != "parameter"})
+            self.copies_parameters.append(bool(made) and not self.made[-1])
             for storage in read:
                 self.readers[storage].append(position)
 
@@ -124,18 +127,21 @@ class _Rewrite:
         for storage in made:
             self.copies[storage] = count + len(self.born)
             self.born[self.copies[storage]] = (-1, storage)
-        begin = len(self.ops)
+        went: dict[int, int] = {}
         for position in range(unit.first, last + 1):
+            went[position] = len(self.ops)
+            if self.copies_parameters[position]:
+                continue
             for storage in self.made[position] & made:
                 if self.born[self.copies[storage]][0] < 0:
                     self.born[self.copies[storage]] = (len(self.ops), storage)
             op = self._with_copies(graph.ops[position])
             self.ops.append(Op(op.signature, "backward", op.module, op.inputs, op.outputs, op.times))
+        for position, place in went.items():
             for collective in collectives[position]:
                 if collective.waited_for_by <= last:
-                    shift = begin - unit.first
-                    waited = collective.waited_for_by + shift
-                    self.collectives.append(replace(collective, starts_after=position + shift, waited_for_by=waited))
+                    waited = went[collective.waited_for_by]
+                    self.collectives.append(replace(collective, starts_after=place, waited_for_by=waited))
 
     def _uses(self, made: set[int], unit: _Unit) -> tuple[set[int], set[int]]:
         """What the backward pass reads of what the unit made, and what other forward ops read of it."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
-from foretell.graph import Graph
+from foretell.graph import ITEM_BYTES, Graph
 from foretell.parallel.rewrite import first_of, last_of
 from foretell.plans import Plan
+from foretell.precision import DTYPES
 from foretell.program import Collective, Group, Role
 from foretell.units import MIB, Bytes
 
@@ -24,8 +26,14 @@ def data_parallel(role: Role, plan: Plan, group: Group) -> Role:
         collectives += [
             replace(c, name=f"{c.name} of experts") for c in buckets(role.graph, plan, fewer, leave_out=rest)
         ]
-    copies = sum(c.nbytes for c in collectives)  # buckets are copies of the gradients
+    copies = 0 if reduced_in_place(role.graph) else sum(c.nbytes for c in collectives)
     return replace(role, collectives=(*role.collectives, *collectives)).with_persistent("gradient", copies)
+
+
+def reduced_in_place(graph: Graph) -> bool:
+    """Whether buckets are parts of the buffer that main gradients lie in; else they are copies of the gradients."""
+    mixed = graph.mixed
+    return mixed is not None and mixed.gradients != mixed.parameters and mixed.gradients == mixed.reduce
 
 
 def buckets(graph: Graph, plan: Plan, group: Group, leave_out: frozenset[int] = frozenset()) -> list[Collective]:
@@ -50,14 +58,16 @@ def buckets(graph: Graph, plan: Plan, group: Group, leave_out: frozenset[int] = 
 
 
 def _ready(graph: Graph, leave_out: frozenset[int]) -> list[tuple[int, Bytes]]:
-    """(op that last writes it, bytes) of every gradient, in the order in which they become ready."""
+    """(op that last writes it, bytes to reduce) of every gradient, in the order in which they become ready."""
     ready: dict[int, int] = {}
     for position, op in enumerate(graph.ops):
         if op.phase == "backward":
             for tensor in op.outputs:
                 ready[graph.tensors[tensor].storage] = position
+    kept, reduced = (graph.mixed.gradients, graph.mixed.reduce) if graph.mixed else ("fp32", "fp32")
+    share = Fraction(ITEM_BYTES[DTYPES[str(reduced)]], ITEM_BYTES[DTYPES[str(kept)]])
     return sorted(
-        (position, graph.storages[i].nbytes)
+        (position, int(graph.storages[i].nbytes * share))
         for i, position in ready.items()
         if graph.storages[i].role == "gradient" and i not in leave_out
     )

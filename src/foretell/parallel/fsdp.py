@@ -12,14 +12,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import pairwise
 
-from foretell.graph import ITEM_BYTES, Storage
+from foretell.graph import ITEM_BYTES, Graph, Storage, Tensor
 from foretell.parallel.blocks import BlockOf, Pass, Span, blocks, passes
-from foretell.parallel.data import buckets
+from foretell.parallel.data import buckets, reduced_in_place
 from foretell.parallel.parameters import Parameter, parameters
 from foretell.parallel.rewrite import first_of, last_of, shard_of, shard_update, with_storages
 from foretell.plans import Plan
+from foretell.precision import DTYPES
 from foretell.program import Collective, Group, Role
 from foretell.units import Bytes
 
@@ -59,13 +61,28 @@ def _shard_optimizer_state(role: Role, plan: Plan, groups: ShardGroups) -> Role:
         for number, bucket in enumerate(filled)
     ]
     end = len(graph.ops)
+    kept = _kept_per_reduced(graph)
     gathers = [  # bucket by bucket too: over many ranks, each pays the latency of its whole ring
-        replace(bucket, kind="all-gather", name=f"all-gather updated {number}", starts_after=end - 1, waited_for_by=end)
+        replace(
+            bucket,
+            kind="all-gather",
+            nbytes=int(bucket.nbytes * kept),
+            name=f"all-gather updated {number}",
+            starts_after=end - 1,
+            waited_for_by=end,
+        )
         for number, bucket in enumerate(filled)
     ]
     collectives = (*role.collectives, *scattered, *_between_replicas(scattered, groups), *gathers)
-    copies = sum(c.nbytes for c in scattered)
+    copies = 0 if reduced_in_place(graph) else sum(c.nbytes for c in scattered)
     return replace(role, graph=graph, collectives=collectives).with_persistent("gradient", copies)
+
+
+def _kept_per_reduced(graph: Graph) -> Fraction:
+    """Bytes of a parameter for each byte that its gradient is reduced in."""
+    if graph.mixed is None:
+        return Fraction(1)
+    return Fraction(ITEM_BYTES[DTYPES[graph.mixed.parameters]], ITEM_BYTES[DTYPES[str(graph.mixed.reduce)]])
 
 
 def _between_replicas(scattered: Sequence[Collective], groups: ShardGroups) -> list[Collective]:
@@ -95,7 +112,9 @@ class _Fsdp:
         for parameter in parameters(graph):
             self.members[self.unit_of[parameter.module]].append(parameter)
         self.order = [path for path in paths if self.members[path]]
-        self.gathered_as = _GATHERED_AS.get(graph.precision)
+        mixed = graph.mixed
+        self.gathered_as = DTYPES[str(mixed.compute)] if mixed else _GATHERED_AS.get(graph.precision)
+        self.reduced_as = DTYPES[str(mixed.reduce)] if mixed else None
         self.update = first_of(graph, "optimizer")
         self.added: list[Storage] = []
         self.collectives: list[Collective] = []
@@ -106,7 +125,8 @@ class _Fsdp:
             self._scatter(micro_step["backward"])
         changed = dict(self._resized())
         experts = self.groups.experts.size if self.groups.experts else 1
-        graph = shard_update(self.graph, self.groups.shard.size, self.role.partitioned, experts)
+        graph = self._on_parts(dict(self._runs_on_parts()))
+        graph = shard_update(graph, self.groups.shard.size, self.role.partitioned, experts)
         graph = with_storages(graph, changed, self.added)
         ordered = sorted(self.collectives, key=_issued_at)
         return replace(self.role, graph=graph, collectives=(*self.role.collectives, *ordered))
@@ -178,7 +198,9 @@ class _Fsdp:
         done = [(path, backward[path].last) for path in reversed(self.order) if path in backward] + [("", end)]
         for (path, last), (_, following) in pairwise([*done, ("", end)]):
             for group, members in self._sharing(path):
-                whole = sum(self._padded_bytes(p, p.layout.dtype) for p in members if p.gradient is not None)
+                whole = sum(
+                    self._padded_bytes(p, self.reduced_as or p.layout.dtype) for p in members if p.gradient is not None
+                )
                 if not whole:
                     continue
                 scattered = Collective(
@@ -206,8 +228,50 @@ class _Fsdp:
                     continue
                 gradient = self.graph.storages[p.gradient]
                 done = max(backward[path].last if path in backward else backward_ends, gradient.born)
-                yield p.gradient, replace(gradient, freed=done)
+                made = self._gathered_bytes(p)  # as the backward pass makes it of what was gathered
+                if gradient.born < 0:  # a main gradient, of the rank's part alone
+                    yield p.gradient, replace(gradient, nbytes=-(-gradient.nbytes // ways))
+                    self.added.append(Storage(made, "temporary", min(p.ready, done), done))
+                    continue
+                yield (
+                    p.gradient,
+                    replace(gradient, nbytes=min(made, gradient.nbytes) if self.casts else gradient.nbytes, freed=done),
+                )
                 self.added.append(Storage(part, "gradient", done, gradient.freed))
+        for position, _ in self._runs_on_parts():  # copies of parameters arrive as they are gathered
+            for t in self.graph.ops[position].outputs if self.graph.ops[position].phase == "forward" else ():
+                number = self.graph.tensors[t].storage
+                yield number, replace(self.graph.storages[number], nbytes=0)
+
+    @property
+    def casts(self) -> bool:
+        return self.graph.mixed is not None and self.graph.mixed.casts
+
+    def _runs_on_parts(self) -> Iterator[tuple[int, int]]:
+        """Ops that a rank runs on its part alone, with how many parts there are: copies of parameters that are made
+        before they are gathered, and what adds to main gradients once they are scattered."""
+        for p in (p for members in self.members.values() for p in members):
+            ways = self._group(p).size
+            if self.casts:
+                yield from ((at, ways) for at in p.used if self.graph.ops[at].signature.name == "aten._to_copy")
+            if p.gradient is not None and self.graph.storages[p.gradient].born < 0:
+                yield p.ready, ways
+
+    def _on_parts(self, positions: Mapping[int, int]) -> Graph:
+        ops, tensors = list(self.graph.ops), list(self.graph.tensors)
+
+        def part(number: int, ways: int) -> int:
+            t = tensors[number]
+            tensors.append(Tensor(shard_of(t.layout, ways), t.storage, t.offset))
+            return len(tensors) - 1
+
+        for position, ways in positions.items():
+            op = ops[position]
+            inputs, outputs = (tuple(part(t, ways) for t in side) for side in (op.inputs, op.outputs))
+            read, written = (tuple(tensors[t].layout for t in side) for side in (inputs, outputs))
+            signature = replace(op.signature, inputs=read, outputs=written)
+            ops[position] = replace(op, signature=signature, inputs=inputs, outputs=outputs)
+        return replace(self.graph, ops=tuple(ops), tensors=tuple(tensors)) if positions else self.graph
 
     def _gathered_bytes(self, p: Parameter) -> Bytes:
         floating = p.layout.dtype in ("float32", "float64")

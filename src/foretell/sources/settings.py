@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
-from foretell.errors import SourceError, did_you_mean
+from foretell.errors import InputError, SourceError, did_you_mean
+from foretell.precision import MixedPrecision
 
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _WRITTEN: Final[Mapping[Any, tuple[str, dict[str, Any]]]] = {  # types that a few words stand for
@@ -22,7 +23,17 @@ _READ: Final[Mapping[Any, tuple[str, Callable[[str], Any]]]] = {
     str: ("text", str),
     Any: ("text", str),
     Path: ("a path", Path),
+    MixedPrecision: ("parts like parameters:bf16/master:fp32", lambda text: _mixed(text)),
 }
+
+
+def _mixed(text: str) -> MixedPrecision:
+    try:
+        return MixedPrecision.parse(text)
+    except InputError as error:
+        if ":" not in text:
+            raise ValueError from None
+        raise SourceError(str(error)) from None
 
 
 def settings_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:

@@ -9,32 +9,9 @@ from typing import Any
 import torch
 
 from foretell.errors import SourceError, did_you_mean
+from foretell.sources.masters import OnMasters
 
 MakeOptimizer = Callable[[Iterable[Any]], torch.optim.Optimizer]
-
-
-class MasterAdamW(torch.optim.Optimizer):
-    """Fused AdamW on fp32 copies of bf16 or fp16 parameters, as Megatron, DeepSpeed and nanotron keep them."""
-
-    def __init__(self, params: Iterable[Any], lr: float = 1e-3) -> None:
-        super().__init__(params, {"lr": lr, "fused": True})
-
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        params = [p for group in self.param_groups for p in group["params"] if p.grad is not None]
-        for p in params:
-            if not self.state[p]:
-                master = p.detach().float()
-                moments = (torch.zeros_like(master), torch.zeros_like(master))
-                self.state[p] = {"master": master, "moments": moments, "step": torch.zeros((), device=p.device)}
-        states = [self.state[p] for p in params]
-        masters = [state["master"] for state in states]
-        first, second = ([state["moments"][i] for state in states] for i in (0, 1))
-        torch._fused_adamw_(
-            masters, [p.grad.float() for p in params], first, second, [], [state["step"] for state in states],
-            lr=self.param_groups[0]["lr"], beta1=0.9, beta2=0.95, weight_decay=0.1, eps=1e-8, amsgrad=False, maximize=False,
-        )  # fmt: skip
-        torch._foreach_copy_(params, masters)
 
 
 _FORMS: dict[str, dict[str, bool]] = {
@@ -57,7 +34,7 @@ OPTIMIZERS: dict[str, MakeOptimizer | None] = {"none": None} | {
     for name, (algorithm, forms) in _ALGORITHMS.items()
     for form in forms
 }
-OPTIMIZERS["adamw-master"] = MasterAdamW
+OPTIMIZERS["adamw-master"] = partial(OnMasters, make=partial(torch.optim.AdamW, fused=True))
 
 
 def optimizer_named(name: str) -> MakeOptimizer | None:

@@ -10,6 +10,7 @@ from typing import Any, ParamSpec
 
 import torch
 
+from foretell.precision import MixedPrecision
 from foretell.sources.named.optimizers import optimizer_named
 from foretell.workload import Precision, Workload
 
@@ -37,7 +38,7 @@ def takes_step_settings(recipe: Callable[P, Recipe]) -> Callable[..., Workload]:
 
     def with_step(
         *args: Any,
-        precision: Precision = "fp32",
+        precision: Precision | MixedPrecision = "fp32",
         optimizer: str = "adamw",
         grad_accumulation: int = 1,
         clip_grad_norm: float | None = None,
