@@ -10,11 +10,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from foretell.capture import capture
 from foretell.capture.as_gpu.attention import attention_backend
+from foretell.errors import WorkloadError
 from foretell.graph import Graph
-from tests.capture.tiny import named, names, the, workload
+from tests.capture.tiny import codes, mlp, named, names, the, workload
 
 HALF, FULL = torch.bfloat16, torch.float32
 PLAIN: dict[str, Any] = {
@@ -292,3 +295,55 @@ def test_functions_are_compiled_by_torch_script_while_the_model_is_built() -> No
     assert the(graph, "mm", "forward").signature.outputs[0].dtype == "bfloat16"
     assert named(graph, "native_dropout", "forward")
     assert not graph.caveats
+
+
+class Attends(nn.Module):
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.project = nn.Linear(width, 3 * width)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        q, k, v = self.project(x).unflatten(-1, (3, 2, -1)).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(q, k, v, mask)
+
+
+def attends(**settings: Any) -> Graph:
+    return capture(workload(Attends, lambda: torch.randn(2, 16, 32), precision="bf16", **settings))
+
+
+@pytest.mark.parametrize(
+    ("asked", "run"),
+    [
+        (None, "cudnn"), ("cudnn", "cudnn"), ("flash3", "cudnn"), ("flash2", "flash"), ("efficient", "efficient"),
+    ],
+)  # fmt: skip
+def test_the_attention_that_is_asked_for(asked: Any, run: str) -> None:
+    graph = attends(attention=asked)
+    kernel = f"aten._scaled_dot_product_{run}_attention"
+    assert [n for n in names(graph) if "dot_product" in n] == [kernel, f"{kernel}_backward"]
+    assert not codes(graph)
+
+
+def test_written_out_attention_keeps_its_scores() -> None:
+    graph = attends(attention="math")
+    assert "aten._safe_softmax" in names(graph) or "aten._softmax" in names(graph)
+    assert graph.bytes_of("activation") > attends(attention="flash2").bytes_of("activation")
+
+
+def test_torchs_own_choice_of_kernels_is_followed() -> None:
+    def loss(model: Any, x: torch.Tensor) -> torch.Tensor:
+        with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+            return model(x).float().mean()
+
+    assert "aten._scaled_dot_product_efficient_attention" in names(attends(loss=loss))
+
+
+def test_attention_that_cannot_be_chosen_is_said() -> None:
+    def masked(model: Any, x: torch.Tensor) -> torch.Tensor:
+        return model(x, torch.zeros(16, 16, dtype=x.dtype)).float().mean()
+
+    graph = attends(attention="flash2", loss=masked)
+    assert "aten._scaled_dot_product_cudnn_attention" in names(graph)
+    assert codes(graph) == {"attention-not-possible"}
+    with pytest.raises(WorkloadError, match="nothing calls it"):
+        capture(mlp(attention="flash2"))

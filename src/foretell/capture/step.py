@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from foretell.errors import WorkloadError
@@ -16,6 +17,11 @@ from foretell.workload import Workload
 
 _CAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _AUTOCAST = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
+# FlashAttention 3 is not torch's; cuDNN's kernel does the same work in the same way and about as fast.
+ATTENTION: Final[dict[str, SDPBackend]] = {
+    "flash2": SDPBackend.FLASH_ATTENTION, "flash3": SDPBackend.CUDNN_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH,
+}  # fmt: skip
 Watch = Callable[[str, int], None]  # called with (phase, micro-step) as the step enters it
 
 
@@ -52,7 +58,8 @@ class Step:
         )
 
     def run(self, watch: Watch = lambda phase, micro: None, micro_steps: int | None = None) -> None:
-        self._run(watch, micro_steps or self.workload.grad_accumulation)
+        with self._attention():
+            self._run(watch, micro_steps or self.workload.grad_accumulation)
         self._drop_copies()
 
     def _run(self, watch: Watch, micro_steps: int) -> None:
@@ -92,6 +99,19 @@ class Step:
         self.optimizer.zero_grad(set_to_none=True)
         if self.main_gradients:
             torch._foreach_zero_(self.main_gradients)
+
+    def _attention(self) -> contextlib.AbstractContextManager[Any]:
+        """The kernel that is asked for, and where it cannot run, what torch picks of the others."""
+        if self.workload.attention is None:
+            return contextlib.nullcontext()
+        first = ATTENTION[self.workload.attention]
+        others = [
+            SDPBackend.CUDNN_ATTENTION,
+            SDPBackend.FLASH_ATTENTION,
+            SDPBackend.EFFICIENT_ATTENTION,
+            SDPBackend.MATH,
+        ]
+        return sdpa_kernel([first, *(each for each in others if each is not first)], set_priority=True)
 
     def _drop_copies(self) -> None:
         if self.copies is not None:

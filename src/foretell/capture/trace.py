@@ -12,9 +12,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from foretell.capture.as_gpu import behave_as_gpu, let_fake_tensors_pass_as_real
+from foretell.capture.as_gpu import attention, behave_as_gpu, let_fake_tensors_pass_as_real
 from foretell.capture.recorder import Recorder
-from foretell.capture.step import Step, batch_sizes, prepare_model
+from foretell.capture.step import ATTENTION, Step, batch_sizes, prepare_model
 from foretell.capture.values import Values
 from foretell.errors import WorkloadError
 from foretell.graph import Caveat, Graph
@@ -194,5 +194,23 @@ def _caveats(workload: Workload, values: Values | None) -> Iterator[Caveat]:
         yield Caveat(
             "compile-not-modelled", "compile=True: fused kernels are not modelled yet; this is the eager step."
         )
+    if workload.attention is not None:
+        yield from _attention_caveats(workload)
     for assumption in values.assumptions if values else ():
         yield Caveat("assumed-values", f"The step depends on values that only a run would know: {assumption}.")
+
+
+def _attention_caveats(workload: Workload) -> Iterator[Caveat]:
+    wanted = attention.NUMBERED[ATTENTION[str(workload.attention)].value]
+    calls, others = attention.CALLS.total(), attention.CALLS.total() - attention.CALLS[wanted]
+    if not calls:
+        raise WorkloadError(
+            f"attention={workload.attention!r} of workload {workload.name!r} picks a kernel of scaled_dot_product_attention, but "
+            "nothing calls it. Leave it out, or let the model call it (attn_implementation='sdpa')."
+        )
+    if others:
+        yield Caveat(
+            "attention-not-possible",
+            f"attention={workload.attention}: {others} of {calls} calls cannot run in that kernel (masks, head sizes, dtypes) "
+            "and are what torch picks.",
+        )

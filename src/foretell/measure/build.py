@@ -47,6 +47,10 @@ def build_step(workload: Workload, device: torch.device) -> Step:
             f"compile={workload.compile!r} of workload {workload.name!r} cannot be measured: kernels of a compiled step "
             "have no ops to belong to. Set compile=False."
         )
+    if workload.attention == "flash3":
+        raise WorkloadError(
+            f"attention='flash3' of workload {workload.name!r} cannot be measured: it is not in torch. Set attention='cudnn'."
+        )
     torch.manual_seed(0)
     allow_units(workload)
     model = _model(workload, device)

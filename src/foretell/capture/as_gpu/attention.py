@@ -5,16 +5,25 @@ Which kernel a CUDA build picks was asked of a Hopper GPU (torch 2.11, cuDNN 9.1
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend
 
 from foretell.graph.operators import flash_can_run
 
 aten = torch.ops.aten
 Backend = Literal["cudnn", "flash", "efficient", "math"]
+PREFERRED: Final[tuple[Backend, ...]] = ("cudnn", "flash", "efficient", "math")  # on a Hopper GPU
+CALLS: Final[Counter[Backend]] = Counter()  # in this process
+NUMBERED: Final[dict[int, Backend]] = {
+    SDPBackend.CUDNN_ATTENTION.value: "cudnn", SDPBackend.FLASH_ATTENTION.value: "flash",
+    SDPBackend.EFFICIENT_ATTENTION.value: "efficient", SDPBackend.MATH.value: "math",
+}  # fmt: skip
+_UNASKED: Final = torch._C._get_sdp_priority_order()
 
 
 def attention_backend(
@@ -29,21 +38,35 @@ def attention_backend(
     is_causal: bool,
     grouped: bool,
     dense_last_dim: bool,
-) -> Backend:
-    """The kernel chosen with the default priorities."""
-    if not dense_last_dim:
-        return "math"
-    if dtype in (torch.float16, torch.bfloat16):
-        aligned = head_dim % 8 == 0 and value_dim % 8 == 0
-        if aligned and max(head_dim, value_dim) <= 256 and not mask_needs_grad:
-            return "cudnn"
-        if flash_can_run(
+    order: Sequence[Backend] = PREFERRED,
+) -> Backend | None:
+    """The first kernel in order that can run; None where none of them can."""
+    can_run: set[Backend] = {"math"}
+    half = dtype in (torch.float16, torch.bfloat16)
+    if dense_last_dim and (half or dtype == torch.float32):
+        aligned = all(size % (8 if half else 4) == 0 for size in (head_dim, value_dim))
+        if half and aligned and max(head_dim, value_dim) <= 256 and not mask_needs_grad:
+            can_run.add("cudnn")
+        if half and flash_can_run(
             head_dim=head_dim, value_dim=value_dim, queries=queries, keys=keys, is_causal=is_causal, has_mask=has_mask
         ):
-            return "flash"
-    else:
-        aligned = head_dim % 4 == 0 and value_dim % 4 == 0 and dtype == torch.float32
-    return "efficient" if aligned and not grouped else "math"
+            can_run.add("flash")
+        if aligned and not grouped:
+            can_run.add("efficient")
+    return next((backend for backend in order if backend in can_run), None)
+
+
+def enabled_order() -> list[Backend]:
+    """What torch may run, the first first: as it is asked to (`torch.nn.attention.sdpa_kernel`), or as on a Hopper GPU."""
+    asked = torch._C._get_sdp_priority_order()
+    order = PREFERRED if asked == _UNASKED else [NUMBERED[n] for n in asked if n in NUMBERED]
+    enabled = {
+        "cudnn": torch.backends.cuda.cudnn_sdp_enabled(),
+        "flash": torch.backends.cuda.flash_sdp_enabled(),
+        "efficient": torch.backends.cuda.mem_efficient_sdp_enabled(),
+        "math": torch.backends.cuda.math_sdp_enabled(),
+    }
+    return [backend for backend in order if enabled[backend]]
 
 
 def _attention(
@@ -57,9 +80,10 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    backend: Backend = "math"
+    backend: Backend | None = "math"
     if query.dim() == 4:
         backend = attention_backend(
+            order=enabled_order(),
             dtype=query.dtype,
             head_dim=query.shape[-1],
             value_dim=value.shape[-1],
@@ -71,6 +95,9 @@ def _attention(
             grouped=query.shape[-3] != key.shape[-3],
             dense_last_dim=all(t.stride(-1) == 1 for t in (query, key, value, attn_mask) if t is not None),
         )
+    if backend is None:
+        raise RuntimeError("No available kernel. Aborting execution.")  # in torch's words
+    CALLS[backend] += 1
     if backend == "flash":
         return _flash(query, key, value, dropout_p, is_causal, scale)
     needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))

@@ -12,7 +12,7 @@ import torch
 
 from foretell.precision import MixedPrecision
 from foretell.sources.named.optimizers import optimizer_named
-from foretell.workload import Precision, Workload
+from foretell.workload import Attention, Precision, Workload
 
 P = ParamSpec("P")
 MakeTensors = Callable[[], dict[str, Any]]
@@ -44,6 +44,7 @@ def takes_step_settings(recipe: Callable[P, Recipe]) -> Callable[..., Workload]:
         clip_grad_norm: float | None = None,
         compile: bool = False,
         channels_last: bool = False,
+        attention: Attention | None = None,
         **settings: Any,
     ) -> Workload:
         made = recipe(*args, **settings)
@@ -60,6 +61,7 @@ def takes_step_settings(recipe: Callable[P, Recipe]) -> Callable[..., Workload]:
             clip_grad_norm=clip_grad_norm,
             channels_last=channels_last,
             compile=compile,
+            attention=attention,
             samples=made.samples,
             tokens=made.tokens,
         )
