@@ -20,6 +20,7 @@ LIMITS: Final[Mapping[str, int]] = {
     "values in a JSON file": 1_000_000,
     "bytes of a JSON file": 64 * 2**20,
     "bytes of a TOML file": 2**16,
+    "bytes of a configuration": 2**18,
     "bytes of a file of arrays": 512 * 2**20,
     "bytes of a table of steps": 16 * 2**20,
     "ops of a graph": 250_000,

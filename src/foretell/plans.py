@@ -13,10 +13,14 @@ from foretell.errors import PlanError, check_choice, check_count, check_number, 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
 Checkpointing = Literal["none", "full", "selective"]
 DataParallel = Literal["ddp", "dp"]
+Offload = Literal["none", "optimizer", "parameters"]
+OffloadTo = Literal["cpu", "nvme"]
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "zero": (0, 1, 2, 3),
     "schedule": get_args(Schedule),
     "data_parallel": get_args(DataParallel),
+    "offload": get_args(Offload),
+    "offload_to": get_args(OffloadTo),
 }
 
 
@@ -43,6 +47,8 @@ class Plan:
     servers: int = 0
     asynchronous: bool = False
     data_parallel: DataParallel = "ddp"
+    offload: Offload = "none"  # what the host keeps: the optimizer's state and its work, or the parameters too
+    offload_to: OffloadTo = "cpu"  # where it keeps them
 
     def __post_init__(self) -> None:
         for name in ("dp", "tp", "pp", "cp", "ep", "virtual_stages", "bucket_bytes"):

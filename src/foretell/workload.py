@@ -12,6 +12,8 @@ from foretell.precision import MixedPrecision
 if TYPE_CHECKING:
     import torch
 
+    from foretell.graph import Caveat
+
 Precision = Literal["fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
 Attention = Literal["flash2", "flash3", "cudnn", "efficient", "math"]
 Compile = Literal[False, True, "reduce-overhead", "max-autotune"]
@@ -43,6 +45,7 @@ class Workload:
     samples: int | None = None
     tokens: int | None = None
     step: Callable[[Any, Any, Any], Any] | None = None
+    caveats: tuple[Caveat, ...] = ()  # what this stands for and does not have
 
     def __post_init__(self) -> None:
         if not self.name or not isinstance(self.name, str):

@@ -190,6 +190,7 @@ def _host_state(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
 
 
 def _caveats(workload: Workload, values: Values | None) -> Iterator[Caveat]:
+    yield from workload.caveats
     if workload.compile:
         yield Caveat(
             "compile-not-modelled", "compile=True: fused kernels are not modelled yet; this is the eager step."

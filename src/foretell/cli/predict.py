@@ -79,8 +79,24 @@ def _forecasts(
         forecasts = []
         for cluster in on:
             report(f"forecasting {graph.name} on {cluster}")
-            forecasts.append(foretell.forecast(graph, cluster, **asked))
+            forecasts.append(
+                foretell.forecast(graph, cluster, **(asked | {"plan": _plan(source, settings, cluster, asked)}))
+            )
     return forecasts, []
+
+
+def _plan(source: str, settings: Mapping[str, str], cluster: str, asked: Mapping[str, Any]) -> Any:
+    """As asked, or as a configuration says it."""
+    import foretell
+    from foretell.sources.configs import configuration_of
+
+    found = configuration_of(source)
+    if found is None or asked["plan"] is not None:
+        return asked["plan"]
+    where = foretell.Cluster.parse(cluster)
+    if other := found.another_size(where):
+        note(other)
+    return found.plan_for(where, settings)
 
 
 def _fit_batches(

@@ -33,6 +33,7 @@ from foretell.plans import Plan
 from foretell.profile import Profile
 from foretell.program import Program
 from foretell.simulate.timeline import WHOLE_PASS, Span, Timeline
+from foretell.sources.configs import plan_of
 from foretell.units import Seconds
 from foretell.workload import Workload
 
@@ -62,7 +63,7 @@ def forecast(
     check_kind("workload", workload, (Workload, Graph, str), "a Workload, a Graph or a SOURCE", InputError)
     check_kind("on", on, (str, Cluster), "a Cluster or its name, like '8xh100-sxm'", InputError)
     check_kind("plan", plan, (str, Plan, NoneType), "a Plan, text like 'dp=4,tp=2', or None", PlanError)
-    cluster, plan = _where(on, plan)
+    cluster, plan = _where(on, plan, workload, settings)
     prices_by = load_model(model) if isinstance(model, str) else model
     fitted = Profile.load(profile) if isinstance(profile, str | Path) else profile
     conditions = conditions or Conditions()
@@ -90,18 +91,21 @@ def response(
     model: str | CostModel = DEFAULT_MODEL,
 ) -> Response:
     """How the step that `forecast` would answer for answers to profiles."""
-    cluster, plan = _where(on, plan)
+    cluster, plan = _where(on, plan, workload, settings)
     prices_by = load_model(model) if isinstance(model, str) else model
     graph = capture(workload, settings)
     with _no_garbage_collection():
         return Response(_program(graph, cluster, plan, prices_by), cluster, prices_by)
 
 
-def _where(on: str | Cluster, plan: Plan | str | None) -> tuple[Cluster, Plan]:
+def _where(
+    on: str | Cluster, plan: Plan | str | None, workload: object, settings: Mapping[str, str] | None
+) -> tuple[Cluster, Plan]:
+    """The cluster, and the plan: as given, as a configuration says it, or data parallelism."""
     cluster = Cluster.parse(on) if isinstance(on, str) else on
     if isinstance(plan, str):
         plan = Plan.parse(plan)
-    plan = plan or Plan(dp=cluster.devices)
+    plan = plan or plan_of(workload, settings, cluster) or Plan(dp=cluster.devices)
     plan.check_devices(cluster.devices)
     _check_one_process(plan, cluster)
     return cluster, plan

@@ -19,6 +19,7 @@ from foretell.graph.rescale import extend, same_path
 from foretell.hardware import Cluster
 from foretell.plans import Plan
 from foretell.profile import Profile
+from foretell.sources.configs import plan_of
 from foretell.workload import Workload
 
 _SIZES: Final = (8, 16)  # captured; between and beyond them every dimension is continued
@@ -59,18 +60,25 @@ def fit_batch(
             return capture(workload(batch=batch))
         return capture(workload, {**(settings or {}), "batch": str(batch)}, cache=cache)
 
+    def planned(batch: int) -> Plan | str | None:
+        """A configuration's plan may hang on the batch: the samples of a whole step stay."""
+        where = Cluster.parse(on) if isinstance(on, str) else on
+        return plan or plan_of(workload, {**(settings or {}), "batch": str(batch)}, where)
+
     first, second = (captured(size) for size in _SIZES)
     continues = same_path(first, second)
 
     def fits(batch: int) -> bool:
         report(f"trying batch {batch} on {on}")
         graph = extend(first, second, sizes=_SIZES, to=batch) if continues else captured(batch)
-        quick = forecast(graph, on, plan, model=ROOFLINE)  # memory does not depend on the model
+        quick = forecast(graph, on, planned(batch), model=ROOFLINE)  # memory does not depend on the model
         return quick.memory.fits
 
     batch = _largest(fits)
     while batch:  # the search worked on continued graphs; the answer is captured for real
-        answer = forecast(captured(batch), on, plan, model=model, profile=profile, conditions=conditions, job=job)
+        answer = forecast(
+            captured(batch), on, planned(batch), model=model, profile=profile, conditions=conditions, job=job
+        )
         if answer.memory.fits:
             return BatchFit(batch=batch, forecast=answer)
         batch = min(batch - 1, int(batch * 0.99))

@@ -18,6 +18,7 @@ from foretell.graph import Graph
 from foretell.hardware import Cluster
 from foretell.plans import Plan
 from foretell.profile import Profile
+from foretell.sources.configs import configuration_of
 from foretell.workload import Workload
 
 
@@ -58,7 +59,8 @@ def scale(
     check_count("up_to", up_to, InputError)
     if isinstance(plan, str):
         plan = Plan.parse(plan)
-    plan = plan or Plan()
+    configured = configuration_of(workload) if plan is None and isinstance(workload, str) else None
+    plan = plan or (configured.replica if configured else Plan())
     counts = list(_counts(plan, up_to))
     prices_by = load_model(model) if isinstance(model, str) else model
     graph = capture(workload, settings, progress=progress, cache=cache)
@@ -66,10 +68,10 @@ def scale(
     points: list[ScalePoint] = []
     for devices in counts:
         report(f"forecasting {graph.name} on {devices} × {on}")
+        cluster = Cluster.parse(f"{devices}x{on}")
         grown = replace(plan, dp=devices * plan.dp // plan.devices)
-        answer = forecast(
-            graph, f"{devices}x{on}", grown, model=prices_by, profile=profile, conditions=conditions, job=job
-        )
+        planned = configured.plan_for(cluster, settings) if configured else grown
+        answer = forecast(graph, cluster, planned, model=prices_by, profile=profile, conditions=conditions, job=job)
         each = _rate(answer) / devices
         first = _rate(points[0].forecast) / points[0].devices if points else each
         points.append(ScalePoint(devices=devices, efficiency=each / first, forecast=answer))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,21 @@ def config_file_function(source: str) -> Callable[..., Workload]:
             f"'{path}' is not a Hugging Face configuration: it has neither 'model_type' nor 'architectures'. "
             "Give the config.json that lies beside a model's weights."
         )
+    name = str(config.get("_name_or_path") or "") or path.resolve().parent.name
+    return function_of_entries(config, name.rsplit("/", 1)[-1], path)
+
+
+def function_of_entries(config: Mapping[str, Any], name: str, path: Path) -> Callable[..., Workload]:
+    """Of a configuration's entries; `like` is a known name, of which the other entries are changed."""
     library("hf")  # a clear error where transformers is missing
-    from foretell.sources.named.huggingface import function_for
+    from foretell.sources.named.huggingface import architectures, function_for
     from foretell.sources.named.huggingface.architecture import Architecture
 
-    name = str(config.get("_name_or_path") or "") or path.resolve().parent.name
-    return function_for(Architecture(name=name.rsplit("/", 1)[-1], model=_model_class(config, path), config=config))
+    if (like := config.get("like")) is not None:
+        known = architectures()[str(like)]
+        changes = {key: value for key, value in config.items() if key != "like"}
+        return function_for(replace(known, name=name, config={**known.config, **changes}))
+    return function_for(Architecture(name=name, model=_model_class(config, path), config=config))
 
 
 def _model_class(config: Mapping[str, Any], path: Path) -> str:

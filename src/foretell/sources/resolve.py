@@ -7,12 +7,15 @@ Every source is a plain function with keyword parameters that returns a Workload
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from foretell.errors import SourceError, WorkloadError, did_you_mean
+from foretell.graph import Caveat
 from foretell.sources import check_source, named
-from foretell.sources.config import config_file_function
+from foretell.sources.config import config_file_function, function_of_entries
+from foretell.sources.configs import Configuration, configuration_of
 from foretell.sources.files import described, function_in, import_file, import_module
 from foretell.sources.moved import current_source
 from foretell.sources.offline import kept_offline
@@ -21,12 +24,14 @@ from foretell.workload import Workload
 
 _FORMS: Final = (
     "'file.py:function', 'package.module:function', 'timm/NAME', 'torchvision/NAME', 'hf/NAME', "
-    "or the path of a Hugging Face config.json"
+    "the path of a Hugging Face config.json, or of a trainer's configuration (.json, .yaml, .toml, .sh)"
 )
 
 
 def load_workload(source: str, settings: Mapping[str, str] | None = None) -> Workload:
     """The workload that SOURCE names, made with these settings (texts, as the command line has them)."""
+    if (configuration := configuration_of(source)) is not None:
+        return _configured(configuration, settings or {})
     function = find_function(source)
     workload = function(**converted(source, settings or {}, settings_of(function)))
     if not isinstance(workload, Workload):
@@ -35,6 +40,29 @@ def load_workload(source: str, settings: Mapping[str, str] | None = None) -> Wor
             "Let the function return foretell.Workload(name=…, model=…, batch=…, loss=…)."
         )
     return workload
+
+
+def _configured(found: Configuration, settings: Mapping[str, str]) -> Workload:
+    """The workload of a trainer's configuration: its model, with the settings of the file and, above them, those given."""
+    own = {name: value for name, value in settings.items() if name != "model"}
+    model = settings.get("model") or found.require_model()
+    if isinstance(model, str):
+        function = find_function(model)
+    else:
+        function = kept_offline(found.file, function_of_entries(model, Path(found.file).stem, Path(found.file)))
+    known = settings_of(function)
+    said = {name: _written(value) for name, value in found.settings.items() if name not in own}
+    taken = {name: text for name, text in said.items() if name in known}
+    workload = function(**converted(found.file, {**taken, **own}, known))
+    caveats = found.caveats
+    if left := ", ".join(f"{name}={said[name]}" for name in said if name not in known):
+        text = f"{found.file} asks for {left}, which {model if isinstance(model, str) else 'its model'} does not take."
+        caveats = (*caveats, Caveat("configuration-not-modelled", text))
+    return replace(workload, caveats=(*workload.caveats, *caveats))
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def find_function(source: str) -> Callable[..., Any]:

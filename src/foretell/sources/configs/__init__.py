@@ -1,0 +1,76 @@
+"""Configurations of trainers: what people have instead of a Workload, read into a model, its settings and a plan.
+
+A format is a module with `TRAINER`, `recognises(entries)` and `read(keys, folder)`. Nothing of a file is run.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, cast
+
+from foretell.errors import SourceError
+from foretell.hardware import Cluster
+from foretell.plans import Plan
+from foretell.sources.configs.configuration import Configuration, Reader
+from foretell.sources.configs.files import SUFFIXES, read_entries
+from foretell.sources.configs.keys import Keys
+
+__all__ = ["Configuration", "configuration_of", "plan_of"]
+
+# Those that are told by the most particular keys come first.
+_FORMATS: Final = (
+    "torchtitan",
+    "accelerate",
+    "deepspeed",
+    "megatron",
+    "axolotl",
+    "llamafactory",
+    "lightning",
+    "trainer",
+)
+
+
+def configuration_of(source: str) -> Configuration | None:
+    """What a trainer's configuration says; None for a source that is none, a Hugging Face config.json too."""
+    path = Path(source)
+    if path.suffix not in SUFFIXES or not path.is_file():
+        return None
+    about = path.stat()
+    return _read(path, about.st_mtime_ns, about.st_size)
+
+
+@lru_cache(maxsize=16)
+def _read(path: Path, changed: int, size: int) -> Configuration | None:
+    entries = read_entries(path)
+    if path.suffix == ".json" and {"model_type", "architectures"} & entries.keys():
+        return None
+    return read_configuration(entries, path)
+
+
+def read_configuration(entries: Mapping[str, Any], path: Path) -> Configuration:
+    """By the first format that recognises its keys."""
+    for name in _FORMATS:
+        reader = _reader(name)
+        if reader.recognises(entries):
+            keys = Keys(entries, path.name)
+            read = reader.read(keys, path.parent)
+            return replace(read, caveats=(*read.caveats, *keys.caveats()))
+    trainers = ", ".join(_reader(name).TRAINER for name in _FORMATS)
+    raise SourceError(
+        f"'{path}' is no configuration that is known here: {', '.join(list(entries)[:8]) or 'it is empty'}. "
+        f"Known are those of {trainers}, and a Hugging Face config.json."
+    )
+
+
+def _reader(name: str) -> Reader:
+    return cast(Reader, importlib.import_module(f"{__name__}.{name}"))
+
+
+def plan_of(source: object, settings: Mapping[str, str] | None, cluster: Cluster) -> Plan | None:
+    """The plan of a configuration on a cluster; None for any other source."""
+    found = configuration_of(source) if isinstance(source, str) else None
+    return None if found is None else found.plan_for(cluster, settings)

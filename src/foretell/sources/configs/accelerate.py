@@ -1,0 +1,127 @@
+"""accelerate's YAML: devices, FSDP, DeepSpeed or Megatron behind it. The model and the batch are the script's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from foretell.sources.configs import deepspeed
+from foretell.sources.configs.configuration import Configuration
+from foretell.sources.configs.files import read_entries
+from foretell.sources.configs.fsdp import fsdp_plan
+from foretell.sources.configs.keys import Keys
+from foretell.sources.configs.optimizers import autocast, with_masters
+
+TRAINER: Final = "accelerate"
+_HALF: Final = {"no": None, "fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
+_ALONE: Final = ("NO", "MULTI_GPU")
+
+
+def recognises(entries: Mapping[str, Any]) -> bool:
+    return "distributed_type" in entries and "compute_environment" in entries
+
+
+def read(keys: Keys, folder: Path) -> Configuration:
+    kind = keys.text("distributed_type", "NO")
+    processes, machines = keys.count("num_processes"), keys.count("num_machines", 1)
+    word = keys.take("mixed_precision", "no")
+    half = _HALF.get("no" if word is False else str(word))  # `no` is false in YAML
+    if word == "fp8":
+        keys.say("mixed_precision", "fp8, taken for bf16")
+    settings: dict[str, Any] = autocast(half)
+    plan: dict[str, Any] = {}
+    copies: Any = 1
+    found = Configuration(file=keys.file, trainer=TRAINER)
+    if kind == "FSDP":
+        plan, hybrid = fsdp_plan(keys.part("fsdp_config"))
+        copies = "nodes" if hybrid else 1
+    elif kind == "DEEPSPEED":
+        found = _deepspeed(keys.part("deepspeed_config"), half, folder)
+        settings, plan = dict(found.settings), dict(found.plan)
+    elif kind == "MEGATRON_LM":
+        settings, plan = _megatron(keys.part("megatron_lm_config"), half)
+    elif kind not in _ALONE:
+        raise keys.wrong("distributed_type", kind, "NO, MULTI_GPU, FSDP, DEEPSPEED or MEGATRON_LM")
+    plan.update(_parallelism(keys.part("parallelism_config")))
+    if (accumulation := keys.count("gradient_accumulation_steps")) is not None:
+        settings["grad_accumulation"] = accumulation
+    _compiling(keys, settings)
+    keys.free(
+        "compute_environment", "debug", "machine_rank", "main_process_ip", "main_process_port", "main_training_function",
+        "rdzv_backend", "same_network", "gpu_ids", "enable_cpu_affinity", "downcast_bf16", "tpu_use_cluster", "tpu_use_sudo",
+        "tpu_env", "use_cpu", "command_file", "commands", "num_cpu_threads_per_process", "dynamo_backend",
+    )  # fmt: skip
+    keys.not_modelled("fp8_config", "ipex_config", "mpirun_config", "tp_config")
+    return Configuration(
+        file=keys.file, trainer=TRAINER, settings=settings, plan=plan, replicas=copies, devices=processes or machines,
+        global_batch=found.global_batch, caveats=found.caveats,
+    )  # fmt: skip
+
+
+def _deepspeed(keys: Keys, half: str | None, folder: Path) -> Configuration:
+    keys.free("zero3_init_flag", "zero3_save_16bit_model", "deepspeed_multinode_launcher", "deepspeed_hostfile",
+              "deepspeed_exclusion_filter", "deepspeed_inclusion_filter")  # fmt: skip
+    if name := keys.text("deepspeed_config_file"):
+        return deepspeed_file(name, folder)
+    settings: dict[str, Any] = with_masters(half)
+    plan: dict[str, Any] = {"zero": keys.count("zero_stage", 2, least=0)}
+    devices = [keys.text(f"offload_{what}_device", "none") for what in ("optimizer", "param")]
+    for device, what in zip(devices, ("optimizer", "parameters"), strict=True):
+        if device in ("cpu", "nvme"):
+            plan["offload"] = what
+    if "nvme" in devices:
+        plan["offload_to"] = "nvme"
+    keys.free("offload_optimizer_nvme_path", "offload_param_nvme_path", "deepspeed_moe_layer_cls_names")
+    if (accumulation := keys.count("gradient_accumulation_steps")) is not None:
+        settings["grad_accumulation"] = accumulation
+    if clip := keys.number("gradient_clipping"):
+        settings["clip_grad_norm"] = clip
+    return Configuration(file=keys.file, trainer=TRAINER, settings=settings, plan=plan)
+
+
+def deepspeed_file(name: str, folder: Path) -> Configuration:
+    """Another file that this one names, beside it or from where the command runs."""
+    path = next((p for p in (folder / name, Path(name)) if p.is_file()), folder / name)
+    inner = Keys(read_entries(path), path.name)
+    found = deepspeed.read(inner, path.parent)
+    return Configuration(
+        file=found.file, trainer=found.trainer, settings=found.settings, plan=found.plan, global_batch=found.global_batch,
+        caveats=tuple(inner.caveats()),
+    )  # fmt: skip
+
+
+def _megatron(keys: Keys, half: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    def name(plain: str) -> str:
+        return f"megatron_lm_{plain}"
+
+    settings: dict[str, Any] = with_masters(half)
+    plan: dict[str, Any] = {"tp": keys.count(name("tp_degree"), 1), "pp": keys.count(name("pp_degree"), 1)}
+    if keys.flag(name("sequence_parallelism")) and plan["tp"] > 1:
+        plan["sequence_parallel"] = True
+    if keys.flag(name("recompute_activations")):
+        plan["checkpointing"] = "selective"
+    plan["zero"] = 1 if keys.flag(name("use_distributed_optimizer")) else 0
+    if (micro := keys.count(name("num_micro_batches"))) is not None:
+        settings["grad_accumulation"] = micro
+    if clip := keys.number(name("gradient_clipping")):
+        settings["clip_grad_norm"] = clip
+    return settings, plan
+
+
+def _parallelism(keys: Keys) -> dict[str, Any]:
+    degrees = {"tp": keys.count("parallelism_config_tp_size", 1), "cp": keys.count("parallelism_config_cp_size", 1)}
+    shard = keys.count("parallelism_config_dp_shard_size", 1)
+    copies = keys.count("parallelism_config_dp_replicate_size", 1)
+    keys.not_modelled("parallelism_config_cp_comm_strategy", "parallelism_config_sp_size")
+    plan: dict[str, Any] = {name: n for name, n in degrees.items() if n > 1}
+    if shard > 1 and copies > 1:
+        plan["hybrid_shard"] = shard
+    return plan
+
+
+def _compiling(keys: Keys, settings: dict[str, Any]) -> None:
+    dynamo = keys.part("dynamo_config")
+    if dynamo.text("dynamo_backend", "NO").upper() == "INDUCTOR":
+        settings["compile"] = True
+    dynamo.free("dynamo_mode", "dynamo_use_dynamic", "dynamo_use_fullgraph", "dynamo_use_regional_compilation")

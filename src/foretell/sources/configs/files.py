@@ -1,0 +1,103 @@
+"""The text of a configuration: JSON, YAML, TOML, or the arguments of a shell script, read within limits."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from foretell.errors import SourceError
+from foretell.limits import read_bytes, read_json, read_toml
+
+SUFFIXES: Final = (".json", ".yaml", ".yml", ".toml", ".sh", ".txt", ".args")
+_BYTES: Final = "bytes of a configuration"
+_ASSIGNED: Final = re.compile(r"\s*(?:export\s+)?([A-Za-z_]\w*)=(?!\()(\S*)\s*(?:#.*)?$")
+_VARIABLE: Final = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^}]*))?\})")
+_PLAIN: Final = re.compile(r"[^\s\"'$(){}`]*")
+
+
+def read_entries(path: Path) -> dict[str, Any]:
+    """What a configuration says, as a table by key."""
+    try:
+        entries = _read(path)
+    except (OSError, ValueError) as problem:
+        raise SourceError(f"'{path}' cannot be read as a configuration: {problem}.") from None
+    if not isinstance(entries, dict):
+        raise SourceError(
+            f"'{path}' is not a configuration: it holds a {type(entries).__name__}, not keys with values."
+        )
+    return {str(key): value for key, value in entries.items()}
+
+
+def _read(path: Path) -> Any:
+    if path.suffix == ".json":
+        return read_json(path, finite=False)
+    if path.suffix == ".toml":
+        return read_toml(path)
+    text = read_bytes(path, _BYTES).decode()
+    return _yaml(text) if path.suffix in (".yaml", ".yml") else arguments(text)
+
+
+def _yaml(text: str) -> Any:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """References are refused: merged into each other, a few lines of them take all of a machine's memory."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.events.AliasEvent):
+                raise ValueError("it refers to another part of itself (*name). Write the values out")
+            return super().compose_node(parent, index)
+
+    try:
+        return yaml.load(text, Loader)  # noqa: S506: a SafeLoader
+    except yaml.YAMLError as problem:
+        where = getattr(problem, "problem_mark", None)
+        line = f" in line {where.line + 1}" if where is not None else ""
+        raise ValueError(f"no YAML{line}: {getattr(problem, 'problem', None) or problem}") from None
+    except RecursionError:
+        raise ValueError("lists inside lists, too deep") from None
+
+
+def arguments(text: str) -> dict[str, Any]:
+    """`--key value` words of a command or shell script; variables that it sets itself are put in, no code is run."""
+    text = text.replace("\\\n", " ")
+    known = _assignments(text)
+    found: dict[str, Any] = {}
+    for line in text.splitlines():
+        name = None  # values end with their line
+        for word in _words(_expanded(line, known)):
+            if word.startswith("--") and word[2:3].isalpha():
+                name, equals, value = word.removeprefix("--").partition("=")
+                found[name] = value if equals else True
+            elif word.endswith(".py") or word.startswith("$"):  # what is started, and what is not known
+                name = None
+            elif name is not None:
+                found[name] = word if found[name] is True else f"{found[name]} {word}"
+    return found
+
+
+def _assignments(text: str) -> dict[str, str]:
+    known: dict[str, str] = {}
+    for line in text.splitlines():
+        if (match := _ASSIGNED.match(line)) is not None:
+            value = _expanded(match[2].strip("\"'"), known)
+            if _PLAIN.fullmatch(value):
+                known[match[1]] = value
+    return known
+
+
+def _expanded(line: str, known: Mapping[str, str]) -> str:
+    return _VARIABLE.sub(lambda m: known.get(m[1] or m[2], m[3] if m[3] is not None else m[0]), line)
+
+
+def _words(line: str) -> list[str]:
+    line = re.sub(r"^\s*[A-Za-z_]\w*\+?=\(", "", line)  # the start of an array of arguments
+    line = re.sub(r"^\s*[A-Za-z_]\w*=[\"'](?=\s*--)", "", line)  # or of a text of them
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError:  # a quotation that ends on another line
+        words = line.replace('"', " ").replace("'", " ").split()
+    return [word.rstrip(")") for word in words if word != ")"]

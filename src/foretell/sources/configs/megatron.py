@@ -1,0 +1,186 @@
+"""Megatron-LM's arguments: a command, a shell script, or a recipe in YAML. The model is built from their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from foretell.errors import SourceError
+from foretell.sources.configs.configuration import Configuration
+from foretell.sources.configs.keys import Keys
+from foretell.sources.configs.megatron_free import CHANGES, FREE
+from foretell.sources.configs.megatron_model import architecture
+from foretell.sources.configs.optimizers import with_masters
+
+TRAINER: Final = "Megatron-LM"
+_SIZES: Final = {"num_layers", "hidden_size", "num_attention_heads"}
+_SHARDED: Final = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+_RECIPE: Final = "MODEL_ARGS"  # of the project's own tests
+
+
+def recognises(entries: Mapping[str, Any]) -> bool:
+    return _RECIPE in entries or len(_SIZES & {_plain(name) for name in entries}) >= 2
+
+
+def read(keys: Keys, folder: Path) -> Configuration:
+    if _RECIPE in keys:
+        keys.free(
+            "ENV_VARS",
+            "TEST_TYPE",
+            "METRICS",
+            "BEFORE_SCRIPT",
+            "AFTER_SCRIPT",
+            "MODE",
+            "LAUNCHER",
+            "SKIP_PYTEST",
+            "GENERATION_ARGS",
+        )
+        inner = keys.part(_RECIPE)
+        arguments = inner.renamed(_plain)
+    else:
+        arguments = keys.renamed(_plain)
+    return from_arguments(arguments)
+
+
+def _plain(name: str) -> str:
+    return name.removeprefix("--").replace("-", "_")
+
+
+def from_arguments(keys: Keys) -> Configuration:
+    """By Megatron's names, with underscores."""
+    layers = keys.count("num_layers")
+    if layers is None:
+        raise SourceError(f"{keys.file} does not say --num-layers. Give the arguments that Megatron is started with.")
+    plan = _plan(keys, layers)
+    settings = _step(keys)
+    model = architecture(keys, layers, tp=plan["tp"])
+    nodes, each = keys.count("nnodes"), keys.count("nproc_per_node")
+    keys.free(*FREE)
+    keys.not_modelled(*CHANGES)
+    return Configuration(
+        file=keys.file, trainer=TRAINER, model=model, settings=settings, plan=plan,
+        global_batch=keys.count("global_batch_size"), devices=each * (nodes or 1) if each else None,
+        replicas=keys.count("num_distributed_optimizer_instances", 1),
+    )  # fmt: skip
+
+
+def _step(keys: Keys) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "batch": keys.count("micro_batch_size", 1),
+        "seq": keys.count("seq_length") or keys.count("encoder_seq_length") or 1024,
+        **_precision(keys),
+    }
+    if clip := keys.number("clip_grad", 1.0):
+        settings["clip_grad_norm"] = clip
+    if (given := keys.text("optimizer", "adam")) != "adam":
+        keys.say("optimizer", f"{given}, taken for Adam")
+    return settings
+
+
+def _precision(keys: Keys) -> dict[str, Any]:
+    """Half-precision parameters with fp32 copies and sums of gradients; fp16 keeps its gradients unless it is asked."""
+    bf16, fp16 = keys.flag("bf16"), keys.flag("fp16")
+    fp32_sums = keys.flag("accumulate_allreduce_grads_in_fp32", default=bf16) and not keys.flag("grad_reduce_in_bf16")
+    for name in ("fp8_format", "fp8", "fp4_format"):
+        if (given := keys.text(name)) and given != "none":
+            keys.say(name, f"{given}, taken for bf16")
+    if not (bf16 or fp16):
+        return {"optimizer": "adamw-fused"}
+    return with_masters("bf16" if bf16 else "fp16", fp32_sums=fp32_sums)
+
+
+def _plan(keys: Keys, layers: int) -> dict[str, Any]:
+    tp, pp = keys.count("tensor_model_parallel_size", 1), keys.count("pipeline_model_parallel_size", 1)
+    plan: dict[str, Any] = {
+        "tp": tp,
+        "pp": pp,
+        "cp": keys.count("context_parallel_size", 1),
+        "ep": keys.count("expert_model_parallel_size", 1),
+        "zero": _zero(keys),
+    }
+    if keys.flag("sequence_parallel") and tp > 1:
+        plan["sequence_parallel"] = True
+    if keys.flag("tp_comm_overlap") and plan.get("sequence_parallel"):
+        plan["overlap_tp"] = True
+    if not keys.flag("overlap_grad_reduce"):
+        plan["overlap"] = False
+    experts_tp = keys.count("expert_tensor_parallel_size", tp if keys.count("num_experts") else 1)
+    if experts_tp not in (1, tp) or (experts_tp > 1 and plan["ep"] > 1):
+        keys.say("expert_tensor_parallel_size", f"{experts_tp}: experts are taken to be split as the rest")
+    if (bucket := keys.count("ddp_bucket_size")) is not None:
+        plan["bucket_bytes"] = bucket * 4
+    plan.update(_recompute(keys, layers // pp))
+    if pp > 1:
+        plan.update(_stages(keys, layers, pp))
+    if keys.flag("optimizer_cpu_offload"):
+        plan["offload"] = "optimizer"
+        if (keys.number("optimizer_offload_fraction", 1.0) or 0.0) < 1.0:
+            keys.say("optimizer_offload_fraction", "all of it is taken to be offloaded")
+    return plan
+
+
+def _zero(keys: Keys) -> int:
+    strategy = keys.chosen("data_parallel_sharding_strategy", _SHARDED, "no_shard")
+    if keys.flag("use_torch_fsdp2"):
+        return 3
+    if keys.flag("use_megatron_fsdp") or keys.flag("use_custom_fsdp"):
+        return strategy or 3
+    return 1 if keys.flag("use_distributed_optimizer") else 0
+
+
+def _recompute(keys: Keys, layers: int) -> dict[str, Any]:
+    granularity = "selective" if keys.flag("recompute_activations") else keys.text("recompute_granularity")
+    method, number = keys.text("recompute_method"), keys.count("recompute_num_layers", 1)
+    modules = keys.take("recompute_modules")
+    words = modules.split() if isinstance(modules, str) else list(modules or ["core_attn"])
+    if granularity == "selective":
+        if set(words) != {"core_attn"}:
+            keys.say("recompute_modules", f"{' '.join(map(str, words))}: attention alone is taken to be recomputed")
+        return {"checkpointing": "selective"}
+    if granularity != "full":
+        return {}
+    if method == "block":
+        return {"checkpointing": min(number / max(layers, 1), 1.0)}
+    if number > 1:
+        keys.say("recompute_num_layers", f"{number}: each layer is taken to be recomputed by itself")
+    return {"checkpointing": "full"}
+
+
+def _stages(keys: Keys, layers: int, pp: int) -> dict[str, Any]:
+    """Layers per stage, as Megatron cuts them."""
+    each, chunks = (
+        keys.count("num_layers_per_virtual_pipeline_stage"),
+        keys.count("num_virtual_stages_per_pipeline_rank", 1),
+    )
+    if each:
+        chunks = max(layers // pp // each, 1)
+    first, last = keys.count("decoder_first_pipeline_num_layers"), keys.count("decoder_last_pipeline_num_layers")
+    embedding, loss = (
+        keys.flag("account_for_embedding_in_pipeline_split"),
+        keys.flag("account_for_loss_in_pipeline_split"),
+    )
+    total = pp * chunks
+    if layers_of := _uneven(layers, total, first, last, embedding, loss):
+        stages = layers_of
+    else:
+        raise SourceError(
+            f"{keys.file} has {layers} layers, which do not divide into {pp} × {chunks} = {total} stages. Give "
+            "--decoder-first-pipeline-num-layers or --decoder-last-pipeline-num-layers as Megatron asks for."
+        )
+    made: dict[str, Any] = {"stages": stages}
+    if chunks > 1:
+        made.update(virtual_stages=chunks, schedule="interleaved")
+    return made
+
+
+def _uneven(layers: int, stages: int, first: int | None, last: int | None, embedding: bool, loss: bool) -> list[int]:
+    """Blocks of each stage; empty where they do not divide."""
+    if embedding or loss:  # the embedding and the loss count as a layer each
+        each, rest = divmod(layers + embedding + loss, stages)
+        return [] if rest else [each - embedding, *[each] * (stages - 2), each - loss]
+    middle = stages - (first is not None) - (last is not None)
+    each, rest = divmod(layers - (first or 0) - (last or 0), middle) if middle else (0, 0)
+    if rest:
+        return []
+    return [*([first] if first is not None else []), *[each] * middle, *([last] if last is not None else [])]

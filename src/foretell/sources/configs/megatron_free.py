@@ -1,0 +1,61 @@
+"""Megatron's arguments that cost nothing in a step, and those that change its cost and are not modelled."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FREE: Final = tuple(
+    """
+    adam_beta1 adam_beta2 adam_eps add_cuda_graph_nvtx async_save auto_detect_ckpt_format bert_embedder_type calculate_per_token_loss
+    check_weight_hash_across_dp_replicas_interval check_for_nan_in_loss_and_grad ckpt_format ckpt_assume_constant_structure
+    ckpt_fully_parallel_load ckpt_fully_parallel_save data_args_path data_cache_path data_path decoupled_lr decoupled_min_lr
+    deterministic_mode dist_ckpt_format dist_ckpt_strictness distributed_backend distributed_timeout_minutes end_weight_decay
+    enable_experimental enable_one_logger eval_interval eval_iters exit_duration_in_mins exit_interval exit_on_missing_checkpoint
+    exit_signal_handler finetune flight_recorder init_method_std initial_loss_scale inference_max_seq_length
+    inference_max_requests legacy_tokenizer lazy_mpu_init load local_rank log_batch_size_to_tensorboard log_interval
+    log_learning_rate_to_tensorboard log_loss_scale_to_tensorboard log_memory_to_tensorboard log_num_zeros_in_grad log_params_norm
+    log_progress log_straggler log_throughput log_timers_to_tensorboard log_validation_ppl_to_tensorboard log_world_size_to_tensorboard
+    logging_level loss_scale loss_scale_window lr lr_decay_iters lr_decay_samples lr_decay_style lr_warmup_fraction lr_warmup_init
+    lr_warmup_iters lr_warmup_samples lr_wsd_decay_iters lr_wsd_decay_samples lr_wsd_decay_style manual_gc manual_gc_eval
+    manual_gc_interval master_addr master_port merge_file min_loss_scale min_lr mock_data moe_aux_loss_coeff moe_per_layer_logging
+    moe_router_load_balancing_type moe_z_loss_coeff moe_router_score_function moe_router_enable_expert_bias moe_router_dtype
+    moe_router_bias_update_rate moe_router_topk_scaling_factor moe_router_pre_softmax moe_router_group_topk moe_router_num_groups
+    moe_router_force_load_balancing no_async_tensor_model_parallel_allreduce no_create_attention_mask_in_dataloader
+    no_initialization no_load_optim no_load_rng no_mmap_bin_files no_save_optim no_save_rng node_rank non_persistent_ckpt_type
+    non_persistent_save_interval num_dataset_builder_threads num_workers nvidia_api one_logger_project one_logger_run_name
+    optimizer_state_dtype override_opt_param_scheduler rdzv_backend rdzv_endpoint rdzv_id reset_attention_mask reset_position_ids
+    rerun_mode result_rejected_tracker_filename sample_rate save save_interval save_retain_interval seed split start_weight_decay
+    te_rng_tracker tensorboard_dir tensorboard_log_interval tensorboard_queue_size test_data_path tiktoken_num_special_tokens
+    tiktoken_pattern timing_log_level timing_log_option tokenizer_hf_include_special_tokens tokenizer_library tokenizer_metadata
+    tokenizer_model tokenizer_type train_data_path train_iters train_samples use_checkpoint_args use_checkpoint_opt_param_scheduler
+    use_cpu_initialization use_dist_ckpt use_mcore_models use_legacy_models use_persistent_ckpt_worker use_pytorch_profiler
+    use_one_sent_docs valid_data_path vocab_file wandb_entity wandb_exp_name wandb_project wandb_save_dir weight_decay
+    weight_decay_incr_style max_tokens_to_oom disable_straggler_on_startup decoder_seq_length mask_prob short_seq_prob
+    bert_no_binary_head swin_backbone_type vocab_extra_ids num_layers hidden_size seq_length attention_softmax_in_fp32 lr_warmup
+    moe_token_dispatcher_type moe_grouped_gemm moe_permute_fusion moe_router_fusion use_te use_legacy_static_engine
+    exit_interval manual_gc distributed_timeout profile profile_ranks profile_step_start profile_step_end ddp_num_buckets
+    ddp_average_in_collective ddp_pad_buckets_for_high_nccl_busbw align_grad_reduce align_param_gather use_tp_pp_dp_mapping
+    encoder_num_layers decoder_num_layers encoder_seq_length per_split_data_args_path world_size rank nnodes nproc_per_node tee
+    use_sharp num_query_groups position_embedding_type overlap_param_gather empty_unused_memory_level no_check_for_nan_in_loss_and_grad
+    """.split()
+)
+CHANGES: Final = tuple(
+    """
+    accumulate_allreduce_grads_in_bf16 apply_query_key_layer_scaling attention_backend barrier_with_L1_time batch_p2p_comm
+    cp_comm_type cpu_offloading_num_layers cross_entropy_fusion_impl cross_entropy_loss_fusion cuda_graph_impl cuda_graph_scope
+    defer_embedding_wgrad_compute delay_wgrad_compute distribute_saved_activations enable_cuda_graph exp_avg_dtype
+    exp_avg_sq_dtype experimental_attention_variant external_cuda_graph first_last_layers_bf16 fp8_amax_history_len
+    fp8_param_gather fp8_recipe fp8_wgrad freeze_lm fsdp_double_buffer gradient_accumulation_fusion heterogeneous_layers_config_path
+    hierarchical_context_parallel_sizes high_priority_stream_groups hybrid_context_parallel keep_fp8_weight_transpose_cache
+    main_grads_dtype main_params_dtype microbatch_group_size_per_virtual_pipeline_stage moe_deepep_num_sms moe_enable_deepep
+    moe_expert_capacity_factor moe_pad_expert_input_to_capacity moe_shared_expert_overlap moe_use_legacy_grouped_gemm
+    moe_apply_probs_on_input no_bias_dropout_fusion no_bias_gelu_fusion no_bias_swiglu_fusion no_gradient_accumulation_fusion
+    no_masked_softmax_fusion no_persist_layer_norm no_rope_fusion nccl_ub num_sms overlap_cpu_optimizer_d2h_h2d
+    overlap_moe_expert_parallel_comm overlap_p2p_communication_warmup_flush pipeline_model_parallel_layout
+    pipeline_model_parallel_comm_backend
+    rampup_batch_size reuse_grad_buf_for_mxfp8_param_ag softmax_type symmetric_ar_type tp_comm_bootstrap_backend
+    tp_comm_overlap_ag tp_comm_overlap_rs transformer_impl use_flash_attn use_fused_weighted_squared_relu
+    use_precision_aware_optimizer use_ring_exchange_p2p use_transformer_engine_op_fuser window_size moe_layer_recompute
+    mlp_chunks_for_prefill fine_grained_activation_offloading offload_modules
+    """.split()
+)

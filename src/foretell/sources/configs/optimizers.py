@@ -1,0 +1,52 @@
+"""Optimizers and precisions under the names that trainers give them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from foretell.sources.configs.keys import Keys
+
+# Transformers' `optim`, which axolotl and LLaMA-Factory share.
+_BY_NAME: Final = {
+    "adamw_torch": "adamw", "adamw_hf": "adamw-forloop", "adamw_torch_fused": "adamw-fused", "adamw_apex_fused": "adamw-fused",
+    "adamw_bnb_8bit": "adamw-8bit", "adamw_8bit": "adamw-8bit", "paged_adamw_8bit": "adamw-8bit-paged",
+    "paged_adamw_32bit": "adamw-paged", "paged_adamw": "adamw-paged", "adafactor": "adafactor", "sgd": "sgd",
+    "rmsprop": "rmsprop", "adagrad": "adagrad", "adamw": "adamw", "adam": "adam",
+    "lion_8bit": "lion-8bit", "lion_32bit": "lion", "paged_lion_8bit": "lion-8bit-paged", "paged_lion_32bit": "lion-paged",
+}  # fmt: skip
+_DEEPSPEED: Final = {"adam": "adamw-fused", "adamw": "adamw-fused", "fusedadam": "adamw-fused", "sgd": "sgd",
+                     "adagrad": "adagrad", "deepspeedcpuadam": "adamw-fused", "lion": "lion"}  # fmt: skip
+
+
+def named_optimizer(keys: Keys, name: str, usual: str) -> str:
+    """The optimizer a key names; one that is not modelled is taken for AdamW, and named."""
+    given = keys.text(name, usual).lower()
+    if given not in _BY_NAME:
+        keys.say(name, f"{given}, taken for AdamW")
+    return _BY_NAME.get(given, "adamw")
+
+
+def deepspeed_optimizer(keys: Keys) -> str | None:
+    """Of DeepSpeed's section; None where the trainer around it brings its own."""
+    if "type" not in keys:
+        return None
+    given = keys.text("type").lower()
+    if given not in _DEEPSPEED:
+        keys.say("type", f"{given}, taken for AdamW")
+    keys.free("params", "legacy_fusion")
+    return _DEEPSPEED.get(given, "adamw-fused")
+
+
+def autocast(half: str | None) -> dict[str, Any]:
+    """fp32 parameters, computing in half precision under autocast."""
+    return {"precision": f"amp-{half}"} if half else {}
+
+
+def with_masters(half: str | None, *, fp32_sums: bool = False) -> dict[str, Any]:
+    """Parameters in half precision, fp32 copies in the optimizer, as DeepSpeed and Megatron keep them."""
+    return {"precision": half, "optimizer": "adamw-master"} if half else {}
+
+
+def sharded_half(kept: str, compute: str, reduce: str) -> dict[str, Any]:
+    """FSDP2's policy: parameters kept in one precision, computed with in another."""
+    return {"precision": kept if compute == kept else f"amp-{compute}"}

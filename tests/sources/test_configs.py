@@ -1,0 +1,207 @@
+"""Configurations of trainers: what they come to, and that no key of theirs is lost in silence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretell.errors import PlanError, SourceError
+from foretell.hardware import Cluster
+from foretell.plans import Plan
+from foretell.sources.configs import Configuration, configuration_of, plan_of
+from foretell.sources.configs.files import arguments
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "configs"
+EIGHT = Cluster.parse("8xh100-sxm")
+
+
+def of(name: str) -> Configuration:
+    found = configuration_of(str(EXAMPLES / name))
+    assert found is not None
+    return found
+
+
+def written(folder: Path, name: str, content: Any) -> Configuration:
+    path = folder / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    found = configuration_of(str(path))
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "trainer", "plan"),
+    [
+        ("accelerate_fsdp.yaml", "accelerate", "dp=8,zero=3,checkpointing=full"),
+        ("ds_zero2.json", "DeepSpeed", "dp=8,zero=2,grad_accumulation=8,bucket_bytes=400000000"),
+        ("ds_zero3_offload.json", "DeepSpeed", "dp=8,zero=3,bucket_bytes=1000000000,offload=parameters"),
+        ("torchtitan_llama3_8b.toml", "torchtitan", "dp=8,zero=3,checkpointing=0.5"),
+        ("axolotl_qlora.yml", "axolotl", "dp=8"),
+        ("llamafactory_lora.yaml", "LLaMA-Factory", "dp=8,zero=2,bucket_bytes=400000000"),
+        ("training_args.json", "Hugging Face's Trainer", "dp=8,zero=3"),
+        ("lightning.yaml", "Lightning", "dp=8,zero=3"),
+        (
+            "megatron_gpt.sh",
+            "Megatron-LM",
+            "dp=2,tp=2,pp=2,zero=1,sequence_parallel=true,stages=12-12,checkpointing=selective,grad_accumulation=32",
+        ),
+    ],
+)
+def test_each_example_is_recognised_and_planned(name: str, trainer: str, plan: str) -> None:
+    found = of(name)
+    assert found.trainer == trainer
+    assert found.plan_for(EIGHT) == Plan.parse(plan)
+
+
+def test_the_settings_of_a_step_are_the_files() -> None:
+    assert of("axolotl_qlora.yml").settings == {
+        "batch": 1, "seq": 2048, "grad_accumulation": 4, "optimizer": "adamw-8bit-paged", "clip_grad_norm": 1.0,
+        "precision": "bf16", "lora_rank": 16, "lora_targets": "all", "quantize": "nf4", "checkpointing": True,
+    }  # fmt: skip
+    assert of("axolotl_qlora.yml").model == "hf/llama-3-8b"
+    assert of("llamafactory_lora.yaml").model == "hf/qwen2.5-7b"
+
+
+def test_a_global_batch_becomes_accumulation(tmp_path: Path) -> None:
+    found = written(tmp_path, "ds.json", {"train_batch_size": 512, "train_micro_batch_size_per_gpu": 8})
+    assert found.plan_for(EIGHT).grad_accumulation == 8
+    assert found.plan_for(EIGHT, {"batch": "16"}).grad_accumulation == 4
+    with pytest.raises(PlanError, match="do not divide"):
+        found.plan_for(EIGHT, {"batch": "7"})
+
+
+def test_what_is_not_modelled_and_what_is_not_known_are_named(tmp_path: Path) -> None:
+    found = written(
+        tmp_path,
+        "ds.json",
+        {
+            "train_micro_batch_size_per_gpu": 1, "steps_per_print": 5, "compression_training": {"a": 1}, "warp_drive": True,
+            "zero_optimization": {"stage": 3, "zero_quantized_weights": True, "new_in_ds": 1},
+        },
+    )  # fmt: skip
+    texts = {caveat.code: caveat.text for caveat in found.caveats}
+    assert "compression_training" in texts["configuration-not-modelled"]
+    assert "zero_optimization.zero_quantized_weights" in texts["configuration-not-modelled"]
+    assert "warp_drive" in texts["configuration-key-unknown"]
+    assert "zero_optimization.new_in_ds" in texts["configuration-key-unknown"]
+    assert "steps_per_print" not in "".join(texts.values())
+
+
+def test_what_is_switched_off_is_not_named(tmp_path: Path) -> None:
+    assert not written(tmp_path, "ds.json", {"train_batch_size": 8, "amp": {}, "sparse_gradients": False}).caveats
+
+
+def test_auto_is_left_to_others(tmp_path: Path) -> None:
+    auto = {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"}}
+    found = written(tmp_path, "ds.json", auto)
+    assert "batch" not in found.settings
+    assert found.global_batch is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("ds.json", {"train_batch_size": "many"}, "train_batch_size of ds.json must be a whole number"),
+        ("ds.json", {"train_batch_size": -4}, "at least 1"),
+        ("ds.json", {"train_batch_size": 8, "zero_optimization": [1]}, "zero_optimization of ds.json must be a table"),
+        ("ds.json", {"colour": "red"}, "no configuration that is known here"),
+        ("a.yaml", "a: &x [1]\nb: *x\n", "refers to another part of itself"),
+        ("a.yaml", "a: [1,\n", "no YAML in line"),
+        ("a.yaml", "!!python/object/apply:os.system ['true']", "no YAML"),
+        ("a.yaml", "- 1\n- 2\n", "not keys with values"),
+        ("a.json", "{", "cannot be read as a configuration"),
+        ("a.yaml", "[" * 5000, "too deep|no YAML"),
+        ("a.yml", "base_model: nobody/unheard-of-9b\nsequence_len: 8\n", "nothing is downloaded"),
+        ("m.sh", "--num-layers 7 --hidden-size 64 --num-attention-heads 4 --pipeline-model-parallel-size 2", "do not divide"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(tmp_path: Path, name: str, content: Any, says: str) -> None:
+    with pytest.raises(SourceError, match=says):
+        written(tmp_path, name, content)
+
+
+def test_other_sources_are_no_configurations(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    assert configuration_of(str(tmp_path / "config.json")) is None
+    assert configuration_of("hf/gpt2") is None
+    assert plan_of("hf/gpt2", {}, EIGHT) is None
+
+
+def test_arguments_of_a_script_are_read_without_running_it() -> None:
+    script = """
+    #!/bin/bash
+    LAYERS=24  # of the model
+    export WIDTH=${WIDTH:-1024}
+    ARGS=(
+        --num-layers $LAYERS   # many
+        --hidden-size ${WIDTH}
+        --rampup-batch-size 32 32 1000
+        --bf16
+    )
+    torchrun --nproc_per_node=8 --nnodes $SLURM_NNODES pretrain_gpt.py "${ARGS[@]}" --lr 1e-4 \\
+        --sequence-parallel
+    """
+    assert arguments(script) == {
+        "num-layers": "24", "hidden-size": "1024", "rampup-batch-size": "32 32 1000", "bf16": True, "nproc_per_node": "8",
+        "nnodes": True, "lr": "1e-4", "sequence-parallel": True,
+    }  # fmt: skip
+
+
+MEGATRON = "--num-layers 30 --hidden-size 64 --num-attention-heads 4 --seq-length 32 --micro-batch-size 2 "
+
+
+@pytest.mark.parametrize(
+    ("more", "stages"),
+    [
+        ("--pipeline-model-parallel-size 2", (15, 15)),
+        ("--pipeline-model-parallel-size 4 --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split", (7, 8, 8, 7)),
+        ("--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 6", (6, 8, 8, 8)),
+        ("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 5", (5,) * 6),
+    ],
+)  # fmt: skip
+def test_megatron_cuts_stages_as_it_says(tmp_path: Path, more: str, stages: tuple[int, ...]) -> None:
+    assert written(tmp_path, "m.sh", MEGATRON + more).plan_for(EIGHT).stages == stages
+
+
+def test_megatron_builds_its_model_from_numbers(tmp_path: Path) -> None:
+    plain = written(tmp_path, "a.sh", MEGATRON + "--tensor-model-parallel-size 2").model
+    assert isinstance(plain, dict)
+    assert plain["model_type"] == "opt"
+    assert plain["vocab_size"] == 50432  # GPT-2's, padded to a multiple of 256
+    gated = written(tmp_path, "b.sh", MEGATRON + "--swiglu --group-query-attention --num-query-groups 2").model
+    assert isinstance(gated, dict)
+    assert (gated["model_type"], gated["intermediate_size"], gated["num_key_value_heads"]) == ("llama", 128, 2)
+    experts = written(tmp_path, "c.sh", MEGATRON + "--swiglu --num-experts 8 --moe-router-topk 2").model
+    assert isinstance(experts, dict)
+    assert (experts["model_type"], experts["num_local_experts"]) == ("mixtral", 8)
+    latent = written(tmp_path, "d.sh", MEGATRON + "--multi-latent-attention --kv-lora-rank 16 --num-experts 4").model
+    assert isinstance(latent, dict)
+    assert (latent["model_type"], latent["kv_lora_rank"]) == ("deepseek_v3", 16)
+
+
+def test_a_recipe_is_read_as_its_arguments(tmp_path: Path) -> None:
+    recipe = "ENV_VARS: {A: 1}\nMODEL_ARGS:\n  --num-layers: 4\n  --hidden-size: 64\n  --num-attention-heads: 4\n  --bf16: true\n"
+    found = written(tmp_path, "model_config.yaml", recipe)
+    assert found.trainer == "Megatron-LM"
+    assert not found.caveats
+
+
+def test_hybrid_sharding_keeps_a_copy_per_node(tmp_path: Path) -> None:
+    text = (EXAMPLES / "accelerate_fsdp.yaml").read_text()
+    text = text.replace("fsdp_reshard_after_forward: true", "fsdp_sharding_strategy: HYBRID_SHARD")
+    found = written(tmp_path, "a.yaml", text)
+    assert found.plan_for(Cluster.parse("4x8xh100-sxm")).hybrid_shard == 8
+
+
+def test_a_configuration_is_forecast() -> None:
+    import foretell
+
+    settings = {"model": "hf/gpt2", "layers": "1", "seq": "16", "batch": "2", "checkpointing": "false"}
+    answer = foretell.forecast(str(EXAMPLES / "training_args.json"), "2xh100-sxm", settings=settings)
+    assert answer.plan == "dp=2,zero=3"
+    assert "bf16" in answer.graph.precision
+    with pytest.raises(SourceError, match="does not say which model"):
+        foretell.forecast(str(EXAMPLES / "ds_zero2.json"), "8xh100-sxm", settings={"batch": "4"})
