@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 
 from foretell.errors import PlanError, SourceError
-from foretell.hardware import Cluster
 from foretell.plans import Plan
 from foretell.sources.configs import Configuration, configuration_of, plan_of
 from foretell.sources.configs.files import arguments
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "configs"
-EIGHT = Cluster.parse("8xh100-sxm")
+EIGHT = 8
 
 
 def of(name: str) -> Configuration:
@@ -68,9 +67,9 @@ def test_the_settings_of_a_step_are_the_files() -> None:
 def test_a_global_batch_becomes_accumulation(tmp_path: Path) -> None:
     found = written(tmp_path, "ds.json", {"train_batch_size": 512, "train_micro_batch_size_per_gpu": 8})
     assert found.plan_for(EIGHT).grad_accumulation == 8
-    assert found.plan_for(EIGHT, {"batch": "16"}).grad_accumulation == 4
+    assert found.plan_for(EIGHT, settings={"batch": "16"}).grad_accumulation == 4
     with pytest.raises(PlanError, match="do not divide"):
-        found.plan_for(EIGHT, {"batch": "7"})
+        found.plan_for(EIGHT, settings={"batch": "7"})
 
 
 def test_what_is_not_modelled_and_what_is_not_known_are_named(tmp_path: Path) -> None:
@@ -193,7 +192,7 @@ def test_hybrid_sharding_keeps_a_copy_per_node(tmp_path: Path) -> None:
     text = (EXAMPLES / "accelerate_fsdp.yaml").read_text()
     text = text.replace("fsdp_reshard_after_forward: true", "fsdp_sharding_strategy: HYBRID_SHARD")
     found = written(tmp_path, "a.yaml", text)
-    assert found.plan_for(Cluster.parse("4x8xh100-sxm")).hybrid_shard == 8
+    assert found.plan_for(32, nodes=4).hybrid_shard == 8
 
 
 def test_a_configuration_is_forecast() -> None:

@@ -79,9 +79,8 @@ def _forecasts(
         forecasts = []
         for cluster in on:
             report(f"forecasting {graph.name} on {cluster}")
-            forecasts.append(
-                foretell.forecast(graph, cluster, **(asked | {"plan": _plan(source, settings, cluster, asked)}))
-            )
+            question = {**asked, "plan": _plan(source, settings, cluster, asked)}
+            forecasts.append(foretell.forecast(graph, cluster, **question))
     return forecasts, []
 
 
@@ -94,9 +93,9 @@ def _plan(source: str, settings: Mapping[str, str], cluster: str, asked: Mapping
     if found is None or asked["plan"] is not None:
         return asked["plan"]
     where = foretell.Cluster.parse(cluster)
-    if other := found.another_size(where):
+    if other := found.another_size(where.devices):
         note(other)
-    return found.plan_for(where, settings)
+    return found.plan_for(where.devices, len(where.nodes), settings)
 
 
 def _fit_batches(

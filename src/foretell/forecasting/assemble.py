@@ -105,7 +105,7 @@ def _where(
     cluster = Cluster.parse(on) if isinstance(on, str) else on
     if isinstance(plan, str):
         plan = Plan.parse(plan)
-    plan = plan or plan_of(workload, settings, cluster) or Plan(dp=cluster.devices)
+    plan = plan or plan_of(workload, settings, cluster.devices, len(cluster.nodes)) or Plan(dp=cluster.devices)
     plan.check_devices(cluster.devices)
     _check_one_process(plan, cluster)
     return cluster, plan

@@ -63,7 +63,7 @@ def fit_batch(
     def planned(batch: int) -> Plan | str | None:
         """A configuration's plan may hang on the batch: the samples of a whole step stay."""
         where = Cluster.parse(on) if isinstance(on, str) else on
-        return plan or plan_of(workload, {**(settings or {}), "batch": str(batch)}, where)
+        return plan or plan_of(workload, {**(settings or {}), "batch": str(batch)}, where.devices, len(where.nodes))
 
     first, second = (captured(size) for size in _SIZES)
     continues = same_path(first, second)

@@ -70,7 +70,7 @@ def scale(
         report(f"forecasting {graph.name} on {devices} × {on}")
         cluster = Cluster.parse(f"{devices}x{on}")
         grown = replace(plan, dp=devices * plan.dp // plan.devices)
-        planned = configured.plan_for(cluster, settings) if configured else grown
+        planned = configured.plan_for(devices, len(cluster.nodes), settings) if configured else grown
         answer = forecast(graph, cluster, planned, model=prices_by, profile=profile, conditions=conditions, job=job)
         each = _rate(answer) / devices
         first = _rate(points[0].forecast) / points[0].devices if points else each

@@ -53,7 +53,7 @@ def _configured(found: Configuration, settings: Mapping[str, str]) -> Workload:
     known = settings_of(function)
     said = {name: _written(value) for name, value in found.settings.items() if name not in own}
     taken = {name: text for name, text in said.items() if name in known}
-    workload = function(**converted(found.file, {**taken, **own}, known))
+    workload: Workload = function(**converted(found.file, {**taken, **own}, known))
     caveats = found.caveats
     if left := ", ".join(f"{name}={said[name]}" for name in said if name not in known):
         text = f"{found.file} asks for {left}, which {model if isinstance(model, str) else 'its model'} does not take."

@@ -12,7 +12,6 @@ from typing import Any
 
 import yaml
 
-from foretell.hardware import Cluster
 from foretell.sources.configs import configuration_of
 from foretell.sources.configs.files import arguments
 from tests.fuzz.mutate import change, damaged
@@ -63,6 +62,6 @@ def use(data: bytes, rng: random.Random) -> None:
         path = Path(folder) / f"a{suffix.decode()}"
         path.write_bytes(content)
         if (found := configuration_of(str(path))) is not None:
-            plan = found.plan_for(Cluster.parse("2x8xh100-sxm"))
+            plan = found.plan_for(16, nodes=2)
             assert plan.devices == 16
             assert all(caveat.text for caveat in found.caveats)

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from foretell.errors import SourceError
-from foretell.hardware import Cluster
 from foretell.plans import Plan
 from foretell.sources.configs.configuration import Configuration, Reader
-from foretell.sources.configs.files import SUFFIXES, read_entries
+from foretell.sources.configs.files import SUFFIXES, is_file, read_entries
 from foretell.sources.configs.keys import Keys
 
 __all__ = ["Configuration", "configuration_of", "plan_of"]
@@ -37,7 +36,7 @@ _FORMATS: Final = (
 def configuration_of(source: str) -> Configuration | None:
     """What a trainer's configuration says; None for a source that is none, a Hugging Face config.json too."""
     path = Path(source)
-    if path.suffix not in SUFFIXES or not path.is_file():
+    if path.suffix not in SUFFIXES or not is_file(path):
         return None
     about = path.stat()
     return _read(path, about.st_mtime_ns, about.st_size)
@@ -70,7 +69,7 @@ def _reader(name: str) -> Reader:
     return cast(Reader, importlib.import_module(f"{__name__}.{name}"))
 
 
-def plan_of(source: object, settings: Mapping[str, str] | None, cluster: Cluster) -> Plan | None:
-    """The plan of a configuration on a cluster; None for any other source."""
+def plan_of(source: object, settings: Mapping[str, str] | None, devices: int, nodes: int = 1) -> Plan | None:
+    """The plan of a configuration on so many devices; None for any other source."""
     found = configuration_of(source) if isinstance(source, str) else None
-    return None if found is None else found.plan_for(cluster, settings)
+    return None if found is None else found.plan_for(devices, nodes, settings)

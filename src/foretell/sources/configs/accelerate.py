@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from foretell.sources.configs import deepspeed
 from foretell.sources.configs.configuration import Configuration
-from foretell.sources.configs.files import read_entries
+from foretell.sources.configs.files import is_file, read_entries
 from foretell.sources.configs.fsdp import fsdp_plan
 from foretell.sources.configs.keys import Keys
-from foretell.sources.configs.optimizers import autocast, with_masters
+from foretell.sources.configs.optimizers import autocast, sharded_half, with_masters
 
 TRAINER: Final = "accelerate"
 _HALF: Final = {"no": None, "fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
@@ -36,6 +36,7 @@ def read(keys: Keys, folder: Path) -> Configuration:
     if kind == "FSDP":
         plan, hybrid = fsdp_plan(keys.part("fsdp_config"))
         copies = "nodes" if hybrid else 1
+        settings = sharded_half("fp32", half, half) if half else {}
     elif kind == "DEEPSPEED":
         found = _deepspeed(keys.part("deepspeed_config"), half, folder)
         settings, plan = dict(found.settings), dict(found.plan)
@@ -82,7 +83,7 @@ def _deepspeed(keys: Keys, half: str | None, folder: Path) -> Configuration:
 
 def deepspeed_file(name: str, folder: Path) -> Configuration:
     """Another file that this one names, beside it or from where the command runs."""
-    path = next((p for p in (folder / name, Path(name)) if p.is_file()), folder / name)
+    path = next((p for p in (folder / name, Path(name)) if is_file(p)), folder / name)
     inner = Keys(read_entries(path), path.name)
     found = deepspeed.read(inner, path.parent)
     return Configuration(

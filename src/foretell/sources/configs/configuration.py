@@ -9,7 +9,6 @@ from typing import Any, Literal, Protocol
 
 from foretell.errors import PlanError, SourceError
 from foretell.graph import Caveat
-from foretell.hardware import Cluster
 from foretell.plans import Plan
 from foretell.sources.configs.keys import Keys
 
@@ -35,21 +34,21 @@ class Configuration:
         """One model's share of devices, without data parallelism."""
         return Plan(**{name: self.plan[name] for name in ("tp", "pp", "cp") if name in self.plan})
 
-    def plan_for(self, cluster: Cluster, settings: Mapping[str, str] | None = None) -> Plan:
-        """The plan on a cluster: data parallelism takes what tensor, pipeline and context parallelism leave."""
+    def plan_for(self, devices: int, nodes: int = 1, settings: Mapping[str, str] | None = None) -> Plan:
+        """The plan on so many devices: data parallelism takes what tensor, pipeline and context parallelism leave."""
         shape = self.replica
-        if cluster.devices % shape.devices:
+        if devices % shape.devices:
             raise PlanError(
                 f"{self.file} has tp × pp × cp = {shape.tp} × {shape.pp} × {shape.cp} = {shape.devices}, which does not divide "
-                f"the {cluster.devices} devices of {cluster}. Choose a cluster with a multiple of {shape.devices} devices."
+                f"{devices} devices. Choose a cluster with a multiple of {shape.devices} devices."
             )
-        dp = cluster.devices // shape.devices
+        dp = devices // shape.devices
         made = dict(self.plan, dp=dp)
-        if (copies := len(cluster.nodes) if self.replicas == "nodes" else self.replicas) > 1:
+        if (copies := nodes if self.replicas == "nodes" else self.replicas) > 1:
             if dp * shape.cp % copies:
                 raise PlanError(
                     f"{self.file} keeps {copies} copies of a sharded model, which does not divide the {dp * shape.cp} "
-                    f"data-parallel ranks on {cluster}. Choose another number of devices."
+                    f"data-parallel ranks. Choose another number of devices."
                 )
             made["hybrid_shard"] = dp * shape.cp // copies
         if (accumulation := self._accumulation(dp, settings or {})) is not None:
@@ -68,11 +67,11 @@ class Configuration:
             )
         return self.global_batch // (batch * dp)
 
-    def another_size(self, cluster: Cluster) -> str:
+    def another_size(self, devices: int) -> str:
         """What to tell where the file is written for more or fewer devices than are asked about; else nothing."""
-        if self.devices in (None, cluster.devices):
+        if self.devices in (None, devices):
             return ""
-        return f"{self.file} is written for {self.devices} devices; this is the forecast for {cluster.devices} ({cluster})."
+        return f"{self.file} is written for {self.devices} devices; this is the forecast for {devices}."
 
     def require_model(self) -> str | Mapping[str, Any]:
         if self.model is None:

@@ -35,10 +35,10 @@ def read(keys: Keys, folder: Path) -> Configuration:
         settings["clip_grad_norm"] = clip
     half = _half(keys)
     named = deepspeed_optimizer(keys.part("optimizer"))
-    settings.update(with_masters(half))
-    if half is None or (named and not named.startswith("adam")):
-        settings["optimizer"] = named or "adamw"
     plan = _zero(keys.part("zero_optimization"))
+    settings.update(with_masters(half, fp32_sums=half == "bf16" and plan["zero"] < 2))
+    if named is not None:
+        settings["optimizer"] = named
     _others(keys, plan)
     return Configuration(
         file=keys.file, trainer=TRAINER, settings=settings, plan=plan,

@@ -18,6 +18,14 @@ _VARIABLE: Final = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(?::?-([^}]*
 _PLAIN: Final = re.compile(r"[^\s\"'$(){}`]*")
 
 
+def is_file(path: Path) -> bool:
+    """Whether there is one; a name that no system takes is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
 def read_entries(path: Path) -> dict[str, Any]:
     """What a configuration says, as a table by key."""
     try:
@@ -43,7 +51,7 @@ def _read(path: Path) -> Any:
 def _yaml(text: str) -> Any:
     import yaml
 
-    class Loader(yaml.SafeLoader):
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
         """References are refused: merged into each other, a few lines of them take all of a machine's memory."""
 
         def compose_node(self, parent: Any, index: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeVar
 
@@ -9,7 +10,7 @@ from foretell.errors import SourceError, check_count
 from foretell.graph import Caveat
 
 T = TypeVar("T")
-_OFF: Final = (None, False, "", "none", "None", "auto", "no", "NO", (), [], {}, 0)
+_OFF: Final[tuple[Any, ...]] = (None, False, "", "none", "None", "auto", "no", "NO", (), [], {}, 0)
 _SHOWN: Final = 12  # keys that a caveat names one by one
 
 
@@ -36,8 +37,8 @@ class Keys:
         if value is None:
             return default
         try:
-            number = int(value) if isinstance(value, str) else int(value) if float(value).is_integer() else value
-        except (TypeError, ValueError):
+            number = int(value) if isinstance(value, int | str) else int(value) if float(value).is_integer() else value
+        except (TypeError, ValueError, OverflowError):
             raise self.wrong(name, value, "a whole number") from None
         check_count(f"{self.label(name)} of {self.file}", number, SourceError, least=least)
         return int(number)
@@ -45,9 +46,12 @@ class Keys:
     def number(self, name: str, default: float | None = None) -> float | None:
         value = self.take(name)
         try:
-            return default if value is None else float(value)
-        except (TypeError, ValueError):
+            number = default if value is None else float(value)
+        except (TypeError, ValueError, OverflowError):
             raise self.wrong(name, value, "a number") from None
+        if number is not None and not math.isfinite(number):
+            raise self.wrong(name, value, "a finite number")
+        return number
 
     def flag(self, name: str, default: bool = False) -> bool:
         value = self.take(name)

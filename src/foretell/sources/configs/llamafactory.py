@@ -44,12 +44,12 @@ def read(keys: Keys, folder: Path) -> Configuration:
     if not keys.flag("disable_gradient_checkpointing"):
         settings["checkpointing"] = True  # its default, whatever TrainingArguments say
     kind = keys.text("finetuning_type", "lora")
-    half = str(settings.get("precision", "")).removeprefix("amp-")
+    half = "bf16" if keys.flag("bf16") else "fp16" if keys.flag("fp16") else ""
     if kind == "lora":
         settings["lora_rank"] = keys.count("lora_rank", 8)
         settings["lora_targets"] = targets_text(keys.take("lora_target", "all"))
-        if half in ("bf16", "fp16") and not inner.plan:
-            settings["precision"] = half  # weights are loaded so, adapters kept in fp32
+        if half:
+            settings["precision"] = half  # frozen weights are loaded so; adapters are small
     elif kind == "freeze":
         keys.say("finetuning_type", "freeze, taken for training all parameters")
     if keys.flag("pure_bf16"):

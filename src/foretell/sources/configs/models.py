@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from foretell.errors import SourceError, did_you_mean
+from foretell.sources.configs.files import is_file
 
 # What tells versions of the same shapes apart, at the end of a name.
 _VERSION: Final = re.compile(
@@ -23,7 +24,7 @@ def named_model(name: str, folder: Path) -> str | Mapping[str, Any]:
     """A SOURCE, or the entries of a configuration."""
     for place in (folder / name, Path(name)):
         for path in (place / "config.json", place):
-            if path.suffix == ".json" and path.is_file():
+            if path.suffix == ".json" and is_file(path):
                 return str(path)
     known = _known()
     entry = known.get(wanted := _plain(name)) or _mirrored(wanted, known)

@@ -43,10 +43,13 @@ def autocast(half: str | None) -> dict[str, Any]:
 
 
 def with_masters(half: str | None, *, fp32_sums: bool = False) -> dict[str, Any]:
-    """Parameters in half precision, fp32 copies in the optimizer, as DeepSpeed and Megatron keep them."""
-    return {"precision": half, "optimizer": "adamw-master"} if half else {}
+    """Parameters in half precision and fp32 copies in the optimizer, as DeepSpeed and Megatron keep them."""
+    if half is None:
+        return {}
+    gradients = "/gradients:fp32" if fp32_sums else ""
+    return {"precision": f"parameters:{half}{gradients}/master:fp32", "optimizer": "adamw-fused"}
 
 
 def sharded_half(kept: str, compute: str, reduce: str) -> dict[str, Any]:
     """FSDP2's policy: parameters kept in one precision, computed with in another."""
-    return {"precision": kept if compute == kept else f"amp-{compute}"}
+    return {"precision": kept if compute == kept else f"parameters:{kept}/compute:{compute}/reduce:{reduce}"}

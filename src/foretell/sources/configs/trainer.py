@@ -12,7 +12,7 @@ from foretell.sources.configs.configuration import Configuration
 from foretell.sources.configs.fsdp import fsdp_plan
 from foretell.sources.configs.keys import Keys
 from foretell.sources.configs.models import named_model
-from foretell.sources.configs.optimizers import autocast, named_optimizer
+from foretell.sources.configs.optimizers import autocast, named_optimizer, sharded_half, with_masters
 
 TRAINER: Final = "Hugging Face's Trainer"
 _OWN: Final = {"per_device_train_batch_size", "gradient_accumulation_steps", "output_dir", "learning_rate"}
@@ -113,15 +113,12 @@ def trainer_step(keys: Keys, folder: Path) -> tuple[dict[str, Any], dict[str, An
     plan = {} if bucket is None else {"bucket_bytes": bucket * 2**20}
     if keys.flag("use_liger_kernel"):
         keys.say("use_liger_kernel", "fused kernels, priced as the plain ones")
-    inner = deepspeed_of(keys, folder)
-    sharded = _fsdp(keys)
-    if inner.plan or inner.settings:
-        halves = {name: inner.settings[name] for name in ("precision",) if name in inner.settings}
-        if half and "precision" not in inner.settings:  # "auto" is what the trainer says
-            halves = {"precision": half}
-        settings.update(halves)
-        if settings.get("precision") in ("bf16", "fp16"):
-            settings["optimizer"] = "adamw-master"
+    inner, sharded = deepspeed_of(keys, folder), _fsdp(keys)
+    if inner.plan or inner.settings:  # DeepSpeed keeps masters; "auto" is what the trainer says
+        settings.update(with_masters(half))
+        settings.update({name: inner.settings[name] for name in ("precision", "optimizer") if name in inner.settings})
+    elif sharded and half:
+        settings.update(sharded_half("fp32", half, half))
     keys.not_modelled(*_CHANGES)
     return settings, {**plan, **inner.plan, **sharded}, inner
 
