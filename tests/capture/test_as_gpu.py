@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from foretell.capture import capture
 from foretell.capture.as_gpu.attention import attention_backend
+from foretell.capture.as_gpu.autocast import casts_on_cuda
 from foretell.errors import WorkloadError
 from foretell.graph import Graph
 from tests.capture.tiny import codes, mlp, named, names, the, workload
@@ -347,3 +349,99 @@ def test_attention_that_cannot_be_chosen_is_said() -> None:
     assert codes(graph) == {"attention-not-possible"}
     with pytest.raises(WorkloadError, match="nothing calls it"):
         capture(mlp(attention="flash2"))
+
+
+class Cells(nn.Module):
+    """A recurrent cell unrolled over two steps."""
+
+    def __init__(self, cell: Callable[[int, int], nn.Module]) -> None:
+        super().__init__()
+        self.cell = cell(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state: Any = None
+        for part in x.unbind(1):
+            state = self.cell(part, state)
+        out: torch.Tensor = state[0] if isinstance(state, tuple) else state
+        return out
+
+
+@pytest.mark.parametrize(("cell", "kernel"), [(nn.LSTMCell, "lstm"), (nn.GRUCell, "gru")])
+def test_a_recurrent_cell_is_two_products_and_one_kernel(cell: Any, kernel: str) -> None:
+    graph = capture(workload(lambda: Cells(cell), lambda: torch.randn(2, 2, 8)))
+    assert len(named(graph, f"_thnn_fused_{kernel}_cell")) == 2
+    assert len([name for name in names(graph) if name.startswith(f"aten._thnn_fused_{kernel}_cell_backward")]) == 2
+    assert len(named(graph, "mm", "forward")) == 4
+    assert not {"aten.sigmoid", "aten.sigmoid_", "aten.tanh"} & set(names(graph))
+
+
+class Sampled(nn.Module):
+    def __init__(self, align_corners: bool) -> None:
+        super().__init__()
+        self.places, self.align_corners = nn.Parameter(torch.randn(2, 5, 5, 2)), align_corners
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.grid_sample(x, self.places, align_corners=self.align_corners)
+
+
+@pytest.mark.parametrize(("align_corners", "kernel"), [(True, "cudnn_grid_sampler"), (False, "grid_sampler_2d")])
+def test_an_image_is_sampled_by_cudnn_where_it_can(align_corners: bool, kernel: str) -> None:
+    graph = capture(workload(lambda: Sampled(align_corners), lambda: torch.randn(2, 3, 8, 8)))
+    assert the(graph, kernel).signature.outputs[0].shape == (2, 3, 5, 5)
+    assert the(graph, f"{kernel}_backward")
+
+
+@pytest.mark.parametrize(
+    ("shape", "norm", "kernel"),
+    [((4, 8), nn.BatchNorm1d, "native"), ((4, 8, 5), nn.BatchNorm1d, "cudnn"), ((4, 8, 5, 5), nn.BatchNorm2d, "cudnn")],
+)
+def test_rows_of_features_are_not_normalized_by_cudnn(shape: tuple[int, ...], norm: Any, kernel: str) -> None:
+    graph = capture(workload(lambda: norm(8), lambda: torch.randn(shape)))
+    assert the(graph, f"{kernel}_batch_norm")
+    assert the(graph, f"{kernel}_batch_norm_backward")
+
+
+@pytest.mark.parametrize(
+    ("norm", "name", "shape", "kept"),
+    [
+        (lambda: nn.BatchNorm2d(8), "native_batch_norm", (4, 8, 5, 5), (8,)),
+        (lambda: nn.LayerNorm(8), "native_layer_norm", (4, 6, 8), (4, 6, 1)),
+    ],
+)
+def test_statistics_of_half_types_are_kept_in_fp32(norm: Any, name: str, shape: Any, kept: Any) -> None:
+    made = the(capture(workload(norm, lambda: torch.randn(shape), precision="bf16")), name).signature.outputs
+    assert [(x.dtype, x.shape) for x in made] == [("bfloat16", shape), ("float32", kept), ("float32", kept)]
+
+
+class Shared(nn.Module):
+    """Heads that share one key and value."""
+
+    def __init__(self, grouped: bool) -> None:
+        super().__init__()
+        self.linear, self.grouped = nn.Linear(64, 64), grouped
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        query, shared = self.linear(x).unflatten(-1, (4, 16)).transpose(1, 2), x[..., :16].unsqueeze(1)
+        return nn.functional.scaled_dot_product_attention(query, shared, shared, enable_gqa=self.grouped)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_fused_kernel_shares_keys_only_when_asked(grouped: bool) -> None:
+    graph = capture(workload(lambda: Shared(grouped), lambda: torch.randn(2, 8, 64), precision="bf16"))
+    assert bool(named(graph, "_scaled_dot_product_cudnn_attention")) == grouped
+    assert bool(named(graph, "bmm")) == (not grouped)
+
+
+def test_a_mask_becomes_a_bias_of_two_numbers() -> None:
+    def attend(model: Any, x: torch.Tensor) -> torch.Tensor:
+        mask = torch.ones(8, 8, dtype=torch.bool)
+        return nn.functional.scaled_dot_product_attention(model(x), x, x, attn_mask=mask).mean()
+
+    graph = capture(workload(lambda: nn.Linear(16, 16), lambda: torch.randn(2, 4, 8, 16), loss=attend))
+    assert len(named(graph, "scalar_tensor")) == 2
+
+
+def test_autocast_casts_what_this_version_of_torch_casts() -> None:
+    assert casts_on_cuda(torch.ops.aten.layer_norm.default)
+    assert casts_on_cuda(torch.ops.aten.lstm.input)  # inside its own kernel
+    assert not casts_on_cuda(torch.ops.aten.relu.default)

@@ -126,10 +126,11 @@ def show(answers: list[dict[str, Any]]) -> None:
     total = sum(max(answer["recorded"], answer["captured"]) for answer in done)
     same = sum(answer["same"] for answer in done)
     whole = sum(answer["same"] == answer["recorded"] == answer["captured"] for answer in done)
-    alike = sum(answer["alike"] for answer in done)
+    named, alike = (sum(answer[key] for answer in done) for key in ("named", "alike"))
     print(
-        f"{len(done)} of {len(answers)} steps captured; of {total:,} ops {same / total:.3%} are of the same operator, "
-        f"{alike / total:.3%} of the same types and shapes too; {whole} steps are the same from end to end"
+        f"{len(done)} of {len(answers)} steps captured; of {total:,} ops {named / total:.2%} are of an operator that was "
+        f"recorded, {alike / total:.2%} with the types and shapes of what it makes, {same / total:.2%} in the recorded order; "
+        f"{whole} steps are the same from end to end"
     )
     for answer in answers:
         if "error" in answer:

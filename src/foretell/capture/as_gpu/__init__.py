@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch._decomp import meta_table
+from torch._subclasses.fake_impls import op_implementations_dict
 
-from foretell.capture.as_gpu import attention, autocast, norms, patches, rnn
+from foretell.capture.as_gpu import attention, autocast, norms, patches, rnn, sampling
 from foretell.capture.as_gpu.patches import let_fake_tensors_pass_as_real
 from foretell.errors import CaptureError
 
@@ -34,12 +38,22 @@ def behave_as_gpu() -> None:
     _OVERRIDES.append(library)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that we override kernels is the point
-        for name, kernel in (attention.COMPOSITES | norms.COMPOSITES | rnn.COMPOSITES).items():
+        for name, kernel in (attention.COMPOSITES | norms.COMPOSITES | rnn.COMPOSITES | sampling.COMPOSITES).items():
             library.impl(name, kernel, "CompositeImplicitAutograd", allow_override=True)
-        for name, kernel in (rnn.SHAPES | patches.SHAPES).items():
+        for name, kernel in (norms.SHAPES | rnn.SHAPES | sampling.SHAPES | patches.SHAPES).items():
             if hasattr(torch.ops.aten, name):
                 library.impl(name, kernel, "Meta", allow_override=True)
+                _replace_shapes_in_python(getattr(torch.ops.aten, name).default, kernel)
         for name, kernel in norms.KERNELS.items():
             library.impl(name, kernel, "CompositeExplicitAutograd", allow_override=True)
         autocast.follow_cuda(library)
     patches.apply()
+
+
+def _replace_shapes_in_python(op: Any, kernel: Callable[..., Any]) -> None:
+    """Where torch has shapes or a decomposition in Python, it asks those before it asks a library."""
+    meta_table[op] = kernel
+    op_implementations_dict.pop(op, None)
+    if torch._C.DispatchKey.Meta in op.py_kernels:
+        op.py_kernels[torch._C.DispatchKey.Meta] = kernel
+        op._dispatch_cache.clear()

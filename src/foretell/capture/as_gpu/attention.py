@@ -81,7 +81,8 @@ def _attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     backend: Backend | None = "math"
-    if query.dim() == 4:
+    repeated = query.shape[:-2] != key.shape[:-2] and not enable_gqa  # fused kernels do not repeat heads unasked
+    if query.dim() == 4 and not repeated:
         backend = attention_backend(
             order=enabled_order(),
             dtype=query.dtype,
@@ -133,7 +134,8 @@ def _flash(q: Tensor, k: Tensor, v: Tensor, dropout: float, causal: bool, scale:
 def _as_bias(mask: Tensor, query: Tensor) -> Tensor:
     if mask.dtype != torch.bool:
         return mask
-    return torch.where(mask, torch.zeros((), dtype=query.dtype), torch.full((), float("-inf"), dtype=query.dtype))
+    seen, hidden = (torch.scalar_tensor(value, dtype=query.dtype) for value in (0.0, float("-inf")))
+    return torch.where(mask, seen, hidden)
 
 
 def _padded_bias(bias: Tensor, query: Tensor, key: Tensor) -> Tensor:

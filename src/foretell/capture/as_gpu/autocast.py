@@ -59,7 +59,8 @@ def follow_cuda(library: torch.library.Library) -> None:
         packet, _, overload = name.partition(".")
         op = getattr(getattr(aten, packet, None), overload or "default", None)
         if op is not None:  # lists differ a little between torch versions
-            kernel = policy if policy is torch.library.fallthrough_kernel else partial(policy, op)
+            ignored = policy is torch.library.fallthrough_kernel or not casts_on_cuda(op)
+            kernel = torch.library.fallthrough_kernel if ignored else partial(policy, op)
             library.impl(name, kernel, "AutocastCPU", allow_override=True)
     clear = torch.clear_autocast_cache
 
@@ -79,6 +80,12 @@ def follow_cuda(library: torch.library.Library) -> None:
         enter(self, device_type, *args, **kwargs)
 
     replace(torch.autocast, "__init__", enter_on_cpu)
+
+
+def casts_on_cuda(op: Any) -> bool:
+    """Whether this version of torch casts for it; recurrent layers it casts inside."""
+    name = op._schema.name.removeprefix("aten::")
+    return name in _TO_FP16 or torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), "AutocastCUDA")
 
 
 def _is_castable(value: Any) -> bool:

@@ -53,12 +53,11 @@ def _batch_norm(
     eps: float,
     cudnn_enabled: bool,
 ) -> Tensor:
-    """By cuDNN when it has weights and running statistics or is training."""
+    """By cuDNN when it has weights and running statistics or is training, of more than rows of features."""
     has_statistics = mean is not None and variance is not None
     has_weights = weight is not None and bias is not None and weight.dtype == torch.float32
-    fits_kernel = input.dtype != torch.bfloat16 and input.dim() >= 2 and input.numel() // max(input.shape[1], 1) < 2**31
-    wanted = (training or (has_statistics and input.dim() > 2)) and eps >= 1e-5
-    by_cudnn = cudnn_enabled and has_weights and fits_kernel and wanted
+    fits_kernel = input.dtype != torch.bfloat16 and input.dim() > 2 and input.numel() // max(input.shape[1], 1) < 2**31
+    by_cudnn = cudnn_enabled and has_weights and fits_kernel and (training or has_statistics) and eps >= 1e-5
     kernel = aten.cudnn_batch_norm if by_cudnn else aten.native_batch_norm
     out: Tensor = kernel(input, weight, bias, mean, variance, training, momentum, eps)[0]
     return out
@@ -113,6 +112,30 @@ def _fused_rms_norm(
     return input.new_empty(input.shape), input.new_empty(kept, dtype=_accumulated(input.dtype))
 
 
+def _batch_norm_shapes(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor | None,
+    variance: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A GPU keeps the statistics of half types in fp32, a CPU in their own."""
+    kept = input.shape[1] if training else 0
+    statistics = [input.new_empty(kept, dtype=_accumulated(input.dtype)) for _ in range(2)]
+    return torch.empty_like(input), statistics[0], statistics[1]
+
+
+def _layer_norm_shapes(
+    input: Tensor, normalized_shape: list[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    kept = (*input.shape[: input.dim() - len(normalized_shape)], *[1] * len(normalized_shape))
+    statistics = [input.new_empty(kept, dtype=_accumulated(input.dtype)) for _ in range(2)]
+    return input.new_empty(input.shape), statistics[0], statistics[1]
+
+
 COMPOSITES: Final[dict[str, Callable[..., Any]]] = {
     "dropout": _dropout,
     "group_norm": _group_norm,
@@ -122,3 +145,7 @@ COMPOSITES: Final[dict[str, Callable[..., Any]]] = {
     "log_softmax.int": partial(_softmax, aten._log_softmax),
 }
 KERNELS: Final[dict[str, Callable[..., Any]]] = {"_fused_rms_norm": _fused_rms_norm}
+SHAPES: Final[dict[str, Callable[..., Any]]] = {
+    "native_batch_norm": _batch_norm_shapes,
+    "native_layer_norm": _layer_norm_shapes,
+}

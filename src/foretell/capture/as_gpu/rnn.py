@@ -80,6 +80,42 @@ def _rnn_backward_shapes(
     return (*made, [torch.empty_like(w) for w in weight])
 
 
+def _lstm_cell(
+    x: Tensor, hx: list[Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    hidden, cell, _ = aten._thnn_fused_lstm_cell(x @ w_ih.t(), hx[0] @ w_hh.t(), hx[1], b_ih, b_hh)
+    return hidden, cell
+
+
+def _gru_cell(
+    x: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None, b_hh: Tensor | None = None
+) -> Tensor:
+    hidden: Tensor = aten._thnn_fused_gru_cell(x @ w_ih.t(), hx @ w_hh.t(), hx, b_ih, b_hh)[0]
+    return hidden
+
+
+def _lstm_cell_shapes(gates: Tensor, hidden_gates: Tensor, cell: Tensor, *biases: Any) -> tuple[Tensor, ...]:
+    return torch.empty_like(cell), torch.empty_like(cell), torch.empty_like(gates)
+
+
+def _lstm_cell_backward_shapes(
+    of_hidden: Tensor | None, of_cell: Tensor | None, cx: Tensor, cy: Tensor, workspace: Tensor, has_bias: bool
+) -> tuple[Any, ...]:
+    of_bias = workspace.new_empty(workspace.shape[1]) if has_bias else None
+    return torch.empty_like(workspace), torch.empty_like(cx), of_bias
+
+
+def _gru_cell_shapes(gates: Tensor, hidden_gates: Tensor, hx: Tensor, *biases: Any) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(hx), hx.new_empty(hx.shape[0], 5 * hx.shape[1])  # gates, the new state's, and the old state
+
+
+def _gru_cell_backward_shapes(gradient: Tensor, workspace: Tensor, has_bias: bool) -> tuple[Any, ...]:
+    rows, hidden = gradient.shape
+    gates = [gradient.new_empty(rows, 3 * hidden) for _ in range(2)]
+    biases = [gradient.new_empty(3 * hidden) if has_bias else None for _ in range(2)]
+    return (*gates, torch.empty_like(gradient), *biases)
+
+
 def _pad_packed_sequence(
     data: Tensor, batch_sizes: Tensor, batch_first: bool, padding_value: float, total_length: int
 ) -> tuple[Tensor, Tensor]:
@@ -100,9 +136,15 @@ def _pad_packed_sequence(
 COMPOSITES: Final[dict[str, Callable[..., Any]]] = {
     **{f"{name}.input": partial(_rnn, mode) for name, mode in _MODES.items()},
     **{f"{name}.data": partial(_packed_rnn, mode) for name, mode in _MODES.items()},
+    "lstm_cell": _lstm_cell,
+    "gru_cell": _gru_cell,
     "_pad_packed_sequence": _pad_packed_sequence,
 }
 SHAPES: Final[dict[str, Callable[..., Any]]] = {
     "_cudnn_rnn": _rnn_shapes,
     "_cudnn_rnn_backward": _rnn_backward_shapes,
+    "_thnn_fused_lstm_cell": _lstm_cell_shapes,
+    "_thnn_fused_lstm_cell_backward_impl": _lstm_cell_backward_shapes,
+    "_thnn_fused_gru_cell": _gru_cell_shapes,
+    "_thnn_fused_gru_cell_backward": _gru_cell_backward_shapes,
 }
