@@ -18,6 +18,7 @@ from foretell.cost.flops import total_flops
 from foretell.cost.model import DEFAULT as DEFAULT_MODEL
 from foretell.cost.model import ROOFLINE, CostModel, load_model
 from foretell.errors import InputError, PlanError, check_kind
+from foretell.forecasting.calibration import Range
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.energy import cluster_watts
 from foretell.forecasting.intervals import between, interval_source, intervals, why_no_interval
@@ -197,7 +198,7 @@ class _Assembly:
             cost=self._cost(),
             energy=Energy(watts=self._watts, joules_per_step=self._watts * self.step),
             critical_path=critical_path(ran.timeline),
-            job=None if length is None else self._job(length),
+            job=None if length is None else self._job(length, step_range),
             caveats=(*whole.caveats, *self._caveats()),
             timeline=ran.timeline,
             memory_trace=ran.heaviest.trace,
@@ -244,10 +245,12 @@ class _Assembly:
         price = self.cluster.dollars_per_hour
         return Cost(dollars_per_hour=price, dollars_per_step=None if price is None else price * self.step / 3600)
 
-    def _job(self, length: JobLength) -> Job:
+    def _job(self, length: JobLength, within: Range | None) -> Job:
         whole = self.program.whole
         return length.cost(
             step=self.step,
+            within=within,
+            devices=self.cluster.devices,
             samples=(whole.samples or 0) * self._micro_steps,
             tokens=(whole.tokens or 0) * self._micro_steps,
             dollars_per_hour=self.cluster.dollars_per_hour,

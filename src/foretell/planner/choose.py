@@ -1,0 +1,149 @@
+"""The choice: what cannot be beaten, and which of it to take for a deadline, a budget or neither."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from foretell.errors import InputError, check_number
+from foretell.planner.result import Choice, Range
+from foretell.units import Dollars, Seconds, show_dollars, show_seconds, show_share
+
+ROOMY: Final = 0.20  # of the memory free: more is no better
+_CLASS: Final = 0.05  # of the memory: headroom is compared in such steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What a job must keep to, and how sure that shall be."""
+
+    deadline: Seconds | None = None
+    budget: Dollars | None = None
+    confidence: float = 0.9
+
+    def __post_init__(self) -> None:
+        for name, value in (("deadline", self.deadline), ("budget", self.budget)):
+            if value is not None:
+                check_number(name, value, "more than 0", InputError, least=1e-9)
+        check_number("confidence", self.confidence, "a probability from 0.5 to 0.999", InputError, least=0.5, most=0.999)
+
+    def short_of(self, choice: Choice) -> list[str]:
+        """The requirements that a choice does not surely keep."""
+        odds = {
+            "memory": choice.fit_probability,
+            "deadline": choice.deadline_probability,
+            "budget": choice.budget_probability,
+        }
+        missed = [name for name, p in odds.items() if p is not None and p < self.confidence]
+        if self.budget is not None and choice.cost is None:
+            missed.append("budget")
+        return missed
+
+
+def probability_below(limit: float, median: float, sigma: float) -> float:
+    """That a number with a normal logarithm stays below a limit."""
+    if median <= 0:
+        return 1.0
+    return round(0.5 * math.erfc(-math.log(limit / median) / (sigma * math.sqrt(2))), 4)
+
+
+def front(choices: Sequence[Choice]) -> tuple[Choice, ...]:
+    """Those that no other beats in time, cost and memory alike; fastest first."""
+    kept: list[Choice] = []
+    for choice in sorted(choices, key=_figures):
+        if not any(_beats(other, choice) for other in kept):
+            kept.append(choice)
+    return tuple(sorted(kept, key=lambda c: c.time.median))
+
+
+def _figures(choice: Choice) -> tuple[float, float, float]:
+    cost = choice.cost.median if choice.cost else choice.time.median * choice.devices
+    return choice.time.median, cost, -math.floor(min(choice.headroom, ROOMY) / _CLASS)
+
+
+def _beats(one: Choice, other: Choice) -> bool:
+    return all(a <= b for a, b in zip(_figures(one), _figures(other), strict=True))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    recommended: Choice | None
+    reason: str
+    nearest: Choice | None = None
+
+
+def choose(choices: Sequence[Choice], goal: Goal) -> Verdict:
+    """The cheapest that keeps the deadline, the fastest within the budget, or the best product of both."""
+    good = [c for c in choices if not goal.short_of(c)]
+    if not good:
+        return _nothing(choices, goal)
+    priced = [c for c in good if c.cost is not None]
+    if goal.deadline is not None and priced:
+        best = min(priced, key=lambda c: (c.cost.median if c.cost else math.inf, c.time.median))
+        within = f" and {show_dollars(goal.budget)}" if goal.budget is not None else ""
+        why = f"the cheapest that keeps to {show_seconds(goal.deadline)}{within}"
+    elif goal.budget is not None:
+        best = min(good, key=lambda c: c.time.median)
+        why = f"the fastest for at most {show_dollars(goal.budget)}"
+    elif goal.deadline is not None:
+        best = min(good, key=lambda c: (c.devices, c.time.median))
+        why = f"the fewest devices that keep to {show_seconds(goal.deadline)}; no prices are known"
+    elif priced:
+        best = min(priced, key=lambda c: c.time.median * (c.cost.median if c.cost else math.inf))
+        why = "the best compromise: the smallest product of time and cost"
+    else:
+        best = min(good, key=lambda c: c.time.median)
+        why = "the fastest; no prices are known"
+    return Verdict(recommended=best, reason=f"{describe(best)} is {why}.{_next(best, good, goal)}")
+
+
+def _next(best: Choice, good: Sequence[Choice], goal: Goal) -> str:
+    """What it costs to go faster."""
+    faster = [c for c in good if c.time.median < 0.9 * best.time.median and c.cost and best.cost]
+    if not faster:
+        return ""
+    other = min(faster, key=lambda c: ((c.cost.median if c.cost else 0.0) - (best.cost.median if best.cost else 0.0)) / (best.time.median - c.time.median))
+    assert other.cost is not None and best.cost is not None
+    more = other.cost.median - best.cost.median
+    return f" {show_seconds(best.time.median - other.time.median)} less would cost {show_dollars(max(more, 0.0))} more: {other.cluster} with {other.plan}."
+
+
+def _nothing(choices: Sequence[Choice], goal: Goal) -> Verdict:
+    if not choices:
+        return Verdict(recommended=None, reason="Nothing qualifies: no plan fits into the memory of these devices. Allow more devices, devices with more memory, or a smaller micro-batch.")
+    missed = {id(c): goal.short_of(c) for c in choices}
+
+    def distance(c: Choice) -> tuple[int, float]:
+        over = 0.0
+        if goal.deadline is not None and "deadline" in missed[id(c)]:
+            over += max(math.log(c.time.high / goal.deadline), 0.0)
+        if goal.budget is not None and "budget" in missed[id(c)]:
+            over += max(math.log(c.cost.high / goal.budget), 0.0) if c.cost else 10.0
+        return ("memory" in missed[id(c)], over)
+
+    near = min(choices, key=distance)
+    binding = missed[id(near)]
+    wanted = []
+    if "deadline" in binding:
+        wanted.append(f"a deadline of {show_seconds(near.time.high)}")
+    if "budget" in binding:
+        wanted.append(f"a budget of {show_dollars(near.cost.high)}" if near.cost else "a price for its devices")
+    if "memory" in binding:
+        wanted.append(f"less certainty that it fits ({show_share(near.fit_probability)})")
+    names = " and ".join(f"the {name}" for name in binding)
+    text = f"Nothing qualifies: {names} cannot be kept with {show_share(goal.confidence)} certainty. Nearest is {describe(near)}; it would do with {' and '.join(wanted)}."
+    return Verdict(recommended=None, reason=text, nearest=near)
+
+
+def describe(choice: Choice) -> str:
+    cost = f" for {show_dollars(choice.cost.median)}" if choice.cost else ""
+    return f"{choice.cluster} with {choice.plan} and micro-batches of {choice.batch} ({show_seconds(choice.time.median)}{cost})"
+
+
+def spread(median: float, low: float | None, high: float | None, sigma: float, z: float) -> Range:
+    """The interval that is known, or one of so many standard deviations of the logarithm."""
+    if low is not None and high is not None:
+        return Range(median=median, low=low, high=high)
+    return Range(median=median, low=median * math.exp(-z * sigma), high=median * math.exp(z * sigma))

@@ -1,0 +1,125 @@
+"""What simulating a candidate came to, in the few numbers that a choice needs, and where such answers are kept."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import sqlite3
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import foretell
+from foretell.capture.cache import folder
+from foretell.forecasting.result import Forecast
+from foretell.units import Bytes, Dollars, Seconds
+
+Z90: Final = 1.6449  # half of a 90 % interval, in standard deviations
+# Where a forecast has no interval: 129 published jobs of 1 to 1,024 devices are 10.7 % off in the median
+# (docs/accuracy/published.md), which is 0.107 / 0.6745 standard deviations of a normal logarithm.
+USUAL_SIGMA: Final = 0.16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """A step of a candidate."""
+
+    seconds: Seconds
+    low: Seconds | None
+    high: Seconds | None
+    exposed: Seconds
+    bubble: Seconds
+    total: Bytes
+    capacity: Bytes
+    fits: bool
+    fit_probability: float
+    samples: float  # of a step of all replicas
+    tokens: float
+    mfu: float | None
+    watts: float
+    dollars_per_hour: Dollars | None
+    why: str = ""  # it cannot be simulated
+
+    @property
+    def sigma(self) -> float:
+        """One standard deviation of the logarithm of the step's time."""
+        if self.low and self.high and self.high > self.low:
+            return math.log(self.high / self.low) / (2 * Z90)
+        return USUAL_SIGMA
+
+    @property
+    def headroom(self) -> float:
+        """The part of a device's memory that stays free."""
+        return 1 - self.total / self.capacity if self.capacity else 0.0
+
+
+def impossible(why: str) -> Outcome:
+    return Outcome(
+        seconds=math.inf, low=None, high=None, exposed=0.0, bubble=0.0, total=0, capacity=0, fits=False,
+        fit_probability=0.0, samples=0.0, tokens=0.0, mfu=None, watts=0.0, dollars_per_hour=None, why=why,
+    )  # fmt: skip
+
+
+def outcome_of(answer: Forecast) -> Outcome:
+    step, rate = answer.step_time, answer.throughput
+    return Outcome(
+        seconds=step.seconds,
+        low=step.low,
+        high=step.high,
+        exposed=answer.exposed_communication.seconds,
+        bubble=answer.bubble.seconds,
+        total=answer.memory.total,
+        capacity=answer.memory.capacity,
+        fits=answer.memory.fits,
+        fit_probability=answer.memory.fit_probability,
+        samples=(rate.samples_per_second or 0.0) * step.seconds,
+        tokens=(rate.tokens_per_second or 0.0) * step.seconds,
+        mfu=rate.mfu,
+        watts=answer.energy.watts if answer.energy else 0.0,
+        dollars_per_hour=answer.cost.dollars_per_hour,
+    )
+
+
+class Kept:
+    """Outcomes on disk, by graph, cluster, plan and all that prices them. Losing it costs time alone."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path or folder() / "plans.sqlite"
+        self._known: dict[str, Outcome] = {}
+
+    def get(self, key: str) -> Outcome | None:
+        if key not in self._known:
+            with contextlib.suppress(sqlite3.Error, OSError, TypeError, ValueError), self._open() as base:
+                row = base.execute("SELECT answer FROM outcomes WHERE key = ?", (key,)).fetchone()
+                if row is not None:
+                    self._known[key] = Outcome(**json.loads(row[0]))
+        return self._known.get(key)
+
+    def put(self, key: str, outcome: Outcome) -> None:
+        self._known[key] = outcome
+        with contextlib.suppress(sqlite3.Error, OSError), self._open() as base:
+            base.execute("INSERT OR REPLACE INTO outcomes VALUES (?, ?)", (key, json.dumps(asdict(outcome))))
+
+    def _open(self) -> sqlite3.Connection:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        base = sqlite3.connect(self.path, timeout=5.0)
+        base.execute("CREATE TABLE IF NOT EXISTS outcomes (key TEXT PRIMARY KEY, answer TEXT)")
+        return base
+
+
+def key_of(*parts: object) -> str:
+    return hashlib.sha256(json.dumps([_own_code(), *map(str, parts)]).encode()).hexdigest()
+
+
+@cache
+def _own_code() -> str:
+    """Of the engine, so that another version asks anew."""
+    root = Path(foretell.__file__).parent
+    rooms = ("cost", "forecasting", "hardware", "parallel", "simulate")
+    digest = hashlib.sha256()
+    for path in sorted(p for room in rooms for p in (root / room).rglob("*") if p.suffix in (".py", ".toml")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,104 @@
+"""What a search answers: choices with their odds, the best of them, and what was left out and why."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from foretell.forecasting.job import Job
+from foretell.text import json_text
+from foretell.units import Bytes, Dollars, Seconds
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """A median with its 90 % interval."""
+
+    median: float
+    low: float
+    high: float
+
+    def times(self, factor: float) -> Range:
+        return Range(median=self.median * factor, low=self.low * factor, high=self.high * factor)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A plan on a cluster, and what the job takes there."""
+
+    cluster: str
+    devices: int
+    plan: str
+    batch: int  # of a micro-step
+    global_batch: float  # samples of a step
+    settings: Mapping[str, str]  # of the source
+    step: Range  # seconds
+    time: Range  # seconds of the job
+    cost: Range | None  # dollars
+    kwh: Range
+    job: Job
+    memory: Bytes
+    capacity: Bytes
+    headroom: float  # part of the memory that stays free
+    fit_probability: float
+    deadline_probability: float | None  # of being done in time
+    budget_probability: float | None
+    mfu: float | None
+    exposed_communication: Seconds
+    bubble: Seconds
+    calibrated: bool  # the interval is from validated errors of such steps; else a usual one of published jobs
+
+    def to_dict(self) -> dict[str, Any]:
+        return _plain(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """Candidates that were not chosen from, by reason."""
+
+    reason: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanResult:
+    """The answer of a search. `recommended` is None where nothing qualifies; `reason` then names what would have to give."""
+
+    workload: str
+    model: str
+    profile: str | None
+    deadline: Seconds | None
+    budget: Dollars | None
+    confidence: float
+    recommended: Choice | None
+    reason: str
+    nearest: Choice | None  # where nothing qualifies: what comes closest
+    front: tuple[Choice, ...]  # none of them is beaten in time, cost and memory by another; fastest first
+    pruned: tuple[Pruned, ...]
+    candidates: int
+    simulated: int
+    seconds: Seconds  # that the search took
+    caveats: tuple[str, ...] = ()
+    choices: tuple[Choice, ...] = field(default=(), repr=False)  # all that were simulated and fit
+
+    def to_dict(self) -> dict[str, Any]:
+        from foretell import __version__
+
+        answer = {"schema_version": SCHEMA_VERSION, "foretell": __version__, **_plain(self)}
+        del answer["choices"]
+        return answer
+
+    def to_json(self) -> str:
+        return json_text(self.to_dict())
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
