@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from foretell.forecasting.assemble import forecast
     from foretell.forecasting.conditions import Conditions
     from foretell.forecasting.fit_batch import BatchFit, fit_batch
-    from foretell.forecasting.job import JobLength, Pause
+    from foretell.forecasting.job import Interruptions, JobLength, Pause
     from foretell.forecasting.result import Forecast
     from foretell.forecasting.scale import ScalePoint, scale
     from foretell.graph import Graph
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from foretell.measure.ranks.measure import join as join_ranks
     from foretell.measure.ranks.measure import measure_ranks
     from foretell.measure.record import Point
+    from foretell.planner.plan import plan
+    from foretell.planner.result import Choice, PlanResult
     from foretell.profile import Profile
     from foretell.store.lines import RecordFile
     from foretell.store.store import Store
@@ -37,6 +39,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BatchFit",
     "Campaign",
+    "Choice",
     "Cluster",
     "Conditions",
     "Device",
@@ -44,6 +47,7 @@ __all__ = [
     "ForetellError",
     "Graph",
     "InputError",
+    "Interruptions",
     "JobLength",
     "LocalExecutor",
     "MeasuredStep",
@@ -51,6 +55,7 @@ __all__ = [
     "Node",
     "Pause",
     "Plan",
+    "PlanResult",
     "Point",
     "Profile",
     "RecordFile",
@@ -72,6 +77,7 @@ __all__ = [
     "link",
     "measure_ranks",
     "measure_step",
+    "plan",
     "run_campaign",
     "scale",
     "watch",
@@ -86,7 +92,7 @@ _FOUND_IN = {
     "foretell.forecasting.assemble": "forecast",
     "foretell.forecasting.conditions": "Conditions",
     "foretell.forecasting.fit_batch": "BatchFit fit_batch",
-    "foretell.forecasting.job": "JobLength Pause",
+    "foretell.forecasting.job": "Interruptions JobLength Pause",
     "foretell.forecasting.result": "Forecast",
     "foretell.forecasting.scale": "ScalePoint scale",
     "foretell.graph": "Graph",
@@ -96,6 +102,8 @@ _FOUND_IN = {
     "foretell.measure.instrument": "measure_step=measure",
     "foretell.measure.ranks.measure": "join_ranks=join measure_ranks",
     "foretell.measure.record": "Point",
+    "foretell.planner.plan": "plan",
+    "foretell.planner.result": "Choice PlanResult",
     "foretell.profile": "Profile",
     "foretell.store.lines": "RecordFile",
     "foretell.store.store": "Store",

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from foretell import Conditions, forecast
 from foretell.cli import app
 from foretell.errors import InputError
-from foretell.forecasting.job import JobLength, Pause
+from foretell.forecasting.job import Interruptions, JobLength, Pause
 from foretell.graph import Graph
 from foretell.workload import Workload
 from tests.parallel.models import Attention, Block, GatedMlp, graph, loss
@@ -195,3 +195,34 @@ def test_sixteen_thousand_devices_cost_what_a_hundred_do() -> None:
 
     few, many = seconds(1), seconds(128)
     assert many < 8 * few + 1.0  # of 128 times as many devices
+
+
+def test_interruptions_lose_the_work_since_the_last_checkpoint() -> None:
+    rate = Interruptions(per_device_hour=1e-3, restart=600)
+    hours, devices = 3600 * 1000.0, 100
+    often, seldom = rate.lengthened(hours, 3600, devices), rate.lengthened(hours, 4 * 3600, devices)
+    # To first order, each of 100 failures costs half a segment and the restart.
+    assert often == pytest.approx(hours + 100 * (1800 + 600), rel=0.02)
+    assert seldom > often
+    assert rate.lengthened(hours, hours, devices) > 1e3 * hours  # without checkpoints it never ends
+    assert Interruptions(per_device_hour=0).lengthened(hours, 3600, devices) == hours
+
+
+def test_a_job_adds_up() -> None:
+    length = JobLength(samples=1e6, startup=300, checkpoint=Pause(every=100, seconds=10), interruptions=Interruptions())
+    job = length.cost(
+        step=1.0,
+        within=(0.9, 1.2),
+        devices=1000,
+        samples=100,
+        tokens=0,
+        dollars_per_hour=3600,
+        watts=1e6,
+        idle_watts=1e5,
+    )
+    parts = job.steps * 1.0 + job.checkpoint_seconds + job.startup_seconds + job.lost_seconds
+    assert job.seconds == pytest.approx(parts)
+    assert job.lost_seconds > 0
+    assert job.low is not None and job.high is not None and job.low < job.seconds < job.high  # noqa: PT018
+    assert job.goodput == pytest.approx(job.steps / job.seconds)
+    assert job.dollars == pytest.approx(job.seconds)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from foretell.cli import adapt, design, devices, drift, fit, inspect, measure, predict, profiles, scale, store
+from foretell.cli import adapt, design, devices, drift, fit, inspect, measure, plan, predict, profiles, scale, store
 from foretell.cli.terminal import Verb, guarded, open_streams, plain_misuse, say, standard_output
 from foretell.errors import InputError
 
@@ -92,6 +92,7 @@ for verb in (
     predict.predict,
     inspect.inspect,
     scale.scale,
+    plan.plan,
     measure.measure,
     design.design,
     fit.fit,

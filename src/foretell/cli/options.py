@@ -119,7 +119,7 @@ def conditions_of(loader: str | None, jitter: float | None, expert_skew: float |
 def _rate(loader: str | None) -> float | None:
     """A number, or what a loader of the user's delivers when it is run."""
     if loader is None or ":" not in loader:
-        return _count("--loader", loader, "3000, or FILE.py:FUNCTION that makes a loader to be measured")
+        return count("--loader", loader, "3000, or FILE.py:FUNCTION that makes a loader to be measured")
     from foretell.measure.loader import loader_rate
 
     with progress() as report:
@@ -139,14 +139,14 @@ def job_of(samples: str | None, tokens: str | None, evaluate: str | None, checkp
             )
         return None
     return foretell.JobLength(
-        samples=_count("--job-samples", samples),
-        tokens=_count("--job-tokens", tokens),
+        samples=count("--job-samples", samples),
+        tokens=count("--job-tokens", tokens),
         evaluation=foretell.Pause.parse(evaluate) if evaluate else None,
         checkpoint=foretell.Pause.parse(checkpoint) if checkpoint else None,
     )
 
 
-def _count(option: str, text: str | None, like: str = "1280000 or 1.28e6") -> float | None:
+def count(option: str, text: str | None, like: str = "1280000 or 1.28e6") -> float | None:
     if text is None:
         return None
     try:

@@ -21,17 +21,19 @@ from foretell.graph import Graph
 from foretell.hardware import Cluster, Device
 from foretell.parallel import parallelize
 from foretell.parallel.blocks import BlockOf, blocks
+from foretell.parallel.parameters import parameters
 from foretell.parallel.rewrite import last_of
 from foretell.parallel.stages import balanced
 from foretell.plans import Plan
 from foretell.profile import Profile
 from foretell.program import Collective, Group
+from foretell.simulate.step import simulate
 from foretell.units import Bytes, Flops, Seconds
 
 # Ops are priced with their neighbours, which plans change a little; the rest are bounds.
 SLACK: Final = 0.985
 _BLOCKS: Final = 0.9  # of a model's state and activations, in its repeated blocks
-_RECOMPUTED: Final = 0.85  # of a block's forward pass, at least: recomputing ends where the last thing needed is made
+_RECOMPUTED: Final = 0.75  # of a block's forward pass, at least: recomputing ends where the last thing needed is made
 _PEAK_OF: Final = {"amp-bf16": "bf16", "amp-fp16": "fp16"}
 
 
@@ -61,9 +63,11 @@ class Replica:
     """One micro-step of one replica on a rank of those that share it, and what it keeps; `why` it cannot be, if so."""
 
     units: tuple[Seconds, ...] = ()  # forward and backward of each repeated block, the rest with the first and the last
+    host: Seconds = 0.0  # that it takes to issue them
     blocks_forward: Seconds = 0.0  # the part of it that checkpointing of all blocks would repeat
     update: Seconds = 0.0
     parameters: Bytes = 0
+    in_blocks: Bytes = 0  # of the parameters: what FSDP gathers twice
     gradients: Bytes = 0
     optimizer: Bytes = 0
     activations: Bytes = 0  # kept for the backward pass
@@ -94,15 +98,21 @@ def price_replica(
         return Replica(why=str(error))
     role, trace, memory = ran.slowest.role, ran.slowest.trace, ran.slowest.memory
     units, forward, update = _by_block(role.graph, ran.slowest.durations.device)
-    scale = max(ran.timeline.period - update, 0.0) / (sum(units) or 1.0)  # communication and the host, spread evenly
+    durations = ran.slowest.durations
+    ahead = simulate(role, replace(durations, host=[0.0] * len(durations.host)), draw=False).period
+    scale = max(ahead - update, 0.0) / (sum(units) or 1.0)  # communication is spread evenly
+    issuing = sum(s for op, s in zip(role.graph.ops, durations.host, strict=True) if op.phase != "optimizer")
+    inside = BlockOf(blocks(role.graph))
     turn = last_of(role.graph, "forward")
     alive = [s for s in role.graph.storages if s.role == "activation" and s.born <= turn < s.freed]
     updating = trace.peak_op >= 0 and role.graph.ops[trace.peak_op].phase == "optimizer"
     return Replica(
         units=tuple(seconds * scale for seconds in units),
+        host=issuing,
         blocks_forward=forward,
         update=update,
         parameters=role.graph.bytes_of("parameter"),
+        in_blocks=sum(p.layout.nbytes for p in parameters(role.graph) if inside[p.module]),
         gradients=role.graph.bytes_of("gradient"),
         optimizer=role.graph.bytes_of("optimizer"),
         activations=sum(s.nbytes for s in alive),
@@ -146,7 +156,9 @@ def corner(cluster: Cluster, devices: int) -> Cluster:
 
 def recomputing(replica: Replica, plan: Plan) -> Replica:
     """A bound for a plan that recomputes, from its replica that does not: it keeps nothing, and repeats what it must."""
-    share = 1.0 if plan.checkpointing == "full" else plan.checkpointing if isinstance(plan.checkpointing, float) else 0.0
+    share = (
+        1.0 if plan.checkpointing == "full" else plan.checkpointing if isinstance(plan.checkpointing, float) else 0.0
+    )
     more = _RECOMPUTED * share * replica.blocks_forward / max(len(replica.units), 1)
     return replace(replica, units=tuple(seconds + more for seconds in replica.units), activations=0, beside=0)
 
@@ -166,6 +178,12 @@ def arithmetic_memory(facts: Facts, plan: Plan) -> Bytes:
 
 
 def step_bound(replica: Replica, plan: Plan, cluster: Cluster, precision: str, slowdown: float | None) -> Seconds:
+    """The device's time or the host's, whichever is longer."""
+    issuing = (plan.grad_accumulation or 1) * replica.host / plan.pp
+    return SLACK * max(_device_bound(replica, plan, cluster, precision, slowdown), issuing)
+
+
+def _device_bound(replica: Replica, plan: Plan, cluster: Cluster, precision: str, slowdown: float | None) -> Seconds:
     """Of the plan's stages one after another, its update, and what it communicates where nothing hides it."""
     micro_steps = plan.grad_accumulation or 1
     device = cluster.nodes[0].device
@@ -177,22 +195,26 @@ def step_bound(replica: Replica, plan: Plan, cluster: Cluster, precision: str, s
     shards = (plan.hybrid_shard or replicas) if plan.zero else 1
     update = replica.update / plan.pp / shards
     if replicas == 1 or plan.servers:
-        return SLACK * (computing + update)
+        return computing + update
     size = shards if plan.zero else replicas
     link = _Lane(cluster, Group(size=size, stride=plan.tp, count=plan.devices // size))
     narrow = 0.5 if precision.startswith("amp") and plan.zero > 1 else 1.0
-    parameters, gradients = (n / plan.pp / plan.ep for n in (replica.parameters * narrow, replica.gradients))
+    whole, again, gradients = (
+        n / plan.pp / plan.ep for n in (replica.parameters * narrow, replica.in_blocks * narrow, replica.gradients)
+    )
     if plan.zero == 0:
-        return SLACK * (computing + update + max(link("all-reduce", gradients) - slowest, 0.0))
-    gather, scatter = link("all-gather", parameters), link("reduce-scatter", gradients)
+        return computing + update + max(link("all-reduce", gradients) - slowest, 0.0)
+    gather, scatter = link("all-gather", whole), link("reduce-scatter", gradients)
     if plan.zero == 1:
-        return SLACK * (computing + update + gather + max(scatter - slowest, 0.0))
-    often = micro_steps if plan.pp == 1 else 1
-    gathers = (2 if plan.zero == 3 else 1) * (micro_steps if plan.pp == 1 or plan.zero == 3 else 1)
-    communicating = gathers * gather + often * scatter
+        return computing + update + gather + max(scatter - slowest, 0.0)
+    if plan.pp > 1:  # what a stage communicates may hide behind its waiting for others
+        return computing + update
+    if plan.zero == 3:
+        gather += link("all-gather", again)
+    communicating = micro_steps * (gather + scatter)
     slower = link.slowdown if slowdown is None else slowdown
     beside = min(communicating, computing)
-    return SLACK * (max(computing + (1 - 1 / slower) * beside, communicating) + update)
+    return max(computing + (1 - 1 / slower) * beside, communicating) + update
 
 
 def memory_bound(replica: Replica, plan: Plan) -> Bytes:
@@ -246,13 +268,18 @@ class _Lane:
     def __call__(self, kind: str, nbytes: float) -> Seconds:
         if nbytes < 1:
             return 0.0
-        return _remembered(("seconds", id(self.cluster), self.group, kind, round(nbytes)), lambda: collective_seconds(self._one(kind, round(nbytes)), self.cluster))
+        return _remembered(
+            ("seconds", id(self.cluster), self.group, kind, round(nbytes)),
+            lambda: collective_seconds(self._one(kind, round(nbytes)), self.cluster),
+        )
 
     @property
     def slowdown(self) -> float:
         """Of compute beside them."""
         one, cluster = self._one("all-gather", 1), self.cluster
-        return _remembered(("slowdown", id(cluster), self.group), lambda: compute_slowdown([one], cluster, cluster.nodes[0].device))
+        return _remembered(
+            ("slowdown", id(cluster), self.group), lambda: compute_slowdown([one], cluster, cluster.nodes[0].device)
+        )
 
     def _one(self, kind: str, nbytes: Bytes) -> Collective:
         return Collective(kind=kind, nbytes=nbytes, group=self.group, name=kind, starts_after=-1, waited_for_by=1)

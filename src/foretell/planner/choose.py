@@ -27,7 +27,9 @@ class Goal:
         for name, value in (("deadline", self.deadline), ("budget", self.budget)):
             if value is not None:
                 check_number(name, value, "more than 0", InputError, least=1e-9)
-        check_number("confidence", self.confidence, "a probability from 0.5 to 0.999", InputError, least=0.5, most=0.999)
+        check_number(
+            "confidence", self.confidence, "a probability from 0.5 to 0.999", InputError, least=0.5, most=0.999
+        )
 
     def short_of(self, choice: Choice) -> list[str]:
         """The requirements that a choice does not surely keep."""
@@ -96,23 +98,29 @@ def choose(choices: Sequence[Choice], goal: Goal) -> Verdict:
     else:
         best = min(good, key=lambda c: c.time.median)
         why = "the fastest; no prices are known"
-    return Verdict(recommended=best, reason=f"{describe(best)} is {why}.{_next(best, good, goal)}")
+    return Verdict(recommended=best, reason=f"{describe(best)} is {why}.{_next(best, good)}")
 
 
-def _next(best: Choice, good: Sequence[Choice], goal: Goal) -> str:
+def _next(best: Choice, good: Sequence[Choice]) -> str:
     """What it costs to go faster."""
-    faster = [c for c in good if c.time.median < 0.9 * best.time.median and c.cost and best.cost]
+    if best.cost is None:
+        return ""
+    paid = best.cost.median
+    faster = [(c, c.cost.median - paid) for c in good if c.time.median < 0.9 * best.time.median and c.cost]
     if not faster:
         return ""
-    other = min(faster, key=lambda c: ((c.cost.median if c.cost else 0.0) - (best.cost.median if best.cost else 0.0)) / (best.time.median - c.time.median))
-    assert other.cost is not None and best.cost is not None
-    more = other.cost.median - best.cost.median
-    return f" {show_seconds(best.time.median - other.time.median)} less would cost {show_dollars(max(more, 0.0))} more: {other.cluster} with {other.plan}."
+    other, more = min(faster, key=lambda entry: entry[1] / (best.time.median - entry[0].time.median))
+    saved = show_seconds(best.time.median - other.time.median)
+    return f" {saved} less would cost {show_dollars(max(more, 0.0))} more: {other.cluster} with {other.plan}."
 
 
 def _nothing(choices: Sequence[Choice], goal: Goal) -> Verdict:
     if not choices:
-        return Verdict(recommended=None, reason="Nothing qualifies: no plan fits into the memory of these devices. Allow more devices, devices with more memory, or a smaller micro-batch.")
+        text = (
+            "Nothing qualifies: no plan fits into the memory of these devices. Allow more devices, devices with more "
+            "memory, or a smaller micro-batch."
+        )
+        return Verdict(recommended=None, reason=text)
     missed = {id(c): goal.short_of(c) for c in choices}
 
     def distance(c: Choice) -> tuple[int, float]:
@@ -133,7 +141,10 @@ def _nothing(choices: Sequence[Choice], goal: Goal) -> Verdict:
     if "memory" in binding:
         wanted.append(f"less certainty that it fits ({show_share(near.fit_probability)})")
     names = " and ".join(f"the {name}" for name in binding)
-    text = f"Nothing qualifies: {names} cannot be kept with {show_share(goal.confidence)} certainty. Nearest is {describe(near)}; it would do with {' and '.join(wanted)}."
+    text = (
+        f"Nothing qualifies: {names} cannot be kept with {show_share(goal.confidence)} certainty. Nearest is "
+        f"{describe(near)}; it would do with {' and '.join(wanted)}."
+    )
     return Verdict(recommended=None, reason=text, nearest=near)
 
 

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from foretell.cost.model import CostModel, load_model
 from foretell.errors import InputError, check_number
@@ -21,7 +21,7 @@ from foretell.hardware import Cluster
 from foretell.planner import bounds
 from foretell.planner.choose import Goal, choose, front, probability_below, spread
 from foretell.planner.outcome import Z90, Kept, Outcome
-from foretell.planner.pool import Here, Processes, Runner
+from foretell.planner.pool import Processes, Runner
 from foretell.planner.result import Choice, PlanResult, Pruned
 from foretell.planner.search import Engine, Found, search_cluster
 from foretell.planner.space import Candidate, Enumerated, Space, decided, enumerate_space
@@ -76,7 +76,9 @@ def plan(
     length = job_length(samples, tokens, epochs, dataset, job)
     place = Cluster.parse(on) if isinstance(on, str) else on
     if place is not None and gpus:
-        raise InputError(f"on={place} is the one cluster, so gpus={','.join(gpus)} cannot be tried too. Give one of them.")
+        raise InputError(
+            f"on={place} is the one cluster, so gpus={','.join(gpus)} cannot be tried too. Give one of them."
+        )
     space = Space(
         gpus=tuple(gpus), max_devices=max_devices, global_batch=global_batch,
         batches=None if batches is None else tuple(batches), on=place, fixed=decided(plan),
@@ -103,7 +105,9 @@ def job_length(
             raise InputError("a job has its length already. Give job, or samples, tokens or epochs.")
         return job
     if (epochs is None) != (dataset is None):
-        raise InputError("epochs are counted in samples of a dataset: give both epochs and dataset, like 90 and 1281167.")
+        raise InputError(
+            "epochs are counted in samples of a dataset: give both epochs and dataset, like 90 and 1281167."
+        )
     if epochs is not None and dataset is not None:
         check_number("epochs", epochs, "more than 0", InputError, least=1e-9)
         if samples is not None:
@@ -113,7 +117,11 @@ def job_length(
 
 
 def choices_of(
-    engine: Engine, clusters: Sequence[Cluster], found: Sequence[tuple[Candidate, Outcome]], length: JobLength, goal: Goal
+    engine: Engine,
+    clusters: Sequence[Cluster],
+    found: Sequence[tuple[Candidate, Outcome]],
+    length: JobLength,
+    goal: Goal,
 ) -> list[Choice]:
     """What the job takes with each candidate that fits."""
     return [_choice(engine.steps, clusters[c.cluster], c, o, length, goal) for c, o in found if o.fits and not o.why]
@@ -142,7 +150,10 @@ def _choice(steps: Steps, cluster: Cluster, c: Candidate, o: Outcome, length: Jo
         plan=str(c.plan),
         batch=c.batch,
         global_batch=o.samples,
-        settings={**steps.variants[c.variant].settings, **({"batch": str(c.batch)} if steps.variants[c.variant].free else {})},
+        settings={
+            **steps.variants[c.variant].settings,
+            **({"batch": str(c.batch)} if steps.variants[c.variant].free else {}),
+        },
         step=step,
         time=duration,
         cost=cost,
@@ -152,8 +163,12 @@ def _choice(steps: Steps, cluster: Cluster, c: Candidate, o: Outcome, length: Jo
         capacity=o.capacity,
         headroom=o.headroom,
         fit_probability=o.fit_probability,
-        deadline_probability=None if goal.deadline is None else probability_below(goal.deadline, duration.median, sigma),
-        budget_probability=None if goal.budget is None or cost is None else probability_below(goal.budget, cost.median, sigma),
+        deadline_probability=None
+        if goal.deadline is None
+        else probability_below(goal.deadline, duration.median, sigma),
+        budget_probability=None
+        if goal.budget is None or cost is None
+        else probability_below(goal.budget, cost.median, sigma),
         mfu=o.mfu,
         exposed_communication=o.exposed,
         bubble=o.bubble,
@@ -179,7 +194,14 @@ class _Search:
         runner: Runner,
         say: Callable[[str], None],
     ) -> None:
-        self.engine, self.space, self.length, self.goal, self.runner, self.say = engine, space, length, goal, runner, say
+        self.engine, self.space, self.length, self.goal, self.runner, self.say = (
+            engine,
+            space,
+            length,
+            goal,
+            runner,
+            say,
+        )
         self.by_cluster: dict[int, list[Candidate]] = defaultdict(list)
         for candidate in space.candidates:
             self.by_cluster[candidate.cluster].append(candidate)
@@ -208,7 +230,9 @@ class _Search:
             reason=verdict.reason,
             nearest=verdict.nearest,
             front=front(self.choices),
-            pruned=tuple(Pruned(reason=reason, count=count) for reason, count in self.pruned.most_common() if count > 0),
+            pruned=tuple(
+                Pruned(reason=reason, count=count) for reason, count in self.pruned.most_common() if count > 0
+            ),
             candidates=self.space.considered,
             simulated=self.simulated,
             seconds=time.monotonic() - began,
@@ -235,7 +259,10 @@ class _Search:
             if least.seconds > (self.goal.deadline or math.inf) or least.dollars > (self.goal.budget or math.inf):
                 self.pruned[_DEFERRED] += len(self.by_cluster[number])
                 self.deferred.append((least.over(self.goal), number))
-            elif any(c.time.median <= least.seconds and (c.cost.median if c.cost else math.inf) <= least.dollars for c in self.choices):
+            elif any(
+                c.time.median <= least.seconds and (c.cost.median if c.cost else math.inf) <= least.dollars
+                for c in self.choices
+            ):
                 self.pruned["another cluster is faster and cheaper for certain"] += len(self.by_cluster[number])
             else:
                 yield number

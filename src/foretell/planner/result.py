@@ -53,7 +53,8 @@ class Choice:
     calibrated: bool  # the interval is from validated errors of such steps; else a usual one of published jobs
 
     def to_dict(self) -> dict[str, Any]:
-        return _plain(self)
+        plain: dict[str, Any] = _plain(self)
+        return plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

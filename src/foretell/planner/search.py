@@ -54,7 +54,15 @@ class Engine:
         if not exact and c.plan.checkpointing != "none":
             plain = c._replace(plan=_without_checkpointing(c.plan))
             return bounds.recomputing(self.replica(plain, cluster, exact=True), c.plan)
-        key = (c.variant, c.batch, c.plan.tp, c.plan.cp, c.plan.checkpointing, c.plan.sequence_parallel, *_place(cluster))
+        key = (
+            c.variant,
+            c.batch,
+            c.plan.tp,
+            c.plan.cp,
+            c.plan.checkpointing,
+            c.plan.sequence_parallel,
+            *_place(cluster),
+        )
         if key not in self._replicas:
             graph = self.steps.graph(c.variant, c.batch)
             self._replicas[key] = bounds.price_replica(
@@ -116,7 +124,10 @@ def search_cluster(engine: Engine, cluster: Cluster, number: int, candidates: Se
     while heap:
         bound, order, level, c = heapq.heappop(heap)
         if bound >= NEAR * best or len(simulated) >= _MOST:
-            pruned["others are faster: " + ("its bound is not below theirs" if bound >= NEAR * best else "the search ended")] += len(heap) + 1
+            pruned[
+                "others are faster: "
+                + ("its bound is not below theirs" if bound >= NEAR * best else "the search ended")
+            ] += len(heap) + 1
             break
         if level < 2:
             replica = engine.replica(c, cluster, exact=level == 1)
@@ -126,7 +137,9 @@ def search_cluster(engine: Engine, cluster: Cluster, number: int, candidates: Se
                 pruned["state and activations do not fit"] += 1
             else:
                 plain = c.plan.checkpointing == "none"
-                refined = bounds.step_bound(replica, c.plan, cluster, engine.facts(c).precision, engine.conditions.slowdown) / _work(c)
+                refined = bounds.step_bound(
+                    replica, c.plan, cluster, engine.facts(c).precision, engine.conditions.slowdown
+                ) / _work(c)
                 heapq.heappush(heap, (max(refined, bound), order, 2 if plain else level + 1, c))
             continue
         outcome = engine.simulate(c, cluster)

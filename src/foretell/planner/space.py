@@ -8,8 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
 
 from foretell.errors import InputError, PlanError, check_count
-from foretell.hardware import Cluster
-from foretell.hardware import catalog
+from foretell.hardware import Cluster, catalog
 from foretell.parallel.blocks import blocks
 from foretell.planner.steps import Steps, Variant
 from foretell.plans import Plan
@@ -65,7 +64,9 @@ def _sizes(name: str, most: int) -> Iterator[Cluster]:
     """1, 2, 4, … devices of a node, then 1, 2, 3, 4, 6, 8, … nodes; of an instance, whole ones."""
     first = Cluster.parse(name)
     if first.devices != 1 and ":" not in name:
-        raise InputError(f"--gpus takes names of devices or instances, got {name!r}. Write it like h100-sxm or aws:p5.48xlarge.")
+        raise InputError(
+            f"--gpus takes names of devices or instances, got {name!r}. Write it like h100-sxm or aws:p5.48xlarge."
+        )
     whole = first.devices if ":" in name else first.nodes[0].device.node_size
     counts = [] if ":" in name else [2**k for k in range(8) if 2**k < whole]
     nodes = sorted({n for k in range(20) for n in (2**k, 3 * 2**k)})
@@ -154,6 +155,7 @@ def _settled(
     shares = fixed.get("ep"), [e for e in _doubling(replicas) if e <= 8] if shape.experts else (1,)
     rest = {k: v for k, v in fixed.items() if k not in ("dp", "tp", "cp", "pp", "zero", "checkpointing", "ep")}
     rest.setdefault("sequence_parallel", degrees["tp"] > 1)
+    given: dict[str, Any]
     for batch in shape.batches(space):
         micro_steps = _micro_steps(space, shape, degrees["dp"], batch)
         if micro_steps is None:
@@ -163,8 +165,9 @@ def _settled(
         for zero in zeros[1] if zeros[0] is None else (zeros[0],):
             for checkpointing in recomputing[1] if recomputing[0] is None else (recomputing[0],):
                 for ep in shares[1] if shares[0] is None else (shares[0],):
+                    given = {**degrees, "zero": zero, "checkpointing": checkpointing, "ep": ep, **rest}
                     try:
-                        yield batch, Plan(**degrees, zero=zero, checkpointing=checkpointing, ep=ep, **rest)
+                        yield batch, Plan(**given)
                     except PlanError as error:
                         left_out[str(error)] += 1
 

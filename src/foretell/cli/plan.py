@@ -1,0 +1,126 @@
+"""`foretell plan`: which cluster, which plan, for a deadline and a budget."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from foretell.cli import options
+from foretell.cli.options import OUTPUT, PRICES, option
+from foretell.cli.terminal import answer, note, progress
+from foretell.errors import InputError, RequirementNotMet
+from foretell.units import parse_seconds
+
+GOAL: Final = "What it must keep to"
+SPACE: Final = "What may be chosen"
+JOB: Final = "The job"
+
+
+def plan(
+    source: options.Source,
+    samples: Annotated[str | None, option(JOB, "--samples", "Samples to train on, like 1.28e6.", "N")] = None,
+    tokens: Annotated[str | None, option(JOB, "--tokens", "Tokens to train on, like 300e9.", "N")] = None,
+    epochs: Annotated[str | None, option(JOB, "--epochs", "Times through the --dataset.", "N")] = None,
+    dataset: Annotated[str | None, option(JOB, "--dataset", "Samples of an epoch.", "N")] = None,
+    evaluate: options.Evaluate = None,
+    checkpoint: options.Checkpoint = None,
+    startup: Annotated[str | None, option(JOB, "--startup", "Until the first step; usually 5min.", "TIME")] = None,
+    failures: Annotated[
+        float | None, option(JOB, "--failures", "Interruptions per device and hour; usually 2e-5.", "RATE")
+    ] = None,
+    restart: Annotated[str | None, option(JOB, "--restart", "To go on after one; usually 10min.", "TIME")] = None,
+    deadline: Annotated[str | None, option(GOAL, "--deadline", "It must be done in this time: 36h.", "TIME")] = None,
+    budget: Annotated[float | None, option(GOAL, "--budget", "It may cost so many dollars.", "DOLLARS")] = None,
+    confidence: Annotated[float, option(GOAL, "--confidence", "How sure that shall be, as a probability.", "P")] = 0.9,
+    gpus: Annotated[
+        str | None, option(SPACE, "--gpus", "Devices or instances: h100-sxm,l40s,aws:p5.48xlarge.", "NAMES")
+    ] = None,
+    max_devices: Annotated[int, option(SPACE, "--max-devices", "The most devices.", "N", min=1)] = 64,
+    on: Annotated[str | None, option(SPACE, "--on", "This cluster and no other: 4x8xh100-sxm.", "CLUSTER")] = None,
+    fixed: Annotated[str | None, option(SPACE, "--plan", "Settings that are decided: tp=8,zero=1.", "PLAN")] = None,
+    global_batch: Annotated[
+        int | None, option(SPACE, "--global-batch", "Samples of a step over all devices.", "N", min=1)
+    ] = None,
+    micro_batches: Annotated[
+        str | None, option(SPACE, "--micro-batches", "Batches of a micro-step to try: 1,2,4.", "LIST")
+    ] = None,
+    vary: Annotated[
+        list[str] | None, option(SPACE, "--vary", "Try these values of a parameter of SOURCE.", "NAME=A,B")
+    ] = None,
+    settings: options.Settings = None,
+    as_json: options.AsJson = False,
+    html: options.Html = None,
+    require: Annotated[bool, option(OUTPUT, "--require", "Exit with 3 if nothing qualifies.")] = False,
+    model: options.Model = None,
+    profile: options.Profile = None,
+    loader: options.Loader = None,
+    jitter: options.Jitter = None,
+    expert_skew: options.ExpertSkew = None,
+    workers: Annotated[int, option(PRICES, "--workers", "Processes that search side by side.", "N", min=1)] = 2,
+    no_cache: options.NoCache = False,
+) -> None:
+    """Find the cluster and the plan for a job: its time, its cost, and the odds of keeping to both."""
+    import foretell
+    from foretell.report.plan import plan_panel, write_plan
+
+    conditions = options.conditions_of(loader, jitter, expert_skew)
+    asked = options.question([on] if on else [], plan=None, model=model, profile=profile, conditions=conditions)
+    job = _job(samples, tokens, epochs, dataset, (evaluate, checkpoint, startup, failures, restart))
+    with progress() as report:
+        result = foretell.plan(
+            source,
+            on,
+            **(asked | {"plan": fixed, "job": job}),
+            deadline=None if deadline is None else parse_seconds(deadline),
+            budget=budget,
+            confidence=confidence,
+            gpus=tuple(filter(None, (gpus or "").split(","))),
+            max_devices=max_devices,
+            global_batch=global_batch,
+            batches=_numbers("--micro-batches", micro_batches),
+            vary={name: value.split(",") for name, value in options.read_settings(vary).items()},
+            settings=options.read_settings(settings),
+            cache=not no_cache,
+            workers=workers,
+            progress=report,
+        )
+    answer(as_json, result.to_dict, lambda width: plan_panel(result, width))
+    if html is not None:
+        write_plan(result, html)
+        note(f"Report written to {html}")
+    if require and result.recommended is None:
+        raise RequirementNotMet(result.reason)
+
+
+def _job(
+    samples: str | None, tokens: str | None, epochs: str | None, dataset: str | None, around: tuple[Any, ...]
+) -> Any:
+    """The length of the job with what surrounds its steps."""
+    from dataclasses import replace
+
+    import foretell
+    from foretell.planner.plan import job_length
+
+    evaluate, checkpoint, startup, failures, restart = around
+    counts = {"--samples": samples, "--tokens": tokens, "--epochs": epochs, "--dataset": dataset}
+    n = {name: options.count(name, text) for name, text in counts.items()}
+    length = job_length(n["--samples"], n["--tokens"], n["--epochs"], n["--dataset"], None)
+    usual = length.interruptions or foretell.Interruptions()
+    return replace(
+        length,
+        evaluation=foretell.Pause.parse(evaluate) if evaluate else None,
+        checkpoint=foretell.Pause.parse(checkpoint) if checkpoint else None,
+        startup=length.startup if startup is None else parse_seconds(startup),
+        interruptions=foretell.Interruptions(
+            per_device_hour=usual.per_device_hour if failures is None else failures,
+            restart=usual.restart if restart is None else parse_seconds(restart),
+        ),
+    )
+
+
+def _numbers(name: str, written: str | None) -> tuple[int, ...] | None:
+    if written is None:
+        return None
+    try:
+        return tuple(int(part) for part in written.split(","))
+    except ValueError:
+        raise InputError(f"{name} takes whole numbers, got {written!r}. Write it like 1,2,4.") from None

@@ -1,0 +1,239 @@
+"""A search drawn: the recommendation and the front for the terminal, and a page with time against cost."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Final
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.text import Text
+
+from foretell.report.charts import svg
+from foretell.report.page import document, figure, section, table, write_page
+from foretell.report.terminal import grid
+from foretell.units import or_dash, show_bytes, show_dollars, show_seconds, show_share
+
+if TYPE_CHECKING:
+    from foretell.planner.result import Choice, PlanResult, Range
+
+_WIDTH, _HEIGHT = 720, 400
+_LEFT, _RIGHT, _TOP, _BELOW = 76, 24, 16, 48
+_ROWS: Final = 12  # of the front in a terminal
+_SHORTEST: Final = 80  # characters of a reason
+_WIDE: Final = 130
+
+
+def plan_panel(result: PlanResult, width: int = 100) -> RenderableType:
+    """The answer, what else there is, and what was left out."""
+    parts: list[RenderableType] = [_answer(result)]
+    if result.front:
+        parts += [Text("\nNone of these is beaten in time, cost and memory", style="bold"), front_table(result, width)]
+    if result.pruned:
+        parts.append(Text("\nLeft out", style="bold"))
+        for entry in result.pruned[:6]:
+            parts.append(Padding(Text(f"{entry.count:>8,}  {_short(entry.reason)}", style="dim"), (0, 0, 0, 1)))
+    parts += [Text(f"\n{caveat}", style="dim") for caveat in result.caveats]
+    return Group(*parts)
+
+
+def _answer(result: PlanResult) -> RenderableType:
+    searched = f"{result.candidates:,} candidates, {result.simulated:,} simulated, in {show_seconds(result.seconds)}"
+    title = f"{result.workload}: {'recommended' if result.recommended else 'nothing qualifies'}"
+    lines = [Text(result.reason)]
+    if best := result.recommended:
+        lines += [Text(), *(Text(f"{name:<10}{value}") for name, value in _facts(best))]
+    return Panel(Group(*lines), title=title, subtitle=searched, title_align="left", subtitle_align="left")
+
+
+def _facts(choice: Choice) -> list[tuple[str, str]]:
+    facts = [("cluster", choice.cluster), ("plan", choice.plan)]
+    facts.append(("batch", f"{choice.batch} per micro-step, {choice.global_batch:,.0f} per step"))
+    facts.append(("step", between(choice.step, show_seconds)))
+    facts.append(
+        ("job", f"{between(choice.time, show_seconds)}, {show_share(choice.job.goodput)} of it in steps that count")
+    )
+    if choice.cost:
+        facts.append(("cost", between(choice.cost, show_dollars)))
+    facts.append(("energy", between(choice.kwh, lambda kwh: f"{kwh:,.3g} kWh")))
+    free = f"{show_bytes(choice.memory)} of {show_bytes(choice.capacity)}, {show_share(choice.headroom)} free"
+    facts.append(("memory", f"{free}; it fits with {_odds(choice.fit_probability)}"))
+    if choice.deadline_probability is not None:
+        facts.append(("deadline", f"kept with {_odds(choice.deadline_probability)}"))
+    if choice.budget_probability is not None:
+        facts.append(("budget", f"kept with {_odds(choice.budget_probability)}"))
+    return facts
+
+
+def front_table(result: PlanResult, width: int = 100) -> RenderableType:
+    wide = width >= _WIDE
+    headings = ["", "Cluster", "Plan", "Batch", "Job", "Cost", "Free"]
+    if wide:
+        headings += ["MFU", "Energy"]
+    odds = result.deadline is not None
+    shown = grid(*headings, *(["In time"] if odds else []), left=("", "Cluster", "Plan"))
+    for choice in _picked(result):
+        row = ["→" if choice == result.recommended else "", choice.cluster, choice.plan, f"{choice.batch}"]
+        row += [show_seconds(choice.time.median), _dollars(choice), show_share(choice.headroom)]
+        if wide:
+            row += [or_dash(choice.mfu, show_share), f"{choice.kwh.median:,.3g} kWh"]
+        shown.add_row(*row, *([or_dash(choice.deadline_probability, _odds)] if odds else []))
+    return shown
+
+
+def _picked(result: PlanResult) -> Sequence[Choice]:
+    """Of a long front every few, the recommended always."""
+    front = list(result.front)
+    if len(front) <= _ROWS:
+        return front
+    step = (len(front) - 1) / (_ROWS - 1)
+    numbers = {round(i * step) for i in range(_ROWS)}
+    return [c for i, c in enumerate(front) if i in numbers or c == result.recommended]
+
+
+def _dollars(choice: Choice) -> str:
+    return "–" if choice.cost is None else show_dollars(choice.cost.median)
+
+
+def _odds(probability: float) -> str:
+    return "> 99 %" if probability > 0.99 else show_share(probability)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHORTEST else text[: _SHORTEST - 1] + "…"
+
+
+def between(value: Range, show: Callable[[float], str]) -> str:
+    return f"{show(value.median)} ({show(value.low)} to {show(value.high)})"
+
+
+def write_plan(result: PlanResult, path: str | os.PathLike[str]) -> None:
+    write_page(plan_page(result), path)
+
+
+def plan_page(result: PlanResult) -> str:
+    title = f"{result.workload}: which cluster, which plan"
+    parts = [f"<h1>{escape(title)}</h1>", f"<p>{escape(result.reason)}</p>"]
+    if result.recommended:
+        rows = [(escape(name), escape(value)) for name, value in _facts(result.recommended)]
+        parts.append(table(("Recommended", "value"), rows, words=("value",)))
+    if result.choices:
+        caption = (
+            "Every plan that was simulated and fits; the line joins those that no other beats. Bars are 90 % intervals."
+        )
+        parts.append(figure("Time against cost", caption, pareto_chart(result)))
+        lines = [_row(choice) for choice in result.front]
+        heads = ("Cluster", "Plan", "Micro-batch", "Job", "Cost", "Energy", "Memory free", "MFU")
+        parts.append(
+            section("The front", "Fastest first.", table(heads, lines, words=("Plan",), wide=("Energy", "MFU")))
+        )
+    if result.pruned:
+        rows = [(escape(entry.reason), f"{entry.count:,}") for entry in result.pruned]
+        parts.append(
+            section("Left out", f"Of {result.candidates:,} candidates.", table(("Reason", "candidates"), rows))
+        )
+    parts += [f'<p class="soft">{escape(caveat)}</p>' for caveat in result.caveats]
+    return document(title, "\n".join(parts), kind="plan", footer="A forecast, before the job ran.")
+
+
+def _row(choice: Choice) -> tuple[str, ...]:
+    return (
+        escape(choice.cluster), escape(choice.plan), f"{choice.batch}", show_seconds(choice.time.median), _dollars(choice),
+        f"{choice.kwh.median:,.3g} kWh", show_share(choice.headroom), or_dash(choice.mfu, show_share),
+    )  # fmt: skip
+
+
+def pareto_chart(result: PlanResult, *, standalone: bool = False) -> str:
+    """Time to the right, cost upward, both in logarithms; without prices, devices upward."""
+
+    def cost(choice: Choice) -> float:
+        return choice.cost.median if choice.cost else float(choice.devices)
+
+    priced = all(c.cost for c in result.choices)
+    show = show_dollars if priced else lambda n: f"{n:.0f} devices"
+    times = [t for c in result.front for t in (c.time.low, c.time.high)] + [c.time.median for c in result.choices]
+    x = _Axis([*times, result.deadline or times[0]], _LEFT, _WIDTH - _RIGHT)
+    y = _Axis([cost(c) for c in result.choices] + [result.budget or cost(result.choices[0])], _HEIGHT - _BELOW, _TOP)
+    drawn = [_vertical(x(tick), show_seconds(tick)) for tick in x.ticks()]
+    drawn += [_horizontal(y(tick), show(tick)) for tick in y.ticks()]
+    if result.deadline:
+        drawn.append(_limit(x(result.deadline), None, f"deadline {show_seconds(result.deadline)}"))
+    if result.budget and priced:
+        drawn.append(_limit(None, y(result.budget), f"budget {show_dollars(result.budget)}"))
+    for c in result.choices:
+        drawn.append(_dot(x(c.time.median), y(cost(c)), 3, "var(--bar)", _told(c)))
+    line = " ".join(f"{x(c.time.median):.1f},{y(cost(c)):.1f}" for c in result.front)
+    drawn.append(f'<polyline points="{line}" fill="none" stroke="var(--accent)" stroke-width="1.5"/>')
+    for c in result.front:
+        low, high, at = x(c.time.low), x(c.time.high), y(cost(c))
+        drawn.append(
+            f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{at:.1f}" y2="{at:.1f}" stroke="var(--accent)" opacity="0.35"/>'
+        )
+        best = c == result.recommended
+        drawn.append(_dot(x(c.time.median), at, 7 if best else 4, "var(--good)" if best else "var(--accent)", _told(c)))
+    described = "; ".join(_told(c) for c in result.front)
+    return svg(
+        _WIDTH,
+        _HEIGHT,
+        "".join(drawn),
+        name="front",
+        title="Time against cost",
+        description=described,
+        standalone=standalone,
+    )
+
+
+class _Axis:
+    """Logarithmic, from one pixel to another."""
+
+    def __init__(self, values: Sequence[float], first: float, last: float) -> None:
+        self.low, self.high = min(values) / 1.1, max(values) * 1.1
+        self.first, self.last = first, last
+
+    def __call__(self, value: float) -> float:
+        share = math.log(value / self.low) / math.log(self.high / self.low)
+        return self.first + share * (self.last - self.first)
+
+    def ticks(self) -> list[float]:
+        steps = 5
+        return [self.low * (self.high / self.low) ** (i / steps) for i in range(1, steps)]
+
+
+def _vertical(x: float, label: str) -> str:
+    bottom = _HEIGHT - _BELOW
+    return (
+        f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{bottom}"/>'
+        f'<text x="{x:.1f}" y="{bottom + 20}" text-anchor="middle">{escape(label)}</text>'
+    )
+
+
+def _horizontal(y: float, label: str) -> str:
+    return (
+        f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(label)}</text>'
+    )
+
+
+def _limit(x: float | None, y: float | None, label: str) -> str:
+    if x is not None:
+        place, at = f'x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_HEIGHT - _BELOW}"', f'x="{x - 6:.1f}" y="{_TOP + 12}"'
+    else:
+        place, at = (
+            f'x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"',
+            f'x="{_WIDTH - _RIGHT}" y="{(y or 0) - 6:.1f}"',
+        )
+    return f'<line class="limit" {place}/><text class="limit-label halo" {at} text-anchor="end">{escape(label)}</text>'
+
+
+def _dot(x: float, y: float, radius: float, colour: str, text: str) -> str:
+    return (
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" style="fill:{colour}"><title>{escape(text)}</title></circle>'
+    )
+
+
+def _told(choice: Choice) -> str:
+    return f"{choice.cluster}, {choice.plan}, micro-batch {choice.batch}: {show_seconds(choice.time.median)}, {_dollars(choice)}"

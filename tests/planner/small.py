@@ -1,0 +1,33 @@
+"""A small Llama whose batch is free, for tests of the planner."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+from foretell.cost.model import load_model
+from foretell.forecasting.conditions import Conditions
+from foretell.planner.search import Engine
+from foretell.planner.steps import Steps, steps_of
+from foretell.workload import Workload
+from tests.parallel.models import Llama, loss
+
+
+def llama(batch: int = 2) -> Workload:
+    return Workload(
+        name="small llama",
+        model=lambda: Llama(width=256, layers=2, vocabulary=512),
+        batch=lambda: {"x": torch.randint(512, (batch, 256)), "y": torch.randint(512, (batch, 256))},
+        loss=loss,
+        optimizer=lambda parameters: torch.optim.AdamW(parameters),
+    )
+
+
+@cache
+def steps() -> Steps:
+    return steps_of(llama, {}, {})
+
+
+def engine(model: str = "roofline") -> Engine:
+    return Engine(steps=steps(), model=load_model(model), conditions=Conditions(), profile=None, kept=None)

@@ -1,0 +1,159 @@
+"""`foretell.plan`: the best of all candidates, for a deadline, a budget or neither."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import foretell
+from foretell.cli import app
+from foretell.errors import InputError
+from foretell.hardware import Cluster
+from foretell.planner.choose import probability_below
+from foretell.planner.result import PlanResult
+from foretell.planner.search import SURE, search_cluster
+from foretell.planner.space import Space, decided, enumerate_space
+from foretell.report.plan import plan_page, plan_panel
+from tests.parallel.models import graph
+from tests.planner.small import engine, llama, steps
+
+SMALL = f"{Path(__file__).parent / 'small.py'}:llama"  # as a SOURCE, whose captures are cached
+
+
+def planned(**asked: object) -> PlanResult:
+    given = {"gpus": ("h100-sxm", "l40s"), "max_devices": 4, "global_batch": 8, "batches": (1, 2), "model": "roofline"}
+    return foretell.plan(SMALL, **(given | {"samples": 1e8} | asked))  # type: ignore[arg-type]
+
+
+def test_the_search_finds_what_simulating_everything_finds() -> None:
+    asked, cluster = engine(), Cluster.parse("4xh100-sxm")
+    every = enumerate_space(Space(on=cluster, global_batch=8, batches=(2,)), steps()).candidates
+    found = search_cluster(asked, cluster, 0, every)
+    best = min(o.seconds for _, o in found.simulated if o.fit_probability >= SURE)
+    all_of_them = [o for c in every if not (o := asked.simulate(c, cluster)).why and o.fits]
+    assert best <= min(o.seconds for o in all_of_them) / 0.98
+    assert len(found.simulated) < len(every)
+    assert found.pruned.total() + sum(o.fits for _, o in found.simulated) == len(every)
+
+
+def test_without_a_goal_the_product_of_time_and_cost_decides() -> None:
+    result = planned()
+    best = result.recommended
+    assert best is not None
+    assert best.cost is not None
+    product = best.time.median * best.cost.median
+    assert all(product <= c.time.median * c.cost.median * 1.0001 for c in result.choices if c.cost)
+    assert "compromise" in result.reason
+    assert result.candidates > 4 * result.simulated > 0
+    assert {p.reason for p in result.pruned} >= {"others are faster: its bound is not below theirs"}
+    assert best.global_batch == 8
+    assert best in result.front
+
+
+def test_a_deadline_takes_the_cheapest_and_a_budget_the_fastest() -> None:
+    free = planned()
+    fastest, slowest = free.choices[0], free.choices[-1]
+    deadline = (fastest.time.high * slowest.time.high) ** 0.5
+    kept = planned(deadline=deadline).recommended
+    assert kept is not None
+    assert kept.cost is not None
+    assert kept.deadline_probability is not None
+    assert kept.deadline_probability >= 0.9
+    assert kept.time.median < deadline
+    within = planned(budget=kept.cost.high * 1.5).recommended
+    assert within is not None
+    assert within.time.median <= kept.time.median
+
+
+def test_nothing_qualifies_names_what_binds_and_what_would_do() -> None:
+    result = planned(deadline=1.0)
+    assert result.recommended is None
+    assert "the deadline cannot be kept with 90 % certainty" in result.reason
+    assert result.nearest is not None
+    again = planned(deadline=result.nearest.time.high * 1.01)
+    assert again.recommended is not None
+    poor = planned(budget=1e-6)
+    assert "the budget cannot be kept" in poor.reason
+
+
+def test_the_front_has_nothing_that_another_beats() -> None:
+    result = planned()
+    for one in result.front:
+        for other in result.front:
+            if one != other and one.cost and other.cost:
+                better = (one.time.median < other.time.median, one.cost.median < other.cost.median)
+                assert any(better) or one.headroom > other.headroom - 0.05
+
+
+def test_the_answer_as_json_and_as_a_page() -> None:
+    result = planned(deadline=1e9)
+    told = json.loads(result.to_json())
+    assert result.recommended is not None
+    assert told["recommended"]["plan"] == result.recommended.plan
+    assert told["front"][0]["time"]["low"] < told["front"][0]["time"]["high"]
+    page = plan_page(result)
+    assert "Time against cost" in page
+    assert page.count("<circle") == len(result.choices) + len(result.front)
+    assert plan_panel(result)
+
+
+def test_a_graph_keeps_its_batch_and_a_cluster_its_devices() -> None:
+    result = foretell.plan(graph("llama"), "4xh100-sxm", "tp=2", samples=1e6, global_batch=16, model="roofline")
+    assert {c.cluster for c in result.choices} == {"4xh100-sxm"}
+    assert all("tp=2" in c.plan and c.batch == 2 for c in result.choices)
+    assert all(c.global_batch == pytest.approx(16) for c in result.choices)
+
+
+def test_a_function_that_takes_a_batch_is_asked_for_it() -> None:
+    result = foretell.plan(llama, "h100-sxm", samples=1e6, batches=(1, 3), model="roofline")
+    assert {c.batch for c in result.choices} <= {1, 3}
+    with pytest.raises(InputError, match="settings are for a SOURCE"):
+        foretell.plan(llama, "h100-sxm", samples=1e6, settings={"x": "1"})
+
+
+def test_processes_answer_as_one_does() -> None:
+    one, two = (planned(workers=n, cache=False, gpus=("l40s",), max_devices=2) for n in (1, 2))
+    assert one.recommended == two.recommended
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"samples": None}, "as long as its samples or its tokens"),
+        ({"samples": None, "epochs": 3}, "give both epochs and dataset"),
+        ({"gpus": ("8xh100-sxm",)}, "names of devices or instances"),
+        ({"on": "h100-sxm"}, "Give one of them"),
+        ({"deadline": -1.0}, "deadline must be more than 0"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(asked: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        planned(**asked)
+
+
+def test_settings_of_a_plan_that_are_decided() -> None:
+    assert decided("dp=1,tp=2") == {"dp": 1, "tp": 2}
+    assert decided(foretell.Plan(tp=2)) == {"tp": 2}
+    assert decided(None) == {}
+
+
+def test_odds_of_a_limit() -> None:
+    assert probability_below(10, 10, 0.2) == 0.5
+    assert probability_below(10 * math.exp(0.2 * 1.2816), 10, 0.2) == pytest.approx(0.9, abs=1e-3)
+
+
+def test_the_verb(tmp_path: Path) -> None:
+    graph("llama").save(tmp_path / "llama.graph")
+    asked = ["plan", str(tmp_path / "llama.graph"), "--gpus", "h100-sxm", "--max-devices", "4", "--model", "roofline"]
+    asked += ["--tokens", "1e9", "--workers", "1"]
+    ran = CliRunner().invoke(app, [*asked, "--json", "--html", str(tmp_path / "plan.html")])
+    assert ran.exit_code == 0
+    assert json.loads(ran.stdout)["recommended"]["cluster"].endswith("h100-sxm")
+    assert "Time against cost" in (tmp_path / "plan.html").read_text()
+    late = CliRunner().invoke(app, [*asked, "--deadline", "1s", "--require"])
+    assert late.exit_code == 3
+    assert "nothing qualifies" in late.stdout
