@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from foretell.graph import Caveat
 
-Precision = Literal["fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
+Precision = Literal["fp32", "torch-fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
 Attention = Literal["flash2", "flash3", "cudnn", "efficient", "math"]
 Compile = Literal[False, True, "reduce-overhead", "max-autotune"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)

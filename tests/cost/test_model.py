@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from foretell import forecast
+from foretell.capture import capture
 from foretell.cost.model import DEFAULT, ROOFLINE, load_model, names
 from foretell.cost.operators import OperatorModels
 from foretell.cost.transfer import Generations
 from foretell.errors import ModelError
 from foretell.graph import Graph
+from foretell.graph.operators import operator_of
 from foretell.hardware import device
 from tests.report.examples import small_graph
 
@@ -115,3 +117,16 @@ def test_an_interval_on_another_device_has_a_caveat_and_is_wider_the_stranger_it
         assert any(c.code == "calibrated-elsewhere" for c in other.caveats)
         widths.append(high / low)
     assert widths == sorted(widths)
+
+
+def test_torch_by_itself_convolves_on_tf32_units_and_multiplies_without() -> None:
+    """One graph in three precisions: each op costs what it costs in the precision that its unit runs in."""
+    small = capture("torchvision/resnet18", {"batch": "4", "optimizer": "sgd"})
+    of = {name: dataclasses.replace(small, precision=name) for name in ("fp32", "torch-fp32", "tf32")}
+    for on in (H200, device("a100-80g-sxm")):
+        alone = dataclasses.replace(load_model(), interaction=None)
+        fp32, mixed, tf32 = ([price.seconds for price in alone.price(graph, on).prices] for graph in of.values())
+        for i, op in enumerate(small.ops):
+            family = operator_of(op.signature.name).family
+            assert mixed[i] == (tf32 if family in ("convolution", "convolution_backward") else fp32)[i]
+        assert sum(mixed) < 0.8 * sum(fp32)

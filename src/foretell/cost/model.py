@@ -6,7 +6,7 @@ Models are folders of plain files. One is shipped inside the package and found b
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -26,6 +26,7 @@ from foretell.cost.transfer import FILE as GENERATIONS_FILE
 from foretell.cost.transfer import Generations, transferred
 from foretell.errors import ModelError, did_you_mean
 from foretell.graph import Graph, Signature
+from foretell.graph.operators import on_tf32
 from foretell.hardware import Device
 from foretell.hardware import device as known_device
 from foretell.limits import read_json
@@ -73,7 +74,7 @@ class CostModel:
             return Priced(prices=calls.of_ops(least))
         launched = [i for i, price in enumerate(least) if price.work.kernel]
         signatures = [calls.distinct[i].signature for i in launched]
-        learned = self._learn(signatures, device, graph.precision == "tf32")
+        learned = self._learn_all(signatures, device, graph.precision)
         factors = self._factors(graph, device) if launched else {}
         unknown: dict[str, Seconds] = {}
         families: dict[int, str] = {}
@@ -105,7 +106,7 @@ class CostModel:
 
     def _alone(self, step: Outline, graph: Graph, device: Device) -> tuple[Floats, list[str]]:
         """What each node's ops take by themselves, and their family."""
-        learned = self._learn(step.signatures, device, graph.precision == "tf32")
+        learned = self._learn_all(step.signatures, device, graph.precision)
         own = [learned[signature] for signature in step.signatures]
         return np.maximum([op.seconds for op in own], step.least), [op.family for op in own]
 
@@ -119,6 +120,17 @@ class CostModel:
         step = _outline(graph, device)
         logs = self.interaction.correct(step, *self._alone(step, graph, device), device)
         return dict(zip(step.signatures, np.exp(logs).tolist(), strict=True))
+
+    def _learn_all(
+        self, signatures: Sequence[Signature], device: Device, precision: str
+    ) -> Mapping[Signature, _Learned]:
+        if precision != "torch-fp32":
+            return self._learn(signatures, device, precision == "tf32")
+        on_units: dict[bool, list[Signature]] = {False: [], True: []}
+        for signature in signatures:
+            on_units[on_tf32(signature.name, precision)].append(signature)
+        learned = {tf32: self._learn(some, device, tf32) for tf32, some in on_units.items()}
+        return {signature: learned[tf32][signature] for tf32, some in on_units.items() for signature in some}
 
     def _learn(self, signatures: Iterable[Signature], device: Device, tf32: bool) -> Mapping[Signature, _Learned]:
         """Asks the models for what they were not asked before: plans and batches repeat most ops of each other."""

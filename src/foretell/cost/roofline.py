@@ -13,7 +13,7 @@ from typing import Final
 
 from foretell.cost.flops import flops, skipped
 from foretell.graph import Graph, Layout, Signature
-from foretell.graph.operators import operator_of
+from foretell.graph.operators import on_tf32, operator_of
 from foretell.hardware import Device
 from foretell.units import Bytes, Flops, Seconds
 
@@ -44,10 +44,10 @@ def price_ops(graph: Graph, device: Device) -> list[Price]:
 
 def price_calls(graph: Graph, device: Device) -> list[Price]:
     """The price of each of a graph's distinct calls."""
-    tf32 = graph.precision == "tf32"
     prices = []
     for signature, _, view, on_host in graph.calls.distinct:
         work = work_of(signature, view=view, host=on_host)
+        tf32 = on_tf32(signature.name, graph.precision)
         prices.append(Price(work, roofline_seconds(work, signature, device, tf32=tf32)))
     return prices
 

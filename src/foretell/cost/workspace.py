@@ -14,7 +14,7 @@ from typing import Final
 from foretell.cost import convolution
 from foretell.cost.attention_kernels import as_run_on
 from foretell.graph import ITEM_BYTES, Graph, Layout, Signature
-from foretell.graph.operators import Registry, operator_of
+from foretell.graph.operators import Registry, on_tf32, operator_of
 from foretell.hardware import Device
 from foretell.units import MIB, Bytes
 
@@ -25,8 +25,11 @@ def temporary_bytes(graph: Graph, device: Device) -> list[Bytes]:
     """What each op of the graph takes while it runs, beyond its outputs."""
     if device.vendor != "NVIDIA":
         return [0] * len(graph.ops)
-    tf32 = graph.precision == "tf32"
-    return graph.calls.each(lambda call: _workspace(as_run_on(call.signature, device), device, tf32))
+    return graph.calls.each(
+        lambda call: _workspace(
+            as_run_on(call.signature, device), device, on_tf32(call.signature.name, graph.precision)
+        )
+    )
 
 
 @lru_cache(maxsize=1 << 14)  # plans and batches repeat most ops of each other

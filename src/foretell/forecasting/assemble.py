@@ -40,7 +40,7 @@ from foretell.workload import Workload
 
 __all__ = ["DEFAULT_MODEL", "forecast", "load_model"]
 
-_PEAK_OF_PRECISION: Final = {"amp-bf16": "bf16", "amp-fp16": "fp16"}
+_PEAK_OF_PRECISION: Final = {"torch-fp32": "tf32", "amp-bf16": "bf16", "amp-fp16": "fp16"}
 _CRITICAL_PARTS: Final = 12
 
 

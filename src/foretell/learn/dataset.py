@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from foretell.cost.features import Description, describe
 from foretell.graph import Graph, Signature
+from foretell.graph.operators import on_tf32
 from foretell.hardware import Device
 from foretell.hardware import device as known_device
 from foretell.measure.record import MEASURED, StepRow
@@ -104,7 +105,6 @@ def op_table(steps: Iterable[Timed], device: Device) -> OpTable:
     columns: list[tuple[Seconds, int, int, float]] = []
     described = cache(lambda signature, tf32: describe(signature, device, tf32=tf32))
     for index, graph, seconds, launched in steps:
-        tf32 = graph.precision == "tf32"
         sums: dict[Signature, tuple[Seconds, int]] = {}
         for op, one, any_kernel in zip(graph.ops, seconds, launched, strict=True):
             if any_kernel:
@@ -113,7 +113,7 @@ def op_table(steps: Iterable[Timed], device: Device) -> OpTable:
         whole = sum(total for total, _ in sums.values()) or 1.0
         for signature, (total, times) in sums.items():
             signatures.append(signature)
-            descriptions.append(described(signature, tf32))
+            descriptions.append(described(signature, on_tf32(signature.name, graph.precision)))
             columns.append((total / times, times, index, total / whole))
     mean, count, step, share = np.array(columns, dtype=np.float64).reshape(-1, 4).T
     return OpTable(

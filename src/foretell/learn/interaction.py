@@ -24,6 +24,7 @@ from foretell.cost.features import Description, describe
 from foretell.cost.interaction import Interaction, Outline, node_table, outline
 from foretell.cost.operators import OperatorModels
 from foretell.graph import Signature
+from foretell.graph.operators import on_tf32
 from foretell.hardware import Device
 from foretell.learn.dataset import Measured, OpTable
 from foretell.learn.operators import fit_operators
@@ -83,7 +84,7 @@ def examples(measured: Measured, wanted: Iterable[int]) -> list[Example]:
     found = []
     for index in sorted(wanted):
         step, graph = measured.steps[index], measured.graph(index)
-        tf32, drawn = graph.precision == "tf32", outline(graph, measured.device)
+        drawn = outline(graph, measured.device)
         signatures = drawn.signatures
         found.append(
             Example(
@@ -91,7 +92,7 @@ def examples(measured: Measured, wanted: Iterable[int]) -> list[Example]:
                 source=step.source,
                 step=drawn,
                 names=[s.name for s in signatures],
-                descriptions=[described(s, tf32) for s in signatures],
+                descriptions=[described(s, on_tf32(s.name, graph.precision)) for s in signatures],
                 measured=np.array([seconds_of[index].get(s, math.nan) for s in signatures]),
                 whole=step.device_seconds or 0.0,
             )

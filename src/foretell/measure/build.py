@@ -77,7 +77,8 @@ def workload_columns(workload: Workload) -> dict[str, Any]:
 
 def allow_units(workload: Workload) -> None:
     """Let the process use tf32 units or not, as the workload says. It holds for the whole process, until the next."""
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = workload.precision == "tf32"
+    torch.backends.cuda.matmul.allow_tf32 = workload.precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = workload.precision in ("tf32", "torch-fp32")
 
 
 def _steady_scaler(workload: Workload, device: torch.device) -> torch.amp.GradScaler | None:

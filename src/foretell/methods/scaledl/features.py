@@ -18,6 +18,7 @@ import numpy.typing as npt
 from foretell.cost.features import density, describe
 from foretell.cost.roofline import Price, peak_name, price_ops
 from foretell.graph import ITEM_BYTES, Graph, Layout, Op, Signature
+from foretell.graph.operators import on_tf32
 from foretell.hardware import Cluster, Device
 from foretell.methods.graphs import data_flow
 from foretell.methods.protocol import Query
@@ -90,7 +91,9 @@ def _read(graph: Graph, plan: Plan, cluster: Cluster) -> Sheet:
             parameters = _parameter_bytes(op, graph)
             key = (id(op.signature), op.phase, parameters)
             if key not in numbers:
-                layer = _layer(op, price, parameters, device, graph.precision == "tf32", communication)
+                layer = _layer(
+                    op, price, parameters, device, on_tf32(op.signature.name, graph.precision), communication
+                )
                 numbers[key] = alike.setdefault(layer.key, len(layers))
                 layers += [layer] * (numbers[key] == len(layers))
             of_op[i] = numbers[key]
