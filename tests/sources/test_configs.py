@@ -145,7 +145,7 @@ def test_arguments_of_a_script_are_read_without_running_it() -> None:
     """
     assert arguments(script) == {
         "num-layers": "24", "hidden-size": "1024", "rampup-batch-size": "32 32 1000", "bf16": True, "nproc_per_node": "8",
-        "nnodes": True, "lr": "1e-4", "sequence-parallel": True,
+        "nnodes": True, "lr": "1e-4", "sequence-parallel": True, "script": "pretrain_gpt.py",
     }  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from foretell.sources.configs.configuration import Configuration, Reader
 from foretell.sources.configs.files import SUFFIXES, is_file, read_entries
 from foretell.sources.configs.keys import Keys
 
-__all__ = ["Configuration", "configuration_of", "plan_of"]
+__all__ = ["Configuration", "configuration_of", "plan_of", "read_configuration"]
 
 # Those that are told by the most particular keys come first.
 _FORMATS: Final = (

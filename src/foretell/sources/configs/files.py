@@ -80,7 +80,9 @@ def arguments(text: str) -> dict[str, Any]:
             if word.startswith("--") and word[2:3].isalpha():
                 name, equals, value = word.removeprefix("--").partition("=")
                 found[name] = value if equals else True
-            elif word.endswith(".py") or word.startswith("$"):  # what is started, and what is not known
+            elif word.endswith(".py"):  # what is started
+                found["script"], name = word.rpartition("/")[2], None
+            elif word.startswith("$"):  # what is not known
                 name = None
             elif name is not None:
                 found[name] = word if found[name] is True else f"{found[name]} {word}"

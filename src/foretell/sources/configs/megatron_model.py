@@ -24,6 +24,8 @@ def architecture(keys: Keys, layers: int, *, tp: int) -> dict[str, Any]:
         raise SourceError(
             f"{keys.file} does not say --hidden-size and --num-attention-heads. Give all of Megatron's arguments."
         )
+    if (script := keys.text("script", "pretrain_gpt.py")) not in ("pretrain_gpt.py", "pretrain_bert.py"):
+        raise SourceError(f"{keys.file} starts {script}, whose model is not built from arguments yet. Known: GPT and BERT.")
     if keys.text("hybrid_override_pattern") or keys.number("hybrid_attention_ratio"):
         raise SourceError(
             f"{keys.file} describes a hybrid of Mamba and attention, which is not built from arguments yet."
@@ -34,7 +36,7 @@ def architecture(keys: Keys, layers: int, *, tp: int) -> dict[str, Any]:
     keys.free("num_query_groups")
     seq = keys.count("seq_length") or keys.count("encoder_seq_length") or 1024
     shared = {
-        "vocab_size": _vocabulary(keys, tp), "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads,
+        "vocab_size": _vocabulary(keys, tp, script), "hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads,
         "max_position_embeddings": max(keys.count("max_position_embeddings", seq), seq),
         "tie_word_embeddings": not keys.flag("untie_embeddings_and_output_weights"),
     }  # fmt: skip
@@ -44,7 +46,7 @@ def architecture(keys: Keys, layers: int, *, tp: int) -> dict[str, Any]:
     drop = keys.number("hidden_dropout", 0.1) or 0.0
     attention_drop = keys.number("attention_dropout", 0.1) or 0.0
     _named_details(keys)
-    if keys.text("tokenizer_type").startswith("Bert") or keys.flag("bert_embedder_type"):
+    if script == "pretrain_bert.py":
         return {"model_type": "bert", "architectures": ["BertForMaskedLM"], "intermediate_size": mlp, **shared,
                 "hidden_dropout_prob": drop, "attention_probs_dropout_prob": attention_drop}  # fmt: skip
     if keys.flag("multi_latent_attention"):
@@ -69,14 +71,14 @@ def architecture(keys: Keys, layers: int, *, tp: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _vocabulary(keys: Keys, tp: int) -> int:
+def _vocabulary(keys: Keys, tp: int, script: str) -> int:
     """Padded so that ranks of tensor parallelism share it evenly."""
     given = keys.count("padded_vocab_size")
     if given:
         return given
     size = keys.count("vocab_size")
     if size is None:
-        name = keys.text("tokenizer_type", _USUAL)
+        name = keys.text("tokenizer_type", "BertWordPieceCase" if script == "pretrain_bert.py" else _USUAL)
         size = _VOCABULARIES.get(name)
         if size is None:
             size = _VOCABULARIES[_USUAL]
