@@ -65,7 +65,7 @@ def record(step: Step, recorder: Recorder, values: Values | None = None, *, warm
         grad_accumulation=workload.grad_accumulation,
         samples=samples,
         tokens=tokens,
-        caveats=tuple(_caveats(workload, values)),
+        caveats=tuple(_caveats(workload, values, step.optimizer)),
         provenance={"torch": torch.__version__, "python": platform.python_version(), "captured_on": platform.machine()},
     )
 
@@ -180,7 +180,10 @@ def _as_fake(tensor: torch.Tensor, values: Values, what: str) -> torch.Tensor:
 
 
 def _host_state(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    """Step counters, which optimizers keep in host memory unless they are fused or capturable."""
+    """Step counters, which optimizers keep in host memory unless they are fused or capturable; and state that is paged."""
+    if getattr(optimizer, "paged", False):
+        yield from (t for t in pytree.tree_leaves(list(optimizer.state.values())) if isinstance(t, torch.Tensor))
+        return
     for group in optimizer.param_groups:
         if not (group.get("fused") or group.get("capturable")):
             for parameter in group["params"]:
@@ -189,7 +192,7 @@ def _host_state(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
                     yield counter
 
 
-def _caveats(workload: Workload, values: Values | None) -> Iterator[Caveat]:
+def _caveats(workload: Workload, values: Values | None, optimizer: object) -> Iterator[Caveat]:
     yield from workload.caveats
     if workload.compile:
         yield Caveat(
@@ -197,6 +200,8 @@ def _caveats(workload: Workload, values: Values | None) -> Iterator[Caveat]:
         )
     if workload.attention is not None:
         yield from _attention_caveats(workload)
+    if getattr(optimizer, "paged", False):
+        yield Caveat("paged-optimizer", "The optimizer's state is taken to lie in host memory; moving it is not timed.")
     for assumption in values.assumptions if values else ():
         yield Caveat("assumed-values", f"The step depends on values that only a run would know: {assumption}.")
 

@@ -186,3 +186,5 @@ for _family, _kind, _names in _FAMILIES:
                 weighs=_name in _WEIGHS,
             )
         )
+for _name in ("dequantize_4bit", "dequantize_blockwise"):
+    register(Operator(name=f"bitsandbytes.{_name}", weighs=True))

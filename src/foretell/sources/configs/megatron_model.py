@@ -25,7 +25,9 @@ def architecture(keys: Keys, layers: int, *, tp: int) -> dict[str, Any]:
             f"{keys.file} does not say --hidden-size and --num-attention-heads. Give all of Megatron's arguments."
         )
     if (script := keys.text("script", "pretrain_gpt.py")) not in ("pretrain_gpt.py", "pretrain_bert.py"):
-        raise SourceError(f"{keys.file} starts {script}, whose model is not built from arguments yet. Known: GPT and BERT.")
+        raise SourceError(
+            f"{keys.file} starts {script}, whose model is not built from arguments yet. Known: GPT and BERT."
+        )
     if keys.text("hybrid_override_pattern") or keys.number("hybrid_attention_ratio"):
         raise SourceError(
             f"{keys.file} describes a hybrid of Mamba and attention, which is not built from arguments yet."

@@ -10,6 +10,7 @@ import torch
 
 from foretell.errors import SourceError, did_you_mean
 from foretell.sources.masters import OnMasters
+from foretell.sources.named.eight_bit import BlockwiseOptimizer
 
 MakeOptimizer = Callable[[Iterable[Any]], torch.optim.Optimizer]
 
@@ -33,6 +34,13 @@ OPTIMIZERS: dict[str, MakeOptimizer | None] = {"none": None} | {
     name + form: partial(algorithm, **_FORMS[form])
     for name, (algorithm, forms) in _ALGORITHMS.items()
     for form in forms
+}
+OPTIMIZERS |= {  # of bitsandbytes; AdamW and Adam run one kernel
+    f"{name}{form}{pages}": partial(BlockwiseOptimizer, algorithm=algorithm, bits=bits, paged=bool(pages))
+    for name, algorithm in (("adamw", "adam"), ("lion", "lion"))
+    for form, bits in (("", 32), ("-8bit", 8))
+    for pages in ("", "-paged")
+    if name + form + pages != "adamw"  # torch's
 }
 OPTIMIZERS["adamw-master"] = partial(OnMasters, make=partial(torch.optim.AdamW, fused=True))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Concatenate, ParamSpec
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretell.errors import SourceError
+from foretell.sources.named.adapters import Quantize, adapted
 from foretell.sources.named.huggingface.architecture import Architecture, entry
 from foretell.sources.named.recipe import MakeTensors, Recipe, parameters_of, takes_step_settings
 from foretell.workload import Workload
@@ -42,16 +44,25 @@ def task(name: str) -> Callable[[Build[P]], Build[P]]:
     """Register a function from an architecture and settings to its task."""
 
     def register(build: Build[P]) -> Build[P]:
-        def recipe(architecture: Architecture, *, checkpointing: bool = False, **settings: Any) -> Recipe:
+        def recipe(
+            architecture: Architecture,
+            *,
+            checkpointing: bool = False,
+            lora_rank: int = 0,
+            lora_targets: str = "all",
+            quantize: Quantize = "none",
+            **settings: Any,
+        ) -> Recipe:
             made = build(architecture, **settings)  # type: ignore[call-arg]
+            frozen = partial(adapted, lora_rank=lora_rank, lora_targets=lora_targets, quantize=quantize)
             return Recipe(
                 name=architecture.name,
-                model=lambda: architecture.built(made.config, checkpointing),
+                model=lambda: frozen(architecture.built(made.config, checkpointing)),
                 forward=lambda model, b: model(**b),
                 **{field: getattr(made, field) for field in ("inputs", "targets", "asked", "loss", "tokens")},
             )
 
-        own = [p for p in parameters_of(recipe) if p.name == "checkpointing"]
+        own = [p for p in parameters_of(recipe) if p.kind is p.KEYWORD_ONLY]
         recipe.__signature__ = inspect.Signature([*parameters_of(build), *own])  # type: ignore[attr-defined]
         recipe.__doc__ = build.__doc__
         TASKS[name] = takes_step_settings(recipe)

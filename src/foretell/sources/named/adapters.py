@@ -1,0 +1,149 @@
+"""Fine-tuning of frozen models: quantized weights as bitsandbytes keeps them, and LoRA's adapters as peft puts them in."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from foretell.errors import SourceError
+from foretell.sources.named.bitsandbytes_ops import operators
+
+Quantize = Literal["none", "nf4", "int8"]
+_BLOCK, _BLOCK_OF_SCALES = 64, 256
+_CODE = 256  # entries of a table that 8-bit numbers stand for
+
+
+class _Product4bit(torch.autograd.Function):
+    """x · Wᵀ, where W is made of 4 bits for this product alone, and once more in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Linear4bit) -> Tensor:
+        ctx.weight = weight
+        return F.linear(x, weight.dequantized(x.dtype))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient @ ctx.weight.dequantized(gradient.dtype), None
+
+
+class Linear4bit(nn.Module):
+    """bitsandbytes' layer with NF4 and double quantization: half a byte per weight and 0.127 bits of scales."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        numbers = linear.weight.numel()
+        scales = math.ceil(numbers / _BLOCK)
+        self.register_buffer("weight", torch.empty((math.ceil(numbers / 2), 1), dtype=torch.uint8))
+        self.register_buffer("absmax", torch.empty(scales, dtype=torch.uint8))
+        self.register_buffer("nested_absmax", torch.empty(math.ceil(scales / _BLOCK_OF_SCALES)))
+        self.register_buffer("nested_code", torch.empty(_CODE))
+        self.register_buffer("offset", torch.empty(()))
+        self.bias = linear.bias
+
+    def dequantized(self, dtype: torch.dtype) -> Tensor:
+        ops = operators()
+        scales = ops.dequantize_blockwise(
+            self.absmax, self.nested_absmax, self.nested_code, _BLOCK_OF_SCALES, torch.float32
+        )
+        scales = scales + self.offset
+        shape = [self.out_features, self.in_features]
+        weight: Tensor = ops.dequantize_4bit(self.weight, scales, _BLOCK, "nf4", shape, dtype)
+        return weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        product: Tensor = _Product4bit.apply(x, self)
+        return product if self.bias is None else product + self.bias
+
+
+class _Product8bit(torch.autograd.Function):
+    """LLM.int8() without outliers: rows of x are quantized, multiplied as integers, and scaled back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Linear8bit) -> Tensor:
+        ops = operators()
+        ctx.weight = weight
+        rows, stats = ops.int8_vectorwise_quant(x.reshape(-1, x.shape[-1]))
+        product: Tensor = ops.int8_mm_dequant(torch._int_mm(rows, weight.weight.t()), stats, weight.scales, x.dtype)
+        return product.view(*x.shape[:-1], weight.out_features)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        weight = ctx.weight
+        return gradient @ (weight.weight.to(gradient.dtype) * weight.scales.to(gradient.dtype)[:, None]), None
+
+
+class Linear8bit(nn.Module):
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.register_buffer("weight", torch.empty(linear.weight.shape, dtype=torch.int8))
+        self.register_buffer("scales", torch.empty(linear.out_features))
+        self.bias = linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        product: Tensor = _Product8bit.apply(x, self)
+        return product if self.bias is None else product + self.bias
+
+
+class LoraLinear(nn.Module):
+    """A frozen layer and beside it two narrow ones that are trained."""
+
+    def __init__(self, base: nn.Module, rank: int) -> None:
+        super().__init__()
+        features: Any = base
+        self.base_layer = base
+        self.lora_A = nn.Linear(features.in_features, rank, bias=False)
+        self.lora_B = nn.Linear(rank, features.out_features, bias=False)
+        self.scaling = 2.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.base_layer(x)
+        added = self.lora_B(self.lora_A(F.dropout(x.to(self.lora_A.weight.dtype), 0.05)))
+        return result + added.to(result.dtype) * self.scaling
+
+
+def adapted(model: Any, *, lora_rank: int, lora_targets: str, quantize: Quantize) -> Any:
+    """The model with its linear layers quantized and, where a rank is given, frozen with adapters beside them.
+
+    `lora_targets` are the last parts of layers' names, as `q_proj+v_proj`; `all` is every linear layer but the head.
+    """
+    if quantize != "none" and not lora_rank:
+        raise SourceError(
+            f"quantize={quantize} freezes the weights, so something else has to be trained. Set lora_rank=16."
+        )
+    if not lora_rank:
+        return model
+    layers = _linear_layers(model)
+    wanted = set(lora_targets.split("+"))
+    chosen = {name for name in layers if lora_targets == "all" or name.rpartition(".")[2] in wanted}
+    if not chosen:
+        known = sorted({name.rpartition(".")[2] for name in layers})
+        raise SourceError(
+            f"lora_targets={lora_targets!r} names no layer of the model. Write all, or of: {', '.join(known)}."
+        )
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    kinds = {"none": lambda layer: layer, "nf4": Linear4bit, "int8": Linear8bit}
+    for name, layer in layers.items():
+        base = kinds[quantize](layer)
+        _put(model, name, LoraLinear(base, lora_rank) if name in chosen else base)
+    return model
+
+
+def _linear_layers(model: Any) -> dict[str, nn.Linear]:
+    """All but the head, which keeps its precision and is not adapted."""
+    head = model.get_output_embeddings() if hasattr(model, "get_output_embeddings") else None
+    found = {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear) and layer is not head}
+    if not found:
+        raise SourceError(f"{type(model).__name__} has no linear layers to adapt or to quantize. Leave out lora_rank.")
+    return found
+
+
+def _put(model: nn.Module, name: str, layer: nn.Module) -> None:
+    parent, _, last = name.rpartition(".")
+    setattr(model.get_submodule(parent), last, layer)
