@@ -102,8 +102,8 @@ def test_a_configuration_file(tmp_path: Path, capture_in_child: Capture) -> None
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "is not a JSON file"),
-        ("{}", "neither 'model_type' nor 'architectures'"),
+        ("{", "cannot be read as a configuration"),
+        ("{}", "no configuration that is known here: it is empty"),
         ('{"model_type": "homemade"}', "no trainable architecture for model_type 'homemade'"),
         ('{"model_type": "llama", "hidden_size": 65}', "cannot be configured"),
     ],

@@ -56,7 +56,7 @@ class Linear4bit(nn.Module):
         return weight
 
     def forward(self, x: Tensor) -> Tensor:
-        product: Tensor = _Product4bit.apply(x, self)
+        product: Tensor = _Product4bit.apply(x, self)  # type: ignore[no-untyped-call]
         return product if self.bias is None else product + self.bias
 
 
@@ -64,7 +64,7 @@ class _Product8bit(torch.autograd.Function):
     """LLM.int8() without outliers: rows of x are quantized, multiplied as integers, and scaled back."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Linear8bit) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Any) -> Tensor:
         ops = operators()
         ctx.weight = weight
         rows, stats = ops.int8_vectorwise_quant(x.reshape(-1, x.shape[-1]))
@@ -86,7 +86,7 @@ class Linear8bit(nn.Module):
         self.bias = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        product: Tensor = _Product8bit.apply(x, self)
+        product: Tensor = _Product8bit.apply(x, self)  # type: ignore[no-untyped-call]
         return product if self.bias is None else product + self.bias
 
 
@@ -104,7 +104,8 @@ class LoraLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = self.base_layer(x)
         added = self.lora_B(self.lora_A(F.dropout(x.to(self.lora_A.weight.dtype), 0.05)))
-        return result + added.to(result.dtype) * self.scaling
+        adapted_result: Tensor = result + added.to(result.dtype) * self.scaling
+        return adapted_result
 
 
 def adapted(model: Any, *, lora_rank: int, lora_targets: str, quantize: Quantize) -> Any:

@@ -39,9 +39,10 @@ class BlockwiseOptimizer(torch.optim.Optimizer):
     def _start(self, p: Tensor) -> dict[str, Any]:
         eight = self.bits == 8 and p.numel() >= _SMALLEST
         number = _STATES[self.algorithm]
-        self.state[p] = {
+        made: dict[str, Any] = {
             "states": [torch.zeros_like(p, dtype=torch.uint8 if eight else torch.float32) for _ in range(number)],
             "absmax": [p.new_zeros(math.ceil(p.numel() / _BLOCK), dtype=torch.float32) for _ in range(number * eight)],
             "code": p.new_zeros(256, dtype=torch.float32) if eight else None,
         }
-        return self.state[p]
+        self.state[p] = made
+        return made
