@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Precision = Literal["fp32", "torch-fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
 Attention = Literal["flash2", "flash3", "cudnn", "efficient", "math"]
+Kernels = Literal["torch", "megatron"]
 Compile = Literal[False, True, "reduce-overhead", "max-autotune"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 _PARAMETERS = {
@@ -42,6 +43,7 @@ class Workload:
     channels_last: bool = False
     compile: Compile = False
     attention: Attention | None = None  # the kernel; None: what torch picks
+    kernels: Kernels = "torch"  # or those of fused trainers: Megatron, Transformer Engine, Apex
     samples: int | None = None
     tokens: int | None = None
     step: Callable[[Any, Any, Any], Any] | None = None
@@ -60,6 +62,7 @@ class Workload:
         self._check_precision()
         check_choice("compile", self.compile, get_args(Compile), WorkloadError)
         check_choice("attention", self.attention, (None, *get_args(Attention)), WorkloadError)
+        check_choice("kernels", self.kernels, get_args(Kernels), WorkloadError)
         check_count("grad_accumulation", self.grad_accumulation, WorkloadError)
         for count in ("samples", "tokens"):  # of a batch; None: they are counted
             if getattr(self, count) is not None:

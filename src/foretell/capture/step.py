@@ -172,9 +172,23 @@ def prepare_optimizer(workload: Workload, model: torch.nn.Module) -> torch.optim
             f"workload {workload.name!r} trains nothing: no parameter requires a gradient. "
             "Leave some parameters unfrozen, or set optimizer=None for inference."
         )
+    make = _fused(workload.optimizer) if workload.kernels == "megatron" else workload.optimizer
     if workload.mixed is not None and workload.mixed.master:
-        return OnMasters(trainable, workload.optimizer)
-    return workload.optimizer(trainable)
+        return OnMasters(trainable, make)
+    return make(trainable)
+
+
+def _fused(make: Callable[[Any], torch.optim.Optimizer]) -> Callable[[Any], torch.optim.Optimizer]:
+    """The optimizer in its fused form, where it has one."""
+
+    def made(parameters: Any) -> torch.optim.Optimizer:
+        optimizer = make(parameters)
+        for group in (optimizer.defaults, *optimizer.param_groups):
+            if "fused" in group:
+                group.update(fused=True, foreach=False)
+        return optimizer
+
+    return made
 
 
 def make_scaler(workload: Workload, device: str) -> torch.amp.GradScaler | None:

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from foretell.capture.as_gpu import attention, behave_as_gpu, let_fake_tensors_pass_as_real
+from foretell.capture.fusing import with_fused_kernels
 from foretell.capture.recorder import Recorder
 from foretell.capture.step import ATTENTION, Step, batch_sizes, prepare_model
 from foretell.capture.values import Values
@@ -57,7 +58,7 @@ def record(step: Step, recorder: Recorder, values: Values | None = None, *, warm
         _record_once(step, recorder, warm)
     workload = step.workload
     samples, tokens = batch_sizes(workload, step.batch)
-    return recorder.graph(
+    graph = recorder.graph(
         name=workload.name,
         training=step.optimizer is not None,
         precision=workload.arithmetic,
@@ -68,6 +69,7 @@ def record(step: Step, recorder: Recorder, values: Values | None = None, *, warm
         caveats=tuple(_caveats(workload, values, step.optimizer)),
         provenance={"torch": torch.__version__, "python": platform.python_version(), "captured_on": platform.machine()},
     )
+    return with_fused_kernels(graph) if workload.kernels == "megatron" else graph
 
 
 def _record_once(step: Step, recorder: Recorder, warm: bool) -> bool:

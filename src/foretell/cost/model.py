@@ -26,7 +26,7 @@ from foretell.cost.transfer import FILE as GENERATIONS_FILE
 from foretell.cost.transfer import Generations, transferred
 from foretell.errors import ModelError, did_you_mean
 from foretell.graph import Graph, Signature
-from foretell.graph.operators import on_tf32
+from foretell.graph.operators import on_tf32, operator_of
 from foretell.hardware import Device
 from foretell.hardware import device as known_device
 from foretell.limits import read_json
@@ -141,7 +141,7 @@ class CostModel:
         fresh = list(dict.fromkeys(s for s in signatures if s not in seen))
         if fresh:
             run = [as_run_on(s, device) for s in fresh]
-            names = [s.name for s in run]
+            names = [operator_of(s.name).like or s.name for s in run]
             if self.device in (device.name, ""):
                 descriptions = [describe(s, device, tf32=tf32) for s in run]
                 seconds, families = self.operators.seconds(names, descriptions), [d.family for d in descriptions]

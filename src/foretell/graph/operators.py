@@ -31,6 +31,7 @@ class Operator:
     reads: Reads = "inputs"  # "no tensor": it takes one for its shape alone; "one per row": of the values it is given
     by_cudnn: bool = False
     weighs: bool = False  # what it reads are parameters even where they are frozen, not buffers
+    like: str = ""  # an operator that takes as long with the same tensors, for models that have not seen this one
 
     @property
     def walks_a_list(self) -> bool:
@@ -171,7 +172,17 @@ _READS: Final[dict[str, Reads]] = {
     **dict.fromkeys("new_zeros new_ones new_full zeros_like ones_like full_like rand_like randn_like".split(), "no tensor"),
     **dict.fromkeys("nll_loss_forward nll_loss_backward nll_loss2d_forward nll_loss2d_backward".split(), "one per row"),
 }  # fmt: skip
+# Kernels of fused trainers, which move their tensors once.
+_FUSED: Final = {
+    "rotary": "mul", "gated_backward": "silu_backward", "cross_entropy_backward": "_to_copy", "dropout_add": "native_dropout",
+}  # fmt: skip
 
+for _fused, _like in _FUSED.items():
+    register(
+        Operator(
+            name=f"foretell.{_fused}", family="copy" if _like == "_to_copy" else "elementwise", like=f"aten.{_like}"
+        )
+    )
 for _family, _kind, _names in _FAMILIES:
     for _name in _names.split():
         register(

@@ -47,6 +47,11 @@ def build_step(workload: Workload, device: torch.device) -> Step:
             f"compile={workload.compile!r} of workload {workload.name!r} cannot be measured: kernels of a compiled step "
             "have no ops to belong to. Set compile=False."
         )
+    if workload.kernels != "torch":
+        raise WorkloadError(
+            f"kernels={workload.kernels!r} of workload {workload.name!r} cannot be measured: they are not torch's. "
+            "Leave kernels out."
+        )
     if workload.attention == "flash3":
         raise WorkloadError(
             f"attention='flash3' of workload {workload.name!r} cannot be measured: it is not in torch. Set attention='cudnn'."

@@ -254,7 +254,8 @@ class _Fsdp:
             ways = self._group(p).size
             if self.casts:
                 yield from ((at, ways) for at in p.used if self.graph.ops[at].signature.name == "aten._to_copy")
-            if p.gradient is not None and self.graph.storages[p.gradient].born < 0:
+            kept = p.gradient is not None and self.graph.storages[p.gradient].born < 0
+            if kept and self.graph.ops[p.ready].signature.name == "aten.add_":
                 yield p.ready, ways
 
     def _on_parts(self, positions: Mapping[int, int]) -> Graph:

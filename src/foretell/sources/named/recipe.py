@@ -12,7 +12,7 @@ import torch
 
 from foretell.precision import MixedPrecision
 from foretell.sources.named.optimizers import optimizer_named
-from foretell.workload import Attention, Precision, Workload
+from foretell.workload import Attention, Kernels, Precision, Workload
 
 P = ParamSpec("P")
 MakeTensors = Callable[[], dict[str, Any]]
@@ -45,6 +45,7 @@ def takes_step_settings(recipe: Callable[P, Recipe]) -> Callable[..., Workload]:
         compile: bool = False,
         channels_last: bool = False,
         attention: Attention | None = None,
+        kernels: Kernels = "torch",
         **settings: Any,
     ) -> Workload:
         made = recipe(*args, **settings)
@@ -62,6 +63,7 @@ def takes_step_settings(recipe: Callable[P, Recipe]) -> Callable[..., Workload]:
             channels_last=channels_last,
             compile=compile,
             attention=attention,
+            kernels=kernels,
             samples=made.samples,
             tokens=made.tokens,
         )
