@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from foretell.capture.fusing.edit import Fusing
+from foretell.capture.fusing.edit import Arguments, Fusing
 from foretell.graph import Graph, Input, Layout, Op, Tensor
 
 _GATES: Final = {"aten.silu": "aten.silu_backward", "aten.gelu": "aten.gelu_backward"}
@@ -81,7 +81,7 @@ def _fuse_norm(step: Fusing, root: int, op: Op, chain: list[int], x: int, weighe
     given, dx, dweight, positions = backward
     first = next(p for p in sorted(chain) if x in map(step.storage, step.at(p).inputs))
     source, shape = step.tensor_of(first, x), step.tensors[weight].layout.shape
-    arguments = (("input", Input(0)), ("normalized_shape", shape), ("weight", Input(1)), ("eps", None))
+    arguments: Arguments = (("input", Input(0)), ("normalized_shape", shape), ("weight", Input(1)), ("eps", None))
     rstd = op.outputs[0]
     step.put(
         chain, weighed, "aten._fused_rms_norm.default", [source, weight], [*step.at(weighed).outputs, rstd], arguments
@@ -224,8 +224,8 @@ def _sums(step: Fusing, terms: set[int]) -> list[int] | None:
     if first is None:
         return None
     if len(set(first)) == 2:  # one of them adds to what the other has made
-        before, after = sorted(first)
-        return [before, after] if step.made(before) in _read(step, after) else None
+        first.sort()
+        return first if step.made(first[0]) in _read(step, first[1]) else None
     after = step.only_reader(step.made(first[0]), "backward", "aten.add")
     return None if after is None else [first[0], after]
 

@@ -10,6 +10,7 @@ from typing import Final
 from foretell.graph import Caveat, Graph, Input, Op, Signature, Storage, Tensor, Value
 from foretell.graph.operators import operator_of
 
+Arguments = tuple[tuple[str, Value], ...]
 _STREAMS: Final = ("copy", "elementwise", "reduction")
 
 
@@ -83,7 +84,7 @@ class Fusing:
         target: str,
         inputs: Sequence[int],
         outputs: Sequence[int],
-        arguments: tuple[tuple[str, Value], ...] = (),
+        arguments: Arguments = (),
     ) -> None:
         """One op at a place, for several."""
         like = self.at(at)
