@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from foretell.planner.plan import plan
     from foretell.planner.result import Choice, PlanResult
     from foretell.profile import Profile
+    from foretell.sources.scripts import Script
     from foretell.store.lines import RecordFile
     from foretell.store.store import Store
     from foretell.watching.watch import Watch, watch
@@ -61,6 +62,7 @@ __all__ = [
     "RecordFile",
     "RequirementNotMet",
     "ScalePoint",
+    "Script",
     "Store",
     "Watch",
     "Workload",
@@ -105,6 +107,7 @@ _FOUND_IN = {
     "foretell.planner.plan": "plan",
     "foretell.planner.result": "Choice PlanResult",
     "foretell.profile": "Profile",
+    "foretell.sources.scripts": "Script",
     "foretell.store.lines": "RecordFile",
     "foretell.store.store": "Store",
     "foretell.watching.watch": "Watch watch",

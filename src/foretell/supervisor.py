@@ -62,6 +62,7 @@ class Child:
             self._pid, self._reap = start(link.fileno(), status.fileno(), output.fileno())
         self._open = {self._link, self._status, self._output}
         self._printed = _Printed()
+        self.on_output: Callable[[bytes], None] | None = None  # is given what the worker prints, as it comes
         self._ending = threading.Lock()
         self._ended = False
 
@@ -153,9 +154,16 @@ class Child:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def printed(self) -> str:
+        """The beginning and the end of what the worker has printed so far."""
+        return self._printed.text()
+
     def _listen(self) -> None:
         if data := os.read(self._output.fileno(), _PIPE):
             self._printed.add(data)
+            if self.on_output is not None:
+                self.on_output(data)
         else:
             self._open.discard(self._output)
 

@@ -1,34 +1,39 @@
-"""Capture: Workload → Graph with no accelerator. torch lives here.
+"""Capture: a Workload, or a training script as it is → Graph with no accelerator. torch lives here.
 
 The step is recorded in a child process, which may crash without taking the program along.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 
 from foretell.capture import cache as graph_cache
-from foretell.capture.child import capture_source, capture_workload
+from foretell.capture.child import capture_script, capture_source, capture_workload
 from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.sources import check_source
+from foretell.sources.scripts import Script, script_of
 from foretell.workload import Workload
 
 __all__ = ["capture"]
 
 
 def capture(
-    workload: Workload | Graph | str,
+    workload: Workload | Graph | Script | str,
     settings: Mapping[str, str] | None = None,
     *,
     progress: Callable[[str], None] | None = None,
     cache: bool = True,
+    output: Callable[[bytes], None] | None = None,
 ) -> Graph:
-    """The graph of a Workload, of a SOURCE with its settings, or of a saved `.graph` file; a Graph is its own.
+    """The graph of a Workload, of a SOURCE with its settings, of a training script, or of a saved `.graph` file.
 
-    Settings are a SOURCE's: whatever is a workload or a graph already refuses them.
+    A Graph is its own. Settings are a SOURCE's: whatever is a workload or a graph already refuses them. `output` is given
+    what the user's code prints.
     """
     report = progress or (lambda text: None)
+    workload = script_of(workload)
     if isinstance(workload, str):
         check_source(workload)
     if not isinstance(workload, str) or workload.endswith(".graph"):
@@ -37,22 +42,33 @@ def capture(
         return workload
     if isinstance(workload, Workload):
         report(f"capturing {workload.name}")
-        return capture_workload(workload)
+        return capture_workload(workload, output)
+    if isinstance(workload, Script):
+        report(f"running {workload.path} until its third step")
+        return _cached(
+            workload.path, {"script": json.dumps(workload.to_dict())}, cache, lambda: capture_script(workload, output)
+        )
     if workload.endswith(".graph"):
         report(f"reading {workload}")
         return Graph.load(workload)
     settings = dict(settings or {})
-    key = graph_cache.key(workload, settings)
+    report(f"capturing {workload}")
+    return _cached(workload, settings, cache, lambda: capture_source(workload, settings, output))
+
+
+def _cached(
+    source: str, settings: Mapping[str, str], cache: bool, make: Callable[[], tuple[Graph, dict[str, str]]]
+) -> Graph:
+    key = graph_cache.key(source, settings)
     if cache and (known := graph_cache.get(key)) is not None:
         return known
-    report(f"capturing {workload}")
-    graph, read = capture_source(workload, settings)
+    graph, read = make()
     if cache:
         graph_cache.put(key, graph, read)
     return graph
 
 
-def _refuse_settings(workload: Workload | Graph | str, settings: Mapping[str, str] | None) -> None:
+def _refuse_settings(workload: Workload | Graph | Script | str, settings: Mapping[str, str] | None) -> None:
     if not settings:
         return
     given = ", ".join(f"{name}={value}" for name, value in settings.items())
@@ -60,6 +76,11 @@ def _refuse_settings(workload: Workload | Graph | str, settings: Mapping[str, st
         raise InputError(
             f"{given} cannot be set: the workload {workload.name!r} is made already. "
             "Make it with these settings, or give the SOURCE of the function that makes it."
+        )
+    if isinstance(workload, Script):
+        raise InputError(
+            f"{given} cannot be set: {workload.path} is a script. Give it arguments of its own: … {workload.path} -- ARGUMENTS, "
+            "or name a function in it that returns a Workload."
         )
     name = workload if isinstance(workload, str) else f"the graph {workload.name!r}"
     raise InputError(f"{given} cannot be set: {name} is captured already. Give the source it was captured from.")

@@ -20,6 +20,7 @@ from foretell.capture.explain import explain, words_of
 from foretell.capture.reads import Reads
 from foretell.errors import CaptureError, ForetellError, InputError, WorkloadError
 from foretell.graph import Graph
+from foretell.sources.scripts import Script
 from foretell.supervisor import Child, ChildLost
 from foretell.units import Bytes, Seconds, parse_bytes
 from foretell.workload import Workload
@@ -27,20 +28,28 @@ from foretell.workload import Workload
 _GRACE: Final[Seconds] = 2.0  # to end in, once it has answered
 
 
-def capture_source(source: str, settings: Mapping[str, str]) -> tuple[Graph, dict[str, str]]:
+Output = Callable[[bytes], None] | None
+
+
+def capture_source(source: str, settings: Mapping[str, str], output: Output = None) -> tuple[Graph, dict[str, str]]:
     """The graph of a SOURCE, and the files of the user's that were read for it, each with its digest."""
     request = {"source": source, "settings": dict(settings)}
-    return _ask(_new_interpreter, json.dumps(request).encode(), source)
+    return _ask(_new_interpreter, json.dumps(request).encode(), source, output)
 
 
-def capture_workload(workload: Workload) -> Graph:
+def capture_script(script: Script, output: Output = None) -> tuple[Graph, dict[str, str]]:
+    """As `capture_source`, of a training script."""
+    return _ask(_new_interpreter, json.dumps({"script": script.to_dict()}).encode(), script.path, output)
+
+
+def capture_workload(workload: Workload, output: Output = None) -> Graph:
     if _may_fork():
         _load_what_every_capture_needs()
-        serve = partial(_serve, get_workload=lambda: workload)
-        return _ask(lambda: Child.forked(serve, memory=_most_memory()), b"", workload.name)[0]
+        serve = partial(_serve, get_graph=lambda: _trace_workload(workload))
+        return _ask(lambda: Child.forked(serve, memory=_most_memory()), b"", workload.name, output)[0]
     import cloudpickle
 
-    return _ask(_new_interpreter, cloudpickle.dumps(workload), workload.name)[0]
+    return _ask(_new_interpreter, cloudpickle.dumps(workload), workload.name, output)[0]
 
 
 def _new_interpreter() -> Child:
@@ -61,10 +70,11 @@ def _load_what_every_capture_needs() -> None:
     import foretell.capture.fallback  # noqa: F401
 
 
-def _ask(start: Callable[[], Child], request: bytes, what: str) -> tuple[Graph, dict[str, str]]:
+def _ask(start: Callable[[], Child], request: bytes, what: str, output: Output = None) -> tuple[Graph, dict[str, str]]:
     """Start a child and wait for its answer; what user code prints is kept out of ours."""
     limit = _most_seconds()
     with start() as child:
+        child.on_output = output
         try:
             if request:
                 child.send(request)
@@ -80,10 +90,12 @@ def _ask(start: Callable[[], Child], request: bytes, what: str) -> tuple[Graph, 
                 f"it {lost.how}." + (lost.words or " Try a smaller batch, or watch its memory.")
             ) from None
         child.close(_GRACE)
+        printed = child.printed
     head, _, graph = answer.partition(b"\n")
     said = json.loads(head)
     if "error" in said:
-        raise getattr(errors, said["error"])(said["text"])
+        words = f"\nIt printed:\n{printed}" if printed and said.get("by") == "script" else ""
+        raise getattr(errors, said["error"])(said["text"] + words)
     return Graph.from_bytes(graph, f"the graph of {what}"), said["read"]
 
 
@@ -118,34 +130,49 @@ def _most_memory() -> Bytes | None:
 def answer(link: Connection) -> None:
     """In a new interpreter: record the one workload that is asked for."""
     request = link.recv_bytes()
+    asked = json.loads(request) if request.startswith(b"{") else {}
+    if "script" in asked:
+        _serve(link, lambda: _trace_script(asked["script"]), by="script")
+        return
 
     def get_workload() -> Workload:
-        if not request.startswith(b"{"):
+        if not asked:
             import cloudpickle
 
             workload: Workload = cloudpickle.loads(request)
             return workload
         from foretell.sources.resolve import load_workload
 
-        return load_workload(**json.loads(request))
+        return load_workload(**asked)
 
-    _serve(link, get_workload)
+    _serve(link, lambda: _trace_workload(get_workload()))
 
 
-def _serve(link: Connection, get_workload: Callable[[], Workload]) -> None:
-    """Record the workload, and send a graph or an error: a line of JSON, and the graph's file."""
+def _trace_script(written: dict[str, Any]) -> Graph:
+    from foretell.capture.script.run import trace_script
+
+    return trace_script(Script.from_dict(written))
+
+
+def _trace_workload(workload: Workload) -> Graph:
     from foretell.capture.fallback import trace_or_run
 
+    return trace_or_run(workload)
+
+
+def _serve(link: Connection, get_graph: Callable[[], Graph], by: str = "workload") -> None:
+    """Record a step, and send a graph or an error: a line of JSON, and the graph's file."""
     reads, graph, asked = Reads(), b"", os.getpid()
     said: dict[str, Any]
     try:
-        graph = trace_or_run(get_workload()).to_bytes(packed=False)
+        graph = get_graph().to_bytes(packed=False)
         said = {"read": dict(reads.found)}  # other threads may still read
     except ForetellError as error:
         ours = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
         said = {"error": ours.__name__, "text": words_of(error)}
     except BaseException as error:  # of the user's, whatever it may be
-        said = {"error": WorkloadError.__name__, "text": explain(error)}
+        said = {"error": WorkloadError.__name__, "text": explain(error, by)}
+    said["by"] = by
     if os.getpid() != asked:
         os._exit(0)  # a fork that user code has made and let go on: nobody asked it
     link.send_bytes(json.dumps(said).encode() + b"\n" + graph)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, Protocol
 
@@ -150,7 +151,7 @@ class Recorder(TorchDispatchMode):
         return self._module_of_node.get(node._sequence_nr(), "")
 
     def _tensor(self, tensor: torch.Tensor, born: int) -> tuple[int, Layout]:
-        tensor = _stored(tensor)
+        tensor = stored(tensor)
         shape = tuple(tensor.shape)
         strides = tensor.stride() if tensor.layout is torch.strided else (0,) * len(shape)
         key = (shape, strides, tensor.dtype)
@@ -181,7 +182,7 @@ class Recorder(TorchDispatchMode):
 
     def mark(self, tensors: Iterable[Any], role: str) -> None:
         """Set what storages are for; those that exist before the step are counted even if no op touches them."""
-        for tensor in map(_stored, tensors):
+        for tensor in map(stored, tensors):
             if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
                 continue
             self._roles.setdefault(tensor.untyped_storage()._cdata, role)
@@ -193,7 +194,7 @@ class Recorder(TorchDispatchMode):
         """Record which gradient is a parameter's own."""
         if parameter.layout is torch.strided and self._roles.get(parameter.untyped_storage()._cdata) == "optimizer":
             return  # a copy that is updated
-        gradient = _stored(gradient)
+        gradient = stored(gradient)
         self.mark([gradient], "gradient")
         if torch.strided is parameter.layout is gradient.layout:
             self._gradients[self._storage(parameter, born=-1)] = self._storage(gradient, born=-1)
@@ -225,6 +226,12 @@ class Recorder(TorchDispatchMode):
         """Whether all that the step made is gone or known: no cached mask, no table made on first use."""
         return all(role or born < 0 or freed != _ALIVE for _, role, born, freed in self._storages)
 
+    def end_with_update(self) -> None:
+        """What follows the last backward pass belongs to the update: clipping, averages, scales."""
+        last = next((i for i in reversed(range(len(self._ops))) if self._ops[i].phase == "backward"), len(self._ops))
+        tail = self._ops[last + 1 :]
+        self._ops[last + 1 :] = [replace(op, phase="optimizer") if op.phase == "forward" else op for op in tail]
+
     def forget(self) -> None:
         """Drop the ops and tensors recorded so far; storages that are alive stay watched under fresh numbers."""
         self._ops.clear()
@@ -254,7 +261,7 @@ class Recorder(TorchDispatchMode):
         return Graph(**made, gradients=gradients, **facts)
 
 
-def _stored(value: Any) -> Any:
+def stored(value: Any) -> Any:
     """What a tensor has in memory: a sparse one the rows that it holds. Their numbers are little beside them."""
     if isinstance(value, torch.Tensor) and value.layout is torch.sparse_coo:
         return value._values()

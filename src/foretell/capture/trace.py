@@ -78,7 +78,7 @@ def _record_once(step: Step, recorder: Recorder, warm: bool) -> bool:
     optimizer = step.optimizer
 
     def mark_state(optimizer: torch.optim.Optimizer) -> None:
-        recorder.mark(_host_state(optimizer), "host")
+        recorder.mark(host_state(optimizer), "host")
         recorder.mark(pytree.tree_leaves(list(optimizer.state.values())), "optimizer")
 
     def watch(phase: str, micro: int) -> None:
@@ -181,7 +181,7 @@ def _as_fake(tensor: torch.Tensor, values: Values, what: str) -> torch.Tensor:
     return like
 
 
-def _host_state(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
+def host_state(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
     """Step counters, which optimizers keep in host memory unless they are fused or capturable; and state that is paged."""
     if getattr(optimizer, "paged", False):
         yield from (t for t in pytree.tree_leaves(list(optimizer.state.values())) if isinstance(t, torch.Tensor))

@@ -101,14 +101,14 @@ class Values:
     @staticmethod
     def _all_known(args: tuple[Any, ...]) -> bool:
         """A quick look at the direct arguments: most ops read an activation and are done here."""
-        return all(_contents_of(a) is not None for a in args if isinstance(a, FakeTensor))
+        return all(contents_of(a) is not None for a in args if isinstance(a, FakeTensor))
 
     def _contents(self, tree: Any) -> Any:
         """The same arguments with contents in place of fake tensors, or None if some are unknown."""
         leaves, spec = pytree.tree_flatten(tree)
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, FakeTensor):
-                leaves[i] = value = _contents_of(leaf)
+                leaves[i] = value = contents_of(leaf)
                 if value is None:
                     return None
         return pytree.tree_unflatten(leaves, spec)
@@ -158,7 +158,7 @@ class Values:
         return pytree.tree_map(as_fake, value)
 
     def _contents_or_typical(self, tensor: FakeTensor) -> torch.Tensor:
-        value = _contents_of(tensor)
+        value = contents_of(tensor)
         if value is not None:
             return value
         if tensor.dtype == torch.bool:
@@ -170,7 +170,7 @@ class Values:
         return torch.zeros(tensor.shape, dtype=tensor.dtype)
 
     def _scalar(self, tensor: torch.Tensor) -> Any:
-        value = _contents_of(tensor)
+        value = contents_of(tensor)
         if value is not None:
             return value.item()
         if not tensor.is_floating_point():
@@ -178,7 +178,7 @@ class Values:
         return torch.zeros((), dtype=tensor.dtype).item()
 
 
-def _contents_of(tensor: torch.Tensor) -> torch.Tensor | None:
+def contents_of(tensor: torch.Tensor) -> torch.Tensor | None:
     value = getattr(tensor, _KEY, None)
     return value if value is not None else getattr(tensor, "constant", None)
 

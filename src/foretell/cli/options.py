@@ -13,9 +13,10 @@ from foretell.cli.terminal import note, progress
 from foretell.errors import InputError
 
 if TYPE_CHECKING:
-    from foretell import Conditions, JobLength
+    from foretell import Conditions, JobLength, Script
 
 WHAT: Final = "What runs, and where"
+SCRIPT: Final = "A training script"
 AROUND: Final = "Around the step"
 JOB: Final = "A whole job"
 OUTPUT: Final = "Output"
@@ -30,13 +31,24 @@ Source = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="file.py:function, package.module:function, timm/NAME, torchvision/NAME, hf/NAME, a config.json or a "
-        ".graph file. Python sources are your own code and are executed.",
+        help="A training script, run as it is: train.py. Or file.py:function, package.module:function, timm/NAME, "
+        "torchvision/NAME, hf/NAME, a config.json or a .graph file. Python sources are your own code and are executed.",
     ),
 ]
 Settings = Annotated[
     list[str] | None, option(WHAT, "--set", "Set a parameter of SOURCE, like batch=256.", "NAME=VALUE")
 ]
+Arguments = Annotated[
+    list[str] | None, typer.Argument(metavar="[-- ARGUMENTS]", help="Arguments of a training script, after --.")
+]
+Processes = Annotated[
+    int | None,
+    option(SCRIPT, "--nproc", "Processes that a launcher would start; without it, one per device.", "N", min=1),
+]
+FakeData = Annotated[
+    bool, option(SCRIPT, "--fake-data", "Stand in for data sets and checkpoints that are not on this machine.")
+]
+Verbose = Annotated[bool, option(SCRIPT, "--verbose", "Show what the script prints.")]
 AsJson = Annotated[bool, option(OUTPUT, "--json", "Print JSON on standard output, and nothing else there.")]
 Html = Annotated[Path | None, option(OUTPUT, "--html", "Write a report as one HTML file.", "FILE")]
 NoCache = Annotated[bool, option(PRICES, "--no-cache", "Capture again, even if this was captured before.")]
@@ -78,6 +90,20 @@ def read_settings(written: Sequence[str] | None) -> dict[str, str]:
             raise InputError(f"--set {name} is given twice. Give it once.")
         settings[name] = value
     return settings
+
+
+def script_of(source: str, arguments: Sequence[str] | None, processes: int | None, fake_data: bool) -> Script | None:
+    """SOURCE as a training script; None if it is none, and then it takes no arguments."""
+    import foretell
+    from foretell.sources.scripts import script_of
+
+    script: Script | str = script_of(source)
+    if isinstance(script, str):
+        given = {"arguments after --": arguments, "--nproc": processes, "--fake-data": fake_data}
+        if wrong := [name for name, value in given.items() if value]:
+            raise InputError(f"{', '.join(wrong)} are for a training script, and {source!r} is none. Leave them out.")
+        return None
+    return foretell.Script(path=source, arguments=tuple(arguments or ()), processes=processes, fake_data=fake_data)
 
 
 def combinations(written: Sequence[str] | None) -> list[dict[str, str]]:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from foretell.cli import options
 from foretell.cli.options import OUTPUT, WHAT, option
-from foretell.cli.terminal import answer, note, progress
+from foretell.cli.terminal import answer, note, progress, write_error
 from foretell.errors import InputError, RequirementNotMet
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from foretell import Forecast
+    from foretell import Forecast, Script
 
 
 def predict(
@@ -23,10 +23,14 @@ def predict(
         list[str],
         option(WHAT, "--on", "Where: h200, 8xh100-sxm, 2xaws:p5.48xlarge, … Give several to compare.", "CLUSTER"),
     ],
+    arguments: options.Arguments = None,
     settings: options.Settings = None,
     plan: Annotated[str | None, option(WHAT, "--plan", "How it is parallelized: dp=4,tp=2,zero=1.", "PLAN")] = None,
     fit_batch: Annotated[bool, option(WHAT, "--fit-batch", "Find the largest batch that fits.")] = False,
     require_fit: Annotated[bool, option(WHAT, "--require-fit", "Exit with 3 if it does not fit.")] = False,
+    nproc: options.Processes = None,
+    fake_data: options.FakeData = False,
+    verbose: options.Verbose = False,
     as_json: options.AsJson = False,
     html: options.Html = None,
     trace: Annotated[
@@ -51,7 +55,18 @@ def predict(
     job = options.job_of(job_samples, job_tokens, evaluate, checkpoint)
     conditions = options.conditions_of(loader, jitter, expert_skew)
     asked = options.question(on, plan=plan, model=model, profile=profile, conditions=conditions, job=job)
-    forecasts, batches = (_fit_batches if fit_batch else _forecasts)(source, on, chosen, not no_cache, asked)
+    script = options.script_of(source, arguments, nproc, fake_data)
+    if script is not None and fit_batch:
+        raise InputError(
+            f"--fit-batch varies a setting called batch, and {source} is a script. Give it other batches as arguments of its "
+            "own, after --, and see which fit."
+        )
+    forecasts: list[Forecast]
+    batches: list[int] = []
+    if script is not None:
+        forecasts = _of_script(script, on, chosen, not no_cache, asked, verbose)
+    else:
+        forecasts, batches = (_fit_batches if fit_batch else _forecasts)(source, on, chosen, not no_cache, asked)
     answer(as_json, lambda: _answers(forecasts, batches), lambda width: _tables(forecasts, batches, width))
     if html is not None:
         from foretell.report.html import write_html
@@ -96,6 +111,26 @@ def _plan(source: str, settings: Mapping[str, str], cluster: str, asked: Mapping
     if other := found.another_size(where.devices):
         note(other)
     return found.plan_for(where.devices, len(where.nodes), settings)
+
+
+def _of_script(
+    script: Script, on: Sequence[str], settings: Mapping[str, str], cache: bool, asked: Mapping[str, Any], verbose: bool
+) -> list[Forecast]:
+    """A script is run once for each cluster: it may ask what it runs on."""
+    import foretell
+    from foretell.forecasting.scripts import on_cluster
+
+    forecasts = []
+    with progress() as report:
+        for where in on:
+            there = on_cluster(script, foretell.Cluster.parse(where), asked["plan"])
+            output = write_error if verbose else None
+            graph = foretell.capture_graph(there, settings, progress=report, cache=cache, output=output)
+            report(f"forecasting {graph.name} on {where}")
+            forecasts.append(foretell.forecast(graph, where, **asked))
+            if asked["plan"] is None:
+                note(f"Plan of {script.path} on {where}: {forecasts[-1].plan}. Give --plan for another.")
+    return forecasts
 
 
 def _fit_batches(

@@ -173,6 +173,13 @@ def _console_type() -> type[Console]:
     return PlainConsole
 
 
+def write_error(data: bytes) -> None:
+    """What user code prints, as it comes, on standard error."""
+    with suppress(OSError):
+        sys.stderr.write(plain(data.decode(errors="replace")))
+        sys.stderr.flush()
+
+
 def note(text: str) -> None:
     """A line on standard error, beside the answer."""
     with suppress(OSError):  # nobody reads it

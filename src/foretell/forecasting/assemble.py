@@ -27,6 +27,7 @@ from foretell.forecasting.memory import adjusted
 from foretell.forecasting.response import Response
 from foretell.forecasting.result import Cost, Critical, Energy, Forecast, LinkUse, Network, Resources, Throughput, Use
 from foretell.forecasting.run import Placed, Run, run
+from foretell.forecasting.scripts import on_cluster, plan_noted
 from foretell.graph import Caveat, Graph
 from foretell.hardware import Cluster
 from foretell.parallel import parallelize
@@ -35,6 +36,7 @@ from foretell.profile import Profile
 from foretell.program import Program
 from foretell.simulate.timeline import WHOLE_PASS, Span, Timeline
 from foretell.sources.configs import plan_of
+from foretell.sources.scripts import Script, script_of
 from foretell.units import Seconds
 from foretell.workload import Workload
 
@@ -45,7 +47,7 @@ _CRITICAL_PARTS: Final = 12
 
 
 def forecast(
-    workload: Workload | Graph | str,
+    workload: Workload | Graph | Script | str,
     on: str | Cluster,
     plan: Plan | str | None = None,
     *,
@@ -61,14 +63,21 @@ def forecast(
     you fitted, or `roofline`. `profile` makes the forecast fit one machine, cluster or trainer. `conditions` are the data
     loader, the jitter of ranks and the routing of experts; `job` asks what a whole training costs.
     """
-    check_kind("workload", workload, (Workload, Graph, str), "a Workload, a Graph or a SOURCE", InputError)
+    workload = script_of(workload)
+    check_kind(
+        "workload", workload, (Workload, Graph, Script, str), "a Workload, a Graph, a Script or a SOURCE", InputError
+    )
     check_kind("on", on, (str, Cluster), "a Cluster or its name, like '8xh100-sxm'", InputError)
     check_kind("plan", plan, (str, Plan, NoneType), "a Plan, text like 'dp=4,tp=2', or None", PlanError)
-    cluster, plan = _where(on, plan, workload, settings)
+    asked, (cluster, plan) = plan, _where(on, plan, workload, settings)
     prices_by = load_model(model) if isinstance(model, str) else model
     fitted = Profile.load(profile) if isinstance(profile, str | Path) else profile
     conditions = conditions or Conditions()
+    if isinstance(workload, Script):
+        workload = on_cluster(workload, cluster, plan if asked else None)
     graph = capture(workload, settings)
+    if asked is None and (noted := plan_noted(graph, cluster.devices)) is not None:
+        cluster, plan = _where(cluster, noted, workload, settings)
     with _no_garbage_collection():
         program = _program(graph, cluster, plan, prices_by)
         ran = run(program, cluster, prices_by, conditions, fitted)

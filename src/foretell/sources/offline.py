@@ -51,6 +51,12 @@ def kept_offline(source: str, function: Callable[P, Workload]) -> Callable[P, Wo
     return make
 
 
+def refuse_connections() -> None:
+    """From now on this thread contacts no other machine."""
+    _listen()
+    _building.set(True)
+
+
 @contextlib.contextmanager
 def _offline(source: str) -> Iterator[None]:
     _listen()
@@ -59,7 +65,7 @@ def _offline(source: str) -> Iterator[None]:
         with _switching, _hub_offline():
             yield
     except Exception as error:
-        if why := _refusal_in(error):
+        if why := refusal_in(error):
             raise SourceError(
                 f"{source} asks for {why}, and names and configurations are built offline. Leave out "
                 "pretrained weights and backbones by name, or write the step as file.py:function."
@@ -94,7 +100,7 @@ def _hub_offline() -> contextlib.AbstractContextManager[Any]:
     return patch.object(constants, "HF_HUB_OFFLINE", True)
 
 
-def _refusal_in(error: BaseException | None) -> str:
+def refusal_in(error: BaseException | None) -> str:
     """What was refused on the way to an error."""
     hub: Any = sys.modules.get("huggingface_hub.errors")
     of_hub = (hub.OfflineModeIsEnabled, hub.LocalEntryNotFoundError) if hub else ()

@@ -21,9 +21,19 @@ def replace(owner: Any, name: str, value: Any) -> None:
     setattr(owner, name, value)
 
 
+def replace_everywhere(owner: Any, name: str, value: Any) -> None:
+    """Also where modules of torch have taken the function over by name."""
+    original = getattr(owner, name)
+    for module in [m for key, m in list(sys.modules.items()) if key.startswith("torch.")]:
+        if vars(module).get(name) is original:
+            replace(module, name, value)
+    if getattr(owner, name) is original:
+        replace(owner, name, value)
+
+
 def apply() -> None:
     _default_to_foreach()
-    _skip_conversions_that_change_nothing()
+    _convert_fake_tensors_in_place()
     _read_numbers_out_of_tensors()
     _compile_the_originals()
     # Nothing is compiled in this process; the guard against it is paid at every op.
@@ -73,20 +83,38 @@ def _compile_the_originals() -> None:
     replace(torch.jit, "script", script)  # itself too: compiling one function compiles those it calls
 
 
-def _skip_conversions_that_change_nothing() -> None:
-    """A module may call `.to(dtype)` on its parts as it runs; torch cannot swap fake parameters that are in use."""
+def _convert_fake_tensors_in_place() -> None:
+    """A module may convert its parts as it runs; torch would swap fake parameters, which fails for those in use."""
     convert = torch.nn.Module._apply
 
     def apply(self: torch.nn.Module, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> torch.nn.Module:
-        own = [t for t in (*self._parameters.values(), *self._buffers.values()) if t is not None]
-        with torch.no_grad():
-            if not all(isinstance(t, FakeTensor) and fn(t) is t for t in own):
-                return convert(self, fn, recurse)  # type: ignore[no-untyped-call,no-any-return]
+        own = [p for p in self._parameters.values() if p is not None]
+        if not all(isinstance(p, FakeTensor) for p in own):
+            return convert(self, fn, recurse)  # type: ignore[no-untyped-call,no-any-return]
         for child in self.children() if recurse else ():
             child._apply(fn)
+        for parameter in own:
+            with torch.no_grad():
+                _take(parameter, fn(parameter))
+                if parameter.grad is not None:
+                    _take(parameter.grad, fn(parameter.grad))
+        for name, buffer in self._buffers.items():
+            if buffer is not None:
+                self._buffers[name] = fn(buffer)
         return self
 
     replace(torch.nn.Module, "_apply", apply)
+
+
+def _take(tensor: Tensor, made: Tensor) -> None:
+    """Let a fake tensor be what was made of it, for all who know it."""
+    if made is not tensor:
+        tensor.data = made
+        value = getattr(made, "_foretell_value", None)
+        if value is None:
+            tensor.__dict__.pop("_foretell_value", None)
+        else:
+            vars(tensor)["_foretell_value"] = value
 
 
 def _default_to_foreach() -> None:

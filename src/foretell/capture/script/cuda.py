@@ -1,0 +1,153 @@
+"""`torch.cuda` as it answers on the device that is asked about."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.placement import Placement
+from foretell.sources.scripts import Accelerator
+
+_NOTHING_HAPPENS = """synchronize empty_cache reset_peak_memory_stats reset_max_memory_allocated init _lazy_init
+    reset_max_memory_cached reset_accumulated_memory_stats ipc_collect manual_seed manual_seed_all seed seed_all
+    set_rng_state set_rng_state_all set_per_process_memory_fraction set_sync_debug_mode set_stream _sleep
+    _lazy_call""".split()
+_ZERO = """memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_cached max_memory_cached
+    utilization memory_usage temperature power_draw clock_rate current_device initial_seed get_sync_debug_mode""".split()
+
+
+class Stream:
+    """A stream on which everything has happened already."""
+
+    def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
+        self.device, self.priority, self.cuda_stream, self.stream_id = device, priority, 0, 0
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def query(self) -> bool:
+        return True
+
+    def is_capturing(self) -> bool:
+        return False
+
+    def synchronize(self) -> None:
+        return None
+
+    def wait_event(self, event: Any) -> None:
+        return None
+
+    def wait_stream(self, stream: Any) -> None:
+        return None
+
+    def record_event(self, event: Any = None) -> Event:
+        return event or Event()
+
+
+class Event:
+    """An event that has happened; between any two of them lies a millisecond, since something divides by it."""
+
+    def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
+        self.enable_timing = enable_timing
+
+    def record(self, stream: Any = None) -> None:
+        return None
+
+    def wait(self, stream: Any = None) -> None:
+        return None
+
+    def synchronize(self) -> None:
+        return None
+
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, other: Any) -> float:
+        return 1.0
+
+
+class _Properties(SimpleNamespace):
+    """What `get_device_properties` gives."""
+
+
+def answer_as(chip: Accelerator, place: Placement, devices: int) -> None:
+    major, minor = chip.capability
+    properties = _Properties(
+        name=chip.name, major=major, minor=minor, total_memory=chip.memory, multi_processor_count=chip.units,
+        warp_size=32, max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536, is_integrated=0,
+        is_multi_gpu_board=0, gcnArchName="", L2_cache_size=50 * 2**20, shared_memory_per_block_optin=232448, uuid="0",
+    )  # fmt: skip
+    stats: OrderedDict[str, Any] = OrderedDict()
+    answers: dict[str, Any] = dict.fromkeys(_NOTHING_HAPPENS, _nothing)
+    answers |= {name: lambda *args, **kwargs: 0 for name in _ZERO}
+    answers |= {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "device_count": lambda: devices,
+        "_is_compiled": lambda: True,
+        "set_device": _nothing,
+        "get_device_name": lambda device=None: chip.name,
+        "get_device_capability": lambda device=None: chip.capability,
+        "get_device_properties": lambda device=None: properties,
+        "mem_get_info": lambda device=None: (chip.memory, chip.memory),
+        "memory_stats": lambda device=None: stats,
+        "memory_summary": lambda *args, **kwargs: "",
+        "get_arch_list": lambda: [f"sm_{major}{minor}"],
+        "get_rng_state": lambda device="cuda": torch.get_rng_state(),
+        "get_rng_state_all": lambda: [torch.get_rng_state()],
+        "is_bf16_supported": lambda including_emulation=True: major >= 8,
+        "is_current_stream_capturing": lambda: False,
+        "can_device_access_peer": lambda *args: True,
+        "current_stream": lambda device=None: Stream(),
+        "default_stream": lambda device=None: Stream(),
+        "stream": lambda stream: contextlib.nullcontext(),
+        "device": lambda device=None: contextlib.nullcontext(),
+        "device_of": lambda obj: contextlib.nullcontext(),
+        "Stream": Stream,
+        "Event": Event,
+    }
+    for name, value in answers.items():
+        if hasattr(torch.cuda, name):
+            replace(torch.cuda, name, value)
+    for module in (torch.cuda.memory, torch.cuda.random):
+        for name in answers.keys() & vars(module).keys():
+            replace(module, name, answers[name])
+    for name, value in {
+        "is_available": lambda: True,
+        "device_count": lambda: devices,
+        "current_accelerator": lambda check_available=False: torch.device("cuda"),
+        "current_device_index": lambda: 0,
+        "set_device_index": _nothing,
+        "synchronize": _nothing,
+        "current_stream": lambda device=None: Stream(),
+    }.items():
+        replace(torch.accelerator, name, value)
+    replace(torch, "get_device_module", lambda device=None: torch.cuda)
+    torch.version.cuda = torch.version.cuda or "12.8"
+    _generators()
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    return None
+
+
+def _generators() -> None:
+    """A generator on the device draws nothing, since fake tensors have no contents: it lies on the host."""
+    make: Any = torch.Generator
+
+    class Either(type):
+        def __instancecheck__(cls, value: Any) -> bool:
+            return isinstance(value, make)
+
+        def __call__(cls, device: Any = "cpu") -> Any:
+            return make()
+
+    replace(torch, "Generator", Either("Generator", (), {}))

@@ -1,0 +1,167 @@
+"""Tensors that move to and from the accelerator: what a script calls for it, put in place of torch's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._device import _device_constructors
+
+from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.placement import ACCELERATORS, Placement
+
+
+def move_with(place: Placement) -> None:
+    _let_tensors_say_where_they_are(place)
+    _let_tensors_move(place)
+    _make_parameters_fake(place)
+    _make_tensors_from_data(place)
+    _read_numbers_as_devices()
+
+
+def _let_tensors_say_where_they_are(place: Placement) -> None:
+    own: Any = FakeTensor.device
+
+    def device(self: FakeTensor) -> Any:
+        return own.fget(self) if place.inside else place.device_of(self)
+
+    replace(FakeTensor, "device", property(device))
+    replace(FakeTensor, "is_cuda", property(lambda self: self.device.type == "cuda"))
+    replace(FakeTensor, "is_cpu", property(lambda self: self.device.type == "cpu"))
+    replace(FakeTensor, "get_device", lambda self: self.device.index if self.device.type == "cuda" else -1)
+
+
+def _let_tensors_move(place: Placement) -> None:
+    convert: Callable[..., torch.Tensor] = torch.Tensor.to
+
+    def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        args, kwargs, device = _without_device(args, kwargs)
+        if (
+            device is not None
+            and type(self) is not torch.Tensor
+            and not isinstance(self, FakeTensor | torch.nn.Parameter)
+        ):
+            return convert(self, device, *args, **kwargs)  # a class of the script's own
+        moved = self if device is None else _moved(place, self, device)
+        if not (args or kwargs):
+            return moved
+        return convert(moved, *args, **kwargs)
+
+    def cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, **kwargs: Any) -> torch.Tensor:
+        return _moved(place, self, place.device)
+
+    def cpu(self: torch.Tensor, memory_format: Any = None) -> torch.Tensor:
+        return _moved(place, self, torch.device("cpu"))
+
+    replace(torch.Tensor, "to", to)
+    replace(torch.Tensor, "cuda", cuda)
+    replace(torch.Tensor, "cpu", cpu)
+    replace(torch.Tensor, "pin_memory", lambda self, device=None: self)
+    replace(torch.Tensor, "is_pinned", lambda self, device=None: False)
+    replace(torch.Tensor, "record_stream", lambda self, stream: None)
+    to_numpy = torch.Tensor.numpy
+    to_list = torch.Tensor.tolist
+    replace(torch.Tensor, "numpy", lambda self, **kwargs: to_numpy(_host(place, self), **kwargs))
+    replace(torch.Tensor, "tolist", lambda self: to_list(_host(place, self)))
+
+
+def _host(place: Placement, tensor: torch.Tensor) -> torch.Tensor:
+    return place.to_host(tensor) if isinstance(tensor, FakeTensor) else tensor
+
+
+def _without_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    """The device that is asked for, and the other arguments of `Tensor.to`; not blocking changes no shape."""
+    kwargs = dict(kwargs)
+    kwargs.pop("non_blocking", None)
+    other = kwargs.pop("other", None)
+    device = kwargs.pop("device", None)
+    if args and isinstance(args[0], torch.Tensor):
+        other, args = args[0], args[1:]
+    if other is not None:
+        return (other.dtype, *[a for a in args if not isinstance(a, bool)]), kwargs, other.device
+    if args and (args[0] is None or isinstance(args[0], str | int | torch.device)):
+        device, args = (device if args[0] is None else args[0]), args[1:]
+    args = tuple(a for a in args if not isinstance(a, bool) and a is not None)
+    if kwargs.get("dtype", ...) is None:
+        del kwargs["dtype"]
+    return args, kwargs, torch.device("cuda", device) if isinstance(device, int) else _device(device)
+
+
+def _device(device: Any) -> torch.device | None:
+    return None if device is None else torch.device(device)
+
+
+def _moved(place: Placement, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    there = place.holds(tensor)
+    if device.type == "meta":
+        return torch.empty_like(tensor, device="meta")
+    if tensor.device.type == "meta":
+        raise NotImplementedError("Cannot copy out of meta tensor; no data!")
+    if device.type in ACCELERATORS:
+        if there:
+            return tensor
+        if isinstance(tensor, FakeTensor) and isinstance(tensor, torch.nn.Parameter):
+            place.move_storage(tensor)  # in place: whoever knows the parameter knows it still
+            return tensor
+        return place.to_accelerator(tensor)
+    if not there:
+        return tensor
+    if isinstance(tensor, torch.nn.Parameter):
+        place.keep_on_host(tensor)
+        return tensor
+    return place.to_host(tensor)
+
+
+def _make_parameters_fake(place: Placement) -> None:
+    make = torch.nn.Parameter.__new__
+
+    def new(cls: type, data: Any = None, requires_grad: bool = True) -> torch.Tensor:
+        if (
+            type(data) in (torch.Tensor, torch.nn.Parameter)
+            and data.device.type == "cpu"
+            and data.layout is torch.strided
+        ):
+            data = place.parameter(data)
+        return make(cls, data, requires_grad)
+
+    torch.nn.Parameter.__new__ = new  # type: ignore[method-assign,assignment]
+
+
+def _make_tensors_from_data(place: Placement) -> None:
+    """Functions that build a tensor on the host and copy it over, inside torch."""
+    for name in ("tensor", "as_tensor", "asarray"):
+        make = getattr(torch, name)
+
+        def made(data: Any, *args: Any, make: Any = make, device: Any = None, **kwargs: Any) -> torch.Tensor:
+            kwargs.pop("pin_memory", None)
+            if device is None and (default := torch.get_default_device()).type in ACCELERATORS:
+                device = default
+            tensor: torch.Tensor = data if isinstance(data, FakeTensor) and not kwargs else make(data, *args, **kwargs)
+            return tensor if device is None else tensor.to(device)
+
+        replace(torch, name, made)
+
+
+def _read_numbers_as_devices() -> None:
+    """`device=0` is the accelerator's, which torch would look for itself."""
+    for function in _device_constructors():
+        name = function.__name__
+        if getattr(torch, name, None) is function:
+
+            def made(*args: Any, function: Any = function, **kwargs: Any) -> Any:
+                if isinstance(kwargs.get("device"), int):
+                    kwargs["device"] = torch.device("cuda", kwargs["device"])
+                return function(*args, **kwargs)
+
+            replace(torch, name, made)
+    convert = torch.nn.Module.to
+
+    def to(self: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
+        args = tuple(torch.device("cuda", a) if type(a) is int else a for a in args)
+        if type(kwargs.get("device")) is int:
+            kwargs["device"] = torch.device("cuda", kwargs["device"])
+        return convert(self, *args, **kwargs)
+
+    replace(torch.nn.Module, "to", to)

@@ -1,0 +1,164 @@
+"""Which tensors lie on the accelerator that is not there, and the recorder of what runs on it.
+
+A tensor on it is a fake one. torch itself believes that all tensors are on the CPU: a build without CUDA, or one
+without a driver, refuses anything else. Only the script is told otherwise. What it keeps on the host is real, apart
+from parameters, of which there may be too many.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from foretell.capture.recorder import Recorder, stored
+from foretell.capture.values import Values, contents_of
+
+CPU: Final = torch.device("cpu")
+ACCELERATORS: Final = frozenset(("cuda", "xpu", "npu", "mps"))
+_DEVICE_QUERY: Final = torch.ops.prim.device.default
+_FEW: Final = 4096  # numbers of a parameter that are kept: a temperature, a scale
+_MOST_ON_HOST: Final = 2**24  # numbers that come back from the accelerator as real ones
+
+
+class Finished(BaseException):
+    """Ends the script, once its step is recorded; no `except Exception` stops it."""
+
+
+class Placement:
+    """Fake tensors are on the accelerator, unless they were made on the host and have not been moved."""
+
+    def __init__(self) -> None:
+        self.fake = FakeTensorMode(allow_non_fake_inputs=True)
+        self.values = Values(self.fake)
+        self.device = torch.device("cuda", 0)
+        self.inside = 0  # of torch, which must not hear of the accelerator
+        self.arriving: Callable[[], None] = lambda: None  # called before something is moved to it,
+        self.arrived: Callable[[torch.Tensor], None] = lambda tensor: None  # and after
+        self._host: dict[int, weakref.ref[Any]] = {}  # storages of fake tensors on the host
+
+    def holds(self, tensor: Any) -> bool:
+        if not isinstance(tensor, FakeTensor):
+            return False
+        return stored(tensor).untyped_storage()._cdata not in self._host
+
+    def device_of(self, tensor: torch.Tensor) -> torch.device:
+        """As the script sees it."""
+        return self.device if not self.inside and self.holds(tensor) else CPU
+
+    def keep_on_host(self, tensor: torch.Tensor) -> None:
+        storage = stored(tensor).untyped_storage()
+        address = storage._cdata
+        if address not in self._host:
+            self._host[address] = weakref.ref(storage, partial(self._forget, address))
+
+    def move_storage(self, tensor: torch.Tensor) -> None:
+        self._host.pop(stored(tensor).untyped_storage()._cdata, None)
+
+    def _forget(self, address: int, _: Any = None) -> None:
+        self._host.pop(address, None)
+
+    def fake_like(self, tensor: torch.Tensor, *, keep: bool = True) -> torch.Tensor:
+        """A fake tensor of the same layout, which knows the contents that control flow may ask for."""
+        with _disable_current_modes(), self.fake:
+            like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+        with _disable_current_modes():
+            value = contents_of(tensor) if isinstance(tensor, FakeTensor) else tensor.detach()
+            if keep and value is not None and value.device.type == "cpu":
+                self.values.give(like, value.clone())
+        return like
+
+    def parameter(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The fake one, on the host, that stands for a parameter just made there."""
+        like = self.fake_like(tensor, keep=tensor.numel() <= _FEW)
+        self.keep_on_host(like)
+        return like
+
+    def to_accelerator(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.arriving()
+        if tensor.layout is not torch.strided:
+            with _disable_current_modes(), self.fake:
+                moved: torch.Tensor = self.fake.from_tensor(tensor)
+        else:
+            moved = self.fake_like(tensor)
+            if not isinstance(tensor, FakeTensor):
+                self.arrived(moved)
+        return moved.requires_grad_(tensor.requires_grad)
+
+    def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Real numbers: those that are known, else zeros."""
+        value = contents_of(tensor)
+        with _disable_current_modes():
+            if value is not None:
+                return value.clone()
+            if tensor.numel() <= _MOST_ON_HOST:
+                return torch.zeros(tensor.shape, dtype=tensor.dtype)
+        like = self.fake_like(tensor, keep=False)
+        self.keep_on_host(like)
+        return like
+
+
+class ScriptRecorder(Recorder):
+    """Runs what the script does on the host for real, and what it does on the accelerator on fake tensors."""
+
+    def __init__(self, placement: Placement) -> None:
+        super().__init__(placement.values)
+        self.placement = placement
+        self.ops_on_device = 0
+        self.updating = False  # an optimizer's update is under way
+        self.finished = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is _DEVICE_QUERY:
+            return CPU if isinstance(args[0], FakeTensor) else func(*args, **kwargs)
+        if self.finished:
+            raise Finished  # something has caught it
+        asked = kwargs.get("device")
+        on_device = asked is not None and asked.type in ACCELERATORS
+        fakes = [t for t in _leaves(args, kwargs) if isinstance(t, FakeTensor)]
+        if not on_device and not fakes:
+            if self.updating and self.recording:  # counters of updates, as a Workload's are recorded
+                return super().__torch_dispatch__(func, types, args, kwargs)
+            return func(*args, **kwargs)
+        place = self.placement
+        if on_device:
+            kwargs = {**kwargs, "device": CPU}
+        on_device = on_device or any(place.holds(t) for t in fakes)
+        recording = self.recording
+        self.recording = recording and on_device
+        self.ops_on_device += on_device
+        place.inside += 1
+        try:
+            with place.fake:
+                out = super().__torch_dispatch__(func, types, args, kwargs)
+        finally:
+            place.inside -= 1
+            self.recording = recording
+        if not on_device:
+            for tensor in _leaves(out):
+                if isinstance(tensor, FakeTensor):
+                    place.keep_on_host(tensor)
+        return out
+
+
+def _leaves(*trees: Any) -> Iterator[Any]:
+    for tree in trees:
+        if isinstance(tree, list | tuple):
+            yield from _leaves(*tree)
+        elif isinstance(tree, dict):
+            yield from _leaves(*tree.values())
+        elif isinstance(tree, torch.Tensor):
+            yield tree
+
+
+def tensors_in(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]

@@ -1,0 +1,135 @@
+"""The other processes of a script: a group of the size asked for, of which this one is the first rank.
+
+What the ranks would exchange has the shapes that this rank has itself, so every collective answers with its own
+tensors. What a plan communicates is the plan's to say, and is no part of the graph of one replica.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from foretell.capture.as_gpu.patches import replace, replace_everywhere
+
+
+class _Done:
+    """The work of a collective, which is over."""
+
+    def wait(self, timeout: Any = None) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def get_future(self) -> Any:
+        future: Any = torch.futures.Future()
+        future.set_result(None)
+        return future
+
+
+def set_environment(processes: int, per_node: int) -> None:
+    """What a launcher sets; a script started without one finds nothing."""
+    if processes < 2:
+        return
+    local = min(processes, per_node)
+    os.environ.update(
+        RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(processes), LOCAL_WORLD_SIZE=str(local), GROUP_RANK="0",
+        ROLE_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", TORCHELASTIC_RUN_ID="none",
+    )  # fmt: skip
+
+
+def stand_in(processes: int, wrapped: dict[str, Any]) -> None:
+    """Let `torch.distributed` make a group of this size with nobody else in it."""
+    _spawn_inline()
+    if not dist.is_available():
+        return
+    start = dist.init_process_group
+
+    def init_process_group(
+        backend: Any = None, init_method: Any = None, timeout: timedelta | None = None, world_size: int = -1,
+        rank: int = -1, store: Any = None, *args: Any, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        wrapped["process_group"] = True
+        size = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", processes))
+        wrapped["world"] = size
+        start(backend="fake", rank=0, world_size=size, store=FakeStore())
+
+    import torch.distributed.device_mesh
+    import torch.distributed.fsdp  # noqa: F401  # which take functions over by name
+
+    replace_everywhere(dist, "init_process_group", init_process_group)
+    replace_everywhere(dist, "is_nccl_available", lambda: True)
+    for name, function in _collectives().items():
+        if hasattr(dist, name):
+            replace_everywhere(dist, name, function)
+
+
+def _spawn_inline() -> None:
+    """`spawn(fn, nprocs=8)` runs the first rank here."""
+    from torch import multiprocessing as processes
+
+    def spawn(fn: Callable[..., Any], args: Sequence[Any] = (), *rest: Any, **kwargs: Any) -> None:
+        fn(0, *args)
+
+    replace(processes, "spawn", spawn)
+    replace(processes, "start_processes", spawn)
+
+
+def _collectives() -> dict[str, Callable[..., Any]]:
+    def own(*args: Any, async_op: bool = False, **kwargs: Any) -> _Done | None:
+        return _Done() if async_op else None
+
+    def fill_each(outputs: Any, value: Any, *args: Any, async_op: bool = False, **kwargs: Any) -> _Done | None:
+        for each in outputs or ():
+            each.copy_(value)
+        return _Done() if async_op else None
+
+    def fill(output: torch.Tensor, value: torch.Tensor, *args: Any, async_op: bool = False, **kw: Any) -> _Done | None:
+        flat = value.reshape(-1)
+        whole = output.reshape(-1)
+        repeats = -(-whole.numel() // max(flat.numel(), 1))
+        whole.copy_(flat.repeat(repeats)[: whole.numel()])
+        return _Done() if async_op else None
+
+    def gather_objects(outputs: list[Any], value: Any, *args: Any, **kwargs: Any) -> None:
+        outputs[:] = [value] * len(outputs)
+
+    def gather_to(value: Any, outputs: Any = None, *args: Any, async_op: bool = False, **kwargs: Any) -> _Done | None:
+        return fill_each(outputs, value, async_op=async_op)
+
+    def reduce_scatter(output: Any, inputs: Any, *args: Any, async_op: bool = False, **kwargs: Any) -> _Done | None:
+        output.copy_(inputs[0])
+        return _Done() if async_op else None
+
+    def scatter_objects(output: list[Any], inputs: list[Any], *args: Any, **kwargs: Any) -> None:
+        output[0] = inputs[0]
+
+    answers: dict[str, Callable[..., Any]] = dict.fromkeys(
+        ("all_reduce", "reduce", "broadcast", "barrier", "all_reduce_coalesced", "send", "recv", "monitored_barrier"),
+        own,
+    )
+    return answers | {
+        "all_gather": fill_each,
+        "all_gather_into_tensor": fill,
+        "_all_gather_base": fill,
+        "reduce_scatter": reduce_scatter,
+        "reduce_scatter_tensor": fill,
+        "all_to_all_single": fill,
+        "all_to_all": lambda outputs, inputs, *a, async_op=False, **k: (
+            [o.copy_(i) for o, i in zip(outputs, inputs, strict=False)] and None
+        ),
+        "gather": gather_to,
+        "scatter": lambda output, inputs=None, *a, **k: output.copy_(inputs[0]) and None if inputs else None,
+        "all_gather_object": gather_objects,
+        "gather_object": lambda value, outputs=None, *a, **k: gather_objects(outputs, value) if outputs else None,
+        "broadcast_object_list": lambda objects, *a, **k: None,
+        "scatter_object_list": scatter_objects,
+        "destroy_process_group": lambda group=None: None,
+    }

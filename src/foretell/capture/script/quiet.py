@@ -1,0 +1,235 @@
+"""What a script does to the world, kept from happening: files it writes, trackers it reports to, machines it asks.
+
+Files and folders that it makes lie in a folder of their own, where it finds them again; files that are there are
+neither changed nor removed. Native code that writes files by itself is not stopped, apart from torch's and
+safetensors' own.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib.machinery
+import importlib.util
+import io
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import types
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from foretell.sources.offline import refuse_connections
+
+_SWITCHES: Final = {
+    "WANDB_MODE": "disabled", "WANDB_DISABLED": "true", "WANDB_SILENT": "true", "COMET_MODE": "disabled",
+    "NEPTUNE_MODE": "debug", "DISABLE_MLFLOW_INTEGRATION": "TRUE", "CLEARML_OFFLINE_MODE": "1", "SWANLAB_MODE": "disabled",
+    "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "MPLBACKEND": "Agg",
+}  # fmt: skip
+_TRACKERS: Final = (
+    "wandb",
+    "tensorboard",
+    "tensorboardX",
+    "mlflow",
+    "comet_ml",
+    "neptune",
+    "clearml",
+    "aim",
+    "trackio",
+)
+_WRITING: Final = frozenset("wax+")
+
+
+def keep_quiet() -> None:
+    os.environ.update(_SWITCHES)
+    scratch = tempfile.mkdtemp(prefix="foretell-script-")
+    tempfile.tempdir = scratch
+    os.environ["TMPDIR"] = scratch
+    import atexit
+
+    remove = shutil.rmtree
+    atexit.register(lambda: remove(scratch, ignore_errors=True))
+    _Elsewhere(scratch).apply()
+    _save_nothing()
+    _stand_in_for_missing_trackers()
+    refuse_connections()
+
+
+class _Elsewhere:
+    """Paths that a script makes, as paths in a folder of our own."""
+
+    def __init__(self, scratch: str) -> None:
+        self.scratch = scratch
+
+    def there(self, path: Any) -> str | None:
+        """Where a path of the script's own making lies; None for what is no path, or is free to be written."""
+        try:
+            text = os.path.abspath(os.fsdecode(path))
+        except (TypeError, ValueError):
+            return None
+        if text.startswith((self.scratch, "/dev/", "/proc/")):
+            return None
+        return os.path.join(self.scratch, "made", text.lstrip(os.sep).replace(":", "_"))
+
+    def apply(self) -> None:
+        self._open()
+        for name in ("stat", "listdir", "scandir", "lstat", "access"):
+            self._look(os, name)
+        for name in ("mkdir", "makedirs"):
+            self._make(name)
+        for name in ("remove", "unlink", "rmdir", "chmod", "utime"):
+            self._change(os, name, 1)
+        for name in ("rename", "replace", "symlink", "link"):
+            self._change(os, name, 2)
+        self._change(shutil, "rmtree", 1)
+        for name in ("copy", "copyfile", "copy2", "copytree", "move"):
+            setattr(shutil, name, lambda source, target, *args, **kwargs: target)
+
+    def _open(self) -> None:
+        real: Callable[..., Any] = builtins.open
+
+        def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+            other = self.there(file) if not isinstance(file, int) else None
+            if other is None:
+                return real(file, mode, *args, **kwargs)
+            if _WRITING & set(mode):
+                if "w" not in mode and "x" not in mode and not os.path.exists(other) and os.path.isfile(file):
+                    os.makedirs(os.path.dirname(other), exist_ok=True)
+                    with real(file, "rb") as old, real(other, "wb") as copy:
+                        copy.write(old.read())
+                self._folder(other)
+                return real(other, mode, *args, **kwargs)
+            return real(other if self._real["stat_exists"](other) else file, mode, *args, **kwargs)
+
+        self._real: dict[str, Callable[..., Any]] = {"stat_exists": os.path.lexists, "makedirs": os.makedirs}
+        builtins.open = io.open = opened
+        pathlib.io.open = opened  # type: ignore[attr-defined]
+
+    def _folder(self, other: str) -> None:
+        self._real["makedirs"](os.path.dirname(other), exist_ok=True)
+
+    def _look(self, owner: Any, name: str) -> None:
+        real: Callable[..., Any] = getattr(owner, name)
+
+        def look(path: Any = ".", *args: Any, **kwargs: Any) -> Any:
+            try:
+                found = real(path, *args, **kwargs)
+            except FileNotFoundError:
+                if isinstance(path, int) or (other := self.there(path)) is None:
+                    raise
+                return real(other, *args, **kwargs)
+            if name == "access" and not found and not isinstance(path, int) and (other := self.there(path)) is not None:
+                return real(other, *args, **kwargs)
+            return found
+
+        setattr(owner, name, look)
+
+    def _make(self, name: str) -> None:
+        real: Callable[..., Any] = getattr(os, name)
+
+        def make(path: Any, mode: int = 0o777, exist_ok: bool = False, **kwargs: Any) -> None:
+            other = self.there(path)
+            extra = {"exist_ok": exist_ok} if name == "makedirs" else {}
+            if other is None:
+                real(path, mode, **extra, **kwargs)
+            elif not os.path.isdir(path):
+                self._real["makedirs"](other, exist_ok=True)
+            elif not exist_ok:
+                raise FileExistsError(17, "File exists", os.fspath(path))
+
+        setattr(os, name, make)
+
+    def _change(self, owner: Any, name: str, paths: int) -> None:
+        """Only what the script has made itself is changed."""
+        real: Callable[..., Any] = getattr(owner, name)
+
+        def change(*args: Any, **kwargs: Any) -> None:
+            moved = [self.there(path) or path for path in args[:paths]]
+            if self._real["stat_exists"](moved[0]):
+                if paths == 2:
+                    self._folder(os.fspath(moved[1]))
+                real(*moved, *args[paths:], **kwargs)
+
+        setattr(owner, name, change)
+
+
+def _save_nothing() -> None:
+    def nothing(*args: Any, **kwargs: Any) -> None:
+        return None
+
+    torch.save = nothing
+    if importlib.util.find_spec("safetensors") is not None:
+        import safetensors.torch
+
+        vars(safetensors.torch).update(save_file=nothing, save_model=nothing)
+    torch.distributed.checkpoint_save = nothing  # type: ignore[attr-defined]
+
+
+class _Nothing(types.ModuleType):
+    """A module, class and function that takes everything and does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _Nothing(f"{self.__name__}.{name}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self
+
+    def __enter__(self) -> _Nothing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        return None
+
+    def __getitem__(self, key: Any) -> Any:
+        return self
+
+
+class _Trackers:
+    """Finds modules of trackers that are not installed, so that a script that imports one runs."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        top = name.partition(".")[0]
+        if top not in _TRACKERS or _asked_by_library():
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
+
+    def create_module(self, spec: Any) -> types.ModuleType:
+        module = _Nothing(spec.name)
+        module.__path__ = []
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        return None
+
+
+def _asked_by_library() -> bool:
+    """A library looks whether a tracker is there, and uses it if so: for it there is none."""
+    from foretell.capture.reads import is_library
+
+    frame: Any = sys._getframe(2)
+    while frame is not None and "importlib" in frame.f_code.co_filename:
+        frame = frame.f_back
+    return frame is not None and is_library(frame.f_code.co_filename)
+
+
+def _stand_in_for_missing_trackers() -> None:
+    sys.meta_path.append(_Trackers())  # last: one that is installed is found before
+    tensorboard = _Nothing("torch.utils.tensorboard")
+    tensorboard.__path__ = []
+    sys.modules["torch.utils.tensorboard"] = tensorboard
+    torch.utils.tensorboard = tensorboard

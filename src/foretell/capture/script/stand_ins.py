@@ -1,0 +1,231 @@
+"""Stand-ins for data sets and checkpoints that are not on this machine (`--fake-data`).
+
+What is there is read. What is not has the shapes that the script's own classes, transforms, tokenizer or configuration
+give it: a picture goes through the script's transforms, a model is built from its configuration.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from foretell.capture.script.imports import once_imported
+from foretell.errors import ForetellError, WorkloadError
+
+_SAMPLES: Final = 2**16
+_NUMBERS: Final = 2**24  # of a file of tokens
+_PICTURE: Final = (500, 375)  # width and height of most of ImageNet
+_WORDS: Final = (
+    "the quick brown fox jumps over the lazy dog and runs away into the deep dark forest near the river bank "
+)
+_TEXT_COLUMNS: Final = ("text", "sentence", "sentence1", "sentence2", "question", "context", "premise", "hypothesis",
+                        "instruction", "input", "output", "prompt", "completion", "content", "document", "summary")  # fmt: skip
+# Size and classes of sets that torchvision downloads: (height, width, channels or 0, classes).
+_SMALL_PICTURES: Final = {
+    "CIFAR10": (32, 32, 3, 10), "CIFAR100": (32, 32, 3, 100), "MNIST": (28, 28, 0, 10), "FashionMNIST": (28, 28, 0, 10),
+    "KMNIST": (28, 28, 0, 10), "QMNIST": (28, 28, 0, 10), "EMNIST": (28, 28, 0, 47),
+}  # fmt: skip
+
+
+def stand_in(noted: dict[str, Any]) -> None:
+    """From now on, what is missing is stood in for; what was is noted."""
+
+    def note(what: str) -> None:
+        noted.setdefault("stand_ins", {})[what] = None
+
+    _files(note)
+    once_imported("torchvision.datasets", lambda module: _pictures(module, note))
+    once_imported("transformers", lambda module: _pretrained(module, note))
+    once_imported("datasets", lambda module: _hub_datasets(module, note))
+
+
+def _files(note: Callable[[str], None]) -> None:
+    real = np.memmap
+
+    class Mapped(np.memmap):
+        def __new__(cls, filename: Any, dtype: Any = np.uint8, mode: Any = "r+", *args: Any, **kwargs: Any) -> Any:
+            try:
+                return real.__new__(real, filename, dtype, mode, *args, **kwargs)
+            except FileNotFoundError:
+                note(f"numbers of {filename}")
+                shape = kwargs.get("shape") or (args[1] if len(args) > 1 else None)
+                return np.zeros(shape or _NUMBERS, dtype)
+
+    from_file = np.fromfile
+
+    def fromfile(file: Any, dtype: Any = float, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return from_file(file, dtype, *args, **kwargs)
+        except FileNotFoundError:
+            note(f"numbers of {file}")
+            return np.zeros(_NUMBERS, dtype)
+
+    opened: Callable[..., Any] = builtins.open
+
+    def open_or_text(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        try:
+            return opened(file, mode, *args, **kwargs)
+        except FileNotFoundError:
+            if mode not in ("r", "rt") or not str(file).endswith(".txt"):
+                raise
+            note(f"text of {file}")
+            return io.StringIO((_WORDS * 20 + "\n") * 500)
+
+    np.memmap = Mapped  # type: ignore[misc]
+    Mapped.__name__ = real.__name__
+    np.fromfile = fromfile
+    builtins.open = open_or_text
+
+
+def _pictures(datasets: Any, note: Callable[[str], None]) -> None:
+    """A folder of pictures, and sets that would be downloaded."""
+    from PIL import Image
+
+    folder = datasets.DatasetFolder.__init__
+
+    def init(self: Any, root: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            folder(self, root, *args, **kwargs)
+        except FileNotFoundError:
+            note(f"pictures of {root}")
+            given = dict(zip(("loader", "extensions", "transform", "target_transform"), args, strict=False)) | kwargs
+            self.root, self.transform, self.target_transform = (
+                root,
+                given.get("transform"),
+                given.get("target_transform"),
+            )
+            self.transforms = None
+            self.classes = [f"n{i:08}" for i in range(1000)]
+            self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
+            self.loader = lambda path: Image.new("RGB", _PICTURE)
+            self.extensions = (".jpg",)
+            self.samples = self.imgs = [(f"{i}.jpg", i % 1000) for i in range(_SAMPLES)]
+            self.targets = [i % 1000 for i in range(_SAMPLES)]
+
+    datasets.DatasetFolder.__init__ = init
+    for name, (height, width, channels, classes) in _SMALL_PICTURES.items():
+        _small_pictures(getattr(datasets, name), (height, width) + ((channels,) if channels else ()), classes, note)
+
+
+def _small_pictures(kind: Any, shape: tuple[int, ...], classes: int, note: Callable[[str], None]) -> None:
+    make = kind.__init__
+
+    def init(self: Any, root: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            make(self, root, *args, **{**kwargs, "download": False})
+        except (RuntimeError, FileNotFoundError):
+            note(f"pictures of {kind.__name__}")
+            given = dict(zip(("train", "transform", "target_transform"), args, strict=False)) | kwargs
+            self.root, self.train = root, given.get("train", True)
+            self.transform, self.target_transform, self.transforms = (
+                given.get("transform"),
+                given.get("target_transform"),
+                None,
+            )
+            self.classes = [str(i) for i in range(classes)]
+            if not isinstance(getattr(type(self), "class_to_idx", None), property):
+                self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
+            count = 50_000 if self.train else 10_000
+            targets = [i % classes for i in range(count)]
+            if len(shape) == 2:
+                self.data, self.targets = torch.zeros(count, *shape, dtype=torch.uint8), torch.tensor(targets)
+            else:
+                self.data, self.targets = np.zeros((count, *shape), np.uint8), targets
+
+    if "__init__" in vars(kind) or kind.__mro__[1].__name__ not in _SMALL_PICTURES:
+        kind.__init__ = init
+
+
+def _pretrained(transformers: Any, note: Callable[[str], None]) -> None:
+    """Models, configurations and tokenizers by name: built from a configuration that is here, or that Foretell knows."""
+    load_config = transformers.AutoConfig.from_pretrained
+
+    def config(name: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return load_config(name, *args, **kwargs)
+        except (OSError, ValueError, ForetellError) as missing:
+            return _known_config(str(name), missing, note)
+
+    transformers.AutoConfig.from_pretrained = config
+    base = transformers.PreTrainedModel
+    load: Any = base.from_pretrained.__func__
+
+    def from_pretrained(cls: Any, name: Any, /, *args: Any, config: Any = None, **kwargs: Any) -> Any:
+        try:
+            return load(cls, name, *args, **({"config": config} if config is not None else {}), **kwargs)
+        except (OSError, ValueError, ForetellError):
+            config = config or transformers.AutoConfig.from_pretrained(name)
+            for key in [key for key in kwargs if hasattr(config, key)]:
+                setattr(config, key, kwargs[key])
+            note(f"weights of {name}")
+            model = cls(config)
+            dtype = kwargs.get("dtype") or kwargs.get("torch_dtype")
+            dtype = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+            return model if dtype is None else model.to(dtype)
+
+    base.from_pretrained = classmethod(from_pretrained)
+    load_tokenizer = transformers.AutoTokenizer.from_pretrained
+
+    def tokenizer(name: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return load_tokenizer(name, *args, **kwargs)
+        except Exception:
+            note(f"tokenizer of {name}")
+            return _letters(transformers, transformers.AutoConfig.from_pretrained(name))
+
+    transformers.AutoTokenizer.from_pretrained = tokenizer
+
+
+def _known_config(name: str, missing: Exception, note: Callable[[str], None]) -> Any:
+    from foretell.sources.named import huggingface
+
+    known = huggingface.architectures().get(name.rpartition("/")[2].lower())
+    if known is None:
+        raise WorkloadError(
+            f"the script loads {name!r}, which is not on this machine, and Foretell does not know its configuration. Put its "
+            "config.json into a folder and give the script that folder's path, or download it before."
+        ) from missing
+    note(f"configuration of {name}")
+    return known.configured()
+
+
+def _letters(transformers: Any, config: Any) -> Any:
+    """A tokenizer of the model's vocabulary, a token for each letter."""
+    import tokenizers
+
+    special = ["<pad>", "<s>", "</s>", "<unk>", "<mask>"]
+    letters = [chr(i) for i in range(32, 127)]
+    size = int(getattr(config.get_text_config(), "vocab_size", 32000))
+    words = special + letters + [f"<{i}>" for i in range(size - len(special) - len(letters))]
+    plain = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({w: i for i, w in enumerate(words[:size])}, unk_token="<unk>")
+    )
+    plain.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=plain, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>",
+        cls_token="<s>", sep_token="</s>", mask_token="<mask>", model_max_length=getattr(config, "max_position_embeddings", 512),
+    )  # fmt: skip
+
+
+def _hub_datasets(datasets: Any, note: Callable[[str], None]) -> None:
+    load = datasets.load_dataset
+
+    def load_dataset(path: Any, *args: Any, split: Any = None, **kwargs: Any) -> Any:
+        try:
+            return load(path, *args, split=split, **kwargs)
+        except Exception:
+            note(f"texts and labels of {path}")
+            text = (_WORDS * 12)[:1000]
+            columns: dict[str, Any] = dict.fromkeys(_TEXT_COLUMNS, [text] * 1024)
+            made = datasets.Dataset.from_dict(
+                columns | {"label": [i % 2 for i in range(1024)], "idx": list(range(1024))}
+            )
+            whole = datasets.DatasetDict(dict.fromkeys(("train", "validation", "test"), made))
+            return made if split is not None else whole
+
+    datasets.load_dataset = load_dataset

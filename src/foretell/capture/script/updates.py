@@ -1,0 +1,216 @@
+"""Where a step begins and ends: the updates of a script's optimizers, and what is recorded between two of them.
+
+A step ends with an update. With several optimizers it ends with the last of a sequence that repeats: a discriminator's
+and a generator's, five critics and an actor. The next begins when a batch is fetched or moved to the accelerator, or a
+module is called, whichever comes first: averages and scales that are updated after the optimizer belong to its step.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from weakref import WeakKeyDictionary, WeakSet
+
+import torch
+from torch import nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils import _pytree as pytree
+
+from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.placement import Finished, Placement, ScriptRecorder
+from foretell.capture.script.wrappers import unwrapped
+from foretell.capture.trace import host_state
+
+_WARM: Final = 2  # periods that are run before the one that is recorded
+_PATIENCE: Final = 64  # updates after which an optimizer that has made none is taken for unused
+
+
+@dataclass(kw_only=True)
+class Window:
+    """What happened between two ends of steps."""
+
+    backwards: list[int]  # ops on the device before the end of each backward pass
+    autocast: torch.dtype | None = None
+    batch: list[tuple[tuple[int, ...], torch.dtype]] = field(default_factory=list)  # what was moved to the device
+
+
+class Updates:
+    """Follows the script to its third step, recording it; `on_recorded` hands out the second, then the third."""
+
+    def __init__(self, recorder: ScriptRecorder, place: Placement, on_recorded: Callable[[Window], None]) -> None:
+        self.recorder, self.place, self._on_recorded = recorder, place, on_recorded
+        self.optimizers: WeakSet[Optimizer] = WeakSet()
+        self.sequence: list[int] = []  # of optimizers, in order of their updates
+        self.roots: list[nn.Module] = []  # modules with parameters that the script calls itself
+        self.recorded = 0
+        self.micro_steps = 1  # of the last window, if they are alike
+        self._numbers: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
+        self._resting = False  # micro-steps that equal the one before are not recorded
+        self._ended = False  # an update was made, and nothing has begun since
+        self._around: list[str] = []
+        self._stack: list[str] = []
+        self._names: dict[int, dict[nn.Module, str]] = {}
+        self._window = Window(backwards=[])
+
+    def follow(self) -> None:
+        register_optimizer_step_pre_hook(self._before_update)
+        register_optimizer_step_post_hook(self._after_update)
+        nn.modules.module.register_module_forward_pre_hook(self._enter_module)
+        nn.modules.module.register_module_forward_hook(self._leave_module, always_call=True)
+        made = Optimizer.__init__
+
+        def make(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+            made(optimizer, *args, **kwargs)
+            self.optimizers.add(optimizer)
+
+        replace(Optimizer, "__init__", make)
+        run = torch.autograd.backward
+
+        def backward(*args: Any, **kwargs: Any) -> None:
+            self.begin()
+            run(*args, **kwargs)
+            self._window.backwards.append(self.recorder.ops_on_device)
+            self._after_backward(len(self._window.backwards))
+
+        replace(torch.autograd, "backward", backward)
+        self.place.arriving, self.place.arrived = self.begin, self._take_batch
+
+    # What begins a step
+
+    def begin(self) -> None:
+        """A batch is fetched or moved, or a module called."""
+        if self._ended:
+            self._ended = False
+            self.end_step()
+
+    def _take_batch(self, tensor: torch.Tensor) -> None:
+        if tensor.dim():
+            self._window.batch.append((tuple(tensor.shape), tensor.dtype))
+        if self.recorder.recording:
+            self.recorder.mark([tensor], "input")
+
+    def _enter_module(self, module: nn.Module, args: Any) -> None:
+        if not self._stack and any(True for _ in module.parameters()):
+            self.begin()
+            if not any(module is known for known in self.roots):
+                self.roots.append(module)
+        if torch.is_autocast_enabled("cpu"):
+            self._window.autocast = torch.get_autocast_dtype("cpu")
+        self._stack.append(self.recorder.module)
+        self.recorder.module = self._name(module)
+
+    def _leave_module(self, module: nn.Module, args: Any, out: Any) -> None:
+        self.recorder.module = self._stack.pop() if self._stack else ""
+
+    def _name(self, module: nn.Module) -> str:
+        if not self._stack or len(self._stack) == 1:
+            for root in self.roots:
+                if root is module and id(root) not in self._names:
+                    inner = unwrapped(root)
+                    self._names[id(root)] = {m: name for name, m in inner.named_modules()}
+        for names in self._names.values():
+            if module in names:
+                return names[module]
+        return self.recorder.module
+
+    # What ends one
+
+    def _before_update(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        recorder = self.recorder
+        self._around.append(recorder.phase)
+        recorder.phase, recorder.times, recorder.updating = "optimizer", 1, True
+        recorder.recording, self._resting = recorder.recording or self._resting, False
+        if recorder.recording:
+            for parameter in (p for group in optimizer.param_groups for p in group["params"] if p.grad is not None):
+                recorder.pair(parameter, parameter.grad)
+            self._mark_state(optimizer)
+
+    def _after_update(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self.recorder.phase, self.recorder.updating = self._around.pop(), False
+        self.optimizers.add(optimizer)
+        self.sequence.append(self._numbers.setdefault(optimizer, len(self._numbers)))
+        self._ended = True
+
+    def end_step(self) -> None:
+        """At the start of the next step, or at the end of the script."""
+        recorder, window = self.recorder, self._window
+        self._window = Window(backwards=[])
+        period = self._period()
+        done = len(self.sequence)
+        self.micro_steps = _micro_steps(window, recorder) if period == 1 else 1
+        if recorder.recording:
+            recorder.recording = False
+            if period and done % period == 0:
+                self.recorded = done // period
+                recorder.end_with_update()
+                self._on_recorded(window)
+                if self.recorded > _WARM:
+                    recorder.finished = True
+                    raise Finished
+            else:
+                recorder.recording = True
+                self._window = window
+                return
+        if period and done % period == 0:
+            self._start()
+
+    def end_of_script(self) -> None:
+        if self._ended and self.recorder.recording:
+            self._ended = False
+            self.end_step()
+
+    def _period(self) -> int | None:
+        """After how many updates the optimizers' order repeats; None while that cannot be said yet."""
+        waiting = [o for o in self.optimizers if o not in self._numbers]
+        if waiting and len(self.sequence) < _PATIENCE:
+            return None
+        if len(self._numbers) == 1:
+            return 1
+        return period_of(self.sequence)
+
+    def _start(self) -> None:
+        recorder = self.recorder
+        recorder.forget()
+        for root in self.roots:
+            recorder.mark(root.parameters(), "parameter")
+            recorder.mark(root.buffers(), "parameter")
+        for optimizer in self.optimizers:
+            recorder.mark((p for group in optimizer.param_groups for p in group["params"]), "parameter")
+            self._mark_state(optimizer)
+            for p in (p for group in optimizer.param_groups for p in group["params"] if p.grad is not None):
+                recorder.mark([p.grad], "gradient")
+        recorder.phase, recorder.times, recorder.module = "forward", 1, ""
+        recorder.recording = True
+        recorder.ops_on_device = 0
+
+    def _mark_state(self, optimizer: Optimizer) -> None:
+        self.recorder.mark(host_state(optimizer), "host")
+        self.recorder.mark(pytree.tree_leaves(list(optimizer.state.values())), "optimizer")
+
+    def _after_backward(self, done: int) -> None:
+        """Of micro-steps that are alike the first and the second are recorded, as a Workload's are."""
+        recorder, expected = self.recorder, self.micro_steps
+        if expected == 1 or not (recorder.recording or self._resting):
+            return
+        recorder.times = expected - 1 if done < expected else 1
+        self._resting = 2 <= done < expected
+        recorder.recording = not self._resting
+
+
+def _micro_steps(window: Window, recorder: ScriptRecorder) -> int:
+    """How many micro-steps there were, where all but the first ran the same number of ops."""
+    ends = window.backwards
+    lengths = {b - a for a, b in itertools.pairwise(ends)}
+    return len(ends) if len(lengths) == 1 and len(ends) > 1 else 1
+
+
+def period_of(sequence: Sequence[int]) -> int | None:
+    """The shortest period that the sequence has run through twice."""
+    for period in range(1, len(sequence) // 2 + 1):
+        if all(a == b for a, b in zip(sequence, sequence[period:], strict=False)) and set(sequence[:period]) == set(
+            sequence
+        ):
+            return period
+    return None
