@@ -145,7 +145,10 @@ def test_settings_are_described(source: str) -> None:
     ("name", "says"),
     [
         ("project/workload.py:linear", "no file 'project/workload.py'.*Did you mean 'project/workloads.py'"),
-        ("project/workloads.py:liner", "no function 'liner'.*Did you mean 'linear'.*Functions there: linear, lost"),
+        (
+            "project/workloads.py:liner",
+            "no function 'liner'.*Did you mean 'linear'.*Functions that return a Workload there: linear",
+        ),
         ("project/workloads.py", "does not say which function.*workloads.py:linear"),
         ("project/workloads.py:number", "is a int, not a function"),
         ("nowhere.at.all:f", "no module 'nowhere'"),

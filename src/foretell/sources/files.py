@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import sys
 import types
 from collections.abc import Callable
@@ -63,25 +62,33 @@ def _put_first_on_path(folder: Path) -> None:
 
 def function_in(module: types.ModuleType, name: str, source: str) -> Callable[..., Any]:
     """The function of that name; a Workload that is made already counts as one that makes it."""
-    defined = [
-        n for n, value in vars(module).items() if inspect.isfunction(value) and value.__module__ == module.__name__
-    ]
-    public = [n for n in defined if not n.startswith("_")] or defined
-    there = f"Functions there: {', '.join(public)}." if public else "It defines no function."
+    makers = [n for n, value in vars(module).items() if _makes_workload(value) and not n.startswith("_")]
+    there = (
+        f"Functions that return a Workload there: {', '.join(makers)}."
+        if makers
+        else "No function there says that it returns a Workload (-> foretell.Workload)."
+    )
     if not name:
-        example = public[0] if public else "function"
+        example = makers[0] if makers else "FUNCTION"
         raise SourceError(
-            f"{source!r} does not say which function makes the workload. Write '{source}:{example}'. {there}"
+            f"{source!r} does not say which function makes the workload. Write '{source}:{example}'. {there} "
+            "A training script is forecast as it is: foretell predict train.py."
         )
     found = getattr(module, name, None)
     if found is None:
-        raise SourceError(f"no function {name!r} in {module.__file__}. {did_you_mean(name, public)}{there}")
+        raise SourceError(f"no function {name!r} in {module.__file__}. {did_you_mean(name, makers)}{there}")
     if isinstance(found, Workload):
         return lambda: found
     if not callable(found):
         raise SourceError(f"{name!r} in {module.__file__} is {described(found)}, not a function. {there}")
     function: Callable[..., Any] = found
     return function
+
+
+def _makes_workload(value: Any) -> bool:
+    """By what it says of itself: other functions may train, or worse."""
+    said = getattr(value, "__annotations__", {}).get("return")
+    return isinstance(value, Workload) or said is Workload or (isinstance(said, str) and said.endswith("Workload"))
 
 
 def described(value: Any) -> str:
