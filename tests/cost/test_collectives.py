@@ -183,3 +183,14 @@ def test_spreads() -> None:
     [uneven] = placements(Group(size=6), (4, 2))
     assert [seat.members for seat in uneven.seats] == [4, 2]
     assert not uneven.aligned
+
+
+def test_rings_over_more_nodes_reach_less_of_their_rate_and_trees_hardly() -> None:
+    """NVIDIA/nccl#1229: reduce-scatter falls from 360 to 260 GB/s between 4 and 128 nodes."""
+
+    def rate(kind: str, nodes: int, link_name: str = "ib-400g") -> float:
+        return 2**33 / seconds(f"{nodes}x8xh100@{link_name}", kind, 2**33, 8 * nodes)
+
+    assert rate("reduce-scatter", 128) / rate("reduce-scatter", 4) == pytest.approx(260 / 360, rel=0.1)
+    assert rate("all-reduce", 128) > 0.9 * rate("all-reduce", 4)
+    assert rate("reduce-scatter", 16, "roce-400g") < 0.8 * rate("reduce-scatter", 16)

@@ -67,7 +67,7 @@ Loader = Annotated[
     ),
 ]
 Jitter = Annotated[
-    float | None, option(AROUND, "--jitter", "How much a rank's step varies, as a part of it; usually 0.004.", "PART")
+    float | None, option(AROUND, "--jitter", "How much a rank's step varies, as a part of it; usually 0.0155.", "PART")
 ]
 ExpertSkew = Annotated[
     float | None, option(AROUND, "--expert-skew", "Rows of the busiest expert rank over the average.", "TIMES")

@@ -101,6 +101,7 @@ class _Lane:
     latency: Seconds = 0.0
     fabric: Fabric | None = None  # None: nothing crosses it, so it takes no time
     in_switch: bool = False
+    doublings: float = 0.0  # of nodes, beyond two
 
     @property
     def startup(self) -> Seconds:
@@ -114,7 +115,8 @@ class _Lane:
         return self._moving(adds, wire, own) if adds else math.inf
 
     def _moving(self, protocol: Protocol, wire: float, own: float) -> Seconds:
-        steady = (wire / protocol.efficiency + own * protocol.copy) / self.rate
+        worse = 1 + protocol.growth * self.doublings
+        steady = (wire / protocol.efficiency * worse + own * protocol.copy) / self.rate
         return steady + math.sqrt(protocol.knee * self.latency * wire / self.rate)
 
 
@@ -235,7 +237,12 @@ def _between(collective: Collective, cluster: Cluster, placement: Placement, fab
         rate /= cluster.oversubscription
     if collective.kind == "all-to-all":
         rate /= _DETOUR[cluster.topology](placement.nodes)
-    return _Lane(rate * links.bandwidth / links.neighbours, way.latency * links.latency, fabric)
+    return _Lane(
+        rate=rate * links.bandwidth / links.neighbours,
+        latency=way.latency * links.latency,
+        fabric=fabric,
+        doublings=math.log2(placement.nodes / 2),
+    )
 
 
 # How many links an average message between two nodes takes up: in a switched network one, on a ring a quarter of it.

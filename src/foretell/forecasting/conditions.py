@@ -7,8 +7,10 @@ from typing import Final
 
 from foretell.errors import InputError, check_number
 
-# One standard deviation of a step's device time, repeated on another occasion, in our H200 dataset (docs/status.md).
-USUAL_JITTER: Final = 0.004
+# How far equal devices of a cluster differ, as a standard deviation. Sinha et al., "Not All GPUs Are Created Equal" (SC 2022):
+# 8 % between the whiskers of a boxplot, on average over clusters and applications, which are 5.4 deviations of a normal
+# distribution; to that, 0.4 % for the same step on another occasion, in our H200 dataset.
+USUAL_JITTER: Final = 0.0155
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +25,7 @@ class Conditions:
     def __post_init__(self) -> None:
         for name, low, high, allowed in (
             ("loader", 1e-6, 1e12, "samples per second, more than 0 and at most 1e12"),
-            ("jitter", 0.0, 0.999, "a part of the step from 0 up to 1, as 0.004"),
+            ("jitter", 0.0, 0.999, "a part of the step from 0 up to 1, as 0.0155"),
             ("slowdown", 1.0, 1e6, "at least 1, which is none, and at most 1e6"),
             ("expert_skew", 1.0, 1e6, "at least 1, which is even, and at most 1e6"),
         ):

@@ -125,7 +125,7 @@ LINK: Table = {
     "beyond?": _name,
     "in_switch?": _flag,
 }
-_PROTOCOL: Table = {"efficiency": _number, "knee": _number, "copy?": _number}
+_PROTOCOL: Table = {"efficiency": _number, "knee": _number, "copy?": _number, "growth?": _number}
 FABRIC: Table = {
     "title": _text,
     "aliases?": _names,

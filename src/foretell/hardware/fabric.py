@@ -23,12 +23,14 @@ class Protocol:
     efficiency: float  # of the link's rate, for a very long message
     knee: float  # in latencies; the larger it is, the later a message reaches that rate
     copy: float = 0.0  # what a rank's own share adds, in its time on the link
+    growth: float = 0.0  # what each doubling of nodes beyond two adds to the first term: flows collide, and wait for each other
 
     def __post_init__(self) -> None:
         if not 0 < self.efficiency <= 1.5:
             raise CatalogError(f"efficiency is a fraction of the link's rate, got {self.efficiency!r}.")
-        if self.knee < 0 or self.copy < 0:
-            raise CatalogError(f"knee and copy must not be negative, got {self.knee!r} and {self.copy!r}.")
+        for name in ("knee", "copy", "growth"):
+            if getattr(self, name) < 0:
+                raise CatalogError(f"{name} must not be negative, got {getattr(self, name)!r}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
