@@ -39,6 +39,8 @@ class Collective:
     lane: str = "dp"  # collectives of one lane run one after another
     every_micro_step: bool = False  # or only in the last of those that repeat
     turns: int = 1  # how many take the same link one after another
+    copied_in: Bytes = 0  # that the device copies to where they are sent from, once they are ready
+    copied_out: Bytes = 0  # and from where they arrived, before they are needed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,9 @@ def data_parallel(role: Role, plan: Plan, group: Group) -> Role:
         collectives += [
             replace(c, name=f"{c.name} of experts") for c in buckets(role.graph, plan, fewer, leave_out=rest)
         ]
-    copies = 0 if reduced_in_place(role.graph) else sum(c.nbytes for c in collectives)
+    if not reduced_in_place(role.graph):  # gradients go into buckets, and what is summed comes back
+        collectives = [replace(c, copied_in=c.nbytes, copied_out=c.nbytes) for c in collectives]
+    copies = sum(c.copied_in for c in collectives)
     return replace(role, collectives=(*role.collectives, *collectives)).with_persistent("gradient", copies)
 
 

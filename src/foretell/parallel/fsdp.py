@@ -56,8 +56,14 @@ def _shard_optimizer_state(role: Role, plan: Plan, groups: ShardGroups) -> Role:
     if groups.experts is not None and groups.experts.size > 1:
         rest = frozenset(range(len(graph.storages))) - own
         filled += buckets(graph, plan, groups.experts, leave_out=rest)
+    in_place = reduced_in_place(graph)
     scattered = [
-        replace(bucket, kind="reduce-scatter", name=f"reduce-scatter bucket {number}")
+        replace(
+            bucket,
+            kind="reduce-scatter",
+            name=f"reduce-scatter bucket {number}",
+            copied_in=0 if in_place else bucket.nbytes,
+        )
         for number, bucket in enumerate(filled)
     ]
     end = len(graph.ops)
@@ -74,7 +80,7 @@ def _shard_optimizer_state(role: Role, plan: Plan, groups: ShardGroups) -> Role:
         for number, bucket in enumerate(filled)
     ]
     collectives = (*role.collectives, *scattered, *_between_replicas(scattered, groups), *gathers)
-    copies = 0 if reduced_in_place(graph) else sum(c.nbytes for c in scattered)
+    copies = sum(c.copied_in for c in scattered)
     return replace(role, graph=graph, collectives=collectives).with_persistent("gradient", copies)
 
 
@@ -95,6 +101,7 @@ def _between_replicas(scattered: Sequence[Collective], groups: ShardGroups) -> l
             group=groups.replicas,
             name=c.name.replace("reduce-scatter", "all-reduce"),
             lane="replicas",
+            copied_in=0,
         )
         for c in (scattered if groups.replicas.size > 1 else ())
     ]
@@ -174,6 +181,7 @@ class _Fsdp:
                 waited_for_by=wanted,
                 issued_by=issued,
                 every_micro_step=self.plan.pp == 1 or self.plan.zero == 3,
+                copied_out=whole,
             )
             self.collectives.append(gather)
             self.added.append(Storage(whole, "temporary", issued, wanted))  # arrives in one piece, and is copied out
@@ -211,6 +219,7 @@ class _Fsdp:
                     starts_after=last,
                     waited_for_by=self.update,
                     every_micro_step=self.plan.pp == 1,
+                    copied_in=whole,
                 )
                 self.collectives += [scattered, *_between_replicas([scattered], self.groups)]
                 self.added.append(Storage(whole, "temporary", last, following))
