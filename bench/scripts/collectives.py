@@ -267,10 +267,22 @@ def report(rows: Sequence[Row], fits: Mapping[str, Fit]) -> None:
         )
 
 
-def write(fits: Mapping[str, Fit]) -> None:
+def _error(rows: Iterable[Row], fitted: Fit) -> float:
+    """Nine of ten are within it, of topologies held back or, where that is more, of those it was fitted on; at least 0.3
+    where none was held back."""
+    found: dict[bool, list[float]] = {True: [], False: []}
+    for row in rows:
+        if row.topology.fabric == fitted.fabric.name:
+            log = np.log(row.estimate(_fabrics(fitted.fabric), fitted.latencies) / row.measured)
+            found[row.topology.held_back].append(abs(log))
+    widest = max(float(np.quantile(each, 0.9)) for each in found.values() if each)
+    return widest if found[True] else max(widest, 0.3)
+
+
+def write(fits: Mapping[str, Fit], rows: Sequence[Row]) -> None:
     for name, fitted in fits.items():
         path = SHIPPED / "fabrics" / f"{name}.toml"
-        path.write_text(_toml(fitted.fabric))
+        path.write_text(_toml(dataclasses.replace(fitted.fabric, error=_error(rows, fitted))))
         for way, latency in fitted.latencies.items():
             _set_latency(SHIPPED / "links" / f"{way}.toml", latency)
 
@@ -285,7 +297,7 @@ def _toml(fabric: Fabric) -> str:
         lines.append(f'ports = "{fabric.ports}"')
     if fabric.through:
         lines.append(f'through = "{fabric.through / 1e9:.3g} GB/s"')
-    lines += [f"units = {fabric.units}", f'source = "{FITTED}; estimate: units"']
+    lines += [f"units = {fabric.units}", f"error = {fabric.error:.3g}", f'source = "{FITTED}; estimate: units"']
     for kind, protocol in fabric.protocols.items():
         lines += ["", f"[{kind}]", *_numbers(protocol)]
     if fabric.in_switch is not None:
@@ -316,7 +328,7 @@ def main() -> None:
         fits[name] = fit(fabric(name), seen)
     report(rows, fits)
     if options.write:
-        write(fits)
+        write(fits, rows)
 
 
 if __name__ == "__main__":

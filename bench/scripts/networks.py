@@ -22,7 +22,9 @@ from foretell.hardware.catalog import SHIPPED
 from foretell.program import Collective, Group
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
-FITTED: Final = "fitted by bench/scripts/networks.py on published figures of NCCL (docs/accuracy/collectives.md); estimate: units"
+FITTED: Final = (
+    "fitted by bench/scripts/networks.py on published figures of NCCL (docs/accuracy/collectives.md); estimate: units"
+)
 _WIRE: Final = {"all-reduce": 2, "all-gather": 1, "reduce-scatter": 1}  # bus bandwidth counts so many passes
 _SPREAD: Final = 0.3  # of a logarithm: how far a figure of one cluster is from another's
 
@@ -41,9 +43,7 @@ class Published:
     @property
     def collective(self) -> Collective:
         group = Group(size=Cluster.parse(self.cluster).devices)
-        return Collective(
-            kind=self.kind, nbytes=self.nbytes, group=group, name="", starts_after=0, waited_for_by=0
-        )
+        return Collective(kind=self.kind, nbytes=self.nbytes, group=group, name="", starts_after=0, waited_for_by=0)
 
     @property
     def seconds(self) -> float:
@@ -125,14 +125,19 @@ def infiniband() -> Fabric:
 def roce(like: Fabric) -> Fabric:
     """As InfiniBand, but for how much of its rate is left to flows that a hash puts on the same link: the median source's."""
     found = logs(ROCE, like)
-    by_source = {row.source: np.median([x for r, x in zip(ROCE, found, strict=True) if r.source == row.source]) for row in ROCE}
+    by_source = {
+        row.source: np.median([x for r, x in zip(ROCE, found, strict=True) if r.source == row.source]) for row in ROCE
+    }
     slower = float(np.exp(np.median([*(-x for x in by_source.values()), *np.log(list(HASHED.values()))])))
     protocols = {kind: replace(p, efficiency=p.efficiency / slower) for kind, p in like.protocols.items()}
-    return replace(like, name="roce", title="RoCE: one port a device, past the host, flows spread by a hash", protocols=protocols)
+    return replace(
+        like, name="roce", title="RoCE: one port a device, past the host, flows spread by a hash", protocols=protocols
+    )
 
 
 def toml(fitted: Fabric) -> str:
     lines = [f'title = "{fitted.title}"', f"startup = {fitted.startup:.3g}", f"units = {fitted.units}"]
+    lines.append(f"error = {fitted.error:.3g}")
     lines.append(f'source = "{fitted.source}"')
     for kind, protocol in fitted.protocols.items():
         numbers = (f"{name} = {getattr(protocol, name):.3g}" for name in ("efficiency", "knee", "growth"))
@@ -146,10 +151,17 @@ def main() -> None:
     options = parser.parse_args()
     fitted = infiniband()
     fabrics = {"rdma": replace(fitted, title="InfiniBand, EFA: one port a device, past the host"), "roce": roce(fitted)}
+    figures = {"rdma": INFINIBAND, "roce": ROCE}
+    fabrics = {
+        name: replace(each, error=float(np.quantile(abs(logs(figures[name], each)), 0.9)))
+        for name, each in fabrics.items()
+    }
     print("| source | cluster | collective | bytes | published ms | error |\n|---|---|---|---|---|---|")
-    for name, rows in (("rdma", INFINIBAND), ("roce", ROCE)):
+    for name, rows in figures.items():
         for row, log in zip(rows, logs(rows, fabrics[name]), strict=True):
-            print(f"| {row.source} | {row.cluster} | {row.kind} | {row.nbytes:,} | {row.seconds * 1e3:.3g} | {np.expm1(log):+.0%} |")
+            print(
+                f"| {row.source} | {row.cluster} | {row.kind} | {row.nbytes:,} | {row.seconds * 1e3:.3g} | {np.expm1(log):+.0%} |"
+            )
     for name, each in fabrics.items():
         print(f"\n# fabrics/{name}.toml\n{toml(each)}")
         if options.write:

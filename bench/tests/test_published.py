@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from foretell_bench.sources.published_steps import jobs
 from foretell_bench.tables import published
+from foretell_bench.tables.series import Series, series
 
 from foretell.errors import InputError
 
@@ -33,8 +34,8 @@ def test_every_row_is_asked_or_counted(tmp_path: Path) -> None:
     other = row(id="a/2", model={"kind": "sdunet", "side": 32})
     refused = row(id="b/1", source="b", plan={"dp": 1, "tp": 2, "pp": 4}, cluster="8xa100-80g-sxm")
     found = published.run(written(tmp_path, row(), other, refused))
-    assert len(found) == 3
-    first, second, third = found
+    assert len(found.jobs) == 3
+    first, second, third = found.jobs
     assert first.error is not None
     assert first.memory_error is not None
     assert "blocks" in second.why
@@ -44,7 +45,7 @@ def test_every_row_is_asked_or_counted(tmp_path: Path) -> None:
     assert table[0].rows == 1
     assert "1 of sdunet, which no source builds" in table[0].note
     assert "PlanError" in table[0].note
-    assert {figure.source for figure in table} >= {"all jobs", "class: zero1", "source: a", "device: a100-80g-sxm"}
+    assert {figure.source for figure in table} >= {"all jobs", "regime: zero1", "source: a", "device: a100-80g-sxm"}
 
 
 def test_trainers_with_fused_kernels_keep_fp32_copies(tmp_path: Path) -> None:
@@ -53,8 +54,45 @@ def test_trainers_with_fused_kernels_keep_fp32_copies(tmp_path: Path) -> None:
     assert [each.get("optimizer") for each in settings] == ["adamw-master", None, "adamw"]
 
 
+def test_pipelines_of_fused_trainers_add_up_in_fp32(tmp_path: Path) -> None:
+    piped = row(plan={"dp": 1, "pp": 2, "grad_accumulation": 4})
+    [job] = jobs(written(tmp_path, piped)).items
+    assert dict(job.ask.model.settings)["precision"] == "parameters:bf16/gradients:fp32/master:fp32"
+
+
+def test_plans_of_a_source_are_ranked_and_one_job_followed_as_it_grows(tmp_path: Path) -> None:
+    rows = [
+        row(id=f"a/{number}", plan=plan, cluster=cluster)
+        for number, (plan, cluster) in enumerate(
+            (
+                ({"dp": 8, "zero": 1}, "8xa100-80g-sxm"),
+                ({"dp": 8, "zero": 2}, "8xa100-80g-sxm"),
+                ({"dp": 4, "tp": 2, "zero": 1}, "8xa100-80g-sxm"),
+                ({"dp": 32, "zero": 1}, "4x8xa100-80g-sxm@ib-50g"),
+                ({"dp": 32, "zero": 1, "hybrid_shard": 8}, "4x8xa100-80g-sxm@ib-50g"),
+            )
+        )
+    ]
+    taken = jobs(written(tmp_path, *rows)).items
+    predicted, published_seconds = (2.0, 2.5, 1.5, 2.0, 2.2), (1.0, 2.0, 1.2, 2.0, 1.1)
+    found = series(list(zip(taken, predicted, published_seconds, strict=True)))
+    [ranking] = [s for s in found if s.kind == "ranking"]
+    assert (ranking.devices, ranking.jobs, ranking.value) == (
+        (8, 8),
+        3,
+        pytest.approx(1.0),
+    )  # by sample, tp=2 is slowest
+    drifts = [s for s in found if s.kind == "drift"]
+    assert sorted(s.value for s in drifts) == pytest.approx([-0.5, 0.0])  # sharded among all, and among eight
+    assert all(s.devices == (8, 32) for s in drifts)
+
+
 def test_what_was_saved_comes_back(tmp_path: Path) -> None:
-    kept = [published.Compared(source="s", regime="r", device="d", devices=1, fused=False, error=-0.5)]
+    job = published.Compared(
+        source="s", network="n", regime="r", device="d", architecture="a", devices=1, error=-0.5
+    )  # fmt: skip
+    drift = Series(kind="drift", source="s", devices=(8, 16), jobs=2, value=0.1)
+    kept = published.Found(jobs=[job], series=[drift])
     published.save(kept, tmp_path / "found.json")
     assert published.read(tmp_path / "found.json") == kept
     (tmp_path / "found.json").write_text("[1]")

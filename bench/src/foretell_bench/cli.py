@@ -93,6 +93,12 @@ def published(
     save: Annotated[
         Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found of each job.")
     ] = None,
+    calibrate: Annotated[
+        str | None,
+        typer.Option(
+            "--calibrate", metavar="MODEL", help="Make this model's intervals of several devices from these jobs."
+        ),
+    ] = None,
     page: Page = None,
     as_json: AsJson = False,
 ) -> None:
@@ -101,15 +107,15 @@ def published(
     from foretell_bench.tables import published as bench
 
     if saved is not None:
-        rows = bench.read(saved)
+        found = bench.read(saved)
     elif data is None:
         raise InputError("give --data FOLDER to forecast anew, or --from FILE to show what was saved.")
     else:
         with progress() as say:
-            rows = bench.run(data, say, workers=workers, answers=answers)
+            found = bench.run(data, say, workers=workers, answers=answers, calibrate=calibrate)
         if save is not None:
-            bench.save(rows, save)
-    figures = bench.figures(rows)
+            bench.save(found, save)
+    figures = bench.figures(found)
     if page is not None:
         from foretell_bench.pages.benches import fill_page
 

@@ -21,13 +21,14 @@ from foretell.errors import InputError, PlanError, check_kind
 from foretell.forecasting.calibration import Range
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.energy import cluster_watts
-from foretell.forecasting.intervals import between, interval_source, intervals, why_no_interval
+from foretell.forecasting.intervals import between, interval_source, intervals, spread_of, why_no_interval
 from foretell.forecasting.job import Job, JobLength
 from foretell.forecasting.memory import adjusted
 from foretell.forecasting.response import Response
 from foretell.forecasting.result import Cost, Critical, Energy, Forecast, LinkUse, Network, Resources, Throughput, Use
 from foretell.forecasting.run import Placed, Run, run
 from foretell.forecasting.scripts import on_cluster, plan_noted
+from foretell.forecasting.several import Spread
 from foretell.graph import Caveat, Graph
 from foretell.hardware import Cluster
 from foretell.parallel import parallelize
@@ -108,6 +109,22 @@ def response(
         return Response(_program(graph, cluster, plan, prices_by), cluster, prices_by)
 
 
+def spread(
+    workload: Workload | Graph | str,
+    on: str | Cluster,
+    plan: Plan | str | None = None,
+    *,
+    settings: Mapping[str, str] | None = None,
+    model: str | CostModel = DEFAULT_MODEL,
+) -> Spread | None:
+    """How far the step that `forecast` would answer for may be off by its parts, before errors on jobs scale it."""
+    cluster, plan = _where(on, plan, workload, settings)
+    prices_by = load_model(model) if isinstance(model, str) else model
+    with _no_garbage_collection():
+        program = _program(capture(workload, settings), cluster, plan, prices_by)
+        return spread_of(program, run(program, cluster, prices_by, Conditions()), cluster, prices_by)
+
+
 def _where(
     on: str | Cluster, plan: Plan | str | None, workload: object, settings: Mapping[str, str] | None
 ) -> tuple[Cluster, Plan]:
@@ -180,7 +197,7 @@ class _Assembly:
 
     def forecast(self, length: JobLength | None) -> Forecast:
         ran, whole = self.ran, self.program.whole
-        known = intervals(self.program, ran, self.model, self._fixed)
+        known = intervals(self.program, ran, self.cluster, self.model, self._fixed)
         step_range = input_range = None
         bounds = self.profile.within(self._ready) if self.profile else None
         if bounds := bounds or known.step:
@@ -196,9 +213,9 @@ class _Assembly:
             step_time=between(self.step, step_range),
             device_time=between(self.busy, known.device),
             host_time=between(ran.slowest.host_seconds, known.host),
-            exposed_communication=between(ran.exposed, known.others),
-            bubble=between(ran.bubble, known.others),
-            stragglers=between(ran.stragglers, known.others),
+            exposed_communication=between(ran.exposed, known.exposed),
+            bubble=between(ran.bubble, known.waiting and known.waiting(ran.bubble)),
+            stragglers=between(ran.stragglers, known.waiting and known.waiting(ran.stragglers)),
             input_wait=between(self.step - self._ready, input_range),
             memory=ran.memory if self.profile is None else adjusted(ran.memory, self.profile.memory),
             network=self._network(),
@@ -315,8 +332,8 @@ class _Assembly:
         if why := why_no_interval(self.program, placed, self.model):
             yield Caveat("not-calibrated", f"No interval is given: {why}.")
             return
-        if source := interval_source(placed, self.model):
-            yield Caveat("calibrated-elsewhere", source)
+        if source := interval_source(self.program, placed, self.model):
+            yield Caveat("calibrated-by-jobs" if self.program.ranks > 1 else "calibrated-elsewhere", source)
         if profile is not None:
             text = f"Times follow profile {profile.name!r}; the interval is the model's, from errors without a profile."
             yield Caveat("profile-not-calibrated", text)

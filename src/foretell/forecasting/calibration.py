@@ -84,7 +84,7 @@ class Calibration:
 
     @classmethod
     def load(cls, path: Path) -> Calibration:
-        calibration = _read(path, lambda found: cls(**found))
+        calibration = read(path, lambda found: cls(**found))
         if np.ndim(calibration.pairs) != 2 or np.shape(calibration.pairs)[1] != 2:
             raise ModelError(f"{path}: pairs are not two errors each. Fit it with: foretell fit")
         return calibration
@@ -173,20 +173,21 @@ class Unmeasured:
 
     @classmethod
     def load(cls, path: Path) -> Unmeasured:
-        return _read(path, lambda found: cls(**found | {"held": [HeldOutDevice(**h) for h in found["held"]]}))
+        return read(path, lambda found: cls(**found | {"held": [HeldOutDevice(**h) for h in found["held"]]}))
 
 
 def calibration_of(model: CostModel) -> Calibration | None:
     """A model's errors on its own device; None where they are not known."""
-    return _beside(model, FILE, Calibration.load)
+    return beside(model, FILE, Calibration.load)
 
 
 def unmeasured_of(model: CostModel) -> Unmeasured | None:
     """And on other devices than its own."""
-    return _beside(model, OTHER_DEVICES_FILE, Unmeasured.load)
+    return beside(model, OTHER_DEVICES_FILE, Unmeasured.load)
 
 
-def _beside(model: CostModel, name: str, load: Callable[[Path], T]) -> T | None:
+def beside(model: CostModel, name: str, load: Callable[[Path], T]) -> T | None:
+    """What a file in a model's folder says, read once; None where there is none."""
     path = model.folder / name if model.folder else None
     if path is None or not path.is_file():
         return None
@@ -199,7 +200,7 @@ def _cached(load: Callable[[Path], Any], path: Path, changed: int) -> Any:
     return load(path)
 
 
-def _read(path: Path, make: Callable[[dict[str, Any]], T]) -> T:
+def read(path: Path, make: Callable[[dict[str, Any]], T]) -> T:
     try:
         return make(read_json(path))
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

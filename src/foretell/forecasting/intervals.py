@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from foretell.cost.model import CostModel
 from foretell.forecasting.calibration import (
@@ -16,8 +19,12 @@ from foretell.forecasting.calibration import (
 )
 from foretell.forecasting.result import Duration
 from foretell.forecasting.run import Placed, Run
+from foretell.forecasting.several import Spread, jobs_of, network_error, spread
+from foretell.hardware import Cluster
 from foretell.program import Program
 from foretell.units import Seconds
+
+_HOST: Final = 0.3  # of a host's logarithm, where a model does not say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,28 +34,74 @@ class Intervals:
     step: Range | None = None
     device: Range | None = None
     host: Range | None = None
-    others: Range | None = None  # communication and bubble, which one rank has none of
+    exposed: Range | None = None
+    waiting: Callable[[Seconds], Range] | None = None  # of bubbles and stragglers, which follow the device
 
 
-def intervals(program: Program, ran: Run, model: CostModel, fixed: Seconds = 0.0) -> Intervals:
-    """For one rank; several were not validated against measurements. `fixed` seconds of a step are sure."""
+def intervals(program: Program, ran: Run, cluster: Cluster, model: CostModel, fixed: Seconds = 0.0) -> Intervals:
+    """Of one rank from the model's errors on steps, of several from its errors on jobs too. `fixed` seconds are sure."""
     errors = _errors(ran.slowest, model)
-    if errors is None or program.ranks > 1:
+    if errors is None:
         return Intervals()
+    if program.ranks > 1:
+        return _several(program, ran, cluster, model, errors, fixed)
     placed, period = ran.slowest, ran.timeline.period
     if isinstance(errors, Unmeasured):  # published steps do not separate a host from its device: it gets no interval
         kind = _kind(placed)
         step, device = (
             errors.step_range(seconds, placed.node.device, kind) for seconds in (period, placed.device_seconds)
         )
-        return Intervals(step=_later(step, fixed), device=device, others=(0.0, 0.0))
+        return Intervals(step=_later(step, fixed), device=device, exposed=(0.0, 0.0), waiting=_none)
     sigma = errors.sigma(placed.families, placed.unknown)
     return Intervals(
         step=_later(errors.step_range(placed.curve(period), sigma), fixed),
         device=errors.device_range(placed.device_seconds, sigma),
         host=errors.host_range(placed.host_seconds),
-        others=(0.0, 0.0),
+        exposed=(0.0, 0.0),
+        waiting=_none,
     )
+
+
+def _several(
+    program: Program, ran: Run, cluster: Cluster, model: CostModel, errors: Calibration | Unmeasured, fixed: Seconds
+) -> Intervals:
+    known = jobs_of(model)
+    if known is None:
+        return Intervals()
+    device, network = _device(ran.slowest, errors), network_error(cluster)
+    wide = spread_of(program, ran, cluster, model)
+    assert wide is not None
+    own = calibration_of(model)
+    host = ran.slowest.host_seconds
+    return Intervals(
+        step=_later(known.range(ran.timeline.period + ran.stragglers, wide), fixed),
+        device=_between(ran.slowest.device_seconds, device),
+        host=own.host_range(host) if own and isinstance(errors, Calibration) else None,
+        exposed=_between(ran.exposed, network),
+        waiting=lambda seconds: _between(seconds, device),
+    )
+
+
+def spread_of(program: Program, ran: Run, cluster: Cluster, model: CostModel) -> Spread | None:
+    """How far a step of several ranks may be off for all that its parts say; None where the model's errors are not known."""
+    errors, own = _errors(ran.slowest, model), calibration_of(model)
+    if errors is None:
+        return None
+    return spread(
+        program,
+        ran,
+        device=_device(ran.slowest, errors),
+        host=own.host if own else _HOST,
+        network=network_error(cluster),
+    )
+
+
+def _device(placed: Placed, errors: Calibration | Unmeasured) -> float:
+    """How far its time may be shorter or longer, as a logarithm."""
+    if isinstance(errors, Calibration):
+        return errors.device * errors.sigma(placed.families, placed.unknown)
+    low, high = errors.step_range(1.0, placed.node.device, _kind(placed))
+    return math.log(high / low) / 2  # to which side errors lean is what jobs say
 
 
 def why_no_interval(program: Program, placed: Placed, model: CostModel) -> str:
@@ -57,14 +110,20 @@ def why_no_interval(program: Program, placed: Placed, model: CostModel) -> str:
         if placed.node.device.name != model.device and calibration_of(model) is not None:
             return f"the model was validated against measurements on {model.device} alone"
         return "the model has not been calibrated against measurements"
-    if program.ranks > 1:
+    if program.ranks > 1 and jobs_of(model) is None:
         return "the model was validated against measurements of single devices alone"
     return ""
 
 
-def interval_source(placed: Placed, model: CostModel) -> str:
-    """What an interval on a device that was not measured is made from; "" where it was, or where there is none."""
+def interval_source(program: Program, placed: Placed, model: CostModel) -> str:
+    """What an interval is made from, where it is not from measurements of the device; "" where it is, or there is none."""
     errors, device = _errors(placed, model), placed.node.device
+    if program.ranks > 1 and (known := jobs_of(model)) is not None:
+        jobs = sum(len(source.errors) for source in known.sources)
+        return (
+            f"The interval is from errors of operators, host and network, scaled by those of forecasts of {jobs} published "
+            f"jobs of {len(known.sources)} sources."
+        )
     if not isinstance(errors, Unmeasured):
         return ""
     others = {h.device for h in errors.held} - {device.name}
@@ -76,6 +135,15 @@ def interval_source(placed: Placed, model: CostModel) -> str:
 
 def between(seconds: Seconds, bounds: Range | None) -> Duration:
     return Duration(seconds=seconds) if bounds is None else Duration(seconds=seconds, low=bounds[0], high=bounds[1])
+
+
+def _between(seconds: Seconds, width: float) -> Range:
+    return seconds * math.exp(-width), seconds * math.exp(width)
+
+
+def _none(seconds: Seconds) -> Range:
+    """Of what one rank has none of."""
+    return seconds, seconds
 
 
 def _later(bounds: Range, seconds: Seconds) -> Range:

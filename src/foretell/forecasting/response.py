@@ -8,7 +8,6 @@ logarithms, when they are asked for, and interpolated in between.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from foretell.cost.model import CostModel
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.description import description, family_seconds
-from foretell.forecasting.run import place, slower
+from foretell.forecasting.run import place, scaled_durations, slower
 from foretell.hardware import Cluster
 from foretell.profile import FAMILIES, Profile
 from foretell.program import Program
@@ -113,9 +112,5 @@ def _between_knots(x: float) -> tuple[int, float]:
 
 
 def _scaled(durations: Durations, host: float, communication: float, times: float) -> Durations:
-    faster = replace(
-        durations,
-        host=[s * host for s in durations.host],
-        collectives=[s * communication for s in durations.collectives],
-    )
+    faster = scaled_durations(durations, host, communication)
     return faster if times == 1.0 else slower(faster, times)

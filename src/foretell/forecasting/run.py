@@ -11,6 +11,7 @@ from foretell.cost.collectives import compute_slowdown
 from foretell.cost.model import CostModel
 from foretell.forecasting.communication import Collectives, Traffic
 from foretell.forecasting.conditions import Conditions
+from foretell.forecasting.copies import with_copies
 from foretell.forecasting.description import description
 from foretell.forecasting.experts import LANE, busiest, skewed
 from foretell.forecasting.memory import rank_memory, with_persistent
@@ -48,6 +49,17 @@ class Run:
     stragglers: Seconds  # what waiting for the slowest of equal ranks adds
     memory: Memory
     traffic: Traffic
+    stages: tuple[Placed, ...]  # the slowest of each role
+    hand_over: tuple[Seconds, ...] = ()  # from each chunk of a pipeline to the next
+
+    def under(self, program: Program, *, host: float = 1.0, communication: float = 1.0) -> Seconds:
+        """The step with a host and links as many times slower, simulated again; stragglers left out."""
+        if program.pipeline is None:
+            durations = scaled_durations(self.slowest.durations, host, communication)
+            return simulate(self.slowest.role, durations, draw=False).period
+        scaled = {id(p.durations): scaled_durations(p.durations, host, communication) for p in self.stages}
+        hand_over = [s * communication for s in self.hand_over]
+        return simulate_pipeline(program, [scaled[id(p.durations)] for p in self.stages], hand_over).period
 
 
 def run(
@@ -65,11 +77,12 @@ def run(
         )
         for options in placed
     )
+    hand_over = collectives.hand_over(program)
     if program.pipeline is None:
         timed = _time_ranks(program, placed[0], conditions.jitter)
     else:
         drawn = [p.role for p in slowest].index(heaviest.role)
-        timed = _time_stages(program, slowest, collectives.hand_over(program), conditions.jitter, drawn)
+        timed = _time_stages(program, slowest, hand_over, conditions.jitter, drawn)
     period = timed.timeline.period
     return Run(
         slowest=timed.slowest,
@@ -80,6 +93,8 @@ def run(
         stragglers=max(timed.uneven.period - period, 0.0),
         memory=replace(heaviest.memory, ranks=ranks),
         traffic=collectives.traffic(program, [p.durations.collectives for p in slowest]),
+        stages=tuple(slowest),
+        hand_over=tuple(hand_over),
     )
 
 
@@ -143,6 +158,15 @@ def _silent(durations: Durations) -> Durations:
     return replace(durations, collectives=[0.0] * len(durations.collectives))
 
 
+def scaled_durations(durations: Durations, host: float, communication: float) -> Durations:
+    """Of a rank whose host and links are as many times slower."""
+    return replace(
+        durations,
+        host=[s * host for s in durations.host],
+        collectives=[s * communication for s in durations.collectives],
+    )
+
+
 def slower(durations: Durations, times: float) -> Durations:
     """A rank that computes and issues as many times slower; its communication stays."""
     return replace(
@@ -169,7 +193,9 @@ class _Pricing:
         d = alone.durations
         durations = replace(
             d,
-            device=skewed(role, scaled_device(role, d.device, self.profile), skew),
+            device=with_copies(
+                role, skewed(role, scaled_device(role, d.device, self.profile), skew), self.model, node.device
+            ),
             host=[s * self.profile.host for s in _issuing(role, d.host)],
             collectives=[self.collectives.seconds(c) * (skew if c.lane == LANE else 1.0) for c in role.collectives],
             gap=d.gap * self.profile.device,

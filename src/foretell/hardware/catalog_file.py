@@ -132,6 +132,7 @@ FABRIC: Table = {
     "startup": _number,
     "full_at?": _number,
     "sharing?": _number,
+    "error?": _number,
     "ports?": _text,
     "through?": _bandwidth,
     "units?": _count,

@@ -23,7 +23,9 @@ class Protocol:
     efficiency: float  # of the link's rate, for a very long message
     knee: float  # in latencies; the larger it is, the later a message reaches that rate
     copy: float = 0.0  # what a rank's own share adds, in its time on the link
-    growth: float = 0.0  # what each doubling of nodes beyond two adds to the first term: flows collide, and wait for each other
+    growth: float = (
+        0.0  # what each doubling of nodes beyond two adds to the first term: flows collide, and wait for each other
+    )
 
     def __post_init__(self) -> None:
         if not 0 < self.efficiency <= 1.5:
@@ -48,6 +50,7 @@ class Fabric:
     ports: Ports = "device"  # to the outside: one each, or one for the node
     through: BytesPerSecond | None = None  # what a node can copy on the way out, where data passes through its memory
     units: int = 0  # compute units a collective keeps from the step while it runs
+    error: float = 0.5  # of the logarithm of a collective's time: nine of ten on topologies left out are within it
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -55,7 +58,7 @@ class Fabric:
             raise CatalogError(f"fabric {self.name!r} says nothing of {', '.join(missing)}. Add a table for each.")
         if self.ports not in get_args(Ports):
             raise CatalogError(f"fabric {self.name!r}: ports is device or node, got {self.ports!r}.")
-        for name in ("startup", "sharing", "units"):
+        for name in ("startup", "sharing", "units", "error"):
             if getattr(self, name) < 0:
                 raise CatalogError(f"fabric {self.name!r}: {name} must not be negative, got {getattr(self, name)!r}.")
         if not self.full_at > 0 or (self.through is not None and not self.through > 0):

@@ -25,6 +25,8 @@ _TASKS: Final = {"qa": "BertForQuestionAnswering", "mlm": "BertForMaskedLM"}
 _OPTIMIZERS: Final = {"master": "adamw-master"}  # their word → ours
 _APEX: Final = "apex-O2"  # of a time when attention was products, a softmax and dropout
 _KEPT_IN_FP32: Final = "adamw-master"  # what trainers with fused kernels keep beside bf16 or fp16 parameters
+# Pipelines of such trainers are Megatron's or DeepSpeed's, which add up micro-batches of bf16 in fp32.
+_PIPELINED: Final = {"precision": "parameters:bf16/gradients:fp32/master:fp32", "optimizer": "adamw"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,7 @@ class Job:
 
     id: str
     source: str
+    network: str  # what kind of network it trains
     regime: str
     labels: tuple[str, ...]
     ask: Ask
@@ -43,6 +46,10 @@ class Job:
     @property
     def device(self) -> str:
         return self.ask.cluster.nodes[0].device.name
+
+    @property
+    def architecture(self) -> str:
+        return self.ask.cluster.nodes[0].device.architecture
 
     @property
     def devices(self) -> int:
@@ -60,14 +67,25 @@ def _job(row: Row) -> Job:
         raise LeftOut(f"whose plan or cluster is not possible: {error}") from None
     memory = row.get("memory_gib")
     return Job(
-        id=row["id"], source=row["source"], regime=row["regime"], labels=tuple(row.get("labels", ())),
-        ask=Ask(model=_model(row["model"], row["step"], row.get("labels", ())), plan=plan, cluster=cluster),
+        id=row["id"], source=row["source"], network=_network(row), regime=row["regime"], labels=tuple(row.get("labels", ())),
+        ask=Ask(model=_model(row["model"], row["step"], row.get("labels", ()), plan), plan=plan, cluster=cluster),
         seconds=row.get("seconds"), memory=None if memory is None else round(memory * GIB),
         memory_kind=cast(MemoryKind | None, row.get("memory_kind")),
     )  # fmt: skip
 
 
-def _model(model: Mapping[str, Any], step: Mapping[str, Any], labels: list[str]) -> Model:
+def _network(row: Row) -> str:
+    kind = row["model"]["kind"]
+    if kind == "source":
+        return "detection" if row["regime"] == "detection" else "convolutional"
+    if kind == "bert":
+        return "BERT"
+    if row["model"].get("moe"):
+        return "mixture of experts"
+    return "dense, fused kernels" if "fused" in row.get("labels", ()) else "dense, eager"
+
+
+def _model(model: Mapping[str, Any], step: Mapping[str, Any], labels: list[str], plan: Plan) -> Model:
     kind = model["kind"]
     if kind == "source":
         settings = {name: str(value) for name, value in model["set"].items() if name != "batch"}
@@ -77,6 +95,8 @@ def _model(model: Mapping[str, Any], step: Mapping[str, Any], labels: list[str])
         settings["clip_grad_norm"] = str(step["clip"])
     if "optimizer" in step or "fused" in labels:
         settings["optimizer"] = _OPTIMIZERS.get(step.get("optimizer", ""), step.get("optimizer", _KEPT_IN_FP32))
+    if "fused" in labels and "optimizer" not in step and plan.pp > 1 and step["precision"] == "bf16":
+        settings |= _PIPELINED
     if "seq" in step:
         settings["seq"] = str(step["seq"])
     config = _config(model, step.get("seq", 2048))

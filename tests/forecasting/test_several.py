@@ -1,0 +1,74 @@
+"""Intervals of several ranks: errors of parts through the simulator, scaled by errors on published jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+
+import foretell
+from foretell.cost.model import load_model
+from foretell.errors import InputError, ModelError
+from foretell.forecasting.assemble import spread
+from foretell.forecasting.several import FILE, PublishedJobs, Source, Spread
+from foretell.learn.several import JobError, calibrate_jobs, held_out_ranges, save_jobs
+from tests.parallel.models import graph
+
+EVEN = Spread(shorter=0.1, longer=0.1)
+
+
+def jobs(source: str, *errors: float, of: Spread = EVEN) -> list[JobError]:
+    return [JobError(source=source, measured=math.exp(e), predicted=1.0, spread=of) for e in errors]
+
+
+def test_a_slow_network_makes_a_step_less_sure_and_one_device_has_none() -> None:
+    fast, slow = (spread(graph("llama"), f"2x8xa100-80g-sxm@{link}") for link in ("ib-400g", "eth-1g"))
+    assert fast is not None
+    assert slow is not None
+    assert slow.longer > fast.longer > 0
+    assert spread(graph("llama"), "2xa100-80g-sxm", model="roofline") is None
+
+
+def test_a_model_without_errors_on_jobs_gives_none(tmp_path: Path) -> None:
+    model = dataclasses.replace(load_model(), folder=tmp_path)
+    f = foretell.forecast(graph("llama"), on="2xh200", model=model)
+    assert f.step_time.low is None
+    assert any(c.code == "not-calibrated" for c in f.caveats)
+
+
+def test_every_source_counts_as_one() -> None:
+    often = PublishedJobs(
+        sources=[Source(name="a", errors=[0.0] * 100), Source(name="b", errors=[1.0, 1.0])], floor=0.1
+    )
+    low, high = often.quantiles()
+    assert (low, high) == (0.0, 1.0)
+    seconds, wide = 2.0, Spread(shorter=0.3, longer=0.4)
+    assert often.range(seconds, wide) == pytest.approx((2.0, 2.0 * math.exp(math.hypot(0.4, 0.1))))
+
+
+def test_the_forecast_lies_inside_even_where_all_jobs_took_longer() -> None:
+    found = calibrate_jobs(jobs("a", 0.1, 0.2, 0.3))
+    low, high = found.range(1.0, EVEN)
+    assert low == 1.0
+    assert high > math.exp(0.25)
+
+
+def test_a_source_that_is_left_out_says_nothing_of_its_own_jobs() -> None:
+    calm, wild = jobs("calm", -0.05, 0.0, 0.05), jobs("wild", -0.8, 0.0, 0.8)
+    ranges = held_out_ranges([*calm, *wild])
+    assert all(high / low > 3 for low, high in ranges[:3])
+    assert all(high / low < 1.2 for low, high in ranges[3:])
+    with pytest.raises(InputError, match="got none"):
+        calibrate_jobs([])
+
+
+def test_errors_of_jobs_are_kept_with_a_model_and_strange_ones_refused(tmp_path: Path) -> None:
+    model = dataclasses.replace(load_model(), folder=tmp_path)
+    found = calibrate_jobs([*jobs("a", 0.1, -0.1), *jobs("b", 0.2)])
+    assert PublishedJobs.load(save_jobs(found, model)).floor == found.floor
+    for text in ('{"floor": 0.1, "sources": []}', '{"floor": -1, "sources": [{"name": "a", "errors": [1]}]}', "[]"):
+        (tmp_path / FILE).write_text(text)
+        with pytest.raises(ModelError, match=r"jobs\.json"):
+            PublishedJobs.load(tmp_path / FILE)
