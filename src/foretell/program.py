@@ -29,7 +29,7 @@ class Group:
 class Collective:
     """Communication in a group; `nbytes` is the whole tensor: gathered, or not yet scattered."""
 
-    kind: str  # one of COLLECTIVES
+    kind: str  # one of COLLECTIVES, or a move between a device and its host (cost/offload.py)
     nbytes: Bytes
     group: Group
     name: str

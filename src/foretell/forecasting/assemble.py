@@ -17,6 +17,7 @@ from foretell.capture import capture
 from foretell.cost.flops import total_flops
 from foretell.cost.model import DEFAULT as DEFAULT_MODEL
 from foretell.cost.model import ROOFLINE, CostModel, load_model
+from foretell.cost.offload import HOST_BYTES
 from foretell.errors import InputError, PlanError, check_kind
 from foretell.forecasting.calibration import Range
 from foretell.forecasting.conditions import Conditions
@@ -38,7 +39,7 @@ from foretell.program import Program
 from foretell.simulate.timeline import WHOLE_PASS, Span, Timeline
 from foretell.sources.configs import plan_of
 from foretell.sources.scripts import Script, script_of
-from foretell.units import Seconds
+from foretell.units import Seconds, show_bytes
 from foretell.workload import Workload
 
 __all__ = ["DEFAULT_MODEL", "forecast", "load_model"]
@@ -319,9 +320,19 @@ class _Assembly:
             yield Caveat("device-not-measured", text)
         if layout := self.cluster.partly_filled:
             yield Caveat("racks-partly-filled", f"Placed as {layout}. Write another layout like 2x72xNAME.")
+        yield from self._offload_caveats(placed)
         yield from self._interval_caveats(placed)
         for name, seconds in sorted(placed.priced.unknown.items()):
             yield Caveat("op-without-model", f"{name} priced by bytes", seconds / self.busy if self.busy else 0.0)
+
+    def _offload_caveats(self, placed: Placed) -> Iterator[Caveat]:
+        if self.plan.offload == "none":
+            return
+        updated = sum(c.nbytes for c in placed.role.collectives if c.kind in ("host-update", "nvme-update"))
+        kept = updated * HOST_BYTES[self.plan.offload] * placed.node.count
+        where = "drives" if self.plan.offload_to == "nvme" else "memory"
+        text = f"The host's {where} must keep {show_bytes(kept)} per node. How fast it updates, and the link to it, are usual values."
+        yield Caveat("offload-assumed", text)
 
     def _interval_caveats(self, placed: Placed) -> Iterator[Caveat]:
         profile = self.profile

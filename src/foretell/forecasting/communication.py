@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from foretell.cost.collectives import collective_seconds, link_bytes, sent_bytes
+from foretell.cost.offload import KINDS, host_seconds
 from foretell.hardware import Cluster
 from foretell.profile import AS_LISTED, Links
 from foretell.program import Collective, Group, Pipeline, Program
@@ -37,7 +38,10 @@ class Collectives:
     def seconds(self, collective: Collective) -> Seconds:
         key = _key(collective)
         if key not in self._known:
-            self._known[key] = self.factor * collective_seconds(collective, self.cluster, links=self.links)
+            if collective.kind in KINDS:
+                self._known[key] = max(host_seconds(collective, node) for node in set(self.cluster.nodes))
+            else:
+                self._known[key] = self.factor * collective_seconds(collective, self.cluster, links=self.links)
         return self._known[key] * collective.turns
 
     def hand_over(self, program: Program) -> list[Seconds]:

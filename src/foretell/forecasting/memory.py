@@ -90,7 +90,7 @@ def adjusted(memory: Memory, factors: MemoryFactors) -> Memory:
 
 
 def _communicator(role: Role) -> Bytes:
-    return _NCCL_BUFFERS if role.count > 1 or role.collectives else 0
+    return _NCCL_BUFFERS if role.count > 1 or any(c.group.size > 1 for c in role.collectives) else 0
 
 
 def _memory(role: Role, device: Device, trace: MemoryTrace, fits: bool) -> Memory:

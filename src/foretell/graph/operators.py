@@ -199,3 +199,4 @@ for _family, _kind, _names in _FAMILIES:
         )
 for _name in ("dequantize_4bit", "dequantize_blockwise"):
     register(Operator(name=f"bitsandbytes.{_name}", weighs=True))
+register(Operator(name="foretell.host_update", launches=False))  # an optimizer's op that the host runs

@@ -12,6 +12,7 @@ from foretell.parallel.context import context_parallel
 from foretell.parallel.data import data_parallel
 from foretell.parallel.expert import expert_parallel
 from foretell.parallel.fsdp import ShardGroups, sharded_data_parallel
+from foretell.parallel.offload import check_offload, offloaded
 from foretell.parallel.parameter_servers import parameter_servers
 from foretell.parallel.pipeline import Weigh, bytes_touched, pipelined
 from foretell.parallel.single_process import single_process
@@ -21,7 +22,7 @@ from foretell.program import Group, Program, Role
 
 _MODELLED = (
     "dp", "tp", "pp", "sequence_parallel", "overlap_tp", "bucket_bytes", "overlap", "zero", "hybrid_shard", "grad_accumulation", "schedule",
-    "virtual_stages", "stages", "checkpointing", "cp", "ep", "servers", "asynchronous", "data_parallel",
+    "virtual_stages", "stages", "checkpointing", "cp", "ep", "servers", "asynchronous", "data_parallel", "offload", "offload_to",
 )  # fmt: skip
 
 
@@ -49,6 +50,7 @@ def _check(plan: Plan) -> None:
             f"plan {plan} asks for {', '.join(ahead)}, which this version does not model yet. "
             f"Settings that work: {', '.join(_MODELLED)}."
         )
+    check_offload(plan)
     if plan.asynchronous and not plan.servers:
         raise PlanError("asynchronous=true needs parameter servers, got servers=0. Set servers=1 or more.")
     if plan.servers and plan.dp == 1:
@@ -95,7 +97,8 @@ def _replicated(role: Role, plan: Plan) -> Role:
     inner = plan.tp  # ranks between neighbours of a data-parallel group
     replicas = plan.dp * plan.cp  # context-parallel ranks have the same parameters, and their gradients add up too
     if plan.zero == 0:
-        return data_parallel(role, plan, Group(size=replicas, stride=inner, count=inner * plan.pp))
+        averaged = data_parallel(role, plan, Group(size=replicas, stride=inner, count=inner * plan.pp))
+        return offloaded(averaged, plan, role, ways=1)
     size = plan.hybrid_shard or replicas
     if replicas % size:
         raise PlanError(
@@ -113,4 +116,4 @@ def _replicated(role: Role, plan: Plan) -> Role:
         replicas=Group(size=copies, stride=inner * size, count=size * inner * plan.pp),
         experts=Group(size=size // plan.ep, stride=inner * plan.ep, count=inner * plan.ep * plan.pp),
     )
-    return sharded_data_parallel(role, plan, groups)
+    return offloaded(sharded_data_parallel(role, plan, groups), plan, role, ways=size)

@@ -43,7 +43,8 @@ class ShardGroups:
 
 def sharded_data_parallel(role: Role, plan: Plan, groups: ShardGroups) -> Role:
     """The role with its model state sharded."""
-    if groups.shard.size == 1 or not role.graph.training:
+    streams = plan.offload == "parameters"  # blocks come from the host, to a rank alone too
+    if (groups.shard.size == 1 and not streams) or not role.graph.training:
         return role
     return _shard_optimizer_state(role, plan, groups) if plan.zero == 1 else _Fsdp(role, plan, groups).sharded()
 
@@ -193,7 +194,8 @@ class _Fsdp:
         by_group: dict[Group, list[Parameter]] = defaultdict(list)
         for p in self.members[path]:
             by_group[self._group(p)].append(p)
-        yield from ((group, members) for group, members in by_group.items() if group.size > 1)
+        streams = self.plan.offload == "parameters"
+        yield from ((group, members) for group, members in by_group.items() if group.size > 1 or streams)
 
     def _group(self, p: Parameter) -> Group:
         experts = self.groups.experts
@@ -229,7 +231,7 @@ class _Fsdp:
         backward, backward_ends = self.passes[0]["backward"], last_of(self.graph, "backward")
         for path, members in self.members.items():
             for p in members:
-                if (ways := self._group(p).size) == 1:
+                if (ways := self._group(p).size) == 1 and self.plan.offload != "parameters":
                     continue
                 part = self._padded_bytes(p, p.layout.dtype) // ways
                 yield p.storage, replace(self.graph.storages[p.storage], nbytes=part)
