@@ -81,6 +81,28 @@ def test_amp_accumulation_and_clipping_as_a_workload_has_them(script: Write) -> 
     assert graph.provenance["plan"] == "dp=1"
 
 
+@pytest.mark.parametrize(
+    ("said", "precision"),
+    [
+        ("", "torch-fp32"),
+        ("torch.backends.cudnn.allow_tf32 = False", "fp32"),
+        ("torch.set_float32_matmul_precision('high')", "tf32"),
+        ("torch.backends.cuda.matmul.allow_tf32 = True", "tf32"),
+    ],
+)
+def test_units_are_those_the_script_allows(script: Write, said: str, precision: str) -> None:
+    text = f"""
+        import torch
+        {said}
+        model = torch.nn.Linear(8, 8).cuda()
+        optimizer = torch.optim.SGD(model.parameters())
+        for step in range(9):
+            model(torch.randn(4, 8).cuda()).sum().backward()
+            optimizer.step()
+    """
+    assert foretell.capture_graph(script(text)).precision == precision
+
+
 _GAN = """
     import torch
     from torch import nn

@@ -123,7 +123,9 @@ class _Capture:
         most = max(numbers, key=lambda dtype: numbers[dtype], default=torch.float32)
         if most in (torch.bfloat16, torch.float16):
             return "bf16" if most is torch.bfloat16 else "fp16"
-        return "tf32" if torch.get_float32_matmul_precision() != "highest" else "fp32"
+        if torch.get_float32_matmul_precision() != "highest":
+            return "tf32"
+        return "torch-fp32" if torch.backends.cudnn.allow_tf32 else "fp32"
 
     def _plan(self) -> Plan:
         noted, ranks = self.noted, self.script.processes or 1
