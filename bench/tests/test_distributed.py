@@ -180,17 +180,20 @@ MEGATRON = {
 
 
 def test_recipes_of_megatron_become_plans(tmp_path: Path) -> None:
-    others = [{"world_source": "default"}, {"multi_latent_attention": True}, {"model_family": "mimo"}, {"tp": 3},
-              {"optimizer": "muon"}]  # fmt: skip
+    others = [{"world_source": "default"}, {"mtp_layers": 1}, {"model_family": "mimo"}, {"tp": 3}, {"optimizer": "muon"},
+              {"fp8_format": "hybrid"}, {"layers": 13}]  # fmt: skip
     write(tmp_path, megatron_memory.SOURCE, [MEGATRON, *(MEGATRON | other for other in others)])
     taken = megatron_memory.questions(tmp_path)
-    assert len(taken.left_out) == len(others)
+    assert sum(taken.left_out.values()) == len(others)
     [question] = taken.items
     assert str(question.ask.plan) == (
-        "dp=2,tp=2,pp=2,zero=1,sequence_parallel=true,schedule=interleaved,virtual_stages=2,stages=3-3-3-3,grad_accumulation=4"
+        "dp=2,tp=2,pp=2,zero=1,sequence_parallel=true,schedule=interleaved,virtual_stages=2,stages=3-3-3-3,"
+        "grad_accumulation=4,overlap=false"
     )
     config = json.loads(question.ask.model.source)
     assert config["vocab_size"] % 256 == 0
+    settings = dict(question.ask.model.settings)
+    assert (settings["kernels"], settings["precision"]) == ("megatron", "parameters:bf16/gradients:fp32/master:fp32")
     assert (question.reports, question.allocated, question.seconds) == (-1, 10**9, None)
 
 

@@ -181,6 +181,15 @@ def test_megatron_builds_its_model_from_numbers(tmp_path: Path) -> None:
     assert (latent["model_type"], latent["kv_lora_rank"]) == ("deepseek_v3", 16)
 
 
+def test_megatrons_attention_is_its_backends(tmp_path: Path) -> None:
+    found = written(tmp_path, "a.sh", MEGATRON + "--bf16 --attention-backend flash")
+    assert (found.settings["attention"], found.settings["kernels"]) == ("flash2", "megatron")
+    for more in ("--attention-backend unfused", "--transformer-impl local"):
+        model = written(tmp_path, "b.sh", MEGATRON + more).model
+        assert isinstance(model, dict)
+        assert model["attn_implementation"] == "eager"
+
+
 def test_a_recipe_is_read_as_its_arguments(tmp_path: Path) -> None:
     recipe = "ENV_VARS: {A: 1}\nMODEL_ARGS:\n  --num-layers: 4\n  --hidden-size: 64\n  --num-attention-heads: 4\n  --bf16: true\n"
     found = written(tmp_path, "model_config.yaml", recipe)

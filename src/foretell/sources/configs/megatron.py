@@ -16,6 +16,7 @@ from foretell.sources.configs.optimizers import with_masters
 TRAINER: Final = "Megatron-LM"
 _SIZES: Final = {"num_layers", "hidden_size", "num_attention_heads"}
 _SHARDED: Final = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+_ATTENTION: Final = {"auto": None, "flash": "flash2", "fused": "cudnn", "unfused": "eager", "local": "eager"}
 _RECIPE: Final = "MODEL_ARGS"  # of the project's own tests
 
 
@@ -53,8 +54,9 @@ def from_arguments(keys: Keys) -> Configuration:
     if layers is None:
         raise SourceError(f"{keys.file} does not say --num-layers. Give the arguments that Megatron is started with.")
     plan = _plan(keys, layers)
-    settings = _step(keys)
-    model = architecture(keys, layers, tp=plan["tp"])
+    attention, written_out = _attention(keys)
+    settings = _step(keys) | attention
+    model = architecture(keys, layers, tp=plan["tp"]) | written_out
     nodes, each = keys.count("nnodes"), keys.count("nproc_per_node")
     keys.free(*FREE)
     keys.not_modelled(*CHANGES)
@@ -70,12 +72,27 @@ def _step(keys: Keys) -> dict[str, Any]:
         "batch": keys.count("micro_batch_size", 1),
         "seq": keys.count("seq_length") or keys.count("encoder_seq_length") or 1024,
         **_precision(keys),
+        "kernels": "megatron",
     }
     if clip := keys.number("clip_grad", 1.0):
         settings["clip_grad_norm"] = clip
     if (given := keys.text("optimizer", "adam")) != "adam":
         keys.say("optimizer", f"{given}, taken for Adam")
     return settings
+
+
+def _attention(keys: Keys) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings, and entries of the model: attention that is not fused is written out, as Megatron's own layers have it."""
+    local, flash = keys.text("transformer_impl", "transformer_engine") == "local", keys.flag("use_flash_attn")
+    usual = "flash" if flash else "unfused" if local else "auto"
+    backend = keys.text("attention_backend", usual)
+    if backend not in _ATTENTION:
+        raise keys.wrong("attention_backend", backend, f"one of {', '.join(_ATTENTION)}")
+    keys.free("no_gradient_accumulation_fusion", "deterministic_mode")
+    kernel = _ATTENTION[backend if backend != "auto" else usual]
+    if kernel == "eager":
+        return {}, {"attn_implementation": "eager"}
+    return {"attention": kernel} if kernel else {}, {}
 
 
 def _precision(keys: Keys) -> dict[str, Any]:
@@ -122,11 +139,12 @@ def _plan(keys: Keys, layers: int) -> dict[str, Any]:
 
 def _zero(keys: Keys) -> int:
     strategy = keys.chosen("data_parallel_sharding_strategy", _SHARDED, "no_shard")
+    distributed = keys.flag("use_distributed_optimizer")
     if keys.flag("use_torch_fsdp2"):
         return 3
     if keys.flag("use_megatron_fsdp") or keys.flag("use_custom_fsdp"):
         return strategy or 3
-    return 1 if keys.flag("use_distributed_optimizer") else 0
+    return 1 if distributed else 0
 
 
 def _recompute(keys: Keys, layers: int) -> dict[str, Any]:

@@ -41,7 +41,7 @@ FREE: Final = tuple(
 )
 CHANGES: Final = tuple(
     """
-    accumulate_allreduce_grads_in_bf16 apply_query_key_layer_scaling attention_backend barrier_with_L1_time batch_p2p_comm
+    accumulate_allreduce_grads_in_bf16 apply_query_key_layer_scaling barrier_with_L1_time batch_p2p_comm
     cp_comm_type cpu_offloading_num_layers cross_entropy_fusion_impl cross_entropy_loss_fusion cuda_graph_impl cuda_graph_scope
     defer_embedding_wgrad_compute delay_wgrad_compute distribute_saved_activations enable_cuda_graph exp_avg_dtype
     exp_avg_sq_dtype experimental_attention_variant external_cuda_graph first_last_layers_bf16 fp8_amax_history_len
@@ -49,12 +49,12 @@ CHANGES: Final = tuple(
     hierarchical_context_parallel_sizes high_priority_stream_groups hybrid_context_parallel keep_fp8_weight_transpose_cache
     main_grads_dtype main_params_dtype microbatch_group_size_per_virtual_pipeline_stage moe_deepep_num_sms moe_enable_deepep
     moe_expert_capacity_factor moe_pad_expert_input_to_capacity moe_shared_expert_overlap moe_use_legacy_grouped_gemm
-    moe_apply_probs_on_input no_bias_dropout_fusion no_bias_gelu_fusion no_bias_swiglu_fusion no_gradient_accumulation_fusion
+    moe_apply_probs_on_input no_bias_dropout_fusion no_bias_gelu_fusion no_bias_swiglu_fusion
     no_masked_softmax_fusion no_persist_layer_norm no_rope_fusion nccl_ub num_sms overlap_cpu_optimizer_d2h_h2d
     overlap_moe_expert_parallel_comm overlap_p2p_communication_warmup_flush pipeline_model_parallel_layout
     pipeline_model_parallel_comm_backend
     rampup_batch_size reuse_grad_buf_for_mxfp8_param_ag softmax_type symmetric_ar_type tp_comm_bootstrap_backend
-    tp_comm_overlap_ag tp_comm_overlap_rs transformer_impl use_flash_attn use_fused_weighted_squared_relu
+    tp_comm_overlap_ag tp_comm_overlap_rs use_fused_weighted_squared_relu
     use_precision_aware_optimizer use_ring_exchange_p2p use_transformer_engine_op_fuser window_size moe_layer_recompute
     mlp_chunks_for_prefill fine_grained_activation_offloading offload_modules
     """.split()

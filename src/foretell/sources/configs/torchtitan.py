@@ -138,7 +138,7 @@ def _checkpointing(keys: Keys) -> dict[str, Any]:
     if mode != "selective":
         return {"checkpointing": mode}
     if option == "op":
-        return {"checkpointing": "selective-ops"}
+        return {"checkpointing": "selective-op"}
     return {"checkpointing": 1 / max(int(option), 1) if option.isdigit() else "full"}
 
 
