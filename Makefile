@@ -23,7 +23,7 @@ $(READY): pyproject.toml bench/pyproject.toml constraints.txt
 	$(PIP) torch
 	$(PIP) --no-deps torchvision timm
 	$(PIP) transformers pillow hatchling editables
-	$(PIP) --no-build-isolation --editable '.[dev,store,ray,learn]' --editable ./bench
+	$(PIP) --no-build-isolation --editable '.[dev,store,ray,learn,serve]' --editable ./bench
 	@touch $@
 
 demo: $(READY)  ## forecast ResNet-50 and a small Llama on eight H100s, and write reports to out/

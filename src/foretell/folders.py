@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from foretell.errors import InputError
+
 
 def home() -> Path | None:
     """None for a user without one, as in a container under a number of its own."""
@@ -19,3 +21,14 @@ def asked_folders(variable: str) -> list[Path]:
 def user_folders(variable: str, kind: str) -> tuple[Path, ...]:
     at_home = home()
     return (*asked_folders(variable), *([at_home / ".config" / "foretell" / kind] if at_home else []))
+
+
+def service_folder() -> Path:
+    """Where the service keeps what it must not lose: $FORETELL_SERVICE, else by the XDG convention."""
+    if asked := asked_folders("FORETELL_SERVICE"):
+        return asked[0]
+    if (named := Path(os.environ.get("XDG_DATA_HOME", ""))).is_absolute():
+        return named / "foretell"
+    if (at_home := home()) is None:
+        raise InputError("this user has no home to keep data in. Set $FORETELL_SERVICE to a folder.")
+    return at_home / ".local" / "share" / "foretell"

@@ -9,7 +9,21 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from foretell.cli import adapt, design, devices, drift, fit, inspect, measure, plan, predict, profiles, scale, store
+from foretell.cli import (
+    adapt,
+    design,
+    devices,
+    drift,
+    fit,
+    inspect,
+    measure,
+    plan,
+    predict,
+    profiles,
+    scale,
+    serve,
+    store,
+)
 from foretell.cli.terminal import Verb, guarded, open_streams, plain_misuse, say, standard_output
 from foretell.errors import InputError
 
@@ -103,5 +117,6 @@ for verb in (
 ):
     app.command(cls=Verb)(guarded(verb))
 app.add_typer(store.app)
+app.add_typer(serve.app)
 takes_anything = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 app.command("bench", hidden=True, context_settings=takes_anything)(guarded(_no_bench))

@@ -1,0 +1,61 @@
+"""Who asked for what, written in the background: a request waits for no disk, and one that is lost is counted."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from typing import Final
+
+from sqlalchemy import insert
+from sqlalchemy.exc import SQLAlchemyError
+
+from foretell.serve.access.keys import Caller
+from foretell.serve.database.connect import Database, now
+from foretell.serve.database.tables import Audit
+from foretell.units import Seconds
+
+_EVERY: Final[Seconds] = 0.5
+_MOST: Final = 50_000  # rows that wait
+_log = logging.getLogger(__name__)
+
+
+class AuditLog:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._rows: queue.Queue[dict[str, object]] = queue.Queue(_MOST)
+        self._end = threading.Event()
+        self.lost = 0
+        self._thread = threading.Thread(target=self._write, name="foretell-audit", daemon=True)
+        self._thread.start()
+
+    def add(self, caller: Caller | None, address: str, what: str, status: int) -> None:
+        row = {"at": now(), "address": address[:200], "what": what[:300], "status": status}
+        row |= {"team_id": caller.team if caller else None, "key_id": caller.key if caller else None}
+        try:
+            self._rows.put_nowait(row)
+        except queue.Full:
+            self.lost += 1
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._end.set()
+        self._thread.join(30)
+
+    def _write(self) -> None:
+        while not self._end.wait(_EVERY):
+            self.flush()
+        self.flush()
+
+    def flush(self) -> None:
+        rows = []
+        while not self._rows.empty():
+            rows.append(self._rows.get_nowait())
+        if not rows:
+            return
+        try:
+            with self._database.writing() as session:
+                session.execute(insert(Audit), rows)
+        except SQLAlchemyError as error:
+            self.lost += len(rows)
+            _log.error("%d rows of the audit log are lost: %s", len(rows), error)

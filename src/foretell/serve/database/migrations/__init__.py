@@ -1,0 +1,1 @@
+"""Alembic's environment: how a database of an older version becomes one of this version."""

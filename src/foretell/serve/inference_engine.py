@@ -1,0 +1,147 @@
+"""PredictDDL's inference engine: workers that price questions, each in a process that can be ended when it takes too long."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, Final
+
+from foretell import errors
+from foretell.errors import ForetellError, InputError
+from foretell.serve.problems import Problem
+from foretell.serve.questions import Question
+from foretell.serve.settings import Settings
+from foretell.serve.worker import MISSING, pack, unpack
+from foretell.supervisor import Child, ChildLost
+from foretell.units import Bytes, Seconds
+
+_MEMORY: Final[Bytes] = 4 * 2**30  # that a worker may allocate
+_START: Final[Seconds] = 120.0  # to load what it needs, on a busy machine
+Start = Callable[[], Child]
+
+
+def _fresh() -> Child:
+    return Child.fresh("foretell.serve.worker:serve", memory=_MEMORY)
+
+
+class InferenceEngine:
+    """A thread for each worker waits for its answers; questions beyond a limit are sent away at once."""
+
+    def __init__(self, settings: Settings, start: Start = _fresh) -> None:
+        self._settings, self._start = settings, start
+        self._idle: list[_Worker] = []
+        self._all: set[_Worker] = set()
+        self._lock = threading.Lock()
+        self._asked = 0
+        self._closed = False
+        self.threads = ThreadPoolExecutor(settings.workers, "foretell-engine")
+
+    @property
+    def waiting(self) -> int:
+        """Questions that are in work or wait for it."""
+        return self._asked
+
+    def warm(self) -> None:
+        """Have every worker started before the first question."""
+        for worker in [self._take("") for _ in range(self._settings.workers)]:
+            self._give_back(worker)
+
+    def read(self, data: bytes) -> dict[str, Any]:
+        """What a graph's file is about, or a GraphFileError."""
+        return self._ask({"do": "read"}, "", lambda: data, send=True)[0]
+
+    def forecast(self, question: Question, load: Callable[[], bytes]) -> tuple[dict[str, Any], bytes]:
+        """A few facts, and the answer as JSON. `load` gives the graph's file, where no worker has it at hand."""
+        return self._ask({"do": "forecast", "question": question.model_dump()}, question.graph, load)
+
+    def close(self) -> None:
+        self._closed = True
+        with self._lock:
+            workers, self._all = list(self._all), set()
+        for worker in workers:
+            worker.child.close()
+        self.threads.shutdown(wait=True, cancel_futures=True)
+
+    def enter(self) -> None:
+        """A question comes: it is sent away where too many wait. `leave` ends it."""
+        with self._lock:
+            if self._asked >= self._settings.waiting:
+                raise Problem(
+                    503, f"{self._asked} questions are in work or wait.", next="Ask again in a second.",
+                    headers={"Retry-After": "1"},
+                )  # fmt: skip
+            self._asked += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._asked -= 1
+
+    def _ask(
+        self, head: dict[str, Any], graph: str, load: Callable[[], bytes], *, send: bool = False
+    ) -> tuple[dict[str, Any], bytes]:
+        worker = self._take(graph)
+        try:
+            said, body = worker.ask(pack(head, load() if send else b""), self._settings.seconds)
+            if said.get(MISSING):
+                said, body = worker.ask(pack(head, load()), self._settings.seconds)
+        except TimeoutError:
+            self._drop(worker)
+            raise Problem(
+                504, f"this took longer than {self._settings.seconds:g} s and was stopped.",
+                next="Ask about a smaller graph, or fewer stages and micro-steps.",
+            ) from None  # fmt: skip
+        except ChildLost as lost:
+            self._drop(worker)
+            raise Problem(
+                500, f"the process that answered {lost.how}.", next="Report it, with the graph and the question."
+            ) from None
+        except BaseException:
+            self._drop(worker)  # it may still be sending
+            raise
+        if graph:
+            worker.knows.add(graph)
+        self._give_back(worker)
+        if "error" in said:
+            raise _named(said["error"])(said["text"])
+        return said, body
+
+    def _take(self, graph: str) -> _Worker:
+        """An idle worker, one that has the graph at hand where there is one."""
+        with self._lock:
+            found = next((w for w in self._idle if graph in w.knows), None) or (self._idle[-1] if self._idle else None)
+            if found is not None:
+                self._idle.remove(found)
+                return found
+        worker = _Worker(self._start())
+        with self._lock:
+            self._all.add(worker)
+        return worker
+
+    def _give_back(self, worker: _Worker) -> None:
+        with self._lock:
+            if not self._closed:
+                self._idle.append(worker)
+
+    def _drop(self, worker: _Worker) -> None:
+        with self._lock:
+            self._all.discard(worker)
+        with suppress(OSError):
+            worker.child.close()
+
+
+class _Worker:
+    def __init__(self, child: Child) -> None:
+        self.child = child
+        self.knows: set[str] = set()  # graphs that it had at hand; it may have forgotten some
+        self.child.receive(_START)
+
+    def ask(self, message: bytes, limit: Seconds) -> tuple[dict[str, Any], bytes]:
+        self.child.send(message)
+        return unpack(self.child.receive(limit))
+
+
+def _named(name: str) -> type[ForetellError]:
+    kind = getattr(errors, name, InputError)
+    return kind if isinstance(kind, type) and issubclass(kind, ForetellError) else InputError

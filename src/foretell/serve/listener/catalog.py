@@ -1,0 +1,45 @@
+"""`/v1/devices`, `/v1/models`, `/v1/profiles`: what a question can name."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter
+
+from foretell import hardware
+from foretell.cost.model import DEFAULT as DEFAULT_MODEL
+from foretell.cost.model import SHIPPED, names
+from foretell.profile import Profile, profile_files
+from foretell.report.profiles import profile_dict
+from foretell.serve.listener.callers import Reader
+from foretell.serve.questions import model_version
+
+router = APIRouter(prefix="/v1", tags=["catalog"])
+
+
+@router.get("/devices")
+def devices(caller: Reader) -> list[dict[str, Any]]:
+    """The hardware catalog, as `foretell devices --json` lists it."""
+    return [asdict(device) for device in hardware.devices()]
+
+
+@router.get("/models")
+def models(caller: Reader) -> list[dict[str, Any]]:
+    """What prices operators; `device` is where it was measured."""
+    return [
+        {"name": name, "version": model_version(name), "default": name == DEFAULT_MODEL, "device": _measured_on(name)}
+        for name in names()
+    ]
+
+
+@router.get("/profiles")
+def profiles(caller: Reader) -> list[dict[str, Any]]:
+    """What makes forecasts fit a machine, a cluster or a trainer."""
+    return [profile_dict(Profile.load(path)) | {"name": name} for name, path in profile_files().items()]
+
+
+def _measured_on(name: str) -> str | None:
+    card = SHIPPED / name / "card.json"
+    return str(json.loads(card.read_text())["device"]) if card.is_file() else None

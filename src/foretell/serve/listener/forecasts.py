@@ -1,0 +1,78 @@
+"""`/v1/forecasts`: the answer is exactly what `foretell predict --json` prints."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel
+from sqlalchemy import select
+
+from foretell.serve.database.tables import StoredForecast
+from foretell.serve.listener.callers import Asked, Few, Member, Reader
+from foretell.serve.problems import missing
+from foretell.serve.questions import Hash, Id, Question
+
+router = APIRouter(prefix="/v1/forecasts", tags=["forecasts"])
+ID_HEADER: Final = "Foretell-Forecast"
+CACHE_HEADER: Final = "Foretell-Cache"
+_ANSWER: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "What `foretell predict --json` prints; docs/reference/json.md has every field.",
+        "content": {
+            "application/json": {
+                "schema": {"type": "object"},
+                "example": {
+                    "schema_version": 1,
+                    "workload": "resnet50",
+                    "cluster": "8xh100-sxm",
+                    "plan": "dp=8",
+                    "step_time": {"seconds": 0.1083, "low": 0.1012, "high": 0.1171},
+                },
+            }
+        },
+    }
+}
+
+
+class ForecastSummary(BaseModel):
+    id: str
+    graph: str
+    workload: str
+    cluster: str
+    plan: str
+    model: str
+    seconds: float
+    fits: bool
+    asked_by: str
+    created: float
+
+
+@router.post("", response_class=Response, responses=_ANSWER)
+async def ask(asked: Question, service: Asked, caller: Member) -> Response:
+    """Forecast one step of a graph that was sent before."""
+    answer, at_hand = await service.forecast(caller, asked)
+    how = "hit" if at_hand else "miss"
+    service.metrics.forecasts.labels(how).inc()
+    return Response(answer.body, media_type="application/json", headers={ID_HEADER: answer.id, CACHE_HEADER: how})
+
+
+@router.get("")
+def list_forecasts(service: Asked, caller: Reader, graph: Hash | None = None, most: Few = 100) -> list[ForecastSummary]:
+    """The forecasts of your team, the newest first."""
+    wanted = select(StoredForecast).filter_by(team_id=caller.team)
+    if graph is not None:
+        wanted = wanted.filter_by(graph=graph)
+    with service.database.reading() as session:
+        rows = session.scalars(wanted.order_by(StoredForecast.created.desc()).limit(most))
+        return [ForecastSummary(**{name: getattr(row, name) for name in ForecastSummary.model_fields}) for row in rows]
+
+
+@router.get("/{id}", response_class=Response, responses=_ANSWER)
+def get_forecast(id: Id, service: Asked, caller: Reader) -> Response:
+    """An answer that was given before."""
+    with service.database.reading() as session:
+        found = session.scalar(select(StoredForecast).filter_by(team_id=caller.team, id=id))
+    if found is None:
+        raise missing("forecast", id)
+    return Response(found.answer, media_type="application/json", headers={ID_HEADER: found.id})

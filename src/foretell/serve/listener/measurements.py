@@ -1,0 +1,89 @@
+"""`/v1/measurements`: steps that were run and timed, beside what was forecast of them."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from pydantic import BaseModel, Field
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from foretell.hardware import Cluster
+from foretell.learn.adapt.steps import Step
+from foretell.plans import Plan
+from foretell.serve import questions
+from foretell.serve.database.connect import new_id, now
+from foretell.serve.database.tables import Measurement, StoredForecast, StoredGraph
+from foretell.serve.listener.callers import Asked, Few, Member, Reader
+from foretell.serve.problems import missing
+from foretell.serve.questions import Hash, Text
+
+router = APIRouter(prefix="/v1/measurements", tags=["measurements"])
+
+
+class Measured(questions.Asked):
+    """A measured step, as `foretell.MeasuredStep`."""
+
+    graph: Hash
+    on: Text
+    plan: Text | None = None
+    seconds: float = Field(description="The median of steady steps.", examples=[0.1104])
+    allocated: int | None = None
+    reserved: int | None = None
+
+
+class MeasurementSummary(BaseModel):
+    id: str
+    graph: str
+    cluster: str
+    plan: str
+    seconds: float
+    predicted: float | None = Field(
+        description="Seconds, of the newest forecast of the same step; null: there was none."
+    )
+    error: float | None = Field(description="predicted ÷ measured − 1")
+    forecast: str | None
+    created: float
+
+
+@router.post("", status_code=201)
+def add(asked: Measured, service: Asked, caller: Member) -> MeasurementSummary:
+    cluster = Cluster.parse(asked.on)
+    plan = Plan.parse(asked.plan) if asked.plan else Plan(dp=cluster.devices)
+    plan.check_devices(cluster.devices)
+    Step(workload="", on=cluster, seconds=asked.seconds, allocated=asked.allocated, reserved=asked.reserved)
+    with service.database.writing() as session:
+        if session.get(StoredGraph, (caller.team, asked.graph)) is None:
+            raise missing("graph", asked.graph)
+        forecast = session.scalar(
+            select(StoredForecast)
+            .filter_by(team_id=caller.team, graph=asked.graph, cluster=str(cluster), plan=str(plan))
+            .order_by(StoredForecast.created.desc())
+            .limit(1)
+        )
+        row = Measurement(
+            id=new_id(), team_id=caller.team, graph=asked.graph, cluster=str(cluster), plan=str(plan),
+            seconds=asked.seconds, allocated=asked.allocated, reserved=asked.reserved,
+            forecast_id=forecast.id if forecast else None, measured_by=caller.key, created=now(),
+        )  # fmt: skip
+        session.add(row)
+        session.flush()
+        return _summary(session, row)
+
+
+@router.get("")
+def list_measurements(service: Asked, caller: Reader, most: Few = 100) -> list[MeasurementSummary]:
+    """The measured steps of your team, the newest first."""
+    wanted = select(Measurement).filter_by(team_id=caller.team).order_by(Measurement.created.desc())
+    with service.database.reading() as session:
+        rows = session.scalars(wanted.limit(most)).all()
+        return [_summary(session, row) for row in rows]
+
+
+def _summary(session: Session, row: Measurement) -> MeasurementSummary:
+    forecast = None if row.forecast_id is None else session.get(StoredForecast, row.forecast_id)
+    return MeasurementSummary(
+        id=row.id, graph=row.graph, cluster=row.cluster, plan=row.plan, seconds=row.seconds, created=row.created,
+        predicted=forecast.seconds if forecast else None,
+        error=forecast.seconds / row.seconds - 1 if forecast else None,
+        forecast=row.forecast_id,
+    )  # fmt: skip

@@ -1,0 +1,139 @@
+"""Errors as RFC 9457 problems: what, got, allowed, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from foretell.errors import (
+    CatalogError,
+    ForetellError,
+    GraphFileError,
+    InputError,
+    ModelError,
+    PlanError,
+    ProfileError,
+)
+from foretell.text import brief, plain
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+# The part of a question that an error is about, and where to find what it may be.
+_ABOUT: Final[Mapping[type[ForetellError], tuple[str, str]]] = {
+    GraphFileError: ("graph", "a .graph file as `foretell inspect SOURCE --save FILE` writes it"),
+    CatalogError: ("on", "a cluster of the devices that GET /v1/devices lists, like 8xh100-sxm"),
+    PlanError: ("plan", "settings like dp=4,tp=2,zero=1 whose product is the number of devices"),
+    ProfileError: ("profile", "a name that GET /v1/profiles lists"),
+    ModelError: ("model", "a name that GET /v1/models lists"),
+}
+_TITLES: Final = {
+    400: "This request cannot be read",
+    401: "Who asks is not known",
+    403: "This key may not do that",
+    404: "There is no such thing here",
+    405: "This address takes other methods",
+    409: "This cannot be done now",
+    413: "That is too large",
+    422: "This cannot be answered",
+    429: "Too many requests",
+    500: "This is a bug in Foretell",
+    503: "The service is busy",
+    504: "That takes too long",
+}
+
+
+class Problem(Exception):
+    """An answer that is none, with its status."""
+
+    def __init__(
+        self,
+        status: int,
+        what: str,
+        *,
+        got: Any = None,
+        allowed: str | None = None,
+        next: str,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.status, self.headers = status, dict(headers or {})
+        self.body = {
+            "type": "about:blank",
+            "title": _TITLES[status],
+            "status": status,
+            "what": brief(plain(what)),
+            "got": _shown(got),
+            "allowed": allowed,
+            "next": next,
+        }
+
+    def response(self) -> JSONResponse:
+        return JSONResponse(self.body, self.status, self.headers, MEDIA_TYPE)
+
+
+def of_error(error: ForetellError, question: Mapping[str, Any] | None = None) -> Problem:
+    """One of Foretell's own, whose words say what to do: whoever asked is to blame, or it is a bug."""
+    if not isinstance(error, InputError):
+        return Problem(500, str(error), next="Report it, with the request.")
+    field, allowed = next((about for kind, about in _ABOUT.items() if isinstance(error, kind)), (None, None))
+    got = question.get(field) if question is not None and field is not None else None
+    return Problem(422, str(error), got=got, allowed=allowed, next="Change the request as the text says.")
+
+
+def missing(what: str, got: str) -> Problem:
+    return Problem(
+        404, f"there is no {what} {brief(plain(got))!r} of your team.", got=got, next=f"List them: GET {_list(what)}"
+    )
+
+
+def _list(what: str) -> str:
+    return f"/v1/{what}s"
+
+
+def _shown(value: Any) -> Any:
+    """What was given, where it is short enough to say."""
+    if isinstance(value, str | int | float | bool) or value is None:
+        return brief(plain(value))[:400] if isinstance(value, str) else value
+    return brief(plain(str(value)))[:400]
+
+
+def install(app: FastAPI) -> None:
+    """Whatever goes wrong in a request becomes a problem; nothing of our own code is shown."""
+
+    @app.exception_handler(Problem)
+    def _problem(request: Request, problem: Problem) -> JSONResponse:
+        return problem.response()
+
+    @app.exception_handler(ForetellError)
+    def _error(request: Request, error: ForetellError) -> JSONResponse:
+        return of_error(error).response()
+
+    @app.exception_handler(RequestValidationError)
+    def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
+        return Problem(
+            422,
+            f"{where}: {first['msg']}.",
+            got=first.get("input"),
+            allowed="as /openapi.json says",
+            next=f"Correct {where}.",
+        ).response()
+
+    @app.exception_handler(HTTPException)
+    def _http(request: Request, error: HTTPException) -> JSONResponse:
+        status = error.status_code if error.status_code in _TITLES else 400
+        return Problem(
+            status, f"{request.method} {request.url.path}: {error.detail}.", next="See /openapi.json for what there is."
+        ).response()
+
+    @app.exception_handler(Exception)
+    def _bug(request: Request, error: Exception) -> JSONResponse:
+        return Problem(
+            500, f"{type(error).__name__} while answering.", next="Report it, with the request and the service's log."
+        ).response()

@@ -1,0 +1,152 @@
+"""What callers ask, checked field by field: no path, no code and no template of theirs goes any further."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from foretell import __version__
+from foretell.cost.model import DEFAULT as DEFAULT_MODEL
+from foretell.cost.model import SHIPPED, names
+from foretell.errors import ModelError, ProfileError, did_you_mean
+from foretell.forecasting.conditions import USUAL_JITTER, Conditions
+from foretell.forecasting.job import USUAL_FAILURES, Interruptions, JobLength, Pause
+from foretell.hardware import Cluster
+from foretell.profile import Profile, profile_files
+
+Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="The content hash of a graph that was sent before.")]
+Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+Text = Annotated[str, Field(max_length=1000)]
+_EXAMPLE: Final = "3c5f0d2c9d6c2a1b8e4f70a1c2d3e4f5a6b7c8d9e0f1a2b3c4d5e6f708192a3b"
+
+
+class Asked(BaseModel):
+    """Strict: what is not known is refused, and nothing is taken for something else."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class AskedConditions(Asked):
+    """What surrounds a step, as `foretell.Conditions`."""
+
+    loader: float | None = None
+    jitter: float = USUAL_JITTER
+    slowdown: float | None = None
+    expert_skew: float | None = None
+
+    def made(self) -> Conditions:
+        return Conditions(**self.model_dump())
+
+
+class AskedPause(Asked):
+    every: int
+    seconds: float
+
+
+class AskedInterruptions(Asked):
+    per_device_hour: float = USUAL_FAILURES
+    restart: float = 600.0
+
+
+class AskedJob(Asked):
+    """How long a job trains, as `foretell.JobLength`."""
+
+    samples: float | None = None
+    tokens: float | None = None
+    evaluation: AskedPause | None = None
+    checkpoint: AskedPause | None = None
+    startup: float = 0.0
+    interruptions: AskedInterruptions | None = None
+
+    def made(self) -> JobLength:
+        evaluation, checkpoint = (each and Pause(**each.model_dump()) for each in (self.evaluation, self.checkpoint))
+        interruptions = self.interruptions and Interruptions(**self.interruptions.model_dump())
+        return JobLength(
+            samples=self.samples, tokens=self.tokens, evaluation=evaluation, checkpoint=checkpoint,
+            startup=self.startup, interruptions=interruptions,
+        )  # fmt: skip
+
+
+class Question(Asked):
+    """What `foretell.forecast` takes, about a graph that is here."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"graph": _EXAMPLE, "on": "8xh100-sxm", "plan": "dp=8", "model": DEFAULT_MODEL}]
+        }
+    )
+
+    graph: Hash
+    on: Text = Field(description="A cluster, like h200 or 8xh100-sxm.")
+    plan: Text | None = Field(default=None, description="Like dp=4,tp=2,zero=1; all data-parallel without.")
+    model: Text = Field(default=DEFAULT_MODEL, description="A name that GET /v1/models lists.")
+    profile: Text | None = Field(default=None, description="A name that GET /v1/profiles lists.")
+    conditions: AskedConditions | None = None
+    job: AskedJob | None = None
+
+    def check(self) -> None:
+        """What can be wrong without the graph, said before anything is priced."""
+        from foretell.plans import Plan
+
+        cluster = Cluster.parse(self.on)
+        if self.plan is not None:
+            Plan.parse(self.plan).check_devices(cluster.devices)
+        model_version(self.model)
+        if self.profile is not None:
+            profile_path(self.profile)
+        for part in (self.conditions, self.job):
+            if part is not None:
+                part.made()
+
+    def key(self) -> str:
+        """The same for the same answer: hardware as the catalog has it now, the model and the profile by their content."""
+        asked = self.model_dump() | {
+            "foretell": __version__,
+            "cluster": repr(Cluster.parse(self.on)),
+            "model version": model_version(self.model),
+            "profile version": None if self.profile is None else repr(Profile.load(profile_path(self.profile))),
+        }
+        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+
+    def arguments(self) -> dict[str, Any]:
+        """For `foretell.forecast`, after the graph."""
+        return {
+            "on": self.on,
+            "plan": self.plan,
+            "model": self.model,
+            "profile": None if self.profile is None else profile_path(self.profile),
+            "conditions": None if self.conditions is None else self.conditions.made(),
+            "job": None if self.job is None else self.job.made(),
+        }
+
+
+def profile_path(name: str) -> Path:
+    """Of a profile in the service's own folders, by its name."""
+    known = profile_files()
+    if name not in known:
+        raise ProfileError(
+            f"no profile {name!r} on this service. {did_you_mean(name, known)}It has: {', '.join(sorted(known)) or 'none'}."
+        )
+    return known[name]
+
+
+@functools.cache
+def _shipped() -> dict[str, str]:
+    """Models and their versions: a roofline follows from Foretell's own."""
+    return {name: _digest(SHIPPED / name / "checksums.json") for name in names()}
+
+
+def model_version(name: str) -> str:
+    known = _shipped()
+    if name not in known:
+        raise ModelError(f"no model {name!r} on this service. {did_you_mean(name, known)}It has: {', '.join(known)}.")
+    return known[name]
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

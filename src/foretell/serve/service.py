@@ -1,0 +1,135 @@
+"""The parts of a running service, and the questions it answers whatever the way they came in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import select
+from sqlalchemy.exc import IntegrityError
+from starlette.concurrency import run_in_threadpool
+
+from foretell.errors import ForetellError, InputError
+from foretell.serve.access.audit import AuditLog
+from foretell.serve.access.keys import Caller, Keyring, has_keys, local_caller
+from foretell.serve.access.rates import Rates
+from foretell.serve.answers import Answer, Answers
+from foretell.serve.database.connect import Database, new_id, now
+from foretell.serve.database.tables import StoredForecast, StoredGraph
+from foretell.serve.inference_engine import InferenceEngine
+from foretell.serve.metrics import Metrics
+from foretell.serve.problems import missing, of_error
+from foretell.serve.questions import Question
+from foretell.serve.settings import Settings
+
+T = TypeVar("T")
+
+
+class Service:
+    def __init__(
+        self, settings: Settings, start_engine: Callable[[Settings], InferenceEngine] = InferenceEngine
+    ) -> None:
+        self.settings = settings
+        self.database = Database(settings.database)
+        self.is_open = not has_keys(self.database)
+        if self.is_open and not settings.is_loopback:
+            self.database.close()
+            raise InputError(
+                f"--host {settings.host} can be reached by others, and there are no keys yet. "
+                "Make one: foretell serve key TEAM; or listen on 127.0.0.1."
+            )
+        self.local = local_caller(self.database) if self.is_open else None
+        self.keyring = Keyring(self.database)
+        self.rates = Rates(settings.rate)
+        self.audit = AuditLog(self.database)
+        self.metrics = Metrics()
+        self.engine = start_engine(settings)
+        self.answers = Answers()
+        self._asking: dict[tuple[str, Question], asyncio.Task[Answer]] = {}
+
+    def close(self) -> None:
+        self.engine.close()
+        self.audit.close()
+        self.database.close()
+
+    # Graphs
+
+    async def keep_graph(self, caller: Caller, data: bytes) -> StoredGraph:
+        """Checked first, in a process of its own; then kept as it was sent."""
+        about = await self._in_engine(lambda: self.engine.read(data))
+
+        def keep() -> StoredGraph:
+            with self.database.reading() as session:
+                known = session.get(StoredGraph, (caller.team, about["hash"]))
+            if known is not None:
+                return known
+            graph = StoredGraph(team_id=caller.team, data=data, created=now(), **about)
+            try:
+                with self.database.writing() as session:
+                    session.add(graph)
+            except IntegrityError:  # the same one came twice at once
+                return self.graph(caller, about["hash"])
+            return graph
+
+        return await run_in_threadpool(keep)
+
+    def graph(self, caller: Caller, name: str) -> StoredGraph:
+        with self.database.reading() as session:
+            found = session.get(StoredGraph, (caller.team, name))
+        if found is None:
+            raise missing("graph", name)
+        return found
+
+    # Forecasts
+
+    async def forecast(self, caller: Caller, asked: Question) -> tuple[Answer, bool]:
+        """The answer, and whether it was at hand. Who asks the same at the same time waits for the same answer."""
+        key = (caller.team, asked)
+        if (known := self.answers.get(key)) is not None:
+            return known, True
+        task = self._asking.get(key)
+        if task is None:
+            task = self._asking[key] = asyncio.create_task(self._forecast(caller, asked))
+            task.add_done_callback(lambda done: self._asking.pop(key, None))
+        return await asyncio.shield(task), False
+
+    async def _forecast(self, caller: Caller, asked: Question) -> Answer:
+        try:
+            question_key, answer = await run_in_threadpool(self._known, caller, asked)
+            if answer is None:
+                answer = await self._in_engine(lambda: self._price(caller, asked, question_key))
+        except ForetellError as error:
+            raise of_error(error, asked.model_dump()) from error
+        self.answers.put((caller.team, asked), answer)
+        return answer
+
+    def _known(self, caller: Caller, asked: Question) -> tuple[str, Answer | None]:
+        asked.check()
+        key = asked.key()
+        with self.database.reading() as session:
+            found = session.scalar(select(StoredForecast).filter_by(team_id=caller.team, key=key))
+            if found is None and session.get(StoredGraph, (caller.team, asked.graph)) is None:
+                raise missing("graph", asked.graph)
+        return key, None if found is None else Answer(id=found.id, body=found.answer.encode())
+
+    def _price(self, caller: Caller, asked: Question, key: str) -> Answer:
+        about, body = self.engine.forecast(asked, lambda: self.graph(caller, asked.graph).data)
+        row = StoredForecast(
+            id=new_id(), team_id=caller.team, key=key, graph=asked.graph, question=asked.model_dump(),
+            answer=body.decode(), asked_by=caller.key, created=now(), **about,
+        )  # fmt: skip
+        try:
+            with self.database.writing() as session:
+                session.add(row)
+        except IntegrityError:  # another process of the service was first
+            with self.database.reading() as session:
+                row = session.scalars(select(StoredForecast).filter_by(team_id=caller.team, key=key)).one()
+        return Answer(id=row.id, body=row.answer.encode())
+
+    async def _in_engine(self, do: Callable[[], T]) -> T:
+        self.engine.enter()
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self.engine.threads, do)
+        finally:
+            self.engine.leave()

@@ -1,0 +1,98 @@
+"""A process that reads graphs and prices questions. What it is given and what it says are JSON and bytes, no objects.
+
+A message is a line of JSON, then bytes: a graph's file on the way in, an answer on the way out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from foretell.errors import ForetellError
+from foretell.text import plain
+
+KEPT: Final = 8  # graphs that a worker remembers, with what was computed of them
+MISSING: Final = "missing"  # the graph is not here: send it along
+
+
+def pack(head: dict[str, Any], body: bytes = b"") -> bytes:
+    return json.dumps(head).encode() + b"\n" + body
+
+
+def unpack(message: bytes) -> tuple[dict[str, Any], bytes]:
+    head, _, body = message.partition(b"\n")
+    return json.loads(head), body
+
+
+def serve(link: Connection) -> None:
+    """Answer until nobody asks any more."""
+    from foretell.cost.model import load_model
+    from foretell.forecasting.assemble import forecast  # noqa: F401  (loaded before the first question)
+
+    load_model()
+    link.send_bytes(b"ready")
+    bench = _Bench()
+    while True:
+        try:
+            head, body = unpack(link.recv_bytes())
+        except EOFError:
+            return
+        link.send_bytes(_answer(bench, head, body))
+
+
+def _answer(bench: _Bench, head: dict[str, Any], body: bytes) -> bytes:
+    try:
+        return bench.read(body) if head["do"] == "read" else bench.forecast(head, body)
+    except ForetellError as error:
+        return pack({"error": type(error).__name__, "text": str(error)})
+    except MemoryError:
+        return pack({"error": "GraphFileError", "text": "the graph takes more memory than a question may have."})
+
+
+class _Bench:
+    """The graphs that lie ready."""
+
+    def __init__(self) -> None:
+        self._graphs: OrderedDict[str, Any] = OrderedDict()
+
+    def read(self, data: bytes) -> bytes:
+        """What a graph's file is about; everything in it is checked by the one reader of the format."""
+        from foretell.graph import Graph
+
+        graph = Graph.from_bytes(data, "the graph that was sent")
+        self._keep(graph.content_hash, graph)
+        return pack(
+            {
+                "hash": graph.content_hash,
+                "name": plain(graph.name),
+                "ops": len(graph.ops),
+                "training": graph.training,
+                "precision": graph.precision,
+            }
+        )
+
+    def forecast(self, head: dict[str, Any], data: bytes) -> bytes:
+        from foretell.forecasting.assemble import forecast
+        from foretell.graph import Graph
+        from foretell.serve.questions import Question
+
+        question = Question.model_validate(head["question"])
+        graph = self._graphs.get(question.graph)
+        if graph is None and not data:
+            return pack({MISSING: True})
+        if graph is None:
+            graph = Graph.from_bytes(data, "the graph")
+        self._keep(question.graph, graph)
+        answer = forecast(graph, **question.arguments())
+        about = {name: getattr(answer, name) for name in ("cluster", "plan", "model")}
+        about["workload"] = plain(answer.workload)
+        about |= {"seconds": answer.step_time.seconds, "fits": answer.memory.fits}
+        return pack(about, answer.to_json().encode())
+
+    def _keep(self, name: str, graph: Any) -> None:
+        self._graphs[name] = graph
+        self._graphs.move_to_end(name)
+        if len(self._graphs) > KEPT:
+            self._graphs.popitem(last=False)

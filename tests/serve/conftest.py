@@ -1,0 +1,111 @@
+"""A service in this process, on SQLite and on a PostgreSQL of its own where there is one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+from fastapi.testclient import TestClient
+
+from foretell.cost.model import load_model
+from foretell.serve import worker
+from foretell.serve.inference_engine import InferenceEngine
+from foretell.serve.listener.app import make_app
+from foretell.serve.service import Service
+from foretell.serve.settings import Settings
+from foretell.supervisor import Child
+
+BASES = Path(__file__).parents[1] / "fuzz" / "bases"
+Open = Callable[..., TestClient]
+
+
+class SharedEngine(InferenceEngine):
+    """One that outlives the services that use it."""
+
+    def close(self) -> None:
+        pass
+
+    def end(self) -> None:
+        super().close()
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[InferenceEngine]:
+    """One worker for all tests, a fork of this process: what it needs is loaded already."""
+    load_model()
+    engine = SharedEngine(Settings(workers=1), lambda: Child.forked(worker.serve))
+    yield engine
+    engine.end()
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    """The URL of a server of our own, without a database's name."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not found:
+        pytest.skip("there is no PostgreSQL here")
+    user = "postgres" if os.geteuid() == 0 else None  # it does not run as root
+    folder = Path(tempfile.mkdtemp(prefix="ftl-pg-"))  # a socket's path is short
+    if user is not None:
+        shutil.chown(folder, user)
+
+    def run(program: str, *arguments: str) -> None:
+        command = [str(found[-1].parent / program), *arguments]
+        subprocess.run(command, check=True, user=user, cwd=folder, stdout=subprocess.DEVNULL, timeout=120)
+
+    settings = f"-k {folder} -c listen_addresses= -c fsync=off -c max_connections=200"
+    run("initdb", "-D", f"{folder}/data", "-A", "trust", "-U", "foretell", "--no-sync", "-E", "UTF8")
+    run("pg_ctl", "-D", f"{folder}/data", "-w", "-l", f"{folder}/log", "-o", settings, "start")
+    yield f"postgresql://foretell@/NAME?host={folder}"
+    run("pg_ctl", "-D", f"{folder}/data", "-m", "immediate", "stop")
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'service.sqlite'}"
+    import psycopg
+
+    server, name = request.getfixturevalue("postgresql"), f"t{uuid.uuid4().hex}"
+    with psycopg.connect(server.replace("NAME", "postgres"), autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return server.replace("NAME", name)
+
+
+@pytest.fixture
+def open_service(engine: InferenceEngine, tmp_path: Path) -> Iterator[Open]:
+    """`open_service(database=…, key=…)`: a client of a service of its own."""
+    opened: list[Service] = []
+
+    def make(database: str | None = None, key: str | None = None, **settings: object) -> TestClient:
+        url = database or f"sqlite:///{tmp_path / 'service.sqlite'}"
+        service = Service(Settings(database=url, workers=1, **settings), lambda _: engine)  # type: ignore[arg-type]
+        opened.append(service)
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        return TestClient(make_app(service), "http://127.0.0.1", raise_server_exceptions=False, headers=headers)
+
+    yield make
+    for service in opened:
+        service.audit.close()
+        service.database.close()
+
+
+@pytest.fixture
+def client(open_service: Open) -> TestClient:
+    return open_service()
+
+
+@pytest.fixture(scope="session")
+def graph_file() -> bytes:
+    return (BASES / "cnn.graph").read_bytes()
