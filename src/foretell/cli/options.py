@@ -52,6 +52,10 @@ Verbose = Annotated[bool, option(SCRIPT, "--verbose", "Show what the script prin
 AsJson = Annotated[bool, option(OUTPUT, "--json", "Print JSON on standard output, and nothing else there.")]
 Html = Annotated[Path | None, option(OUTPUT, "--html", "Write a report as one HTML file.", "FILE")]
 NoCache = Annotated[bool, option(PRICES, "--no-cache", "Capture again, even if this was captured before.")]
+Server = Annotated[
+    str | None,
+    option(PRICES, "--server", "Ask this service: captured here, the graph is sent. Its key is $FORETELL_KEY.", "URL"),
+]
 Model = Annotated[
     str | None,
     option(PRICES, "--model", "What prices operators: a shipped model, a fitted folder, or roofline.", "NAME"),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from foretell.cli import options
+from foretell.cli import options, remote
 from foretell.cli.options import OUTPUT, WHAT, option
 from foretell.cli.terminal import answer, note, progress, write_error
 from foretell.errors import InputError, RequirementNotMet
@@ -47,6 +47,7 @@ def predict(
     model: options.Model = None,
     profile: options.Profile = None,
     no_cache: options.NoCache = False,
+    server: options.Server = None,
 ) -> None:
     """Forecast one step: time, memory, whether it fits, cost."""
     if trace is not None and len(on) > 1:
@@ -54,6 +55,15 @@ def predict(
     chosen = options.read_settings(settings)
     job = options.job_of(job_samples, job_tokens, evaluate, checkpoint)
     conditions = options.conditions_of(loader, jitter, expert_skew)
+    if server is not None:
+        is_script = options.script_of(source, arguments, nproc, fake_data) is not None
+        remote.refuse({"--fit-batch": fit_batch, "--html": html, "--trace": trace, "a script": is_script})
+        remote.predict(
+            server, source, on, chosen, plan_of=lambda cluster: _plan(source, chosen, cluster, {"plan": plan}),
+            as_json=as_json, require_fit=require_fit, cache=not no_cache,
+            model=model, profile=profile, conditions=conditions, job=job,
+        )  # fmt: skip
+        return
     asked = options.question(on, plan=plan, model=model, profile=profile, conditions=conditions, job=job)
     script = options.script_of(source, arguments, nproc, fake_data)
     if script is not None and fit_batch:

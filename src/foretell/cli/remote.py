@@ -1,0 +1,64 @@
+"""`foretell predict … --server URL`: captured here, answered by a service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from foretell.cli.terminal import answer, progress
+from foretell.errors import InputError, RequirementNotMet
+from foretell.units import show_bytes, show_seconds
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def refuse(given: Mapping[str, object]) -> None:
+    """What needs the timeline or many captures, which stay here."""
+    if asked := [name for name, value in given.items() if value]:
+        raise InputError(f"{', '.join(asked)} cannot be had from a service. Leave it out, or leave out --server.")
+
+
+def predict(
+    server: str,
+    source: str,
+    on: Sequence[str],
+    settings: Mapping[str, str],
+    *,
+    plan_of: Callable[[str], Any],
+    as_json: bool,
+    require_fit: bool,
+    cache: bool,
+    **asked: Any,
+) -> None:
+    """Print what the service answers, one forecast for each cluster."""
+    import foretell
+    from foretell.serve.client import Client
+
+    with progress() as report, Client(server) as client:
+        graph = foretell.capture_graph(source, settings, progress=report, cache=cache)
+        found = []
+        for cluster in on:
+            report(f"asking {server} about {graph.name} on {cluster}")
+            found.append(client.forecast(graph, cluster, plan_of(cluster), **asked))
+    answer(as_json, lambda: found[0] if len(found) == 1 else found, lambda width: _table(found))
+    if require_fit and (over := [each["cluster"] for each in found if not each["memory"]["fits"]]):
+        raise RequirementNotMet(f"{graph.name} does not fit on {', '.join(over)}, and --require-fit was given.")
+
+
+def _table(found: Sequence[Mapping[str, Any]]) -> Table:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("cluster", "plan", "step", "90 % interval", "memory", "fits", "caveats"):
+        table.add_column(name)
+    for each in found:
+        step, memory = each["step_time"], each["memory"]
+        known = step["low"] is not None
+        within = f"{show_seconds(step['low'])} – {show_seconds(step['high'])}" if known else "not calibrated"
+        table.add_row(
+            each["cluster"], each["plan"], show_seconds(step["seconds"]), within, show_bytes(memory["total"]),
+            "yes" if memory["fits"] else "no", str(len(each["caveats"])),
+        )  # fmt: skip
+    return table

@@ -1,0 +1,148 @@
+"""A client of the service: captures here, where the code is, and sends the graph. httpx is known here alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any, Self
+
+import httpx
+
+from foretell.errors import ForetellError, InputError
+from foretell.forecasting.conditions import Conditions
+from foretell.forecasting.job import JobLength
+from foretell.graph import Graph
+from foretell.plans import Plan
+from foretell.units import Bytes, Seconds
+from foretell.workload import Workload
+
+
+class ServiceError(InputError):
+    """The service refused, or could not be asked."""
+
+
+class Client:
+    """Asks one service; `key` is $FORETELL_KEY without. Use it in a `with`, or close it."""
+
+    def __init__(self, url: str, key: str | None = None, *, timeout: Seconds = 120.0) -> None:
+        key = key or os.environ.get("FORETELL_KEY")
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        try:
+            self._http = httpx.Client(base_url=url, headers=headers, timeout=timeout)
+        except (httpx.InvalidURL, UnicodeEncodeError) as error:
+            raise ServiceError(
+                f"{url!r} is no address of a service: {error}. Write it like http://127.0.0.1:8760."
+            ) from None
+        self._sent: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def send_graph(self, graph: Graph) -> str:
+        """Its content hash, once the service has it; what it has is not sent again."""
+        name = graph.content_hash
+        if name not in self._sent and self._http_get(f"/v1/graphs/{name}").status_code != httpx.codes.OK:
+            self._ask("POST", "/v1/graphs", content=graph.to_bytes())
+        self._sent.add(name)
+        return name
+
+    def forecast(
+        self,
+        workload: Workload | Graph | str,
+        on: str,
+        plan: Plan | str | None = None,
+        *,
+        settings: Mapping[str, str] | None = None,
+        model: str | None = None,
+        profile: str | None = None,
+        conditions: Conditions | None = None,
+        job: JobLength | None = None,
+    ) -> dict[str, Any]:
+        """As `foretell.forecast(…).to_dict()`. A Workload or a SOURCE is captured on this machine."""
+        asked: dict[str, Any] = self._about(workload, on, plan, settings)
+        if conditions is not None:
+            asked["conditions"] = dataclasses.asdict(conditions)
+        if job is not None:
+            asked["job"] = dataclasses.asdict(job)
+        asked |= {name: value for name, value in (("model", model), ("profile", profile)) if value is not None}
+        answer: dict[str, Any] = self._ask("POST", "/v1/forecasts", json=asked)
+        return answer
+
+    def measured(
+        self,
+        workload: Workload | Graph | str,
+        on: str,
+        plan: Plan | str | None = None,
+        *,
+        seconds: Seconds,
+        allocated: Bytes | None = None,
+        reserved: Bytes | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Tell the service what a step took; it answers with what was predicted."""
+        asked = self._about(workload, on, plan, settings)
+        asked |= {"seconds": seconds, "allocated": allocated, "reserved": reserved}
+        answer: dict[str, Any] = self._ask("POST", "/v1/measurements", json=asked)
+        return answer
+
+    def devices(self) -> list[dict[str, Any]]:
+        return self._list("devices")
+
+    def models(self) -> list[dict[str, Any]]:
+        return self._list("models")
+
+    def profiles(self) -> list[dict[str, Any]]:
+        return self._list("profiles")
+
+    def graphs(self) -> list[dict[str, Any]]:
+        return self._list("graphs")
+
+    def forecasts(self) -> list[dict[str, Any]]:
+        return self._list("forecasts")
+
+    def measurements(self) -> list[dict[str, Any]]:
+        return self._list("measurements")
+
+    def _about(
+        self, workload: Workload | Graph | str, on: str, plan: Plan | str | None, settings: Mapping[str, str] | None
+    ) -> dict[str, Any]:
+        from foretell.capture import capture
+
+        graph = capture(workload, settings)
+        return {"graph": self.send_graph(graph), "on": on, "plan": None if plan is None else str(plan)}
+
+    def _list(self, what: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._ask("GET", f"/v1/{what}")
+        return found
+
+    def _http_get(self, path: str) -> httpx.Response:
+        return self._send("GET", path)
+
+    def _ask(self, method: str, path: str, **body: Any) -> Any:
+        answer = self._send(method, path, **body)
+        if answer.is_success:
+            return answer.json()
+        raise _error(answer)
+
+    def _send(self, method: str, path: str, **body: Any) -> httpx.Response:
+        try:
+            return self._http.request(method, path, **body)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise ServiceError(
+                f"the service at {self._http.base_url} cannot be asked: {error}. Is it running? Start one: foretell serve"
+            ) from None
+
+
+def _error(answer: httpx.Response) -> ForetellError:
+    try:
+        problem = answer.json()
+        return ServiceError(f"{problem['what']} {problem['next']}")
+    except (ValueError, KeyError, TypeError):
+        return ServiceError(f"the service answered {answer.status_code} without a reason. Is it a Foretell service?")
