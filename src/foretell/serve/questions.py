@@ -64,12 +64,15 @@ class AskedJob(Asked):
     interruptions: AskedInterruptions | None = None
 
     def made(self) -> JobLength:
-        evaluation, checkpoint = (each and Pause(**each.model_dump()) for each in (self.evaluation, self.checkpoint))
-        interruptions = self.interruptions and Interruptions(**self.interruptions.model_dump())
+        evaluation, checkpoint, interruptions = self.evaluation, self.checkpoint, self.interruptions
         return JobLength(
-            samples=self.samples, tokens=self.tokens, evaluation=evaluation, checkpoint=checkpoint,
-            startup=self.startup, interruptions=interruptions,
-        )  # fmt: skip
+            samples=self.samples,
+            tokens=self.tokens,
+            evaluation=None if evaluation is None else Pause(**evaluation.model_dump()),
+            checkpoint=None if checkpoint is None else Pause(**checkpoint.model_dump()),
+            startup=self.startup,
+            interruptions=None if interruptions is None else Interruptions(**interruptions.model_dump()),
+        )
 
 
 class Question(Asked):
