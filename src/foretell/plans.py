@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from foretell.errors import PlanError, check_choice, check_count, check_number, did_you_mean
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
-Checkpointing = Literal["none", "full", "selective"]
+Checkpointing = Literal["none", "full", "selective", "selective-op"]
 DataParallel = Literal["ddp", "dp"]
 Offload = Literal["none", "optimizer", "parameters"]
 OffloadTo = Literal["cpu", "nvme"]
@@ -75,7 +75,7 @@ class Plan:
         given = self.checkpointing
         if isinstance(given, str) and given in get_args(Checkpointing):
             return
-        allowed = "none, full, selective, or a fraction of the blocks between 0 and 1"
+        allowed = "none, full, selective, selective-op, or a fraction of the blocks between 0 and 1"
         check_number("checkpointing", given, allowed, PlanError, most=1.0)
 
     def _check_stages(self) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 from foretell.capture import capture
 from foretell.cost.flops import total_flops
 from foretell.errors import PlanError
 from foretell.graph import Graph
+from foretell.graph.operators import ATTENTION
 from foretell.parallel import parallelize
 from foretell.plans import Plan
 from foretell.simulate.memory import replay
@@ -20,14 +22,28 @@ from foretell.workload import Workload
 from .models import FAMILIES, graph, loss
 
 
-def checkpoints_itself(family: str) -> Graph:
+def every_other_product() -> Any:
+    """torchtitan's policy: it keeps the first product of a block, the third, …, and attention."""
+    products = Counter[bool]()
+    attention = [getattr(torch.ops.aten, f"_scaled_dot_product_{kind}_attention").default for kind in ATTENTION]
+
+    def policy(ctx: Any, func: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+        if func is torch.ops.aten.mm.default:
+            products[ctx.is_recompute] += 1
+        kept = func in attention or (func is torch.ops.aten.mm.default and products[ctx.is_recompute] % 2 == 1)
+        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
+
+
+def checkpoints_itself(family: str, **how: Any) -> Graph:
     build, batch, blocks = FAMILIES[family]
 
     def model() -> Any:
         made = build()
         for block in getattr(made, blocks):
             inner = block.forward
-            block.forward = lambda x, inner=inner: checkpoint(inner, x, use_reentrant=False)
+            block.forward = lambda x, inner=inner: checkpoint(inner, x, use_reentrant=False, **how)
         return made
 
     return capture(Workload(name=family, model=model, batch=batch, loss=loss, optimizer=lambda p: torch.optim.AdamW(p)))
@@ -39,6 +55,15 @@ def test_full_checkpointing_is_what_a_model_that_checkpoints_itself_does(family:
     own = checkpoints_itself(family)
     assert total_flops(planned) == total_flops(own)
     assert replay(planned).peak_allocated == pytest.approx(replay(own).peak_allocated, rel=0.02)
+
+
+def test_per_op_checkpointing_is_what_torchs_policies_do() -> None:
+    planned = parallelize(graph("llama"), Plan(checkpointing="selective-op")).roles[0].graph
+    own = checkpoints_itself("llama", context_fn=every_other_product)
+    assert total_flops(planned) == total_flops(own)
+    assert replay(planned).peak_allocated == pytest.approx(replay(own).peak_allocated, rel=0.02)
+    full, whole = (parallelize(graph("llama"), Plan(checkpointing=w)).roles[0].graph for w in ("full", "none"))
+    assert total_flops(whole) < total_flops(planned) < total_flops(full)
 
 
 def test_more_blocks_hold_less_and_compute_more() -> None:

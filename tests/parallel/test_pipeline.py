@@ -20,7 +20,7 @@ from foretell.program import Pipeline, Program, Role
 from foretell.simulate.pipeline import simulate_pipeline
 from foretell.simulate.rank import Durations
 
-from .models import graph
+from .models import FAMILIES, Llama, graph
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
 
@@ -173,3 +173,21 @@ def test_an_uneven_cut_takes_longer() -> None:
 def test_a_cut_that_cannot_be_is_refused(plan: str, message: str) -> None:
     with pytest.raises(PlanError, match=message):
         parallelize(graph("llama"), Plan.parse(plan))
+
+
+class Tied(Llama):
+    def __init__(self) -> None:
+        super().__init__(vocabulary=112)
+        self.head.weight = self.embedding.weight
+
+
+def test_a_tied_parameter_lies_on_each_stage_that_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FAMILIES, "tied", (Tied, *FAMILIES["llama"][1:]))
+    program = parallelize(graph("tied"), Plan(pp=3, grad_accumulation=3))
+    table = 112 * 32 * 4
+    for role, uses in zip(program.roles, (True, False, True), strict=True):
+        held = {what: [s.nbytes for s in role.graph.storages if s.role == what] for what in ("gradient", "optimizer")}
+        assert (held["gradient"].count(table), held["optimizer"].count(table)) == ((1, 2) if uses else (0, 0))
+        assert [(c.kind, c.nbytes, c.group.size, c.group.stride) for c in role.collectives if c.lane == "tied"] == (
+            [("all-reduce", table, 2, 2)] if uses else []
+        )

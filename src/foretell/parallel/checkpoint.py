@@ -1,7 +1,8 @@
 """Activation checkpointing: a unit's activations are dropped after its forward pass and recomputed for its backward.
 
 Units are the repeated blocks (`full`), the first part of them (a fraction), or what runs around each attention
-(`selective`). As in torch, recomputing stops where the last thing that the backward pass needs is made.
+(`selective`). `selective-op` recomputes blocks except for what is dear: every other product, attention, and sums that are
+scattered, as torchtitan does. As in torch, recomputing stops where the last thing that the backward pass needs is made.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, replace
 from foretell.errors import PlanError
 from foretell.graph import Graph, Op, Storage, Tensor
 from foretell.graph.operators import operator_of
-from foretell.parallel.blocks import blocks, passes
+from foretell.parallel.blocks import Span, blocks, passes
 from foretell.plans import Plan
 from foretell.program import Collective, Role
 
@@ -25,6 +26,7 @@ class _Unit:
     first: int
     last: int
     needed: int
+    kept: frozenset[int] = frozenset()  # ops that are not run again
 
 
 def checkpointed(role: Role, plan: Plan) -> Role:
@@ -50,7 +52,15 @@ def _units(graph: Graph, what: str | float) -> Iterator[_Unit]:
         for path in paths:
             if path in spans["forward"] and path in spans["backward"]:
                 forward = spans["forward"][path]
-                yield _Unit(first=forward.first, last=forward.last, needed=spans["backward"][path].first)
+                kept = _dear(graph, forward) if what == "selective-op" else frozenset()
+                yield _Unit(first=forward.first, last=forward.last, needed=spans["backward"][path].first, kept=kept)
+
+
+def _dear(graph: Graph, block: Span) -> frozenset[int]:
+    """The ops of a block whose results torchtitan's policy keeps: the first product, the third, …, and attention."""
+    ops = [(p, graph.ops[p].signature.name) for p in range(block.first, block.last + 1)]
+    products = [p for p, name in ops if name == "aten.mm"]
+    return frozenset(products[::2]) | {p for p, name in ops if operator_of(name).is_attention}
 
 
 def _attentions(graph: Graph) -> Iterator[_Unit]:
@@ -117,10 +127,11 @@ class _Rewrite:
 
     def _recompute(self, unit: _Unit, collectives: dict[int, list[Collective]], count: int) -> None:
         graph = self.graph
-        made = {s for p in range(unit.first, unit.last + 1) for s in self.made[p]}
+        again = [p for p in range(unit.first, unit.last + 1) if p not in unit.kept]
+        made = {s for p in again for s in self.made[p]}
         needed, outside = self._uses(made, unit)
         made, needed = made - outside, needed - outside  # what others read is kept: the next unit begins with it
-        last = max((p for p in range(unit.first, unit.last + 1) if self.made[p] & needed), default=-1)
+        last = max((p for p in again if self.made[p] & needed), default=-1)
         for storage in made & needed:
             read = [p for p in self.readers[storage] if p <= unit.last]
             self.dropped[storage] = max([graph.storages[storage].born, *read])
@@ -130,7 +141,7 @@ class _Rewrite:
         went: dict[int, int] = {}
         for position in range(unit.first, last + 1):
             went[position] = len(self.ops)
-            if self.copies_parameters[position]:
+            if self.copies_parameters[position] or position in unit.kept:
                 continue
             for storage in self.made[position] & made:
                 if self.born[self.copies[storage]][0] < 0:
@@ -139,7 +150,8 @@ class _Rewrite:
             self.ops.append(Op(op.signature, "backward", op.module, op.inputs, op.outputs, op.times))
         for position, place in went.items():
             for collective in collectives[position]:
-                if collective.waited_for_by <= last:
+                scattered = collective.kind == "reduce-scatter" and bool(unit.kept)  # its result is kept
+                if collective.waited_for_by <= last and position not in unit.kept and not scattered:
                     waited = went[collective.waited_for_by]
                     self.collectives.append(replace(collective, starts_after=place, waited_for_by=waited))
 

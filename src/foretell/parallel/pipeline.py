@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from foretell.errors import PlanError
 from foretell.graph import Graph
+from foretell.parallel.rewrite import first_of, last_of
 from foretell.parallel.schedules import most_in_flight, stage_actions
 from foretell.parallel.stages import Ranges, Stages
 from foretell.plans import Plan
@@ -38,6 +39,7 @@ def pipelined(
     for stage in range(plan.pp):
         graph, where, places = stages.stage(stage)
         own = tuple(_moved(c, places, len(graph.ops)) for c in role.collectives if c.starts_after in places)
+        own += tuple(_tied(stages, stage, graph, count))
         part = replicate(replace(role, name=f"stage {stage}", count=count, graph=graph, collectives=own))
         waiting = _activations_in_flight(graph, where, actions[stage])
         roles.append(part.with_persistent("activation", waiting))
@@ -62,6 +64,22 @@ def pipelined(
             for chunk, nbytes in enumerate(stages.crossings())
         ),
     )
+
+
+def _tied(stages: Stages, stage: int, graph: Graph, count: int) -> Iterator[Collective]:
+    """Each stage that uses a tied parameter has a copy of it; what they add up are its gradients."""
+    for gradient, homes in stages.tied(stage):
+        yield Collective(
+            kind="all-reduce",
+            nbytes=graph.storages[gradient].nbytes,
+            group=Group(
+                size=len(homes), stride=count * (homes[1] - homes[0] if homes[1] > homes[0] else 1), count=count
+            ),
+            name="all-reduce of a tied parameter",
+            starts_after=last_of(graph, "backward"),
+            waited_for_by=first_of(graph, "optimizer"),
+            lane="tied",
+        )
 
 
 def _moved(collective: Collective, places: Mapping[int, int], end: int) -> Collective:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, groupby
 
@@ -90,11 +90,11 @@ class Stages:
             )
         return [chunk for chunk, own in enumerate(stages) for _ in range(own)]
 
-    def _homes(self, rows: Sequence[Sequence[Sequence[int]]]) -> dict[int, int]:
-        """The stage of every parameter, its gradient and its optimizer state."""
-        homes: dict[int, int] = {}
+    def _homes(self, rows: Sequence[Sequence[Sequence[int]]]) -> dict[int, tuple[int, ...]]:
+        """The stages of every parameter, its gradient and its optimizer state: of a tied one, each that uses it."""
+        homes: dict[int, tuple[int, ...]] = {}
         for p in self.parameters:
-            homes[p.storage] = self.chunk_of[p.used[0]] % self.plan.pp
+            homes[p.storage] = tuple(dict.fromkeys(self.chunk_of[at] % self.plan.pp for at in p.used))
             if p.gradient is not None:
                 homes[p.gradient] = homes[p.storage]
         for _ in range(2):  # the second round knows what the later ops of the first found out
@@ -110,13 +110,13 @@ class Stages:
         updates: list[dict[int, Op]] = [{} for _ in range(self.plan.pp)]
         turn = 0
         for position, (op, own) in enumerate(zip(self.graph.ops[self.update :], rows, strict=True), start=self.update):
-            stages = [next((self.homes[s] for s in row if s in self.homes), None) for row in own]
-            if all(s is None for s in stages):  # counters and the like: dealt out evenly
-                stages = [(turn + i) % self.plan.pp for i in range(len(stages))]
+            stages = [next((self.homes[s] for s in row if s in self.homes), ()) for row in own]
+            if not any(stages):  # counters and the like: dealt out evenly
+                stages = [((turn + i) % self.plan.pp,) for i in range(len(stages))]
                 turn += len(stages)
             items: dict[int, list[int]] = {}
-            for i, stage in enumerate(stages):
-                if stage is not None:
+            for i, homes in enumerate(stages):
+                for stage in homes:
                     items.setdefault(stage, []).append(i)
             for stage, kept in items.items():
                 updates[stage][position] = op if len(kept) == len(stages) else _only(op, kept, len(stages))
@@ -175,15 +175,23 @@ class Stages:
                 last[storage] = position
         end, outlives = len(ops), len(self.graph.ops)
         out = [NOTHING] * len(self.graph.storages)
-        for number in first.keys() | {s for s, home in self.homes.items() if home == stage}:
+        for number in first.keys() | {s for s, homes in self.homes.items() if stage in homes}:
             s = self.graph.storages[number]
             if s.born < 0:
                 out[number] = Storage(s.nbytes, s.role, s.born, end)
                 continue
-            born = min(places.get(s.born, end - 1), first.get(number, end - 1))
+            missing = 0 if s.role == "gradient" else end - 1  # gradients are there from one micro-batch to the next
+            born = min(places.get(s.born, missing), first.get(number, end - 1))
             freed = end if s.freed >= outlives else max(places.get(s.freed, 0), last.get(number, born), born)
             out[number] = Storage(s.nbytes, s.role, born, freed)
         return tuple(out)
+
+    def tied(self, stage: int) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """Gradients that a stage has in common with others, and those stages."""
+        for p in self.parameters:
+            homes = self.homes[p.storage]
+            if len(homes) > 1 and stage in homes and p.gradient is not None:
+                yield p.gradient, homes
 
     def crossings(self) -> list[Bytes]:
         """Bytes of trained values that each chunk hands to the next."""

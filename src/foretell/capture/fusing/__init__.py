@@ -19,7 +19,7 @@ _GATES: Final = {"aten.silu": "aten.silu_backward", "aten.gelu": "aten.gelu_back
 def with_fused_kernels(graph: Graph) -> Graph:
     """The step with its patterns replaced, and a caveat with the share of memory traffic that is still op by op."""
     fusing = Fusing(graph)
-    for find in (_norms, _gates, _rotations, _losses, _dropouts, _weight_gradients):
+    for find in (_norms, _gates, _rotations, _softmaxes, _losses, _dropouts, _weight_gradients):
         find(fusing)
     return fusing.graph_now()
 
@@ -238,6 +238,58 @@ def _tables(step: Fusing, *products: tuple[int, int]) -> list[int] | None:
     """What each product multiplies a storage with."""
     found = [[t for t in step.at(p).inputs if step.storage(t) != s] for p, s in products]
     return [t for (t,) in found] if all(len(each) == 1 for each in found) else None
+
+
+# Scores of attention written out: scaled, masked and through a softmax in one kernel, which keeps what it makes.
+
+
+def _softmaxes(step: Fusing) -> None:
+    for position, op in list(step.named("forward", "aten._softmax")):
+        before, scores = _scaled_and_masked(step, position)
+        softmax, after = op.outputs[0], [position]
+        cast = step.only_reader(step.made(position), "forward", "aten._to_copy")
+        back = step.only_reader(step.made(position), "backward", "aten._softmax_backward_data")
+        if back is None or not before:
+            continue
+        if cast is not None:
+            softmax, after = step.at(cast).outputs[0], [position, cast]
+        ways_back = _unscaled(step, back)
+        given = step.maker(step.storage(step.at(back).inputs[0]), "aten._to_copy")
+        gradient = step.at(back).inputs[0] if given is None else step.at(given).inputs[0]
+        outputs = step.at(ways_back[-1]).outputs
+        arguments = op.signature.arguments
+        step.put([*before, *after], max(after), "aten._softmax.default", [scores], [softmax], arguments)
+        old = [*ways_back, *([] if given is None else [given])]
+        arguments = step.at(back).signature.arguments
+        step.put(old, max(old), "aten._softmax_backward_data.default", [gradient, softmax], outputs, arguments)
+
+
+def _scaled_and_masked(step: Fusing, position: int) -> tuple[list[int], int]:
+    """Ops between scores and their softmax, and the scores."""
+    found, tensor = list[int](), step.at(position).inputs[0]
+    while (maker := step.written.get(step.storage(tensor))) is not None and (op := step.ops[maker]) is not None:
+        if op.phase != "forward" or op.signature.name not in ("aten._to_copy", "aten.add", "aten.mul", "aten.div"):
+            break
+        if len(step.readers[step.storage(tensor)]) != 1:
+            break
+        full = [t for t in op.inputs if step.tensors[t].layout.shape == step.tensors[op.outputs[0]].layout.shape]
+        if len(full) != 1:  # a mask is one for all heads
+            break
+        found.append(maker)
+        tensor = full[0]
+    return found, tensor
+
+
+def _unscaled(step: Fusing, position: int) -> list[int]:
+    """An op and those after it that only cast or scale what it makes."""
+    found = [position]
+    while (
+        after := step.only_reader(step.made(found[-1]), "backward", "aten._to_copy", "aten.mul", "aten.div")
+    ) is not None:
+        if len(step.at(after).inputs) != 1:
+            break
+        found.append(after)
+    return found
 
 
 # Cross entropy: half-precision logits are read once and their softmax is kept in fp32, which becomes the gradient.
