@@ -16,13 +16,10 @@ pytest.importorskip("fastapi")
 
 from fastapi.testclient import TestClient
 
-from foretell.cost.model import load_model
-from foretell.serve import worker
 from foretell.serve.inference_engine import InferenceEngine
 from foretell.serve.listener.app import make_app
 from foretell.serve.service import Service
 from foretell.serve.settings import Settings
-from foretell.supervisor import Child
 
 BASES = Path(__file__).parents[1] / "fuzz" / "bases"
 Open = Callable[..., TestClient]
@@ -40,9 +37,8 @@ class SharedEngine(InferenceEngine):
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[InferenceEngine]:
-    """One worker for all tests, a fork of this process: what it needs is loaded already."""
-    load_model()
-    engine = SharedEngine(Settings(workers=1), lambda: Child.forked(worker.serve))
+    """One worker for all tests, in an interpreter of its own: a fork could inherit a lock that a thread here holds."""
+    engine = SharedEngine(Settings(workers=1))
     yield engine
     engine.end()
 
@@ -90,13 +86,15 @@ def open_service(engine: InferenceEngine, tmp_path: Path) -> Iterator[Open]:
 
     def make(database: str | None = None, key: str | None = None, **settings: object) -> TestClient:
         url = database or f"sqlite:///{tmp_path / 'service.sqlite'}"
-        service = Service(Settings(database=url, workers=1, **settings), lambda _: engine)  # type: ignore[arg-type]
+        chosen = {"workers": 1, "job_runners": 0, **settings}
+        service = Service(Settings(database=url, **chosen), lambda _: engine)  # type: ignore[arg-type]
         opened.append(service)
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         return TestClient(make_app(service), "http://127.0.0.1", raise_server_exceptions=False, headers=headers)
 
     yield make
     for service in opened:
+        service.jobs.close()
         service.audit.close()
         service.database.close()
 

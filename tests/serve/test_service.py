@@ -30,8 +30,11 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         said = re.search(r"http://\S+", process.stdout.readline())
         assert said
         yield said[0]
-        process.terminate()
-        assert process.wait(30) in (0, -15)
+        with Client(said[0]) as client:
+            job = client.scale(Graph.load(CNN), on="h200", up_to=2**14)
+            next(client.events(job))  # whoever still listens does not hold it up
+            process.terminate()
+            assert process.wait(15) in (0, -15)
 
 
 def test_the_command_line_asks_a_service(address: str, run_foretell: Run, tmp_path: Path) -> None:
@@ -62,6 +65,15 @@ def test_the_client_says_what_the_library_says(address: str) -> None:
         assert {"h200"} <= {device["name"] for device in client.devices()}
         with pytest.raises(InputError, match="no model"):
             client.forecast(graph, "h200", model="nosuch")
+
+
+def test_the_client_waits_for_long_work(address: str) -> None:
+    with Client(address) as client:
+        job = client.scale(Graph.load(CNN), on="h200", up_to=2)
+        assert [point["devices"] for point in client.result(job)] == [1, 2]
+        assert [(row["id"], row["state"]) for row in client.jobs()] == [(job, "done")]
+        with pytest.raises(InputError, match="the job is done"):
+            client.cancel(job)
 
 
 def test_a_service_that_is_not_there() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
-from collections.abc import Mapping
-from typing import Any, Self
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Self
 
 import httpx
 
@@ -16,6 +18,8 @@ from foretell.graph import Graph
 from foretell.plans import Plan
 from foretell.units import Bytes, Seconds
 from foretell.workload import Workload
+
+_AGAIN: Final[Seconds] = 1.0
 
 
 class ServiceError(InputError):
@@ -92,6 +96,55 @@ class Client:
         answer: dict[str, Any] = self._ask("POST", "/v1/measurements", json=asked)
         return answer
 
+    def plans(
+        self, workload: Workload | Graph | str, *, settings: Mapping[str, str] | None = None, **asked: Any
+    ) -> str:
+        """Ask for a search as `foretell.plan` does it, with what POST /v1/plans takes; the id of its job."""
+        return self._begin("plans", workload, settings, asked)
+
+    def scale(
+        self, workload: Workload | Graph | str, *, settings: Mapping[str, str] | None = None, **asked: Any
+    ) -> str:
+        """Ask for forecasts on more and more devices, with what POST /v1/scales takes; the id of the job."""
+        return self._begin("scales", workload, settings, asked)
+
+    def events(self, job: str) -> Iterator[dict[str, Any]]:
+        """What happens to a job, until it has ended; a stream that breaks off is taken up again."""
+        seen = 0
+        while True:
+            try:
+                with self._http.stream("GET", f"/v1/jobs/{job}/events", headers={"Last-Event-ID": str(seen)}) as stream:
+                    if not stream.is_success:
+                        stream.read()
+                        raise _error(stream)
+                    for line in stream.iter_lines():
+                        if line.startswith("data: "):
+                            event: dict[str, Any] = json.loads(line.removeprefix("data: "))
+                            seen = event["changes"]
+                            yield event
+                            if event["ended"] is not None:
+                                return
+            except httpx.TransportError:
+                time.sleep(_AGAIN)
+                self._ask("GET", f"/v1/jobs/{job}")
+
+    def result(self, job: str) -> Any:
+        """Of a job, once it is done; it is waited for."""
+        for _ in self.events(job):
+            pass
+        return self._ask("GET", f"/v1/jobs/{job}/result")
+
+    def cancel(self, job: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._ask("DELETE", f"/v1/jobs/{job}")
+        return found
+
+    def resume(self, job: str) -> dict[str, Any]:
+        found: dict[str, Any] = self._ask("POST", f"/v1/jobs/{job}/resume")
+        return found
+
+    def jobs(self) -> list[dict[str, Any]]:
+        return self._list("jobs")
+
     def devices(self) -> list[dict[str, Any]]:
         return self._list("devices")
 
@@ -113,10 +166,18 @@ class Client:
     def _about(
         self, workload: Workload | Graph | str, on: str, plan: Plan | str | None, settings: Mapping[str, str] | None
     ) -> dict[str, Any]:
+        return {"graph": self._graph(workload, settings), "on": on, "plan": None if plan is None else str(plan)}
+
+    def _graph(self, workload: Workload | Graph | str, settings: Mapping[str, str] | None) -> str:
         from foretell.capture import capture
 
-        graph = capture(workload, settings)
-        return {"graph": self.send_graph(graph), "on": on, "plan": None if plan is None else str(plan)}
+        return self.send_graph(capture(workload, settings))
+
+    def _begin(
+        self, what: str, workload: Workload | Graph | str, settings: Mapping[str, str] | None, asked: Mapping[str, Any]
+    ) -> str:
+        accepted = self._ask("POST", f"/v1/{what}", json={"graph": self._graph(workload, settings), **asked})
+        return str(accepted["id"])
 
     def _list(self, what: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._ask("GET", f"/v1/{what}")

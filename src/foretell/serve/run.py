@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
+from types import FrameType
 
 import uvicorn
 
@@ -13,6 +14,18 @@ from foretell.serve.service import Service
 from foretell.serve.settings import Settings
 
 _GRACE = 20  # seconds that requests in work have to end
+
+
+class _Server(uvicorn.Server):
+    """Tells the service when it shall stop: a listener to events would hold it up."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._service.stopping = True
+        super().handle_exit(sig, frame)
 
 
 def run(settings: Settings, say: Callable[[str], None]) -> None:
@@ -30,7 +43,7 @@ def run(settings: Settings, say: Callable[[str], None]) -> None:
             timeout_graceful_shutdown=_GRACE,
             server_header=False,
         )
-        uvicorn.Server(config).run(sockets=[listening])
+        _Server(config, service).run(sockets=[listening])
 
 
 def _bound(settings: Settings) -> socket.socket:

@@ -18,6 +18,7 @@ from foretell.serve.answers import Answer, Answers
 from foretell.serve.database.connect import Database, new_id, now
 from foretell.serve.database.tables import StoredForecast, StoredGraph
 from foretell.serve.inference_engine import InferenceEngine
+from foretell.serve.jobs.runner import Runners
 from foretell.serve.metrics import Metrics
 from foretell.serve.problems import missing, of_error
 from foretell.serve.questions import Question
@@ -45,10 +46,17 @@ class Service:
         self.audit = AuditLog(self.database)
         self.metrics = Metrics()
         self.engine = start_engine(settings)
+        self.jobs = Runners(self.database, settings.job_runners)
         self.answers = Answers()
+        self.stopping = False
+        self.streams = 0  # listeners to the events of jobs
+        self.metrics.watch("foretell_questions_waiting", "Questions in work or waiting.", lambda: self.engine.waiting)
+        self.metrics.watch("foretell_jobs_waiting", "Jobs in work or waiting.", self.jobs.queue.waiting)
+        self.metrics.watch("foretell_audit_lost", "Rows of the audit log that were lost.", lambda: self.audit.lost)
         self._asking: dict[tuple[str, Question], asyncio.Task[Answer]] = {}
 
     def close(self) -> None:
+        self.jobs.close()
         self.engine.close()
         self.audit.close()
         self.database.close()

@@ -1,0 +1,128 @@
+"""The queue, which is a table: a job that was accepted is in it until it is done, whatever becomes of the processes.
+
+Whoever works on a job holds a lease of it and renews that. A lease that ends, because its holder was killed, lets the next
+one begin again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sqlalchemy import func, or_, select, update
+
+from foretell.serve.access.keys import Caller
+from foretell.serve.database.connect import Database, new_id, now
+from foretell.serve.database.tables import Job, StoredGraph, StoredPlans
+from foretell.serve.problems import Problem, missing
+from foretell.text import brief, plain
+from foretell.units import Seconds
+
+LEASE: Final[Seconds] = 15.0
+ENDED: Final = ("done", "failed", "cancelled")
+_MOST_WAITING: Final = 100  # of one team
+_MOST_ATTEMPTS: Final = 5
+_LONGEST: Final = 4000
+
+
+class Queue:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, caller: Caller, kind: str, question: dict[str, Any]) -> Job:
+        with self._database.writing() as session:
+            if session.get(StoredGraph, (caller.team, question["graph"])) is None:
+                raise missing("graph", question["graph"])
+            waiting = session.scalar(
+                select(func.count()).select_from(Job).where(Job.team_id == caller.team, Job.state.not_in(ENDED))
+            )
+            if (waiting or 0) >= _MOST_WAITING:
+                raise Problem(
+                    429, f"{waiting} jobs of your team wait or run.", allowed=f"{_MOST_WAITING} at a time",
+                    next="Wait for some to end, or cancel them.", headers={"Retry-After": "30"},
+                )  # fmt: skip
+            job = Job(
+                id=new_id(), team_id=caller.team, kind=kind, question=question, state="queued", message="", progress=0.0,
+                changes=1, attempts=0, lease_until=0.0, asked_by=caller.key, created=now(),
+            )  # fmt: skip
+            session.add(job)
+        return job
+
+    def claim(self, holder: str) -> Job | None:
+        """The oldest job that nobody works on, now the holder's."""
+        with self._database.writing() as session:
+            free = or_(Job.state == "queued", (Job.state == "running") & (Job.lease_until < now()))
+            found = session.scalar(
+                select(Job).where(free).order_by(Job.created).limit(1).with_for_update(skip_locked=True)
+            )
+            if found is None:
+                return None
+            found.changes += 1
+            if found.attempts >= _MOST_ATTEMPTS:
+                found.state, found.ended = "failed", now()
+                found.message = f"its process ended {found.attempts} times before it was done."
+                return None
+            found.state, found.lease, found.lease_until = "running", holder, now() + LEASE
+            found.attempts += 1
+            return found
+
+    def renew(self, id: str, holder: str, message: str | None = None) -> bool:
+        """False where the job is not the holder's any more: it was cancelled, or somebody else has it."""
+        changed: dict[str, Any] = {"lease_until": now() + LEASE}
+        if message is not None:
+            changed |= {"message": _shown(message), "changes": Job.changes + 1}
+        return self._change(id, holder, changed)
+
+    def end(self, id: str, holder: str, state: str, *, message: str = "", result: str | None = None) -> bool:
+        changed = {"state": state, "message": _shown(message), "result": result, "lease": None, "ended": now()}
+        return self._change(id, holder, changed | {"changes": Job.changes + 1}, keep=result)
+
+    def give_back(self, id: str, holder: str, *, message: str = "", tried: bool = False) -> None:
+        """It is the next one's, at once; `tried` counts as an attempt."""
+        changed = {"state": "queued", "lease": None, "message": _shown(message), "changes": Job.changes + 1}
+        self._change(id, holder, changed | ({} if tried else {"attempts": Job.attempts - 1}))
+
+    def get(self, caller: Caller, id: str) -> Job:
+        with self._database.reading() as session:
+            found = session.scalar(select(Job).filter_by(team_id=caller.team, id=id))
+        if found is None:
+            raise missing("job", id)
+        return found
+
+    def cancel(self, caller: Caller, id: str) -> Job:
+        return self._turn(caller, id, ("queued", "running"), "cancelled")
+
+    def resume(self, caller: Caller, id: str) -> Job:
+        return self._turn(caller, id, ("cancelled", "failed"), "queued")
+
+    def waiting(self) -> int:
+        with self._database.reading() as session:
+            return session.scalar(select(func.count()).select_from(Job).where(Job.state.not_in(ENDED))) or 0
+
+    def _turn(self, caller: Caller, id: str, states: tuple[str, ...], state: str) -> Job:
+        with self._database.writing() as session:
+            found = session.scalar(select(Job).filter_by(team_id=caller.team, id=id).with_for_update())
+            if found is None:
+                raise missing("job", id)
+            if found.state not in states:
+                raise Problem(
+                    409, f"the job is {found.state}.", got=found.state, allowed=" or ".join(states),
+                    next=f"See GET /v1/jobs/{id}.",
+                )  # fmt: skip
+            found.state, found.lease, found.attempts, found.changes = state, None, 0, found.changes + 1
+            found.ended = now() if state in ENDED else None
+            found.message = ""
+        return found
+
+    def _change(self, id: str, holder: str, changed: dict[str, Any], keep: str | None = None) -> bool:
+        with self._database.writing() as session:
+            ours = (Job.id == id, Job.lease == holder, Job.state == "running")
+            job = session.scalar(update(Job).where(*ours).values(changed).returning(Job))
+            if job is not None and keep is not None and job.kind == "plan":
+                session.add(
+                    StoredPlans(id=job.id, team_id=job.team_id, question=job.question, answer=keep, created=now())
+                )
+            return job is not None
+
+
+def _shown(text: str) -> str:
+    return brief(plain(text))[:_LONGEST]

@@ -1,0 +1,97 @@
+"""Takes jobs from the queue and has each done in a process of its own, which is ended when the job is cancelled."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from foretell.serve.database.connect import Database, new_id
+from foretell.serve.database.tables import Job, StoredGraph
+from foretell.serve.jobs.queue import LEASE, Queue
+from foretell.serve.worker import pack, unpack
+from foretell.supervisor import Child, ChildLost
+from foretell.units import Bytes, Seconds
+
+_LOOK: Final[Seconds] = 1.0  # between two looks into the queue
+_RENEW: Final[Seconds] = LEASE / 10  # so a cancelled job ends as soon
+_MEMORY: Final[Bytes] = 8 * 2**30
+_log = logging.getLogger(__name__)
+Start = Callable[[], Child]
+
+
+def _fresh() -> Child:
+    return Child.fresh("foretell.serve.jobs.worker:serve", memory=_MEMORY)
+
+
+class Runners:
+    """So many threads, each with one job at a time."""
+
+    def __init__(self, database: Database, count: int, start: Start = _fresh) -> None:
+        self.queue = Queue(database)
+        self._database, self._start = database, start
+        self._end, self._woken = threading.Event(), threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"foretell-job-{i}", daemon=True) for i in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def wake(self) -> None:
+        """There is something to do."""
+        self._woken.set()
+
+    def close(self) -> None:
+        """Jobs in work go back to the queue."""
+        self._end.set()
+        self._woken.set()
+        for thread in self._threads:
+            thread.join(30)
+
+    def _run(self) -> None:
+        holder = new_id()
+        while not self._end.is_set():
+            try:
+                job = self.queue.claim(holder)
+                if job is not None:
+                    self._do(job, holder)
+                    continue
+            except SQLAlchemyError as error:
+                _log.error("the queue of jobs cannot be read: %s", error)
+            self._woken.wait(_LOOK)
+            self._woken.clear()
+
+    def _do(self, job: Job, holder: str) -> None:
+        with self._database.reading() as session:
+            graph = session.get(StoredGraph, (job.team_id, job.question["graph"]))
+        if graph is None:
+            self.queue.end(job.id, holder, "failed", message="its graph is gone.")
+            return
+        with self._start() as child:
+            try:
+                child.send(pack({"kind": job.kind, "question": job.question}, graph.data))
+                self._listen(child, job, holder)
+            except ChildLost as lost:  # begun again, a few times
+                _log.warning("the process of job %s %s", job.id, lost.how)
+                self.queue.give_back(job.id, holder, message=f"its process {lost.how}; it begins again.", tried=True)
+
+    def _listen(self, child: Child, job: Job, holder: str) -> None:
+        while not self._end.is_set():
+            try:
+                said, body = unpack(child.receive(_RENEW))
+            except TimeoutError:
+                if not self.queue.renew(job.id, holder):
+                    return
+                continue
+            if "done" in said:
+                self.queue.end(job.id, holder, "done", result=body.decode())
+                return
+            if "error" in said:
+                self.queue.end(job.id, holder, "failed", message=said["error"])
+                return
+            if not self.queue.renew(job.id, holder, said["message"]):
+                return
+        self.queue.give_back(job.id, holder)

@@ -1,0 +1,150 @@
+"""`/v1/plans`, `/v1/scales` and `/v1/jobs`: long work, with its progress as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Response
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+from sqlalchemy import select
+from starlette.concurrency import run_in_threadpool
+
+from foretell.serve.access.keys import Caller
+from foretell.serve.database.tables import Job, StoredPlans
+from foretell.serve.jobs.kinds import AskedLong, AskedPlans, AskedScale
+from foretell.serve.jobs.queue import ENDED
+from foretell.serve.listener.callers import Asked, Few, Member, Reader
+from foretell.serve.problems import Problem, missing
+from foretell.serve.questions import Id
+from foretell.serve.service import Service
+from foretell.units import Seconds
+
+router = APIRouter(prefix="/v1", tags=["jobs"])
+_LOOK: Final[Seconds] = 0.25
+_ALIVE: Final[Seconds] = 10.0  # a comment, so that nobody in between ends a silent stream
+_MOST_STREAMS: Final = 200
+
+
+class JobSummary(BaseModel):
+    """`changes` counts what happened to it: the id of an event."""
+
+    id: str
+    kind: str
+    state: str
+    message: str
+    attempts: int
+    changes: int
+    asked_by: str
+    created: float
+    ended: float | None
+
+
+def _summary(job: Job) -> JobSummary:
+    return JobSummary(**{name: getattr(job, name) for name in JobSummary.model_fields})
+
+
+def _accept(service: Service, caller: Caller, kind: str, asked: AskedLong, response: Response) -> JobSummary:
+    asked.check()
+    job = service.jobs.queue.add(caller, kind, asked.model_dump())
+    service.jobs.wake()
+    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    return _summary(job)
+
+
+@router.post("/plans", status_code=202)
+def ask_for_plans(asked: AskedPlans, service: Asked, caller: Member, response: Response) -> JobSummary:
+    """Search the cluster and the plan for a job; what was found is at /v1/jobs/ID/result and in /v1/plans."""
+    return _accept(service, caller, "plan", asked, response)
+
+
+@router.post("/scales", status_code=202)
+def ask_for_scale(asked: AskedScale, service: Asked, caller: Member, response: Response) -> JobSummary:
+    """Forecast a step on more and more devices."""
+    return _accept(service, caller, "scale", asked, response)
+
+
+@router.get("/plans")
+def list_plans(service: Asked, caller: Reader, most: Few = 100) -> list[dict[str, Any]]:
+    """What was searched for your team, the newest first."""
+    wanted = select(StoredPlans).filter_by(team_id=caller.team).order_by(StoredPlans.created.desc()).limit(most)
+    with service.database.reading() as session:
+        return [{"id": row.id, "question": row.question, "created": row.created} for row in session.scalars(wanted)]
+
+
+@router.get("/plans/{id}", response_class=Response)
+def get_plans(id: Id, service: Asked, caller: Reader) -> Response:
+    """As `foretell plan --json` prints it."""
+    with service.database.reading() as session:
+        found = session.scalar(select(StoredPlans).filter_by(team_id=caller.team, id=id))
+    if found is None:
+        raise missing("plan", id)
+    return Response(found.answer, media_type="application/json")
+
+
+@router.get("/jobs")
+def list_jobs(service: Asked, caller: Reader, most: Few = 100) -> list[JobSummary]:
+    wanted = select(Job).filter_by(team_id=caller.team).order_by(Job.created.desc()).limit(most)
+    with service.database.reading() as session:
+        return [_summary(row) for row in session.scalars(wanted)]
+
+
+@router.get("/jobs/{id}")
+def get_job(id: Id, service: Asked, caller: Reader) -> JobSummary:
+    return _summary(service.jobs.queue.get(caller, id))
+
+
+@router.get("/jobs/{id}/result", response_class=Response)
+def get_result(id: Id, service: Asked, caller: Reader) -> Response:
+    job = service.jobs.queue.get(caller, id)
+    if job.state != "done":
+        raise Problem(409, f"the job is {job.state}. {job.message}", got=job.state, allowed="done", next="Wait for it.")
+    return Response(job.result, media_type="application/json")
+
+
+@router.delete("/jobs/{id}")
+def cancel_job(id: Id, service: Asked, caller: Member) -> JobSummary:
+    """Its process is ended within two seconds."""
+    return _summary(service.jobs.queue.cancel(caller, id))
+
+
+@router.post("/jobs/{id}/resume")
+def resume_job(id: Id, service: Asked, caller: Member) -> JobSummary:
+    """A job that was cancelled or has failed goes back to the queue."""
+    job = service.jobs.queue.resume(caller, id)
+    service.jobs.wake()
+    return _summary(job)
+
+
+@router.get("/jobs/{id}/events", response_class=StreamingResponse)
+async def job_events(
+    id: Id, service: Asked, caller: Reader, last_event_id: Annotated[int, Header(ge=0)] = 0
+) -> StreamingResponse:
+    """Server-sent events, one for each change, until the job has ended; Last-Event-ID goes on where a stream broke off."""
+    await run_in_threadpool(service.jobs.queue.get, caller, id)
+    if service.streams >= _MOST_STREAMS:
+        raise Problem(503, f"{service.streams} listeners are here.", next="Ask again.", headers={"Retry-After": "5"})
+    return StreamingResponse(_events(service, caller, id, last_event_id), media_type="text/event-stream")
+
+
+async def _events(service: Service, caller: Caller, id: str, seen: int) -> AsyncIterator[str]:
+    service.streams += 1
+    spoken = time.monotonic()
+    try:
+        while not service.stopping:
+            job = await run_in_threadpool(service.jobs.queue.get, caller, id)
+            if job.changes > seen:
+                seen, spoken = job.changes, time.monotonic()
+                yield f"id: {seen}\nevent: {job.state}\ndata: {json.dumps(_summary(job).model_dump())}\n\n"
+            if job.state in ENDED:
+                return
+            if time.monotonic() - spoken > _ALIVE:
+                spoken = time.monotonic()
+                yield ": still here\n\n"
+            await asyncio.sleep(_LOOK)
+    finally:
+        service.streams -= 1

@@ -1,0 +1,249 @@
+"""Long work: accepted once it is kept, done once, cancelled, resumed, and never lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+import foretell
+from foretell import Graph
+from foretell.serve.access.keys import Caller, local_caller, make_key
+from foretell.serve.database.connect import Database, now
+from foretell.serve.database.tables import StoredGraph
+from foretell.serve.jobs import queue
+from foretell.serve.jobs.queue import Queue
+from foretell.serve.jobs.runner import Runners
+from foretell.serve.problems import Problem
+from foretell.supervisor import Child
+from tests.serve.conftest import Open
+
+GRAPH = "0" * 64
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    database = Database(database_url)
+    yield database
+    database.close()
+
+
+@pytest.fixture
+def caller(database: Database, graph_file: bytes) -> Caller:
+    caller = local_caller(database)
+    graph = StoredGraph(
+        team_id=caller.team,
+        hash=GRAPH,
+        name="a",
+        ops=1,
+        training=True,
+        precision="fp32",
+        data=graph_file,
+        created=now(),
+    )
+    with database.writing() as session:
+        session.add(graph)
+    return caller
+
+
+def ask(client: TestClient, graph_file: bytes, **question: object) -> str:
+    graph = client.post("/v1/graphs", content=graph_file).json()["hash"]
+    accepted = client.post("/v1/scales", json={"graph": graph, "on": "h200", "up_to": 4} | question)
+    assert accepted.status_code == 202, accepted.text
+    assert accepted.headers["location"] == f"/v1/jobs/{accepted.json()['id']}"
+    found: str = accepted.json()["id"]
+    return found
+
+
+def wait_for(client: TestClient, id: str, state: str) -> None:
+    for _ in range(600):
+        found = client.get(f"/v1/jobs/{id}").json()
+        if found["state"] == state:
+            return
+        time.sleep(0.05)
+    raise AssertionError(found)
+
+
+def test_jobs_are_done_and_tell_how_far_they_are(open_service: Open, database_url: str, graph_file: bytes) -> None:
+    client = open_service(database_url)
+    id = ask(client, graph_file)
+    assert client.get(f"/v1/jobs/{id}/result").status_code == 409
+    service = client.app.state.service  # type: ignore[attr-defined]
+    runners = Runners(service.database, 1)
+    try:
+        events = client.get(f"/v1/jobs/{id}/events").text.strip().split("\n\n")
+    finally:
+        runners.close()
+    assert events[-1].split("\n")[1] == "event: done"
+    numbers = [int(event.split("\n")[0].removeprefix("id: ")) for event in events]
+    assert numbers == sorted(set(numbers))
+    expected = foretell.scale(Graph.from_bytes(graph_file), "h200", up_to=4)
+    assert client.get(f"/v1/jobs/{id}/result").json() == json.loads(json.dumps([p.to_dict() for p in expected]))
+    again = client.get(f"/v1/jobs/{id}/events", headers={"Last-Event-ID": str(numbers[-1])})
+    assert again.text == ""
+
+
+def test_a_search_for_plans_is_kept_and_what_cannot_be_answered_fails(client: TestClient, graph_file: bytes) -> None:
+    wrong = ask(client, graph_file, plan="dp=2")
+    graph = client.post("/v1/graphs", content=graph_file).json()["hash"]
+    asked = {"graph": graph, "gpus": ["h200"], "max_devices": 2, "samples": 1e6}
+    id = client.post("/v1/plans", json=asked).json()["id"]
+    service = client.app.state.service  # type: ignore[attr-defined]
+    runners = Runners(service.database, 1)
+    try:
+        wait_for(client, id, "done")
+        wait_for(client, wrong, "failed")
+    finally:
+        runners.close()
+    assert "Leave dp out" in client.get(f"/v1/jobs/{wrong}").json()["message"]
+    found = client.get(f"/v1/plans/{id}").json()
+    assert found == client.get(f"/v1/jobs/{id}/result").json()
+    assert found["recommended"]
+    assert [each["id"] for each in client.get("/v1/plans").json()] == [id]
+
+
+@pytest.mark.parametrize(
+    ("address", "change"),
+    [
+        ("/v1/plans", {"gpus": ["h2000"], "samples": 1e6}),
+        ("/v1/plans", {"gpus": ["h200"]}),
+        ("/v1/plans", {"gpus": ["h200"], "samples": 1e6, "deadline": -1.0}),
+        ("/v1/scales", {"on": "h200", "up_to": 0}),
+        ("/v1/scales", {"on": "h200", "up_to": 4, "plan": "dpp=2"}),
+        ("/v1/scales", {"on": "h200", "up_to": 4, "profile": "/etc/passwd"}),
+    ],
+)
+def test_a_slip_is_refused_before_anything_waits(
+    client: TestClient, graph_file: bytes, address: str, change: dict[str, object]
+) -> None:
+    graph = client.post("/v1/graphs", content=graph_file).json()["hash"]
+    assert client.post(address, json={"graph": graph} | change).status_code == 422
+    assert client.get("/v1/jobs").json() == []
+
+
+def test_a_cancelled_job_is_ended_and_can_be_resumed(
+    client: TestClient, graph_file: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("foretell.serve.jobs.runner._RENEW", 0.1)
+    pid = tmp_path / "pid"
+
+    def hangs(link: Connection) -> None:
+        pid.write_text(str(os.getpid()))
+        time.sleep(600)
+
+    id = ask(client, graph_file)
+    service = client.app.state.service  # type: ignore[attr-defined]
+    runners = Runners(service.database, 1, lambda: Child.forked(hangs))
+    try:
+        wait_for(client, id, "running")
+        assert client.post(f"/v1/jobs/{id}/resume").status_code == 409
+        assert client.delete(f"/v1/jobs/{id}").json()["state"] == "cancelled"
+        for _ in range(200):
+            if pid.exists() and not Path(f"/proc/{pid.read_text()}").exists():
+                break
+            time.sleep(0.05)
+        else:
+            raise AssertionError("its process goes on")
+        assert client.delete(f"/v1/jobs/{id}").status_code == 409
+        assert client.post(f"/v1/jobs/{id}/resume").json()["state"] == "queued"
+        wait_for(client, id, "running")
+    finally:
+        runners.close()
+    assert client.get(f"/v1/jobs/{id}").json()["state"] == "queued"  # a service that stops gives it back
+
+
+def test_a_job_whose_process_crashes_is_tried_again_and_then_given_up(client: TestClient, graph_file: bytes) -> None:
+    def crashes(link: Connection) -> None:
+        link.recv_bytes()
+        os._exit(3)
+
+    id = ask(client, graph_file)
+    service = client.app.state.service  # type: ignore[attr-defined]
+    runners = Runners(service.database, 1, lambda: Child.forked(crashes))
+    try:
+        wait_for(client, id, "failed")
+    finally:
+        runners.close()
+    found = client.get(f"/v1/jobs/{id}").json()
+    assert (found["attempts"], "ended 5 times" in found["message"]) == (5, True)
+
+
+def test_a_job_has_one_holder_at_a_time(database: Database, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = Queue(database)
+    first, second = (jobs.add(caller, "scale", {"graph": GRAPH}).id for _ in range(2))
+    claimed = [jobs.claim(holder) for holder in ("a", "b", "c")]
+    assert [job and job.id for job in claimed] == [first, second, None]
+    assert jobs.renew(first, "a", "half of it")
+    assert not jobs.renew(first, "b")
+    monkeypatch.setattr(queue, "now", lambda: now() + 2 * queue.LEASE)  # `a` was killed
+    taken = jobs.claim("c")
+    assert taken is not None
+    assert (taken.id, taken.attempts) == (first, 2)
+    assert not jobs.end(first, "a", "done", result="{}")
+    assert jobs.end(first, "c", "done", result="{}")
+    assert jobs.get(caller, first).result == "{}"
+
+
+def test_a_team_has_so_many_jobs(database: Database, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue, "_MOST_WAITING", 2)
+    jobs = Queue(database)
+    for _ in range(2):
+        jobs.add(caller, "scale", {"graph": GRAPH})
+    with pytest.raises(Problem, match="2 jobs"):
+        jobs.add(caller, "scale", {"graph": GRAPH})
+
+
+def test_jobs_of_another_team_are_not_there(open_service: Open, graph_file: bytes, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/teams.sqlite"
+    database = Database(url)
+    one, other = (open_service(url, make_key(database, team, "admin")) for team in ("one", "other"))
+    id = ask(one, graph_file)
+    for answer in (
+        other.get(f"/v1/jobs/{id}"), other.get(f"/v1/jobs/{id}/events"), other.get(f"/v1/jobs/{id}/result"),
+        other.delete(f"/v1/jobs/{id}"), other.post(f"/v1/jobs/{id}/resume"), other.get(f"/v1/plans/{id}"),
+    ):  # fmt: skip
+        assert answer.status_code == 404
+    assert other.get("/v1/jobs").json() == []
+    assert one.get(f"/v1/jobs/{id}").json()["state"] == "queued"
+
+
+_KILLED = """
+import os, sys
+from foretell.serve.access.keys import local_caller
+from foretell.serve.database.connect import Database
+from foretell.serve.jobs.queue import Queue
+
+database = Database(sys.argv[1])
+jobs, caller = Queue(database), local_caller(database)
+while True:
+    print(jobs.add(caller, "scale", {"graph": "0" * 64}).id, flush=True)
+    held = jobs.claim(str(os.getpid()))
+    if held is not None and held.id[0] in "01234567":
+        jobs.end(held.id, str(os.getpid()), "done", result="{}")
+"""
+
+
+def test_no_accepted_job_is_lost_when_its_process_is_killed(
+    database: Database, database_url: str, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue, "_MOST_WAITING", 10**6)
+    accepted: list[str] = []
+    with subprocess.Popen([sys.executable, "-c", _KILLED, database_url], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        accepted += [process.stdout.readline().strip() for _ in range(20)]
+        process.send_signal(signal.SIGKILL)
+        accepted += [line.strip() for line in process.stdout if line.endswith("\n")]
+    monkeypatch.setattr(queue, "now", lambda: now() + 2 * queue.LEASE)
+    jobs = Queue(database)
+    while (held := jobs.claim("next")) is not None:
+        jobs.end(held.id, "next", "done", result="{}")
+    assert {jobs.get(caller, id).state for id in accepted} == {"done"}
