@@ -19,12 +19,12 @@ def test_no_plan_is_below_its_bound(on: str) -> None:
     ratios = []
     for c in every[:: max(len(every) // 8, 1)]:
         if "cannot share" in (outcome := asked.simulate(c, cluster)).why:
-            assert asked.replica(c, cluster, exact=True).why
+            assert asked.replica(c, cluster).why
             continue
         facts, exact, rough = (
             asked.facts(c),
-            asked.replica(c, cluster, exact=True),
-            asked.replica(c, cluster, exact=False),
+            asked.replica(c, cluster),
+            asked.rough(c, cluster),
         )
         room = outcome.total - cluster.nodes[0].device.context_bytes
         for replica in (exact, rough):
@@ -39,14 +39,14 @@ def test_no_plan_is_below_its_bound(on: str) -> None:
 def test_recomputing_is_bounded_from_the_step_that_does_not() -> None:
     asked, cluster = engine(), Cluster.parse("h100-sxm")
     [c] = [Candidate(0, 0, 2, p) for p in [bounds.Plan(checkpointing="full")]]
-    exact, rough = asked.replica(c, cluster, exact=True), asked.replica(c, cluster, exact=False)
+    exact, rough = asked.replica(c, cluster), asked.rough(c, cluster)
     assert 0.7 * exact.micro <= rough.micro <= 1.001 * exact.micro
     assert rough.activations == 0 < exact.activations
 
 
 def test_what_a_model_cannot_be_divided_by_is_said_once() -> None:
     asked, cluster = engine(), Cluster.parse("8xh100-sxm")
-    replica = asked.replica(Candidate(0, 0, 2, bounds.Plan(tp=8)), cluster, exact=True)
+    replica = asked.replica(Candidate(0, 0, 2, bounds.Plan(tp=8)), cluster)
     assert "tp=8 cannot share" in replica.why
 
 

@@ -16,7 +16,7 @@ from foretell.cost.flops import total_flops
 from foretell.cost.model import CostModel
 from foretell.errors import InputError
 from foretell.forecasting.conditions import Conditions
-from foretell.forecasting.run import run
+from foretell.forecasting.run import place
 from foretell.graph import Graph
 from foretell.hardware import Cluster, Device
 from foretell.parallel import parallelize
@@ -32,6 +32,7 @@ from foretell.units import Bytes, Flops, Seconds
 
 # Ops are priced with their neighbours, which plans change a little; the rest are bounds.
 SLACK: Final = 0.985
+_LINE: Final = 0.95  # of a step that is continued from two batches
 _BLOCKS: Final = 0.9  # of a model's state and activations, in its repeated blocks
 _RECOMPUTED: Final = 0.75  # of a block's forward pass, at least: recomputing ends where the last thing needed is made
 _PEAK_OF: Final = {"amp-bf16": "bf16", "amp-fp16": "fp16"}
@@ -92,16 +93,16 @@ def price_replica(
         grad_accumulation=1,
     )
     try:
-        program = parallelize(graph, alone)
-        ran = run(program, corner(cluster, alone.devices), model, conditions, profile)
+        placed, _ = place(parallelize(graph, alone), corner(cluster, alone.devices), model, conditions, profile)
     except InputError as error:
         return Replica(why=str(error))
-    role, trace, memory = ran.slowest.role, ran.slowest.trace, ran.slowest.memory
-    units, forward, update = _by_block(role.graph, ran.slowest.durations.device)
-    durations = ran.slowest.durations
+    slowest = max(placed[0], key=lambda p: p.device_seconds)
+    role, durations, trace = slowest.role, slowest.durations, slowest.trace
+    units, forward, update = _by_block(role.graph, durations.device)
     ahead = simulate(role, replace(durations, host=[0.0] * len(durations.host)), draw=False).period
     scale = max(ahead - update, 0.0) / (sum(units) or 1.0)  # communication is spread evenly
     issuing = sum(s for op, s in zip(role.graph.ops, durations.host, strict=True) if op.phase != "optimizer")
+    parts = slowest.memory.breakdown
     inside = BlockOf(blocks(role.graph))
     turn = last_of(role.graph, "forward")
     alive = [s for s in role.graph.storages if s.role == "activation" and s.born <= turn < s.freed]
@@ -116,7 +117,7 @@ def price_replica(
         gradients=role.graph.bytes_of("gradient"),
         optimizer=role.graph.bytes_of("optimizer"),
         activations=sum(s.nbytes for s in alive),
-        beside=0 if updating else memory.breakdown.temporaries + memory.breakdown.workspace,
+        beside=0 if updating else parts.temporaries + parts.workspace,
     )
 
 
@@ -152,6 +153,24 @@ def corner(cluster: Cluster, devices: int) -> Cluster:
         if not left:
             break
     return replace(cluster, nodes=tuple(nodes), name="")
+
+
+def continued(sizes: tuple[int, int], known: tuple[Replica, Replica], to: int) -> Replica:
+    """A bound at another batch, along the line through two; kernels of a larger batch may be somewhat more efficient."""
+    small, large = known
+    along = (to - sizes[0]) / (sizes[1] - sizes[0])
+
+    def on_line(a: float, b: float) -> float:
+        return max(a + (b - a) * along, 0.0)
+
+    return replace(
+        small,
+        units=tuple(_LINE * on_line(a, b) for a, b in zip(small.units, large.units, strict=True)),
+        host=_LINE * min(small.host, large.host),
+        blocks_forward=on_line(small.blocks_forward, large.blocks_forward),
+        activations=round(on_line(small.activations, large.activations)),
+        beside=round(on_line(small.beside, large.beside)),
+    )
 
 
 def recomputing(replica: Replica, plan: Plan) -> Replica:

@@ -18,12 +18,12 @@ from foretell.forecasting.energy import cluster_watts
 from foretell.forecasting.job import Interruptions, JobLength, Pause
 from foretell.graph import Graph
 from foretell.hardware import Cluster
-from foretell.planner import bounds
+from foretell.planner.bounds import Replica
 from foretell.planner.choose import Goal, choose, front, probability_below, spread
 from foretell.planner.outcome import Z90, Kept, Outcome
 from foretell.planner.pool import Processes, Runner
 from foretell.planner.result import Choice, PlanResult, Pruned
-from foretell.planner.search import Engine, Found, search_cluster
+from foretell.planner.search import Engine, Found, search_cluster, work
 from foretell.planner.space import Candidate, Enumerated, Space, decided, enumerate_space
 from foretell.planner.steps import Steps, steps_of
 from foretell.plans import Plan
@@ -211,6 +211,7 @@ class _Search:
         self.deferred: list[tuple[float, int]] = []
 
     def result(self, began: float) -> PlanResult:
+        self._price()
         self._search(self._promising())
         verdict = choose(self.choices, self.goal)
         if verdict.recommended is None and self.deferred:
@@ -269,19 +270,34 @@ class _Search:
 
     def _least(self, number: int) -> _Least:
         """What the job takes at least on a cluster."""
-        cluster = self.space.clusters[number]
-        device, rate = cluster.nodes[0].device, math.inf
-        per_unit = 0.0
+        cluster, engine = self.space.clusters[number], self.engine
+        rate, per_unit = math.inf, 0.0
         for c in self.by_cluster[number]:
-            facts = self.engine.facts(c)
-            step = bounds.arithmetic_step(facts, c.plan, device)
-            work = c.batch * c.plan.dp * (c.plan.grad_accumulation or 1)
-            if step / work < rate:
-                rate, per_unit = step / work, self._units(c)
-        total = self.length.samples or self.length.tokens or 0.0
-        seconds = total / per_unit * rate if per_unit else 0.0
+            replica = engine.rough(c, cluster)
+            if not replica.why and (each := engine.bound(c, cluster, replica) / work(c)) < rate:
+                rate, per_unit = each, self._units(c)
+        if math.isinf(rate):
+            return _Least(seconds=0.0, dollars=0.0)  # whatever the reason, the search will say it
+        seconds = (self.length.samples or self.length.tokens or 0.0) / per_unit * rate if per_unit else 0.0
         price = cluster.dollars_per_hour
         return _Least(seconds=seconds, dollars=0.0 if price is None else seconds / 3600 * price)
+
+    def _price(self) -> None:
+        """The replicas that bounds start from, side by side."""
+        tasks: dict[tuple[object, ...], list[tuple[Candidate, int]]] = defaultdict(list)
+        seen = set()
+        for c in self.space.candidates:
+            if c.plan.checkpointing != "none":
+                continue
+            for batch in self.engine.basis(c):
+                asked = c._replace(batch=batch)
+                key = self.engine.key(asked, self.space.clusters[c.cluster])
+                if key not in seen:
+                    seen.add(key)
+                    tasks[c.variant, batch, c.plan.tp, c.plan.cp].append((asked, c.cluster))
+        for priced in self.runner.each(_price, (self.engine, self.space.clusters), iter(tasks.values())):
+            self.engine.replicas.update(priced)
+            self.say(f"{len(self.engine.replicas)} replicas priced")
 
     def _units(self, c: Candidate) -> float:
         """Samples, or tokens, that a batch of one has."""
@@ -300,7 +316,7 @@ class _Search:
         return tuple(texts)
 
 
-_DEFERRED: Final = "even at the device's peak it would miss the deadline or the budget"
+_DEFERRED: Final = "by its bound it would miss the deadline or the budget"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -321,3 +337,10 @@ class _Least:
 def _work(shared: tuple[Engine, Sequence[Cluster]], task: _Task) -> Found:
     engine, clusters = shared
     return search_cluster(engine, clusters[task.number], task.number, task.candidates)
+
+
+def _price(
+    shared: tuple[Engine, Sequence[Cluster]], asked: Sequence[tuple[Candidate, int]]
+) -> dict[tuple[object, ...], Replica]:
+    engine, clusters = shared
+    return {engine.key(c, clusters[number]): engine.replica(c, clusters[number]) for c, number in asked}

@@ -28,6 +28,8 @@ from foretell.units import Seconds
 
 NEAR: Final = 0.98  # a plan whose bound is this near to the best is not worth a simulation
 SURE: Final = 0.99  # probability of fitting from which memory is no concern
+SLOWER: Final = "others are faster: its bound is not below theirs"
+ENDED: Final = "many were simulated, and its bound is above theirs"
 _MOST: Final = 24  # simulations on one cluster
 
 
@@ -41,7 +43,7 @@ class Engine:
     profile: Profile | None
     kept: Kept | None
     _facts: dict[tuple[int, int], Facts] = field(default_factory=dict)
-    _replicas: dict[tuple[object, ...], Replica] = field(default_factory=dict)
+    replicas: dict[tuple[object, ...], Replica] = field(default_factory=dict)
 
     def facts(self, c: Candidate) -> Facts:
         key = c.variant, c.batch
@@ -49,26 +51,40 @@ class Engine:
             self._facts[key] = bounds.facts_of(self.steps.graph(*key))
         return self._facts[key]
 
-    def replica(self, c: Candidate, cluster: Cluster, *, exact: bool) -> Replica:
-        """Of the candidate's own checkpointing, or, cheaper, a bound on it from the replica that recomputes nothing."""
-        if not exact and c.plan.checkpointing != "none":
-            plain = c._replace(plan=_without_checkpointing(c.plan))
-            return bounds.recomputing(self.replica(plain, cluster, exact=True), c.plan)
-        key = (
-            c.variant,
-            c.batch,
-            c.plan.tp,
-            c.plan.cp,
-            c.plan.checkpointing,
-            c.plan.sequence_parallel,
-            *_place(cluster),
-        )
-        if key not in self._replicas:
+    def replica(self, c: Candidate, cluster: Cluster) -> Replica:
+        """The candidate's replica, priced."""
+        key = self.key(c, cluster)
+        if key not in self.replicas:
             graph = self.steps.graph(c.variant, c.batch)
-            self._replicas[key] = bounds.price_replica(
-                graph, cluster, c.plan, self.model, self.conditions, self.profile
-            )
-        return self._replicas[key]
+            self.replicas[key] = bounds.price_replica(graph, cluster, c.plan, self.model, self.conditions, self.profile)
+        return self.replicas[key]
+
+    def rough(self, c: Candidate, cluster: Cluster) -> Replica:
+        """A bound on it from replicas that recompute nothing, at the batches that were captured."""
+        key = ("rough", *self.key(c, cluster))
+        if key not in self.replicas:
+            plain = c._replace(plan=_without_checkpointing(c.plan))
+            self.replicas[key] = bounds.recomputing(self._at(plain, cluster), c.plan)
+        return self.replicas[key]
+
+    def _at(self, c: Candidate, cluster: Cluster) -> Replica:
+        """One that recomputes nothing; at other batches than those captured, continued."""
+        sizes = self.basis(c)
+        if len(sizes) == 1 or c.batch in sizes:
+            return self.replica(c, cluster)
+        small, large = (self.replica(c._replace(batch=size), cluster) for size in sizes)
+        return small if small.why else bounds.continued((sizes[0], sizes[1]), (small, large), c.batch)
+
+    def basis(self, c: Candidate) -> tuple[int, ...]:
+        """The batches from which others are continued."""
+        return tuple(self.steps.variants[c.variant].captured)
+
+    def key(self, c: Candidate, cluster: Cluster) -> tuple[object, ...]:
+        shared = c.plan.tp, c.plan.cp, c.plan.checkpointing, c.plan.sequence_parallel, c.plan.overlap_tp
+        return c.variant, c.batch, *shared, *_place(cluster, c.plan.tp * c.plan.cp)
+
+    def bound(self, c: Candidate, cluster: Cluster, replica: Replica) -> Seconds:
+        return bounds.step_bound(replica, c.plan, cluster, self.facts(c).precision, self.conditions.slowdown)
 
     def simulate(self, c: Candidate, cluster: Cluster) -> Outcome:
         key = key_of(
@@ -93,9 +109,11 @@ def _without_checkpointing(plan: Plan) -> Plan:
     return Plan(tp=plan.tp, cp=plan.cp, sequence_parallel=plan.sequence_parallel, overlap_tp=plan.overlap_tp)
 
 
-def _place(cluster: Cluster) -> tuple[object, ...]:
+def _place(cluster: Cluster, devices: int) -> tuple[object, ...]:
+    """What of a cluster the first devices of it see."""
     node = cluster.nodes[0]
-    return node.device.name, node.host.name, node.inside.name, node.count if len(cluster.nodes) > 1 else 0
+    inside = node.device.name, node.host.name, node.inside.name
+    return inside if devices <= node.count else (*inside, node.count, cluster.between, cluster.oversubscription)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,30 +135,23 @@ def search_cluster(engine: Engine, cluster: Cluster, number: int, candidates: Se
         if bounds.arithmetic_memory(facts, c.plan) > room:
             pruned["the model's state alone does not fit"] += 1
             continue
-        heap.append((bounds.arithmetic_step(facts, c.plan, device) / _work(c), order, 0, c))
+        heap.append((bounds.arithmetic_step(facts, c.plan, device) / work(c), order, 0, c))
     heapq.heapify(heap)
     simulated: list[tuple[Candidate, Outcome]] = []
     best = float("inf")
     while heap:
         bound, order, level, c = heapq.heappop(heap)
         if bound >= NEAR * best or len(simulated) >= _MOST:
-            pruned[
-                "others are faster: "
-                + ("its bound is not below theirs" if bound >= NEAR * best else "the search ended")
-            ] += len(heap) + 1
+            pruned[SLOWER if bound >= NEAR * best else ENDED] += len(heap) + 1
             break
         if level < 2:
-            replica = engine.replica(c, cluster, exact=level == 1)
+            replica = engine.replica(c, cluster) if level else engine.rough(c, cluster)
             if replica.why:
                 pruned[replica.why] += 1
             elif bounds.memory_bound(replica, c.plan) > room:
                 pruned["state and activations do not fit"] += 1
             else:
-                plain = c.plan.checkpointing == "none"
-                refined = bounds.step_bound(
-                    replica, c.plan, cluster, engine.facts(c).precision, engine.conditions.slowdown
-                ) / _work(c)
-                heapq.heappush(heap, (max(refined, bound), order, 2 if plain else level + 1, c))
+                heapq.heappush(heap, (max(engine.bound(c, cluster, replica) / work(c), bound), order, level + 1, c))
             continue
         outcome = engine.simulate(c, cluster)
         if outcome.why:
@@ -151,10 +162,10 @@ def search_cluster(engine: Engine, cluster: Cluster, number: int, candidates: Se
         else:
             simulated.append((c, outcome))
             if outcome.fit_probability >= SURE:
-                best = min(best, outcome.seconds / _work(c))
+                best = min(best, outcome.seconds / work(c))
     return Found(cluster=number, simulated=tuple(simulated), pruned=pruned)
 
 
-def _work(c: Candidate) -> int:
+def work(c: Candidate) -> int:
     """What a step processes, by which steps are comparable."""
     return c.batch * c.plan.dp * (c.plan.grad_accumulation or 1)
