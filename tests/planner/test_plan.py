@@ -154,6 +154,9 @@ def test_the_verb(tmp_path: Path) -> None:
     assert ran.exit_code == 0
     assert json.loads(ran.stdout)["recommended"]["cluster"].endswith("h100-sxm")
     assert "Time against cost" in (tmp_path / "plan.html").read_text()
+    written = CliRunner().invoke(app, [*asked, "--to", f"slurm={tmp_path / 'job.sbatch'}", "--command", "run.py"])
+    assert written.exit_code == 0
+    assert "run.py" in (tmp_path / "job.sbatch").read_text()
     late = CliRunner().invoke(app, [*asked, "--deadline", "1s", "--require"])
     assert late.exit_code == 3
     assert "nothing qualifies" in late.stdout

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from foretell.cli import options
 from foretell.cli.options import OUTPUT, PRICES, option
 from foretell.cli.terminal import answer, note, progress
 from foretell.errors import InputError, RequirementNotMet
 from foretell.units import parse_seconds
+
+if TYPE_CHECKING:
+    from foretell import PlanResult
 
 GOAL: Final = "What it must keep to"
 SPACE: Final = "What may be chosen"
@@ -49,6 +53,13 @@ def plan(
     settings: options.Settings = None,
     as_json: options.AsJson = False,
     html: options.Html = None,
+    to: Annotated[
+        list[str] | None,
+        option(OUTPUT, "--to", "Write the choice for a tool: torchrun, slurm, kubernetes, torchtitan, …", "TOOL=FILE"),
+    ] = None,
+    command: Annotated[
+        str, option(OUTPUT, "--command", "What the ranks run, for --to: 'train.py --lr 3e-4'.", "COMMAND")
+    ] = "train.py",
     require: Annotated[bool, option(OUTPUT, "--require", "Exit with 3 if nothing qualifies.")] = False,
     model: options.Model = None,
     profile: options.Profile = None,
@@ -87,6 +98,7 @@ def plan(
     if html is not None:
         write_plan(result, html)
         note(f"Report written to {html}")
+    _hand_over(result, to or (), command)
     if require and result.recommended is None:
         raise RequirementNotMet(result.reason)
 
@@ -115,6 +127,23 @@ def _job(
             restart=usual.restart if restart is None else parse_seconds(restart),
         ),
     )
+
+
+def _hand_over(result: PlanResult, to: Sequence[str], command: str) -> None:
+    """Write the recommended choice for each tool, to its usual file unless one is given."""
+    from pathlib import Path
+
+    from foretell.planner.handover import FORMATS, hand_over
+
+    if to and result.recommended is None:
+        raise RequirementNotMet(f"there is nothing to hand over. {result.reason}")
+    for entry in to:
+        tool, _, file = (part.strip() for part in entry.partition("="))
+        assert result.recommended is not None
+        text = hand_over(result.recommended, tool, command=command, name=result.workload)
+        path = Path(file or FORMATS[tool][0])
+        path.write_text(text, encoding="utf-8")
+        note(f"Written for {tool} to {path}")
 
 
 def _numbers(name: str, written: str | None) -> tuple[int, ...] | None:

@@ -12,6 +12,7 @@ from foretell.planner.result import Choice, Range
 from foretell.units import Dollars, Seconds, show_dollars, show_seconds, show_share
 
 ROOMY: Final = 0.20  # of the memory free: more is no better
+ALIKE: Final = 0.05  # of a job's time: less than forecasts are off
 _CLASS: Final = 0.05  # of the memory: headroom is compared in such steps
 
 
@@ -98,7 +99,21 @@ def choose(choices: Sequence[Choice], goal: Goal) -> Verdict:
     else:
         best = min(good, key=lambda c: c.time.median)
         why = "the fastest; no prices are known"
-    return Verdict(recommended=best, reason=f"{describe(best)} is {why}.{_next(best, good)}")
+    safer = _safer(best, good)
+    if safer != best:
+        why += f", or within {show_share(ALIKE)} of it, and has more memory free"
+    return Verdict(recommended=safer, reason=f"{describe(safer)} is {why}.{_next(safer, good)}")
+
+
+def _safer(best: Choice, good: Sequence[Choice]) -> Choice:
+    """Of plans that forecasts cannot tell apart, the one with most memory free: what goes wrong, goes wrong near the limit."""
+    alike = [c for c in good if c.cluster == best.cluster and c.time.median <= (1 + ALIKE) * best.time.median]
+    return max(alike, key=lambda c: (_roominess(c), -c.time.median))
+
+
+def _roominess(choice: Choice) -> int:
+    """Free memory in classes; unlike for the front, there is no end to what is better."""
+    return math.floor(choice.headroom / _CLASS)
 
 
 def _next(best: Choice, good: Sequence[Choice]) -> str:

@@ -24,7 +24,7 @@ from foretell.planner.outcome import Z90, Kept, Outcome
 from foretell.planner.pool import Processes, Runner
 from foretell.planner.result import Choice, PlanResult, Pruned
 from foretell.planner.search import Engine, Found, search_cluster, work
-from foretell.planner.space import Candidate, Enumerated, Space, decided, enumerate_space
+from foretell.planner.space import Candidate, Enumerated, Space, decided, enumerate_space, given_plans
 from foretell.planner.steps import Steps, steps_of
 from foretell.plans import Plan
 from foretell.profile import Profile
@@ -54,6 +54,7 @@ def plan(
     max_devices: int = 64,
     global_batch: int | None = None,
     batches: Sequence[int] | None = None,
+    among: Sequence[tuple[Plan | str, int]] | None = None,
     vary: Mapping[str, Sequence[str]] | None = None,
     settings: Mapping[str, str] | None = None,
     model: str | CostModel = DEFAULT_MODEL,
@@ -68,8 +69,9 @@ def plan(
     """Search clusters, plans and micro-batches for a job of so many samples, tokens or epochs of a `dataset`.
 
     `on` is the one cluster to use; else `gpus` (devices or instances) in numbers up to `max_devices`. `plan` has settings
-    that are decided. `global_batch` is kept by gradient accumulation; without it, it follows from the micro-batch. `vary`
-    has settings of the SOURCE to try in turn, like {"precision": ["bf16", "fp32"]}.
+    that are decided; `among` has the plans to choose from, each with its micro-batch, on the one cluster. `global_batch`
+    is kept by gradient accumulation; without it, it follows from the micro-batch. `vary` has settings of the SOURCE to
+    try in turn, like {"precision": ["bf16", "fp32"]}.
     """
     began = time.monotonic()
     goal = Goal(deadline=deadline, budget=budget, confidence=confidence)
@@ -92,7 +94,8 @@ def plan(
         kept=Kept() if cache else None,
     )
     say = progress or (lambda text: None)
-    search = _Search(engine, enumerate_space(space, engine.steps), length, goal, runner or Processes(workers), say)
+    found = enumerate_space(space, engine.steps) if among is None else given_plans(place, among, engine.steps)
+    search = _Search(engine, found, length, goal, runner or Processes(workers), say)
     return search.result(began)
 
 

@@ -27,7 +27,7 @@ from foretell.profile import Profile
 from foretell.units import Seconds
 
 NEAR: Final = 0.98  # a plan whose bound is this near to the best is not worth a simulation
-SURE: Final = 0.99  # probability of fitting from which memory is no concern
+SURE: Final = 0.9  # probability of fitting from which memory is no concern
 SLOWER: Final = "others are faster: its bound is not below theirs"
 ENDED: Final = "many were simulated, and its bound is above theirs"
 _MOST: Final = 24  # simulations on one cluster

@@ -101,6 +101,25 @@ def enumerate_space(space: Space, steps: Steps) -> Enumerated:
     return found
 
 
+def given_plans(on: Cluster | None, among: Sequence[tuple[Plan | str, int]], steps: Steps) -> Enumerated:
+    """Plans that are given, with their micro-batches, on one cluster."""
+    if on is None:
+        raise InputError("among has plans for one cluster, and on is not given. Say on which cluster.")
+    found = Enumerated(clusters=(on,), candidates=[], left_out=Counter())
+    for written, batch in among:
+        plan = Plan.parse(written) if isinstance(written, str) else written
+        plan.check_devices(on.devices)
+        for v, variant in enumerate(steps.variants):
+            if not variant.free and batch not in variant.captured:
+                raise InputError(
+                    f"the batch of {steps.name!r} is fixed at {', '.join(map(str, variant.captured))}, got {batch}."
+                )
+            found.candidates.append(Candidate(0, v, batch, plan))
+    if not found.candidates:
+        raise InputError("among has no plan to choose from. Give at least one.")
+    return found
+
+
 class _Shape:
     """What of a step decides which plans divide it."""
 
