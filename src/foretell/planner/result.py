@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foretell.forecasting.job import Job
+from foretell.planner.measured import MeasuredRun
 from foretell.text import json_text
 from foretell.units import Bytes, Dollars, Seconds
 
@@ -84,6 +85,7 @@ class PlanResult:
     simulated: int
     seconds: Seconds  # that the search took
     caveats: tuple[str, ...] = ()
+    runs: tuple[MeasuredRun, ...] = ()  # with `measure`, in the order they were made
     choices: tuple[Choice, ...] = field(default=(), repr=False)  # all that were simulated and fit
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,0 +1,69 @@
+"""How long the planner takes: an 8-billion-parameter Llama over more and more candidates and devices, on two processes.
+
+    python bench/scripts/planner_speed.py [--workers 2]
+
+The step is captured before the clock starts, and no answer of an earlier search is used. Beside wall time stands the time
+of processors, which another program on the machine does not lengthen as much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from foretell import plan
+from foretell.planner.steps import steps_of
+
+LLAMA = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 128256, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "max_position_embeddings": 8192, "hidden_size": 4096, "intermediate_size": 14336,
+    "num_hidden_layers": 32, "tie_word_embeddings": False,
+}  # fmt: skip
+SETTINGS = {"seq": "4096", "precision": "bf16", "optimizer": "adamw"}
+ASKED = (
+    (("h100-sxm",), 16),
+    (("h100-sxm",), 64),
+    (("h100-sxm",), 256),
+    (("h100-sxm", "a100-80g-sxm"), 128),
+    (("h100-sxm", "a100-80g-sxm", "l40s"), 256),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workers", type=int, default=2)
+    workers = parser.parse_args().workers
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "config.json"
+        config.write_text(json.dumps(LLAMA))
+        os.environ["FORETELL_CACHE"] = folder
+        steps_of(str(config), SETTINGS, {})
+        print(f"{'devices':<36}{'up to':>6}{'candidates':>12}{'simulated':>11}{'wall s':>9}{'processor s':>13}")
+        for gpus, most in ASKED:
+            (Path(folder) / "plans.sqlite").unlink(missing_ok=True)
+            began, used = time.monotonic(), _processor_seconds()
+            found = plan(
+                str(config),
+                gpus=gpus,
+                max_devices=most,
+                tokens=15e9,
+                global_batch=256,
+                settings=SETTINGS,
+                workers=workers,
+            )
+            took, used = time.monotonic() - began, _processor_seconds() - used
+            row = f"{found.candidates:>12,}{found.simulated:>11,}{took:>9.1f}{used:>13.1f}"
+            print(f"{', '.join(gpus):<36}{most:>6}{row}", flush=True)
+
+
+def _processor_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+if __name__ == "__main__":
+    main()

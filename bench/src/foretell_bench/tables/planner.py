@@ -1,0 +1,241 @@
+"""The planner's choices on tables of measured configurations: regret without any run and with a few, beside CherryPick.
+
+A table is one model on one number of nodes, with every configuration that was tried there. `foretell.plan` chooses among
+them with no run; with `measure` it runs some, whose times are the table's. CherryPick searches the same tables.
+Choices of form were made on tables whose name's SHA-256 begins with an even digit; the others were looked at when done.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any, Final
+
+from foretell import Cluster, Plan, PlanResult, plan
+from foretell.store.importers import Row, public_rows
+from foretell.units import Seconds
+from foretell_bench.graphs import Say, quiet
+from foretell_bench.methods.cherrypick import Candidate, CherryPick
+from foretell_bench.sources.llm_h100_sweep import LLAMAS, SOURCE, plan_of
+
+SEEDS: Final = 10
+RUNS: Final = 12
+NEAR: Final = 1.05
+_SETTINGS: Final = {"seq": "4096", "precision": "bf16", "optimizer": "adamw-master"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A configuration of a table and its step's seconds; None where it crashed."""
+
+    plan: Plan
+    batch: int
+    seconds: Seconds | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    name: str
+    model: str
+    cluster: str
+    rows: tuple[Measured, ...]
+
+    @property
+    def best(self) -> Seconds:
+        return min(row.seconds for row in self.rows if row.seconds is not None)
+
+    @property
+    def seen(self) -> bool:
+        """Whether choices of form were made with this table in view."""
+        return int(hashlib.sha256(self.name.encode()).hexdigest()[0], 16) % 2 == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One table: regret is how much longer a step is than the best measured; None where the choice crashes."""
+
+    table: str
+    seen: bool
+    configurations: int
+    crashing: int
+    chosen: str
+    regret: float | None
+    ranked_regret: float | None  # of the fastest forecast that fits, with no thought of risk
+    measured_runs: int
+    measured_regret: float | None
+    measured_runs_to_near: int | None
+    cherrypick_runs: float
+    cherrypick_regret: float
+    cherrypick_runs_to_near: float | None  # None: some of its searches end before
+    runs_to_cherrypicks_regret: int | None
+
+
+def tables(data: Path) -> list[Table]:
+    groups: dict[tuple[str, int], dict[tuple[Plan, int], list[Row]]] = {}
+    for row in public_rows(data, SOURCE):
+        if row["model"] in LLAMAS and (row["status"] == "crashed" or row["tokens_per_second"]):
+            same = groups.setdefault((row["model"], row["nodes"]), {})
+            same.setdefault((plan_of(row), row["micro_batch"]), []).append(row)
+    made = []
+    for (model, nodes), configurations in sorted(groups.items()):
+        rows = tuple(
+            Measured(plan=p, batch=batch, seconds=_seconds(p, batch, rows))
+            for (p, batch), rows in configurations.items()
+        )
+        name = f"llama-{model.lower()}, h100-sxm on {8 * nodes}"
+        made.append(Table(name=name, model=model, cluster=f"{nodes}x8xh100-sxm@efa-400g", rows=rows))
+    return made
+
+
+def _seconds(plan: Plan, batch: int, rows: Sequence[Row]) -> Seconds | None:
+    """The mean of a configuration's runs; one that crashed at any time is no choice."""
+    if any(row["status"] == "crashed" for row in rows):
+        return None
+    tokens = plan.dp * batch * (plan.grad_accumulation or 1) * rows[0]["sequence"]
+    return mean(tokens / row["tokens_per_second"] for row in rows)
+
+
+def run(data: Path, say: Say = quiet, workers: int = 1) -> list[Figures]:
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for model, config in LLAMAS.items():
+            Path(folder, f"{model}.json").write_text(json.dumps(config))
+        for table in tables(data):
+            say(f"choosing from {table.name}")
+            found.append(figures(table, f"{folder}/{table.model}.json", workers))
+    return found
+
+
+def figures(table: Table, source: str, workers: int = 1) -> Figures:
+    times = {(row.plan, row.batch): row.seconds for row in table.rows}
+    made: list[Seconds | None] = []
+
+    def measure(chosen: Plan, batch: int) -> Seconds | None:
+        made.append(times[chosen, batch])
+        return made[-1]
+
+    asked: dict[str, Any] = {
+        "on": Cluster.parse(table.cluster), "tokens": 1e10, "settings": _SETTINGS, "workers": workers,
+        "among": [(row.plan, row.batch) for row in table.rows],
+    }  # fmt: skip
+    choice = plan(source, **asked)
+    plan(source, **asked, measure=measure, runs=RUNS)
+    picks = [CherryPick(seed=seed).search(_candidates(table)) for seed in range(SEEDS)]
+    ended = [_regret(table, [table.rows[i].seconds for i in p.tried]) for p in picks]
+    near = [_runs_to(table, [table.rows[i].seconds for i in p.tried], NEAR - 1) for p in picks]
+    reached = mean(r for r in ended if r is not None)
+    return Figures(
+        table=table.name,
+        seen=table.seen,
+        configurations=len(table.rows),
+        crashing=sum(row.seconds is None for row in table.rows),
+        chosen=_spelt(choice),
+        regret=_of_choice(table, choice, times),
+        ranked_regret=_ranked(table, choice, times),
+        measured_runs=len(made),
+        measured_regret=_regret(table, made),
+        measured_runs_to_near=_runs_to(table, made, NEAR - 1),
+        cherrypick_runs=mean(len(p.tried) for p in picks),
+        cherrypick_regret=reached,
+        cherrypick_runs_to_near=mean(n for n in near if n is not None) if None not in near else None,
+        runs_to_cherrypicks_regret=_runs_to(table, made, reached),
+    )
+
+
+def _spelt(choice: PlanResult) -> str:
+    best = choice.recommended
+    return "nothing" if best is None else f"{best.plan}, micro-batch {best.batch}"
+
+
+def _of_choice(table: Table, choice: PlanResult, times: Mapping[tuple[Plan, int], Seconds | None]) -> float | None:
+    if choice.recommended is None:
+        return None
+    return _regret(table, [times[Plan.parse(choice.recommended.plan), choice.recommended.batch]])
+
+
+def _ranked(table: Table, choice: PlanResult, times: Mapping[tuple[Plan, int], Seconds | None]) -> float | None:
+    fastest = min(choice.choices, key=lambda c: c.time.median, default=None)
+    return None if fastest is None else _regret(table, [times[Plan.parse(fastest.plan), fastest.batch]])
+
+
+def _regret(table: Table, seconds: Sequence[Seconds | None]) -> float | None:
+    ran = [s for s in seconds if s is not None]
+    return min(ran) / table.best - 1 if ran else None
+
+
+def _runs_to(table: Table, seconds: Sequence[Seconds | None], regret: float) -> int | None:
+    for number, s in enumerate(seconds, 1):
+        if s is not None and s <= (1 + regret) * table.best * 1.0001:
+            return number
+    return None
+
+
+def _candidates(table: Table) -> list[Candidate]:
+    """As CherryPick sees them: a run that crashes costs as the longest."""
+    worst = max(row.seconds for row in table.rows if row.seconds is not None)
+    return [
+        Candidate(
+            features=(*(math.log(n) for n in (r.plan.dp, r.plan.tp, r.plan.pp, r.batch)), float(r.plan.zero)),
+            objective=r.seconds,
+            cost=worst if r.seconds is None else r.seconds,
+        )
+        for r in table.rows
+    ]
+
+
+def save(found: Sequence[Figures], path: Path) -> None:
+    path.write_text(json.dumps([asdict(f) for f in found], indent=1) + "\n", encoding="utf-8")
+
+
+def read(path: Path) -> list[Figures]:
+    return [Figures(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Means over tables; throughput lost is 1 − best step / step, and all of it for a choice that crashes."""
+
+    of: str
+    tables: int
+    lost: float
+    ranked_lost: float
+    crashes: int
+    measured_runs: float
+    measured_lost: float
+    cherrypick_runs: float
+    cherrypick_lost: float
+
+
+def summaries(found: Sequence[Figures]) -> list[Summary]:
+    parts = {
+        "1 B": [f for f in found if "-1b" in f.table],
+        "8 B": [f for f in found if "-8b" in f.table],
+        "in view when choosing the form": [f for f in found if f.seen],
+        "not in view": [f for f in found if not f.seen],
+        "all": list(found),
+    }
+    return [_summary(name, part) for name, part in parts.items() if part]
+
+
+def _summary(name: str, part: Sequence[Figures]) -> Summary:
+    return Summary(
+        of=name,
+        tables=len(part),
+        lost=mean(lost(f.regret) for f in part),
+        ranked_lost=mean(lost(f.ranked_regret) for f in part),
+        crashes=sum(f.regret is None for f in part),
+        measured_runs=mean(f.measured_runs for f in part),
+        measured_lost=mean(lost(f.measured_regret) for f in part),
+        cherrypick_runs=mean(f.cherrypick_runs for f in part),
+        cherrypick_lost=mean(lost(f.cherrypick_regret) for f in part),
+    )
+
+
+def lost(regret: float | None) -> float:
+    return 1.0 if regret is None else regret / (1 + regret)
