@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 
 from foretell.cli import (
     adapt,
+    check,
     design,
     devices,
     drift,
@@ -23,6 +24,7 @@ from foretell.cli import (
     scale,
     serve,
     store,
+    sweep,
 )
 from foretell.cli.terminal import Verb, guarded, open_streams, plain_misuse, say, standard_output
 from foretell.errors import InputError
@@ -107,6 +109,9 @@ for verb in (
     inspect.inspect,
     scale.scale,
     plan.plan,
+    sweep.compare,
+    sweep.sweep,
+    check.check,
     measure.measure,
     design.design,
     fit.fit,

@@ -1,0 +1,140 @@
+"""`foretell compare` and `foretell sweep`: the same question asked in several ways, side by side."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from foretell.cli import options
+from foretell.cli.options import OUTPUT, WHAT, option
+from foretell.cli.terminal import answer, note, progress
+from foretell.errors import InputError
+
+if TYPE_CHECKING:
+    from foretell.report.compare import Asked
+
+Csv = Annotated[Path | None, option(OUTPUT, "--csv", "Write the figures as CSV.", "FILE")]
+_FIELDS = (
+    "label",
+    "workload",
+    "cluster",
+    "plan",
+    "step_seconds",
+    "low",
+    "high",
+    "samples_per_second",
+    "tokens_per_second",
+)
+_MORE = ("mfu", "memory_bytes", "fits", "dollars_per_step", "why")
+
+
+def compare(
+    questions: Annotated[
+        list[str],
+        typer.Argument(metavar="A B …", help="Each is SOURCE[ NAME=VALUE…][ on=CLUSTER][ plan=dp:4/tp:2], in quotes."),
+    ],
+    on: Annotated[str | None, option(WHAT, "--on", "Where, unless a question says so.", "CLUSTER")] = None,
+    as_json: options.AsJson = False,
+    html: options.Html = None,
+    table: Csv = None,
+    model: options.Model = None,
+    profile: options.Profile = None,
+    no_cache: options.NoCache = False,
+) -> None:
+    """Compare clusters, plans, models or settings: forecasts side by side, relative to the first."""
+    asked = [_question(text, on) for text in questions]
+    _answer(asked, as_json, html, table, model, profile, no_cache)
+
+
+def sweep(
+    source: options.Source,
+    on: Annotated[list[str], option(WHAT, "--on", "Where; give several to try each.", "CLUSTER")],
+    settings: Annotated[
+        list[str] | None, option(WHAT, "--set", "Values of a parameter; several multiply out.", "NAME=A,B")
+    ] = None,
+    plan: Annotated[list[str] | None, option(WHAT, "--plan", "A plan; give several to try each.", "PLAN")] = None,
+    as_json: options.AsJson = False,
+    html: options.Html = None,
+    table: Csv = None,
+    model: options.Model = None,
+    profile: options.Profile = None,
+    no_cache: options.NoCache = False,
+) -> None:
+    """Forecast every combination of clusters, plans and settings."""
+    combined = product(on, plan or [None], options.combinations(settings))
+    asked = [(source, chosen, cluster, written) for cluster, written, chosen in combined]
+    _answer(asked, as_json, html, table, model, profile, no_cache)
+
+
+def _question(text: str, on: str | None) -> tuple[str, dict[str, str], str, str | None]:
+    """`timm/resnet50 batch=64 on=h200 plan=dp:4/tp:2`: commas and equals signs of a plan are written : and /."""
+    source, *words = text.split()
+    settings: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise InputError(f"{word!r} of {text!r} is no setting. Write it like batch=64, on=h200 or plan=dp:4/tp:2.")
+        settings[name] = value
+    cluster, plan = settings.pop("on", on), settings.pop("plan", None)
+    if cluster is None:
+        raise InputError(f"{text!r} does not say where. Write on=CLUSTER in it, or give --on.")
+    return source, settings, cluster, None if plan is None else plan.replace("/", ",").replace(":", "=")
+
+
+def _answer(
+    asked: Sequence[tuple[str, dict[str, str], str, str | None]],
+    as_json: bool,
+    html: Path | None,
+    table: Path | None,
+    model: str | None,
+    profile: str | None,
+    no_cache: bool,
+) -> None:
+    import foretell
+    from foretell.report.compare import Asked, comparison_table, write_comparison
+
+    common = options.question([cluster for _, _, cluster, _ in asked], model=model, profile=profile)
+    found: list[Asked] = []
+    with progress() as report:
+        for source, settings, cluster, plan in asked:
+            said = [source, *(f"{k}={v}" for k, v in settings.items()), f"on {cluster}", *([plan] if plan else [])]
+            label = " ".join(said)
+            graph = foretell.capture_graph(source, settings, progress=report, cache=not no_cache)
+            report(f"forecasting {label}")
+            try:
+                forecast = foretell.forecast(graph, cluster, **(common | {"plan": plan}))
+                found.append(Asked(label=label, forecast=forecast))
+            except foretell.InputError as error:  # one that cannot be is a row of the table
+                found.append(Asked(label=label, why=str(error)))
+    if all(each.forecast is None for each in found):
+        raise InputError(f"none of {len(found)} can be forecast. The first: {found[0].why}")
+    answer(as_json, lambda: [each.to_dict() for each in found], lambda width: comparison_table(found))
+    if html is not None:
+        write_comparison(found, html)
+        note(f"Report written to {html}")
+    if table is not None:
+        table.write_text(_csv(found), encoding="utf-8")
+        note(f"Figures written to {table}")
+
+
+def _csv(found: Sequence[Asked]) -> str:
+    out = io.StringIO()
+    writer = csv.DictWriter(out, fieldnames=[*_FIELDS, *_MORE])
+    writer.writeheader()
+    for each in found:
+        row: dict[str, Any] = {"label": each.label, "why": each.why}
+        if (f := each.forecast) is not None:
+            row |= {
+                "workload": f.workload, "cluster": f.cluster, "plan": f.plan, "step_seconds": f.step_time.seconds,
+                "low": f.step_time.low, "high": f.step_time.high, "samples_per_second": f.throughput.samples_per_second,
+                "tokens_per_second": f.throughput.tokens_per_second, "mfu": f.throughput.mfu, "memory_bytes": f.memory.total,
+                "fits": f.memory.fits, "dollars_per_step": f.cost.dollars_per_step,
+            }  # fmt: skip
+        writer.writerow(row)
+    return out.getvalue()

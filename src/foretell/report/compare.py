@@ -1,0 +1,98 @@
+"""Forecasts side by side: a table for the terminal, and a page with bars of throughput, time and memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from rich.console import RenderableType
+
+from foretell.forecasting.result import Forecast
+from foretell.report import findings
+from foretell.report.charts import Lane, stacked_bars
+from foretell.report.findings import Part
+from foretell.report.page import document, figure, keys, table, write_page
+from foretell.report.terminal import grid
+from foretell.units import or_dash, show_bytes, show_dollars, show_rate, show_seconds, show_share
+
+_WIDTH = 720
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A question and its forecast, or why there is none."""
+
+    label: str
+    forecast: Forecast | None = None
+    why: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"label": self.label, "why": self.why, "forecast": self.forecast.to_dict() if self.forecast else None}
+
+
+def rate(f: Forecast) -> float:
+    """Samples per second, or steps where samples are not known."""
+    return f.throughput.samples_per_second or 1 / f.step_time.seconds
+
+
+def comparison_table(found: Sequence[Asked]) -> RenderableType:
+    shown = grid("", "Step", "Samples/s", "Relative", "MFU", "Memory", "$/M samples", left=("",), wraps=("",))
+    first = next(rate(a.forecast) for a in found if a.forecast)
+    for asked in found:
+        shown.add_row(asked.label, *_figures(asked, first))
+    return shown
+
+
+def _figures(asked: Asked, first: float) -> tuple[str, ...]:
+    f = asked.forecast
+    if f is None:
+        return ("cannot be", "–", "–", "–", asked.why[:60], "–")
+    dollars, samples = f.cost.dollars_per_hour, f.throughput.samples_per_second
+    each = dollars / 3600 / samples * 1e6 if dollars and samples else None
+    return (
+        show_seconds(f.step_time.seconds),
+        or_dash(samples, show_rate),
+        f"{rate(f) / first:.2f}×",
+        or_dash(f.throughput.mfu, show_share),
+        show_bytes(f.memory.total) + ("" if f.memory.fits else ", does not fit"),
+        or_dash(each, show_dollars),
+    )
+
+
+def write_comparison(found: Sequence[Asked], path: str | os.PathLike[str]) -> None:
+    write_page(comparison_page(found), path)
+
+
+def comparison_page(found: Sequence[Asked]) -> str:
+    first = next(rate(a.forecast) for a in found if a.forecast)
+    heads = ("Question", "Step", "Samples/s", "Relative", "MFU", "Memory", "$/M samples")
+    rows = [(escape(a.label), *map(escape, _figures(a, first))) for a in found]
+    there = [(number, a.forecast) for number, a in enumerate(found, 1) if a.forecast]
+    parts = {part.key: part.label for _, f in there for part in findings.time_parts(f)}
+    body = [
+        f"<h1>{len(found)} forecasts side by side</h1>",
+        table(heads, rows),
+        figure("Throughput", "Relative to the first; numbers are rows of the table.", _rates(there, first)),
+        figure("Where the step goes", "Bars to one scale.", _times(there), keys(parts)),
+    ]
+    return document(
+        "Forecasts side by side", "\n".join(body), kind="comparison", footer="Forecasts, before the job ran."
+    )
+
+
+def _rates(there: Sequence[tuple[int, Forecast]], first: float) -> str:
+    lanes = [
+        Lane(label=f"{number}", parts=[Part(key="forward", label="throughput", amount=rate(f) / first)])
+        for number, f in there
+    ]
+    most = max(rate(f) / first for _, f in there)
+    return stacked_bars(lanes, most, lambda x: f"{x:.2f}×", name="rates", title="Throughput", width=_WIDTH)
+
+
+def _times(there: Sequence[tuple[int, Forecast]]) -> str:
+    lanes = [Lane(label=f"{number}", parts=findings.time_parts(f)) for number, f in there]
+    longest = max(f.step_time.seconds for _, f in there)
+    return stacked_bars(lanes, longest, show_seconds, name="times", title="Where the step goes", width=_WIDTH)
