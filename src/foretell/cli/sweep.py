@@ -67,7 +67,8 @@ def sweep(
     no_cache: options.NoCache = False,
 ) -> None:
     """Forecast every combination of clusters, plans and settings."""
-    combined = product(on, plan or [None], options.combinations(settings))
+    plans: list[str | None] = [*plan] if plan else [None]
+    combined = product(on, plans, options.combinations(settings))
     asked = [(source, chosen, cluster, written) for cluster, written, chosen in combined]
     _answer(asked, as_json, html, table, model, profile, no_cache)
 

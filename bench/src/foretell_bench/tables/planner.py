@@ -98,7 +98,7 @@ def _seconds(plan: Plan, batch: int, rows: Sequence[Row]) -> Seconds | None:
     if any(row["status"] == "crashed" for row in rows):
         return None
     tokens = plan.dp * batch * (plan.grad_accumulation or 1) * rows[0]["sequence"]
-    return mean(tokens / row["tokens_per_second"] for row in rows)
+    return float(mean(tokens / row["tokens_per_second"] for row in rows))
 
 
 def run(data: Path, say: Say = quiet, workers: int = 1) -> list[Figures]:
