@@ -18,6 +18,7 @@ from foretell.cli import (
     fit,
     inspect,
     measure,
+    models,
     plan,
     predict,
     profiles,
@@ -60,7 +61,7 @@ app = typer.Typer(
     name="foretell",
     help="Forecasts, before a deep-learning job runs, how long it will take and what it will consume.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode=None,  # plain help: it is there in half the time
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -119,6 +120,7 @@ for verb in (
     profiles.profiles,
     drift.drift,
     devices.devices,
+    models.models,
 ):
     app.command(cls=Verb)(guarded(verb))
 app.add_typer(store.app)

@@ -192,10 +192,12 @@ def progress() -> Iterator[Callable[[str], None]]:
     if not sys.stderr.isatty():
         yield lambda text: None
         return
-    from rich.text import Text
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    with console_of(stderr=True).status(Text("Starting")) as status:
-        yield lambda text: status.update(Text(text))
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=console_of(stderr=True), transient=True) as shown:
+        task = shown.add_task("Starting", total=None)
+        yield lambda text: shown.update(task, description=text)
 
 
 def _fail(text: str, code: int, error: Exception) -> NoReturn:

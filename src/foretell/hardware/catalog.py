@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from foretell.errors import CatalogError
 from foretell.folders import asked_folders, user_folders
@@ -31,6 +32,10 @@ def folders() -> Folders:
 _LONGEST = 100  # a name; file systems end at 255
 
 
+_NOT_MODELLED: Final = re.compile(r"(?:[a-z]+:)?(tpu|v[2-7][ep]-|trainium|trn[0-9]|inferentia|inf[0-9]|neuron)")
+_MADE_BY: Final = {"tr": "Trainium", "ne": "Trainium", "in": "Inferentia"}
+
+
 class _Files(Generic[T]):
     """The catalog's files of one kind, each parsed at most once."""
 
@@ -49,8 +54,15 @@ class _Files(Generic[T]):
         things, aliases = self.listed()
         if wanted in aliases:
             return things[aliases[wanted]]
-        near = difflib.get_close_matches(wanted[:_LONGEST], [*things, *aliases], n=1, cutoff=0.5)
-        hint = f"Did you mean {aliases.get(near[0], near[0])!r}? " if near else ""
+        if (found := _NOT_MODELLED.match(wanted)) is not None:
+            kind = _MADE_BY.get(found[1][:2], "TPU")
+            raise CatalogError(
+                f"{name[:_LONGEST]!r} is not modelled: Foretell knows no {kind}, whose compiler decides what runs. "
+                "Choose a GPU; foretell devices lists them."
+            )
+        bare = {known.name.partition(":")[2]: known.name for known in instances()}  # without the cloud that rents it
+        near = difflib.get_close_matches(wanted[:_LONGEST], [*bare, *things, *aliases], n=1, cutoff=0.5)
+        hint = f"Did you mean {bare.get(near[0], aliases.get(near[0], near[0]))!r}? " if near else ""
         raise CatalogError(
             f"no {self.kind} {name!r} in the catalog. {hint}To add one, write a TOML file (see docs/reference/hardware.md)."
         )

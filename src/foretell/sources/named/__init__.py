@@ -50,6 +50,6 @@ def workload_function(prefix: str, name: str) -> Callable[..., Workload]:
     if name not in known:
         raise SourceError(
             f"no architecture {name!r} in {prefix}. {did_you_mean(name, known)}"
-            f"It offers {len(known)} names; list them with foretell.sources.named.library({prefix!r}).names()."
+            f"It offers {len(known)} names; list them with: foretell models {prefix}"
         )
     return offered.workload_function(name)

@@ -1,0 +1,5 @@
+"""`python -m foretell` is `foretell`."""
+
+from foretell.cli import main
+
+main()
