@@ -67,9 +67,27 @@ def record(step: Step, recorder: Recorder, values: Values | None = None, *, warm
         samples=samples,
         tokens=tokens,
         caveats=tuple(_caveats(workload, values, step.optimizer)),
-        provenance={"torch": torch.__version__, "python": platform.python_version(), "captured_on": platform.machine()},
+        provenance={
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+            "captured_on": platform.machine(),
+            **_facts(step),
+        },
     )
     return with_fused_kernels(graph) if workload.kernels == "megatron" else graph
+
+
+def _facts(step: Step) -> dict[str, str]:
+    """What an answer says that was asked for, where a graph does not show it."""
+    tensors = [t for t in pytree.tree_leaves(step.batch) if isinstance(t, torch.Tensor)]
+    facts = {"step.parameters": str(sum(p.numel() for p in step.model.parameters()))}
+    if tensors:
+        facts["step.inputs"] = "×".join(map(str, tensors[0].shape))
+    if (optimizer := step.optimizer) is not None:
+        inner = getattr(optimizer, "inner", optimizer)
+        form = next((form for form in ("fused", "foreach") if inner.defaults.get(form)), "")
+        facts["step.optimizer"] = " ".join(filter(None, (form, getattr(inner, "label", type(inner).__name__))))
+    return facts
 
 
 def _record_once(step: Step, recorder: Recorder, warm: bool) -> bool:

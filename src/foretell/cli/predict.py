@@ -27,6 +27,15 @@ def predict(
     settings: options.Settings = None,
     plan: Annotated[str | None, option(WHAT, "--plan", "How it is parallelized: dp=4,tp=2,zero=1.", "PLAN")] = None,
     fit_batch: Annotated[bool, option(WHAT, "--fit-batch", "Find the largest batch that fits.")] = False,
+    headroom: Annotated[
+        float | None,
+        option(
+            WHAT,
+            "--headroom",
+            "Memory that --fit-batch leaves free, as a part; else what makes it likely to fit.",
+            "PART",
+        ),
+    ] = None,
     require_fit: Annotated[bool, option(WHAT, "--require-fit", "Exit with 3 if it does not fit.")] = False,
     nproc: options.Processes = None,
     fake_data: options.FakeData = False,
@@ -76,7 +85,14 @@ def predict(
     if script is not None:
         forecasts = _of_script(script, on, chosen, not no_cache, asked, verbose)
     else:
-        forecasts, batches = (_fit_batches if fit_batch else _forecasts)(source, on, chosen, not no_cache, asked)
+        if headroom is not None and not fit_batch:
+            raise InputError(
+                "--headroom is the memory that --fit-batch leaves free. Give --fit-batch too, or leave it out."
+            )
+        room = {"headroom": headroom} if fit_batch else {}
+        forecasts, batches = (_fit_batches if fit_batch else _forecasts)(
+            source, on, chosen, not no_cache, {**asked, **room}
+        )
     answer(as_json, lambda: _answers(forecasts, batches), lambda width: _tables(forecasts, batches, width))
     if html is not None:
         from foretell.report.html import write_html

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +27,18 @@ from foretell.forecasting.intervals import between, interval_source, intervals, 
 from foretell.forecasting.job import Job, JobLength
 from foretell.forecasting.memory import adjusted
 from foretell.forecasting.response import Response
-from foretell.forecasting.result import Cost, Critical, Energy, Forecast, LinkUse, Network, Resources, Throughput, Use
+from foretell.forecasting.result import (
+    Asked,
+    Cost,
+    Critical,
+    Energy,
+    Forecast,
+    LinkUse,
+    Network,
+    Resources,
+    Throughput,
+    Use,
+)
 from foretell.forecasting.run import Placed, Run, run
 from foretell.forecasting.scripts import on_cluster, plan_noted
 from foretell.forecasting.several import Spread
@@ -46,6 +58,7 @@ __all__ = ["DEFAULT_MODEL", "forecast", "load_model"]
 
 _PEAK_OF_PRECISION: Final = {"torch-fp32": "tf32", "amp-bf16": "bf16", "amp-fp16": "fp16"}
 _CRITICAL_PARTS: Final = 12
+_BLOCK: Final = re.compile(r"\.\d+(?=\.|$)")  # the number of a repeated block, in a module's name
 
 
 def forecast(
@@ -210,6 +223,7 @@ class _Assembly:
             workload=whole.name,
             cluster=str(self.cluster),
             plan=str(self.plan),
+            asked=self._asked(),
             profile=self.profile.name if self.profile else None,
             step_time=between(self.step, step_range),
             device_time=between(self.busy, known.device),
@@ -224,7 +238,7 @@ class _Assembly:
             throughput=self._throughput(),
             cost=self._cost(),
             energy=Energy(watts=self._watts, joules_per_step=self._watts * self.step),
-            critical_path=critical_path(ran.timeline),
+            critical_path=critical_path(ran.timeline, {r.name: r.graph.op_times for r in self.program.roles}),
             job=None if length is None else self._job(length, step_range),
             caveats=(*whole.caveats, *self._caveats()),
             timeline=ran.timeline,
@@ -257,6 +271,19 @@ class _Assembly:
         """Of all replicas together."""
         return self.program.micro_steps * self.plan.dp
 
+    def _asked(self) -> Asked:
+        whole = self.program.whole
+        said, numbers = whole.provenance, whole.provenance.get("step.parameters", "")
+        return Asked(
+            samples=whole.samples,
+            tokens=whole.tokens,
+            inputs=said.get("step.inputs"),
+            precision=str(whole.mixed or whole.precision),
+            optimizer=said.get("step.optimizer"),
+            parameters=int(numbers) if numbers.isdecimal() else None,
+            grad_accumulation=self.program.micro_steps,
+        )
+
     def _throughput(self) -> Throughput:
         whole, step = self.program.whole, self.step
         precision = _PEAK_OF_PRECISION.get(whole.precision, whole.precision)
@@ -270,7 +297,11 @@ class _Assembly:
 
     def _cost(self) -> Cost:
         price = self.cluster.dollars_per_hour
-        return Cost(dollars_per_hour=price, dollars_per_step=None if price is None else price * self.step / 3600)
+        return Cost(
+            dollars_per_hour=price,
+            dollars_per_step=None if price is None else price * self.step / 3600,
+            price=None if price is None else self.cluster.price_source,
+        )
 
     def _job(self, length: JobLength, within: Range | None) -> Job:
         whole = self.program.whole
@@ -320,10 +351,23 @@ class _Assembly:
             yield Caveat("device-not-measured", text)
         if layout := self.cluster.partly_filled:
             yield Caveat("racks-partly-filled", f"Placed as {layout}. Write another layout like 2x72xNAME.")
+        yield from self._precision_caveats(placed)
         yield from self._offload_caveats(placed)
         yield from self._interval_caveats(placed)
         for name, seconds in sorted(placed.priced.unknown.items()):
             yield Caveat("op-without-model", f"{name} priced by bytes", seconds / self.busy if self.busy else 0.0)
+
+    def _precision_caveats(self, placed: Placed) -> Iterator[Caveat]:
+        """Where a device has no units for a precision, or has faster ones that it leaves out."""
+        device, precision = placed.node.device, self.program.whole.precision
+        wanted = _PEAK_OF_PRECISION.get(precision, precision)
+        if wanted in ("bf16", "fp16") and wanted not in device.peaks:
+            text = f"{device.name} has no units for {wanted}: products are converted and run as fp32, so it saves memory alone."
+            yield Caveat("precision-without-units", text)
+        elif wanted == "fp32" and "tf32" in device.peaks and device.kind == "gpu":
+            times = device.peak("tf32") / device.peak("fp32")
+            text = f"fp32 leaves out tensor cores. With precision=tf32 products are up to {times:.0f} times as fast on {device.name}."
+            yield Caveat("fp32-without-tensor-cores", text)
 
     def _offload_caveats(self, placed: Placed) -> Iterator[Caveat]:
         if self.plan.offload == "none":
@@ -350,11 +394,16 @@ class _Assembly:
             yield Caveat("profile-not-calibrated", text)
 
 
-def critical_path(timeline: Timeline) -> tuple[Critical, ...]:
-    """The longest parts of the critical path, longest first; of micro-steps that repeat, the one that is drawn."""
+def critical_path(timeline: Timeline, times: Mapping[str, Sequence[int]]) -> tuple[Critical, ...]:
+    """The longest parts of the critical path, longest first: repeated blocks as one, and as often as micro-steps repeat.
+
+    `times` says of each role how often its ops run.
+    """
     parts: dict[tuple[str, str], Seconds] = defaultdict(float)
     for span in timeline.critical_path():
-        parts[span.stream.partition(" ")[0], _part_name(span)] += span.duration
+        runs = times.get(span.role, ())
+        often = runs[span.task] if 0 <= span.task < len(runs) else 1
+        parts[span.stream.partition(" ")[0], _BLOCK.sub(".*", _part_name(span))] += span.duration * often
     longest = sorted(parts.items(), key=lambda part: -part[1])[:_CRITICAL_PARTS]
     return tuple(Critical(stream=stream, name=name, seconds=seconds) for (stream, name), seconds in longest if seconds)
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from foretell.capture import capture
 from foretell.cost.model import ROOFLINE, CostModel
-from foretell.errors import InputError, RequirementNotMet
+from foretell.errors import InputError, RequirementNotMet, check_number
 from foretell.forecasting.assemble import DEFAULT_MODEL, forecast
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.job import JobLength
@@ -24,6 +24,7 @@ from foretell.workload import Workload
 
 _SIZES: Final = (8, 16)  # captured; between and beyond them every dimension is continued
 _MOST: Final = 2**24
+_LIKELY: Final = 0.95  # probability that the step fits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +45,18 @@ def fit_batch(
     profile: Profile | str | Path | None = None,
     conditions: Conditions | None = None,
     job: JobLength | None = None,
+    headroom: float | None = None,
     cache: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> BatchFit:
     """Find the largest `batch` whose step fits on every device of the cluster.
 
-    `workload` is a SOURCE with a parameter `batch`, or a function that takes `batch=` and returns a Workload.
+    `workload` is a SOURCE with a parameter `batch`, or a function that takes `batch=` and returns a Workload. `headroom` is
+    the part of a device's memory that stays free; without it, as much as makes it likely (0.95) that the step fits.
     """
     name = _check(workload, settings)
+    if headroom is not None:
+        check_number("headroom", headroom, "a part of a device's memory, 0 to 0.9", InputError, most=0.9)
     report = progress or (lambda text: None)
 
     def captured(batch: int) -> Graph:
@@ -72,14 +77,20 @@ def fit_batch(
         report(f"trying batch {batch} on {on}")
         graph = extend(first, second, sizes=_SIZES, to=batch) if continues else captured(batch)
         quick = forecast(graph, on, planned(batch), model=ROOFLINE)  # memory does not depend on the model
-        return quick.memory.fits
+        return roomy(quick)
+
+    def roomy(answer: Forecast) -> bool:
+        memory = answer.memory
+        if headroom is None:
+            return memory.fits and memory.fit_probability >= _LIKELY
+        return memory.allocated + memory.context + memory.communicator <= (1 - headroom) * memory.capacity
 
     batch = _largest(fits)
     while batch:  # the search worked on continued graphs; the answer is captured for real
         answer = forecast(
             captured(batch), on, planned(batch), model=model, profile=profile, conditions=conditions, job=job
         )
-        if answer.memory.fits:
+        if roomy(answer):
             return BatchFit(batch=batch, forecast=answer)
         batch = min(batch - 1, int(batch * 0.99))
     raise RequirementNotMet(

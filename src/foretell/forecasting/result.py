@@ -26,6 +26,19 @@ class Duration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What one step is. Samples, tokens and inputs are of one replica in one micro-step; None where it is not known."""
+
+    samples: int | None
+    tokens: int | None
+    inputs: str | None  # the shape of the first, as 8×1024
+    precision: str
+    optimizer: str | None
+    parameters: int | None
+    grad_accumulation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Breakdown:
     """What is allocated at the moment of the peak, by purpose."""
 
@@ -108,6 +121,7 @@ class Throughput:
 class Cost:
     dollars_per_hour: Dollars | None
     dollars_per_step: Dollars | None
+    price: str | None = None  # whose, and of which date
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +149,7 @@ class Forecast:
     workload: str
     cluster: str
     plan: str
+    asked: Asked | None = None
     profile: str | None = None  # its name, where the forecast used one
     step_time: Duration
     device_time: Duration

@@ -30,6 +30,7 @@ class Node:
     host: Host
     inside: Link
     dollars_per_hour: Dollars | None = None  # None: no known instance rents this device
+    rented_as: str = ""  # the instance whose price it is
     port: BytesPerSecond | None = None  # one way out for all its devices; None: as the link between nodes says
 
     def __post_init__(self) -> None:
@@ -115,6 +116,13 @@ class Cluster:
         prices = [node.dollars_per_hour for node in self.nodes]
         return None if None in prices else fsum(price for price in prices if price is not None)
 
+    @property
+    def price_source(self) -> str | None:
+        """Whose list price it is, and of which date: `aws:p5.48xlarge, 2025-06`."""
+        names = dict.fromkeys(node.rented_as for node in self.nodes if node.rented_as)
+        dated = [f"{name}, {date}" if (date := catalog.instance(name).price_date) else name for name in names]
+        return " and ".join(dated) or None
+
     def __str__(self) -> str:
         return self.name or self._spelt()
 
@@ -155,6 +163,7 @@ def _owned(device: Device, counts: list[int], inside: Link | None) -> tuple[list
             host=catalog.host(device.host),
             inside=inside or catalog.link(device.inside),
             dollars_per_hour=None if price is None else price * size,
+            rented_as=offer.name if offer is not None else "",
         )
         for size in set(sizes)
     }
@@ -183,6 +192,7 @@ def _rented(instance: Instance, counts: list[int], inside: Link | None, text: st
         host=catalog.host(instance.host),
         inside=inside or catalog.link(device.inside),
         dollars_per_hour=instance.dollars_per_hour,
+        rented_as=instance.name,
     )
     return [node] * prod(counts), replace(catalog.link(instance.between), bandwidth=instance.bandwidth)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 
 from foretell.forecasting.result import Duration, Forecast
-from foretell.units import Dollars, Seconds, show_bytes, show_dollars, show_rate, show_seconds, show_share
+from foretell.graph import Caveat
+from foretell.units import Dollars, Seconds, show_bytes, show_count, show_dollars, show_rate, show_seconds, show_share
 
 _WORTH_NAMING = 0.05  # a wait shorter than this part of the step is no bottleneck
 _DOMINANT = 1 / 3  # communication or bubbles of this part of the step are
+_SUMMED, _SMALL = "op-without-model", 0.01  # caveats that are summed up where each is less than this part of the step
 _KEYS, _LABELS = {"optimizer": "optimizer-state"}, {"optimizer": "optimizer state"}
 
 
@@ -133,6 +135,40 @@ def peak_place(forecast: Forecast) -> str:
     return f"{ops[position].signature.name.removeprefix('aten.')}, outside modules"
 
 
+def asked_words(forecast: Forecast) -> list[str]:
+    """What one step is: `batch 8 (8×1024)`, `4 micro-steps`, `amp-bf16`, `fused AdamW`, `124 M parameters`."""
+    asked = forecast.asked
+    if asked is None:
+        return []
+    shape = f" ({asked.inputs})" if asked.inputs else ""
+    return [
+        *(
+            [f"batch {asked.samples:,}{shape}"]
+            if asked.samples
+            else [f"inputs of {asked.inputs}"]
+            if asked.inputs
+            else []
+        ),
+        *([f"{asked.grad_accumulation:,} micro-steps"] if asked.grad_accumulation > 1 else []),
+        asked.precision,
+        *([asked.optimizer] if asked.optimizer else ["inference"] if not forecast.graph.training else []),
+        *([f"{show_count(asked.parameters)} parameters"] if asked.parameters else []),
+    ]
+
+
+def weighty(caveats: Iterable[Caveat]) -> list[Caveat]:
+    """What changes the answer most first; ops without a model that are little of the step are summed up."""
+    items = list(caveats)
+    small = [c for c in items if c.code == _SUMMED and (c.share or 0.0) < _SMALL]
+    if len(small) > 1:
+        names = ", ".join(c.text.partition(" ")[0] for c in small[:3]) + (", …" if len(small) > 3 else "")
+        items = [c for c in items if c not in small]
+        items.append(
+            Caveat(_SUMMED, f"{len(small)} more priced by bytes ({names})", sum(c.share or 0.0 for c in small))
+        )
+    return sorted(items, key=lambda c: -(c.share if c.share is not None else 1.0))
+
+
 def throughput_words(forecast: Forecast) -> list[str]:
     rates = forecast.throughput
     return _words(
@@ -145,7 +181,7 @@ def throughput_words(forecast: Forecast) -> list[str]:
 def cost_words(forecast: Forecast) -> list[str]:
     cost = forecast.cost
     return _words(
-        (cost.dollars_per_hour, show_dollars, " per hour"),
+        (cost.dollars_per_hour, show_dollars, f" per hour ({cost.price})" if cost.price else " per hour"),
         (cost.dollars_per_step, show_dollars, " per step"),
         (dollars_per_million_samples(forecast), show_dollars, " per million samples"),
     )
@@ -183,7 +219,7 @@ def show_duration(duration: Duration) -> str:
     median = show_seconds(duration.seconds)
     if duration.low is None or duration.high is None:
         return median
-    return f"{median} ({show_seconds(duration.low)} – {show_seconds(duration.high)})"
+    return f"{median} ({show_seconds(duration.low)} – {show_seconds(duration.high)} in 9 of 10 cases)"
 
 
 def show_probability(probability: float) -> str:
@@ -193,3 +229,18 @@ def show_probability(probability: float) -> str:
     if probability < 0.001:
         return "< 0.1 %"
     return f"{probability:.1%}".replace("%", " %")
+
+
+def show_plus_minus(duration: Duration) -> str:
+    """`108 ms ±8 %`: the median and half its 90 % interval as a part of it."""
+    median = show_seconds(duration.seconds)
+    if duration.low is None or duration.high is None or not duration.seconds:
+        return median
+    return f"{median} ±{show_share((duration.high - duration.low) / 2 / duration.seconds)}"
+
+
+def largest_batch(batch: int) -> str:
+    """With the multiple of 8 below it, which most kernels like."""
+    eight = batch // 8 * 8
+    better = f"; {eight} is the multiple of 8 below" if 0 < eight < batch else ""
+    return f"{batch}, the largest that fits with a margin{better}"

@@ -100,7 +100,9 @@ def facts(graph: Graph) -> Iterator[tuple[str, str]]:
     runs = sum(op.times for op in graph.ops)
     yield "Ops", f"{runs:,} in a step, {len(graph.signatures):,} distinct"
     if versions := ", ".join(
-        f"{name.removeprefix('captured_')} {version}" for name, version in graph.provenance.items()
+        f"{name.removeprefix('captured_')} {version}"
+        for name, version in graph.provenance.items()
+        if not name.startswith("step.")
     ):
         yield "Captured with", versions
 

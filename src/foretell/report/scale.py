@@ -8,13 +8,15 @@ from collections.abc import Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
 
 from foretell.report import findings
 from foretell.report.charts import Lane, stacked_bars, svg
 from foretell.report.findings import Part
 from foretell.report.page import document, figure, keys, write_page
-from foretell.report.terminal import grid
+from foretell.report.terminal import caveats_of, grid
 from foretell.units import or_dash, show_bytes, show_rate, show_seconds, show_share
 
 if TYPE_CHECKING:
@@ -24,21 +26,29 @@ _WIDTH, _LEFT, _RIGHT, _BELOW = 720, 64, 16, 36
 
 
 def scaling_table(points: Sequence[ScalePoint]) -> RenderableType:
-    headings = ("Devices", "Plan", "Step", "Samples/s", "Efficiency", "Communication", "Bubble", "Memory")
-    table = grid(*headings, left=("Plan",))
+    """In 80 columns; the plan, which differs in dp alone, is named above it."""
+    headings = ("Devices", "Step", "Samples/s", "Efficiency", "Exposed", "Bubble", "Memory")
+    table = grid(*headings)
     for point in points:
         f, step = point.forecast, point.forecast.step_time.seconds
         table.add_row(
             f"{point.devices:,}",
-            f.plan,
             show_seconds(step),
             or_dash(f.throughput.samples_per_second, show_rate),
             show_share(point.efficiency),
             show_share(f.exposed_communication.seconds / step),
             show_share(f.bubble.seconds / step),
-            show_bytes(f.memory.total) + ("" if f.memory.fits else ", does not fit"),
+            show_bytes(f.memory.total) + ("" if f.memory.fits else " !"),
         )
-    return table
+    first, last = points[0].forecast, points[-1].forecast
+    over = [Text("! does not fit", style="bold red")] if not all(p.forecast.memory.fits for p in points) else []
+    return Group(
+        Text(f"{first.workload} on up to {points[-1].devices:,} devices · {last.plan}", style="bold"),
+        Text(" · ".join(findings.asked_words(first)), style="dim"),
+        Padding(table, (1, 0)),
+        *over,
+        *caveats_of([point.forecast for point in points]),
+    )
 
 
 def write_scaling(points: Sequence[ScalePoint], path: str | os.PathLike[str]) -> None:

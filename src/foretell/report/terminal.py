@@ -92,15 +92,19 @@ def forecast_table(forecasts: Sequence[Forecast], *, batches: Sequence[int] = ()
         cells["plan"] = [Text(f.plan) for f in forecasts]
     if batches:
         cells["batch"] = [str(batch) for batch in batches]
-    cells["step"] = [show_seconds(f.step_time.seconds) for f in forecasts]
+    cells["step"] = [findings.show_plus_minus(f.step_time) for f in forecasts]
     cells["samples/s"] = [or_dash(f.throughput.samples_per_second, show_rate) for f in forecasts]
     if wide:
         cells["MFU"] = [or_dash(f.throughput.mfu, show_share) for f in forecasts]
         cells["bottleneck"] = [findings.bottleneck(f).partition(":")[0] for f in forecasts]
+    if any(f.job for f in forecasts):
+        cells["job"] = [show_seconds(f.job.seconds) if f.job else "–" for f in forecasts]
+        cells["job $"] = [or_dash(f.job.dollars if f.job else None, show_dollars) for f in forecasts]
     cells["memory"] = [_memory(f, wide) for f in forecasts]
     cells["fits"] = [_fits(f, wide) for f in forecasts]
-    cells["$/h"] = [or_dash(f.cost.dollars_per_hour, show_dollars) for f in forecasts]
-    cells["$/M samples"] = [or_dash(findings.dollars_per_million_samples(f), show_dollars) for f in forecasts]
+    if wide or "job" not in cells:  # a job's own cost is what it comes to
+        cells["$/h"] = [or_dash(f.cost.dollars_per_hour, show_dollars) for f in forecasts]
+        cells["$/M samples"] = [or_dash(findings.dollars_per_million_samples(f), show_dollars) for f in forecasts]
     table = grid(*cells, left=("cluster", "plan", "bottleneck"), wraps=("cluster", "plan", "$/M samples"))
     table.columns[0].ratio = 1
     for row in zip(*cells.values(), strict=True):
@@ -108,10 +112,19 @@ def forecast_table(forecasts: Sequence[Forecast], *, batches: Sequence[int] = ()
     names = dict.fromkeys(f.workload for f in forecasts)
     return Group(
         Text(f"{', '.join(names)} on {len(forecasts)} clusters", style="bold"),
+        *_steps(forecasts),
         Padding(table, (1, 0)),
         *_winners(forecasts),
         *caveats_of(forecasts),
     )
+
+
+def _steps(forecasts: Sequence[Forecast]) -> list[RenderableType]:
+    """What one step is, where all forecasts are of the same."""
+    words = dict.fromkeys(" · ".join(findings.asked_words(f)) for f in forecasts)
+    prices = dict.fromkeys(f.cost.price for f in forecasts if f.cost.price)
+    lines = [*(words if len(words) == 1 else ()), *([f"prices: {'; '.join(prices)}"] if prices else [])]
+    return [Text(line, style="dim") for line in lines if line]
 
 
 def _memory(forecast: Forecast, wide: bool) -> str:
@@ -177,7 +190,7 @@ def caveats(items: Sequence[Caveat]) -> RenderableType:
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column()
-    for caveat in items:
+    for caveat in findings.weighty(items):
         share = f" ({show_share(caveat.share)} of the step)" if caveat.share is not None else ""
         table.add_row("•", Text.assemble(caveat.text, share, (f"  {caveat.code}", "dim")))
     return section("Caveats", table)
@@ -187,7 +200,8 @@ def _answer(forecast: Forecast, batch: int | None) -> RenderableType:
     verdict = findings.verdict(forecast)
     facts = facts_table(
         (
-            ("Batch", "" if batch is None else f"{batch}, the largest that fits"),
+            ("Batch", "" if batch is None else findings.largest_batch(batch)),
+            ("Step", " · ".join(findings.asked_words(forecast))),
             ("Step time", findings.show_duration(forecast.step_time)),
             ("Throughput", " · ".join(findings.throughput_words(forecast))),
             ("Bottleneck", findings.bottleneck(forecast)),

@@ -22,6 +22,7 @@ class BlockwiseOptimizer(torch.optim.Optimizer):
     def __init__(self, params: Iterable[Any], algorithm: str, bits: int, paged: bool, lr: float = 1e-4) -> None:
         super().__init__(params, {"lr": lr})
         self.algorithm, self.bits, self.paged = algorithm, bits, paged
+        self.label = f"{bits}-bit {algorithm.title()}{', paged' if paged else ''}"
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
