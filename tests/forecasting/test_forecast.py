@@ -11,14 +11,16 @@ from torch import nn
 
 import foretell
 from foretell.errors import CatalogError, InputError, PlanError, RequirementNotMet, WorkloadError
+from foretell.forecasting.assemble import critical_path
 from foretell.forecasting.fit_batch import fit_batch
 from foretell.graph import Graph
+from foretell.simulate.timeline import Span, Timeline
 
 CONTRACT = {
     "schema_version", "foretell", "model", "workload", "cluster", "plan", "step_time", "device_time", "host_time",
     "exposed_communication", "bubble", "memory", "network", "resources", "throughput", "cost", "caveats",
 }  # fmt: skip
-BESIDE = {"profile", "stragglers", "input_wait", "energy", "critical_path", "job"}  # what we give beyond it
+BESIDE = {"asked", "profile", "stragglers", "input_wait", "energy", "critical_path", "job"}  # what we give beyond it
 
 
 def network() -> nn.Module:
@@ -248,3 +250,34 @@ def test_a_job_without_end_is_bad_input() -> None:
 def test_plans_that_make_no_sense_are_refused(graph: Graph, plan: str, why: str) -> None:
     with pytest.raises(PlanError, match=why):
         foretell.forecast(graph, f"{foretell.Plan.parse(plan).devices}xh200", plan, model="roofline")
+
+
+def test_an_answer_says_what_was_asked(graph: Graph) -> None:
+    asked = foretell.forecast(graph, "8xh100-sxm", "dp=8,grad_accumulation=3").asked
+    assert asked is not None
+    assert (asked.samples, asked.inputs, asked.grad_accumulation) == (32, "32×3×224×224", 3)
+    assert (asked.precision, asked.optimizer, asked.parameters) == (graph.precision, "AdamW", 4_708_840)
+
+
+def test_units_that_a_precision_lacks_or_leaves_out_are_named(graph: Graph) -> None:
+    def codes(precision: str, on: str) -> set[str]:
+        return {c.code for c in foretell.forecast(replace(graph, precision=precision), on, model="roofline").caveats}
+
+    assert "precision-without-units" in codes("amp-bf16", "t4")
+    assert "fp32-without-tensor-cores" in codes("fp32", "h100-sxm")
+    assert not {"precision-without-units", "fp32-without-tensor-cores"} & codes("amp-bf16", "h100-sxm")
+
+
+def test_repeated_blocks_are_one_part_of_the_critical_path() -> None:
+    def span(module: str, task: int) -> Span:
+        return Span("dp", "device", "aten.mm", module, "forward", float(task), 1.0, task, task - 1)
+
+    timeline = Timeline(spans=(span("layers.0.mlp", 0), span("layers.1.mlp", 1)), makespan=2.0, period=2.0)
+    [part] = critical_path(timeline, {"dp": (1, 3)})
+    assert (part.name, part.seconds) == ("layers.*.mlp", 4.0)
+
+
+def test_a_price_has_a_source(graph: Graph) -> None:
+    price = foretell.forecast(graph, "aws:p5.48xlarge", model="roofline").cost.price
+    assert price is not None
+    assert price.startswith("aws:p5.48xlarge, 20")

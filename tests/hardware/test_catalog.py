@@ -11,7 +11,19 @@ from pathlib import Path
 import pytest
 
 from foretell.errors import CatalogError
-from foretell.hardware import catalog, device, devices, fabric_of, host, hosts, instance, instances, link, links
+from foretell.hardware import (
+    Cluster,
+    catalog,
+    device,
+    devices,
+    fabric_of,
+    host,
+    hosts,
+    instance,
+    instances,
+    link,
+    links,
+)
 from foretell.hardware.device import DTYPES, Device, Instance
 
 # A device file with nothing but what is required, and an alias.
@@ -293,3 +305,11 @@ def test_a_price_needs_a_date(user_folder: Path) -> None:
     )
     with pytest.raises(CatalogError, match=r"field 'price\.date': must be a date like '2025-07', got 'yesterday'"):
         instance("a")
+
+
+def test_instances_are_suggested_without_their_cloud_and_other_accelerators_named() -> None:
+    with pytest.raises(CatalogError, match=r"Did you mean 'aws:p5\.48xlarge'"):
+        Cluster.parse("2xp5.48xlarge")
+    for name, kind in (("8xtpu-v5e", "TPU"), ("trn1.32xlarge", "Trainium")):
+        with pytest.raises(CatalogError, match=f"knows no {kind}"):
+            Cluster.parse(name)

@@ -32,7 +32,8 @@ Source = Annotated[
     typer.Argument(
         metavar="SOURCE",
         help="A training script, run as it is: train.py. Or file.py:function, package.module:function, timm/NAME, "
-        "torchvision/NAME, hf/NAME, a config.json or a .graph file. Python sources are your own code and are executed.",
+        "torchvision/NAME, hf/NAME, a config.json, a trainer's configuration or a .graph "
+        "file. Python sources are your own code and are executed.",
     ),
 ]
 Settings = Annotated[
