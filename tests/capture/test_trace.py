@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+import foretell
 from foretell.capture import capture
 from foretell.cost.flops import total_flops
 from foretell.errors import WorkloadError
@@ -378,3 +379,49 @@ def test_the_same_workload_gives_the_same_graph() -> None:
     assert first.content_hash == second.content_hash
     assert first.provenance["torch"] == torch.__version__
     assert first.provenance.keys() >= {"torch", "python", "captured_on"}
+
+
+def test_a_workload_may_ask_for_the_accelerator_and_compile() -> None:
+    @torch.compile
+    def loss(model: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+        torch.cuda.synchronize()
+        assert torch.isfinite(x).all()
+        return torch.nn.functional.mse_loss(model(x.to("cuda", non_blocking=True)), torch.ones(4, 8, device="cuda:0"))
+
+    asked = foretell.Workload(
+        name="asked",
+        model=lambda: torch.compile(torch.nn.Linear(8, 8).cuda()),
+        batch=lambda: torch.randn(4, 8, device=torch.device("cuda")).cuda(),
+        loss=loss,
+        optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+    )
+    plain = replace(
+        asked,
+        model=lambda: torch.nn.Linear(8, 8),
+        batch=lambda: torch.randn(4, 8),
+        loss=lambda model, x: torch.nn.functional.mse_loss(model(x), torch.ones(4, 8)),
+    )
+    graph = foretell.capture_graph(asked)
+    assert "compile-not-modelled" in codes(graph)
+    checks = {"aten.eq", "aten.abs", "aten.ne", "aten.mul", "aten.all", "aten._local_scalar_dense"}
+    ran = [op.signature for op in graph.ops if op.signature.name not in checks]
+    assert ran == [op.signature for op in foretell.capture_graph(plain).ops if op.signature.name not in checks]
+
+
+def test_an_assertion_on_data_is_tried_on_a_small_real_step() -> None:
+    def loss(model: torch.nn.Module, x: torch.Tensor) -> torch.Tensor:
+        made = model(x).softmax(-1)
+        assert (made.sum(-1) > 0.9).all()
+        return made.square().sum()
+
+    graph = foretell.capture_graph(
+        foretell.Workload(
+            name="asserts",
+            model=lambda: torch.nn.Linear(8, 8),
+            batch=lambda: torch.randn(32, 8),
+            loss=loss,
+            optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+        )
+    )
+    assert codes(graph) == {"ran-on-cpu"}
+    assert graph.samples == 32

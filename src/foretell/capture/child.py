@@ -45,7 +45,7 @@ def capture_script(script: Script, output: Output = None) -> tuple[Graph, dict[s
 def capture_workload(workload: Workload, output: Output = None) -> Graph:
     if _may_fork():
         _load_what_every_capture_needs()
-        serve = partial(_serve, get_graph=lambda: _trace_workload(workload))
+        serve = partial(_serve, get_graph=lambda: _trace_workload(lambda: workload))
         return _ask(lambda: Child.forked(serve, memory=_most_memory()), b"", workload.name, output)[0]
     import cloudpickle
 
@@ -145,7 +145,7 @@ def answer(link: Connection) -> None:
 
         return load_workload(**asked)
 
-    _serve(link, lambda: _trace_workload(get_workload()))
+    _serve(link, lambda: _trace_workload(get_workload))
 
 
 def _trace_script(written: dict[str, Any]) -> Graph:
@@ -154,10 +154,13 @@ def _trace_script(written: dict[str, Any]) -> Graph:
     return trace_script(Script.from_dict(written))
 
 
-def _trace_workload(workload: Workload) -> Graph:
+def _trace_workload(get_workload: Callable[[], Workload]) -> Graph:
+    from foretell.capture.as_gpu import devices, eager
     from foretell.capture.fallback import trace_or_run
 
-    return trace_or_run(workload)
+    eager.run_eagerly()
+    devices.mean_here()
+    return trace_or_run(get_workload())
 
 
 def _serve(link: Connection, get_graph: Callable[[], Graph], by: str = "workload") -> None:

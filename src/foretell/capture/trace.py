@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from foretell.capture.as_gpu import attention, behave_as_gpu, let_fake_tensors_pass_as_real
+from foretell.capture.as_gpu.eager import was_compiled
 from foretell.capture.fusing import with_fused_kernels
 from foretell.capture.recorder import Recorder
 from foretell.capture.step import ATTENTION, Step, batch_sizes, prepare_model
@@ -66,7 +67,7 @@ def record(step: Step, recorder: Recorder, values: Values | None = None, *, warm
         grad_accumulation=workload.grad_accumulation,
         samples=samples,
         tokens=tokens,
-        caveats=tuple(_caveats(workload, values, step.optimizer)),
+        caveats=tuple(_caveats(step, values)),
         provenance={
             "torch": torch.__version__,
             "python": platform.python_version(),
@@ -212,15 +213,15 @@ def host_state(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
                     yield counter
 
 
-def _caveats(workload: Workload, values: Values | None, optimizer: object) -> Iterator[Caveat]:
+def _caveats(step: Step, values: Values | None) -> Iterator[Caveat]:
+    workload = step.workload
     yield from workload.caveats
-    if workload.compile:
-        yield Caveat(
-            "compile-not-modelled", "compile=True: fused kernels are not modelled yet; this is the eager step."
-        )
+    if workload.compile or was_compiled(step.model):
+        said = "compile=True" if workload.compile else "torch.compile"
+        yield Caveat("compile-not-modelled", f"{said}: fused kernels are not modelled yet; this is the eager step.")
     if workload.attention is not None:
         yield from _attention_caveats(workload)
-    if getattr(optimizer, "paged", False):
+    if getattr(step.optimizer, "paged", False):
         yield Caveat("paged-optimizer", "The optimizer's state is taken to lie in host memory; moving it is not timed.")
     for assumption in values.assumptions if values else ():
         yield Caveat("assumed-values", f"The step depends on values that only a run would know: {assumption}.")

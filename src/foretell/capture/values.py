@@ -9,6 +9,7 @@ comparison holds half of the time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +35,8 @@ _COMPARISONS = {aten.gt.Scalar, aten.lt.Scalar, aten.ge.Scalar, aten.le.Scalar, 
                 aten.ge.Tensor, aten.le.Tensor}  # fmt: skip
 _MASKED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._unsafe_index.Tensor,
            aten._unsafe_index_put.default, aten._index_put_impl_.default}  # fmt: skip
-_ASSUMABLE = _ROUTERS | _COMPARISONS
+_FINITE = {aten.eq.Tensor, aten.ne.Tensor, aten.eq.Scalar, aten.ne.Scalar, aten.isnan.default, aten.isinf.default}
+_ASSUMABLE = _ROUTERS | _COMPARISONS | _FINITE
 _UNINITIALISED = {aten.empty.memory_format, aten.empty_strided.default, aten.empty_like.default, aten.new_empty.default,
                   aten.new_empty_strided.default}  # fmt: skip
 
@@ -117,6 +119,8 @@ class Values:
         """Typical contents of integers that depend on activations."""
         if func in _ROUTERS:
             return pytree.tree_map(lambda o: self._any_order(func, args, o) if _is_index(o) else None, out)
+        if (usual := _usually(func, args)) is not None:
+            return torch.full(out.shape, usual)
         if func in _COMPARISONS and isinstance(out, FakeTensor) and out.dtype == torch.bool:
             self.assumptions["a comparison of activations holds for half of the elements"] = None
             return torch.rand(out.shape, generator=self._random) < 0.5
@@ -176,6 +180,17 @@ class Values:
         if not tensor.is_floating_point():
             self.assumptions["an unknown number read by the program is taken as zero"] = None
         return torch.zeros((), dtype=tensor.dtype).item()
+
+
+def _usually(func: Any, args: tuple[Any, ...]) -> bool | None:
+    """Numbers are finite: what isnan, isinf and isfinite ask, as the operators they are made of."""
+    if func in (aten.isnan.default, aten.isinf.default):
+        return False
+    itself = func in (aten.eq.Tensor, aten.ne.Tensor) and args[0] is args[1]
+    infinite = func in (aten.eq.Scalar, aten.ne.Scalar) and isinstance(args[1], float) and math.isinf(args[1])
+    if itself:
+        return func is aten.eq.Tensor
+    return func is aten.ne.Scalar if infinite else None
 
 
 def contents_of(tensor: torch.Tensor) -> torch.Tensor | None:

@@ -72,7 +72,7 @@ def _compile_the_originals() -> None:
     compile = torch.jit.script
 
     def script(obj: Any, optimize: Any = None, _frames_up: int = 0, **settings: Any) -> Any:
-        for owner, name, original, _ in _replaced:
+        for owner, name, original, _ in reversed(_replaced):  # some were replaced more than once
             setattr(owner, name, original)
         try:
             return compile(obj, optimize, _frames_up + 1, **settings)

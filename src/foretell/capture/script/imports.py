@@ -41,7 +41,7 @@ class _Finder:
         def exec_module(module: Any) -> None:
             run(module)
             for adapt in _WAITING.pop(name, ()):
-                adapt(module)
+                adapt(sys.modules.get(name, module))  # some put another in their place
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

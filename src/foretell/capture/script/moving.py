@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._device import _device_constructors
 
+from foretell.capture.as_gpu.devices import ACCELERATORS, wrap_constructors
 from foretell.capture.as_gpu.patches import replace
-from foretell.capture.script.placement import ACCELERATORS, Placement
+from foretell.capture.script.placement import Placement
 
 
 def move_with(place: Placement) -> None:
@@ -18,7 +18,8 @@ def move_with(place: Placement) -> None:
     _let_tensors_move(place)
     _make_parameters_fake(place)
     _make_tensors_from_data(place)
-    _read_numbers_as_devices()
+    replace(torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *args, **kwargs: tensor)  # draws until all fit
+    wrap_constructors(lambda device: device)  # `device=0` is the accelerator's, which torch would look for itself
 
 
 def _let_tensors_say_where_they_are(place: Placement) -> None:
@@ -142,26 +143,3 @@ def _make_tensors_from_data(place: Placement) -> None:
             return tensor if device is None else tensor.to(device)
 
         replace(torch, name, made)
-
-
-def _read_numbers_as_devices() -> None:
-    """`device=0` is the accelerator's, which torch would look for itself."""
-    for function in _device_constructors():
-        name = function.__name__
-        if getattr(torch, name, None) is function:
-
-            def made(*args: Any, function: Any = function, **kwargs: Any) -> Any:
-                if isinstance(kwargs.get("device"), int):
-                    kwargs["device"] = torch.device("cuda", kwargs["device"])
-                return function(*args, **kwargs)
-
-            replace(torch, name, made)
-    convert = torch.nn.Module.to
-
-    def to(self: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
-        args = tuple(torch.device("cuda", a) if type(a) is int else a for a in args)
-        if type(kwargs.get("device")) is int:
-            kwargs["device"] = torch.device("cuda", kwargs["device"])
-        return convert(self, *args, **kwargs)
-
-    replace(torch.nn.Module, "to", to)

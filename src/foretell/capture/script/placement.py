@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -17,11 +18,11 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from foretell.capture.as_gpu.devices import ACCELERATORS
 from foretell.capture.recorder import Recorder, stored
 from foretell.capture.values import Values, contents_of
 
 CPU: Final = torch.device("cpu")
-ACCELERATORS: Final = frozenset(("cuda", "xpu", "npu", "mps"))
 _DEVICE_QUERY: Final = torch.ops.prim.device.default
 _FEW: Final = 4096  # numbers of a parameter that are kept: a temperature, a scale
 _MOST_ON_HOST: Final = 2**24  # numbers that come back from the accelerator as real ones
@@ -113,6 +114,15 @@ class ScriptRecorder(Recorder):
         self.ops_on_device = 0
         self.updating = False  # an optimizer's update is under way
         self.finished = False
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """What happens meanwhile is no part of the step."""
+        recording, self.recording = self.recording, False
+        try:
+            yield
+        finally:
+            self.recording = recording
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -43,8 +44,16 @@ def set_environment(processes: int, per_node: int) -> None:
     )  # fmt: skip
 
 
-def stand_in(processes: int, wrapped: dict[str, Any]) -> None:
+def stand_in(processes: int, wrapped: dict[str, Any], unrecorded: Callable[[], AbstractContextManager[None]]) -> None:
     """Let `torch.distributed` make a group of this size with nobody else in it."""
+
+    def quietly(function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            with unrecorded():
+                return function(*args, **kwargs)
+
+        return run
+
     _spawn_inline()
     if not dist.is_available():
         return
@@ -68,7 +77,7 @@ def stand_in(processes: int, wrapped: dict[str, Any]) -> None:
     replace_everywhere(dist, "is_nccl_available", lambda: True)
     for name, function in _collectives().items():
         if hasattr(dist, name):
-            replace_everywhere(dist, name, function)
+            replace_everywhere(dist, name, quietly(function))
 
 
 def _spawn_inline() -> None:

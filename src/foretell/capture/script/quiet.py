@@ -41,6 +41,7 @@ _TRACKERS: Final = (
     "aim",
     "trackio",
 )
+_BOARD: Final = "torch.utils.tensorboard"
 _WRITING: Final = frozenset("wax+")
 
 
@@ -186,6 +187,9 @@ class _Nothing(types.ModuleType):
     def __exit__(self, *_: object) -> None:
         return None
 
+    def __fspath__(self) -> str:
+        return tempfile.gettempdir()
+
     def __iter__(self) -> Any:
         return iter(())
 
@@ -203,8 +207,7 @@ class _Trackers:
     """Finds modules of trackers that are not installed, so that a script that imports one runs."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        top = name.partition(".")[0]
-        if top not in _TRACKERS or _asked_by_library():
+        if not name.startswith((_BOARD, *_TRACKERS)) or not _asked_by_script():
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
 
@@ -217,19 +220,16 @@ class _Trackers:
         return None
 
 
-def _asked_by_library() -> bool:
+def _asked_by_script() -> bool:
     """A library looks whether a tracker is there, and uses it if so: for it there is none."""
-    from foretell.capture.reads import is_library
-
     frame: Any = sys._getframe(2)
     while frame is not None and "importlib" in frame.f_code.co_filename:
         frame = frame.f_back
-    return frame is not None and is_library(frame.f_code.co_filename)
+    return frame is not None and os.path.abspath(frame.f_code.co_filename).startswith(sys.path[0])
 
 
 def _stand_in_for_missing_trackers() -> None:
-    sys.meta_path.append(_Trackers())  # last: one that is installed is found before
-    tensorboard = _Nothing("torch.utils.tensorboard")
-    tensorboard.__path__ = []
-    sys.modules["torch.utils.tensorboard"] = tensorboard
-    torch.utils.tensorboard = tensorboard
+    if importlib.util.find_spec("tensorboard") is None:
+        sys.meta_path.insert(0, _Trackers())  # before torch's own, which would ask for it
+    else:
+        sys.meta_path.append(_Trackers())  # last: one that is installed is found before

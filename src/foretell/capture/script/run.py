@@ -16,10 +16,11 @@ from typing import Any, Final
 import torch
 
 from foretell.capture.as_gpu import behave_as_gpu, let_fake_tensors_pass_as_real
+from foretell.capture.as_gpu.eager import run_eagerly, was_compiled
 from foretell.capture.reads import is_library
 from foretell.capture.script import cuda, data, moving, processes, stand_ins, wrappers
 from foretell.capture.script.imports import once_imported
-from foretell.capture.script.placement import Finished, Placement, ScriptRecorder
+from foretell.capture.script.placement import Placement, ScriptRecorder
 from foretell.capture.script.quiet import keep_quiet
 from foretell.capture.script.updates import Updates, Window
 from foretell.errors import SourceError, WorkloadError
@@ -54,8 +55,9 @@ class _Capture:
             with self.recorder:
                 self._run()
                 self.updates.end_of_script()
-        except Finished:
-            pass
+        except BaseException:
+            if not self.recorder.finished:  # else it is Finished, or an error in what tidies up after it
+                raise
         if self._kept is None:
             raise WorkloadError(self._why_nothing())
         return self._kept
@@ -68,8 +70,9 @@ class _Capture:
         processes.set_environment(ranks, script.accelerator.per_node)
         moving.move_with(self.place)
         cuda.answer_as(script.accelerator, self.place, min(ranks, script.accelerator.per_node))
-        processes.stand_in(ranks, self.noted)
+        processes.stand_in(ranks, self.noted, self.recorder.pause)
         wrappers.recognise(self.noted)
+        run_eagerly()
         data.load_inline(self.updates.begin)
         self.updates.follow()
         keep_quiet()
@@ -135,7 +138,7 @@ class _Capture:
         return Plan(dp=noted.get("world", ranks), **settings)
 
     def _caveats(self) -> Iterator[Caveat]:
-        if self.noted.get("compiled"):
+        if was_compiled():
             yield Caveat(
                 "compile-not-modelled", "torch.compile: fused kernels are not modelled yet; this is the eager step."
             )

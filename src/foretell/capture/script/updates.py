@@ -50,6 +50,7 @@ class Updates:
         self._resting = False  # micro-steps that equal the one before are not recorded
         self._ended = False  # an update was made, and nothing has begun since
         self._around: list[str] = []
+        self._updating: Optimizer | None = None
         self._stack: list[str] = []
         self._names: dict[int, dict[nn.Module, str]] = {}
         self._window = Window(backwards=[])
@@ -94,6 +95,8 @@ class Updates:
     def _enter_module(self, module: nn.Module, args: Any) -> None:
         if not self._stack and any(True for _ in module.parameters()):
             self.begin()
+            if self._updating is not None:  # in a closure that the optimizer calls
+                self.recorder.phase, self.recorder.updating = "forward", False
             if not any(module is known for known in self.roots):
                 self.roots.append(module)
         if torch.is_autocast_enabled("cpu"):
@@ -118,8 +121,13 @@ class Updates:
     # What ends one
 
     def _before_update(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        self._around.append(self.recorder.phase)
+        self._update(optimizer)
+
+    def _update(self, optimizer: Optimizer) -> None:
+        """Gradients are there, and the update begins: at once, or after a closure has made them."""
         recorder = self.recorder
-        self._around.append(recorder.phase)
+        self._updating = optimizer
         recorder.phase, recorder.times, recorder.updating = "optimizer", 1, True
         recorder.recording, self._resting = recorder.recording or self._resting, False
         if recorder.recording:
@@ -128,7 +136,7 @@ class Updates:
             self._mark_state(optimizer)
 
     def _after_update(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        self.recorder.phase, self.recorder.updating = self._around.pop(), False
+        self.recorder.phase, self.recorder.updating, self._updating = self._around.pop(), False, None
         self.optimizers.add(optimizer)
         self.sequence.append(self._numbers.setdefault(optimizer, len(self._numbers)))
         self._ended = True
@@ -192,6 +200,9 @@ class Updates:
     def _after_backward(self, done: int) -> None:
         """Of micro-steps that are alike the first and the second are recorded, as a Workload's are."""
         recorder, expected = self.recorder, self.micro_steps
+        if self._updating is not None:
+            self._update(self._updating)
+            return
         if expected == 1 or not (recorder.recording or self._resting):
             return
         recorder.times = expected - 1 if done < expected else 1

@@ -44,7 +44,6 @@ def recognise(noted: dict[str, Any]) -> None:
     replace(nn.parallel.distributed, "DistributedDataParallel", nn.parallel.DistributedDataParallel)
     replace(nn, "DataParallel", _single_process(noted))
     replace(nn.parallel, "DataParallel", nn.DataParallel)
-    _compile(noted)
     _synchronised_norms(noted)
     _fully_sharded(noted)
 
@@ -58,7 +57,12 @@ def _data_parallel(noted: dict[str, Any]) -> type:
                 raise RuntimeError(
                     "DistributedDataParallel is not needed when a module doesn't have any parameter that requires a gradient."
                 )
-            super().__init__(module, device_ids=device_ids, require_backward_grad_sync=True)
+            super().__init__(
+                module,
+                device_ids=device_ids,
+                require_backward_grad_sync=True,
+                static_graph=how.get("static_graph", False),
+            )
             noted["data_parallel"] = "ddp"
             noted["bucket_bytes"] = int((how.get("bucket_cap_mb") or 25) * 2**20)
 
@@ -67,6 +71,9 @@ def _data_parallel(noted: dict[str, Any]) -> type:
 
         def _set_static_graph(self) -> None:
             return None
+
+        def _get_ddp_logging_data(self) -> dict[str, Any]:
+            return {}
 
         def register_comm_hook(self, state: Any, hook: Any) -> None:
             noted["comm_hook"] = getattr(hook, "__qualname__", str(hook))
@@ -146,20 +153,6 @@ def _note_precision(noted: dict[str, Any], policy: Any) -> None:
     dtype = getattr(policy, "param_dtype", None)
     if dtype is not None and dtype is not torch.float32:
         noted["sharded_dtype"] = str(dtype).removeprefix("torch.")
-
-
-def _compile(noted: dict[str, Any]) -> None:
-    """A compiled function or module is itself: the eager step is recorded."""
-
-    def compile(model: Any = None, **how: Any) -> Any:
-        noted["compiled"] = True
-        return model if model is not None else lambda function: function
-
-    def compile_module(self: nn.Module, *args: Any, **how: Any) -> None:
-        noted["compiled"] = True
-
-    replace(torch, "compile", compile)
-    replace(nn.Module, "compile", compile_module)
 
 
 def _synchronised_norms(noted: dict[str, Any]) -> None:

@@ -1,0 +1,143 @@
+"""Runs training scripts for real, unmodified, and measures their steps: seconds between updates, peak memory.
+
+    python bench/scripts/scripts_on_device.py OUT.json [NAME …]
+
+Needs torch and the libraries of the scripts, and nothing of Foretell. Each script runs in a process of its own with small
+data made here, until so many steps are measured, and is then ended. `scripts_beside.py` puts forecasts beside the figures.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples" / "scripts"
+WARM, MEASURED = 8, 20
+LIMIT = 45.0  # seconds per script, its start included
+
+# Name → script and its arguments. `forecast` runs the same.
+JOBS: dict[str, tuple[str, list[str]]] = {
+    "gpt, amp-bf16": ("gpt.py", ["--gradient_accumulation_steps=2", "--eval_iters=1", "--compile=False"]),
+    "gpt, amp-fp16": (
+        "gpt.py",
+        ["--gradient_accumulation_steps=1", "--batch_size=8", "--eval_iters=1", "--compile=False", "--dtype=float16"],
+    ),
+    "imagenet resnet18": ("imagenet.py", ["--data-path=imagenet", "--batch-size=64", "--workers=12"]),
+    "imagenet resnet50 amp ema": (
+        "imagenet.py",
+        ["--data-path=imagenet", "--model=resnet50", "--batch-size=96", "--workers=12", "--amp", "--model-ema"],
+    ),
+    "gan": ("gan.py", ["--batch=256", "--width=128"]),
+    "hf trainer, bf16": (
+        "hf_trainer.py",
+        ["--output_dir=out", "--bf16", "--per_device_train_batch_size=32", "--report_to=none", "--save_strategy=no"],
+    ),
+    "hf trainer, fp32 accumulated": (
+        "hf_trainer.py",
+        ["--output_dir=out", "--per_device_train_batch_size=16", "--gradient_accumulation_steps=2", "--report_to=none",
+         "--save_strategy=no"],
+    ),
+    "accelerate vit": ("accelerate_vit.py", ["--batch=64"]),
+    "lightning mlp mixer": ("lightning_mixer.py", ["--batch=64"]),
+    "diffusion unet": ("diffusion.py", ["--batch=32"]),
+    "seq2seq transformer": ("seq2seq.py", ["--batch=64"]),
+}  # fmt: skip
+
+
+def main() -> None:
+    out, names = Path(sys.argv[1]), sys.argv[2:] or list(JOBS)
+    with tempfile.TemporaryDirectory() as folder:
+        make_data(Path(folder))
+        results = {name: measured(name, folder) for name in names}
+    out.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    print(json.dumps(results, indent=1))
+
+
+def make_data(folder: Path) -> None:
+    import numpy as np
+    from PIL import Image
+
+    tokens = folder / "data" / "shakespeare"
+    tokens.mkdir(parents=True)
+    for split in ("train", "val"):
+        np.random.default_rng(0).integers(0, 50000, 500_000).astype(np.uint16).tofile(tokens / f"{split}.bin")
+    for label in range(4):
+        pictures = folder / "imagenet" / "train" / f"n{label:08}"
+        pictures.mkdir(parents=True)
+        for i in range(16):
+            Image.fromarray(np.random.default_rng(i).integers(0, 255, (64, 64, 3), np.uint8)).save(
+                pictures / f"{i}.jpg"
+            )
+            for copy in range(64):  # the same picture again and again, as links
+                os.link(pictures / f"{i}.jpg", pictures / f"{i}-{copy}.jpg")
+
+
+def measured(name: str, folder: str) -> dict[str, object]:
+    script, arguments = JOBS[name]
+    answer = Path(folder) / "answer.json"
+    answer.unlink(missing_ok=True)
+    started = time.monotonic()
+    command = [sys.executable, __file__, "--one", str(answer), str(EXAMPLES / script), *arguments]
+    try:
+        ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False)
+        words = ended.stderr[-1500:]
+    except subprocess.TimeoutExpired as late:
+        words = f"took longer than {LIMIT} s: {(late.stderr or b'')[-500:]!r}"
+    taken = {"wall": time.monotonic() - started}
+    return {**taken, **(json.loads(answer.read_text()) if answer.exists() else {"error": words})}
+
+
+def run_one(answer: Path, script: str, arguments: list[str]) -> None:
+    """In a process of its own: the script, followed from update to update."""
+    import runpy
+
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    known: list[object] = []
+    ends: list[tuple[int, float]] = []
+
+    def after_update(optimizer: object, args: object, kwargs: object) -> None:
+        if not any(optimizer is other for other in known):
+            known.append(optimizer)
+        which = next(i for i, other in enumerate(known) if other is optimizer)
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        ends.append((which, time.perf_counter()))
+        last = [when for number, when in ends if number == len(known) - 1]  # a step ends with the last of them
+        if len(last) == WARM and torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        if len(last) > WARM + MEASURED:
+            seconds = sorted(b - a for a, b in zip(last[WARM:], last[WARM + 1 :], strict=False))
+            answer.write_text(json.dumps(facts(seconds)))
+            os._exit(0)
+
+    def facts(seconds: list[float]) -> dict[str, object]:
+        on = torch.cuda.is_available()
+        return {
+            "step": seconds[len(seconds) // 2],
+            "fastest": seconds[0],
+            "slowest": seconds[-1],
+            "allocated": torch.cuda.max_memory_allocated() if on else 0,
+            "reserved": torch.cuda.max_memory_reserved() if on else 0,
+            "device": torch.cuda.get_device_name() if on else "cpu",
+            "torch": torch.__version__,
+        }
+
+    register_optimizer_step_post_hook(after_update)
+    sys.argv = [script, *arguments]
+    sys.path[0] = str(Path(script).parent)
+    runpy.run_path(script, run_name="__main__")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--one"]:
+        run_one(Path(sys.argv[2]), sys.argv[3], sys.argv[4:])
+    else:
+        main()
