@@ -54,9 +54,11 @@ def main() -> None:
     out, names = Path(sys.argv[1]), sys.argv[2:] or list(JOBS)
     with tempfile.TemporaryDirectory() as folder:
         make_data(Path(folder))
-        results = {name: measured(name, folder) for name in names}
-    out.write_text(json.dumps(results, indent=1), encoding="utf-8")
-    print(json.dumps(results, indent=1))
+        results: dict[str, object] = {}
+        for name in names:
+            results[name] = measured(name, folder)
+            print(name, json.dumps(results[name]), flush=True)
+            out.write_text(json.dumps(results, indent=1), encoding="utf-8")
 
 
 def make_data(folder: Path) -> None:
