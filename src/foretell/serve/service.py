@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
@@ -15,6 +16,7 @@ from foretell.serve.access.audit import AuditLog
 from foretell.serve.access.keys import Caller, Keyring, has_keys, local_caller
 from foretell.serve.access.rates import Rates
 from foretell.serve.answers import Answer, Answers
+from foretell.serve.cluster_resources import Collector
 from foretell.serve.database.connect import Database, new_id, now
 from foretell.serve.database.tables import StoredForecast, StoredGraph
 from foretell.serve.inference_engine import InferenceEngine
@@ -23,8 +25,11 @@ from foretell.serve.metrics import Metrics
 from foretell.serve.problems import missing, of_error
 from foretell.serve.questions import Question
 from foretell.serve.settings import Settings
+from foretell.serve.task_checker import TaskChecker
+from foretell.serve.workload_embeddings import Neighbour, WorkloadEmbeddings
 
 T = TypeVar("T")
+_MOST_EMBEDDED: Final = 20  # graphs that one request may have embedded
 
 
 class Service:
@@ -47,6 +52,9 @@ class Service:
         self.metrics = Metrics()
         self.engine = start_engine(settings)
         self.jobs = Runners(self.database, settings.job_runners)
+        self.checker = TaskChecker(self.database)
+        self.collector = Collector()
+        self.embeddings = WorkloadEmbeddings(self.database)
         self.answers = Answers()
         self.stopping = False
         self.streams = 0  # listeners to the events of jobs
@@ -88,6 +96,16 @@ class Service:
         if found is None:
             raise missing("graph", name)
         return found
+
+    async def nearest(self, caller: Caller, name: str, most: int) -> list[Neighbour]:
+        """Networks like this one; of the team's others without an embedding, a few newest get one first."""
+        await run_in_threadpool(self.graph, caller, name)
+        lacking = await run_in_threadpool(self.embeddings.missing, caller, _MOST_EMBEDDED)
+        for each in dict.fromkeys([*([name] if name in lacking else []), *lacking]):
+            data = (await run_in_threadpool(self.graph, caller, each)).data
+            vector = await self._in_engine(functools.partial(self.engine.embed, data))
+            await run_in_threadpool(self.embeddings.keep, caller, each, vector)
+        return await run_in_threadpool(self.embeddings.nearest, caller, name, most)
 
     # Forecasts
 

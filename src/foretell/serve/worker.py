@@ -44,7 +44,8 @@ def serve(link: Connection) -> None:
 
 def _answer(bench: _Bench, head: dict[str, Any], body: bytes) -> bytes:
     try:
-        return bench.read(body) if head["do"] == "read" else bench.forecast(head, body)
+        do = {"read": bench.read, "embed": bench.embed, "forecast": bench.forecast}[head["do"]]
+        return do(head, body)
     except ForetellError as error:
         return pack({"error": type(error).__name__, "text": str(error)})
     except MemoryError:
@@ -57,7 +58,7 @@ class _Bench:
     def __init__(self) -> None:
         self._graphs: OrderedDict[str, Any] = OrderedDict()
 
-    def read(self, data: bytes) -> bytes:
+    def read(self, head: dict[str, Any], data: bytes) -> bytes:
         """What a graph's file is about; everything in it is checked by the one reader of the format."""
         from foretell.graph import Graph
 
@@ -90,6 +91,14 @@ class _Bench:
         about["workload"] = plain(answer.workload)
         about |= {"seconds": answer.step_time.seconds, "fits": answer.memory.fits}
         return pack(about, answer.to_json().encode())
+
+    def embed(self, head: dict[str, Any], data: bytes) -> bytes:
+        """PredictDDL's embedding of a network."""
+        from foretell.graph import Graph
+        from foretell.methods.predictddl.method import Embedder
+
+        vector = Embedder().embed([Graph.from_bytes(data, "the graph")])[0]
+        return pack({"vector": [float(x) for x in vector]})
 
     def _keep(self, name: str, graph: Any) -> None:
         self._graphs[name] = graph

@@ -56,6 +56,7 @@ class StoredGraph(Base):
     training: Mapped[bool]
     precision: Mapped[str] = mapped_column(String(32))
     data: Mapped[bytes] = mapped_column(LargeBinary)
+    embedding: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))  # made when it is first asked for
     created: Mapped[float]
 
 

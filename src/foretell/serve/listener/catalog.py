@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -10,11 +9,12 @@ from fastapi import APIRouter
 
 from foretell import hardware
 from foretell.cost.model import DEFAULT as DEFAULT_MODEL
-from foretell.cost.model import SHIPPED, names
+from foretell.cost.model import names
 from foretell.profile import Profile, profile_files
 from foretell.report.profiles import profile_dict
 from foretell.serve.listener.callers import Reader
 from foretell.serve.questions import model_version
+from foretell.serve.task_checker import measured_on
 
 router = APIRouter(prefix="/v1", tags=["catalog"])
 
@@ -29,7 +29,7 @@ def devices(caller: Reader) -> list[dict[str, Any]]:
 def models(caller: Reader) -> list[dict[str, Any]]:
     """What prices operators; `device` is where it was measured."""
     return [
-        {"name": name, "version": model_version(name), "default": name == DEFAULT_MODEL, "device": _measured_on(name)}
+        {"name": name, "version": model_version(name), "default": name == DEFAULT_MODEL, "device": measured_on(name)}
         for name in names()
     ]
 
@@ -38,8 +38,3 @@ def models(caller: Reader) -> list[dict[str, Any]]:
 def profiles(caller: Reader) -> list[dict[str, Any]]:
     """What makes forecasts fit a machine, a cluster or a trainer."""
     return [profile_dict(Profile.load(path)) | {"name": name} for name, path in profile_files().items()]
-
-
-def _measured_on(name: str) -> str | None:
-    card = SHIPPED / name / "card.json"
-    return str(json.loads(card.read_text())["device"]) if card.is_file() else None

@@ -1,0 +1,165 @@
+"""The service under load, beside a plain FastAPI app on the same machine: `python bench/scripts/serve_load.py GRAPH`.
+
+GRAPH is a .graph file, such as `foretell inspect hf/llama-3-8b --set precision=bf16 --save llama.graph` writes. Sixteen
+clients ask over connections that stay open: a plain app, the service for an answer that it has, and the service for answers
+it has not, each of them another question. `--seconds 600` is a soak; memory is that of all processes of the service.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import chain, count
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import psutil
+
+HELLO = """
+import sys
+import uvicorn
+from fastapi import FastAPI
+
+app = FastAPI()
+
+
+@app.post("/")
+async def hello() -> dict[str, str]:
+    return {"hello": "world"}
+
+
+uvicorn.run(app, port=int(sys.argv[1]), log_level="critical", access_log=False)
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
+    parser.add_argument("graph", type=Path)
+    parser.add_argument("--on", default="64xh100-sxm")
+    parser.add_argument("--plan", default="dp=8,tp=8")
+    parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--workers", type=int, default=2)
+    asked = parser.parse_args()
+    found = {"load before": os.getloadavg()[0], "clients": asked.clients, "on": asked.on, "plan": asked.plan}
+    with hello_world() as address:
+        found["hello world"] = asyncio.run(load(address, "/", lambda: b"{}", asked))
+    with service(asked.workers) as (process, address):
+        question = {"graph": send(address, asked.graph.read_bytes()), "on": asked.on, "plan": asked.plan}
+        found["MiB before"] = mebibytes(process)
+        known = json.dumps(question).encode()
+        found["cached"] = asyncio.run(load(address, "/v1/forecasts", lambda: known, asked))
+        numbers = count(1)
+
+        def another() -> bytes:  # a jitter that nobody has asked about
+            return json.dumps(question | {"conditions": {"jitter": 1e-3 + 1e-9 * next(numbers)}}).encode()
+
+        found["uncached"] = asyncio.run(load(address, "/v1/forecasts", another, asked))
+        found["MiB after"] = mebibytes(process)
+    print(json.dumps(found, indent=2))
+
+
+async def load(address: str, path: str, body: Callable[[], bytes], asked: argparse.Namespace) -> dict[str, float]:
+    """Requests per second, and milliseconds that a share of them took at most."""
+    await asyncio.gather(client(address, path, body, time.perf_counter() + 0.5))  # warm
+    began = time.perf_counter()
+    ends = began + asked.seconds
+    took = sorted(chain(*await asyncio.gather(*(client(address, path, body, ends) for _ in range(asked.clients)))))
+    lasted = time.perf_counter() - began
+    return {"requests": len(took), "per second": round(len(took) / lasted, 1)} | {
+        f"p{share} ms": round(1e3 * took[min(len(took) * share // 100, len(took) - 1)], 2) for share in (50, 95, 99)
+    }
+
+
+async def client(address: str, path: str, body: Callable[[], bytes], ends: float) -> list[float]:
+    """One connection that asks again as soon as it has an answer."""
+    where = urlsplit(address)
+    reader, writer = await asyncio.open_connection(where.hostname, where.port)
+    took = []
+    while (began := time.perf_counter()) < ends:
+        data = body()
+        head = f"POST {path} HTTP/1.1\r\nHost: {where.netloc}\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+        answer = (await reader.readuntil(b"\r\n\r\n")).decode()
+        length = re.search(r"content-length: (\d+)", answer)
+        assert length is not None
+        text = await reader.readexactly(int(length[1]))
+        if not answer.startswith("HTTP/1.1 200"):
+            raise SystemExit(f"{answer}{text.decode()}")
+        took.append(time.perf_counter() - began)
+    writer.close()
+    return took
+
+
+@contextmanager
+def hello_world() -> Iterator[str]:
+    import socket
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([sys.executable, "-c", HELLO, str(port)])
+    try:
+        for _ in range(300):
+            with socket.socket() as trial:
+                if trial.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def service(workers: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{folder}/service.sqlite"
+        command = [
+            sys.executable,
+            "-m",
+            "foretell.cli",
+            "serve",
+            "--port",
+            "0",
+            "--workers",
+            str(workers),
+            "--database",
+            url,
+        ]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        try:
+            assert process.stdout is not None
+            said = re.search(r"http://\S+", process.stdout.readline())
+            assert said is not None
+            yield process, said[0]
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+def send(address: str, data: bytes) -> str:
+    from foretell.graph import Graph
+    from foretell.serve.client import Client
+
+    with Client(address) as asks:
+        return asks.send_graph(Graph.from_bytes(data))
+
+
+def mebibytes(process: subprocess.Popen[str]) -> int:
+    """What all processes of the service have in memory."""
+    whole = psutil.Process(process.pid)
+    return sum(each.memory_info().rss for each in (whole, *whole.children(recursive=True))) >> 20
+
+
+if __name__ == "__main__":
+    main()

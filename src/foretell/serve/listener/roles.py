@@ -1,0 +1,34 @@
+"""`/v1/check`, `/v1/resources` and `/v1/graphs/HASH/nearest`: what PredictDDL's other roles know before anything is priced."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from foretell.cost.model import DEFAULT as DEFAULT_MODEL
+from foretell.serve.listener.callers import Asked, Member, Reader
+from foretell.serve.questions import Hash, Text
+
+router = APIRouter(prefix="/v1", tags=["roles"])
+
+
+@router.get("/check")
+def check(service: Asked, caller: Reader, on: Text, model: Text = DEFAULT_MODEL) -> dict[str, Any]:
+    """The task checker: whether the devices of a cluster were measured, have a profile, or are transferred to."""
+    return asdict(service.checker.check(caller, on, model))
+
+
+@router.get("/resources")
+def resources(service: Asked, caller: Reader) -> dict[str, Any]:
+    """The cluster-resource collector: what this service's machine and its Slurm have, and what of it is free."""
+    return asdict(service.collector.collect())
+
+
+@router.get("/graphs/{hash}/nearest")
+async def nearest(
+    hash: Hash, service: Asked, caller: Member, most: Annotated[int, Query(ge=1, le=100)] = 5
+) -> list[dict[str, Any]]:
+    """The workload-embedding generator: networks of your team that are most like this one, with what was measured of them."""
+    return [asdict(each) for each in await service.nearest(caller, hash, most)]

@@ -1,0 +1,73 @@
+"""PredictDDL's task checker: whether what is asked for has a predictor that was fitted for it, and what to do if not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import func, select
+
+from foretell.cost.model import DEFAULT, ROOFLINE, SHIPPED
+from foretell.hardware import Cluster
+from foretell.profile import Profile, profile_files
+from foretell.serve.access.keys import Caller
+from foretell.serve.database.connect import Database
+from foretell.serve.database.tables import Measurement
+from foretell.serve.questions import model_version
+
+How = Literal["profile", "measured", "transferred", "roofline"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """How a cluster's devices would be priced, from the best founded to the least."""
+
+    cluster: str
+    devices: tuple[str, ...]
+    how: How
+    model: str
+    profiles: tuple[str, ...]  # that were fitted for one of the devices
+    measured_steps: int  # of the team, on this cluster
+    next: str
+
+
+class TaskChecker:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def check(self, caller: Caller, on: str, model: str = DEFAULT) -> Task:
+        cluster = Cluster.parse(on)
+        model_version(model)
+        devices = tuple(device.name for device in cluster.device_kinds)
+        profiles = tuple(name for name, path in profile_files().items() if Profile.load(path).purpose.device in devices)
+        with self._database.reading() as session:
+            wanted = select(func.count()).select_from(Measurement).filter_by(team_id=caller.team, cluster=str(cluster))
+            steps = session.scalar(wanted) or 0
+        how = _how(model, devices, profiles)
+        return Task(
+            cluster=str(cluster), devices=devices, how=how, model=model, profiles=profiles, measured_steps=steps,
+            next=_next(how, profiles, devices),
+        )  # fmt: skip
+
+
+def measured_on(model: str) -> str | None:
+    """The device whose measurements a shipped model was fitted on."""
+    card = SHIPPED / model / "card.json"
+    return str(json.loads(card.read_text())["device"]) if card.is_file() else None
+
+
+def _how(model: str, devices: tuple[str, ...], profiles: tuple[str, ...]) -> How:
+    if profiles:
+        return "profile"
+    if model == ROOFLINE:
+        return "roofline"
+    return "measured" if set(devices) == {measured_on(model)} else "transferred"
+
+
+def _next(how: How, profiles: tuple[str, ...], devices: tuple[str, ...]) -> str:
+    if how == "profile":
+        return f"Ask with the profile {profiles[0]}."
+    if how == "measured":
+        return "Ask: operators were measured on this device."
+    return f"Ask, with a wider doubt; a few step times make it fit: foretell adapt --device {devices[0]} --help"

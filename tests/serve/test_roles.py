@@ -1,0 +1,75 @@
+"""PredictDDL's roles: the task checker, the cluster-resource collector, the workload-embedding generator."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi.testclient import TestClient
+
+from foretell.profile import Profile, Purpose
+from foretell.serve.access.keys import make_key
+from foretell.serve.cluster_resources import Collector, read_sinfo
+from foretell.serve.database.connect import Database
+from foretell.serve.workload_embeddings import cosines
+from tests.serve.conftest import BASES, Open
+
+
+def test_the_checker_knows_what_was_fitted(
+    client: TestClient, graph_file: bytes, tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hows = {on: client.get("/v1/check", params={"on": on}).json()["how"] for on in ("8xh200", "8xh100-sxm")}
+    assert hows == {"8xh200": "measured", "8xh100-sxm": "transferred"}
+    assert client.get("/v1/check", params={"on": "h200", "model": "roofline"}).json()["how"] == "roofline"
+    assert client.get("/v1/check", params={"on": "h2000"}).status_code == 422
+    graph = client.post("/v1/graphs", content=graph_file).json()["hash"]
+    client.post("/v1/measurements", json={"graph": graph, "on": "l40s", "seconds": 0.1})
+    assert client.get("/v1/check", params={"on": "l40s"}).json()["measured_steps"] == 1
+    monkeypatch.setenv("FORETELL_PROFILES", str(tmp_path))
+    Profile(name="ours", purpose=Purpose(device="l40s")).save(f"{tmp_path}/ours.toml")
+    found = client.get("/v1/check", params={"on": "2xl40s"}).json()
+    assert (found["how"], found["profiles"]) == ("profile", ["ours"])
+
+
+def test_the_collector_says_what_is_here_and_what_is_not(client: TestClient) -> None:
+    found = client.get("/v1/resources").json()
+    assert {row["source"] for row in found["resources"]} | set(found["missing"]) >= {"host", "nvml", "slurm"}
+    cores = next(row for row in found["resources"] if row["source"] == "host")
+    assert 0 <= cores["free"] <= cores["count"]
+    assert 0 < cores["free_memory_bytes"] <= cores["memory_bytes"]
+
+
+def test_the_collector_does_not_ask_for_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("foretell.serve.cluster_resources._SOURCES", {"host": lambda: asked.append(1) or iter(())})
+    collector = Collector()
+    assert collector.collect() is collector.collect()
+    assert len(asked) == 1
+
+
+def test_a_slurm_is_read() -> None:
+    said = "gpu*|4|idle|gpu:h100:8(S:0-1)|2063000\ngpu*|2|allocated|gpu:h100:8|2063000+\ncpu|10|idle|(null)|256000\n"
+    rows = list(read_sinfo(said))
+    assert [(row.count, row.free) for row in rows] == [(32, 32), (16, 0), (10, 10)]
+    assert rows[0].name == "gpu: h100"
+    assert rows[2].device is None
+
+
+def test_similarity_is_a_cosine() -> None:
+    found = cosines("a", {"a": [1.0, 0.0], "b": [2.0, 0.0], "c": [0.0, 3.0], "d": [-1.0, 0.0], "e": [0.0, 0.0]})
+    assert found == {"b": 1.0, "c": 0.0, "d": -1.0, "e": 0.0}
+
+
+def test_the_nearest_networks_come_with_their_measured_times(open_service: Open, database_url: str) -> None:
+    database = Database(database_url)
+    client, other = (open_service(database_url, make_key(database, team, "member")) for team in ("one", "other"))
+    graphs = {
+        name: client.post("/v1/graphs", content=(BASES / f"{name}.graph").read_bytes()).json()["hash"]
+        for name in ("cnn", "vit", "llama")
+    }
+    client.post("/v1/measurements", json={"graph": graphs["llama"], "on": "h200", "seconds": 0.25})
+    found = client.get(f"/v1/graphs/{graphs['vit']}/nearest").json()
+    assert {row["graph"] for row in found} == {graphs["cnn"], graphs["llama"]}
+    assert [row["similarity"] for row in found] == sorted((row["similarity"] for row in found), reverse=True)
+    assert all(-1 <= row["similarity"] <= 1.000001 for row in found)
+    times = {row["graph"]: [each["seconds"] for each in row["measured"]] for row in found}
+    assert times == {graphs["llama"]: [0.25], graphs["cnn"]: []}
+    assert other.get(f"/v1/graphs/{graphs['vit']}/nearest").status_code == 404
