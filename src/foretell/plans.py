@@ -13,12 +13,14 @@ from foretell.errors import PlanError, check_choice, check_count, check_number, 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
 Checkpointing = Literal["none", "full", "selective", "selective-op"]
 DataParallel = Literal["ddp", "dp"]
+Sharding = Literal["torch", "deepspeed"]
 Offload = Literal["none", "optimizer", "parameters"]
 OffloadTo = Literal["cpu", "nvme"]
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "zero": (0, 1, 2, 3),
     "schedule": get_args(Schedule),
     "data_parallel": get_args(DataParallel),
+    "sharding": get_args(Sharding),
     "offload": get_args(Offload),
     "offload_to": get_args(OffloadTo),
 }
@@ -47,6 +49,7 @@ class Plan:
     servers: int = 0
     asynchronous: bool = False
     data_parallel: DataParallel = "ddp"
+    sharding: Sharding = "torch"  # whose buffers beside what zero=1 to 3 shards
     offload: Offload = "none"  # what the host keeps: the optimizer's state and its work, or the parameters too
     offload_to: OffloadTo = "cpu"  # where it keeps them
 

@@ -8,6 +8,8 @@ import pytest
 
 from foretell import forecast
 from foretell.errors import PlanError
+from foretell.forecasting.memory import rank_memory
+from foretell.hardware import device
 from foretell.parallel import parallelize
 from foretell.parallel.accumulate import accumulate
 from foretell.plans import Plan
@@ -86,3 +88,33 @@ def test_updated_parameters_are_gathered_bucket_by_bucket() -> None:
     assert len(kinds["all-gather"]) > 2
     assert [c.nbytes for c in kinds["all-gather"]] == [c.nbytes for c in kinds["reduce-scatter"]]
     assert {c.starts_after for c in kinds["all-gather"]} == {len(role.graph.ops) - 1}  # after the whole update
+
+
+def test_deepspeed_has_buffers_of_its_own() -> None:
+    numbers = 3 * (3 * 32 * 96 + 2 * 32 * 32 + 2 * 32 * 16 + 2 * 32) + 2 * 96 * 32 + 32
+    step = graph("llama", precision="bf16")
+    held = {
+        (zero, overlap): parallelize(step, Plan(dp=4, zero=zero, overlap=overlap, sharding="deepspeed"))
+        .roles[0]
+        .persistent
+        for zero, overlap in ((2, True), (2, False), (3, True))
+    }
+    assert held[2, True] == {"gradient": 2 * 500_000_000 * 2}
+    assert held[2, False] == {"gradient": 500_000_000 * 2}
+    assert held[3, True] == {"gradient": 500_000_000 * 2, "parameter": 2 * numbers}
+    with pytest.raises(PlanError, match="shards nothing"):
+        parallelize(step, Plan(dp=4, sharding="deepspeed"))
+
+
+def test_each_group_of_ranks_has_a_communicator() -> None:
+    one, two = (forecast(graph("llama"), on="4xh100-sxm", plan=p, model="roofline") for p in ("dp=4", "dp=2,tp=2"))
+    assert 0 < 2 * one.memory.communicator == two.memory.communicator
+
+
+def test_of_several_ranks_it_is_less_certain_whether_they_fit() -> None:
+    h100 = device("h100-sxm")
+    roles = [parallelize(graph("llama"), Plan(dp=dp)).roles[0] for dp in (1, 2)]
+    needed = [m.allocated + m.context + m.communicator for m in (rank_memory(role, h100)[1] for role in roles)]
+    tight = [replace(h100, usable_bytes=round(1.02 * nbytes)) for nbytes in needed]
+    sure, unsure = (rank_memory(role, d)[1].fit_probability for role, d in zip(roles, tight, strict=True))
+    assert 0.5 < unsure < 0.6 < sure

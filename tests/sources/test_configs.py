@@ -35,11 +35,15 @@ def written(folder: Path, name: str, content: Any) -> Configuration:
     ("name", "trainer", "plan"),
     [
         ("accelerate_fsdp.yaml", "accelerate", "dp=8,zero=3,checkpointing=full"),
-        ("ds_zero2.json", "DeepSpeed", "dp=8,zero=2,grad_accumulation=8,bucket_bytes=400000000"),
-        ("ds_zero3_offload.json", "DeepSpeed", "dp=8,zero=3,bucket_bytes=1000000000,offload=parameters"),
+        ("ds_zero2.json", "DeepSpeed", "dp=8,zero=2,grad_accumulation=8,bucket_bytes=400000000,sharding=deepspeed"),
+        (
+            "ds_zero3_offload.json",
+            "DeepSpeed",
+            "dp=8,zero=3,bucket_bytes=1000000000,sharding=deepspeed,offload=parameters",
+        ),
         ("torchtitan_llama3_8b.toml", "torchtitan", "dp=8,zero=3,checkpointing=0.5"),
         ("axolotl_qlora.yml", "axolotl", "dp=8"),
-        ("llamafactory_lora.yaml", "LLaMA-Factory", "dp=8,zero=2,bucket_bytes=400000000"),
+        ("llamafactory_lora.yaml", "LLaMA-Factory", "dp=8,zero=2,bucket_bytes=400000000,sharding=deepspeed"),
         ("training_args.json", "Hugging Face's Trainer", "dp=8,zero=3"),
         ("lightning.yaml", "Lightning", "dp=8,zero=3"),
         (

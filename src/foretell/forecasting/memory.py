@@ -16,8 +16,10 @@ from foretell.simulate.allocator import OutOfMemory
 from foretell.simulate.memory import MemoryTrace, replay
 from foretell.units import MIB, Bytes
 
-_ERROR: Final = 0.03  # one standard deviation of predicted over measured totals, docs/guide/memory.md
-_NCCL_BUFFERS: Final[Bytes] = 200 * MIB  # an estimate of what NCCL allocates for its channels
+# One standard deviation of the logarithm of predicted over measured totals, docs/guide/memory.md.
+_ERROR: Final = 0.03  # of one device
+_ERROR_OF_SEVERAL: Final = 0.14  # of the heaviest of several, whose trainers keep buffers of their own
+_NCCL_BUFFERS: Final[Bytes] = 200 * MIB  # an estimate of what NCCL allocates for the channels of a communicator
 _BREAKDOWN: Final = {
     "parameters": "parameter",
     "gradients": "gradient",
@@ -85,12 +87,15 @@ def adjusted(memory: Memory, factors: MemoryFactors) -> Memory:
     ]
     return replace(
         memory, allocated=allocated, reserved=total - outside, total=total, fits=fits, breakdown=Breakdown(**parts),
-        fit_probability=_fit_probability(allocated + outside, memory.capacity), ranks=tuple(ranks),
+        fit_probability=_fit_probability(allocated + outside, memory.capacity, sum(r.count for r in ranks)),
+        ranks=tuple(ranks),
     )  # fmt: skip
 
 
 def _communicator(role: Role) -> Bytes:
-    return _NCCL_BUFFERS if role.count > 1 or any(c.group.size > 1 for c in role.collectives) else 0
+    """Each group of ranks that a rank communicates in has a communicator of its own."""
+    groups = {(c.group.size, c.group.stride) for c in role.collectives if c.group.size > 1}
+    return _NCCL_BUFFERS * max(len(groups), int(role.count > 1))
 
 
 def _memory(role: Role, device: Device, trace: MemoryTrace, fits: bool) -> Memory:
@@ -105,13 +110,13 @@ def _memory(role: Role, device: Device, trace: MemoryTrace, fits: bool) -> Memor
         capacity=device.usable_bytes,
         fits=fits,
         # The cache gives way when memory is short, so it is not counted.
-        fit_probability=_fit_probability(trace.peak_allocated + outside, device.usable_bytes),
+        fit_probability=_fit_probability(trace.peak_allocated + outside, device.usable_bytes, role.count),
         breakdown=Breakdown(**{name: trace.at_peak.get(purpose, 0) for name, purpose in _BREAKDOWN.items()}),
         peak_module=role.graph.ops[trace.peak_op].module if trace.peak_op >= 0 else "",
         ranks=(RankMemory(role=role.name, count=role.count, total=total, allocated=trace.peak_allocated),),
     )
 
 
-def _fit_probability(needed: Bytes, capacity: Bytes) -> float:
-    distance = math.log(capacity / needed) / _ERROR
+def _fit_probability(needed: Bytes, capacity: Bytes, ranks: int) -> float:
+    distance = math.log(capacity / needed) / (_ERROR if ranks == 1 else _ERROR_OF_SEVERAL)
     return round(0.5 * math.erfc(-distance / math.sqrt(2)), 4)

@@ -22,7 +22,8 @@ from foretell.program import Group, Program, Role
 
 _MODELLED = (
     "dp", "tp", "pp", "sequence_parallel", "overlap_tp", "bucket_bytes", "overlap", "zero", "hybrid_shard", "grad_accumulation", "schedule",
-    "virtual_stages", "stages", "checkpointing", "cp", "ep", "servers", "asynchronous", "data_parallel", "offload", "offload_to",
+    "virtual_stages", "stages", "checkpointing", "cp", "ep", "servers", "asynchronous", "data_parallel", "sharding",
+    "offload", "offload_to",
 )  # fmt: skip
 
 
@@ -62,6 +63,11 @@ def _check(plan: Plan) -> None:
         raise PlanError(
             f"hybrid_shard={plan.hybrid_shard} says among how many ranks a copy is split, but zero=0 splits nothing. "
             "Set zero=3 (or 1, 2), or leave hybrid_shard out."
+        )
+    if plan.sharding != "torch" and plan.zero == 0:
+        raise PlanError(
+            f"sharding={plan.sharding} says whose buffers a sharded step has, but zero=0 shards nothing. "
+            "Set zero=1, 2 or 3, or leave sharding out."
         )
     if plan.overlap_tp and plan.tp == 1:
         raise PlanError(

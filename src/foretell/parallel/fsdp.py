@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
+from typing import Final
 
 from foretell.graph import ITEM_BYTES, Graph, Storage, Tensor
 from foretell.parallel.blocks import BlockOf, Pass, Span, blocks, passes
@@ -27,6 +28,10 @@ from foretell.units import Bytes
 
 # Under autocast a sharded step gathers in the dtype of the matrix products and reduces in full precision.
 _GATHERED_AS = {"amp-bf16": "bfloat16", "amp-fp16": "float16"}
+
+
+_BUCKET: Final = 500_000_000  # DeepSpeed's reduce_bucket_size, in numbers
+_LIVE: Final = 1_000_000_000  # its stage3_max_live_parameters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +51,20 @@ def sharded_data_parallel(role: Role, plan: Plan, groups: ShardGroups) -> Role:
     streams = plan.offload == "parameters"  # blocks come from the host, to a rank alone too
     if (groups.shard.size == 1 and not streams) or not role.graph.training:
         return role
-    return _shard_optimizer_state(role, plan, groups) if plan.zero == 1 else _Fsdp(role, plan, groups).sharded()
+    whole = role.graph
+    role = _shard_optimizer_state(role, plan, groups) if plan.zero == 1 else _Fsdp(role, plan, groups).sharded()
+    return _with_deepspeed_buffers(role, whole, plan) if plan.sharding == "deepspeed" else role
+
+
+def _with_deepspeed_buffers(role: Role, whole: Graph, plan: Plan) -> Role:
+    """What DeepSpeed allocates by its documented defaults, whatever a step needs: a buffer of `reduce_bucket_size` numbers,
+    with `overlap_comm` of stages 1 and 2 a second, and of stage 3 gathered parameters up to `stage3_max_live_parameters`."""
+    found = parameters(whole)
+    item = max((ITEM_BYTES[p.layout.dtype] for p in found), default=0)
+    bucket = _BUCKET * item if plan.bucket_bytes == Plan().bucket_bytes else plan.bucket_bytes
+    role = role.with_persistent("gradient", bucket * (2 if plan.overlap and plan.zero < 3 else 1))
+    live = min(_LIVE, sum(p.layout.numel for p in found)) * item
+    return role.with_persistent("parameter", live) if plan.zero == 3 else role
 
 
 def _shard_optimizer_state(role: Role, plan: Plan, groups: ShardGroups) -> Role:

@@ -60,6 +60,8 @@ def _half(keys: Keys) -> str | None:
 
 def _zero(keys: Keys) -> dict[str, Any]:
     plan: dict[str, Any] = {"zero": keys.count("stage", 0, least=0)}
+    if plan["zero"]:
+        plan["sharding"] = "deepspeed"
     if (bucket := keys.number("reduce_bucket_size")) is not None:
         plan["bucket_bytes"] = max(int(bucket), 1) * _HALF_BYTES
     if not keys.flag("overlap_comm", default=plan["zero"] == 3):
