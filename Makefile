@@ -78,7 +78,7 @@ bench-memory: $(READY)  ## forecast memory against what was measured on an H200
 fuzz: $(READY)  ## 20,000 hostile files and questions, JOBS at a time; FUZZ="--seed 1 --only graph" asks for others
 	$(BIN)/python tests/fuzz/run.py --workers $(JOBS) $(FUZZ)
 
-soak: $(READY)  ## kill writers, campaigns and captures 200 times each, at random moments; SOAK="--only store" asks for some
+soak: $(READY)  ## kill writers, campaigns, captures and services with jobs 200 times each, at random moments; SOAK="--only store" asks for some
 	$(BIN)/python tests/soak/run.py $(SOAK)
 
 clean:  ## remove .venv and what the tools left behind

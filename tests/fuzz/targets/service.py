@@ -1,0 +1,118 @@
+"""Requests to the service: every address, with bodies, parameters and headers that nobody should send. 500 is a crash."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fastapi.testclient import TestClient
+
+from foretell.errors import InputError
+from foretell.serve.inference_engine import InferenceEngine
+from foretell.serve.listener.app import make_app
+from foretell.serve.service import Service
+from foretell.serve.settings import Settings
+from foretell.serve.worker import _answer, _Bench, unpack
+from tests.fuzz.harness import Nonsense
+from tests.fuzz.mutate import VALUES, change, damaged
+from tests.fuzz.targets import graph as graph_target
+
+WEIGHT, QUICK_WEIGHT = 2, 0.5
+GRAPH = (Path(__file__).parents[1] / "bases" / "cnn.graph").read_bytes()
+UNKNOWN = "0" * 64
+
+
+class _Worker:
+    """Answers in this process: what is looked for is a request that breaks the service."""
+
+    def __init__(self) -> None:
+        self.knows: set[str] = set()
+        self._bench = _Bench()
+
+    def ask(self, message: bytes, limit: float) -> tuple[dict[str, Any], bytes]:
+        return unpack(_answer(self._bench, *unpack(message)))
+
+
+class _Engine(InferenceEngine):
+    def _take(self, graph: str) -> Any:
+        return _WORKER
+
+    def _give_back(self, worker: Any) -> None:
+        pass
+
+    def _drop(self, worker: Any) -> None:
+        pass
+
+
+_WORKER = _Worker()
+
+
+@cache
+def client() -> tuple[TestClient, str]:
+    folder = tempfile.mkdtemp(prefix="foretell-fuzz-")
+    service = Service(Settings(database=f"sqlite:///{folder}/a.sqlite", workers=1, job_runners=0), _Engine)
+    asks = TestClient(make_app(service), "http://127.0.0.1", raise_server_exceptions=False)
+    return asks, asks.post("/v1/graphs", content=GRAPH).json()["hash"]
+
+
+def prepare() -> None:
+    client()
+
+
+def case(rng: random.Random) -> None:
+    asks, graph = client()
+    questions: dict[str, dict[str, Any]] = {
+        "/v1/forecasts": {
+            "graph": graph, "on": "2xh200", "plan": "dp=2", "model": "roofline", "profile": None,
+            "conditions": {"jitter": 0.01, "loader": 100.0}, "job": {"samples": 1e6, "checkpoint": {"every": 5, "seconds": 1.0}},
+        },
+        "/v1/measurements": {"graph": graph, "on": "h200", "plan": "dp=1", "seconds": 0.1, "allocated": 10**9},
+        "/v1/plans": {"graph": graph, "gpus": ["h200"], "max_devices": 2, "samples": 1e6, "deadline": 3600.0},
+        "/v1/scales": {"graph": graph, "on": "h200", "up_to": 4},
+    }  # fmt: skip
+    content: bytes | None = None
+    path = rng.choice([*questions, *questions, "/v1/graphs", "reads"])
+    if path in questions:
+        method, question = "POST", questions[path]
+        for _ in range(rng.choice((1, 1, 2, 4))):
+            change(rng, question)
+        content = json.dumps(question).encode("utf-8", "surrogatepass")
+        content = damaged(rng, content) if rng.random() < 0.1 else content
+    elif path == "/v1/graphs":
+        method, content = "POST", graph_target.make(rng)
+    else:
+        method, path = _read(rng, graph)
+    _check(asks.request(method, path, content=content, headers=_headers(rng)))
+
+
+def _read(rng: random.Random, graph: str) -> tuple[str, str]:
+    value = quote(str(rng.choice(VALUES)).encode("utf-8", "replace")[:200], safe="")
+    name = rng.choice((graph, UNKNOWN, UNKNOWN[:32], value))
+    paths = (
+        f"/v1/graphs/{name}", f"/v1/graphs/{name}/file", f"/v1/forecasts/{name}", f"/v1/forecasts?graph={name}&most={value}",
+        f"/v1/jobs/{name}", f"/v1/jobs/{name}/result", f"/v1/plans/{name}", f"/v1/check?on={value}&model={value}", "/healthz",
+        f"/v1/measurements?most={value}", f"/v1/jobs?most={value}", f"/{value}", "/openapi.json", "/metrics", "/v1/models",
+    )  # fmt: skip
+    return rng.choice(("GET", "GET", "GET", "DELETE", "POST", "PUT", "OPTIONS", "HEAD")), rng.choice(paths)
+
+
+def _headers(rng: random.Random) -> dict[str, str]:
+    if rng.random() < 0.8:
+        return {}
+    text = str(rng.choice(VALUES)).encode("ascii", "replace").decode()[:200].replace("\x1b", "")
+    name = rng.choice(("Authorization", "Content-Type", "Origin", "Host", "Last-Event-ID", "Accept"))
+    return {name: text}
+
+
+def _check(answer: Any) -> None:
+    if answer.status_code >= 500:
+        raise RuntimeError(f"{answer.request.method} {answer.request.url}: {answer.text[:1000]}")
+    if answer.status_code >= 400:
+        if answer.request.method != "HEAD" and not answer.json()["what"].strip():
+            raise Nonsense("a problem without a word")
+        raise InputError(f"{answer.status_code}")
