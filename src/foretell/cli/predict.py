@@ -36,6 +36,15 @@ def predict(
             "PART",
         ),
     ] = None,
+    lengths: Annotated[
+        Path | None,
+        option(
+            WHAT,
+            "--lengths",
+            "How long sequences are: a length in each line, or LENGTH,COUNT. Batches are padded.",
+            "FILE",
+        ),
+    ] = None,
     require_fit: Annotated[bool, option(WHAT, "--require-fit", "Exit with 3 if it does not fit.")] = False,
     nproc: options.Processes = None,
     fake_data: options.FakeData = False,
@@ -80,6 +89,13 @@ def predict(
             f"--fit-batch varies a setting called batch, and {source} is a script. Give it other batches as arguments of its "
             "own, after --, and see which fit."
         )
+    if lengths is not None:
+        if script is not None or fit_batch:
+            raise InputError(
+                "--lengths goes with a SOURCE that takes batch and seq, without --fit-batch. Leave one of them out."
+            )
+        _say_lengths(source, on, lengths, chosen, asked, as_json)
+        return
     forecasts: list[Forecast]
     batches: list[int] = []
     if script is not None:
@@ -105,6 +121,35 @@ def predict(
         raise RequirementNotMet(
             f"{forecasts[0].workload} does not fit on {', '.join(over)}, and --require-fit was given."
         )
+
+
+def _say_lengths(
+    source: str, on: Sequence[str], path: Path, settings: Mapping[str, str], asked: Mapping[str, Any], as_json: bool
+) -> None:
+    """The forecast of the longest batch, and how long steps of all lengths take."""
+    from rich.console import Group
+
+    from foretell.forecasting.lengths import Lengths, varied
+    from foretell.report.terminal import forecast_panel, lengths_section
+
+    lengths = Lengths.read(path)
+    if asked["job"] is not None and asked["job"].tokens is not None:
+        raise InputError(
+            "a job of sequences of many lengths is counted in samples. Give --job-samples instead of --job-tokens."
+        )
+    with progress() as report:
+        report(f"forecasting {source} at several lengths")
+        found = [
+            varied(
+                source, where, lengths, settings=settings, **{**asked, "plan": _plan(source, settings, where, asked)}
+            )
+            for where in on
+        ]
+    answer(
+        as_json,
+        lambda: [each.to_dict() for each in found],
+        lambda width: Group(*(part for v in found for part in (forecast_panel(v.worst), lengths_section(v)))),
+    )
 
 
 Answers = tuple[list["Forecast"], list[int]]  # forecasts, and with --fit-batch the batch of each

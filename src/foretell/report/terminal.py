@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
@@ -19,6 +19,9 @@ from foretell.graph import Caveat
 from foretell.report import findings
 from foretell.report.findings import Part
 from foretell.units import or_dash, show_bytes, show_dollars, show_rate, show_seconds, show_share
+
+if TYPE_CHECKING:
+    from foretell.forecasting.lengths import Varied
 
 COLOURS = {
     "forward": "cyan",
@@ -174,6 +177,19 @@ def parts_table(parts: Sequence[Part], whole: float, show: Callable[[float], str
         share = part.amount / whole if whole else 0.0
         table.add_row(part.label, show(part.amount), show_share(share), Bar(share, COLOURS[part.key]))
     return table
+
+
+def lengths_section(varied: Varied) -> RenderableType:
+    """Steps of sequences of many lengths, under the forecast of the longest batch."""
+    times = [f"{name} {show_seconds(seconds)}" for name, seconds in varied.quantiles.items()]
+    facts = facts_table(
+        (
+            ("Step time", f"{show_seconds(varied.mean)} on average; {' · '.join(times)}"),
+            ("Padding", f"{show_share(varied.padding)} of the tokens; packing sequences would leave it out"),
+            ("Memory", f"of the longest batch above, {varied.longest:,} tokens long"),
+        )
+    )
+    return section("Sequences of many lengths", facts)
 
 
 def caveats_of(forecasts: Sequence[Forecast]) -> list[RenderableType]:
