@@ -56,6 +56,10 @@ class InferenceEngine:
         """A few facts, and the answer as JSON. `load` gives the graph's file, where no worker has it at hand."""
         return self._ask({"do": "forecast", "question": question.model_dump()}, question.graph, load)
 
+    def report(self, question: Question, load: Callable[[], bytes]) -> bytes:
+        """The same forecast as a page of HTML."""
+        return self._ask({"do": "report", "question": question.model_dump()}, question.graph, load)[1]
+
     def embed(self, data: bytes) -> list[float]:
         """PredictDDL's embedding of a network."""
         vector: list[float] = self._ask({"do": "embed"}, "", lambda: data, send=True)[0]["vector"]

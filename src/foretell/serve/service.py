@@ -130,6 +130,20 @@ class Service:
         self.answers.put((caller.team, asked), answer)
         return answer
 
+    async def report(self, caller: Caller, id: str) -> bytes:
+        """The page of a forecast that was given before."""
+        found = await run_in_threadpool(self.stored, caller, id)
+        asked = Question.model_validate(found.question)
+        load = functools.partial(self.graph, caller, asked.graph)
+        return await self._in_engine(lambda: self.engine.report(asked, lambda: load().data))
+
+    def stored(self, caller: Caller, id: str) -> StoredForecast:
+        with self.database.reading() as session:
+            found = session.scalar(select(StoredForecast).filter_by(team_id=caller.team, id=id))
+        if found is None:
+            raise missing("forecast", id)
+        return found
+
     def _known(self, caller: Caller, asked: Question) -> tuple[str, Answer | None]:
         asked.check()
         key = asked.key()

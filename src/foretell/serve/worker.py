@@ -8,10 +8,13 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from multiprocessing.connection import Connection
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from foretell.errors import ForetellError
 from foretell.text import plain
+
+if TYPE_CHECKING:
+    from foretell.forecasting.result import Forecast
 
 KEPT: Final = 8  # graphs that a worker remembers, with what was computed of them
 MISSING: Final = "missing"  # the graph is not here: send it along
@@ -44,7 +47,7 @@ def serve(link: Connection) -> None:
 
 def _answer(bench: _Bench, head: dict[str, Any], body: bytes) -> bytes:
     try:
-        do = {"read": bench.read, "embed": bench.embed, "forecast": bench.forecast}[head["do"]]
+        do = {"read": bench.read, "embed": bench.embed, "forecast": bench.forecast, "report": bench.report}[head["do"]]
         return do(head, body)
     except ForetellError as error:
         return pack({"error": type(error).__name__, "text": str(error)})
@@ -75,6 +78,23 @@ class _Bench:
         )
 
     def forecast(self, head: dict[str, Any], data: bytes) -> bytes:
+        answer = self._priced(head, data)
+        if answer is None:
+            return pack({MISSING: True})
+        about = {name: getattr(answer, name) for name in ("cluster", "plan", "model")}
+        about["workload"] = plain(answer.workload)
+        about |= {"seconds": answer.step_time.seconds, "fits": answer.memory.fits}
+        return pack(about, answer.to_json().encode())
+
+    def report(self, head: dict[str, Any], data: bytes) -> bytes:
+        """A forecast as a page of HTML."""
+        from foretell.report.html import page
+
+        answer = self._priced(head, data)
+        return pack({MISSING: True}) if answer is None else pack({}, plain(page([answer])).encode())
+
+    def _priced(self, head: dict[str, Any], data: bytes) -> Forecast | None:
+        """None where the graph is not at hand and was not sent along."""
         from foretell.forecasting.assemble import forecast
         from foretell.graph import Graph
         from foretell.serve.questions import Question
@@ -82,15 +102,11 @@ class _Bench:
         question = Question.model_validate(head["question"])
         graph = self._graphs.get(question.graph)
         if graph is None and not data:
-            return pack({MISSING: True})
+            return None
         if graph is None:
             graph = Graph.from_bytes(data, "the graph")
         self._keep(question.graph, graph)
-        answer = forecast(graph, **question.arguments())
-        about = {name: getattr(answer, name) for name in ("cluster", "plan", "model")}
-        about["workload"] = plain(answer.workload)
-        about |= {"seconds": answer.step_time.seconds, "fits": answer.memory.fits}
-        return pack(about, answer.to_json().encode())
+        return forecast(graph, **question.arguments())
 
     def embed(self, head: dict[str, Any], data: bytes) -> bytes:
         """PredictDDL's embedding of a network."""

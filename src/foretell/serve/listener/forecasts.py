@@ -10,7 +10,6 @@ from sqlalchemy import select
 
 from foretell.serve.database.tables import StoredForecast
 from foretell.serve.listener.callers import Asked, Few, Member, Reader
-from foretell.serve.problems import missing
 from foretell.serve.questions import Hash, Id, Question
 
 router = APIRouter(prefix="/v1/forecasts", tags=["forecasts"])
@@ -71,8 +70,5 @@ def list_forecasts(service: Asked, caller: Reader, graph: Hash | None = None, mo
 @router.get("/{id}", response_class=Response, responses=_ANSWER)
 def get_forecast(id: Id, service: Asked, caller: Reader) -> Response:
     """An answer that was given before."""
-    with service.database.reading() as session:
-        found = session.scalar(select(StoredForecast).filter_by(team_id=caller.team, id=id))
-    if found is None:
-        raise missing("forecast", id)
+    found = service.stored(caller, id)
     return Response(found.answer, media_type="application/json", headers={ID_HEADER: found.id})
