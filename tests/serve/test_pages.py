@@ -29,7 +29,7 @@ def renamed(graph_file: bytes, name: str) -> bytes:
     return changed.getvalue()
 
 
-def test_a_history_leads_to_reports(client: TestClient, graph_file: bytes) -> None:
+def test_a_history_leads_to_reports(client: TestClient, graph_file: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Ask for a forecast" in client.get("/").text
     graph = client.post("/v1/graphs", content=renamed(graph_file, "<script>alert(1)</script>")).json()["hash"]
     answer = client.post("/v1/forecasts", json={"graph": graph, "on": "h200"})
@@ -49,6 +49,8 @@ def test_a_history_leads_to_reports(client: TestClient, graph_file: bytes) -> No
         assert "script-src 'none'" in each.headers["content-security-policy"]
         assert "form-action 'self'" in each.headers["content-security-policy"]
     assert client.get(f"/forecasts/{'0' * 32}").status_code == 404
+    monkeypatch.setattr("foretell.serve.questions.__version__", "9.9")  # another version would answer otherwise
+    assert client.get(address).status_code == 409
 
 
 def test_pages_are_of_one_team(open_service: Open, graph_file: bytes, tmp_path: Path) -> None:

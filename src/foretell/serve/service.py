@@ -22,7 +22,7 @@ from foretell.serve.database.tables import StoredForecast, StoredGraph
 from foretell.serve.inference_engine import InferenceEngine
 from foretell.serve.jobs.runner import Runners
 from foretell.serve.metrics import Metrics
-from foretell.serve.problems import missing, of_error
+from foretell.serve.problems import Problem, missing, of_error
 from foretell.serve.questions import Question
 from foretell.serve.settings import Settings
 from foretell.serve.task_checker import TaskChecker
@@ -134,6 +134,11 @@ class Service:
         """The page of a forecast that was given before."""
         found = await run_in_threadpool(self.stored, caller, id)
         asked = Question.model_validate(found.question)
+        if await run_in_threadpool(asked.key) != found.key:
+            raise Problem(
+                409, "the model, the catalog or the profile has changed since this forecast, and a report would be of another.",
+                next=f"Its numbers are at /v1/forecasts/{id}; ask again for a report of today's.",
+            )  # fmt: skip
         load = functools.partial(self.graph, caller, asked.graph)
         return await self._in_engine(lambda: self.engine.report(asked, lambda: load().data))
 
