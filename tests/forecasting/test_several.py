@@ -12,8 +12,13 @@ import foretell
 from foretell.cost.model import load_model
 from foretell.errors import InputError, ModelError
 from foretell.forecasting.assemble import spread
+from foretell.forecasting.conditions import Conditions
+from foretell.forecasting.run import run
 from foretell.forecasting.several import FILE, PublishedJobs, Source, Spread
+from foretell.hardware import Cluster
 from foretell.learn.several import JobError, calibrate_jobs, held_out_ranges, save_jobs
+from foretell.parallel import parallelize
+from foretell.plans import Plan
 from tests.parallel.models import graph
 
 EVEN = Spread(shorter=0.1, longer=0.1)
@@ -31,11 +36,33 @@ def test_a_slow_network_makes_a_step_less_sure_and_one_device_has_none() -> None
     assert spread(graph("llama"), "2xa100-80g-sxm", model="roofline") is None
 
 
+def test_several_devices_have_an_interval_that_says_what_it_rests_on() -> None:
+    for on in ("2xh200", "2x8xa100-80g-sxm"):
+        f = foretell.forecast(graph("llama"), on=on)
+        for time in (f.step_time, f.device_time, f.exposed_communication, f.stragglers):
+            assert time.low is not None
+            assert time.high is not None
+            assert time.low <= time.seconds <= time.high
+        [text] = [c.text for c in f.caveats if c.code == "calibrated-by-jobs"]
+        assert "published jobs" in text
+        assert not any(c.code in ("not-calibrated", "calibrated-elsewhere") for c in f.caveats)
+
+
 def test_a_model_without_errors_on_jobs_gives_none(tmp_path: Path) -> None:
     model = dataclasses.replace(load_model(), folder=tmp_path)
     f = foretell.forecast(graph("llama"), on="2xh200", model=model)
     assert f.step_time.low is None
     assert any(c.code == "not-calibrated" for c in f.caveats)
+
+
+@pytest.mark.parametrize("plan", ["dp=2,tp=2", "dp=2,pp=2,grad_accumulation=4"])
+def test_a_run_simulated_again_takes_as_long_and_longer_on_a_slower_host_or_network(plan: str) -> None:
+    cluster, model, asked = Cluster.parse("4xl40s"), load_model(), Plan.parse(plan)
+    program = parallelize(graph("llama"), asked)
+    ran = run(program, cluster, model, Conditions())
+    assert ran.under(program) == pytest.approx(ran.timeline.period)
+    for slower in ({"host": 3.0}, {"communication": 30.0}):
+        assert ran.under(program, **slower) > ran.timeline.period
 
 
 def test_every_source_counts_as_one() -> None:

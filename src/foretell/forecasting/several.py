@@ -47,7 +47,7 @@ class Spread:
 
 def spread(program: Program, ran: Run, *, device: float, host: float, network: float) -> Spread:
     """Of a run, from how far its device, its host and its network may be off, as logarithms."""
-    base = ran.under(program)
+    base = ran.timeline.period
 
     def side(way: int) -> float:
         by_host = math.log(ran.under(program, host=math.exp(way * _HOST)) / base) / (way * _HOST)

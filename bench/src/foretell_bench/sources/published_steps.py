@@ -97,6 +97,8 @@ def _model(model: Mapping[str, Any], step: Mapping[str, Any], labels: list[str],
         settings["optimizer"] = _OPTIMIZERS.get(step.get("optimizer", ""), step.get("optimizer", _KEPT_IN_FP32))
     if "fused" in labels and "optimizer" not in step and plan.pp > 1 and step["precision"] == "bf16":
         settings |= _PIPELINED
+    if "fused" in labels:
+        settings["kernels"] = "megatron"
     if "seq" in step:
         settings["seq"] = str(step["seq"])
     config = _config(model, step.get("seq", 2048))

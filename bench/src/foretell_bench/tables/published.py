@@ -159,7 +159,6 @@ def _asked(rows: Sequence[Compared]) -> list[Figure]:
 def _intervals(rows: Sequence[Compared]) -> list[Figure]:
     parts: Sequence[tuple[str, Sequence[bool | None], Sequence[float | None]]] = (
         ("one device", [r.inside for r in rows if r.devices == 1], [r.width for r in rows if r.devices == 1]),
-        ("several devices", [r.inside for r in rows if r.devices > 1], [r.width for r in rows if r.devices > 1]),
         ("several devices, the source left out", [r.left_out_inside for r in rows], [r.left_out_width for r in rows]),
     )
     made = []
