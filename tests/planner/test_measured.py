@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import foretell
+from foretell.planner.command import Command
 from foretell.planner.measured import Option, search
 from foretell.plans import Plan
 
@@ -86,3 +87,15 @@ def test_plans_to_choose_from_need_their_cluster() -> None:
     small = f"{Path(__file__).parent / 'small.py'}:llama"
     with pytest.raises(foretell.InputError, match="on is not given"):
         foretell.plan(small, among=[("dp=2", 2)], samples=1.0, model="roofline")
+
+
+def test_a_command_is_told_the_plan_and_says_the_seconds() -> None:
+    run = Command("sh -c 'echo training; test {tp} -lt 4 && echo 0.$FORETELL_BATCH'")
+    assert run(Plan(dp=2, tp=2), 25) == 0.25
+    assert run(Plan(tp=4), 25) is None
+    with pytest.raises(foretell.InputError, match="'depth' is not known"):
+        Command("train.py {depth}")
+    with pytest.raises(foretell.InputError, match="must be the seconds of a step"):
+        Command("echo done")(Plan(), 1)
+    with pytest.raises(foretell.InputError, match="cannot be run"):
+        Command("no-such-program-here")(Plan(), 1)

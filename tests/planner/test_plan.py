@@ -135,6 +135,16 @@ def test_what_cannot_be_asked_is_refused(asked: dict[str, object], message: str)
         planned(**asked)
 
 
+def test_prices_of_ones_own_replace_the_catalogs() -> None:
+    space = Space(gpus=("h100-sxm", "l40s"), max_devices=16, prices={"l40s": 0.5})
+    by_name = {str(c): c.dollars_per_hour for c in space.clusters()}
+    assert by_name["16xl40s"] == 8.0
+    assert by_name["1xl40s"] == 0.5
+    assert by_name["2xh100-sxm"] == Cluster.parse("2xh100-sxm").dollars_per_hour
+    with pytest.raises(InputError, match="a price is given for t4"):
+        Space(gpus=("l40s",), prices={"t4": 1.0}).clusters()
+
+
 def test_settings_of_a_plan_that_are_decided() -> None:
     assert decided("dp=1,tp=2") == {"dp": 1, "tp": 2}
     assert decided(foretell.Plan(tp=2)) == {"tp": 2}

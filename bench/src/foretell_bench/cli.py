@@ -125,6 +125,41 @@ def published(
 
 @app.command()
 @guarded
+def planner(
+    data: PublicData = None,
+    workers: Workers = 1,
+    saved: Saved = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found of each table.")
+    ] = None,
+    page: Page = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plans chosen from measured configurations: what they lose to the best, beside CherryPick."""
+    from dataclasses import asdict
+
+    from foretell.errors import InputError
+    from foretell_bench.pages import planner as pages
+    from foretell_bench.pages.benches import put_table
+    from foretell_bench.tables import planner as bench
+
+    if saved is not None:
+        found = bench.read(saved)
+    elif data is None:
+        raise InputError("give --data FOLDER to plan anew, or --from FILE to show what was saved.")
+    else:
+        with progress() as say:
+            found = bench.run(data, say, workers=workers)
+        if save is not None:
+            bench.save(found, save)
+    summaries = bench.summaries(found)
+    if page is not None:
+        put_table(page, "planner", pages.markdown(found, summaries))
+    answer(as_json, lambda: [asdict(f) for f in found], lambda width: pages.drawn(summaries))
+
+
+@app.command()
+@guarded
 def accuracy(
     data: Annotated[
         Path | None, typer.Option("--data", metavar="FOLDER", help="A store of measured steps to predict unseen.")

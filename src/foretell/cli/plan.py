@@ -50,6 +50,9 @@ def plan(
     vary: Annotated[
         list[str] | None, option(SPACE, "--vary", "Try these values of a parameter of SOURCE.", "NAME=A,B")
     ] = None,
+    price: Annotated[
+        list[str] | None, option(SPACE, "--price", "Dollars per device and hour, like h100-sxm=1.9.", "NAME=DOLLARS")
+    ] = None,
     settings: options.Settings = None,
     as_json: options.AsJson = False,
     html: options.Html = None,
@@ -67,10 +70,17 @@ def plan(
     jitter: options.Jitter = None,
     expert_skew: options.ExpertSkew = None,
     workers: Annotated[int, option(PRICES, "--workers", "Processes that search side by side.", "N", min=1)] = 2,
+    ray: Annotated[str | None, option(PRICES, "--ray", "Search on this Ray cluster.", "ADDRESS")] = None,
+    measure: Annotated[
+        str | None,
+        option(GOAL, "--measure", "Run plans by this command; its last line is a step's seconds.", "COMMAND"),
+    ] = None,
+    runs: Annotated[int, option(GOAL, "--runs", "At most so many, with --measure.", "N", min=1)] = 10,
     no_cache: options.NoCache = False,
 ) -> None:
     """Find the cluster and the plan for a job: its time, its cost, and the odds of keeping to both."""
     import foretell
+    from foretell.planner.command import Command
     from foretell.report.plan import plan_panel, write_plan
 
     conditions = options.conditions_of(loader, jitter, expert_skew)
@@ -89,9 +99,13 @@ def plan(
             global_batch=global_batch,
             batches=_numbers("--micro-batches", micro_batches),
             vary={name: value.split(",") for name, value in options.read_settings(vary).items()},
+            prices={name: options.count("--price", text) for name, text in options.read_settings(price).items()},
             settings=options.read_settings(settings),
             cache=not no_cache,
             workers=workers,
+            runner=_runner(ray),
+            measure=None if measure is None else Command(measure),
+            runs=runs,
             progress=report,
         )
     answer(as_json, result.to_dict, lambda width: plan_panel(result, width))
@@ -101,6 +115,14 @@ def plan(
     _hand_over(result, to or (), command)
     if require and result.recommended is None:
         raise RequirementNotMet(result.reason)
+
+
+def _runner(ray: str | None) -> Any:
+    if ray is None:
+        return None
+    from foretell.planner.ray import RayRunner
+
+    return RayRunner(ray)
 
 
 def _job(

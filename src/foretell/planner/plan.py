@@ -50,6 +50,7 @@ def plan(
     batches: Sequence[int] | None = None,
     among: Sequence[tuple[Plan | str, int]] | None = None,
     vary: Mapping[str, Sequence[str]] | None = None,
+    prices: Mapping[str, Dollars] | None = None,
     settings: Mapping[str, str] | None = None,
     model: str | CostModel = DEFAULT_MODEL,
     profile: Profile | str | Path | None = None,
@@ -67,8 +68,9 @@ def plan(
     `on` is the one cluster to use; else `gpus` (devices or instances) in numbers up to `max_devices`. `plan` has settings
     that are decided; `among` has the plans to choose from, each with its micro-batch, on the one cluster. `global_batch`
     is kept by gradient accumulation; without it, it follows from the micro-batch. `vary` has settings of the SOURCE to
-    try in turn, like {"precision": ["bf16", "fp32"]}. `measure(plan, batch)` runs a few steps and returns the seconds of one,
-    or None where it fails: at most `runs` of the plans on the recommended cluster are tried, and the best is recommended.
+    try in turn, like {"precision": ["bf16", "fp32"]}; `prices` are dollars per device and hour instead of the catalog's.
+    `measure(plan, batch)` runs a few steps and returns the seconds of one, or None where it fails: at most `runs` of the
+    plans on the recommended cluster are tried, and the best is recommended.
     """
     began = time.monotonic()
     goal = Goal(deadline=deadline, budget=budget, confidence=confidence)
@@ -80,7 +82,7 @@ def plan(
         )
     space = Space(
         gpus=tuple(gpus), max_devices=max_devices, global_batch=global_batch,
-        batches=None if batches is None else tuple(batches), on=place, fixed=decided(plan),
+        batches=None if batches is None else tuple(batches), on=place, fixed=decided(plan), prices=prices,
     )  # fmt: skip
     space.clusters()  # a slip in a name is an error at once, not after a long capture
     engine = Engine(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple
 
-from foretell.errors import InputError, PlanError, check_count
+from foretell.errors import InputError, PlanError, check_count, check_number
 from foretell.hardware import Cluster, catalog
 from foretell.parallel.blocks import blocks
 from foretell.planner.steps import Steps, Variant
 from foretell.plans import Plan
+from foretell.units import Dollars
 
 LONG: Final = 16_384  # tokens of a sequence from which context parallelism is tried
 _MOST_BATCH: Final = 64  # of a micro-step, where no global batch bounds it
@@ -38,19 +39,40 @@ class Space:
     batches: tuple[int, ...] | None = None  # of a micro-step
     on: Cluster | None = None  # this cluster alone
     fixed: Mapping[str, Any] | None = None  # settings of the plan that are decided
+    prices: Mapping[str, Dollars] | None = None  # of a device's hour, by its name, instead of the catalog's
 
     def __post_init__(self) -> None:
         check_count("max_devices", self.max_devices, InputError)
         if self.global_batch is not None:
             check_count("global_batch", self.global_batch, InputError)
+        for name, price in (self.prices or {}).items():
+            check_number(f"the price of {name}", price, "dollars per device and hour, at least 0", InputError)
         for batch in self.batches or ():
             check_count("a micro-batch", batch, InputError)
 
     def clusters(self) -> tuple[Cluster, ...]:
         if self.on is not None:
-            return (self.on,)
-        names = self.gpus or rented()
-        return tuple(cluster for name in names for cluster in _sizes(name, self.max_devices))
+            found: tuple[Cluster, ...] = (self.on,)
+        else:
+            found = tuple(c for name in self.gpus or rented() for c in _sizes(name, self.max_devices))
+        if not self.prices:
+            return found
+        there = {node.device.name for cluster in found for node in cluster.nodes}
+        if unknown := [name for name in self.prices if name not in there]:
+            raise InputError(
+                f"a price is given for {', '.join(unknown)}, which is not among {', '.join(sorted(there))}."
+            )
+        return tuple(_priced(cluster, self.prices) for cluster in found)
+
+
+def _priced(cluster: Cluster, prices: Mapping[str, Dollars]) -> Cluster:
+    """Equal nodes stay one object."""
+    known = {
+        id(node): replace(node, dollars_per_hour=prices[node.device.name] * node.count)
+        for node in cluster.nodes
+        if node.device.name in prices
+    }
+    return replace(cluster, nodes=tuple(known.get(id(node), node) for node in cluster.nodes), name=str(cluster))
 
 
 def rented() -> tuple[str, ...]:

@@ -26,6 +26,10 @@ _LEFT, _RIGHT, _TOP, _BELOW = 76, 24, 16, 48
 _ROWS: Final = 12  # of the front in a terminal
 _SHORTEST: Final = 80  # characters of a reason
 _WIDE: Final = 130
+_STYLE: Final = (
+    "svg{--accent:#2b5c7f;--bar:#a9b9c4;--good:#2f6f4f;background:#fdfcfa}text{font:12px sans-serif;fill:#5d646c}"
+    ".grid{stroke:#e2ded5}.limit{stroke:#a63a2b;stroke-dasharray:4 3}.limit-label{fill:#a63a2b}"
+)
 
 
 def plan_panel(result: PlanResult, width: int = 100) -> RenderableType:
@@ -185,6 +189,12 @@ def pareto_chart(result: PlanResult, *, standalone: bool = False) -> str:
         description=described,
         standalone=standalone,
     )
+
+
+def plan_picture(result: PlanResult) -> str:
+    """The chart as a file of its own, for a page elsewhere."""
+    drawn = pareto_chart(result, standalone=True)
+    return drawn.replace("<desc", f"<style>{_STYLE}</style><desc", 1)
 
 
 class _Axis:

@@ -1,0 +1,76 @@
+"""The planner's regret as tables: for the terminal, and for docs/accuracy/planner.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+from rich.table import Table
+
+from foretell_bench.tables.planner import Figures, Summary, lost
+
+_HEADS = (
+    "table",
+    "configurations",
+    "crash",
+    "planner",
+    "fastest forecast",
+    "with runs",
+    "runs",
+    "CherryPick",
+    "its runs",
+)
+_MEANS = (
+    "mean over",
+    "tables",
+    "planner",
+    "crashes",
+    "fastest forecast",
+    "with runs",
+    "runs",
+    "CherryPick",
+    "its runs",
+)
+
+
+def rows(found: Sequence[Figures]) -> list[tuple[str, ...]]:
+    return [
+        (
+            f.table + ("" if f.seen else " *"), f"{f.configurations}", f"{f.crashing}", _lost(f.regret), _lost(f.ranked_regret),
+            _lost(f.measured_regret), f"{f.measured_runs}", _lost(f.cherrypick_regret), f"{f.cherrypick_runs:.1f}",
+        )
+        for f in found
+    ]  # fmt: skip
+
+
+def means(summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
+    return [
+        (
+            s.of, f"{s.tables}", _share(s.lost), f"{s.crashes}", _share(s.ranked_lost), _share(s.measured_lost),
+            f"{s.measured_runs:.1f}", _share(s.cherrypick_lost), f"{s.cherrypick_runs:.1f}",
+        )
+        for s in summaries
+    ]  # fmt: skip
+
+
+def drawn(summaries: Sequence[Summary]) -> RenderableType:
+    table = Table(*_MEANS, box=None, pad_edge=False, header_style="dim")
+    for row in means(summaries):
+        table.add_row(*row)
+    return table
+
+
+def markdown(found: Sequence[Figures], summaries: Sequence[Summary]) -> str:
+    return f"{_table(_MEANS, means(summaries))}\n\n{_table(_HEADS, rows(found))}\n"
+
+
+def _table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), *lines))
+
+
+def _lost(regret: float | None) -> str:
+    return "crashes" if regret is None else _share(lost(regret))
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f} %"
