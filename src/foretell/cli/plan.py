@@ -99,7 +99,7 @@ def plan(
             global_batch=global_batch,
             batches=_numbers("--micro-batches", micro_batches),
             vary={name: value.split(",") for name, value in options.read_settings(vary).items()},
-            prices={name: options.count("--price", text) for name, text in options.read_settings(price).items()},
+            prices={name: options.count("--price", text) or 0.0 for name, text in options.read_settings(price).items()},
             settings=options.read_settings(settings),
             cache=not no_cache,
             workers=workers,

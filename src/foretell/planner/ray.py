@@ -28,7 +28,7 @@ class RayRunner:
                 raise InputError(
                     f"no Ray cluster answers at {address!r}: {error}. Start one, or leave --ray out."
                 ) from None
-        self.workers = max(int(ray.cluster_resources().get("CPU", 1)), 1)
+        self.workers = max(int(_api(ray).cluster_resources().get("CPU", 1)), 1)
 
     def each(self, work: Work, shared: Any, asked: Iterable[Any]) -> Iterator[Any]:
         import ray
@@ -53,3 +53,8 @@ class RayRunner:
 
 
 _NONE: Any = object()
+
+
+def _api(ray: Any) -> Any:
+    """Parts of Ray are not typed."""
+    return ray
