@@ -70,7 +70,6 @@ def plan(
     jitter: options.Jitter = None,
     expert_skew: options.ExpertSkew = None,
     workers: Annotated[int, option(PRICES, "--workers", "Processes that search side by side.", "N", min=1)] = 2,
-    ray: Annotated[str | None, option(PRICES, "--ray", "Search on this Ray cluster.", "ADDRESS")] = None,
     measure: Annotated[
         str | None,
         option(GOAL, "--measure", "Run plans by this command; its last line is a step's seconds.", "COMMAND"),
@@ -103,7 +102,6 @@ def plan(
             settings=options.read_settings(settings),
             cache=not no_cache,
             workers=workers,
-            runner=_runner(ray),
             measure=None if measure is None else Command(measure),
             runs=runs,
             progress=report,
@@ -115,14 +113,6 @@ def plan(
     _hand_over(result, to or (), command)
     if require and result.recommended is None:
         raise RequirementNotMet(result.reason)
-
-
-def _runner(ray: str | None) -> Any:
-    if ray is None:
-        return None
-    from foretell.planner.ray import RayRunner
-
-    return RayRunner(ray)
 
 
 def _job(

@@ -1,4 +1,4 @@
-"""Where a search runs: in this process, in several beside it, or on a Ray cluster."""
+"""Where a search runs: in this process, or in several beside it."""
 
 from __future__ import annotations
 

@@ -38,6 +38,15 @@ class Measured:
     batch: int
     seconds: Seconds | None
 
+    @property
+    def rate(self) -> float | None:
+        """Seconds per sample: steps of a table differ in what they process."""
+        return None if self.seconds is None else self.seconds / work(self.plan, self.batch)
+
+
+def work(plan: Plan, batch: int) -> int:
+    return plan.dp * batch * (plan.grad_accumulation or 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
@@ -47,8 +56,8 @@ class Table:
     rows: tuple[Measured, ...]
 
     @property
-    def best(self) -> Seconds:
-        return min(row.seconds for row in self.rows if row.seconds is not None)
+    def best(self) -> float:
+        return min(row.rate for row in self.rows if row.rate is not None)
 
     @property
     def seen(self) -> bool:
@@ -58,7 +67,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """One table: regret is how much longer a step is than the best measured; None where the choice crashes."""
+    """One table: regret is how much longer a sample takes than with the best measured; None where the choice crashes."""
 
     table: str
     seen: bool
@@ -97,7 +106,7 @@ def _seconds(plan: Plan, batch: int, rows: Sequence[Row]) -> Seconds | None:
     """The mean of a configuration's runs; one that crashed at any time is no choice."""
     if any(row["status"] == "crashed" for row in rows):
         return None
-    tokens = plan.dp * batch * (plan.grad_accumulation or 1) * rows[0]["sequence"]
+    tokens = work(plan, batch) * rows[0]["sequence"]
     return float(mean(tokens / row["tokens_per_second"] for row in rows))
 
 
@@ -114,11 +123,12 @@ def run(data: Path, say: Say = quiet, workers: int = 1) -> list[Figures]:
 
 def figures(table: Table, source: str, workers: int = 1) -> Figures:
     times = {(row.plan, row.batch): row.seconds for row in table.rows}
-    made: list[Seconds | None] = []
+    rates = {(row.plan, row.batch): row.rate for row in table.rows}
+    made: list[float | None] = []
 
     def measure(chosen: Plan, batch: int) -> Seconds | None:
-        made.append(times[chosen, batch])
-        return made[-1]
+        made.append(rates[chosen, batch])
+        return times[chosen, batch]
 
     asked: dict[str, Any] = {
         "on": Cluster.parse(table.cluster), "tokens": 1e10, "settings": _SETTINGS, "workers": workers,
@@ -127,8 +137,8 @@ def figures(table: Table, source: str, workers: int = 1) -> Figures:
     choice = plan(source, **asked)
     plan(source, **asked, measure=measure, runs=RUNS)
     picks = [CherryPick(seed=seed).search(_candidates(table)) for seed in range(SEEDS)]
-    ended = [_regret(table, [table.rows[i].seconds for i in p.tried]) for p in picks]
-    near = [_runs_to(table, [table.rows[i].seconds for i in p.tried], NEAR - 1) for p in picks]
+    ended = [_regret(table, [table.rows[i].rate for i in p.tried]) for p in picks]
+    near = [_runs_to(table, [table.rows[i].rate for i in p.tried], NEAR - 1) for p in picks]
     reached = mean(r for r in ended if r is not None)
     return Figures(
         table=table.name,
@@ -136,8 +146,8 @@ def figures(table: Table, source: str, workers: int = 1) -> Figures:
         configurations=len(table.rows),
         crashing=sum(row.seconds is None for row in table.rows),
         chosen=_spelt(choice),
-        regret=_of_choice(table, choice, times),
-        ranked_regret=_ranked(table, choice, times),
+        regret=_of_choice(table, choice, rates),
+        ranked_regret=_ranked(table, choice, rates),
         measured_runs=len(made),
         measured_regret=_regret(table, made),
         measured_runs_to_near=_runs_to(table, made, NEAR - 1),
@@ -153,24 +163,24 @@ def _spelt(choice: PlanResult) -> str:
     return "nothing" if best is None else f"{best.plan}, micro-batch {best.batch}"
 
 
-def _of_choice(table: Table, choice: PlanResult, times: Mapping[tuple[Plan, int], Seconds | None]) -> float | None:
+def _of_choice(table: Table, choice: PlanResult, rates: Mapping[tuple[Plan, int], float | None]) -> float | None:
     if choice.recommended is None:
         return None
-    return _regret(table, [times[Plan.parse(choice.recommended.plan), choice.recommended.batch]])
+    return _regret(table, [rates[Plan.parse(choice.recommended.plan), choice.recommended.batch]])
 
 
-def _ranked(table: Table, choice: PlanResult, times: Mapping[tuple[Plan, int], Seconds | None]) -> float | None:
+def _ranked(table: Table, choice: PlanResult, rates: Mapping[tuple[Plan, int], float | None]) -> float | None:
     fastest = min(choice.choices, key=lambda c: c.time.median, default=None)
-    return None if fastest is None else _regret(table, [times[Plan.parse(fastest.plan), fastest.batch]])
+    return None if fastest is None else _regret(table, [rates[Plan.parse(fastest.plan), fastest.batch]])
 
 
-def _regret(table: Table, seconds: Sequence[Seconds | None]) -> float | None:
-    ran = [s for s in seconds if s is not None]
+def _regret(table: Table, found: Sequence[float | None]) -> float | None:
+    ran = [s for s in found if s is not None]
     return min(ran) / table.best - 1 if ran else None
 
 
-def _runs_to(table: Table, seconds: Sequence[Seconds | None], regret: float) -> int | None:
-    for number, s in enumerate(seconds, 1):
+def _runs_to(table: Table, found: Sequence[float | None], regret: float) -> int | None:
+    for number, s in enumerate(found, 1):
         if s is not None and s <= (1 + regret) * table.best * 1.0001:
             return number
     return None
@@ -178,12 +188,12 @@ def _runs_to(table: Table, seconds: Sequence[Seconds | None], regret: float) -> 
 
 def _candidates(table: Table) -> list[Candidate]:
     """As CherryPick sees them: a run that crashes costs as the longest."""
-    worst = max(row.seconds for row in table.rows if row.seconds is not None)
+    worst = max(row.rate for row in table.rows if row.rate is not None)
     return [
         Candidate(
             features=(*(math.log(n) for n in (r.plan.dp, r.plan.tp, r.plan.pp, r.batch)), float(r.plan.zero)),
-            objective=r.seconds,
-            cost=worst if r.seconds is None else r.seconds,
+            objective=r.rate,
+            cost=worst if r.rate is None else r.rate,
         )
         for r in table.rows
     ]
