@@ -91,7 +91,7 @@ def test_networks_see_nothing_of_what_they_are_validated_against(
     for name, slow in (("plain", ""), ("slowed", "net512")):
         measured = load(Store(made(tmp_path / name, graphs, slow=slow)))
         groups = {i: s.source for i, s in enumerate(measured.steps)}
-        own = [f for f in leave_groups_out(measured, groups, FitOptions(rounds=20)) if f.source == "net512"]
+        own = [f for f in leave_groups_out(measured, groups, FitOptions(rounds=20)).steps if f.source == "net512"]
         rivals = Rivals(measured, groups, FitOptions()).predict()
         predicted.append({f.settings: f for f in own})
         networks.append({f.settings: rivals[f.record]["network"] for f in own})
@@ -107,16 +107,16 @@ def test_a_fit_trains_a_network(
     tmp_path: Path, graphs: dict[tuple[int, int], Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, h200, graph = Store(made(tmp_path / "store", graphs)), device("h200"), graphs[256, 64]
-    assert fit(store, tmp_path / "without", intervals=False, workers=1).network == 0  # there are too few steps
+    assert fit([store], tmp_path / "without", intervals=False, workers=1).network == 0  # there are too few steps
     monkeypatch.setattr(interaction, "FEWEST", 5)
     monkeypatch.setattr(interaction, "_EPOCHS", 2)
-    card = fit(store, tmp_path / "with", intervals=False, workers=1)
+    card = fit([store], tmp_path / "with", intervals=False, workers=1)
     without, with_ = (load_model(str(tmp_path / name)) for name in ("without", "with"))
     assert without.interaction is None
     assert with_.interaction is not None
     assert card.network == with_.interaction.strength
     assert with_.embedding(graph, h200).shape == (16,)
     monkeypatch.setattr(interaction, "is_installed", lambda: False)
-    assert fit(store, tmp_path / "with", intervals=False, workers=1).network == 0
+    assert fit([store], tmp_path / "with", intervals=False, workers=1).network == 0
     load_model.cache_clear()
     assert load_model(str(tmp_path / "with")).interaction is None

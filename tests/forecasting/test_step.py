@@ -34,14 +34,15 @@ def test_a_slower_device_makes_no_step_shorter(graph: Graph) -> None:
     step = one_device_step(graph, H200, load_model())
     curve = step.curve()
     assert [factor for factor, _ in curve] == list(SLOWER)
-    assert [seconds for _, seconds in curve] == sorted(seconds for _, seconds in curve)
+    times = [seconds for _, seconds in curve]
+    assert times == pytest.approx(sorted(times), rel=1e-12)
     assert dict(curve)[1.0] == step.step_seconds
     assert dict(step.curve(step_seconds=7.0))[1.0] == 7.0, "what is known is not simulated again"
 
 
 def test_what_no_model_knows_is_a_share_that_no_profile_changes() -> None:
     graph = perceptron(2048, layers=2, batch=64)
-    odd = replace(graph.ops[1].signature, target="aten._fft_r2c.default")
+    odd = replace(graph.ops[1].signature, target="aten.linalg_qr.default")
     strange = replace(graph, ops=(graph.ops[0], replace(graph.ops[1], signature=odd), *graph.ops[2:]))
     step = one_device_step(strange, H200, load_model())
     assert 0 < step.unknown < 1

@@ -9,7 +9,7 @@ import pytest
 import torch
 from foretell_bench.errors import Errors
 from foretell_bench.research.coverage import coverage
-from foretell_bench.tables.accuracy import noise, predict_store
+from foretell_bench.tables.accuracy import noise, predict_stores
 from foretell_bench.tables.newer import figures, predict_newer
 from torch import nn
 
@@ -81,7 +81,7 @@ def made(path: Path, graphs: dict[tuple[int, int], Graph], slow: str = "") -> Pa
 
 
 def test_unseen_networks_are_predicted(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
-    found = predict_store(made(tmp_path / "store", graphs), workers=1)
+    found = predict_stores([made(tmp_path / "store", graphs)], workers=1).steps
     assert len(found) == len(graphs)
     assert Errors.of([f.device_predicted for f in found], [f.device for f in found]).median < 0.25
     assert Errors.of([f.roofline for f in found], [f.device for f in found]).median > 0.45
@@ -94,8 +94,8 @@ def test_unseen_networks_are_predicted(tmp_path: Path, graphs: dict[tuple[int, i
 
 
 def test_what_is_left_out_teaches_nothing(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
-    plain = predict_store(made(tmp_path / "plain", graphs), workers=1)
-    slowed = predict_store(made(tmp_path / "slowed", graphs, slow="net512"), workers=1)
+    plain = predict_stores([made(tmp_path / "plain", graphs)], workers=1).steps
+    slowed = predict_stores([made(tmp_path / "slowed", graphs, slow="net512")], workers=1).steps
     first, second = ([f for f in found if f.source == "net512"] for found in (plain, slowed))
     assert [f.device_predicted for f in first] == pytest.approx([f.device_predicted for f in second])
     assert [f.step_predicted for f in first] == pytest.approx([f.step_predicted for f in second])
@@ -104,38 +104,38 @@ def test_what_is_left_out_teaches_nothing(tmp_path: Path, graphs: dict[tuple[int
 
 def test_workers_predict_the_same(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
     store = made(tmp_path / "store", graphs)
-    alone, together = (predict_store(store, split="architecture", workers=workers) for workers in (1, 2))
+    alone, together = (predict_stores([store], split="architecture", workers=workers).steps for workers in (1, 2))
     assert [f.device_predicted for f in alone] == [f.device_predicted for f in together]
 
 
 def test_largest_batches_are_predicted_from_the_others(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
-    found = predict_store(made(tmp_path / "store", graphs), split="batch", workers=1)
+    found = predict_stores([made(tmp_path / "store", graphs)], split="batch", workers=1).steps
     assert {f.settings for f in found} == {'{"batch":"16384"}'}
     assert all(set(f.rivals) == {"sum", "formula", "linear", "trees"} for f in found)
     assert coverage(found) == []  # there are no other groups to make intervals from
 
 
 def test_a_fitted_model_knows_its_errors(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
-    fit(Store(made(tmp_path / "store", graphs)), tmp_path / "model", workers=1)
+    fit([Store(made(tmp_path / "store", graphs))], tmp_path / "model", workers=1)
     model = load_model(str(tmp_path / "model"))
     assert calibration_of(model) is not None
     assert calibration_of(model).device > 0
-    fit(Store(tmp_path / "store"), tmp_path / "model", intervals=False)
+    fit([Store(tmp_path / "store")], tmp_path / "model", intervals=False)
     load_model.cache_clear()
     assert calibration_of(load_model(str(tmp_path / "model"))) is None
 
 
 def test_forecasts_that_were_saved_spare_a_fit_its_own(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
     store = Store(made(tmp_path / "store", graphs))
-    predicted = predict_store(store.path, workers=1)
-    fit(store, tmp_path / "spared", unseen=predicted)
-    fit(store, tmp_path / "own", workers=1)
+    predicted = predict_stores([store.path], workers=1)
+    fit([store], tmp_path / "spared", unseen=predicted)
+    fit([store], tmp_path / "own", workers=1)
     spared, own = (calibration_of(load_model(str(tmp_path / name))) for name in ("spared", "own"))
     assert spared == own
     with pytest.raises(
-        ModelError, match=f"of {len(predicted) - 1} steps, {len(predicted) - 1} of them among the {len(predicted)}"
+        ModelError, match=f"of {len(graphs) - 1} steps, {len(graphs) - 1} of them among the {len(graphs)}"
     ):
-        fit(store, tmp_path / "spared", unseen=predicted[1:])
+        fit([store], tmp_path / "spared", unseen=replace(predicted, steps=predicted.steps[1:]))
 
 
 def test_noise_is_what_moves_between_occasions(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
@@ -144,17 +144,17 @@ def test_noise_is_what_moves_between_occasions(tmp_path: Path, graphs: dict[tupl
         measured(graph, "net256", 1, slower=s, occasion=o) for s, o in ((1.0, "one"), (1.1, "two"), (5.0, "two"))
     ]
     Store(tmp_path).append(records[:2])
-    assert noise(tmp_path)["device"] == pytest.approx(0.1 / 1.05)
+    assert noise([tmp_path])["device"] == pytest.approx(0.1 / 1.05)
 
 
 def test_a_store_that_is_not_there_or_too_small_says_so(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
     with pytest.raises(InputError, match="no store"):
-        predict_store(tmp_path / "none")
+        predict_stores([tmp_path / "none"])
     Store(tmp_path).append([measured(graphs[256, 64], "net256", 64)])
     with pytest.raises(InputError, match="too few"):
-        predict_store(tmp_path)
+        predict_stores([tmp_path])
     with pytest.raises(InputError, match="family, architecture"):
-        predict_store(tmp_path, split="nonsense")
+        predict_stores([tmp_path], split="nonsense")
 
 
 def test_a_model_is_validated_against_steps_that_are_newer_than_it(
@@ -162,7 +162,7 @@ def test_a_model_is_validated_against_steps_that_are_newer_than_it(
 ) -> None:
     known = {key: graph for key, graph in graphs.items() if key[0] != WIDTHS[0]}
     store = Store(made(tmp_path / "store", known))
-    fit(store, tmp_path / "model", intervals=False)
+    fit([store], tmp_path / "model", intervals=False)
     with pytest.raises(InputError, match="no step of a new architecture"):
         predict_newer(store.path, str(tmp_path / "model"))
     later = [measured(graph, f"net{w}", b, occasion="two") for (w, b), graph in graphs.items() if w in WIDTHS[:2]]

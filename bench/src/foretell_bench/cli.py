@@ -162,11 +162,17 @@ def planner(
 @guarded
 def accuracy(
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="FOLDER", help="A store of measured steps to predict unseen.")
+        list[Path] | None,
+        typer.Option(
+            "--data", metavar="FOLDER", help="A store of measured steps to predict unseen; may be given again."
+        ),
     ] = None,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="What its steps were measured on.")] = "h200",
     split: Annotated[
-        str, typer.Option("--split", metavar="NAME", help="What is left out: family, architecture, random or batch.")
+        str,
+        typer.Option(
+            "--split", metavar="NAME", help="What is left out: family, architecture, random, batch or generated."
+        ),
     ] = "family",
     products: Annotated[
         Path | None,
@@ -198,22 +204,26 @@ def accuracy(
     from foretell.errors import InputError
     from foretell_bench.tables import accuracy as bench
 
-    if (data is None) == (saved is None):
+    if bool(data) == (saved is not None):
         raise InputError("give --data STORE to predict its steps, or --from FILE to show what was saved, and not both.")
+    if split == bench.GENERATED:
+        _generated(data or [], saved, save, page, as_json)
+        return
     if ablations:
         _ablate(data, device, products, save, workers, as_json)
         return
     if saved is not None:
-        steps, moves = bench.read(saved)
+        unseen, moves = bench.read(saved)
     else:
-        assert data is not None
+        assert data
         with progress() as say:
-            steps = bench.predict_store(
+            unseen = bench.predict_stores(
                 data, device=device, products=products, split=split, workers=workers, progress=say
             )
         moves = bench.noise(data, device)
+    steps = unseen.steps
     if save is not None:
-        bench.save(steps, moves, save)
+        bench.save(unseen, moves, save)
     if page is not None:
         from foretell_bench.pages.accuracy import write_page
 
@@ -226,16 +236,33 @@ def accuracy(
     _show(bench.figures(steps, moves), as_json)
 
 
+def _generated(data: list[Path], saved: Path | None, save: Path | None, page: Path | None, as_json: bool) -> None:
+    from foretell_bench.tables import generated as bench
+
+    if saved is not None:
+        steps = bench.read(saved)
+    else:
+        with progress() as say:
+            steps = bench.predict_blind(data, progress=say)
+    if save is not None:
+        bench.save(steps, save)
+    if page is not None:
+        from foretell_bench.pages.generated import fill
+
+        fill(page, steps)
+    _show(bench.figures(steps), as_json)
+
+
 def _ablate(
-    data: Path | None, device: str, products: Path | None, save: Path | None, workers: int, as_json: bool
+    data: list[Path] | None, device: str, products: Path | None, save: Path | None, workers: int, as_json: bool
 ) -> None:
     from foretell.errors import InputError
     from foretell_bench.tables import accuracy as bench
 
-    if data is None:
+    if not data:
         raise InputError("--ablations fits anew with parts removed. Give it --data STORE, not --from FILE.")
     with progress() as say:
-        found = bench.ablate_store(data, device=device, products=products, workers=workers, progress=say)
+        found = bench.ablate_stores(data, device=device, products=products, workers=workers, progress=say)
     if save is not None:
         bench.save_ablations(found, save)
     _show(bench.ablation_figures(found), as_json)

@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from foretell.cli.options import AsJson
-from foretell.cli.store import StorePath
 from foretell.cli.terminal import note, print_json, progress
 from foretell.errors import InputError
 from foretell.store.place import DEFAULT_STORE
@@ -17,7 +16,15 @@ from foretell.store.place import DEFAULT_STORE
 
 def fit(
     out: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the model is written; its name is the model's.")],
-    store: StorePath = DEFAULT_STORE,
+    store: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--store",
+            metavar="FOLDER",
+            envvar="FORETELL_STORE",
+            help="The store ($FORETELL_STORE); may be given again.",
+        ),
+    ] = None,
     device: Annotated[str, typer.Option("--device", metavar="NAME", help="Learn what was measured on it.")] = "h200",
     products: Annotated[
         Path | None,
@@ -42,16 +49,19 @@ def fit(
 ) -> None:
     """Fit the models of operators, the network over them, the host and their errors on a store of measurements."""
     from foretell.learn.fit import fit as fit_model
-    from foretell.learn.holdout import read_steps
+    from foretell.learn.holdout import read_unseen
     from foretell.learn.interaction import INSTALL, is_installed
     from foretell.store.store import Store
 
     if out.exists() and not (out / "operators.json").exists() and any(out.iterdir()):
         raise InputError(f"{out} holds something else than a model. Choose a new folder.")
-    opened = Store(store)
-    if not opened.exists():
-        raise InputError(f"there is no store in {store}. Measure first: foretell measure SOURCE --store {store}")
-    predicted = read_steps(unseen) if unseen is not None else []
+    opened = [Store(path) for path in store or [DEFAULT_STORE]]
+    for one in opened:
+        if not one.exists():
+            raise InputError(
+                f"there is no store in {one.path}. Measure first: foretell measure SOURCE --store {one.path}"
+            )
+    predicted = read_unseen(unseen) if unseen is not None else None
     with progress() as say:
         card = fit_model(
             opened,

@@ -29,7 +29,8 @@ _KIND_OF: Final[dict[Family, str]] = {
     "convolution": "convolution", "convolution_backward": "convolution", "rnn": "convolution", "norm": "composite",
     "norm_backward": "composite", "attention": "composite", "attention_backward": "composite", "reduction": "composite",
 }  # fmt: skip
-_KEPT_ON_CHIP: Final = 128  # hidden numbers whose weights a device keeps on chip from one place to the next
+# Hidden numbers whose weights a device keeps on chip from one place of a sequence to the next, forward and backward.
+_KEPT_ON_CHIP: Final = {"forward": 192, "backward": 128}
 _READS_NUMBER: Final = "aten._local_scalar_dense"
 _HOST_NUMBER: Final = 0.05  # which is a plain read where the host keeps it
 
@@ -90,9 +91,10 @@ def kind_of(name: str) -> str:
 def inner_launches(signature: Signature) -> int:
     """Kernels that one op launches in a loop: two for every place of a sequence, or for every expert."""
     x = signature.inputs[0] if signature.inputs else None
-    if x is not None and operator_of(signature.name).family == "rnn":
+    operator = operator_of(signature.name)
+    if x is not None and operator.family == "rnn":
         hidden, layers = (int(str(signature.argument(name, 1))) for name in ("hidden_size", "num_layers"))
-        if hidden <= _KEPT_ON_CHIP and x.dtype != "bfloat16":
+        if hidden <= _KEPT_ON_CHIP[operator.kind] and x.dtype != "bfloat16":
             return 0  # one kernel walks the sequence
         length = x.shape[1 if signature.argument("batch_first") else 0]
         return 2 * length * layers * (2 if signature.argument("bidirectional") else 1)

@@ -22,6 +22,8 @@ from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.interaction import Interaction, Outline, outline
 from foretell.cost.operators import OperatorModels
 from foretell.cost.roofline import Price, price_calls
+from foretell.cost.spreads import FILE as SPREADS_FILE
+from foretell.cost.spreads import Spreads
 from foretell.cost.transfer import FILE as GENERATIONS_FILE
 from foretell.cost.transfer import Generations, transferred
 from foretell.errors import ModelError, did_you_mean
@@ -46,12 +48,14 @@ class Priced:
     prices: list[Price]
     unknown: Mapping[str, Seconds] = field(default_factory=dict)
     families: Mapping[int, str] = field(default_factory=dict)  # id of a signature → the family it was priced in
+    spreads: Mapping[int, float] = field(default_factory=dict)  # and the error to expect of it, as a logarithm
 
 
 class _Learned(NamedTuple):
     seconds: Seconds
     family: str
     known: bool  # whether a model has seen the operator
+    spread: float  # the error to expect, as a logarithm; 0 where no errors are known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +67,7 @@ class CostModel:
     generations: Generations = field(default_factory=Generations)  # what was learned of devices other than its own
     host: HostCosts = field(default_factory=usual_costs)
     interaction: Interaction | None = None  # None: a step takes the sum of its ops
+    spreads: Spreads | None = None  # errors of ops on the measured device; None: not known
     _seen: dict[tuple[Device, bool], dict[Signature, _Learned]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -78,6 +83,7 @@ class CostModel:
         factors = self._factors(graph, device) if launched else {}
         unknown: dict[str, Seconds] = {}
         families: dict[int, str] = {}
+        spreads: dict[int, float] = {}
         prices = list(least)
         for i, signature in zip(launched, signatures, strict=True):
             own = learned[signature]
@@ -86,9 +92,10 @@ class CostModel:
                 seconds = max(seconds, least[i].seconds)
             prices[i] = Price(least[i].work, seconds)
             families[id(signature)] = own.family
+            spreads[id(signature)] = own.spread
             if not own.known:
                 unknown[signature.name] = unknown.get(signature.name, 0.0) + seconds * calls.times[i]
-        return Priced(prices=calls.of_ops(prices), unknown=unknown, families=families)
+        return Priced(prices=calls.of_ops(prices), unknown=unknown, families=families, spreads=spreads)
 
     def embedding(self, graph: Graph, device: Device) -> Floats:
         """A step as a vector: steps of like ops in like surroundings lie close together.
@@ -142,14 +149,18 @@ class CostModel:
         if fresh:
             run = [as_run_on(s, device) for s in fresh]
             names = [operator_of(s.name).like or s.name for s in run]
+            spreads = np.zeros(len(run))
             if self.device in (device.name, ""):
                 descriptions = [describe(s, device, tf32=tf32) for s in run]
                 seconds, families = self.operators.seconds(names, descriptions), [d.family for d in descriptions]
+                if self.spreads is not None:
+                    spreads = self.spreads.of(names, descriptions)
             else:
                 own = known_device(self.device)
                 seconds, families = transferred(run, own, self.operators, device, self.generations, tf32=tf32)
-            for s, name, family, predicted in zip(fresh, names, families, seconds.tolist(), strict=True):
-                seen[s] = _Learned(predicted, family, self.operators.knows(name, family))
+            found = zip(fresh, names, families, seconds.tolist(), spreads.tolist(), strict=True)
+            for s, name, family, predicted, spread in found:
+                seen[s] = _Learned(predicted, family, self.operators.knows(name, family), spread)
         return seen
 
 
@@ -176,7 +187,7 @@ def load_model(name: str = DEFAULT) -> CostModel:
             "that `foretell fit` wrote."
         )
     check_seal(folder)
-    others, network = folder / GENERATIONS_FILE, folder / interaction.FILE
+    others, network, errors = (folder / name for name in (GENERATIONS_FILE, interaction.FILE, SPREADS_FILE))
     operators = OperatorModels.load(folder)
     with reading(folder, "card with the device it was measured on"):
         measured_on = str(read_json(folder / "card.json")["device"])
@@ -188,4 +199,5 @@ def load_model(name: str = DEFAULT) -> CostModel:
         generations=Generations.load(others) if others.is_file() else Generations(),
         host=HostCosts.load(folder / FILE),
         interaction=Interaction.load(network) if network.is_file() else None,
+        spreads=Spreads.load(errors) if errors.is_file() else None,
     )

@@ -85,9 +85,7 @@ class OperatorModels:
         return model is not None and name in model.operators
 
     def save(self, folder: Path) -> None:
-        arrays = {name: a for family, model in self.families.items() for name, a in model.trees.arrays(family)}
-        index = {family: {"columns": m.columns, "operators": m.operators} for family, m in self.families.items()}
-        save_arrays(folder / FILE, arrays, version=VERSION, families=json.dumps(index))
+        save_families(folder / FILE, self.families)
 
     @classmethod
     def load(cls, folder: Path) -> OperatorModels:
@@ -96,15 +94,23 @@ class OperatorModels:
                 f"the model in {folder} has format 1, this Foretell reads {VERSION}. Convert it with: "
                 f"python -m foretell.learn.convert {folder}"
             )
-        with reading(folder, "model of operators"):
-            arrays, about = load_arrays(folder / FILE, version=VERSION)
-            return cls(
-                families={
-                    str(family): FamilyModel(
-                        columns=tuple(map(str, entry["columns"])),
-                        operators=tuple(map(str, entry["operators"])),
-                        trees=Trees.read(arrays, family),
-                    )
-                    for family, entry in parse_json(about["families"].encode()).items()
-                }
+        return cls(families=load_families(folder / FILE, "model of operators"))
+
+
+def save_families(path: Path, families: Mapping[str, FamilyModel]) -> None:
+    arrays = {name: a for family, model in families.items() for name, a in model.trees.arrays(family)}
+    index = {family: {"columns": m.columns, "operators": m.operators} for family, m in families.items()}
+    save_arrays(path, arrays, version=VERSION, families=json.dumps(index))
+
+
+def load_families(path: Path, what: str) -> dict[str, FamilyModel]:
+    with reading(path.parent, what):
+        arrays, about = load_arrays(path, version=VERSION)
+        return {
+            str(family): FamilyModel(
+                columns=tuple(map(str, entry["columns"])),
+                operators=tuple(map(str, entry["operators"])),
+                trees=Trees.read(arrays, family),
             )
+            for family, entry in parse_json(about["families"].encode()).items()
+        }

@@ -23,7 +23,14 @@ from foretell.errors import InputError, PlanError, check_kind
 from foretell.forecasting.calibration import Range
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.energy import cluster_watts
-from foretell.forecasting.intervals import between, interval_source, intervals, spread_of, why_no_interval
+from foretell.forecasting.intervals import (
+    between,
+    interval_source,
+    intervals,
+    spread_of,
+    uncertain_ops,
+    why_no_interval,
+)
 from foretell.forecasting.job import Job, JobLength
 from foretell.forecasting.memory import adjusted
 from foretell.forecasting.response import Response
@@ -389,6 +396,9 @@ class _Assembly:
             return
         if source := interval_source(self.program, placed, self.model):
             yield Caveat("calibrated-by-jobs" if self.program.ranks > 1 else "calibrated-elsewhere", source)
+        text, share = uncertain_ops(placed, self.model)
+        if text:
+            yield Caveat("uncertain-ops", text, share)
         if profile is not None:
             text = f"Times follow profile {profile.name!r}; the interval is the model's, from errors without a profile."
             yield Caveat("profile-not-calibrated", text)

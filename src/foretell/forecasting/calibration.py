@@ -1,7 +1,7 @@
 """How sure a forecast is: a model's errors on families of networks, and on devices, that it had not seen.
 
-Of a step's device time, each family of ops is uncertain by its error when unseen, and what no model knows by much more: a
-step made of well-known ops gets a narrow interval, one of strange ops a wide one. Device and host are drawn together, as
+Of a step's device time, each op is uncertain by the error that ops like it had when unseen, and what no model knows by much
+more: a step made of well-known ops gets a narrow interval, one of strange ops a wide one. Device and host are drawn together, as
 their errors occurred together, and pass through the simulator; a margin makes nine of ten unseen steps fall inside.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -40,9 +40,7 @@ T = TypeVar("T")
 class Calibration:
     """Errors on the device that a model was measured on, as logarithms."""
 
-    families: Mapping[str, float] = field(hash=False)  # sigma of the error of a family's part of a step
-    other: float  # of a family that is not among them
-    floor: float  # and of what all share
+    floor: float  # sigma of what all steps share
     unknown: float  # for ops no model knows, by their part of the step
     device: float  # how many sigmas contain 90 % of steps
     pairs: Sequence[tuple[float, float]]  # errors of unseen steps: the device's in sigmas, the host's
@@ -50,24 +48,14 @@ class Calibration:
     margin: float  # added to a step's interval on either side
 
     def __post_init__(self) -> None:
-        check_numbers("families", list(self.families.values()) or [0.0], least=0, most=_WIDEST)
-        widths = [self.other, self.floor, self.unknown, self.device, self.host]
+        widths = [self.floor, self.unknown, self.device, self.host]
         check_numbers("a width", widths, least=0, most=_WIDEST)
         check_numbers("margin", self.margin, dims=0, least=-_WIDEST, most=_WIDEST)
         check_numbers("pairs", self.pairs, dims=2 if len(self.pairs) else 1, least=-_WIDEST, most=_WIDEST)
 
-    def sigma(self, parts: Mapping[str, Seconds], unknown: float) -> float:
-        """Of a step's device time, from the time of each family of its ops.
-
-        Errors of families are taken to occur together: were they independent, intervals of steps of few kinds of ops
-        would be too wide, and of others too narrow.
-        """
-        whole = sum(parts.values()) or 1.0
-        return (
-            self.floor
-            + sum(self.families.get(f, self.other) * s / whole for f, s in parts.items())
-            + self.unknown * unknown
-        )
+    def sigma(self, spread: float, unknown: float) -> float:
+        """Of a step's device time, from the error to expect for all that its ops say."""
+        return self.floor + spread + self.unknown * unknown
 
     def device_range(self, seconds: Seconds, sigma: float) -> Range:
         return _around(seconds, self.device * sigma)

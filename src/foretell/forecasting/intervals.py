@@ -25,6 +25,8 @@ from foretell.program import Program
 from foretell.units import Seconds
 
 _HOST: Final = 0.3  # of a host's logarithm, where a model does not say
+_UNSURE: Final = 0.1  # expected error beyond which a forecast says what it comes from
+_NAMED: Final = 3  # operators that it names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,7 @@ def intervals(program: Program, ran: Run, cluster: Cluster, model: CostModel, fi
             errors.step_range(seconds, placed.node.device, kind) for seconds in (period, placed.device_seconds)
         )
         return Intervals(step=_later(step, fixed), device=device, exposed=(0.0, 0.0), waiting=_none)
-    sigma = errors.sigma(placed.families, placed.unknown)
+    sigma = _sigma(placed, errors)
     return Intervals(
         step=_later(errors.step_range(placed.curve(period), sigma), fixed),
         device=errors.device_range(placed.device_seconds, sigma),
@@ -99,9 +101,13 @@ def spread_of(program: Program, ran: Run, cluster: Cluster, model: CostModel) ->
 def _device(placed: Placed, errors: Calibration | Unmeasured) -> float:
     """How far its time may be shorter or longer, as a logarithm."""
     if isinstance(errors, Calibration):
-        return errors.device * errors.sigma(placed.families, placed.unknown)
+        return errors.device * _sigma(placed, errors)
     low, high = errors.step_range(1.0, placed.node.device, _kind(placed))
     return math.log(high / low) / 2  # to which side errors lean is what jobs say
+
+
+def _sigma(placed: Placed, errors: Calibration) -> float:
+    return errors.sigma(placed.spread, placed.unknown)
 
 
 def why_no_interval(program: Program, placed: Placed, model: CostModel) -> str:
@@ -131,6 +137,20 @@ def interval_source(program: Program, placed: Placed, model: CostModel) -> str:
     if errors.is_far(device, _in_half(placed)):
         text += f"; none of them is near {device.name} in its make and published numbers, so it is stretched"
     return f"{text}."
+
+
+def uncertain_ops(placed: Placed, model: CostModel) -> tuple[str, float]:
+    """What makes a forecast on the measured device uncertain, and its part of the device time; "" where little does."""
+    doubts = placed.doubts if isinstance(_errors(placed, model), Calibration) else {}
+    squares, busy = sum(doubts.values()), placed.device_seconds
+    if math.sqrt(squares) < _UNSURE:
+        return "", 0.0
+    names = sorted(doubts, key=lambda name: -doubts[name])[:_NAMED]
+    named = ", ".join(f"{name} ({doubts[name] / squares:.0%} of the doubt)" for name in names)
+    ops = zip(placed.role.graph.ops, placed.durations.device, strict=True)
+    share = sum(seconds * op.times for op, seconds in ops if op.signature.name in names) / busy
+    off = math.expm1(math.sqrt(squares))
+    return f"Device time may well be {off:.0%} off, as times of ops like these were while unseen: {named}.", share
 
 
 def between(seconds: Seconds, bounds: Range | None) -> Duration:

@@ -19,6 +19,7 @@ from foretell.units import MIB, Bytes
 # One standard deviation of the logarithm of predicted over measured totals, docs/guide/memory.md.
 _ERROR: Final = 0.03  # of one device
 _ERROR_OF_SEVERAL: Final = 0.14  # of the heaviest of several, whose trainers keep buffers of their own
+_OF_WORKSPACE: Final = 0.5  # of a library's workspace: which algorithm it picks for a strange shape is a guess
 _NCCL_BUFFERS: Final[Bytes] = 200 * MIB  # an estimate of what NCCL allocates for the channels of a communicator
 _BREAKDOWN: Final = {
     "parameters": "parameter",
@@ -87,7 +88,9 @@ def adjusted(memory: Memory, factors: MemoryFactors) -> Memory:
     ]
     return replace(
         memory, allocated=allocated, reserved=total - outside, total=total, fits=fits, breakdown=Breakdown(**parts),
-        fit_probability=_fit_probability(allocated + outside, memory.capacity, sum(r.count for r in ranks)),
+        fit_probability=_fit_probability(
+            allocated + outside, memory.capacity, sum(r.count for r in ranks), parts["workspace"]
+        ),
         ranks=tuple(ranks),
     )  # fmt: skip
 
@@ -110,13 +113,16 @@ def _memory(role: Role, device: Device, trace: MemoryTrace, fits: bool) -> Memor
         capacity=device.usable_bytes,
         fits=fits,
         # The cache gives way when memory is short, so it is not counted.
-        fit_probability=_fit_probability(trace.peak_allocated + outside, device.usable_bytes, role.count),
+        fit_probability=_fit_probability(
+            trace.peak_allocated + outside, device.usable_bytes, role.count, trace.at_peak.get("workspace", 0)
+        ),
         breakdown=Breakdown(**{name: trace.at_peak.get(purpose, 0) for name, purpose in _BREAKDOWN.items()}),
         peak_module=role.graph.ops[trace.peak_op].module if trace.peak_op >= 0 else "",
         ranks=(RankMemory(role=role.name, count=role.count, total=total, allocated=trace.peak_allocated),),
     )
 
 
-def _fit_probability(needed: Bytes, capacity: Bytes, ranks: int) -> float:
-    distance = math.log(capacity / needed) / (_ERROR if ranks == 1 else _ERROR_OF_SEVERAL)
+def _fit_probability(needed: Bytes, capacity: Bytes, ranks: int, workspace: Bytes) -> float:
+    error = math.hypot(_ERROR if ranks == 1 else _ERROR_OF_SEVERAL, _OF_WORKSPACE * workspace / needed)
+    distance = math.log(capacity / needed) / error
     return round(0.5 * math.erfc(-distance / math.sqrt(2)), 4)

@@ -5,6 +5,7 @@ Forecasts, intervals, fits and evaluations all go through here.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -63,6 +64,30 @@ class RoleStep:
         for op, seconds in zip(self.role.graph.ops, self.durations.device, strict=True):
             parts[self.priced.families.get(id(op.signature), "")] += seconds * op.times
         return dict(parts)
+
+    @property
+    def doubts(self) -> dict[str, float]:
+        """The square of the error to expect of the device time, as a logarithm, by the operator it comes from.
+
+        An op that runs often is as far off each time; errors of different ops have nothing to do with each other.
+        """
+        seconds_of: dict[int, Seconds] = defaultdict(float)
+        names: dict[int, str] = {}
+        for op, seconds in zip(self.role.graph.ops, self.durations.device, strict=True):
+            seconds_of[id(op.signature)] += seconds * op.times
+            names[id(op.signature)] = op.signature.name
+        doubts: dict[str, float] = defaultdict(float)
+        busy = self.device_seconds
+        for key, seconds in seconds_of.items():
+            spread = self.priced.spreads.get(key, 0.0)
+            if spread and busy:
+                doubts[names[key]] += (spread * seconds / busy) ** 2
+        return dict(doubts)
+
+    @property
+    def spread(self) -> float:
+        """The error to expect of the device time, as a logarithm."""
+        return math.sqrt(sum(self.doubts.values()))
 
     @property
     def step_seconds(self) -> Seconds:

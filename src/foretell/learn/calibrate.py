@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -16,25 +16,19 @@ from foretell.learn.holdout import HeldOut
 
 Floats = npt.NDArray[np.float64]
 _FLOOR: Final = 0.01
+_FARTHEST: Final = 15.0  # sigmas, or logarithms, beyond which an error says no more
 _UNKNOWN: Final = 0.5  # the error of an op no model knows, about; too few were measured to say more
-_MOST: Final = 2.0  # logarithm beyond which an error says no more
-_WELL_SEEN: Final = 3.0  # whole architectures' worth of a family of ops that say how large its errors are
-_DOUBT: Final = 0.3  # architectures' worth of errors as large as the worst of those: what was seen little may have them
 
 
 def calibrate(steps: Sequence[HeldOut]) -> Calibration:
     """Every architecture counts the same, however often it was measured."""
     often = Counter(s.source for s in steps)
     weights = np.array([1 / often[s.source] for s in steps])
-    families = _families(steps, weights)
-    other = max(families.values(), default=0.3)
-    found = Calibration(
-        families=families, other=other, floor=_FLOOR, unknown=_UNKNOWN, device=1.0, pairs=(), host=0.0, margin=0.0
-    )  # what sigma needs
+    found = Calibration(floor=_FLOOR, unknown=_UNKNOWN, device=1.0, pairs=(), host=0.0, margin=0.0)  # what sigma needs
     sigmas = np.array([sigma(found, s) for s in steps])
     device = np.array([math.log(s.device / s.device_predicted) for s in steps]) / sigmas
     host = np.array([math.log(s.host / s.host_predicted) for s in steps])
-    pairs = np.c_[device, host]
+    pairs = np.clip(np.c_[device, host], -_FARTHEST, _FARTHEST)
     margins = [_margin(s, draw_steps(s.curve, pairs, one)) for s, one in zip(steps, sigmas.tolist(), strict=True)]
     return replace(
         found,
@@ -47,7 +41,7 @@ def calibrate(steps: Sequence[HeldOut]) -> Calibration:
 
 def sigma(calibration: Calibration, step: HeldOut) -> float:
     """Of the logarithm of a step's device time."""
-    return calibration.sigma({family: predicted for family, (predicted, _) in step.families.items()}, step.unknown)
+    return calibration.sigma(step.spread, step.unknown)
 
 
 def _margin(step: HeldOut, drawn: Floats) -> float:
@@ -55,21 +49,6 @@ def _margin(step: HeldOut, drawn: Floats) -> float:
     low, high = np.quantile(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     low, high = min(low, step.step_predicted), max(high, step.step_predicted)
     return max(math.log(low / step.step), math.log(step.step / high))
-
-
-def _families(steps: Sequence[HeldOut], weights: Floats) -> dict[str, float]:
-    """Of each family of ops, the sigma of its log error in steps, each counting by the part of the step it takes."""
-    squares: dict[str, float] = defaultdict(float)
-    amounts: dict[str, float] = defaultdict(float)
-    for s, weight in zip(steps, weights.tolist(), strict=True):
-        for family, (predicted, measured) in s.families.items():
-            if predicted > 0 and measured > 0:
-                error = max(-_MOST, min(_MOST, math.log(measured / predicted)))
-                squares[family] += weight * (predicted / s.device_predicted) * error**2
-                amounts[family] += weight * (predicted / s.device_predicted)
-    well = [f for f, amount in amounts.items() if amount >= _WELL_SEEN] or list(amounts)
-    worst = max((squares[f] / amounts[f] for f in well), default=0.0)
-    return {f: round(math.sqrt((squares[f] + _DOUBT * worst) / (amounts[f] + _DOUBT)), 4) for f in amounts}
 
 
 def _quantile(values: Floats, weights: Floats) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost.features import Description, describe
+from foretell.design.blind import is_blind
 from foretell.graph import Graph, Signature
 from foretell.graph.operators import on_tf32
 from foretell.hardware import Device
@@ -24,6 +25,7 @@ Ints = npt.NDArray[np.int64]
 Timed = tuple[
     int, Graph, Sequence[Seconds], Sequence[bool]
 ]  # index, graph, seconds of each op, whether it ran a kernel
+_GONE: Final = -2  # an op of a step that is left out
 RECORDED_ALONE: Final = "recorded alone"  # the mark of a step whose ops' times are not those of plain steps
 
 
@@ -87,6 +89,13 @@ def is_recorded_alone(step: StepRow) -> bool:
     return any(mark.startswith(RECORDED_ALONE) for mark in step.marks)
 
 
+def load_to_fit(
+    stores: Sequence[Store], device: str = "h200", progress: Callable[[str], None] = lambda text: None
+) -> Measured:
+    """What stores hold of a device, but for generated networks that judge models."""
+    return merged([without_blind(load(store, device, progress)) for store in stores])
+
+
 def load(store: Store, device: str = "h200", progress: Callable[[str], None] = lambda text: None) -> Measured:
     """What a store holds of a device. Ops whose times are not those of plain steps are left out."""
     target = known_device(device)
@@ -124,6 +133,28 @@ def op_table(steps: Iterable[Timed], device: Device) -> OpTable:
         step=step.astype(np.int64),
         share=share,
     )
+
+
+def without_blind(measured: Measured) -> Measured:
+    """Without the steps of generated networks that no fit may see."""
+    kept = [i for i, s in enumerate(measured.steps) if not is_blind(s.source)]
+    place = np.full(len(measured.steps) + 1, _GONE)
+    place[kept] = np.arange(len(kept))
+    place[-1] = -1  # ops that were measured by themselves stay so
+    ops = replace(measured.ops, step=place[measured.ops.step])
+    return replace(measured, steps=[measured.steps[i] for i in kept], ops=ops.where(ops.step != _GONE))
+
+
+def merged(parts: Sequence[Measured]) -> Measured:
+    """Several stores of one device as one."""
+    steps: list[StepRow] = []
+    tables: list[OpTable] = []
+    for part in parts:
+        ops = part.ops
+        tables.append(replace(ops, step=np.where(ops.step >= 0, ops.step + len(steps), -1)))
+        steps += part.steps
+    graphs = {key: graph for part in parts for key, graph in part.graphs.items()}
+    return Measured(device=parts[0].device, steps=steps, graphs=graphs, ops=joined(tables))
 
 
 def joined(tables: Sequence[OpTable]) -> OpTable:

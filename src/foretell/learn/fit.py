@@ -8,15 +8,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from foretell.cost import interaction
+from foretell.cost import interaction, spreads
 from foretell.cost.files import seal
 from foretell.cost.host import FILE, HostCosts
 from foretell.cost.model import CostModel
+from foretell.design.blind import fold_of, is_generated
 from foretell.errors import ModelError
 from foretell.forecasting import calibration
 from foretell.learn.calibrate import calibrate
-from foretell.learn.dataset import Measured, OpTable, joined, load
-from foretell.learn.holdout import HeldOut, leave_groups_out
+from foretell.learn.dataset import Measured, OpTable, joined, load_to_fit
+from foretell.learn.holdout import Unseen, leave_groups_out
 from foretell.learn.host import fit_host
 from foretell.learn.interaction import fit_interaction
 from foretell.learn.operators import fit_operators
@@ -49,7 +50,7 @@ class Card:
 
 
 def fit(
-    store: Store,
+    stores: Sequence[Store],
     folder: Path,
     *,
     device: str = "h200",
@@ -57,21 +58,21 @@ def fit(
     others: Path | None = None,
     seed: int = 0,
     intervals: bool = True,
-    unseen: Sequence[HeldOut] = (),
+    unseen: Unseen | None = None,
     workers: int = 2,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Card:
-    """Fit a model on what a store holds of a device, and save it in a folder.
+    """Fit a model on what stores hold of a device, and save it in a folder.
 
     `others` is a folder of public measurements of other devices, to learn more of them than our own device tells.
     `intervals` asks how large errors are on families it has not seen, which takes a fit for each of them; `unseen` is
     what such fits predicted before of these very steps, and spares them.
     """
     options = FitOptions(seed=seed, workers=workers, progress=progress)
-    measured = load(store, device, progress)
+    measured = load_to_fit(stores, device, progress)
     if not len(measured.ops):
         raise ModelError(
-            f"the store holds no ops measured on {device}. Measure some first: foretell measure SOURCE --device cuda"
+            f"there are no ops measured on {device} to learn from. Measure some first: foretell measure SOURCE --device cuda"
         )
     beside = own_products(public, measured.device, progress) if public else {}
     ops = joined([measured.ops, *beside.values()])
@@ -79,16 +80,16 @@ def fit(
     models.save(folder)
     progress("fitting the host's costs")
     _write(folder / FILE, asdict(fit_host(measured)))
-    split = by_family(measured, families_of(store))
+    split = by_family(measured, families_of(*stores))
     (folder / interaction.FILE).unlink(missing_ok=True)
     network = fit_interaction(measured, ops, split, options)
     if network is not None:
         network.save(folder)
-    (folder / calibration.FILE).unlink(missing_ok=True)
+    for name in (calibration.FILE, spreads.FILE):
+        (folder / name).unlink(missing_ok=True)
     if intervals and len(set(split.values())) >= _FEWEST_GROUPS:
-        known = _of_these_steps(measured, split, unseen)
-        predicted = known or leave_groups_out(measured, split, options, list(beside.values()))
-        (folder / calibration.FILE).write_text(json.dumps(asdict(calibrate(predicted))) + "\n")
+        known = _of_these_steps(measured, split, unseen) if unseen else None
+        save_errors(known or leave_groups_out(measured, split, options, list(beside.values())), folder)
     card = _card(folder.name, measured, beside, seed, network.strength if network else 0.0)
     _write(folder / _CARD, asdict(card))
     if others is not None:
@@ -100,22 +101,33 @@ def fit(
     return card
 
 
+def save_errors(unseen: Unseen, folder: Path) -> None:
+    """How wide intervals of a model are, beside it."""
+    (folder / calibration.FILE).write_text(json.dumps(asdict(calibrate(unseen.steps))) + "\n")
+    if unseen.spreads is not None:
+        unseen.spreads.save(folder / spreads.FILE)
+
+
 def _write(path: Path, content: Mapping[str, object]) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def by_family(measured: Measured, families: Mapping[str, str]) -> dict[int, str]:
     """Timed step → its family, which for most architectures is their own."""
-    return {i: families.get(s.source, s.source) for i, s in enumerate(measured.steps) if measured.is_timed(i)}
+    return {i: family_of(s.source, families) for i, s in enumerate(measured.steps) if measured.is_timed(i)}
 
 
-def _of_these_steps(measured: Measured, split: Mapping[int, str], unseen: Sequence[HeldOut]) -> Sequence[HeldOut]:
+def family_of(source: str, families: Mapping[str, str]) -> str:
+    return fold_of(source) if is_generated(source) else families.get(source, source)
+
+
+def _of_these_steps(measured: Measured, split: Mapping[int, str], unseen: Unseen) -> Unseen:
     """`unseen`, if it is about the steps that are fitted on, left out in the same groups."""
     asked = {measured.steps[i].id: group for i, group in split.items()}
-    if unseen and {s.record: s.group for s in unseen} != asked:
-        known = sum(s.record in asked for s in unseen)
+    if {s.record: s.group for s in unseen.steps} != asked:
+        known = sum(s.record in asked for s in unseen.steps)
         raise ModelError(
-            f"the saved forecasts are of {len(unseen)} steps, {known} of them among the {len(asked)} of the store. Make "
+            f"the saved forecasts are of {len(unseen.steps)} steps, {known} of them among the {len(asked)} of the store. Make "
             "them again: foretell bench accuracy --data STORE --save FILE"
         )
     return unseen
@@ -129,11 +141,12 @@ def read_card(folder: Path) -> Card:
         raise ModelError(f"{folder} holds no card of a model ({error}). Fit one with: foretell fit") from error
 
 
-def families_of(store: Store) -> dict[str, str]:
-    """Source → family, where the store's folder says so; an architecture is its own otherwise."""
-    file = store.path / FAMILIES
-    found: dict[str, str] = json.loads(file.read_text()) if file.is_file() else {}
-    return found
+def families_of(*stores: Store) -> dict[str, str]:
+    """Source → family, where a store's folder says so; an architecture is its own otherwise."""
+    files = [store.path / FAMILIES for store in stores]
+    return {
+        source: family for file in files if file.is_file() for source, family in json.loads(file.read_text()).items()
+    }
 
 
 def _card(name: str, measured: Measured, beside: Mapping[str, OpTable], seed: int, network: float) -> Card:

@@ -6,6 +6,7 @@ Groups are families of networks, architectures or the like, never rows.
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,19 +14,24 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
+from foretell.cost.features import LAUNCH_FLOOR
 from foretell.cost.interaction import Interaction
 from foretell.cost.model import ROOFLINE, CostModel, load_model
+from foretell.cost.spreads import OTHER, Spreads
 from foretell.errors import InputError
 from foretell.forecasting.step import one_device_step
 from foretell.learn.dataset import Measured, OpTable, joined
 from foretell.learn.host import fit_host
-from foretell.learn.interaction import unseen_networks
+from foretell.learn.interaction import folds, unseen_networks
 from foretell.learn.operators import fit_operators
 from foretell.learn.options import FitOptions
+from foretell.learn.spreads import fit_spreads, unseen_spreads
 from foretell.learn.workers import each
 from foretell.units import Seconds
 
+Floats = npt.NDArray[np.float64]
 SUM: Final = "sum"  # our own operators, their times added up with no network over them
 # Names of fields in results that earlier versions saved.
 _OLD_NAMES: Final = {
@@ -53,26 +59,60 @@ class HeldOut:
     families: Mapping[str, tuple[Seconds, Seconds]]  # of ops → predicted, measured
     unknown: float  # part of the predicted device time that no model knows
     curve: Sequence[tuple[float, Seconds]]  # the step time if the device were so much slower, and the host as predicted
+    spread: float = 0.0  # the error to expect of its device time, as a logarithm, by errors of ops in other steps
     rivals: Mapping[str, Seconds] = field(default_factory=dict)  # the device time as other methods predict it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unseen:
+    """Steps predicted while left out, and what error is to be expected of an op."""
+
+    steps: Sequence[HeldOut]
+    spreads: Spreads | None = None
 
 
 def leave_groups_out(
     measured: Measured, group_of: Mapping[int, str], options: FitOptions, beside: Sequence[OpTable] = ()
-) -> list[HeldOut]:
+) -> Unseen:
     """Every step of `group_of` (index → group), predicted by models that saw no step of its group; `beside` is always seen.
 
-    Networks over ops are trained for a few folds of groups, each without all groups of its fold.
+    Networks over ops, and models of errors, are fitted for a few folds of groups, each without all groups of its fold.
     """
     wanted = {i: g for i, g in group_of.items() if measured.is_timed(i)}
     ops = joined([measured.ops, *beside])
     task = _Task(measured, wanted, ops, options, unseen_networks(measured, ops, wanted, options))
     names = list(wanted.values())
     groups = sorted(set(names), key=lambda g: (-names.count(g), g))
-    done: list[HeldOut] = []
-    for number, (_, found) in enumerate(each(_left_out, task, groups, options.workers), 1):
-        done += found
+    steps: dict[int, HeldOut] = {}
+    predicted = np.full(len(measured.ops), np.nan)
+    for number, (_, (found, seconds)) in enumerate(each(_left_out, task, groups, options.workers), 1):
+        steps |= found
+        predicted[np.isin(measured.ops.step, list(found))] = seconds
         options.progress(f"left out {number} of {len(groups)} groups")
-    return sorted(done, key=lambda f: (f.source, f.settings, f.record))
+    return with_spreads(measured, wanted, steps, predicted, options)
+
+
+def with_spreads(
+    measured: Measured,
+    group_of: Mapping[int, str],
+    steps: Mapping[int, HeldOut],
+    predicted: Floats,
+    options: FitOptions,
+) -> Unseen:
+    """Steps with the error to expect of them; `predicted` are the seconds of each measured op while it was left out."""
+    options.progress("fitting errors of ops")
+    known = np.isfinite(predicted)
+    ops, seconds = measured.ops.where(known), predicted[known]
+    errors = np.log(ops.seconds / seconds)
+    dealt = folds(group_of)
+    spreads = unseen_spreads(ops, errors, {i: dealt[g] for i, g in group_of.items()}, options.seed)
+    whole, doubt = (
+        np.bincount(ops.step, amount, len(measured.steps))
+        for amount in (seconds * ops.count, (seconds * ops.count * spreads) ** 2)
+    )
+    found = [replace(s, spread=math.sqrt(doubt[i]) / whole[i] if whole[i] else OTHER) for i, s in steps.items()]
+    found.sort(key=lambda f: (f.source, f.settings, f.record))
+    return Unseen(steps=found, spreads=fit_spreads(ops, errors, options.seed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +124,19 @@ class _Task:
     networks: Mapping[str, Interaction]  # by a group they have not seen
 
 
-def _left_out(task: _Task, group: str) -> list[HeldOut]:
+def _left_out(task: _Task, group: str) -> tuple[dict[int, HeldOut], Floats]:
+    """The group's steps, and the predicted seconds of their measured ops, in the order of the table."""
     measured = task.measured
     left_out = sorted(i for i, g in task.group_of.items() if g == group)
     model = _fit_without(measured, task.ops, left_out, task.options)
     corrected = replace(model, interaction=task.networks.get(group))
-    found = []
+    found = {}
     for i in left_out:
         added_up = one_device_step(measured.graph(i), measured.device, model).device_seconds
-        found.append(replace(predict(measured, i, group, corrected), rivals={SUM: added_up}))
-    return found
+        found[i] = replace(predict(measured, i, group, corrected), rivals={SUM: added_up})
+    assert model.operators is not None
+    own = measured.ops.where(np.isin(measured.ops.step, left_out))
+    return found, np.maximum(model.operators.seconds(own.names, own.descriptions), LAUNCH_FLOOR)
 
 
 def _fit_without(measured: Measured, ops: OpTable, left_out: Sequence[int], options: FitOptions) -> CostModel:
@@ -128,6 +171,7 @@ def predict(measured: Measured, index: int, group: str, model: CostModel) -> Hel
         roofline=one_device_step(graph, measured.device, load_model(ROOFLINE)).device_seconds,
         families=_pairs(predicted.families, families),
         unknown=predicted.unknown,
+        spread=predicted.spread,
         curve=curve,
     )
 
@@ -135,6 +179,17 @@ def predict(measured: Measured, index: int, group: str, model: CostModel) -> Hel
 def _pairs(predicted: Mapping[str, Seconds], measured: Mapping[str, Seconds]) -> dict[str, tuple[Seconds, Seconds]]:
     pairs = {family: (predicted.get(family, 0.0), measured.get(family, 0.0)) for family in {*predicted, *measured}}
     return {family: pair for family, pair in sorted(pairs.items()) if any(pair)}
+
+
+def spreads_beside(path: Path) -> Path:
+    """Where models of errors lie that belong to a file of steps."""
+    return path.with_suffix(".spreads.safetensors")
+
+
+def read_unseen(path: Path) -> Unseen:
+    """As `foretell bench accuracy --save` writes it."""
+    file = spreads_beside(path)
+    return Unseen(steps=read_steps(path), spreads=Spreads.load(file) if file.is_file() else None)
 
 
 def read_steps(path: Path) -> list[HeldOut]:

@@ -50,7 +50,7 @@ class TrainingRows:
     columns: tuple[str, ...]
     operators: tuple[str, ...]
     table: Floats
-    wanted: Floats  # log(time ÷ roofline)
+    wanted: Floats
     weights: Floats
 
     def fit(self, *, seed: int, rounds: int, trees: Mapping[str, Any]) -> FamilyModel:
@@ -65,10 +65,12 @@ class TrainingRows:
         return FamilyModel(columns=self.columns, operators=self.operators, trees=trees_of(booster.model_to_string()))
 
 
-def training_rows(ops: OpTable) -> Mapping[str, TrainingRows]:
+def training_rows(ops: OpTable, wanted: Floats | None = None) -> Mapping[str, TrainingRows]:
+    """Of each family; without `wanted`, what is to be learned is log(time ÷ roofline)."""
     families = np.array([d.family for d in ops.descriptions])
-    least = np.array([d.roofline for d in ops.descriptions])
-    wanted, weight, names = np.log(ops.seconds / least), weights(ops), ops.names
+    if wanted is None:
+        wanted = np.log(ops.seconds / np.array([d.roofline for d in ops.descriptions]))
+    weight, names = weights(ops), ops.names
     found = {}
     for family in sorted(set(families)):
         own = np.flatnonzero(families == family).tolist()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from foretell.design.blind import is_generated
 from foretell.forecasting.calibration import LEVEL, Calibration
 from foretell.hardware import device as known_device
 from foretell.learn.calibrate import calibrate, sigma
@@ -15,6 +16,7 @@ from foretell.learn.holdout import HeldOut
 from foretell.learn.transfer.fit import chip
 from foretell.learn.transfer.intervals import LEARNED, OtherDeviceStep, errors_by_device
 
+GENERATED = "generated"
 Hit = tuple[str, bool, float]  # architecture, inside, high ÷ low
 
 
@@ -23,7 +25,7 @@ class Coverage:
     """Of intervals on groups that neither the model nor the intervals had seen."""
 
     what: str  # device or step
-    group: str  # "" for all
+    group: str  # "" for all of named networks, GENERATED for all of the others
     architectures: int
     inside: float  # part of the architectures' steps that fell inside
     width: float  # median of high ÷ low
@@ -31,7 +33,10 @@ class Coverage:
 
 
 def coverage(steps: Sequence[HeldOut]) -> list[Coverage]:
-    """Each group is validated against intervals calibrated on the others; one alone has none."""
+    """Each group is validated against intervals calibrated on the others; one alone has none.
+
+    First all of them, then generated networks among them, then each group.
+    """
     inside: dict[str, dict[str, list[Hit]]] = {"device": {}, "step": {}}
     names = sorted({s.group for s in steps})
     if len(names) < 2:
@@ -42,7 +47,10 @@ def coverage(steps: Sequence[HeldOut]) -> list[Coverage]:
             inside[what][group] = hits
     found = []
     for what, groups in inside.items():
-        found.append(coverage_of(what, "", [row for rows in groups.values() for row in rows]))
+        rows = [row for rows in groups.values() for row in rows]
+        drawn = [row for row in rows if is_generated(row[0])]
+        found.append(coverage_of(what, "", [row for row in rows if not is_generated(row[0])] or rows))
+        found += [coverage_of(what, GENERATED, drawn)] if drawn else []
         found += [coverage_of(what, group, rows) for group, rows in sorted(groups.items(), key=lambda t: -len(t[1]))]
     return found
 

@@ -12,17 +12,18 @@ from typing import Any, Final
 
 import numpy as np
 
+from foretell.design.blind import is_generated
 from foretell.errors import InputError
-from foretell.learn.dataset import Measured, OpTable, is_recorded_alone, load
+from foretell.learn.dataset import Measured, OpTable, is_recorded_alone, load_to_fit
 from foretell.learn.fit import families_of
-from foretell.learn.holdout import SUM, HeldOut, leave_groups_out, read_steps
+from foretell.learn.holdout import SUM, HeldOut, Unseen, leave_groups_out, read_unseen, spreads_beside
 from foretell.learn.options import FitOptions
 from foretell.learn.transfer.published_ops import own_products
 from foretell.measure.record import StepRow
 from foretell.store.store import Store
 from foretell_bench.errors import Errors
 from foretell_bench.research.ablations import ABOUT, Ablation, ablate
-from foretell_bench.research.coverage import coverage
+from foretell_bench.research.coverage import GENERATED, Coverage, coverage
 from foretell_bench.research.groups import SPLITS, groups
 from foretell_bench.research.rivals import NAMES, Rivals
 from foretell_bench.tables.figures import Figure
@@ -31,8 +32,8 @@ BUSY: Final = 0.9  # of the step with a kernel running, at least: the device's s
 Progress = Callable[[str], None]
 
 
-def predict_store(
-    path: Path,
+def predict_stores(
+    paths: Sequence[Path],
     *,
     device: str = "h200",
     products: Path | None = None,
@@ -40,17 +41,17 @@ def predict_store(
     seed: int = 0,
     workers: int = 2,
     progress: Progress = lambda text: None,
-) -> list[HeldOut]:
-    """Every step of a store, predicted by models that saw nothing of its group, and by rivals that saw as little."""
-    measured, group_of, beside = _opened(path, device, products, split, seed, progress)
+) -> Unseen:
+    """Every step of stores, predicted by models that saw nothing of its group, and by rivals that saw as little."""
+    measured, group_of, beside = _opened(paths, device, products, split, seed, progress)
     options = FitOptions(seed=seed, workers=workers, progress=progress)
     others = Rivals(measured, group_of, options).predict()
-    steps = leave_groups_out(measured, group_of, options, beside)
-    return [replace(s, rivals={**s.rivals, **others[s.record]}) for s in steps]
+    unseen = leave_groups_out(measured, group_of, options, beside)
+    return replace(unseen, steps=[replace(s, rivals={**s.rivals, **others[s.record]}) for s in unseen.steps])
 
 
-def ablate_store(
-    path: Path,
+def ablate_stores(
+    paths: Sequence[Path],
     *,
     device: str = "h200",
     products: Path | None = None,
@@ -58,34 +59,43 @@ def ablate_store(
     workers: int = 2,
     progress: Progress = lambda text: None,
 ) -> list[Ablation]:
-    """Every step of a store, predicted with parts of the predictor removed, its family left out."""
-    measured, group_of, beside = _opened(path, device, products, "family", seed, progress)
+    """Every step of stores, predicted with parts of the predictor removed, its family left out."""
+    measured, group_of, beside = _opened(paths, device, products, "family", seed, progress)
     return ablate(measured, group_of, FitOptions(seed=seed, workers=workers, progress=progress), beside)
 
 
 def _opened(
-    path: Path, device: str, products: Path | None, split: str, seed: int, progress: Progress
+    paths: Sequence[Path], device: str, products: Path | None, split: str, seed: int, progress: Progress
 ) -> tuple[Measured, dict[int, str], list[OpTable]]:
     if split not in SPLITS:
-        raise InputError(f"no split {split!r}. Allowed: {', '.join(SPLITS)}.")
-    store = Store(path)
-    if not store.exists():
-        raise InputError(f"there is no store in {path}. Measure into one with: foretell measure SOURCE --store {path}")
-    measured = load(store, device, progress)
-    group_of = groups(measured, split, families_of(store), seed)
+        raise InputError(f"no split {split!r}. Allowed: {', '.join((*SPLITS, GENERATED))}.")
+    stores = opened(paths)
+    measured = load_to_fit(stores, device, progress)
+    group_of = groups(measured, split, families_of(*stores), seed)
     if len(set(group_of.values())) < (1 if split == "batch" else 2):
         raise InputError(
-            f"{path} holds too few steps measured on {device} to leave some out. Measure more architectures."
+            f"{paths[0]} holds too few steps measured on {device} to leave some out. Measure more architectures."
         )
     return measured, group_of, list(own_products(products, measured.device, progress).values()) if products else []
 
 
-def noise(path: Path, device: str = "h200") -> dict[str, float]:
+def opened(paths: Sequence[Path]) -> list[Store]:
+    stores = [Store(path) for path in paths]
+    for store in stores:
+        if not store.exists():
+            raise InputError(
+                f"there is no store in {store.path}. Measure into one with: foretell measure SOURCE --store {store.path}"
+            )
+    return stores
+
+
+def noise(paths: Sequence[Path], device: str = "h200") -> dict[str, float]:
     """How far the same point moves between occasions, on average: of the step, of its device time."""
     by_point: dict[str, list[StepRow]] = defaultdict(list)
-    for row in Store(path).steps(f"device = '{device}' AND outcome = 'ok' AND kind = 'step'"):
-        if not is_recorded_alone(row):
-            by_point[row.point].append(row)
+    for path in paths:
+        for row in Store(path).steps(f"device = '{device}' AND outcome = 'ok' AND kind = 'step'"):
+            if not is_recorded_alone(row):
+                by_point[row.point].append(row)
     moved: dict[str, list[float]] = {"step": [], "device": []}
     for rows in by_point.values():
         for a, b in combinations(rows, 2):
@@ -105,6 +115,9 @@ def is_device_bound(step: HeldOut) -> bool:
 
 def figures(steps: Sequence[HeldOut], moves: dict[str, float]) -> list[Figure]:
     """The table, with the bars the project set itself for families left out."""
+    covered = coverage(steps)
+    drawn = [s for s in steps if is_generated(s.source)]
+    steps = named(steps)
     device = errors_of(steps, "device")
     step = errors_of(steps, "step")
     busy = [s for s in steps if is_device_bound(s)]
@@ -134,10 +147,37 @@ def figures(steps: Sequence[HeldOut], moves: dict[str, float]) -> list[Figure]:
     inside = "architectures inside 90 %"
     lines += [
         Figure(source=f"{c.what} interval", measure=inside, value=c.inside, rows=c.architectures)
-        for c in coverage(steps)
+        for c in covered
         if not c.group
     ]
-    return lines
+    return lines + _generated_figures(drawn, covered)
+
+
+def _generated_figures(steps: Sequence[HeldOut], covered: Sequence[Coverage]) -> list[Figure]:
+    """Of generated networks that are fitted on, each fold while it was left out."""
+    if not steps:
+        return []
+    device, step = errors_of(steps, "device"), errors_of(steps, "step")
+    return [
+        Figure(source="generated, device time", measure="mean error", value=device.mean, rows=device.count),
+        Figure(source="generated, device time", measure="median error", value=device.median, rows=device.count),
+        Figure(source="generated, step time", measure="mean error", value=step.mean, rows=step.count),
+        *(
+            Figure(
+                source=f"generated, {c.what} interval",
+                measure="networks inside 90 %",
+                value=c.inside,
+                rows=c.architectures,
+            )
+            for c in covered
+            if c.group == GENERATED
+        ),
+    ]
+
+
+def named(steps: Sequence[HeldOut]) -> Sequence[HeldOut]:
+    """Steps of networks with a name, where there are any."""
+    return [s for s in steps if not is_generated(s.source)] or steps
 
 
 def rival_errors(steps: Sequence[HeldOut]) -> dict[str, Errors]:
@@ -155,6 +195,7 @@ def tables(steps: Sequence[HeldOut], moves: dict[str, float]) -> dict[str, Any]:
     covered = {(c.what, c.group): c for c in coverage(steps)}
     if not covered:
         raise InputError("a page needs intervals, and those need several groups. Leave out families or architectures.")
+    shown, steps = figures(steps, moves), named(steps)
     by_group: dict[str, list[HeldOut]] = defaultdict(list)
     for s in steps:
         by_group[s.group].append(s)
@@ -178,7 +219,7 @@ def tables(steps: Sequence[HeldOut], moves: dict[str, float]) -> dict[str, Any]:
     worst = sorted(steps, key=lambda s: -abs(s.device_predicted / s.device - 1))[:12]
     errors = {"Foretell": errors_of(steps, "device"), **rival_errors(steps)}
     return {
-        "figures": [figure.to_dict() for figure in figures(steps, moves)],
+        "figures": [figure.to_dict() for figure in shown],
         "families": families,
         "methods": {name: asdict(e) for name, e in errors.items()},
         "step": {name: asdict(errors_of(those, "step")) for name, those in bound.items() if those},
@@ -189,13 +230,15 @@ def tables(steps: Sequence[HeldOut], moves: dict[str, float]) -> dict[str, Any]:
     }
 
 
-def save(steps: Sequence[HeldOut], moves: dict[str, float], path: Path) -> None:
-    lines = [json.dumps(short(asdict(s))) for s in steps]
+def save(unseen: Unseen, moves: dict[str, float], path: Path) -> None:
+    lines = [json.dumps(short(asdict(s))) for s in unseen.steps]
+    if unseen.spreads is not None:
+        unseen.spreads.save(spreads_beside(path))
     path.write_text('{"noise": ' + json.dumps(short(moves)) + ', "steps": [\n' + ",\n".join(lines) + "\n]}\n")
 
 
-def read(path: Path) -> tuple[list[HeldOut], dict[str, float]]:
-    return read_steps(path), json.loads(path.read_text()).get("noise", {})
+def read(path: Path) -> tuple[Unseen, dict[str, float]]:
+    return read_unseen(path), json.loads(path.read_text()).get("noise", {})
 
 
 def ablation_figures(ablations: Sequence[Ablation]) -> list[Figure]:

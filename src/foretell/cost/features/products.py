@@ -8,6 +8,7 @@ from typing import Final
 from foretell.cost.convolution import copied_to, is_channels_last
 from foretell.cost.features.numbers import Values, alignment, density, fill, ints, log, number, product_of, tiles
 from foretell.cost.flops import skipped
+from foretell.cost.host import inner_launches
 from foretell.graph import Layout, Signature
 from foretell.graph.operators import ATTENTION, operator_of
 from foretell.hardware import Device
@@ -102,11 +103,14 @@ def attention_backward(s: Signature, device: Device, tf32: bool) -> Values:
     q, k, v = s.required_tensors("query", "key", "value")
     pairs = math.prod(q.shape[:2])
     mask = s.tensor("attn_bias") or s.tensor("attn_mask")
+    learned = s.argument("grad_input_mask")  # for which of query, key, value and mask there are gradients
     return {
         "type": _compute_type(s, device, tf32), "backend": float(ATTENTION.index(operator_of(s.name).kind)), "heads": log(pairs),
         "queries": log(q.shape[-2]), "keys": log(k.shape[-2]), "head": float(q.shape[-1]),
         "head_value": float(v.shape[-1]), "causal": float(bool(s.argument("is_causal"))),
         "mask": float(mask is not None and mask.numel > 0),
+        "mask_learned": float(isinstance(learned, tuple) and len(learned) > 3 and bool(learned[3])),
+        "mask_size": log(mask.distinct_bytes) if mask is not None else 0.0,
         "grouped": log(q.shape[1] / max(k.shape[1], 1)), "dropout": float(bool(s.argument("dropout_p"))),
         "skipped": skipped(s), "q_dense": density(q), "waves_q64": log(pairs * math.ceil(q.shape[-2] / 64) / device.compute_units),
         "fill_q128": fill(pairs * math.ceil(q.shape[-2] / 128) / device.compute_units),
@@ -128,7 +132,8 @@ def _projected_attention(s: Signature, device: Device, tf32: bool) -> Values:
     return {
         "type": _compute_type(s, device, tf32), "backend": float(len(ATTENTION)), "heads": log(pairs), "queries": log(length),
         "keys": log(length), "head": x.shape[-1] / heads, "head_value": x.shape[-1] / heads, "causal": 0.0,
-        "mask": 0.0, "grouped": 0.0, "dropout": 0.0, "skipped": 0.0, "q_dense": density(x), "keeps_sums": 0.0,
+        "mask": 0.0, "mask_learned": 0.0, "mask_size": 0.0, "grouped": 0.0, "dropout": 0.0, "skipped": 0.0, "q_dense": density(x),
+        "keeps_sums": 0.0,
     }  # fmt: skip
 
 
@@ -141,4 +146,5 @@ def rnn(s: Signature, device: Device, tf32: bool) -> Values:
         "sequences": log(batch), "hidden": log(number(s, "hidden_size", 1)), "layers": number(s, "num_layers", 1),
         "both_ways": float(bool(s.argument("bidirectional"))), "width": log(x.shape[-1]),
         "backward": float(operator_of(s.name).kind == "backward"), "trains": float(bool(s.argument("train", True))),
+        "launches": log(1 + inner_launches(s)),
     }  # fmt: skip

@@ -1,0 +1,180 @@
+"""`foretell bench accuracy --split generated`: networks nobody named, which no fit has seen, as `foretell.forecast` sees them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from foretell import forecast
+from foretell.cost.model import DEFAULT, load_model
+from foretell.design.blind import GENERATED, is_blind
+from foretell.design.generated import kind_of
+from foretell.errors import InputError
+from foretell.forecasting.result import Duration
+from foretell.learn.dataset import is_recorded_alone
+from foretell.learn.fit import read_card
+from foretell.measure.record import StepRow
+from foretell_bench.errors import Errors
+from foretell_bench.research.coverage import Hit, coverage_of
+from foretell_bench.tables.accuracy import BUSY, opened, short
+from foretell_bench.tables.figures import Figure
+
+FIRST: Final = "blind quarter"
+SECOND: Final = "measured after the fit"
+_BARS: Final = {"mean error": 0.07, "median error": 0.04, "90th percentile": 0.16}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """What was measured, and the forecast with its interval."""
+
+    measured: float
+    predicted: float
+    low: float
+    high: float
+
+    @property
+    def is_inside(self) -> bool:
+        return self.low <= self.measured <= self.high
+
+    @classmethod
+    def of(cls, measured: float, predicted: Duration) -> Pair:
+        low, high = (predicted.seconds if end is None else end for end in (predicted.low, predicted.high))
+        return cls(measured=measured, predicted=predicted.seconds, low=low, high=high)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlindStep:
+    source: str
+    part: str  # FIRST or SECOND
+    kind: str  # of data it works on
+    precision: str
+    training: bool
+    plain: bool  # its recorded kernels are those of plain steps, so that its device time is known
+    device: Pair
+    step: Pair
+    allocated: tuple[int, int]  # measured, predicted
+    reserved: tuple[int, int]
+
+
+def predict_blind(
+    paths: Sequence[Path], model: str | None = None, *, progress: Callable[[str], None] = lambda text: None
+) -> list[BlindStep]:
+    """Every blind step of stores, by a model as it is."""
+    fitted = load_model(model or DEFAULT)
+    assert fitted.folder is not None
+    last = read_card(fitted.folder).last
+    found = []
+    for store in opened(paths):
+        rows = [r for r in store.steps(f"device = '{fitted.device}' AND kind = 'step'") if _is_judged(r)]
+        graphs = store.graphs({r.graph for r in rows if r.graph})
+        for number, row in enumerate(rows, 1):
+            progress(f"forecasting step {number} of {len(rows)}")
+            said = forecast(graphs[row.graph or ""], on=fitted.device, model=model or DEFAULT)
+            found.append(
+                BlindStep(
+                    source=row.source,
+                    part=SECOND if row.date > last else FIRST,
+                    kind=kind_of(int(row.source.removeprefix(GENERATED))),
+                    precision=row.precision,
+                    training=bool(row.training),
+                    plain=not is_recorded_alone(row),
+                    device=Pair.of(row.device_seconds or 0.0, said.device_time),
+                    step=Pair.of(row.step_seconds or 0.0, said.step_time),
+                    allocated=(row.peak_allocated or 0, said.memory.allocated),
+                    reserved=(row.peak_reserved or 0, said.memory.reserved),
+                )
+            )
+    if not found:
+        raise InputError(
+            "no store has steps of generated networks that are kept blind. Give --data bench/data/h200-generated."
+        )
+    return found
+
+
+def _is_judged(row: StepRow) -> bool:
+    times = row.step_seconds and row.device_seconds
+    return is_blind(row.source) and row.outcome in ("ok", "nan-loss") and bool(row.graph and times)
+
+
+def figures(steps: Sequence[BlindStep]) -> list[Figure]:
+    return [figure for part in (FIRST, SECOND) for figure in _of_part(part, [s for s in steps if s.part == part])]
+
+
+def _of_part(part: str, steps: Sequence[BlindStep]) -> Iterator[Figure]:
+    plain = [s for s in steps if s.plain]
+    if not plain:
+        return
+    yield from _errors(f"{part}: device time", [s.device for s in plain], _BARS)
+    yield from _errors(f"{part}: step time", [s.step for s in steps], {})
+    busy = [s.step for s in steps if s.device.measured >= BUSY * s.step.measured]
+    yield from _errors(f"{part}: step time, device-bound", busy, {"mean error": 0.07})
+    yield from _errors(f"{part}: step time, inference", [s.step for s in steps if not s.training], {"mean error": 0.12})
+    for what, hits in (
+        ("device", [_hit(s, s.device) for s in plain]),
+        ("step", [_hit(s, s.step) for s in steps]),
+        ("step, inference", [_hit(s, s.step) for s in steps if not s.training]),
+    ):
+        if hits:
+            covered = coverage_of(what, "", hits)
+            source, rows = f"{part}: {what} interval", covered.architectures
+            yield Figure(source=source, measure="networks inside 90 %", value=covered.inside, rows=rows)
+            yield Figure(source=source, measure="median of high ÷ low", value=covered.width, rows=rows)
+    for what, pairs, bar in (
+        ("peak allocated", [s.allocated for s in steps], 0.02),
+        ("peak reserved", [s.reserved for s in steps], 0.05),
+    ):
+        known = [(m, p) for m, p in pairs if m]
+        if known:
+            off = Errors.of([p for _, p in known], [m for m, _ in known])
+            yield Figure(source=f"{part}: {what}", measure="mean error", value=off.mean, bar=bar, rows=off.count)
+            yield Figure(source=f"{part}: {what}", measure="median error", value=off.median, rows=off.count)
+            most = float(np.max([p / m for m, p in known]))
+            yield Figure(source=f"{part}: {what}", measure="largest forecast ÷ measured", value=most, rows=off.count)
+
+
+def _errors(source: str, pairs: Sequence[Pair], bars: dict[str, float]) -> Iterator[Figure]:
+    if not pairs:
+        return
+    errors = Errors.of([p.predicted for p in pairs], [p.measured for p in pairs])
+    for measure, value in (
+        ("mean error", errors.mean),
+        ("median error", errors.median),
+        ("90th percentile", errors.p90),
+    ):
+        yield Figure(source=source, measure=measure, value=value, bar=bars.get(measure), rows=errors.count)
+
+
+def _hit(step: BlindStep, pair: Pair) -> Hit:
+    return step.source, pair.is_inside, pair.high / pair.low
+
+
+def by_kind(steps: Sequence[BlindStep]) -> list[tuple[str, int, float, float, float]]:
+    """Kind of network → how many, mean and median error of device time, part inside the interval."""
+    lines = []
+    for kind in sorted({s.kind for s in steps}):
+        pairs = [s.device for s in steps if s.kind == kind and s.plain]
+        if pairs:
+            errors = Errors.of([p.predicted for p in pairs], [p.measured for p in pairs])
+            inside = float(np.mean([p.is_inside for p in pairs]))
+            lines.append((kind, errors.count, errors.mean, errors.median, inside))
+    return lines
+
+
+def save(steps: Sequence[BlindStep], path: Path) -> None:
+    path.write_text('{"steps": [\n' + ",\n".join(json.dumps(short(asdict(s))) for s in steps) + "\n]}\n")
+
+
+def read(path: Path) -> list[BlindStep]:
+    try:
+        rows = json.loads(path.read_text())["steps"]
+        return [BlindStep(**{**r, "device": Pair(**r["device"]), "step": Pair(**r["step"])}) for r in rows]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} holds no blind steps ({error}). Make some: foretell bench accuracy --split generated"
+        ) from error

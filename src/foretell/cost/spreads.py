@@ -1,0 +1,49 @@
+"""How far off the time of an op may be: boosted trees, fitted on errors of ops in steps that no model had seen.
+
+A convolution of a shape that was measured a thousand times is known to a few percent; one for which a library may pick
+a kernel ten times slower is not. The description of an op tells which it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from foretell.cost.features import Description
+from foretell.cost.operators import FamilyModel, load_families, save_families
+
+Floats = npt.NDArray[np.float64]
+FILE: Final = "spreads.safetensors"
+LEAST: Final = 0.005  # no op is known better, as a logarithm
+MOST: Final = 2.0  # beyond, an error says no more
+OTHER: Final = 0.4  # of a family whose errors are not known, about what the worst have
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spreads:
+    families: Mapping[str, FamilyModel]
+
+    def of(self, names: Sequence[str], descriptions: Sequence[Description]) -> Floats:
+        """The error that is to be expected of each op (the root of the mean square), as a logarithm."""
+        out = np.full(len(names), OTHER)
+        by_family: dict[str, list[int]] = {}
+        for i, d in enumerate(descriptions):
+            by_family.setdefault(d.family, []).append(i)
+        for family, places in by_family.items():
+            model = self.families.get(family)
+            if model is not None:
+                found = model.log_ratio([names[i] for i in places], [descriptions[i] for i in places])
+                out[places] = np.exp(found / 2).clip(LEAST, MOST)  # trees know the logarithm of its square
+        return out
+
+    def save(self, path: Path) -> None:
+        save_families(path, self.families)
+
+    @classmethod
+    def load(cls, path: Path) -> Spreads:
+        return cls(families=load_families(path, "model of errors"))
