@@ -202,11 +202,12 @@ def accuracy(
 ) -> None:
     """Steps of one device that the model has not seen: device time, step time, intervals, rivals."""
     from foretell.errors import InputError
+    from foretell_bench.research.coverage import GENERATED
     from foretell_bench.tables import accuracy as bench
 
     if bool(data) == (saved is not None):
         raise InputError("give --data STORE to predict its steps, or --from FILE to show what was saved, and not both.")
-    if split == bench.GENERATED:
+    if split == GENERATED:
         _generated(data or [], saved, save, page, as_json)
         return
     if ablations:
