@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from foretell.forecasting.conditions import Conditions
     from foretell.forecasting.fit_batch import BatchFit, fit_batch
     from foretell.forecasting.job import Interruptions, JobLength, Pause
+    from foretell.forecasting.notebook import register as load_ipython_extension
     from foretell.forecasting.result import Forecast
     from foretell.forecasting.scale import ScalePoint, scale
     from foretell.graph import Graph
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from foretell.planner.plan import plan
     from foretell.planner.result import Choice, PlanResult
     from foretell.profile import Profile
+    from foretell.sources.live import step
     from foretell.sources.scripts import Script
     from foretell.store.lines import RecordFile
     from foretell.store.store import Store
@@ -77,11 +79,13 @@ __all__ = [
     "instance",
     "join_ranks",
     "link",
+    "load_ipython_extension",
     "measure_ranks",
     "measure_step",
     "plan",
     "run_campaign",
     "scale",
+    "step",
     "watch",
 ]
 
@@ -107,6 +111,8 @@ _FOUND_IN = {
     "foretell.planner.plan": "plan",
     "foretell.planner.result": "Choice PlanResult",
     "foretell.profile": "Profile",
+    "foretell.forecasting.notebook": "load_ipython_extension=register",
+    "foretell.sources.live": "step",
     "foretell.sources.scripts": "Script",
     "foretell.store.lines": "RecordFile",
     "foretell.store.store": "Store",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 from foretell.forecasting.job import Job
@@ -11,7 +12,7 @@ from foretell.graph import Caveat, Graph
 from foretell.simulate.memory import MemoryTrace
 from foretell.simulate.timeline import Timeline
 from foretell.text import json_text
-from foretell.units import Bytes, Dollars, Seconds
+from foretell.units import Bytes, Dollars, Seconds, show_bytes, show_seconds
 
 SCHEMA_VERSION = 1
 
@@ -170,6 +171,22 @@ class Forecast:
     timeline: Timeline = field(repr=False)
     memory_trace: MemoryTrace = field(repr=False)
     graph: Graph = field(repr=False)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the answer as a small table."""
+        memory, time = self.memory, self.step_time
+        between = f" ({show_seconds(time.low)} – {show_seconds(time.high)})" if time.low and time.high else ""
+        rows = [
+            ("Step time", f"{show_seconds(time.seconds)}{between}"),
+            (
+                "Memory",
+                f"{show_bytes(memory.total)} of {show_bytes(memory.capacity)}: {'fits' if memory.fits else 'does not fit'}",
+            ),
+            ("Plan", self.plan),
+            *((caveat.code, caveat.text) for caveat in self.caveats),
+        ]
+        lines = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+        return f"<table><caption>{escape(self.workload)} on {escape(self.cluster)}</caption>{lines}</table>"
 
     def to_dict(self) -> dict[str, Any]:
         from foretell import __version__

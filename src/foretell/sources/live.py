@@ -1,0 +1,59 @@
+"""A Workload from objects that are there already, as in a notebook."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from foretell.workload import Workload
+
+if TYPE_CHECKING:
+    import torch
+
+
+def step(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer | None,
+    loss: Callable[[Any, Any], Any],
+    batch: Any,
+    *,
+    name: str | None = None,
+    **settings: Any,
+) -> Workload:
+    """The step `loss(model, batch).backward(); optimizer.step()` of live objects, which stay as they are.
+
+    The settings are a Workload's: precision, grad_accumulation, clip_grad_norm and so on.
+    """
+    from torch.utils import _pytree as pytree
+
+    def at_home(tensor: Any) -> Any:
+        return tensor.detach().cpu() if hasattr(tensor, "detach") else tensor
+
+    return Workload(
+        name=name or type(model).__name__,
+        model=lambda: copy.deepcopy(model).cpu(),
+        batch=lambda: pytree.tree_map(at_home, batch),
+        loss=loss,
+        optimizer=None if optimizer is None else _same_optimizer(model, optimizer),
+        **settings,
+    )
+
+
+def _same_optimizer(model: torch.nn.Module, optimizer: Any) -> Callable[[Any], Any]:
+    """Makes an optimizer of the same class with the same groups, of the parameters that it is given."""
+    places = {id(p): i for i, p in enumerate(p for p in model.parameters() if p.requires_grad)}
+    groups = [
+        ({k: v for k, v in group.items() if k != "params"}, [places[id(p)] for p in group["params"] if id(p) in places])
+        for group in optimizer.param_groups
+    ]
+    kind = type(optimizer)
+    taken = inspect.signature(kind.__init__).parameters
+    defaults = {k: v for k, v in optimizer.defaults.items() if k in taken}
+
+    def make(parameters: Any) -> Any:
+        new = list(parameters)
+        return kind([{**how, "params": [new[i] for i in members]} for how, members in groups if members], **defaults)
+
+    return make
