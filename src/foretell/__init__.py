@@ -79,7 +79,6 @@ __all__ = [
     "instance",
     "join_ranks",
     "link",
-    "load_ipython_extension",
     "measure_ranks",
     "measure_step",
     "plan",
