@@ -3,7 +3,7 @@
 Models know the ops they were fitted on too well: a network that is to mend their errors must see errors as they are on
 unseen families. So families are dealt into a few folds, the ops of each are predicted by models fitted without it, and
 the network learns from those. How much of its correction is applied is found by leaving each fold out of the network
-too: where no correction holds on unseen families, none is applied. To judge it, a fold is left out of what it learns from.
+too: where no correction holds on unseen families, none is applied. To judge it, one fold more is left out of everything.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
+from itertools import combinations
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -138,21 +139,21 @@ def fit_interaction(
     if not is_enough(group_of):
         return None
     task = _Task.of(measured, ops, group_of, options)
-    predicted = _of_steps(_predict_unseen(task).values())
+    predicted = _predict_unseen(task, [(fold,) for fold in range(FOLDS)])
     options.progress("training the network")
     # In a worker too: torch does not like to be forked once it has trained.
-    [(_, network)] = each(_train, task, [predicted], options.workers)
+    [(_, network)] = each(_train, task, [_of_steps(predicted.values())], options.workers)
     return network
 
 
 def unseen_networks(
     measured: Measured, ops: OpTable, group_of: Mapping[int, str], options: FitOptions
 ) -> dict[str, Interaction]:
-    """For each group a network that saw nothing of it. All of a fold share one."""
+    """For each group a network that saw nothing of it, nor did the models whose errors it learned. All of a fold share one."""
     if not is_enough(group_of):
         return {}
     task = _Task.of(measured, ops, group_of, options)
-    predicted = _of_steps(_predict_unseen(task).values())
+    predicted = _predict_unseen(task, list(combinations(range(FOLDS), 2)))
     trained = {}
     for fold, network in each(_train_without, (task, predicted), range(FOLDS), options.workers):
         trained[fold] = network
@@ -160,27 +161,29 @@ def unseen_networks(
     return {group: trained[fold] for group, fold in folds(group_of).items()}
 
 
-def _predict_unseen(task: _Task) -> dict[int, Predicted]:
-    """Each fold, by models fitted without it."""
-    predicted: dict[int, Predicted] = {}
-    for fold, found in each(_without, task, range(FOLDS), task.options.workers):
-        predicted[fold] = found
-        task.options.progress(f"predicting families that operators have not seen: {len(predicted)} of {FOLDS} fits")
+def _predict_unseen(task: _Task, parts: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], Predicted]:
+    predicted: dict[tuple[int, ...], Predicted] = {}
+    for part, found in each(_without, task, parts, task.options.workers):
+        predicted[part] = found
+        task.options.progress(
+            f"predicting families that operators have not seen: {len(predicted)} of {len(parts)} fits"
+        )
     return predicted
 
 
-def _without(task: _Task, fold: int) -> Predicted:
-    """Seconds of the nodes of every step in a fold that is left out."""
-    gone = [i for i, own in task.fold_of.items() if own == fold]
+def _without(task: _Task, left_out: tuple[int, ...]) -> Predicted:
+    """Seconds of the nodes of every step in folds that are left out together."""
+    gone = [i for i, fold in task.fold_of.items() if fold in left_out]
     models = fit_operators(
         task.ops.where(~np.isin(task.ops.step, gone)), seed=task.options.seed, rounds=task.options.rounds
     )
-    return {e.index: e.predicted(models) for e in task.examples if task.fold_of[e.index] == fold}
+    return {e.index: e.predicted(models) for e in task.examples if task.fold_of[e.index] in left_out}
 
 
-def _train_without(both: tuple[_Task, Predicted], fold: int) -> Interaction:
+def _train_without(both: tuple[_Task, Mapping[tuple[int, ...], Predicted]], fold: int) -> Interaction:
     task, predicted = both
-    return _train(task, {i: seconds for i, seconds in predicted.items() if task.fold_of[i] != fold})
+    seen = _of_steps(those for pair, those in predicted.items() if fold in pair)
+    return _train(task, {i: seconds for i, seconds in seen.items() if task.fold_of[i] != fold})
 
 
 def _train(task: _Task, predicted: Predicted) -> Interaction:
