@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from foretell.forecasting.conditions import Conditions
     from foretell.forecasting.fit_batch import BatchFit, fit_batch
     from foretell.forecasting.job import Interruptions, JobLength, Pause
-    from foretell.forecasting.notebook import register as load_ipython_extension
     from foretell.forecasting.result import Forecast
     from foretell.forecasting.scale import ScalePoint, scale
     from foretell.graph import Graph

@@ -294,3 +294,19 @@ def test_missing_data_is_stood_in_for_when_asked(script: Write) -> None:
     graph = foretell.capture_graph(script(text, fake_data=True))
     assert graph.samples == 4
     assert any(c.code == "fake-data" and "/nowhere/train" in c.text for c in graph.caveats)
+
+
+def test_a_script_that_trains_on_the_host_is_told_so(script: Write) -> None:
+    with pytest.raises(WorkloadError, match="stays on the host"):
+        foretell.capture_graph(
+            script(
+                """
+                import torch
+                model = torch.nn.Linear(4, 4)
+                optimizer = torch.optim.Adam(model.parameters())
+                for step in range(5):
+                    model(torch.randn(2, 4)).sum().backward()
+                    optimizer.step(); optimizer.zero_grad()
+                """
+            )
+        )

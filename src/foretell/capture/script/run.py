@@ -99,6 +99,8 @@ class _Capture:
                 ) from wish
 
     def _keep(self, window: Window) -> None:
+        if not window.backwards or window.backwards[-1] == 0:
+            return  # nothing but updates ran on the accelerator: it trains on the host
         samples, tokens = _batch_sizes(window)
         self._kept = self.recorder.graph(
             name=self.script.name,
@@ -166,6 +168,11 @@ class _Capture:
             return (
                 f"{self.script.path} ran to its end without an update of a torch optimizer: there is no step to forecast. "
                 + _functions(Path(self.script.path))
+            )
+        if made > 2:
+            return (
+                f"{self.script.path} made {made} updates, but no step of it ran on the accelerator: its model stays on the "
+                "host. Move it there, for example with model.to('cuda')."
             )
         return f"{self.script.path} ran to its end after {made} update{'s' * (made > 1)}. Give it data for at least three steps."
 
