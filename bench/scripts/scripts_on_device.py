@@ -3,7 +3,7 @@
     python bench/scripts/scripts_on_device.py OUT.json [NAME …]
 
 Needs torch and the libraries of the scripts, and nothing of Foretell. Each script runs in a process of its own with small
-data made here, until so many steps are measured, and is then ended. `scripts_beside.py` puts forecasts beside the figures.
+data made here, until so many steps are measured, and is then ended. Their forecasts are those of `foretell predict SCRIPT --on h200`.
 """
 
 from __future__ import annotations

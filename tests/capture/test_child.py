@@ -65,7 +65,10 @@ def test_a_workload_that_is_wrong(settings: dict[str, Any], says: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"precision": "fp61"}, "precision='fp61' is not possible.*Did you mean 'fp16'.*Allowed: fp32, tf32, bf16"),
+        (
+            {"precision": "fp61"},
+            "precision='fp61' is not possible.*Did you mean 'fp16'.*Allowed: fp32, torch-fp32, tf32, bf16",
+        ),
         ({"samples": -3}, "samples must be a whole number of at least 1, got -3"),
         ({"tokens": "many"}, "tokens must be a whole number of at least 1, got 'many'"),
         ({"grad_accumulation": 0}, "grad_accumulation must be a whole number of at least 1, got 0"),

@@ -44,16 +44,22 @@ def capture(
         report(f"capturing {workload.name}")
         return capture_workload(workload, output)
     if isinstance(workload, Script):
-        report(f"running {workload.path} until its third step")
-        return _cached(
-            workload.path, {"script": json.dumps(workload.to_dict())}, cache, lambda: capture_script(workload, output)
-        )
+
+        def run() -> tuple[Graph, dict[str, str]]:
+            report(f"running {workload.path} until its third step")
+            return capture_script(workload, output)
+
+        return _cached(workload.path, {"script": json.dumps(workload.to_dict())}, cache, run)
     if workload.endswith(".graph"):
         report(f"reading {workload}")
         return Graph.load(workload)
     settings = dict(settings or {})
-    report(f"capturing {workload}")
-    return _cached(workload, settings, cache, lambda: capture_source(workload, settings, output))
+
+    def load() -> tuple[Graph, dict[str, str]]:
+        report(f"capturing {workload}")
+        return capture_source(workload, settings, output)
+
+    return _cached(workload, settings, cache, load)
 
 
 def _cached(

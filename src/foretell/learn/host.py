@@ -84,19 +84,31 @@ def _counts(graph: Graph) -> list[float]:
 
 
 def _solve(counts: Floats, seconds: Floats) -> Floats:
-    """Seconds of each kind: relative errors, robust against odd steps, none below its least."""
+    """Seconds of each kind: relative errors, robust against odd steps, none below its least.
+
+    What launches a kernel costs what a view costs and something beyond it, which is what is solved for.
+    """
     from scipy.optimize import nnls
 
     prior = _SEEN * float(np.median(seconds / (counts @ _SEEN)))
-    least = _LEAST * prior
+    summed = _upon_views()
+    least = _LEAST * np.linalg.solve(summed, prior)
     pull = np.diag(np.sqrt(_PRIOR) / prior)
     weight = 1 / seconds
     costs = prior
     for _ in range(_ROUNDS):
-        table = np.vstack([counts * weight[:, None], pull])
+        table = np.vstack([counts * weight[:, None], pull]) @ summed
         wanted = np.concatenate([seconds * weight, np.full(len(prior), np.sqrt(_PRIOR))])
         beyond, _ = nnls(table, wanted - table @ least)
-        costs = least + beyond
+        costs = summed @ (least + beyond)
         errors = np.abs(counts @ costs / seconds - 1)
         weight = 1 / seconds / np.sqrt(errors + 0.05)
     return np.asarray(costs, dtype=np.float64)
+
+
+def _upon_views() -> Floats:
+    """Costs from their parts: those of a mode's kernels have its view's in them."""
+    summed = np.eye(len(_SEEN))
+    for kernel in range(_VIEWS):
+        summed[kernel, _VIEWS + kernel // len(KINDS)] = 1.0
+    return summed

@@ -41,7 +41,7 @@ def _of_source(source: str, seconds: Seconds) -> float:
     from foretell.sources.resolve import find_function  # loads torch
 
     try:
-        return loader_rate(find_function(source)(), seconds)
+        return loader_rate(find_function(source, wanted="batches")(), seconds)
     except ForetellError:
         raise
     except Exception as error:  # in the user's code, whatever it may be

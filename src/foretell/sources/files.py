@@ -7,12 +7,15 @@ import importlib.util
 import sys
 import types
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from foretell.errors import SourceError, did_you_mean
 from foretell.sources.named.torchvision_ops import make_torchvision_importable, use_declared_operators
 from foretell.workload import Workload
+
+Wanted = Literal["a Workload", "batches"]  # of a function that is named
 
 
 def import_file(path: Path, forms: str) -> types.ModuleType:
@@ -60,11 +63,14 @@ def _put_first_on_path(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
-def function_in(module: types.ModuleType, name: str, source: str) -> Callable[..., Any]:
+def function_in(
+    module: types.ModuleType, name: str, source: str, *, wanted: Wanted = "a Workload"
+) -> Callable[..., Any]:
     """The function of that name; a Workload that is made already counts as one that makes it."""
-    makers = [n for n, value in vars(module).items() if _makes_workload(value) and not n.startswith("_")]
+    suits = _makes_workload if wanted == "a Workload" else partial(_is_defined_in, module)
+    makers = [n for n, value in vars(module).items() if suits(value) and not n.startswith("_")]
     there = (
-        f"Functions that return a Workload there: {', '.join(makers)}."
+        f"Functions that return {wanted} there: {', '.join(makers)}."
         if makers
         else "No function there says that it returns a Workload (-> foretell.Workload)."
     )
@@ -83,6 +89,10 @@ def function_in(module: types.ModuleType, name: str, source: str) -> Callable[..
         raise SourceError(f"{name!r} in {module.__file__} is {described(found)}, not a function. {there}")
     function: Callable[..., Any] = found
     return function
+
+
+def _is_defined_in(module: types.ModuleType, value: Any) -> bool:
+    return isinstance(value, types.FunctionType) and value.__module__ == module.__name__
 
 
 def _makes_workload(value: Any) -> bool:

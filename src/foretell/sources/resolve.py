@@ -16,7 +16,7 @@ from foretell.graph import Caveat
 from foretell.sources import check_source, named
 from foretell.sources.config import config_file_function, function_of_entries
 from foretell.sources.configs import Configuration, configuration_of
-from foretell.sources.files import described, function_in, import_file, import_module
+from foretell.sources.files import Wanted, described, function_in, import_file, import_module
 from foretell.sources.moved import current_source
 from foretell.sources.offline import kept_offline
 from foretell.sources.settings import converted, settings_of
@@ -65,8 +65,8 @@ def _written(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def find_function(source: str) -> Callable[..., Any]:
-    """The function that makes the workload."""
+def find_function(source: str, *, wanted: Wanted = "a Workload") -> Callable[..., Any]:
+    """The function that makes the workload, or a loader."""
     check_source(source)
     source = current_source(source)
     prefix, slash, name = source.partition("/")
@@ -76,10 +76,10 @@ def find_function(source: str) -> Callable[..., Any]:
         return kept_offline(source, config_file_function(source))
     place, colon, name = source.rpartition(":")
     if source.endswith(".py"):
-        return function_in(import_file(Path(source), _FORMS), "", source)
+        return function_in(import_file(Path(source), _FORMS), "", source, wanted=wanted)
     if colon and place.endswith(".py"):
-        return function_in(import_file(Path(place), _FORMS), name, source)
+        return function_in(import_file(Path(place), _FORMS), name, source, wanted=wanted)
     if colon and name.isidentifier() and all(part.isidentifier() for part in place.split(".")):
-        return function_in(import_module(place, source), name, source)
+        return function_in(import_module(place, source), name, source, wanted=wanted)
     near = did_you_mean(prefix, named.LIBRARIES) if slash else ""
     raise SourceError(f"{source!r} does not name a workload. {near}A source is {_FORMS}.")
