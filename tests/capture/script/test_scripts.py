@@ -103,6 +103,29 @@ def test_units_are_those_the_script_allows(script: Write, said: str, precision: 
     assert foretell.capture_graph(script(text)).precision == precision
 
 
+@pytest.mark.parametrize(
+    ("wrapped", "processes", "told"),
+    [
+        ("model", 1, False),
+        ("model", 2, True),
+        ("torch.nn.parallel.DistributedDataParallel(model)", 2, False),
+    ],
+)
+def test_a_script_that_distributes_nothing_is_told_so(script: Write, wrapped: str, processes: int, told: bool) -> None:
+    text = f"""
+        import torch
+        torch.distributed.init_process_group("nccl")
+        model = torch.nn.Linear(8, 8).cuda()
+        model = {wrapped}
+        optimizer = torch.optim.SGD(model.parameters())
+        for step in range(9):
+            model(torch.randn(4, 8).cuda()).sum().backward()
+            optimizer.step()
+    """
+    graph = foretell.capture_graph(script(text, processes=processes))
+    assert any(caveat.code == "script-on-one-device" for caveat in graph.caveats) == told
+
+
 _GAN = """
     import torch
     from torch import nn

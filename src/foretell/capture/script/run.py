@@ -144,6 +144,12 @@ class _Capture:
             yield Caveat(
                 "compile-not-modelled", "torch.compile: fused kernels are not modelled yet; this is the eager step."
             )
+        if (self.script.processes or 1) > 1 and not {"data_parallel", "zero"} & set(self.noted):
+            yield Caveat(
+                "script-on-one-device",
+                "The script does not distribute its model: run as it is, each process would train alone. This is the step "
+                "with its gradients averaged as DistributedDataParallel does.",
+            )
         if self.noted.get("sync_batch_norm"):
             yield Caveat(
                 "sync-batch-norm", "SyncBatchNorm: what the ranks exchange in each of them is not in the step."
