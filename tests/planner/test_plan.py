@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 import foretell
@@ -17,7 +20,8 @@ from foretell.planner.choose import probability_below
 from foretell.planner.result import PlanResult
 from foretell.planner.search import SURE, search_cluster
 from foretell.planner.space import Space, decided, enumerate_space
-from foretell.report.plan import plan_page, plan_panel
+from foretell.report.plan import front_table, plan_page, plan_panel
+from foretell.units import show_dollars
 from tests.parallel.models import graph
 from tests.planner.small import engine, llama, steps
 
@@ -99,6 +103,19 @@ def test_the_answer_as_json_and_as_a_page() -> None:
     assert "Time against cost" in page
     assert page.count("<circle") == len(result.choices) + len(result.front)
     assert plan_panel(result)
+
+
+def test_a_narrow_terminal_shortens_no_number() -> None:
+    result = planned(deadline=1e9)
+    long = "dp=64,zero=3,checkpointing=selective,grad_accumulation=32"
+    wordy = replace(result, front=tuple(replace(choice, plan=long) for choice in result.front))
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(front_table(wordy, 80))
+    shown = console.export_text()
+    for choice in wordy.front:
+        assert choice.cluster in shown
+        assert choice.cost is None or show_dollars(choice.cost.median) in shown
+    assert "In time" in shown
 
 
 def test_a_graph_keeps_its_batch_and_a_cluster_its_devices() -> None:

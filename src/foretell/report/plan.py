@@ -79,7 +79,7 @@ def front_table(result: PlanResult, width: int = 100) -> RenderableType:
     if wide:
         headings += ["MFU", "Energy"]
     odds = result.deadline is not None
-    shown = grid(*headings, *(["In time"] if odds else []), left=("", "Cluster", "Plan"))
+    shown = grid(*headings, *(["In time"] if odds else []), left=("", "Cluster", "Plan"), wraps=("Plan",))
     for choice in _picked(result):
         row = ["→" if choice == result.recommended else "", choice.cluster, choice.plan, f"{choice.batch}"]
         row += [show_seconds(choice.time.median), _dollars(choice), show_share(choice.headroom)]
