@@ -250,6 +250,7 @@ def test_nothing_is_written_and_what_was_is_found_again(script: Write, tmp_path:
         script(
             """
             import json, os, pathlib, torch, wandb
+            import torch.distributed.checkpoint as checkpoint
             from torch.utils.tensorboard import SummaryWriter
             wandb.init(project="x"); writer = SummaryWriter("runs")
             os.makedirs("out/deep", exist_ok=True)
@@ -266,6 +267,7 @@ def test_nothing_is_written_and_what_was_is_found_again(script: Write, tmp_path:
                 loss.backward(); optimizer.step()
                 wandb.log({"loss": loss.item()}); writer.add_scalar("loss", loss, step)
                 torch.save(model.state_dict(), "out/model.pt")
+                checkpoint.save(model.state_dict(), checkpoint_id="out/shared")
             """
         )
     )

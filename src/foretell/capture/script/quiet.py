@@ -167,7 +167,10 @@ def _save_nothing() -> None:
         import safetensors.torch
 
         vars(safetensors.torch).update(save_file=nothing, save_model=nothing)
-    torch.distributed.checkpoint_save = nothing  # type: ignore[attr-defined]
+    if torch.distributed.is_available():
+        import torch.distributed.checkpoint as shared
+
+        vars(shared).update(save=nothing, async_save=nothing)
 
 
 class _Nothing(types.ModuleType):
