@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -127,12 +127,18 @@ def _by_source(steps: Sequence[OtherDeviceStep]) -> dict[tuple[str, str, bool], 
 
 
 def save(found: Found, path: Path) -> None:
+    """Forecasts over what was measured, which every figure is made of: the measurements are others'."""
     ops = [json.dumps(asdict(e)) for e in found.ops]
-    steps = [json.dumps(asdict(s)) for s in found.steps]
+    steps = [json.dumps(asdict(_relative(s))) for s in found.steps]
     taken = json.dumps(dict(found.taken))
     path.write_text(
         f'{{"taken": {taken}, "ops": [\n' + ",\n".join(ops) + '\n], "steps": [\n' + ",\n".join(steps) + "\n]}\n"
     )
+
+
+def _relative(step: OtherDeviceStep) -> OtherDeviceStep:
+    predicted = {way: seconds / step.seconds for way, seconds in step.predicted.items()}
+    return replace(step, seconds=1.0, predicted=predicted)
 
 
 def read(path: Path) -> Found:
