@@ -63,6 +63,13 @@ def matrix(
     return table
 
 
+def places_by_family(descriptions: Sequence[Description]) -> dict[str, list[int]]:
+    places: dict[str, list[int]] = {}
+    for place, description in enumerate(descriptions):
+        places.setdefault(description.family, []).append(place)
+    return places
+
+
 @dataclass(frozen=True, kw_only=True)
 class OperatorModels:
     families: Mapping[str, FamilyModel]
@@ -70,10 +77,7 @@ class OperatorModels:
     def seconds(self, names: Sequence[str], descriptions: Sequence[Description]) -> Floats:
         """Device time of each op; the roofline where its family has no model."""
         out = np.array([d.roofline for d in descriptions])
-        by_family: dict[str, list[int]] = {}
-        for i, d in enumerate(descriptions):
-            by_family.setdefault(d.family, []).append(i)
-        for family, places in by_family.items():
+        for family, places in places_by_family(descriptions).items():
             model = self.families.get(family)
             if model is not None:
                 ratio = model.log_ratio([names[i] for i in places], [descriptions[i] for i in places])

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost.features import Description
-from foretell.cost.operators import FamilyModel, load_families, save_families
+from foretell.cost.operators import FamilyModel, load_families, places_by_family, save_families
 
 Floats = npt.NDArray[np.float64]
 FILE: Final = "spreads.safetensors"
@@ -31,10 +31,7 @@ class Spreads:
     def of(self, names: Sequence[str], descriptions: Sequence[Description]) -> Floats:
         """The error that is to be expected of each op (the root of the mean square), as a logarithm."""
         out = np.full(len(names), OTHER)
-        by_family: dict[str, list[int]] = {}
-        for i, d in enumerate(descriptions):
-            by_family.setdefault(d.family, []).append(i)
-        for family, places in by_family.items():
+        for family, places in places_by_family(descriptions).items():
             model = self.families.get(family)
             if model is not None:
                 found = model.log_ratio([names[i] for i in places], [descriptions[i] for i in places])
