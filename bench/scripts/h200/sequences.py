@@ -84,12 +84,13 @@ def difference(measured: list[str], captured: list[str]) -> tuple[int, list[tupl
 
 def compared(question: tuple[dict[str, Any], list[str]]) -> dict[str, Any]:
     from foretell.capture import capture
+    from foretell.sources.resolve import load_workload
 
     row, names = question
     measured = [names[op] for op in row["ops"]]
     answer = {"source": row["source"], "settings": row["settings"], "recorded": len(measured)}
     try:
-        captured = ops_of(capture(row["source"], row["settings"], cache=False))
+        captured = ops_of(capture(load_workload(row["source"], row["settings"])))  # zoos stay loaded
     except Exception as error:
         return {**answer, "error": f"{type(error).__name__}: {error}"[:300]}
     alike, _ = difference(measured, captured)
@@ -126,11 +127,10 @@ def show(answers: list[dict[str, Any]]) -> None:
     total = sum(max(answer["recorded"], answer["captured"]) for answer in done)
     same = sum(answer["same"] for answer in done)
     whole = sum(answer["same"] == answer["recorded"] == answer["captured"] for answer in done)
-    named, alike = (sum(answer[key] for answer in done) for key in ("named", "alike"))
+    alike = sum(answer["alike"] for answer in done)
     print(
-        f"{len(done)} of {len(answers)} steps captured; of {total:,} ops {named / total:.2%} are of an operator that was "
-        f"recorded, {alike / total:.2%} with the types and shapes of what it makes, {same / total:.2%} in the recorded order; "
-        f"{whole} steps are the same from end to end"
+        f"{len(done)} of {len(answers)} steps captured; of {total:,} ops {same / total:.2%} are of the operator recorded, in its "
+        f"order, {alike / total:.2%} with the types and shapes of what it makes; {whole} steps are the same from end to end"
     )
     for answer in answers:
         if "error" in answer:
