@@ -3,7 +3,9 @@
     python bench/scripts/scripts_on_device.py OUT.json [NAME …]
 
 Needs torch and the libraries of the scripts, and nothing of Foretell. Each script runs in a process of its own with small
-data made here, until so many steps are measured, and is then ended. Their forecasts are those of `foretell predict SCRIPT --on h200`.
+data made here, until so many steps are measured, and is then ended. The device is waited for before the first and after
+the last of them only, as the script itself would. `host` measures what the host needs to make numbers and to copy them.
+`scripts_beside.py` puts forecasts beside these measurements.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,11 +50,19 @@ JOBS: dict[str, tuple[str, list[str]]] = {
     "lightning mlp mixer": ("lightning_mixer.py", ["--batch=64"]),
     "diffusion unet": ("diffusion.py", ["--batch=32"]),
     "seq2seq transformer": ("seq2seq.py", ["--batch=64"]),
+    "timm convnext": ("timm_finetune.py", ["--batch-size=64"]),
+    "causal lm": ("causal_lm.py", []),
+    "causal lm, checkpointing": ("causal_lm.py", ["--batch=16", "--checkpointing"]),
+    "segmentation": ("segmentation.py", ["--batch-size=16"]),
+    "word language model": ("word_language_model.py", []),
+    "clip": ("clip.py", []),
+    "distillation": ("distill.py", []),
 }  # fmt: skip
+HOST = "host"
 
 
 def main() -> None:
-    out, names = Path(sys.argv[1]), sys.argv[2:] or list(JOBS)
+    out, names = Path(sys.argv[1]), sys.argv[2:] or [*JOBS, HOST]
     with tempfile.TemporaryDirectory() as folder:
         make_data(Path(folder))
         results: dict[str, object] = {}
@@ -69,23 +80,23 @@ def make_data(folder: Path) -> None:
     tokens.mkdir(parents=True)
     for split in ("train", "val"):
         np.random.default_rng(0).integers(0, 50000, 500_000).astype(np.uint16).tofile(tokens / f"{split}.bin")
-    for label in range(4):
+    picture = folder / "picture.jpg"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)).save(picture)
+    for label in range(1000):
         pictures = folder / "imagenet" / "train" / f"n{label:08}"
         pictures.mkdir(parents=True)
-        for i in range(16):
-            Image.fromarray(np.random.default_rng(i).integers(0, 255, (64, 64, 3), np.uint8)).save(
-                pictures / f"{i}.jpg"
-            )
-            for copy in range(64):  # the same picture again and again, as links
-                os.link(pictures / f"{i}.jpg", pictures / f"{i}-{copy}.jpg")
+        for i in range(6):  # the same picture again and again, as links
+            os.link(picture, pictures / f"{i}.jpg")
 
 
 def measured(name: str, folder: str) -> dict[str, object]:
-    script, arguments = JOBS[name]
     answer = Path(folder) / "answer.json"
     answer.unlink(missing_ok=True)
     started = time.monotonic()
-    command = [sys.executable, __file__, "--one", str(answer), str(EXAMPLES / script), *arguments]
+    command = [sys.executable, __file__, "--host", str(answer)]
+    if name != HOST:
+        script, arguments = JOBS[name]
+        command = [sys.executable, __file__, "--one", str(answer), str(EXAMPLES / script), *arguments]
     try:
         ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=LIMIT, check=False)
         words = ended.stderr[-1500:]
@@ -103,29 +114,30 @@ def run_one(answer: Path, script: str, arguments: list[str]) -> None:
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
     known: list[object] = []
-    ends: list[tuple[int, float]] = []
+    updates: list[int] = []
+    waited: list[float] = []
 
     def after_update(optimizer: object, args: object, kwargs: object) -> None:
         if not any(optimizer is other for other in known):
             known.append(optimizer)
         which = next(i for i, other in enumerate(known) if other is optimizer)
+        updates.append(which)
+        steps = updates.count(len(known) - 1)  # a step ends with the last of them
+        if which != len(known) - 1 or steps not in (WARM, WARM + MEASURED):
+            return
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        ends.append((which, time.perf_counter()))
-        last = [when for number, when in ends if number == len(known) - 1]  # a step ends with the last of them
-        if len(last) == WARM and torch.cuda.is_available():
-            torch.cuda.reset_peak_memory_stats()
-        if len(last) > WARM + MEASURED:
-            seconds = sorted(b - a for a, b in zip(last[WARM:], last[WARM + 1 :], strict=False))
-            answer.write_text(json.dumps(facts(seconds)))
+        waited.append(time.perf_counter())
+        if steps == WARM + MEASURED:
+            answer.write_text(json.dumps(facts((waited[-1] - waited[-2]) / MEASURED)))
             os._exit(0)
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
 
-    def facts(seconds: list[float]) -> dict[str, object]:
+    def facts(step: float) -> dict[str, object]:
         on = torch.cuda.is_available()
         return {
-            "step": seconds[len(seconds) // 2],
-            "fastest": seconds[0],
-            "slowest": seconds[-1],
+            "step": step,
             "allocated": torch.cuda.max_memory_allocated() if on else 0,
             "reserved": torch.cuda.max_memory_reserved() if on else 0,
             "device": torch.cuda.get_device_name() if on else "cpu",
@@ -138,8 +150,51 @@ def run_one(answer: Path, script: str, arguments: list[str]) -> None:
     runpy.run_path(script, run_name="__main__")
 
 
+def measure_host(answer: Path) -> None:
+    """Seconds of what scripts do on the host in a step, one process alone."""
+    import torch
+
+    small, large = 2**10, 2**22
+    makers = {
+        "randn": lambda n: torch.randn(n), "rand": lambda n: torch.rand(n), "randint": lambda n: torch.randint(1000, (n,)),
+        "randperm": lambda n: torch.randperm(n), "bernoulli": lambda n: torch.empty(n).bernoulli_(0.5),
+        "zeros": lambda n: torch.zeros(n), "full": lambda n: torch.full((n,), 0.5),
+    }  # fmt: skip
+    found: dict[str, float] = {}
+    for threads in (1, torch.get_num_threads()):
+        torch.set_num_threads(threads)
+        for name, make in makers.items():
+            for n in (small, large):
+                found[f"{name} {n} {threads}"] = seconds_of(lambda make=make, n=n: make(n))
+        for n in (small, large):
+            x = torch.ones(n)
+            rows = [torch.ones(n // 32) for _ in range(32)]
+            found[f"clone {n} {threads}"] = seconds_of(x.clone)
+            found[f"stack {n} {threads}"] = seconds_of(lambda rows=rows: torch.stack(rows))
+            found[f"mul {n} {threads}"] = seconds_of(lambda x=x: x * 2.0)
+            found[f"bf16 {n} {threads}"] = seconds_of(lambda x=x: x.to(torch.bfloat16))
+            if torch.cuda.is_available():
+                found[f"to device {n} {threads}"] = seconds_of(lambda x=x: x.cuda())
+                pinned = x.pin_memory()
+                found[f"pinned to device {n} {threads}"] = seconds_of(lambda x=pinned: x.cuda())
+    answer.write_text(json.dumps(found))
+
+
+def seconds_of(work: Callable[[], object]) -> float:
+    """The median of some runs, after a first."""
+    work()
+    taken = []
+    for _ in range(15):
+        started = time.perf_counter()
+        work()
+        taken.append(time.perf_counter() - started)
+    return sorted(taken)[len(taken) // 2]
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--one"]:
+    if sys.argv[1:2] == ["--host"]:
+        measure_host(Path(sys.argv[2]))
+    elif sys.argv[1:2] == ["--one"]:
         run_one(Path(sys.argv[2]), sys.argv[3], sys.argv[4:])
     else:
         main()
