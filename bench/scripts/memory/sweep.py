@@ -1,17 +1,21 @@
 """Sweeps single operators on a CUDA device for the memory they take inside: convolutions, RNNs, attention.
 
-    python bench/scripts/memory/sweep.py --out FILE.jsonl [--seconds 120] [--jobs 4]
+    python bench/scripts/memory/sweep.py --out FILE.jsonl [--seconds 120] [--jobs 4] [--strange]
 
-Shapes are drawn at random from what real networks use; rows are appended as they are measured.
+Shapes are drawn at random from what real networks use; rows are appended as they are measured. `--strange` draws
+convolutions alone, as networks nobody named have them: any width, one to three dimensions, grouped, transposed, and
+half of them in fp32. One process has all of the fp32 ones of one and two dimensions, whose workspaces may fill the device.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import random
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,12 +108,49 @@ def convolution(r: random.Random) -> dict[str, Any]:
     }
 
 
+def strange_convolution(r: random.Random, *, by_fft: bool) -> dict[str, Any]:
+    """`by_fft`: where cuDNN may transform whole images, which can take tens of gigabytes."""
+
+    def between(low: float, high: float) -> int:
+        return round(math.exp(r.uniform(math.log(low), math.log(high))))
+
+    rank = r.choice([1, 1, 2]) if by_fft else r.choice([1, 2, 3, 3])
+    dtype = "fp32" if by_fft else r.choice(["tf32", "bf16", "fp16", *(["fp32"] * 3 if rank == 3 else [])])
+    kernel = r.choice([1, 2, 3, 3, 3, 3, 4, 5, 5, 7, 9] if rank < 3 else [1, 2, 3, 3, 3, 4, 5])
+    kind = r.choice(["plain"] * (5 if by_fft else 2) + ["grouped", "depthwise", "dilated", "strided", "transposed"])
+    cin, cout, groups = between(1, 640), between(2, 640), 1
+    if kind == "grouped":
+        groups = r.choice([2, 2, 3, 4, 5, 8, 16, 32])
+        cin, cout = (max(1, n // groups) * groups for n in (cin, cout))
+    if kind == "depthwise":
+        groups, cout = cin, cin * r.choice([1, 1, 1, 2])
+    lengths = {1: (8, 320) if by_fft and r.random() < 0.7 else (16, 8192), 2: (4, 256), 3: (4, 64)}
+    side = between(*lengths[rank])
+    size = (between(2, 32), side, side) if rank == 3 else (side,) * rank
+    dilation = r.choice([2, 3, 4, 8]) if kind == "dilated" else 1
+    batch = max(1, min(between(1, 1024), 2**27 // (max(cin, cout) * math.prod(size))))
+    return {
+        "op": "convolution",
+        "dtype": dtype,
+        "channels_last": rank == 2 and r.random() < 0.25,
+        "x": (batch, cin, *size),
+        "w": (cout, cin // groups, *(kernel,) * rank),
+        "stride": r.choice([2, 2, 3, 4]) if kind in ("strided", "transposed") else 1,
+        "dilation": dilation,
+        "padding": r.choice([dilation * (kernel - 1) // 2] * 5 + [0]),
+        "groups": groups,
+        "transposed": kind == "transposed",
+    }
+
+
 def measure_convolution(c: dict[str, Any]) -> dict[str, Any] | None:
     batch, cin, *size = c["x"]
     cout, cin_group, *kernel = c["w"]
     rank = len(size)
     outs = [
-        (s + 2 * c["padding"] - c["dilation"] * (k - 1) - 1) // c["stride"] + 1
+        (s - 1) * c["stride"] - 2 * c["padding"] + k
+        if c["transposed"]
+        else (s + 2 * c["padding"] - c["dilation"] * (k - 1) - 1) // c["stride"] + 1
         for s, k in zip(size, kernel, strict=True)
     ]
     if min(outs) < 1:
@@ -257,11 +298,13 @@ def measure_attention(c: dict[str, Any]) -> dict[str, Any] | None:
     return {"forward": forward, "backward": backward, "kind": kind}
 
 
-def worker(seed: int, seconds: float, path: Path) -> None:
+def worker(seed: int, seconds: float, path: Path, strange: bool) -> None:
     r = random.Random(seed)
     kinds = [*[(convolution, measure_convolution)] * 8, *[(attention, measure_attention)] * 3]
     if seed == 0:
         kinds = [(rnn, measure_rnn), (attention, measure_attention)]
+    if strange:
+        kinds = [(partial(strange_convolution, by_fft=seed == 0), measure_convolution)]
     end = time.time() + seconds
     with path.open("a") as file:
         while time.time() < end:
@@ -283,11 +326,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=120)
     parser.add_argument("--jobs", type=int, default=4)
+    parser.add_argument("--strange", action="store_true")
     options = parser.parse_args()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     parts = [options.out.with_suffix(f".{seed}.part") for seed in range(options.jobs)]
     processes = [
-        multiprocessing.get_context("spawn").Process(target=worker, args=(seed, options.seconds, part))
+        multiprocessing.get_context("spawn").Process(target=worker, args=(seed, options.seconds, part, options.strange))
         for seed, part in enumerate(parts)
     ]
     for process in processes:

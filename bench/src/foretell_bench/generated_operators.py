@@ -143,6 +143,10 @@ def _volume(draw: Draw) -> _Drawn:
     return _convolution(draw, {3: 1})
 
 
+def _line(draw: Draw) -> _Drawn:
+    return _convolution(draw, {1: 1})
+
+
 def _scan(draw: Draw) -> _Drawn:
     """Along the last side, or along another: running sums, orders, largest ones."""
     rows, length = draw.between(1, 300_000), draw.between(2, 100_000)
@@ -340,6 +344,7 @@ def _signal(draw: Draw) -> _Drawn:
 KINDS: Final[Mapping[str, Callable[[Draw], _Drawn]]] = {
     "convolution": _convolution,
     "volume": _volume,
+    "line": _line,
     "scan": _scan,
     "lookup": _lookup,
     "attention": _attention,
