@@ -1,19 +1,9 @@
-"""Points measured on a Ray cluster: a worker for each of its devices. Nothing else in Foretell knows Ray.
-
-Ray itself runs in a process of its own: when the head goes away, Ray holds Python's lock for a minute and then ends the
-process it is in.
-"""
+"""Points measured on a Ray cluster: a worker for each of its devices."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import logging
-import multiprocessing
 import os
-import socket
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,9 +15,9 @@ from foretell.campaign.executor import ClusterLost, Ended, attempt
 from foretell.campaign.worker import INSTRUMENT, Place, Worker
 from foretell.errors import InputError
 from foretell.measure.record import Point
+from foretell.ray_process import START, RayProcess, answers, check_installed, connect, head_is_gone, link_of
 from foretell.units import Seconds
 
-_START: Final[Seconds] = 60.0  # to connect
 _TICK: Final[Seconds] = 0.1
 _NODE_TRIES: Final = 3  # to begin on a node
 
@@ -49,33 +39,23 @@ class RayExecutor:
     ) -> None:
         """`wanted`: devices to look for, "" for any; `folder`: sent to every node, to run in; `silence`: until the head
         is given up."""
-        if importlib.util.find_spec("ray") is None:
-            raise InputError("a campaign on a cluster needs Ray. Install it with: pip install 'foretell[ray]'")
+        check_installed("a campaign")
         self.address, self.silence = address, silence
         self.troubles: Mapping[str, str] = {}
         self._question = (address, frozenset(wanted), folder and os.fspath(folder), (instrument, seconds), silence)
-        self._popen: subprocess.Popen[bytes] | None = None
+        self._process: RayProcess | None = None
         self._places: Sequence[Place] = ()
 
     def places(self) -> Sequence[Place]:
-        if self._popen is None:
+        if self._process is None:
             self._open()
         return self._places
 
     def _open(self) -> None:
-        self._link, theirs = multiprocessing.Pipe()
-        code = f"from foretell.campaign.ray import serve; serve({theirs.fileno()})"
-        self._popen = subprocess.Popen(
-            [sys.executable, "-c", code],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-        )
-        theirs.close()
+        self._process = RayProcess("foretell.campaign.ray:serve")
+        self._link = self._process.link
         self._link.send(self._question)
-        self._connected, self._heard = False, time.monotonic() + _START
+        self._connected, self._heard = False, time.monotonic() + START
 
     def start(self, place: Place, point: Point, limit: Seconds) -> None:
         with self._attentive():
@@ -99,20 +79,11 @@ class RayExecutor:
         try:
             yield
         except (EOFError, OSError):
-            raise ClusterLost(_head_is_gone(self.address)) from None
+            raise ClusterLost(head_is_gone(self.address)) from None
 
     def close(self) -> None:
-        if self._popen is not None:
-            self._link.close()  # at which it leaves the cluster in order
-            try:
-                self._popen.wait(timeout=5)
-            except subprocess.TimeoutExpired:
-                self._popen.kill()
-                self._popen.wait()
-
-
-def _head_is_gone(address: str) -> str:
-    return f"the head of the Ray cluster at {address} does not answer any more. Look after it with: ray status."
+        if self._process is not None:
+            self._process.close()
 
 
 # The process that Ray runs in
@@ -129,10 +100,10 @@ class _Beat:
 
 
 def serve(descriptor: int) -> None:
-    link = Connection(descriptor)
+    link = link_of(descriptor)
     address, wanted, folder, measuring, silence = link.recv()
     try:
-        ray = _connect(address, folder)
+        ray = connect(address, folder)
     except InputError as error:
         link.send(_Beat(error=str(error)))
         return
@@ -150,39 +121,13 @@ def _attend(link: Connection, ray: Any, cluster: _Cluster, address: str, silence
             link.send(_Beat(places=cluster.places(), troubles=dict(cluster.troubles), ended=ended))
         if time.monotonic() - looked > 1.0:
             looked = time.monotonic()
-            if _answers(ray.get_runtime_context().gcs_address):
+            if answers(ray.get_runtime_context().gcs_address):
                 heard = looked
                 cluster.look_around()
             elif looked - heard > silence:
-                link.send(_Beat(error=_head_is_gone(address)))
+                link.send(_Beat(error=head_is_gone(address)))
                 os._exit(1)  # Ray would wait for it in vain
             link.send(_Beat(places=cluster.places(), troubles=dict(cluster.troubles)))
-
-
-def _connect(address: str, folder: str | None) -> Any:
-    import ray
-
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    try:
-        if colon and not _answers(f"{host}:{port}"):
-            raise ConnectionError("nothing listens there")
-        environment = {"working_dir": folder} if folder else None
-        ray.init(address=address, runtime_env=environment, log_to_driver=False, logging_level=logging.ERROR)
-    except Exception as error:
-        raise InputError(
-            f"no Ray cluster at {address!r}: {str(error).strip() or type(error).__name__}. Start one with "
-            "`ray start --head` and its nodes with `ray start --address=HOST:PORT`, or leave out --ray."
-        ) from None
-    return ray
-
-
-def _answers(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), timeout=2).close()
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 class _Seat:

@@ -14,6 +14,7 @@ from foretell.errors import InputError
 
 if TYPE_CHECKING:
     from foretell import Conditions, JobLength, Script
+    from foretell.planner.pool import Runner
 
 WHAT: Final = "What runs, and where"
 SCRIPT: Final = "A training script"
@@ -53,6 +54,10 @@ Verbose = Annotated[bool, option(SCRIPT, "--verbose", "Show what the script prin
 AsJson = Annotated[bool, option(OUTPUT, "--json", "Print JSON on standard output, and nothing else there.")]
 Html = Annotated[Path | None, option(OUTPUT, "--html", "Write a report as one HTML file.", "FILE")]
 NoCache = Annotated[bool, option(PRICES, "--no-cache", "Capture again, even if this was captured before.")]
+Workers = Annotated[
+    int | None, option(PRICES, "--workers", "Processes that work side by side; usually 2.", "N", min=1)
+]
+Ray = Annotated[str | None, option(PRICES, "--ray", "Work on this Ray cluster instead; auto finds this one's.", "ADDRESS")]
 Server = Annotated[
     str | None,
     option(PRICES, "--server", "Ask this service: captured here, the graph is sent. Its key is $FORETELL_KEY.", "URL"),
@@ -115,6 +120,18 @@ def combinations(written: Sequence[str] | None) -> list[dict[str, str]]:
     """Of `--set` with several values each: they multiply out."""
     lists = {name: value.split(",") for name, value in read_settings(written).items()}
     return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
+
+
+def runner(ray: str | None, workers: int | None) -> Runner:
+    """Where a search runs."""
+    from foretell.planner.pool import Processes
+    from foretell.planner.ray import RayRunner
+
+    if ray is None:
+        return Processes(2 if workers is None else workers)
+    if workers is not None:
+        raise InputError("--workers are processes of this machine, and --ray has those of a cluster. Give one.")
+    return RayRunner(ray)
 
 
 def question(

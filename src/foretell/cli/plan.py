@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from foretell.cli import options
-from foretell.cli.options import OUTPUT, PRICES, option
+from foretell.cli.options import OUTPUT, option
 from foretell.cli.terminal import answer, note, progress
 from foretell.errors import InputError, RequirementNotMet
 from foretell.units import parse_seconds
@@ -69,7 +69,8 @@ def plan(
     loader: options.Loader = None,
     jitter: options.Jitter = None,
     expert_skew: options.ExpertSkew = None,
-    workers: Annotated[int, option(PRICES, "--workers", "Processes that search side by side.", "N", min=1)] = 2,
+    workers: options.Workers = None,
+    ray: options.Ray = None,
     measure: Annotated[
         str | None,
         option(GOAL, "--measure", "Run plans by this command; its last line is a step's seconds.", "COMMAND"),
@@ -101,7 +102,7 @@ def plan(
             prices={name: options.count("--price", text) or 0.0 for name, text in options.read_settings(price).items()},
             settings=options.read_settings(settings),
             cache=not no_cache,
-            workers=workers,
+            runner=options.runner(ray, workers),
             measure=None if measure is None else Command(measure),
             runs=runs,
             progress=report,

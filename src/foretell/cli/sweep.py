@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ from foretell.cli.terminal import answer, note, progress
 from foretell.errors import InputError
 
 if TYPE_CHECKING:
+    from foretell.planner.pool import Runner
     from foretell.report.compare import Asked
 
 Csv = Annotated[Path | None, option(OUTPUT, "--csv", "Write the figures as CSV.", "FILE")]
@@ -49,7 +50,7 @@ def compare(
 ) -> None:
     """Compare clusters, plans, models or settings: forecasts side by side, relative to the first."""
     asked = [_question(text, on) for text in questions]
-    _answer(asked, as_json, html, table, model, profile, no_cache)
+    _answer(asked, as_json, html, table, model, profile, no_cache, options.runner(None, 1))
 
 
 def sweep(
@@ -64,13 +65,15 @@ def sweep(
     table: Csv = None,
     model: options.Model = None,
     profile: options.Profile = None,
+    workers: options.Workers = None,
+    ray: options.Ray = None,
     no_cache: options.NoCache = False,
 ) -> None:
     """Forecast every combination of clusters, plans and settings."""
     plans: list[str | None] = [*plan] if plan else [None]
     combined = product(on, plans, options.combinations(settings))
     asked = [(source, chosen, cluster, written) for cluster, written, chosen in combined]
-    _answer(asked, as_json, html, table, model, profile, no_cache)
+    _answer(asked, as_json, html, table, model, profile, no_cache, options.runner(ray, workers))
 
 
 def _question(text: str, on: str | None) -> tuple[str, dict[str, str], str, str | None]:
@@ -96,23 +99,13 @@ def _answer(
     model: str | None,
     profile: str | None,
     no_cache: bool,
+    runner: Runner,
 ) -> None:
-    import foretell
-    from foretell.report.compare import Asked, comparison_table, write_comparison
+    from foretell.report.compare import comparison_table, write_comparison
 
     common = options.question([cluster for _, _, cluster, _ in asked], model=model, profile=profile)
-    found: list[Asked] = []
     with progress() as report:
-        for source, settings, cluster, plan in asked:
-            said = [source, *(f"{k}={v}" for k, v in settings.items()), f"on {cluster}", *([plan] if plan else [])]
-            label = " ".join(said)
-            graph = foretell.capture_graph(source, settings, progress=report, cache=not no_cache)
-            report(f"forecasting {label}")
-            try:
-                forecast = foretell.forecast(graph, cluster, **(common | {"plan": plan}))
-                found.append(Asked(label=label, forecast=forecast))
-            except foretell.InputError as error:  # one that cannot be is a row of the table
-                found.append(Asked(label=label, why=str(error)))
+        found = _asked(asked, common, not no_cache, runner, report)
     if all(each.forecast is None for each in found):
         raise InputError(f"none of {len(found)} can be forecast. The first: {found[0].why}")
     answer(as_json, lambda: [each.to_dict() for each in found], lambda width: comparison_table(found))
@@ -122,6 +115,44 @@ def _answer(
     if table is not None:
         table.write_text(_csv(found), encoding="utf-8")
         note(f"Figures written to {table}")
+
+
+def _asked(
+    asked: Sequence[tuple[str, dict[str, str], str, str | None]],
+    common: dict[str, Any],
+    cache: bool,
+    runner: Runner,
+    report: Callable[[str], None],
+) -> list[Asked]:
+    """Captured one after another, forecast side by side."""
+    import foretell
+
+    graphs: dict[tuple[str, ...], Any] = {}
+    questions = []
+    for number, (source, settings, cluster, plan) in enumerate(asked):
+        said = source, *(f"{k}={v}" for k, v in settings.items())
+        if said not in graphs:
+            graphs[said] = foretell.capture_graph(source, settings, progress=report, cache=cache)
+        label = " ".join([*said, f"on {cluster}", *([plan] if plan else [])])
+        questions.append((number, label, said, cluster, plan))
+    found: dict[int, Asked] = {}
+    for number, each in runner.each(_forecast, (graphs, common), questions):
+        found[number] = each
+        report(f"forecast {len(found)} of {len(questions)}")
+    return [found[number] for number in range(len(questions))]
+
+
+def _forecast(shared: tuple[Any, dict[str, Any]], asked: tuple[int, str, tuple[str, ...], str, str | None]) -> Any:
+    import foretell
+    from foretell.report.compare import Asked
+
+    graphs, common = shared
+    number, label, said, cluster, plan = asked
+    try:
+        forecast = foretell.forecast(graphs[said], cluster, **(common | {"plan": plan}))
+        return number, Asked(label=label, forecast=forecast)
+    except foretell.InputError as error:  # one that cannot be is a row of the table
+        return number, Asked(label=label, why=str(error))
 
 
 def _csv(found: Sequence[Asked]) -> str:

@@ -88,11 +88,18 @@ def adjusted(memory: Memory, factors: MemoryFactors) -> Memory:
     ]
     return replace(
         memory, allocated=allocated, reserved=total - outside, total=total, fits=fits, breakdown=Breakdown(**parts),
-        fit_probability=_fit_probability(
+        fit_probability=probability_of_fitting(
             allocated + outside, memory.capacity, sum(r.count for r in ranks), parts["workspace"]
         ),
         ranks=tuple(ranks),
     )  # fmt: skip
+
+
+def of_ranks(memory: Memory, ranks: tuple[RankMemory, ...]) -> Memory:
+    """The heaviest rank's memory as one of these: it is as uncertain as that of several, also where its stage has one rank."""
+    needed = memory.allocated + memory.context + memory.communicator
+    odds = probability_of_fitting(needed, memory.capacity, sum(r.count for r in ranks), memory.breakdown.workspace)
+    return replace(memory, ranks=ranks, fit_probability=odds)
 
 
 def _communicator(role: Role) -> Bytes:
@@ -113,7 +120,7 @@ def _memory(role: Role, device: Device, trace: MemoryTrace, fits: bool) -> Memor
         capacity=device.usable_bytes,
         fits=fits,
         # The cache gives way when memory is short, so it is not counted.
-        fit_probability=_fit_probability(
+        fit_probability=probability_of_fitting(
             trace.peak_allocated + outside, device.usable_bytes, role.count, trace.at_peak.get("workspace", 0)
         ),
         breakdown=Breakdown(**{name: trace.at_peak.get(purpose, 0) for name, purpose in _BREAKDOWN.items()}),
@@ -122,7 +129,8 @@ def _memory(role: Role, device: Device, trace: MemoryTrace, fits: bool) -> Memor
     )
 
 
-def _fit_probability(needed: Bytes, capacity: Bytes, ranks: int, workspace: Bytes) -> float:
+def probability_of_fitting(needed: Bytes, capacity: Bytes, ranks: int, workspace: Bytes = 0) -> float:
+    """That a rank of so many needs no more than there is."""
     error = math.hypot(_ERROR if ranks == 1 else _ERROR_OF_SEVERAL, _OF_WORKSPACE * workspace / needed)
     distance = math.log(capacity / needed) / error
     return round(0.5 * math.erfc(-distance / math.sqrt(2)), 4)

@@ -14,7 +14,7 @@ from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.copies import with_copies
 from foretell.forecasting.description import description
 from foretell.forecasting.experts import LANE, busiest, skewed
-from foretell.forecasting.memory import rank_memory, with_persistent
+from foretell.forecasting.memory import of_ranks, rank_memory, with_persistent
 from foretell.forecasting.result import Memory, RankMemory
 from foretell.forecasting.step import RoleStep, role_step
 from foretell.hardware import Cluster, Node
@@ -91,7 +91,7 @@ def run(
         exposed=max(period - timed.silent.period, 0.0),
         bubble=timed.silent.waiting,
         stragglers=max(timed.uneven.period - period, 0.0),
-        memory=replace(heaviest.memory, ranks=ranks),
+        memory=of_ranks(heaviest.memory, ranks),
         traffic=collectives.traffic(program, [p.durations.collectives for p in slowest]),
         stages=tuple(slowest),
         hand_over=tuple(hand_over),

@@ -14,16 +14,14 @@ from typing import Final
 
 import foretell
 from foretell.capture.cache import folder
-from foretell.forecasting.result import Forecast
+from foretell.forecasting.memory import probability_of_fitting
+from foretell.forecasting.result import Forecast, Memory
 from foretell.units import Bytes, Dollars, Seconds
 
 Z90: Final = 1.6449  # half of a 90 % interval, in standard deviations
 # Where a forecast has no interval: 129 published jobs of 1 to 1,024 devices are 10.7 % off in the median
 # (docs/accuracy/published.md), which is 0.107 / 0.6745 standard deviations of a normal logarithm.
 USUAL_SIGMA: Final = 0.16
-# The same of memory: 9.1 % off in the median. A run that comes near the limit is slow before it fails, so this is no
-# detail: it decides what is called safe.
-MEMORY_SIGMA: Final = 0.135
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +75,7 @@ def outcome_of(answer: Forecast) -> Outcome:
         total=answer.memory.total,
         capacity=answer.memory.capacity,
         fits=answer.memory.fits,
-        fit_probability=_fit_probability(answer),
+        fit_probability=_fit_probability(answer.memory),
         samples=(rate.samples_per_second or 0.0) * step.seconds,
         tokens=(rate.tokens_per_second or 0.0) * step.seconds,
         mfu=rate.mfu,
@@ -86,14 +84,10 @@ def outcome_of(answer: Forecast) -> Outcome:
     )
 
 
-def _fit_probability(answer: Forecast) -> float:
-    """That it fits: forecasts of several devices are less sure of memory than those of one."""
-    memory = answer.memory
-    if len(memory.ranks) == 1 and memory.ranks[0].count == 1:
-        return memory.fit_probability
-    needed = memory.allocated + memory.context + memory.communicator
-    distance = math.log(memory.capacity / needed) / MEMORY_SIGMA
-    return min(memory.fit_probability, round(0.5 * math.erfc(-distance / math.sqrt(2)), 4))
+def _fit_probability(memory: Memory) -> float:
+    """That it fits with its cache: a run that has to give its cache back is slow long before it fails."""
+    ranks = sum(r.count for r in memory.ranks)
+    return min(memory.fit_probability, probability_of_fitting(memory.total, memory.capacity, ranks))
 
 
 class Kept:
@@ -132,7 +126,7 @@ def _own_code() -> str:
     """Of the engine, so that another version asks anew."""
     root = Path(foretell.__file__).parent
     rooms = ("cost", "forecasting", "hardware", "parallel", "simulate")
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(Path(__file__).read_bytes())
     for path in sorted(p for room in rooms for p in (root / room).rglob("*") if p.suffix in (".py", ".toml")):
         digest.update(path.read_bytes())
     return digest.hexdigest()

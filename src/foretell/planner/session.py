@@ -11,11 +11,12 @@ from typing import Final
 
 from foretell.forecasting.energy import cluster_watts
 from foretell.forecasting.job import JobLength, Pause
+from foretell.forecasting.memory import probability_of_fitting
 from foretell.hardware import Cluster
 from foretell.planner.bounds import Replica, memory_bound
 from foretell.planner.choose import Goal, choose, describe, front, probability_below, spread
 from foretell.planner.measured import MeasuredRun, Option, Run, search
-from foretell.planner.outcome import MEMORY_SIGMA, Z90, Outcome
+from foretell.planner.outcome import Z90, Outcome
 from foretell.planner.pool import Runner
 from foretell.planner.result import Choice, PlanResult, Pruned, Range
 from foretell.planner.search import Engine, Found, search_cluster, work
@@ -256,7 +257,7 @@ class Search:
             if replica.why:
                 continue
             needed = memory_bound(replica, c.plan) + device.context_bytes
-            sure = probability_below(device.usable_bytes, needed, MEMORY_SIGMA)
+            sure = probability_of_fitting(needed, device.usable_bytes, cluster.devices)
             seconds = self.engine.bound(c, cluster, replica)
             if c in self.outcomes:
                 seconds, needed, sure = self.outcomes[c]

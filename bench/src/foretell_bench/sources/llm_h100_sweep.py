@@ -31,6 +31,10 @@ LLAMAS: Final[dict[str, dict[str, Any]]] = {
     "1B": _LLAMA | {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "tie_word_embeddings": True},
     "8B": _LLAMA | {"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "tie_word_embeddings": False},
 }  # fmt: skip
+# nanotron adds gradients up in fp32, beside parameters in bf16 and fp32 copies that its optimizer updates.
+SETTINGS: Final = {
+    "seq": "4096", "precision": "parameters:bf16/gradients:fp32/master:fp32", "optimizer": "adamw-fused",
+}  # fmt: skip
 
 
 def questions(data: Path) -> Taken[Question]:
@@ -45,7 +49,7 @@ def _question(row: Row) -> Question:
     if not crashed and not row["tokens_per_second"]:
         raise LeftOut("without a throughput")
     tokens = plan.dp * row["micro_batch"] * row["grad_accumulation"] * row["sequence"]
-    settings = {"seq": str(row["sequence"]), "precision": "bf16", "optimizer": "adamw-master"}
+    settings = SETTINGS | {"seq": str(row["sequence"])}
     return Question(
         ask=Ask(
             model=configured(LLAMAS[row["model"]], settings, row["micro_batch"]), plan=plan,

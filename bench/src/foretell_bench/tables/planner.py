@@ -22,12 +22,11 @@ from foretell.store.importers import Row, public_rows
 from foretell.units import Seconds
 from foretell_bench.graphs import Say, quiet
 from foretell_bench.methods.cherrypick import Candidate, CherryPick
-from foretell_bench.sources.llm_h100_sweep import LLAMAS, SOURCE, plan_of
+from foretell_bench.sources.llm_h100_sweep import LLAMAS, SETTINGS, SOURCE, plan_of
 
 SEEDS: Final = 10
 RUNS: Final = 12
 NEAR: Final = 1.05
-_SETTINGS: Final = {"seq": "4096", "precision": "bf16", "optimizer": "adamw-master"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +130,7 @@ def figures(table: Table, source: str, workers: int = 1) -> Figures:
         return times[chosen, batch]
 
     asked: dict[str, Any] = {
-        "on": Cluster.parse(table.cluster), "tokens": 1e10, "settings": _SETTINGS, "workers": workers,
+        "on": Cluster.parse(table.cluster), "tokens": 1e10, "settings": SETTINGS, "workers": workers,
         "among": [(row.plan, row.batch) for row in table.rows],
     }  # fmt: skip
     choice = plan(source, **asked)
