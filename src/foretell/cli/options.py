@@ -54,10 +54,10 @@ Verbose = Annotated[bool, option(SCRIPT, "--verbose", "Show what the script prin
 AsJson = Annotated[bool, option(OUTPUT, "--json", "Print JSON on standard output, and nothing else there.")]
 Html = Annotated[Path | None, option(OUTPUT, "--html", "Write a report as one HTML file.", "FILE")]
 NoCache = Annotated[bool, option(PRICES, "--no-cache", "Capture again, even if this was captured before.")]
-Workers = Annotated[
-    int | None, option(PRICES, "--workers", "Processes that work side by side; usually 2.", "N", min=1)
+Workers = Annotated[int | None, option(PRICES, "--workers", "Processes that work side by side; usually 2.", "N", min=1)]
+Ray = Annotated[
+    str | None, option(PRICES, "--ray", "Work on this Ray cluster instead; auto finds this one's.", "ADDRESS")
 ]
-Ray = Annotated[str | None, option(PRICES, "--ray", "Work on this Ray cluster instead; auto finds this one's.", "ADDRESS")]
 Server = Annotated[
     str | None,
     option(PRICES, "--server", "Ask this service: captured here, the graph is sent. Its key is $FORETELL_KEY.", "URL"),

@@ -76,6 +76,9 @@ def plan(
         option(GOAL, "--measure", "Run plans by this command; its last line is a step's seconds.", "COMMAND"),
     ] = None,
     runs: Annotated[int, option(GOAL, "--runs", "At most so many, with --measure.", "N", min=1)] = 10,
+    gain: Annotated[
+        float, option(GOAL, "--gain", "Run until no plan promises to be better by this part.", "PART", min=0.0, max=1.0)
+    ] = 0.03,
     no_cache: options.NoCache = False,
 ) -> None:
     """Find the cluster and the plan for a job: its time, its cost, and the odds of keeping to both."""
@@ -105,6 +108,7 @@ def plan(
             runner=options.runner(ray, workers),
             measure=None if measure is None else Command(measure),
             runs=runs,
+            gain=gain,
             progress=report,
         )
     answer(as_json, result.to_dict, lambda width: plan_panel(result, width))

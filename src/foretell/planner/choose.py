@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from foretell.errors import InputError, check_number
+from foretell.planner.outcome import Z90
 from foretell.planner.result import Choice, Range
+from foretell.planner.search import ALIKE, CLASS
 from foretell.units import Dollars, Seconds, show_dollars, show_seconds, show_share
 
 ROOMY: Final = 0.20  # of the memory free: more is no better
-ALIKE: Final = 0.05  # of a job's time: less than forecasts are off
-_CLASS: Final = 0.05  # of the memory: headroom is compared in such steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def front(choices: Sequence[Choice]) -> tuple[Choice, ...]:
 
 def _figures(choice: Choice) -> tuple[float, float, float]:
     cost = choice.cost.median if choice.cost else choice.time.median * choice.devices
-    return choice.time.median, cost, -math.floor(min(choice.headroom, ROOMY) / _CLASS)
+    return choice.time.median, cost, -math.floor(min(choice.headroom, ROOMY) / CLASS)
 
 
 def _beats(one: Choice, other: Choice) -> bool:
@@ -78,31 +78,42 @@ class Verdict:
 
 
 def choose(choices: Sequence[Choice], goal: Goal) -> Verdict:
-    """The cheapest that keeps the deadline, the fastest within the budget, or the best product of both."""
+    """The cheapest that keeps the deadline, the fastest within the budget, or the best product of both.
+
+    Time and cost count as they are expected: what may not fit may have to be done again.
+    """
     good = [c for c in choices if not goal.short_of(c)]
     if not good:
         return _nothing(choices, goal)
     priced = [c for c in good if c.cost is not None]
     if goal.deadline is not None and priced:
-        best = min(priced, key=lambda c: (c.cost.median if c.cost else math.inf, c.time.median))
+        best = min(priced, key=lambda c: (_expected(c, c.cost), _expected(c, c.time)))
         within = f" and {show_dollars(goal.budget)}" if goal.budget is not None else ""
         why = f"the cheapest that keeps to {show_seconds(goal.deadline)}{within}"
     elif goal.budget is not None:
-        best = min(good, key=lambda c: c.time.median)
+        best = min(good, key=lambda c: _expected(c, c.time))
         why = f"the fastest for at most {show_dollars(goal.budget)}"
     elif goal.deadline is not None:
-        best = min(good, key=lambda c: (c.devices, c.time.median))
+        best = min(good, key=lambda c: (c.devices, _expected(c, c.time)))
         why = f"the fewest devices that keep to {show_seconds(goal.deadline)}; no prices are known"
     elif priced:
-        best = min(priced, key=lambda c: c.time.median * (c.cost.median if c.cost else math.inf))
+        best = min(priced, key=lambda c: _expected(c, c.time) * _expected(c, c.cost))
         why = "the best compromise: the smallest product of time and cost"
     else:
-        best = min(good, key=lambda c: c.time.median)
+        best = min(good, key=lambda c: _expected(c, c.time))
         why = "the fastest; no prices are known"
     safer = _safer(best, good)
     if safer != best:
         why += f", or within {show_share(ALIKE)} of it, and has more memory free"
     return Verdict(recommended=safer, reason=f"{describe(safer)} is {why}.{_next(safer, good)}")
+
+
+def _expected(choice: Choice, of: Range | None) -> float:
+    """Over the interval, and with the risk of a plan that fails."""
+    if of is None:
+        return math.inf
+    sigma = math.log(of.high / of.low) / (2 * Z90) if of.high > of.low > 0 else 0.0
+    return of.median * math.exp(sigma**2 / 2) / max(choice.fit_probability, 1e-9)
 
 
 def _safer(best: Choice, good: Sequence[Choice]) -> Choice:
@@ -113,7 +124,7 @@ def _safer(best: Choice, good: Sequence[Choice]) -> Choice:
 
 def _roominess(choice: Choice) -> int:
     """Free memory in classes; unlike for the front, there is no end to what is better."""
-    return math.floor(choice.headroom / _CLASS)
+    return math.floor(choice.headroom / CLASS)
 
 
 def _next(best: Choice, good: Sequence[Choice]) -> str:

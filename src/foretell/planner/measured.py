@@ -61,19 +61,38 @@ class MeasuredRun:
 
 
 def search(
-    options: Sequence[Option], run: Run, *, most: int, confidence: float = 0.9
+    options: Sequence[Option],
+    run: Run,
+    *,
+    most: int,
+    confidence: float = 0.9,
+    gain: float = GAIN,
+    first: int | None = None,
+    sharpen: Callable[[Option], Option] = lambda option: option,
 ) -> list[tuple[Option, Seconds | None]]:
-    """Runs in the order they were made."""
+    """Runs in the order they were made.
+
+    It ends once no plan is expected to be better by `gain`. `first` is run first; `sharpen` forecasts an option better than
+    its bound, which is done to each before it runs: a forecast takes a second, a run minutes.
+    """
+    options = list(options)
     places = np.array([option.place for option in options])
-    forecasts = np.log([option.rate for option in options])
-    fits = np.array([option.fit_probability for option in options])
+    sharp: set[int] = set()
     tried: list[int] = []
     results: list[Seconds | None] = []
     while len(tried) < min(most, len(options)):
-        gain = _gain(options, places, forecasts, fits, tried, results, confidence)
-        gain[tried] = -1.0
-        chosen = int(gain.argmax())
-        if len(tried) >= FEWEST and any(r is not None for r in results) and gain[chosen] < GAIN:
+        chosen = first if first is not None and not tried else None
+        while chosen is None:
+            promise = _gain(options, places, tried, results, confidence)
+            promise[tried] = -1.0
+            best = int(promise.argmax())
+            if best in sharp:
+                chosen = best
+            else:
+                options[best] = sharpen(options[best])
+                sharp.add(best)
+        enough = len(tried) >= FEWEST and any(r is not None for r in results)
+        if enough and _gain(options, places, tried, results, confidence)[chosen] < gain:
             break
         tried.append(chosen)
         results.append(run(options[chosen].plan, options[chosen].batch))
@@ -83,14 +102,13 @@ def search(
 def _gain(
     options: Sequence[Option],
     places: Floats,
-    forecasts: Floats,
-    fits: Floats,
     tried: Sequence[int],
     results: Sequence[Seconds | None],
     confidence: float,
 ) -> Floats:
     """Expected improvement over the best run, in parts of it; before any succeeded, the best forecast that surely fits."""
-    odds = _odds(options, fits, tried, results)
+    forecasts = np.log([option.rate for option in options])
+    odds = _odds(options, tried, results)
     ran = [(i, math.log(s / options[i].work)) for i, s in zip(tried, results, strict=True) if s is not None]
     if not ran:
         return np.asarray(
@@ -106,10 +124,11 @@ def _gain(
     return np.asarray(odds * deviation * (z * below + density), dtype=np.float64)
 
 
-def _odds(options: Sequence[Option], fits: Floats, tried: Sequence[int], results: Sequence[Seconds | None]) -> Floats:
+def _odds(options: Sequence[Option], tried: Sequence[int], results: Sequence[Seconds | None]) -> Floats:
     """Of fitting, after runs: what needs no more than one that ran will run, what needs as much as one that failed will not."""
     ran = max((options[i].needed for i, s in zip(tried, results, strict=True) if s is not None), default=0)
     failed = min((options[i].needed for i, s in zip(tried, results, strict=True) if s is None), default=math.inf)
+    fits = np.array([option.fit_probability for option in options])
     needed = np.array([option.needed for option in options], dtype=np.float64)
     odds = np.where(needed <= ran, np.maximum(fits, 0.95), fits)
     return np.asarray(np.where((needed >= failed) & (needed > ran), odds * 0.1, odds), dtype=np.float64)

@@ -15,7 +15,7 @@ from foretell.forecasting.job import Interruptions, JobLength
 from foretell.graph import Graph
 from foretell.hardware import Cluster
 from foretell.planner.choose import Goal
-from foretell.planner.measured import Run
+from foretell.planner.measured import GAIN, Run
 from foretell.planner.outcome import Kept
 from foretell.planner.pool import Processes, Runner
 from foretell.planner.result import PlanResult
@@ -59,6 +59,7 @@ def plan(
     cache: bool = True,
     measure: Run | None = None,
     runs: int = 10,
+    gain: float = GAIN,
     workers: int = 1,
     runner: Runner | None = None,
     progress: Callable[[str], None] | None = None,
@@ -70,9 +71,10 @@ def plan(
     is kept by gradient accumulation; without it, it follows from the micro-batch. `vary` has settings of the SOURCE to
     try in turn, like {"precision": ["bf16", "fp32"]}; `prices` are dollars per device and hour instead of the catalog's.
     `measure(plan, batch)` runs a few steps and returns the seconds of one, or None where it fails: at most `runs` of the
-    plans on the recommended cluster are tried, and the best is recommended.
+    plans on the recommended cluster are tried, until none promises to be better by `gain`, and the best is recommended.
     """
     began = time.monotonic()
+    check_number("gain", gain, "a part of a step's time from 0 to 1, like 0.03", InputError, most=1.0)
     goal = Goal(deadline=deadline, budget=budget, confidence=confidence)
     length = job_length(samples, tokens, epochs, dataset, job)
     place = Cluster.parse(on) if isinstance(on, str) else on
@@ -96,7 +98,7 @@ def plan(
     found = enumerate_space(space, engine.steps) if among is None else given_plans(place, among, engine.steps)
     asked = Search(engine, found, length, goal, runner or Processes(workers), say)
     result = asked.result(began)
-    return result if measure is None else asked.measured(result, measure, runs)
+    return result if measure is None else asked.measured(result, measure, runs, gain)
 
 
 def job_length(

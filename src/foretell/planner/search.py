@@ -30,6 +30,8 @@ NEAR: Final = 0.98  # a plan whose bound is this near to the best is not worth a
 SURE: Final = 0.9  # probability of fitting from which memory is no concern
 SLOWER: Final = "others are faster: its bound is not below theirs"
 ENDED: Final = "many were simulated, and its bound is above theirs"
+ALIKE: Final = 0.05  # of a job's time: less than forecasts are off
+CLASS: Final = 0.05  # of the memory: headroom is compared in such steps
 _MOST: Final = 24  # simulations on one cluster
 
 
@@ -126,7 +128,10 @@ class Found:
 
 
 def search_cluster(engine: Engine, cluster: Cluster, number: int, candidates: Sequence[Candidate]) -> Found:
-    """The fastest plans per sample on one cluster: simulated until one that surely fits is below all other bounds."""
+    """The fastest plans per sample on one cluster, and those about as fast that take less memory.
+
+    Simulated until one that surely fits is below all other bounds.
+    """
     device, pruned = cluster.nodes[0].device, Counter[str]()
     room = min(node.device.usable_bytes - node.device.context_bytes for node in cluster.nodes)
     heap: list[tuple[Seconds, int, int, Candidate]] = []
@@ -138,32 +143,47 @@ def search_cluster(engine: Engine, cluster: Cluster, number: int, candidates: Se
         heap.append((bounds.arithmetic_step(facts, c.plan, device) / work(c), order, 0, c))
     heapq.heapify(heap)
     simulated: list[tuple[Candidate, Outcome]] = []
-    best = float("inf")
+    best = _Best()
     while heap:
         bound, order, level, c = heapq.heappop(heap)
-        if bound >= NEAR * best or len(simulated) >= _MOST:
-            pruned[SLOWER if bound >= NEAR * best else ENDED] += len(heap) + 1
+        if bound >= (1 + ALIKE) * best.rate or len(simulated) >= _MOST:
+            pruned[SLOWER if bound >= (1 + ALIKE) * best.rate else ENDED] += len(heap) + 1
             break
         if level < 2:
             replica = engine.replica(c, cluster) if level else engine.rough(c, cluster)
+            needed = 0 if replica.why else bounds.memory_bound(replica, c.plan)
             if replica.why:
                 pruned[replica.why] += 1
-            elif bounds.memory_bound(replica, c.plan) > room:
+            elif needed > room:
                 pruned["state and activations do not fit"] += 1
+            elif bound >= NEAR * best.rate and needed + device.context_bytes > best.lighter:
+                pruned[SLOWER] += 1
             else:
                 heapq.heappush(heap, (max(engine.bound(c, cluster, replica) / work(c), bound), order, level + 1, c))
             continue
         outcome = engine.simulate(c, cluster)
         if outcome.why:
             pruned[outcome.why] += 1
-        elif not outcome.fits:
+            continue
+        simulated.append((c, outcome))
+        if not outcome.fits:
             pruned["it does not fit when simulated"] += 1
-            simulated.append((c, outcome))
-        else:
-            simulated.append((c, outcome))
-            if outcome.fit_probability >= SURE:
-                best = min(best, outcome.seconds / work(c))
+        elif outcome.fit_probability >= SURE:
+            best = best.or_(outcome, work(c))
     return Found(cluster=number, simulated=tuple(simulated), pruned=pruned)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Best:
+    """The fastest that surely fits, and with how much memory another as fast would be the safer one."""
+
+    rate: Seconds = float("inf")  # of a sample
+    lighter: float = float("inf")
+
+    def or_(self, outcome: Outcome, work: int) -> _Best:
+        if outcome.seconds / work >= self.rate:
+            return self
+        return _Best(rate=outcome.seconds / work, lighter=outcome.total - CLASS * outcome.capacity)
 
 
 def work(c: Candidate) -> int:

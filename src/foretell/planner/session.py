@@ -22,7 +22,7 @@ from foretell.planner.result import Choice, PlanResult, Pruned, Range
 from foretell.planner.search import Engine, Found, search_cluster, work
 from foretell.planner.space import Candidate, Enumerated
 from foretell.planner.steps import Steps
-from foretell.units import Bytes, Dollars, Seconds
+from foretell.units import Dollars, Seconds
 
 # What a job is taken to be where nothing is said (docs/guide/planning.md).
 SAVED_EVERY: Final[Seconds] = 3600.0
@@ -122,7 +122,6 @@ class Search:
         self.pruned = Counter(space.left_out)
         self.choices: list[Choice] = []
         self.simulated = 0
-        self.outcomes: dict[Candidate, tuple[Seconds, Bytes, float]] = {}
         self.deferred: list[tuple[float, int]] = []
 
     def result(self, began: float) -> PlanResult:
@@ -165,7 +164,6 @@ class Search:
     def _take(self, found: Found) -> None:
         self.pruned.update(found.pruned)
         self.simulated += len(found.simulated)
-        self.outcomes |= {c: (o.seconds, o.total, o.fit_probability) for c, o in found.simulated if not o.why}
         self.choices += choices_of(self.engine, self.space.clusters, found.simulated, self.length, self.goal)
         self.say(f"{self.simulated} plans simulated, {len(self.choices)} fit")
 
@@ -221,7 +219,7 @@ class Search:
         batch, graph = next(iter(variant.captured.items()))
         return ((graph.samples if self.length.samples is not None else graph.tokens) or 0) / batch
 
-    def measured(self, result: PlanResult, run: Run, most: int) -> PlanResult:
+    def measured(self, result: PlanResult, run: Run, most: int, gain: float) -> PlanResult:
         """Try plans of the recommended cluster, and recommend the best that ran."""
         start = result.recommended or result.nearest
         if start is None:
@@ -229,7 +227,11 @@ class Search:
         number = next(i for i, cluster in enumerate(self.space.clusters) if str(cluster) == start.cluster)
         known = {(c.plan, c.batch): c for c in self.choices if c.cluster == start.cluster}
         options = self._options(number)
-        tried = search(options, run, most=most, confidence=self.goal.confidence)
+        chosen = [i for i, o in enumerate(options) if (str(o.plan), o.batch) == (start.plan, start.batch)]
+        tried = search(
+            options, run, most=most, confidence=self.goal.confidence, gain=gain, first=next(iter(chosen), None),
+            sharpen=lambda option: self._sharp(number, option),
+        )  # fmt: skip
         runs = tuple(
             MeasuredRun(plan=str(o.plan), batch=o.batch, forecast=o.seconds, seconds=seconds) for o, seconds in tried
         )
@@ -248,7 +250,7 @@ class Search:
         return replace(result, runs=runs, recommended=choice, reason=reason)
 
     def _options(self, number: int) -> list[Option]:
-        """Plans of a cluster that may fit, with their bounds for forecasts where they were not simulated."""
+        """Plans of a cluster that may fit, with their bounds for forecasts."""
         cluster = self.space.clusters[number]
         device = cluster.nodes[0].device
         options = []
@@ -259,15 +261,22 @@ class Search:
             needed = memory_bound(replica, c.plan) + device.context_bytes
             sure = probability_of_fitting(needed, device.usable_bytes, cluster.devices)
             seconds = self.engine.bound(c, cluster, replica)
-            if c in self.outcomes:
-                seconds, needed, sure = self.outcomes[c]
             options.append(
                 Option(plan=c.plan, batch=c.batch, seconds=seconds, work=work(c), needed=needed, fit_probability=sure)
             )
         return options
 
+    def _sharp(self, number: int, option: Option) -> Option:
+        """As it is simulated; one that cannot be is never run."""
+        c = self._candidate(number, option)
+        o = self.engine.simulate(c, self.space.clusters[number])
+        return replace(option, seconds=o.seconds, needed=o.total, fit_probability=o.fit_probability)
+
+    def _candidate(self, number: int, option: Option) -> Candidate:
+        return next(c for c in self.by_cluster[number] if c.plan == option.plan and c.batch == option.batch)
+
     def _simulated(self, number: int, option: Option) -> Choice:
-        [c] = [c for c in self.by_cluster[number] if c.plan == option.plan and c.batch == option.batch][:1]
+        c = self._candidate(number, option)
         outcome = replace(self.engine.simulate(c, self.space.clusters[number]), fits=True)
         [choice] = choices_of(self.engine, self.space.clusters, [(c, outcome)], self.length, self.goal)
         return choice
