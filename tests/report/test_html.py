@@ -43,7 +43,7 @@ for (const [name, text, width] of pages) {
       (e) => !inside(e) && e.getBoundingClientRect().right > width + 1).map((e) => e.tagName + "." + e.className);
     found.push({name, width, scrolls: root.scrollWidth > root.clientWidth, tooWide,
       ran: frame.contentWindow.ran === true, text: page.body.innerText, title: page.title,
-      charts: [...page.querySelectorAll("svg")].filter((e) => e.getBoundingClientRect().width > 0).length});
+      charts: [...page.querySelectorAll("svg[role=img]")].filter((e) => e.getBoundingClientRect().width > 0).length});
     if (found.length === pages.length) {
       const out = document.createElement("pre");
       out.id = "found";
@@ -85,8 +85,8 @@ def test_page_is_balanced_and_asks_nothing_of_the_network() -> None:
 
 def test_every_chart_has_a_title_and_a_description() -> None:
     text = page([small_forecast()])
-    charts = re.findall(r"<svg .*?</svg>", text, re.DOTALL)
-    assert len(charts) == 6  # three, each for two widths
+    charts = re.findall(r"<svg [^>]*role=\"img\".*?</svg>", text, re.DOTALL)
+    assert len(charts) == 10  # five, each for two widths
     for chart in charts:
         labels = re.search(r'aria-labelledby="(\S+) (\S+)"', chart)
         assert labels is not None
@@ -143,7 +143,7 @@ def test_report_in_a_browser(tmp_path: Path) -> None:
     assert "Does not fit" in shown["over"]["text"]
     assert HOSTILE in shown["over"]["text"]
     assert "side by side" in shown["both"]["text"]
-    assert shown["fits"]["charts"] == 3
+    assert shown["fits"]["charts"] == 5
     assert shown["fits"]["title"] == "small-transformer on 8xh100-sxm · Foretell"
 
 

@@ -21,13 +21,17 @@ from foretell.serve.access.keys import Caller, local_caller, make_key
 from foretell.serve.database.connect import Database, now
 from foretell.serve.database.tables import StoredGraph
 from foretell.serve.jobs import queue
+from foretell.serve.jobs.of_graph import AskedScale
 from foretell.serve.jobs.queue import Queue
 from foretell.serve.jobs.runner import Runners
+from foretell.serve.jobs.work import Done
 from foretell.serve.problems import Problem
 from foretell.supervisor import Child
 from tests.serve.conftest import Open
 
 GRAPH = "0" * 64
+ASKED = AskedScale(graph=GRAPH, on="h200", up_to=1)
+DONE = Done(result="{}")
 
 
 @pytest.fixture
@@ -179,7 +183,7 @@ def test_a_job_whose_process_crashes_is_tried_again_and_then_given_up(client: Te
 
 def test_a_job_has_one_holder_at_a_time(database: Database, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = Queue(database)
-    first, second = (jobs.add(caller, "scale", {"graph": GRAPH}).id for _ in range(2))
+    first, second = (jobs.add(caller, "scale", ASKED).id for _ in range(2))
     claimed = [jobs.claim(holder) for holder in ("a", "b", "c")]
     assert [job and job.id for job in claimed] == [first, second, None]
     assert jobs.renew(first, "a", "half of it")
@@ -188,8 +192,8 @@ def test_a_job_has_one_holder_at_a_time(database: Database, caller: Caller, monk
     taken = jobs.claim("c")
     assert taken is not None
     assert (taken.id, taken.attempts) == (first, 2)
-    assert not jobs.end(first, "a", "done", result="{}")
-    assert jobs.end(first, "c", "done", result="{}")
+    assert not jobs.done(first, "a", ASKED, DONE)
+    assert jobs.done(first, "c", ASKED, DONE)
     assert jobs.get(caller, first).result == "{}"
 
 
@@ -197,9 +201,9 @@ def test_a_team_has_so_many_jobs(database: Database, caller: Caller, monkeypatch
     monkeypatch.setattr(queue, "_MOST_WAITING", 2)
     jobs = Queue(database)
     for _ in range(2):
-        jobs.add(caller, "scale", {"graph": GRAPH})
+        jobs.add(caller, "scale", ASKED)
     with pytest.raises(Problem, match="2 jobs"):
-        jobs.add(caller, "scale", {"graph": GRAPH})
+        jobs.add(caller, "scale", ASKED)
 
 
 def test_jobs_of_another_team_are_not_there(open_service: Open, graph_file: bytes, tmp_path: Path) -> None:
@@ -220,15 +224,18 @@ _KILLED = """
 import os, sys
 from foretell.serve.access.keys import local_caller
 from foretell.serve.database.connect import Database
+from foretell.serve.jobs.of_graph import AskedScale
 from foretell.serve.jobs.queue import Queue
+from foretell.serve.jobs.work import Done
 
+asked = AskedScale(graph="0" * 64, on="h200", up_to=1)
 database = Database(sys.argv[1])
 jobs, caller = Queue(database), local_caller(database)
 while True:
-    print(jobs.add(caller, "scale", {"graph": "0" * 64}).id, flush=True)
+    print(jobs.add(caller, "scale", asked).id, flush=True)
     held = jobs.claim(str(os.getpid()))
     if held is not None and held.id[0] in "01234567":
-        jobs.end(held.id, str(os.getpid()), "done", result="{}")
+        jobs.done(held.id, str(os.getpid()), asked, Done(result="{}"))
 """
 
 
@@ -245,5 +252,5 @@ def test_no_accepted_job_is_lost_when_its_process_is_killed(
     monkeypatch.setattr(queue, "now", lambda: now() + 2 * queue.LEASE)
     jobs = Queue(database)
     while (held := jobs.claim("next")) is not None:
-        jobs.end(held.id, "next", "done", result="{}")
+        jobs.done(held.id, "next", ASKED, DONE)
     assert {jobs.get(caller, id).state for id in accepted} == {"done"}

@@ -1,11 +1,9 @@
-"""Pages for people: the history and a forecast's report, with names from strangers in them, in a real browser too."""
+"""Pages for people: forms, a forecast's report, hardware, with names from strangers in them. test_browser.py has the real one."""
 
 from __future__ import annotations
 
 import io
 import json
-import shutil
-import subprocess
 import zipfile
 from pathlib import Path
 
@@ -30,13 +28,13 @@ def renamed(graph_file: bytes, name: str) -> bytes:
 
 
 def test_a_history_leads_to_reports(client: TestClient, graph_file: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "Ask for a forecast" in client.get("/").text
+    assert "Ask for a forecast" in client.get("/history").text
     graph = client.post("/v1/graphs", content=renamed(graph_file, "<script>alert(1)</script>")).json()["hash"]
     answer = client.post("/v1/forecasts", json={"graph": graph, "on": "h200"})
     seconds = answer.json()["step_time"]["seconds"]
     client.post("/v1/measurements", json={"graph": graph, "on": "h200", "seconds": 2 * seconds})
-    page = client.get("/")
-    assert "<script" not in page.text
+    page = client.get("/history")
+    assert "<script>" not in page.text
     assert "&lt;script&gt;" in page.text
     assert "−50" in page.text
     address = f"/forecasts/{answer.headers['foretell-forecast']}"
@@ -44,10 +42,22 @@ def test_a_history_leads_to_reports(client: TestClient, graph_file: bytes, monke
     report = client.get(address)
     assert report.status_code == 200
     assert "<svg" in report.text
-    for each in (page, report):
-        assert "<script" not in each.text
-        assert "script-src 'none'" in each.headers["content-security-policy"]
+    for each in (
+        page,
+        report,
+        client.get("/accuracy"),
+        client.get("/"),
+        client.get("/planner"),
+        client.get("/devices"),
+    ):
+        assert "<script>" not in each.text
+        assert "style=" not in each.text
+        assert "unsafe" not in each.headers["content-security-policy"]
         assert "form-action 'self'" in each.headers["content-security-policy"]
+    part = client.get(f"{address}/timeline", params={"begin": 0.25, "end": 0.5}).text
+    assert part.startswith("<p class=")
+    assert 'data-begin="0.250000000"' in part
+    assert client.get(f"{address}/timeline", params={"begin": 0.5, "end": 0.5}).status_code == 422
     assert client.get(f"/forecasts/{'0' * 32}").status_code == 404
     monkeypatch.setattr("foretell.serve.questions.__version__", "9.9")  # another version would answer otherwise
     assert client.get(address).status_code == 409
@@ -56,21 +66,75 @@ def test_a_history_leads_to_reports(client: TestClient, graph_file: bytes, monke
 def test_pages_are_of_one_team(open_service: Open, graph_file: bytes, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/teams.sqlite"
     database = Database(url)
-    one, other = (open_service(url, make_key(database, team, "member")) for team in ("one", "other"))
+    keys = {team: make_key(database, team, "member") for team in ("one", "other")}
+    one, other = (open_service(url, key) for key in keys.values())
     graph = one.post("/v1/graphs", content=graph_file).json()["hash"]
     id = one.post("/v1/forecasts", json={"graph": graph, "on": "h200"}).headers["foretell-forecast"]
     assert other.get(f"/forecasts/{id}").status_code == 404
-    assert id not in other.get("/").text
-    assert one.get("/", headers={"Authorization": ""}).status_code == 401
+    assert other.get(f"/forecasts/{id}/timeline?begin=0&end=1").status_code == 404
+    assert id not in other.get("/history").text
+    assert graph not in other.get("/").text
+    assert one.get("/history", headers={"Authorization": ""}).status_code == 401
+    assert "Add hardware" not in one.get("/devices").text
+    assert one.post("/devices", data={"name": "mine"}).status_code == 403
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="there is no chromium")
-def test_a_browser_draws_the_history(client: TestClient, graph_file: bytes, tmp_path: Path) -> None:
+def test_a_person_signs_in(open_service: Open, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/teams.sqlite"
+    key = make_key(Database(url), "one", "member")
+    browser = open_service(url)
+    browser.headers["accept"] = "text/html"
+    first = browser.get("/")
+    assert (first.status_code, 'action="/signin"' in first.text) == (401, True)
+    assert browser.post("/signin", data={"key": "ftl_no"}).status_code == 401
+    signed = browser.post("/signin", data={"key": key}, follow_redirects=False)
+    assert all(said in signed.headers["set-cookie"] for said in ("HttpOnly", "SameSite=strict"))
+    browser.cookies.set("foretell_key", key)
+    assert "What will it take?" in browser.get("/").text
+    other_site = browser.post("/ask", data={}, headers={"Origin": "http://elsewhere.example"})
+    assert other_site.status_code == 403
+
+
+def test_mistakes_are_said_above_the_form(client: TestClient, graph_file: bytes) -> None:
     graph = client.post("/v1/graphs", content=graph_file).json()["hash"]
-    client.post("/v1/forecasts", json={"graph": graph, "on": "8xh100-sxm"})
-    (tmp_path / "page.html").write_text(client.get("/").text)
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}/profile"]
-    drawn = subprocess.run(
-        [*command, "--dump-dom", str(tmp_path / "page.html")], capture_output=True, text=True, timeout=120
-    )
-    assert "8xh100-sxm" in drawn.stdout
+    for asked, said in (
+        ({"graph": graph, "on": "8xh1000"}, "no device"),
+        ({"graph": graph, "on": "8xh100-sxm", "plan": "dp=3"}, "needs dp"),
+        ({"graph": "0" * 64, "on": "h200"}, "there is no graph"),
+        ({"graph": "x", "on": "h200"}, "pattern"),
+    ):
+        answer = client.get("/ask", params=asked)
+        assert answer.status_code in (404, 422)
+        assert said in answer.text
+        assert "What will it take?" in answer.text
+    for form, said in (
+        ({"way": "named"}, "no network was named"),
+        ({"way": "named", "source": "../../etc/passwd"}, "pattern"),
+        ({"way": "named", "source": "torchvision/resnet50", "batch": "many"}, "no number"),
+        ({"way": "file"}, "no file was chosen"),
+    ):
+        answer = client.post("/ask", data=form)
+        assert (answer.status_code, said in answer.text) == (422, True), answer.text
+    assert client.get("/static/../app.py").status_code == 404
+    html = client.get("/nowhere", headers={"Accept": "text/html"})
+    assert (html.status_code, "There is no such thing here" in html.text) == (404, True)
+
+
+def test_hardware_is_added(client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "catalog").mkdir()
+    monkeypatch.setenv("FORETELL_CATALOG", str(tmp_path / "catalog"))
+    fields = {
+        "name": "new-gpu", "title": 'A "new" GPU', "vendor": "Us", "architecture": "Ada", "size": "48 GiB", "bandwidth": "864 GB/s",
+        "l2": "96 MiB", "fp32": "91.6 TFLOP/s", "bf16": "362 TFLOP/s", "units": "142", "clock": "2520", "watts": "350", "node": "8",
+        "source": "a datasheet", "inside": "pcie-4-host", "between": "eth-100g", "host": "epyc-genoa",
+    }  # fmt: skip
+    wrong = client.post("/devices", data=fields | {"size": "lots"})
+    assert wrong.status_code == 422
+    assert "memory.size" in wrong.text
+    assert str(tmp_path) not in wrong.text
+    for name in ("../evil", "h200", "UPPER"):
+        assert client.post("/devices", data=fields | {"name": name}).status_code == 422
+    assert "A &quot;new&quot; GPU" in client.post("/devices", data=fields).text
+    assert [path.name for path in (tmp_path / "catalog" / "devices").iterdir()] == ["new-gpu.toml"]
+    assert "new-gpu" in {device["name"] for device in client.get("/v1/devices").json()}
+    assert client.post("/devices", data=fields).status_code == 422

@@ -1,6 +1,7 @@
 """Hardware: devices, hosts, links and rented instances from the catalog, put together as a cluster."""
 
 from foretell.hardware.catalog import (
+    add_device,
     device,
     devices,
     fabric,
@@ -26,6 +27,7 @@ __all__ = [
     "Link",
     "Node",
     "Protocol",
+    "add_device",
     "device",
     "devices",
     "fabric",

@@ -86,6 +86,10 @@ class _Files(Generic[T]):
             self._listed[places] = dict(sorted(things.items())), aliases
         return self._listed[places]
 
+    def forget(self) -> None:
+        """What is listed is read again: there is a new file."""
+        self._listed.clear()
+
     def _path(self, folder: Path, name: str) -> Path:
         """`aws:p5.48xlarge` lies in the folder aws: a colon is no good in a file name."""
         return folder / f"{self.kind}s" / (name.replace(":", "/") + ".toml")
@@ -116,6 +120,34 @@ link, links = _LINKS.get, _LINKS.all
 host, hosts = _HOSTS.get, _HOSTS.all
 instance, instances = _INSTANCES.get, _INSTANCES.all
 fabric = _FABRICS.get
+
+
+def add_device(name: str, text: str) -> Device:
+    """Keep a device's TOML in the first of the user's folders; what cannot be read, or has a name already, is refused."""
+    if catalog_file.NAME.fullmatch(name) is None or ":" in name or len(name) > _LONGEST:
+        raise CatalogError(f"a device's name is lower-case letters, digits and . _ -, got {name[:_LONGEST]!r}.")
+    things, aliases = _DEVICES.listed()
+    if name in things or name in aliases:
+        raise CatalogError(f"the catalog has {name!r} already. Choose another name.")
+    folder = folders()[0]
+    if folder == SHIPPED:
+        raise CatalogError("there is no folder of your own to keep it in. Set $FORETELL_CATALOG to one.")
+    path = folder / "devices" / f"{name}.toml"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".draft")
+        draft.write_text(text, encoding="utf-8")
+        try:
+            made = catalog_file.make_device(name, catalog_file.parse_file(draft, catalog_file.DEVICE))
+            for find, other in ((link, made.inside), (link, made.between), (host, made.host)):
+                find(other)
+            draft.rename(path)
+        finally:
+            draft.unlink(missing_ok=True)
+    except OSError as error:
+        raise CatalogError(f"{path} cannot be written: {error.strerror}. Choose another $FORETELL_CATALOG.") from None
+    _DEVICES.forget()
+    return made
 
 
 def fabric_of(link: Link) -> Fabric:

@@ -65,7 +65,7 @@ def _bar(
         tooltip = f"{part.label}: {show(part.amount)} ({show_share(share)})"
         yield (
             f'<rect class="segment" x="{at:.2f}" y="{top}" width="{max(share * width - 1, 0.6):.2f}" '
-            f'height="{thick}" style="fill:var(--c-{part.key})"><title>{escape(tooltip)}</title></rect>'
+            f'height="{thick}" fill="var(--c-{part.key})"><title>{escape(tooltip)}</title></rect>'
         )
         at += share * width
     yield f'<rect class="outline" x="{left}" y="{top}" width="{width}" height="{thick}"/>'
@@ -136,7 +136,7 @@ def _layers(series: MemorySeries, plot: _Plot) -> Iterator[str]:
         tooltip = f"{layer.label}: at most {show_bytes(max(layer.nbytes))}"
         yield (
             f'<polygon class="segment" points="{" ".join(there)} {" ".join(reversed(back))}" '
-            f'style="fill:var(--c-{layer.key})"><title>{escape(tooltip)}</title></polygon>'
+            f'fill="var(--c-{layer.key})"><title>{escape(tooltip)}</title></polygon>'
         )
         floor = roof
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from foretell.design.design import Choice, Design, groups, measured_rows
 from foretell.design.information import Row
 from foretell.report.charts import svg
-from foretell.report.page import document, write_page
+from foretell.report.page import document, swatch, write_page
 from foretell.report.terminal import grid, section
 from foretell.units import show_bytes, show_flops, show_seconds
 
@@ -136,7 +136,7 @@ def coverage_page(design: Design) -> str:
     panels = sorted(share, key=lambda family: -share[family])[:_PANELS]
     drawn = "".join(_panel(family, kinds, number) for number, family in enumerate(panels))
     reasons = "".join(f"<li>{escape(why(choice))}</li>" for choice in design.choices[:_REASONS])
-    keys = "".join(f'<li><i style="background:{_COLOURS[kind]}"></i>{kind}</li>' for kind in kinds)
+    keys = "".join(f"<li>{swatch(_COLOURS[kind])}{kind}</li>" for kind in kinds)
     title = f"What to measure on {design.device.title}"
     body = (
         f"<h1>{escape(title)}</h1>\n<p>{escape(headline(design))}</p>\n"
@@ -167,7 +167,7 @@ def _panel(family: str, kinds: Mapping[str, Sequence[Row]], number: int) -> str:
         stride = max(1, len(rows) // _DOTS)
         radius = 2.0 if kind == "candidate" else 2.6
         dots += [
-            f'<circle cx="{x(row.traffic):.1f}" cy="{y(upwards(row)):.1f}" r="{radius}" style="fill:{_COLOURS[kind]}"/>'
+            f'<circle cx="{x(row.traffic):.1f}" cy="{y(upwards(row)):.1f}" r="{radius}" fill="{_COLOURS[kind]}"/>'
             for row in rows[::stride]
             if row.traffic > 0 and upwards(row) > 0
         ]

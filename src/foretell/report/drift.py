@@ -175,7 +175,7 @@ def _chart(course: Course, number: int) -> str:
 
     low, high = course.interval
     band = f'x="{_LEFT}" y="{y(high):.1f}" width="{_WIDTH - _LEFT - 16}" height="{y(low) - y(high):.1f}"'
-    drawn = [f'<rect {band} style="fill:var(--bar);opacity:0.45"><title>the forecast\'s interval</title></rect>']
+    drawn = [f'<rect {band} fill="var(--bar)" opacity="0.45"><title>the forecast\'s interval</title></rect>']
     for value in (bottom, 0.0, top):
         drawn.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 16}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
         drawn.append(f'<text x="{_LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{math.exp(value):.2f}×</text>')

@@ -15,11 +15,14 @@ from foretell.report.inspection import facts, module_label
 from foretell.report.memory import memory_series
 from foretell.report.ops import operators, short_name
 from foretell.report.page import bar, document, figure, for_both_widths, keys, legend, section, table, write_page
+from foretell.report.resources import resource_chart, resource_series
+from foretell.report.timeline import Window, Zoom, timeline_chart
 from foretell.report.tree import module_tree, outline
 from foretell.units import or_dash, show_bytes, show_dollars, show_rate, show_seconds, show_share
 
 _TOP_OPERATORS = 15
 _MODULE_ROWS = 40
+_DEEPEST = 12  # levels that page.css sets in
 _CHART_POINTS = 400
 _WIDE, _NARROW = 880, 360  # chart widths in pixels
 
@@ -40,6 +43,11 @@ def page(forecasts: Sequence[Forecast]) -> str:
         kind="forecast",
         footer="A forecast, before the job ran. Times and memory are of the slowest and heaviest rank.",
     )
+
+
+def chapter(forecast: Forecast, zoom: Zoom) -> str:
+    """The report of one forecast, for a page of somebody else's who can draw other parts of its timeline."""
+    return _chapter(forecast, 0, heading="h1", zoom=zoom)
 
 
 def _comparison(forecasts: Sequence[Forecast], workloads: str) -> str:
@@ -70,7 +78,7 @@ def _best(value: float | None, show: Callable[[float], str], title: str) -> str:
     return f'<span class="best">{shown}</span><small>{title}</small>' if title and value is not None else shown
 
 
-def _chapter(forecast: Forecast, number: int, *, heading: str) -> str:
+def _chapter(forecast: Forecast, number: int, *, heading: str, zoom: Zoom | None = None) -> str:
     title = escape(forecast.workload if heading == "h1" else forecast.cluster)
     kind = "training" if forecast.graph.training else "inference"
     parts = (
@@ -79,6 +87,8 @@ def _chapter(forecast: Forecast, number: int, *, heading: str) -> str:
         _verdict(forecast),
         _step(forecast, number),
         _critical_path(forecast),
+        _timeline(forecast, number, zoom),
+        _resources(forecast, number),
         _memory(forecast, number),
         _memory_over_step(forecast, number),
         _operators(forecast),
@@ -171,6 +181,46 @@ def _critical_path(forecast: Forecast) -> str:
     return section("Critical path", note, table(titles, rows, words=("On",), wide=("On",)))
 
 
+def _timeline(forecast: Forecast, number: int, zoom: Zoom | None) -> str:
+    if not forecast.timeline.spans:
+        return ""
+    caption = "What each stream of a rank does and when; what is too short to be seen alone is drawn together."
+    return figure("Timeline", caption, f'<div id="timeline-{number}">{timeline_part(forecast, zoom, number)}</div>')
+
+
+def timeline_part(forecast: Forecast, zoom: Zoom | None, number: int = 0) -> str:
+    """A part of the step for both widths, with the ways to others."""
+    window = zoom.window if zoom else Window()
+    charts = for_both_widths(
+        *(
+            timeline_chart(forecast.timeline, name=f"timeline-{number}-{width}", width=width, window=window)
+            for width in (_WIDE, _NARROW)
+        )
+    )
+    return charts if zoom is None else zoom.links(f"#timeline-{number}") + charts
+
+
+def _resources(forecast: Forecast, number: int) -> str:
+    if not forecast.timeline.spans:
+        return ""
+    series = resource_series(forecast)
+    charts = for_both_widths(
+        *(resource_chart(series, name=f"resources-{number}-{width}", width=width) for width in (_WIDE, _NARROW))
+    )
+    rows = [
+        (
+            each.label,
+            show_seconds(each.use.idle_seconds),
+            show_seconds(each.use.active_seconds),
+            each.show(each.use.peak),
+        )
+        for each in series
+    ]
+    below = table(("Resource", "Idle", "Active", "At most"), rows)
+    caption = "Over one step from empty queues: how busy the device is, what of its memory's bandwidth is used, and the network."
+    return figure("Resources over the step", caption, charts, below)
+
+
 def _memory(forecast: Forecast, number: int) -> str:
     memory, parts, title = forecast.memory, findings.memory_parts(forecast), "Memory at the peak"
     whole = max(memory.capacity, memory.total)
@@ -241,7 +291,7 @@ def _modules(forecast: Forecast) -> str:
     titles = ("Module", "Time", "Forward", "Backward", "Parameters", "Activations", "")
     rows = [
         (
-            f'<span style="padding-left:{level * 1.1:.1f}rem">{escape(module_label(module))}</span>',
+            f'<span class="level-{min(level, _DEEPEST)}">{escape(module_label(module))}</span>',
             show_seconds(module.seconds),
             *(or_dash(seconds or None, show_seconds) for seconds in (module.forward, module.backward)),
             *(or_dash(nbytes or None, show_bytes) for nbytes in (module.parameters, module.activations)),

@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import Final
 
 from foretell.errors import InputError
 from foretell.report.findings import Part
 from foretell.text import plain
 from foretell.units import show_share
 
+STYLE: Final = Path(__file__).parent / "page.css"
 
-def document(title: str, body: str, *, kind: str, style: str = "", footer: str = "") -> str:
-    """A whole page; `body` is HTML already."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """What a server puts around a page: files that it serves, in place of styles inside, and a bar above. HTML already."""
+
+    head: str
+    above: str
+
+
+def document(title: str, body: str, *, kind: str, style: str = "", footer: str = "", frame: Frame | None = None) -> str:
+    """A whole page; `body` is HTML already. A page without a frame is a file of its own."""
     from foretell import __version__
 
-    style = (Path(__file__).parent / "page.css").read_text(encoding="utf-8") + style
+    inside = frame.head if frame else f"<style>\n{STYLE.read_text(encoding='utf-8')}{style}</style>"
     # The empty icon keeps a browser from asking for one.
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta name="generator" content="Foretell {escape(__version__)}">\n<link rel="icon" href="data:,">\n'
-        f"<title>{escape(title)} · Foretell</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        f"<title>{escape(title)} · Foretell</title>\n{inside}\n</head>\n<body>\n{frame.above if frame else ''}<main>\n"
         f'<p class="kind">Foretell {kind}</p>\n{body}\n'
         f"<footer>Made by Foretell {escape(__version__)}. {footer}</footer>\n</main>\n</body>\n</html>\n"
     )
@@ -80,8 +92,16 @@ def keys(labels: dict[str, str]) -> str:
 
 
 def bar(share: float) -> str:
-    return f'<span aria-hidden="true" style="width:{min(share, 1.0):.1%}"></span>'
+    width = f"{100 * min(share, 1.0):.2f}"
+    return f'<svg class="bar" aria-hidden="true" viewBox="0 0 100 1" preserveAspectRatio="none"><rect width="{width}" height="1"/></svg>'
+
+
+def swatch(colour: str, kind: str = "") -> str:
+    named = f"swatch {kind}".rstrip()
+    return (
+        f'<svg class="{named}" aria-hidden="true" viewBox="0 0 1 1"><rect width="1" height="1" fill="{colour}"/></svg>'
+    )
 
 
 def _swatch(key: str) -> str:
-    return f'<i class="{key}" style="--colour:var(--c-{key})"></i>'
+    return swatch(f"var(--c-{key})", key)

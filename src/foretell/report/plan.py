@@ -121,16 +121,23 @@ def write_plan(result: PlanResult, path: str | os.PathLike[str]) -> None:
 
 def plan_page(result: PlanResult) -> str:
     title = f"{result.workload}: which cluster, which plan"
+    return document(title, plan_body(result), kind="plan", footer="A forecast, before the job ran.")
+
+
+def plan_body(result: PlanResult, address: Callable[[Choice], str] | None = None) -> str:
+    """For a page of somebody else's, who knows the address of a choice's forecast."""
+    title = f"{result.workload}: which cluster, which plan"
     parts = [f"<h1>{escape(title)}</h1>", f"<p>{escape(result.reason)}</p>"]
     if result.recommended:
         rows = [(escape(name), escape(value)) for name, value in _facts(result.recommended)]
         parts.append(table(("Recommended", "value"), rows, words=("value",)))
     if result.choices:
         caption = (
-            "Every plan that was simulated and fits; the line joins those that no other beats. Bars are 90 % intervals."
+            "Every plan that was simulated and fits; the line joins those that no other beats, and each of them leads to its "
+            "row below. Bars are 90 % intervals."
         )
         parts.append(figure("Time against cost", caption, pareto_chart(result)))
-        lines = [_row(choice) for choice in result.front]
+        lines = [_row(choice, number, address) for number, choice in enumerate(result.front)]
         heads = ("Cluster", "Plan", "Micro-batch", "Job", "Cost", "Energy", "Memory free", "MFU")
         parts.append(
             section("The front", "Fastest first.", table(heads, lines, words=("Plan",), wide=("Energy", "MFU")))
@@ -141,12 +148,15 @@ def plan_page(result: PlanResult) -> str:
             section("Left out", f"Of {result.candidates:,} candidates.", table(("Reason", "candidates"), rows))
         )
     parts += [f'<p class="soft">{escape(caveat)}</p>' for caveat in result.caveats]
-    return document(title, "\n".join(parts), kind="plan", footer="A forecast, before the job ran.")
+    return "\n".join(parts)
 
 
-def _row(choice: Choice) -> tuple[str, ...]:
+def _row(choice: Choice, number: int, address: Callable[[Choice], str] | None) -> tuple[str, ...]:
+    name = escape(choice.cluster)
+    linked = name if address is None else f'<a href="{escape(address(choice))}">{name}</a>'
     return (
-        escape(choice.cluster), escape(choice.plan), f"{choice.batch}", show_seconds(choice.time.median), _dollars(choice),
+        f'<span id="choice-{number}">{linked}</span>', escape(choice.plan), f"{choice.batch}",
+        show_seconds(choice.time.median), _dollars(choice),
         f"{choice.kwh.median:,.3g} kWh", show_share(choice.headroom), or_dash(choice.mfu, show_share),
     )  # fmt: skip
 
@@ -172,13 +182,14 @@ def pareto_chart(result: PlanResult, *, standalone: bool = False) -> str:
         drawn.append(_dot(x(c.time.median), y(cost(c)), 3, "var(--bar)", _told(c)))
     line = " ".join(f"{x(c.time.median):.1f},{y(cost(c)):.1f}" for c in result.front)
     drawn.append(f'<polyline points="{line}" fill="none" stroke="var(--accent)" stroke-width="1.5"/>')
-    for c in result.front:
+    for number, c in enumerate(result.front):
         low, high, at = x(c.time.low), x(c.time.high), y(cost(c))
         drawn.append(
             f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{at:.1f}" y2="{at:.1f}" stroke="var(--accent)" opacity="0.35"/>'
         )
         best = c == result.recommended
-        drawn.append(_dot(x(c.time.median), at, 7 if best else 4, "var(--good)" if best else "var(--accent)", _told(c)))
+        dot = _dot(x(c.time.median), at, 7 if best else 4, "var(--good)" if best else "var(--accent)", _told(c))
+        drawn.append(dot if standalone else f'<a href="#choice-{number}">{dot}</a>')
     described = "; ".join(_told(c) for c in result.front)
     return svg(
         _WIDTH,
@@ -240,9 +251,7 @@ def _limit(x: float | None, y: float | None, label: str) -> str:
 
 
 def _dot(x: float, y: float, radius: float, colour: str, text: str) -> str:
-    return (
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" style="fill:{colour}"><title>{escape(text)}</title></circle>'
-    )
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{colour}"><title>{escape(text)}</title></circle>'
 
 
 def _told(choice: Choice) -> str:

@@ -57,6 +57,12 @@ def write_scaling(points: Sequence[ScalePoint], path: str | os.PathLike[str]) ->
 
 def scaling_page(points: Sequence[ScalePoint]) -> str:
     title = f"{points[0].forecast.workload} on up to {points[-1].devices:,} devices"
+    body = f"<h1>{escape(title)}</h1>\n{scaling_figures(points)}"
+    return document(title, body, kind="scaling", footer="A forecast, before the job ran.")
+
+
+def scaling_figures(points: Sequence[ScalePoint]) -> str:
+    """For a page of somebody else's."""
     relative = f"Throughput per device, relative to that of {points[0].devices:,}."
     parts = {part.key: part.label for point in points for part in findings.time_parts(point.forecast)}
     figures = (
@@ -64,8 +70,7 @@ def scaling_page(points: Sequence[ScalePoint]) -> str:
         figure("Efficiency", relative, _efficiency_chart(points)),
         figure("Where the step goes", "By number of devices.", _time_chart(points), keys(parts)),
     )
-    body = "\n".join((f"<h1>{escape(title)}</h1>", *figures))
-    return document(title, body, kind="scaling", footer="A forecast, before the job ran.")
+    return "\n".join(figures)
 
 
 def _throughput_chart(points: Sequence[ScalePoint]) -> str:
@@ -106,7 +111,7 @@ def _efficiency_chart(points: Sequence[ScalePoint]) -> str:
         middle, share = x + 0.3 * across, show_share(point.efficiency)
         place = f'x="{x:.1f}" y="{bottom - tall:.1f}" width="{0.6 * across:.1f}" height="{tall:.1f}"'
         tooltip = f"<title>{point.devices:,} devices: {share}</title>"
-        drawn.append(f'<rect class="segment" {place} style="fill:var(--accent)">{tooltip}</rect>')
+        drawn.append(f'<rect class="segment" {place} fill="var(--accent)">{tooltip}</rect>')
         drawn += [_label(middle, height - 12, f"{point.devices:,}"), _label(middle, bottom - tall - 6, share)]
     return _chart("efficiency over devices", height, drawn, points)
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 from foretell import errors
@@ -52,13 +53,22 @@ class InferenceEngine:
         """What a graph's file is about, or a GraphFileError."""
         return self._ask({"do": "read"}, "", lambda: data, send=True)[0]
 
-    def forecast(self, question: Question, load: Callable[[], bytes]) -> tuple[dict[str, Any], bytes]:
+    def forecast(
+        self, question: Question, profile: Path | None, load: Callable[[], bytes]
+    ) -> tuple[dict[str, Any], bytes]:
         """A few facts, and the answer as JSON. `load` gives the graph's file, where no worker has it at hand."""
-        return self._ask({"do": "forecast", "question": question.model_dump()}, question.graph, load)
+        return self._ask(_head("forecast", question, profile), question.graph, load)
 
-    def report(self, question: Question, load: Callable[[], bytes]) -> bytes:
-        """The same forecast as a page of HTML."""
-        return self._ask({"do": "report", "question": question.model_dump()}, question.graph, load)[1]
+    def draw(
+        self,
+        question: Question,
+        profile: Path | None,
+        load: Callable[[], bytes],
+        **how: str | bool | tuple[float, float],
+    ) -> str:
+        """The report of the same forecast, or a part of its timeline, as HTML; `how` is its id, `window` and `whole`."""
+        head = _head("draw", question, profile) | how
+        return self._ask(head, question.graph, load)[1].decode()
 
     def embed(self, data: bytes) -> list[float]:
         """PredictDDL's embedding of a network."""
@@ -149,6 +159,10 @@ class _Worker:
     def ask(self, message: bytes, limit: Seconds) -> tuple[dict[str, Any], bytes]:
         self.child.send(message)
         return unpack(self.child.receive(limit))
+
+
+def _head(do: str, question: Question, profile: Path | None) -> dict[str, Any]:
+    return {"do": do, "question": question.model_dump(), "profile": None if profile is None else str(profile)}
 
 
 def _named(name: str) -> type[ForetellError]:

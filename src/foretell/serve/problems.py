@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from foretell.errors import (
@@ -102,35 +102,40 @@ def _shown(value: Any) -> Any:
     return brief(plain(str(value)))[:400]
 
 
-def install(app: FastAPI) -> None:
-    """Whatever goes wrong in a request becomes a problem; nothing of our own code is shown."""
+def install(app: FastAPI, draw: Callable[[Request, Problem], Response | None]) -> None:
+    """Whatever goes wrong in a request becomes a problem, drawn for people; nothing of our own code is shown."""
+
+    def answer(request: Request, problem: Problem) -> Response:
+        return draw(request, problem) or problem.response()
 
     @app.exception_handler(Problem)
-    def _problem(request: Request, problem: Problem) -> JSONResponse:
-        return problem.response()
+    def _problem(request: Request, problem: Problem) -> Response:
+        return answer(request, problem)
 
     @app.exception_handler(ForetellError)
-    def _error(request: Request, error: ForetellError) -> JSONResponse:
-        return of_error(error).response()
+    def _error(request: Request, error: ForetellError) -> Response:
+        return answer(request, of_error(error))
 
     @app.exception_handler(RequestValidationError)
-    def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
+    def _invalid(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
-        return Problem(
+        problem = Problem(
             422,
             f"{where}: {first['msg']}.",
             got=first.get("input"),
             allowed="as /openapi.json says",
             next=f"Correct {where}.",
-        ).response()
+        )
+        return answer(request, problem)
 
     @app.exception_handler(HTTPException)
-    def _http(request: Request, error: HTTPException) -> JSONResponse:
+    def _http(request: Request, error: HTTPException) -> Response:
         status = error.status_code if error.status_code in _TITLES else 400
-        return Problem(
+        problem = Problem(
             status, f"{request.method} {request.url.path}: {error.detail}.", next="See /openapi.json for what there is."
-        ).response()
+        )
+        return answer(request, problem)
 
     @app.exception_handler(Exception)
     def _bug(request: Request, error: Exception) -> JSONResponse:

@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from foretell import __version__
 from foretell.cost.model import DEFAULT as DEFAULT_MODEL
 from foretell.cost.model import SHIPPED, names
-from foretell.errors import ModelError, ProfileError, did_you_mean
+from foretell.errors import ModelError, did_you_mean
 from foretell.forecasting.conditions import USUAL_JITTER, Conditions
 from foretell.forecasting.job import USUAL_FAILURES, Interruptions, JobLength, Pause
 from foretell.hardware import Cluster
-from foretell.profile import Profile, profile_files
+from foretell.profile import Profile
 
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="The content hash of a graph that was sent before.")]
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -100,42 +100,30 @@ class Question(Asked):
         if self.plan is not None:
             Plan.parse(self.plan).check_devices(cluster.devices)
         model_version(self.model)
-        if self.profile is not None:
-            profile_path(self.profile)
         for part in (self.conditions, self.job):
             if part is not None:
                 part.made()
 
-    def key(self) -> str:
+    def key(self, profile: Path | None) -> str:
         """The same for the same answer: hardware as the catalog has it now, the model and the profile by their content."""
         asked = self.model_dump() | {
             "foretell": __version__,
             "cluster": repr(Cluster.parse(self.on)),
             "model version": model_version(self.model),
-            "profile version": None if self.profile is None else repr(Profile.load(profile_path(self.profile))),
+            "profile version": None if profile is None else repr(Profile.load(profile)),
         }
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
-    def arguments(self) -> dict[str, Any]:
-        """For `foretell.forecast`, after the graph."""
+    def arguments(self, profile: Path | None) -> dict[str, Any]:
+        """For `foretell.forecast`, after the graph; `profile` is the file of the one that was named."""
         return {
             "on": self.on,
             "plan": self.plan,
             "model": self.model,
-            "profile": None if self.profile is None else profile_path(self.profile),
+            "profile": profile,
             "conditions": None if self.conditions is None else self.conditions.made(),
             "job": None if self.job is None else self.job.made(),
         }
-
-
-def profile_path(name: str) -> Path:
-    """Of a profile in the service's own folders, by its name."""
-    known = profile_files()
-    if name not in known:
-        raise ProfileError(
-            f"no profile {name!r} on this service. {did_you_mean(name, known)}It has: {', '.join(sorted(known)) or 'none'}."
-        )
-    return known[name]
 
 
 @functools.cache

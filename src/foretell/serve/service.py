@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, TypeVar
 
 from sqlalchemy import select
@@ -18,15 +19,18 @@ from foretell.serve.access.rates import Rates
 from foretell.serve.answers import Answer, Answers
 from foretell.serve.cluster_resources import Collector
 from foretell.serve.database.connect import Database, new_id, now
-from foretell.serve.database.tables import StoredForecast, StoredGraph
+from foretell.serve.database.tables import Job, StoredForecast, StoredGraph
 from foretell.serve.inference_engine import InferenceEngine
 from foretell.serve.jobs.runner import Runners
+from foretell.serve.jobs.work import AskedLong
 from foretell.serve.metrics import Metrics
 from foretell.serve.problems import Problem, missing, of_error
+from foretell.serve.profiles import Profiles
 from foretell.serve.questions import Question
 from foretell.serve.settings import Settings
 from foretell.serve.task_checker import TaskChecker
 from foretell.serve.workload_embeddings import Neighbour, WorkloadEmbeddings
+from foretell.serve.zoo import Zoo
 
 T = TypeVar("T")
 _MOST_EMBEDDED: Final = 20  # graphs that one request may have embedded
@@ -52,7 +56,9 @@ class Service:
         self.metrics = Metrics()
         self.engine = start_engine(settings)
         self.jobs = Runners(self.database, settings.job_runners)
-        self.checker = TaskChecker(self.database)
+        self.profiles = Profiles(self.database)
+        self.checker = TaskChecker(self.database, self.profiles)
+        self.zoo = Zoo()
         self.collector = Collector()
         self.embeddings = WorkloadEmbeddings(self.database)
         self.answers = Answers()
@@ -68,6 +74,16 @@ class Service:
         self.engine.close()
         self.audit.close()
         self.database.close()
+
+    # Long work
+
+    def begin(self, caller: Caller, kind: str, asked: AskedLong) -> Job:
+        """Accepted once this returns: it is in the database."""
+        asked.check()
+        self.profiles.path(caller.team, getattr(asked, "profile", None))
+        job = self.jobs.queue.add(caller, kind, asked)
+        self.jobs.wake()
+        return job
 
     # Graphs
 
@@ -122,25 +138,29 @@ class Service:
 
     async def _forecast(self, caller: Caller, asked: Question) -> Answer:
         try:
-            question_key, answer = await run_in_threadpool(self._known, caller, asked)
+            profile = await run_in_threadpool(self.profiles.path, caller.team, asked.profile)
+            question_key, answer = await run_in_threadpool(self._known, caller, asked, profile)
             if answer is None:
-                answer = await self._in_engine(lambda: self._price(caller, asked, question_key))
+                answer = await self._in_engine(lambda: self._price(caller, asked, question_key, profile))
         except ForetellError as error:
             raise of_error(error, asked.model_dump()) from error
         self.answers.put((caller.team, asked), answer)
         return answer
 
-    async def report(self, caller: Caller, id: str) -> bytes:
-        """The page of a forecast that was given before."""
+    async def drawn(self, caller: Caller, id: str, window: tuple[float, float], *, whole: bool) -> str:
+        """The whole report of a forecast that was given before, or a part of its timeline alone, as HTML."""
         found = await run_in_threadpool(self.stored, caller, id)
         asked = Question.model_validate(found.question)
-        if await run_in_threadpool(asked.key) != found.key:
+        profile = await run_in_threadpool(self.profiles.path, caller.team, asked.profile)
+        if await run_in_threadpool(asked.key, profile) != found.key:
             raise Problem(
                 409, "the model, the catalog or the profile has changed since this forecast, and a report would be of another.",
                 next=f"Its numbers are at /v1/forecasts/{id}; ask again for a report of today's.",
             )  # fmt: skip
         load = functools.partial(self.graph, caller, asked.graph)
-        return await self._in_engine(lambda: self.engine.report(asked, lambda: load().data))
+        return await self._in_engine(
+            lambda: self.engine.draw(asked, profile, lambda: load().data, id=id, window=window, whole=whole)
+        )
 
     def stored(self, caller: Caller, id: str) -> StoredForecast:
         with self.database.reading() as session:
@@ -149,17 +169,17 @@ class Service:
             raise missing("forecast", id)
         return found
 
-    def _known(self, caller: Caller, asked: Question) -> tuple[str, Answer | None]:
+    def _known(self, caller: Caller, asked: Question, profile: Path | None) -> tuple[str, Answer | None]:
         asked.check()
-        key = asked.key()
+        key = asked.key(profile)
         with self.database.reading() as session:
             found = session.scalar(select(StoredForecast).filter_by(team_id=caller.team, key=key))
             if found is None and session.get(StoredGraph, (caller.team, asked.graph)) is None:
                 raise missing("graph", asked.graph)
         return key, None if found is None else Answer(id=found.id, body=found.answer.encode())
 
-    def _price(self, caller: Caller, asked: Question, key: str) -> Answer:
-        about, body = self.engine.forecast(asked, lambda: self.graph(caller, asked.graph).data)
+    def _price(self, caller: Caller, asked: Question, key: str, profile: Path | None) -> Answer:
+        about, body = self.engine.forecast(asked, profile, lambda: self.graph(caller, asked.graph).data)
         row = StoredForecast(
             id=new_id(), team_id=caller.team, key=key, graph=asked.graph, question=asked.model_dump(),
             answer=body.decode(), asked_by=caller.key, created=now(), **about,

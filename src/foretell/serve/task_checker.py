@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from sqlalchemy import func, select
 
 from foretell.cost.model import DEFAULT, ROOFLINE, SHIPPED
 from foretell.hardware import Cluster
-from foretell.profile import Profile, profile_files
 from foretell.serve.access.keys import Caller
 from foretell.serve.database.connect import Database
 from foretell.serve.database.tables import Measurement
+from foretell.serve.profiles import Profiles
 from foretell.serve.questions import model_version
 
 How = Literal["profile", "measured", "transferred", "roofline"]
@@ -33,14 +34,15 @@ class Task:
 
 
 class TaskChecker:
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, profiles: Profiles) -> None:
+        self._database, self._profiles = database, profiles
 
     def check(self, caller: Caller, on: str, model: str = DEFAULT) -> Task:
         cluster = Cluster.parse(on)
         model_version(model)
         devices = tuple(device.name for device in cluster.device_kinds)
-        profiles = tuple(name for name, path in profile_files().items() if Profile.load(path).purpose.device in devices)
+        listed = self._profiles.listed(caller.team)
+        profiles = tuple(each["name"] for each in listed if each["for"].get("device") in devices)
         with self._database.reading() as session:
             wanted = select(func.count()).select_from(Measurement).filter_by(team_id=caller.team, cluster=str(cluster))
             steps = session.scalar(wanted) or 0
@@ -53,8 +55,15 @@ class TaskChecker:
 
 def measured_on(model: str) -> str | None:
     """The device whose measurements a shipped model was fitted on."""
-    card = SHIPPED / model / "card.json"
-    return str(json.loads(card.read_text())["device"]) if card.is_file() else None
+    found = card(model)
+    return str(found["device"]) if found else None
+
+
+@functools.cache
+def card(model: str) -> dict[str, Any]:
+    """What a shipped model was fitted on; nothing of the roofline, which was not."""
+    path = SHIPPED / model / "card.json"
+    return dict(json.loads(path.read_text())) if path.is_file() else {}
 
 
 def _how(model: str, devices: tuple[str, ...], profiles: tuple[str, ...]) -> How:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from foretell.errors import ForetellError
+from foretell.serve.graphs import about
 from foretell.text import plain
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ def serve(link: Connection) -> None:
 
 def _answer(bench: _Bench, head: dict[str, Any], body: bytes) -> bytes:
     try:
-        do = {"read": bench.read, "embed": bench.embed, "forecast": bench.forecast, "report": bench.report}[head["do"]]
+        do = {"read": bench.read, "embed": bench.embed, "forecast": bench.forecast, "draw": bench.draw}[head["do"]]
         return do(head, body)
     except ForetellError as error:
         return pack({"error": type(error).__name__, "text": str(error)})
@@ -67,31 +69,30 @@ class _Bench:
 
         graph = Graph.from_bytes(data, "the graph that was sent")
         self._keep(graph.content_hash, graph)
-        return pack(
-            {
-                "hash": graph.content_hash,
-                "name": plain(graph.name),
-                "ops": len(graph.ops),
-                "training": graph.training,
-                "precision": graph.precision,
-            }
-        )
+        return pack(about(graph))
 
     def forecast(self, head: dict[str, Any], data: bytes) -> bytes:
         answer = self._priced(head, data)
         if answer is None:
             return pack({MISSING: True})
-        about = {name: getattr(answer, name) for name in ("cluster", "plan", "model")}
-        about["workload"] = plain(answer.workload)
-        about |= {"seconds": answer.step_time.seconds, "fits": answer.memory.fits}
-        return pack(about, answer.to_json().encode())
+        facts = {name: getattr(answer, name) for name in ("cluster", "plan", "model")}
+        facts["workload"] = plain(answer.workload)
+        facts |= {"seconds": answer.step_time.seconds, "fits": answer.memory.fits}
+        return pack(facts, answer.to_json().encode())
 
-    def report(self, head: dict[str, Any], data: bytes) -> bytes:
-        """A forecast as a page of HTML."""
-        from foretell.report.html import page
+    def draw(self, head: dict[str, Any], data: bytes) -> bytes:
+        """A forecast's report, or a part of its timeline, as HTML."""
+        from foretell.report.html import chapter, timeline_part
+        from foretell.report.timeline import Window, Zoom
 
         answer = self._priced(head, data)
-        return pack({MISSING: True}) if answer is None else pack({}, plain(page([answer])).encode())
+        if answer is None:
+            return pack({MISSING: True})
+        begin, end = head["window"]
+        page = f"/forecasts/{head['id']}"
+        zoom = Zoom(page=page, part=f"{page}/timeline", window=Window(begin=begin, end=end))
+        drawn = chapter(answer, zoom) if head["whole"] else timeline_part(answer, zoom)
+        return pack({}, plain(drawn).encode())
 
     def _priced(self, head: dict[str, Any], data: bytes) -> Forecast | None:
         """None where the graph is not at hand and was not sent along."""
@@ -106,7 +107,7 @@ class _Bench:
         if graph is None:
             graph = Graph.from_bytes(data, "the graph")
         self._keep(question.graph, graph)
-        return forecast(graph, **question.arguments())
+        return forecast(graph, **question.arguments(Path(head["profile"]) if head["profile"] else None))
 
     def embed(self, head: dict[str, Any], data: bytes) -> bytes:
         """PredictDDL's embedding of a network."""

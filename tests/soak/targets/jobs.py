@@ -12,11 +12,14 @@ from foretell.serve.access.keys import local_caller
 from foretell.serve.database.connect import Database, new_id, now
 from foretell.serve.database.tables import StoredGraph
 from foretell.serve.jobs import queue
+from foretell.serve.jobs.of_graph import AskedPlans
+from foretell.serve.jobs.work import Done
 from foretell.serve.problems import Problem
 
 SIDE_BY_SIDE = 3
 SECONDS = 1.0  # opening a database takes a part of it
 GRAPH = "0" * 64
+ASKED = AskedPlans(graph=GRAPH, samples=1.0)
 
 
 def work(folder: Path, number: int, say: Callable[[str], None]) -> None:
@@ -25,7 +28,7 @@ def work(folder: Path, number: int, say: Callable[[str], None]) -> None:
     database = _opened(folder)
     jobs, caller = queue.Queue(database), local_caller(database)
     while True:
-        job = jobs.add(caller, "plan", {"graph": GRAPH})
+        job = jobs.add(caller, "plan", ASKED)
         say(f"accepted {job.id}")
         if rng.random() < 0.1:
             with contextlib.suppress(Problem):  # another has done it
@@ -33,7 +36,7 @@ def work(folder: Path, number: int, say: Callable[[str], None]) -> None:
         held = jobs.claim(holder)
         if held is None or rng.random() < 0.3 or not jobs.renew(held.id, holder, "half"):
             continue
-        if jobs.end(held.id, holder, "done", result=f'"{holder}"'):
+        if jobs.done(held.id, holder, ASKED, Done(result=f'"{holder}"')):
             say(f"done {held.id} {holder}")
 
 
@@ -52,7 +55,7 @@ def verify(folder: Path, said: Sequence[str]) -> str:
     later = now() + 10 * queue.LEASE
     queue.now = lambda: later  # type: ignore[assignment]
     while (held := jobs.claim("last")) is not None or jobs.waiting():
-        assert held is None or jobs.end(held.id, "last", "done", result="null")
+        assert held is None or jobs.done(held.id, "last", ASKED, Done(result="null"))
     ended = {jobs.get(caller, id).state for id in promised["accepted"]}
     assert ended <= set(queue.ENDED), ended
     return f"{len(promised['accepted'])} jobs accepted, none lost; found as {dict(states)}"

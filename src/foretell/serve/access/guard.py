@@ -25,7 +25,7 @@ HEADERS: Final = {
 }
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 _PORT: Final = re.compile(r":\d+$")
-_UPLOADS: Final = ("/v1/graphs", "/graphs")
+_UPLOADS: Final = ("/v1/graphs", "/ask", "/planner")
 
 
 class Guard:

@@ -94,6 +94,20 @@ class StoredPlans(Base):
     created: Mapped[float]
 
 
+class StoredProfile(Base):
+    """A profile that was fitted on a team's measured steps: its file, and the arrays beside it."""
+
+    __tablename__ = "profiles"
+
+    team_id: Mapped[str] = mapped_column(ForeignKey(_TEAM), primary_key=True)
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    device: Mapped[str] = mapped_column(_NAME)
+    text: Mapped[str] = mapped_column(Text)
+    arrays: Mapped[bytes | None] = mapped_column(LargeBinary)
+    steps: Mapped[int]
+    created: Mapped[float]
+
+
 class Measurement(Base):
     """A step that was run and timed, beside the forecast of it where there was one."""
 
@@ -126,6 +140,7 @@ class Job(Base):
     message: Mapped[str] = mapped_column(Text, default="")
     progress: Mapped[float] = mapped_column(default=0.0)
     result: Mapped[str | None] = mapped_column(Text)
+    picture: Mapped[str | None] = mapped_column(Text)  # of the result, as HTML
     changes: Mapped[int] = mapped_column(default=0)  # how often it changed: what a listener has seen
     attempts: Mapped[int] = mapped_column(default=0)
     lease: Mapped[str | None] = mapped_column(_ID)  # of the runner that works on it

@@ -6,18 +6,22 @@ one begin again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from sqlalchemy import func, or_, select, update
+from sqlalchemy.orm import Session
 
 from foretell.serve.access.keys import Caller
 from foretell.serve.database.connect import Database, new_id, now
-from foretell.serve.database.tables import Job, StoredGraph, StoredPlans
+from foretell.serve.database.tables import Job
+from foretell.serve.jobs.work import AskedLong, Done, Gone
 from foretell.serve.problems import Problem, missing
 from foretell.text import brief, plain
 from foretell.units import Seconds
 
 LEASE: Final[Seconds] = 15.0
+Keep = Callable[[Session, Job], None]
 ENDED: Final = ("done", "failed", "cancelled")
 _MOST_WAITING: Final = 100  # of one team
 _MOST_ATTEMPTS: Final = 5
@@ -28,10 +32,12 @@ class Queue:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, caller: Caller, kind: str, question: dict[str, Any]) -> Job:
+    def add(self, caller: Caller, kind: str, asked: AskedLong) -> Job:
         with self._database.writing() as session:
-            if session.get(StoredGraph, (caller.team, question["graph"])) is None:
-                raise missing("graph", question["graph"])
+            try:
+                asked.material(session, caller.team)
+            except Gone as gone:
+                raise gone.problem() from None
             waiting = session.scalar(
                 select(func.count()).select_from(Job).where(Job.team_id == caller.team, Job.state.not_in(ENDED))
             )
@@ -41,7 +47,7 @@ class Queue:
                     next="Wait for some to end, or cancel them.", headers={"Retry-After": "30"},
                 )  # fmt: skip
             job = Job(
-                id=new_id(), team_id=caller.team, kind=kind, question=question, state="queued", message="", progress=0.0,
+                id=new_id(), team_id=caller.team, kind=kind, question=asked.model_dump(), state="queued", message="", progress=0.0,
                 changes=1, attempts=0, lease_until=0.0, asked_by=caller.key, created=now(),
             )  # fmt: skip
             session.add(job)
@@ -72,9 +78,12 @@ class Queue:
             changed |= {"message": _shown(message), "changes": Job.changes + 1}
         return self._change(id, holder, changed)
 
-    def end(self, id: str, holder: str, state: str, *, message: str = "", result: str | None = None) -> bool:
-        changed = {"state": state, "message": _shown(message), "result": result, "lease": None, "ended": now()}
-        return self._change(id, holder, changed | {"changes": Job.changes + 1}, keep=result)
+    def fail(self, id: str, holder: str, message: str) -> bool:
+        return self._end(id, holder, {"state": "failed", "message": _shown(message)})
+
+    def done(self, id: str, holder: str, asked: AskedLong, done: Done) -> bool:
+        found = {"state": "done", "message": "", "result": done.result, "picture": done.picture}
+        return self._end(id, holder, found, lambda session, job: asked.keep(session, job, done))
 
     def give_back(self, id: str, holder: str, *, message: str = "", tried: bool = False) -> None:
         """It is the next one's, at once; `tried` counts as an attempt."""
@@ -113,14 +122,15 @@ class Queue:
             found.message = ""
         return found
 
-    def _change(self, id: str, holder: str, changed: dict[str, Any], keep: str | None = None) -> bool:
+    def _end(self, id: str, holder: str, changed: dict[str, Any], keep: Keep | None = None) -> bool:
+        return self._change(id, holder, changed | {"lease": None, "ended": now(), "changes": Job.changes + 1}, keep)
+
+    def _change(self, id: str, holder: str, changed: dict[str, Any], keep: Keep | None = None) -> bool:
         with self._database.writing() as session:
             ours = (Job.id == id, Job.lease == holder, Job.state == "running")
             job = session.scalar(update(Job).where(*ours).values(changed).returning(Job))
-            if job is not None and keep is not None and job.kind == "plan":
-                session.add(
-                    StoredPlans(id=job.id, team_id=job.team_id, question=job.question, answer=keep, created=now())
-                )
+            if job is not None and keep is not None:
+                keep(session, job)
             return job is not None
 
 

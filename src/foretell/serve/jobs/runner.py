@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from foretell.errors import ForetellError
 from foretell.serve.database.connect import Database, new_id
-from foretell.serve.database.tables import Job, StoredGraph
+from foretell.serve.database.tables import Job
+from foretell.serve.jobs.kinds import made
 from foretell.serve.jobs.queue import LEASE, Queue
+from foretell.serve.jobs.work import AskedLong, Done, Gone
+from foretell.serve.profiles import Profiles
 from foretell.serve.worker import pack, unpack
 from foretell.supervisor import Child, ChildLost
 from foretell.units import Bytes, Seconds
@@ -19,6 +24,7 @@ from foretell.units import Bytes, Seconds
 _LOOK: Final[Seconds] = 1.0  # between two looks into the queue
 _RENEW: Final[Seconds] = LEASE / 10  # so a cancelled job ends as soon
 _MEMORY: Final[Bytes] = 8 * 2**30
+LONGEST: Final[Seconds] = 3600.0  # that one job may take
 _log = logging.getLogger(__name__)
 Start = Callable[[], Child]
 
@@ -30,9 +36,10 @@ def _fresh() -> Child:
 class Runners:
     """So many threads, each with one job at a time."""
 
-    def __init__(self, database: Database, count: int, start: Start = _fresh) -> None:
+    def __init__(self, database: Database, count: int, start: Start = _fresh, *, longest: Seconds = LONGEST) -> None:
         self.queue = Queue(database)
-        self._database, self._start = database, start
+        self._database, self._start, self._longest = database, start, longest
+        self._profiles = Profiles(database)
         self._end, self._woken = threading.Event(), threading.Event()
         self._threads = [
             threading.Thread(target=self._run, name=f"foretell-job-{i}", daemon=True) for i in range(count)
@@ -65,32 +72,41 @@ class Runners:
             self._woken.clear()
 
     def _do(self, job: Job, holder: str) -> None:
-        with self._database.reading() as session:
-            graph = session.get(StoredGraph, (job.team_id, job.question["graph"]))
-        if graph is None:
-            self.queue.end(job.id, holder, "failed", message="its graph is gone.")
+        try:
+            asked = made(job.kind, job.question)
+            with self._database.reading() as session:
+                material = asked.material(session, job.team_id)
+            profile = self._profiles.path(job.team_id, job.question.get("profile"))
+        except (Gone, ForetellError) as error:
+            self.queue.fail(job.id, holder, str(error))
             return
+        head = {"kind": job.kind, "question": job.question, "profile": None if profile is None else str(profile)}
         with self._start() as child:
             try:
-                child.send(pack({"kind": job.kind, "question": job.question}, graph.data))
-                self._listen(child, job, holder)
+                child.send(pack(head, material))
+                self._listen(child, job, asked, holder)
             except ChildLost as lost:  # begun again, a few times
                 _log.warning("the process of job %s %s", job.id, lost.how)
                 self.queue.give_back(job.id, holder, message=f"its process {lost.how}; it begins again.", tried=True)
 
-    def _listen(self, child: Child, job: Job, holder: str) -> None:
+    def _listen(self, child: Child, job: Job, asked: AskedLong, holder: str) -> None:
+        ends = time.monotonic() + self._longest
         while not self._end.is_set():
             try:
                 said, body = unpack(child.receive(_RENEW))
             except TimeoutError:
+                if time.monotonic() > ends:
+                    self.queue.fail(job.id, holder, f"it took longer than {self._longest:g} s and was stopped.")
+                    return
                 if not self.queue.renew(job.id, holder):
                     return
                 continue
             if "done" in said:
-                self.queue.end(job.id, holder, "done", result=body.decode())
+                done = Done(result=said["result"], picture=said["picture"], file=body)
+                self.queue.done(job.id, holder, asked, done)
                 return
             if "error" in said:
-                self.queue.end(job.id, holder, "failed", message=said["error"])
+                self.queue.fail(job.id, holder, said["error"])
                 return
             if not self.queue.renew(job.id, holder, said["message"]):
                 return

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from foretell.errors import ForetellError
-from foretell.graph import Graph
 from foretell.serve.jobs.kinds import made
 from foretell.serve.worker import pack, unpack
 
 
 def serve(link: Connection) -> None:
     head, data = unpack(link.recv_bytes())
+    profile = Path(head["profile"]) if head["profile"] else None
     try:
-        graph = Graph.from_bytes(data, "the graph")
-        result = made(head["kind"], head["question"]).do(graph, lambda text: link.send_bytes(pack({"message": text})))
-        link.send_bytes(pack({"done": True}, result.encode()))
+        done = made(head["kind"], head["question"]).do(
+            data, lambda text: link.send_bytes(pack({"message": text})), profile
+        )
+        link.send_bytes(pack({"done": True, "result": done.result, "picture": done.picture}, done.file))
     except ForetellError as error:
         link.send_bytes(pack({"error": str(error)}))

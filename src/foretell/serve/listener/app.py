@@ -12,6 +12,7 @@ from foretell.serve import problems
 from foretell.serve.access.guard import Guard
 from foretell.serve.listener import catalog, forecasts, graphs, health, jobs, measurements, pages, roles
 from foretell.serve.listener.observed import Observed
+from foretell.serve.listener.pages.frame import problem_page
 from foretell.serve.service import Service
 
 
@@ -32,7 +33,7 @@ def make_app(service: Service) -> FastAPI:
         redoc_url=None,
     )
     app.state.service = service
-    problems.install(app)
+    problems.install(app, problem_page)
     for module in (graphs, forecasts, jobs, measurements, catalog, roles, health, pages):
         app.include_router(module.router)
     app.add_middleware(Observed, service=service)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Query, Request
 from starlette.concurrency import run_in_threadpool
@@ -12,6 +12,8 @@ from foretell.serve.access.keys import Caller
 from foretell.serve.database.tables import Role
 from foretell.serve.problems import Problem
 from foretell.serve.service import Service
+
+COOKIE: Final = "foretell_key"  # of a browser whose person has signed in
 
 
 def service_of(request: Request) -> Service:
@@ -43,7 +45,13 @@ async def _found(service: Service, request: Request) -> Caller:
     if service.local is not None:
         return service.local
     scheme, _, written = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and written:
+    shown = written if scheme.lower() == "bearer" else request.cookies.get(COOKIE, "")
+    return await caller_of_key(service, request, shown)
+
+
+async def caller_of_key(service: Service, request: Request, written: str) -> Caller:
+    """Whose key this is; a problem where it is nobody's."""
+    if written:
         if (known := service.keyring.known(written)) is not None:
             return known
         address = request.client.host if request.client else "?"

@@ -10,9 +10,7 @@ from fastapi import APIRouter
 from foretell import hardware
 from foretell.cost.model import DEFAULT as DEFAULT_MODEL
 from foretell.cost.model import names
-from foretell.profile import Profile, profile_files
-from foretell.report.profiles import profile_dict
-from foretell.serve.listener.callers import Reader
+from foretell.serve.listener.callers import Asked, Reader
 from foretell.serve.questions import model_version
 from foretell.serve.task_checker import measured_on
 
@@ -35,6 +33,6 @@ def models(caller: Reader) -> list[dict[str, Any]]:
 
 
 @router.get("/profiles")
-def profiles(caller: Reader) -> list[dict[str, Any]]:
-    """What makes forecasts fit a machine, a cluster or a trainer."""
-    return [profile_dict(Profile.load(path)) | {"name": name} for name, path in profile_files().items()]
+def profiles(service: Asked, caller: Reader) -> list[dict[str, Any]]:
+    """What makes forecasts fit a machine, a cluster or a trainer: your team's, and those of whoever runs the service."""
+    return service.profiles.listed(caller.team)

@@ -1,4 +1,4 @@
-"""`/v1/plans`, `/v1/scales` and `/v1/jobs`: long work, with its progress as server-sent events."""
+"""`/v1/plans`, `/v1/scales`, `/v1/captures`, `/v1/profiles` and `/v1/jobs`: long work, with its progress as server-sent events."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from starlette.concurrency import run_in_threadpool
 
 from foretell.serve.access.keys import Caller
 from foretell.serve.database.tables import Job, StoredPlans
-from foretell.serve.jobs.kinds import AskedLong, AskedPlans, AskedScale
+from foretell.serve.jobs.adapt import AskedAdapt
+from foretell.serve.jobs.capture import AskedCapture
+from foretell.serve.jobs.of_graph import AskedPlans, AskedScale
 from foretell.serve.jobs.queue import ENDED
+from foretell.serve.jobs.work import AskedLong
 from foretell.serve.listener.callers import Asked, Few, Member, Reader
 from foretell.serve.problems import Problem, missing
 from foretell.serve.questions import Id
@@ -49,9 +52,7 @@ def _summary(job: Job) -> JobSummary:
 
 
 def _accept(service: Service, caller: Caller, kind: str, asked: AskedLong, response: Response) -> JobSummary:
-    asked.check()
-    job = service.jobs.queue.add(caller, kind, asked.model_dump())
-    service.jobs.wake()
+    job = service.begin(caller, kind, asked)
     response.headers["Location"] = f"/v1/jobs/{job.id}"
     return _summary(job)
 
@@ -66,6 +67,18 @@ def ask_for_plans(asked: AskedPlans, service: Asked, caller: Member, response: R
 def ask_for_scale(asked: AskedScale, service: Asked, caller: Member, response: Response) -> JobSummary:
     """Forecast a step on more and more devices."""
     return _accept(service, caller, "scale", asked, response)
+
+
+@router.post("/captures", status_code=202)
+def ask_for_capture(asked: AskedCapture, service: Asked, caller: Member, response: Response) -> JobSummary:
+    """Capture a network of timm, torchvision or transformers by its name; the result has the graph's hash."""
+    return _accept(service, caller, "capture", asked, response)
+
+
+@router.post("/profiles", status_code=202)
+def ask_for_profile(asked: AskedAdapt, service: Asked, caller: Member, response: Response) -> JobSummary:
+    """Fit a profile on the steps that your team has measured on a device."""
+    return _accept(service, caller, "adapt", asked, response)
 
 
 @router.get("/plans")

@@ -1,0 +1,121 @@
+"""Long work on a graph that was sent before: the search for a plan, and forecasts on more and more devices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final
+from urllib.parse import urlencode
+
+from pydantic import Field
+from sqlalchemy.orm import Session
+
+from foretell.graph import Graph
+from foretell.hardware import Cluster
+from foretell.plans import Plan
+from foretell.serve.database.tables import Job, StoredGraph, StoredPlans
+from foretell.serve.jobs.work import AskedLong, Done, Gone, Say
+from foretell.serve.questions import AskedConditions, AskedJob, Hash, Text, model_version
+from foretell.text import json_text
+
+_MOST_DEVICES: Final = 16_384
+
+
+class AskedOfGraph(AskedLong):
+    """Work on a graph that was sent before."""
+
+    graph: Hash
+    plan: Text | None = None
+    model: Text | None = None
+    profile: Text | None = None
+    conditions: AskedConditions | None = None
+    job: AskedJob | None = None
+
+    def check(self) -> None:
+        if self.plan is not None:
+            Plan.parse(self.plan)
+        if self.model is not None:
+            model_version(self.model)
+        for part in (self.conditions, self.job):
+            if part is not None:
+                part.made()
+
+    def material(self, session: Session, team: str) -> bytes:
+        found = session.get(StoredGraph, (team, self.graph))
+        if found is None:
+            raise Gone("graph", self.graph)
+        return found.data
+
+    def shared(self, profile: Path | None) -> dict[str, Any]:
+        """Arguments that all of the library's functions take."""
+        asked: dict[str, Any] = {"plan": self.plan}
+        if self.model is not None:
+            asked["model"] = self.model
+        if profile is not None:
+            asked["profile"] = profile
+        if self.conditions is not None:
+            asked["conditions"] = self.conditions.made()
+        if self.job is not None:
+            asked["job"] = self.job.made()
+        return asked
+
+
+class AskedPlans(AskedOfGraph):
+    """A search for the cluster and the plan of a job, as `foretell.plan`."""
+
+    on: Text | None = Field(default=None, description="This cluster and no other.")
+    gpus: Annotated[list[Text], Field(max_length=50)] = Field(default=[], examples=[["h100-sxm", "l40s"]])
+    max_devices: Annotated[int, Field(ge=1, le=_MOST_DEVICES)] = 64
+    samples: float | None = None
+    tokens: float | None = None
+    deadline: float | None = Field(default=None, description="Seconds that the job may take.")
+    budget: float | None = Field(default=None, description="Dollars that it may cost.")
+    confidence: float = 0.9
+    global_batch: Annotated[int, Field(ge=1)] | None = None
+
+    def check(self) -> None:
+        from foretell.planner.choose import Goal
+        from foretell.planner.plan import job_length
+
+        super().check()
+        for text in [self.on] if self.on is not None else self.gpus:
+            Cluster.parse(text)
+        Goal(deadline=self.deadline, budget=self.budget, confidence=self.confidence)
+        job_length(self.samples, self.tokens, None, None, None if self.job is None else self.job.made())
+
+    def do(self, material: bytes, say: Say, profile: Path | None) -> Done:
+        from foretell.planner.plan import plan
+        from foretell.planner.result import Choice
+        from foretell.report.plan import plan_body
+
+        names = ("on", "max_devices", "samples", "tokens", "deadline", "budget", "confidence", "global_batch")
+        asked = {name: getattr(self, name) for name in names}
+        graph = Graph.from_bytes(material, "the graph")
+        found = plan(graph, **asked, **self.shared(profile), gpus=tuple(self.gpus), progress=say)
+
+        def address(choice: Choice) -> str:
+            return "/ask?" + urlencode({"graph": self.graph, "on": choice.cluster, "plan": choice.plan})
+
+        return Done(result=found.to_json(), picture=plan_body(found, address))
+
+    def keep(self, session: Session, job: Job, done: Done) -> None:
+        made = {"id": job.id, "team_id": job.team_id, "question": job.question, "created": job.ended}
+        session.add(StoredPlans(answer=done.result, **made))
+
+
+class AskedScale(AskedOfGraph):
+    """One workload on more and more devices, as `foretell.scale`."""
+
+    on: Text = Field(description="One device, like h100-sxm.")
+    up_to: Annotated[int, Field(ge=1, le=_MOST_DEVICES)]
+
+    def check(self) -> None:
+        super().check()
+        Cluster.parse(self.on)
+
+    def do(self, material: bytes, say: Say, profile: Path | None) -> Done:
+        from foretell.forecasting.scale import scale
+        from foretell.report.scale import scaling_figures
+
+        graph = Graph.from_bytes(material, "the graph")
+        points = scale(graph, self.on, up_to=self.up_to, **self.shared(profile), progress=say)
+        return Done(result=json_text([point.to_dict() for point in points]), picture=scaling_figures(points))

@@ -1,0 +1,11 @@
+"""Pages for people, drawn on the server: to ask, to plan, what was forecast and measured, hardware, how good forecasts are."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from foretell.serve.listener.pages import accuracy, ask, devices, forecast, history, planner, signing_in, static, work
+
+router = APIRouter(include_in_schema=False)
+for module in (static, signing_in, ask, work, forecast, planner, history, devices, accuracy):
+    router.include_router(module.router)

@@ -1,0 +1,153 @@
+"""`/devices`: hardware side by side, and hardware to add."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from html import escape
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import RedirectResponse, Response
+from starlette.concurrency import run_in_threadpool
+
+from foretell import hardware
+from foretell.errors import CatalogError, ForetellError
+from foretell.hardware import Cluster, Device
+from foretell.hardware.device import DTYPES
+from foretell.report.page import bar, section, table
+from foretell.serve.access.keys import Caller
+from foretell.serve.listener.callers import Admin, Asked, Reader
+from foretell.serve.listener.pages.forms import Form, read_form
+from foretell.serve.listener.pages.frame import choose, field, page, trouble
+from foretell.serve.problems import Problem, of_error
+from foretell.serve.questions import Text
+from foretell.units import or_dash, show_bandwidth, show_bytes, show_dollars, show_flops
+
+router = APIRouter()
+_MOST: Final = 6  # side by side
+_TITLES: Final = ("Device", "Memory", "Bandwidth", "bf16", "fp32", "Node", "Per hour")
+_TEXTS: Final = {
+    "name": ("Name", "my-gpu", "Lower-case letters, digits, . _ -"),
+    "title": ("Title", "My GPU", ""),
+    "vendor": ("Vendor", "NVIDIA", ""),
+    "architecture": ("Architecture", "Ada", "Hopper, Ada, CDNA3, …"),
+    "size": ("Memory", "48 GiB", ""),
+    "bandwidth": ("Its bandwidth", "864 GB/s", ""),
+    "l2": ("Last cache", "96 MiB", ""),
+    "fp32": ("fp32 peak", "91.6 TFLOP/s", "Dense products"),
+    "bf16": ("bf16 peak", "362 TFLOP/s", "Empty: it has no units for it"),
+    "fp16": ("fp16 peak", "362 TFLOP/s", ""),
+    "units": ("Units", "142", "SMs, CUs or cores"),
+    "clock": ("Clock, MHz", "2520", ""),
+    "watts": ("Power, watts", "350", ""),
+    "node": ("In a node", "8", "Devices that usually share a server"),
+    "source": ("Source", "NVIDIA datasheet, 2026", "Where these numbers are from"),
+}
+_OPTIONAL: Final = ("bf16", "fp16")
+
+
+@router.get("/devices")
+def devices(
+    service: Asked, caller: Reader, compare: Annotated[list[Text] | None, Query(max_length=_MOST)] = None
+) -> Response:
+    return _page(caller, compare or [])
+
+
+@router.post("/devices")
+async def add(request: Request, service: Asked, caller: Admin) -> Response:
+    """A new device, for all who ask this service: read by the catalog's one parser before it is kept."""
+    form = await read_form(request)
+    try:
+        made = await run_in_threadpool(lambda: hardware.add_device(form.text("name"), _toml(form)))
+    except ForetellError as error:
+        problem = of_error(CatalogError(str(error).partition(".draft: ")[2] or str(error)))
+        return await run_in_threadpool(lambda: _page(caller, [], form, problem))
+    return RedirectResponse(f"/devices?compare={made.name}", 303)
+
+
+def _page(caller: Caller, names: list[str], form: Form | None = None, problem: Problem | None = None) -> Response:
+    known = hardware.devices()
+    compared = [hardware.device(name) for name in names]
+    rows = [
+        (
+            f'<label class="tick"><input type="checkbox" name="compare" value="{escape(d.name)}"'
+            f"{' checked' if d.name in names else ''}><span>{escape(d.title)}<small>{escape(d.name)}</small></span></label>",
+            *_facts(d),
+        )
+        for d in known
+    ]
+    body = (
+        '<h1>Devices</h1><p class="soft">What forecasts can be asked for. Tick some to see them side by side.</p>'
+        + (trouble(problem) if problem else "")
+        + (_side_by_side(compared) if compared else "")
+        + f'<form method="get" action="/devices">{table(_TITLES, rows, words=("Node",), wide=("fp32", "Node", "Bandwidth"))}'
+        + '<p class="go sticky"><button>Compare</button></p></form>'
+        + (_new(form) if caller.may("admin") else "")
+    )
+    return page("Devices", body, here="/devices", status=problem.status if problem else 200)
+
+
+def _facts(d: Device) -> tuple[str, ...]:
+    return (
+        show_bytes(d.memory_bytes), show_bandwidth(d.bandwidth), show_flops(d.peak("bf16")) + "/s",
+        show_flops(d.peak("fp32")) + "/s", f"{d.node_size} × {escape(d.inside)}",
+        or_dash(Cluster.parse(d.name).dollars_per_hour, show_dollars),
+    )  # fmt: skip
+
+
+def _side_by_side(compared: list[Device]) -> str:
+    """A row for each fact, bars to the largest."""
+    facts: dict[str, tuple[list[float], Callable[[float], str]]] = {
+        "Memory": ([d.memory_bytes for d in compared], show_bytes),
+        "Bandwidth": ([d.bandwidth for d in compared], show_bandwidth),
+        **{f"{t}, per second": ([d.peaks.get(t, 0.0) for d in compared], show_flops) for t in DTYPES},
+        "Power, W": ([d.power_watts for d in compared], lambda watts: f"{watts:,.0f}"),
+        "$ per hour": ([Cluster.parse(d.name).dollars_per_hour or 0.0 for d in compared], show_dollars),
+    }
+    rows = [
+        (escape(name), *(f"{show(v)}{bar(v / max(values))}" if v else "–" for v in values))
+        for name, (values, show) in facts.items()
+        if max(values)
+    ]
+    titles = ("", *(f'<a href="/?on={escape(d.name)}">{escape(d.title)}</a>' for d in compared))
+    return section("Side by side", "A bar is a share of the largest in its row.", table(titles, rows))
+
+
+def _new(form: Form | None) -> str:
+    def control(name: str, hint: str) -> str:
+        value = form.text(name) if form else ""
+        required = "" if name in _OPTIONAL else " required"
+        return f'<input name="{name}" value="{escape(value)}" placeholder="{escape(hint)}" maxlength="200"{required}>'
+
+    fields = "".join(field(shown, control(name, hint), note) for name, (shown, hint, note) in _TEXTS.items())
+    inside = {link.name: link.title for link in hardware.links() if link.kind != "between"}
+    between = {link.name: link.title for link in hardware.links() if link.kind != "inside"}
+    hosts = {host.name: host.title for host in hardware.hosts()}
+    fields += field("Link inside a node", choose("inside", inside)) + field("Between nodes", choose("between", between))
+    fields += field("Host", choose("host", hosts))
+    return (
+        f'<details{" open" if form else ""}><summary>Add hardware</summary><form class="ask" method="post" action="/devices" '
+        f'hx-boost="true"><div class="row">{fields}</div><div class="go"><button>Add it</button></div></form></details>'
+    )
+
+
+def _toml(form: Form) -> str:
+    """The catalog's file. Values are quoted as JSON strings, which TOML reads alike."""
+
+    def said(name: str) -> str:
+        return json.dumps(form.text(name), ensure_ascii=True)
+
+    def count(name: str) -> str:
+        return f"{form.number(name) or 0:g}"
+
+    peaks = "\n".join(f"{name} = {said(name)}" for name in ("fp32", *_OPTIONAL) if form.text(name))
+    source = f"source = {said('source')}"
+    return (
+        f'title = {said("title")}\nvendor = {said("vendor")}\nkind = "gpu"\narchitecture = {said("architecture")}\n\n'
+        f"[memory]\nsize = {said('size')}\nbandwidth = {said('bandwidth')}\nl2 = {said('l2')}\n{source}\n\n"
+        f"[peaks]\n{peaks}\n{source}\n\n"
+        f"[chip]\nunits = {form.count('units') or 0}\nclock_mhz = {count('clock')}\npower_watts = {count('watts')}\n{source}\n\n"
+        f"[node]\nsize = {form.count('node') or 0}\ninside = {said('inside')}\nbetween = {said('between')}\n"
+        f"host = {said('host')}\n{source}\n"
+    )

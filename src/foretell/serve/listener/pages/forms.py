@@ -1,0 +1,72 @@
+"""What people write into forms, as text and numbers that are checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from fastapi import Request
+from pydantic import ValidationError
+from starlette.datastructures import FormData, UploadFile
+from starlette.exceptions import HTTPException
+
+from foretell.serve.problems import Problem
+
+_MOST_FIELDS: Final = 200
+_LONGEST: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Fields by name; an empty one is not there."""
+
+    fields: FormData
+
+    def text(self, name: str, usual: str = "") -> str:
+        value = self.fields.get(name)
+        return value.strip()[:_LONGEST] if isinstance(value, str) and value.strip() else usual
+
+    def texts(self, name: str) -> list[str]:
+        return [
+            value.strip()[:_LONGEST] for value in self.fields.getlist(name) if isinstance(value, str) and value.strip()
+        ]
+
+    def number(self, name: str) -> float | None:
+        text = self.text(name)
+        try:
+            return float(text) if text else None
+        except ValueError:
+            raise Problem(
+                422, f"{name}: no number.", got=text, allowed="a number like 8 or 1.5e9", next=f"Correct {name}."
+            ) from None
+
+    def count(self, name: str) -> int | None:
+        value = self.number(name)
+        if value is not None and value != int(min(max(value, -1e15), 1e15)):
+            raise Problem(
+                422, f"{name}: no whole number.", got=value, allowed="a number like 8", next=f"Correct {name}."
+            )
+        return None if value is None else int(value)
+
+    async def file(self, name: str) -> bytes:
+        value = self.fields.get(name)
+        return await value.read() if isinstance(value, UploadFile) else b""
+
+
+async def read_form(request: Request) -> Form:
+    try:
+        return Form(await request.form(max_files=1, max_fields=_MOST_FIELDS))
+    except HTTPException as error:
+        raise Problem(400, f"this form cannot be read: {error.detail}.", next="Send it from the page.") from None
+
+
+def checked(kind: Any, **fields: Any) -> Any:
+    """Made by its model, which says what is wrong; what was left empty is not given."""
+    try:
+        return kind(**{name: value for name, value in fields.items() if value not in (None, "")})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the form"
+        raise Problem(
+            422, f"{where}: {first['msg']}.", got=first.get("input"), allowed=None, next=f"Correct {where}."
+        ) from None

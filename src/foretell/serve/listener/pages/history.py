@@ -1,0 +1,52 @@
+"""`/history`: what was forecast beside what was measured."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Final
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+from sqlalchemy import select
+
+from foretell.report.page import section, table
+from foretell.serve.database.tables import Measurement, StoredForecast
+from foretell.serve.listener.callers import Asked, Reader
+from foretell.serve.listener.pages.frame import page
+from foretell.units import show_seconds, show_share
+
+router = APIRouter()
+_SHOWN: Final = 100
+_TITLES: Final = ("Forecast", "Cluster", "Plan", "Fits", "Predicted", "Measured", "Error")
+
+
+@router.get("/history")
+def history(service: Asked, caller: Reader) -> Response:
+    """The newest forecasts of the team."""
+    wanted = select(StoredForecast).filter_by(team_id=caller.team).order_by(StoredForecast.created.desc()).limit(_SHOWN)
+    with service.database.reading() as session:
+        forecasts = session.scalars(wanted).all()
+        measured = select(Measurement).where(
+            Measurement.team_id == caller.team, Measurement.forecast_id.in_([row.id for row in forecasts])
+        )
+        times = {row.forecast_id: row.seconds for row in session.scalars(measured.order_by(Measurement.created))}
+    if not forecasts:
+        body = '<p>Nothing yet. <a href="/">Ask for a forecast</a>, or from a terminal: '
+        body += "<code>foretell predict SOURCE --on CLUSTER --server ADDRESS</code></p>"
+    else:
+        rows = [_row(row, times.get(row.id)) for row in forecasts]
+        shown = table(_TITLES, rows, words=("Cluster", "Plan", "Fits"), wide=("Plan", "Measured", "Fits"))
+        body = section("Forecasts", "The newest first. Measured is the last step time that was sent back.", shown)
+    return page("History", f"<h1>History</h1>\n{body}", here="/history")
+
+
+def signed(error: float) -> str:
+    return f"{'+' if error > 0 else '−'}{show_share(abs(error))}"
+
+
+def _row(row: StoredForecast, seconds: float | None) -> tuple[str, ...]:
+    return (
+        f'<a href="/forecasts/{row.id}">{escape(row.workload)}</a>', escape(row.cluster), escape(row.plan),
+        '<span class="yes">yes</span>' if row.fits else '<span class="no">no</span>', show_seconds(row.seconds),
+        "–" if seconds is None else show_seconds(seconds), "–" if seconds is None else signed(row.seconds / seconds - 1),
+    )  # fmt: skip

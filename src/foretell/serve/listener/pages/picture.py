@@ -1,0 +1,133 @@
+"""The cluster as a picture to choose on: devices of a node, nodes, links between them, and the plans that fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+from foretell import hardware
+from foretell.hardware import Cluster
+from foretell.serve.listener.pages.frame import choose, field
+from foretell.units import show_bandwidth, show_bytes, show_dollars
+
+_NODES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
+_MOST_SQUARES: Final = 16  # of a node; racks of more are chosen by steps of some
+USUAL: Final = "h100-sxm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """What the picture shows; `written` is a cluster in words, which goes before it."""
+
+    device: str = USUAL
+    count: int = 8
+    nodes: int = 1
+    written: str = ""
+    plan: str = ""
+
+    @property
+    def cluster(self) -> str:
+        if self.written:
+            return self.written
+        return f"{self.count}x{self.device}" if self.nodes == 1 else f"{self.nodes}x{self.count}x{self.device}"
+
+    @classmethod
+    def of(cls, on: str, plan: str = "") -> Chosen:
+        """The picture of a cluster in words, where it is equal nodes with their usual links; else the words."""
+        if not on:
+            return cls(plan=plan)
+        cluster = Cluster.parse(on)
+        first = cluster.nodes[0]
+        drawn = cls(device=first.device.name, count=first.count, nodes=len(cluster.nodes), plan=plan)
+        same = (
+            drawn.nodes in _NODES and drawn.count in _counts(drawn.device) and Cluster.parse(drawn.cluster) == cluster
+        )
+        return drawn if same else cls(device=first.device.name, written=on, plan=plan)
+
+
+def hardware_fields(chosen: Chosen) -> str:
+    """The fieldset; it draws itself anew when something in it changes."""
+    groups: dict[str, list[str]] = {}
+    for device in hardware.devices():
+        option = f'<option value="{escape(device.name)}"{" selected" if device.name == chosen.device else ""}>'
+        groups.setdefault(device.vendor, []).append(f"{option}{escape(device.title)}</option>")
+    listed = "".join(f'<optgroup label="{escape(vendor)}">{"".join(of)}</optgroup>' for vendor, of in groups.items())
+    again = 'hx-get="/picture" hx-trigger="change" hx-include="#hardware" hx-target="#picture" hx-sync="this:replace"'
+    words = (
+        f'<input name="written" value="{escape(chosen.written)}" maxlength="1000" placeholder="16x8xh100-sxm@ib-400g" '
+        'spellcheck="false" autocapitalize="off">'
+    )
+    return (
+        f'<fieldset id="hardware" {again}><legend>On which hardware</legend>'
+        + field("Device", f'<select name="device">{listed}</select>')
+        + f'<div id="picture">{picture(chosen)}</div>'
+        + f"<details{' open' if chosen.written else ''}><summary>Write the cluster instead</summary>"
+        + field("Cluster", words, "Other links, mixed nodes, or a rented instance: 2xaws:p5.48xlarge")
+        + "</details></fieldset>"
+    )
+
+
+def picture(chosen: Chosen) -> str:
+    """Nodes with their devices; squares and boxes are what is clicked, or walked through with the arrow keys."""
+    device = hardware.device(chosen.device)
+    counts = _counts(chosen.device)
+    count = chosen.count if chosen.count in counts else counts[-1]
+    drawn = Chosen(device=chosen.device, count=count, nodes=chosen.nodes, written=chosen.written)
+    cluster = Cluster.parse(drawn.cluster)
+    inside, between = hardware.link(device.inside), hardware.link(device.between)
+    squares = "".join(_radio("count", str(n), n == count, "square", f"{n} devices", str(n)) for n in counts)
+    boxes = "".join(_radio("nodes", str(n), n == chosen.nodes, "box", f"{n} nodes", f"{n}") for n in _NODES)
+    wire = f"{escape(inside.title)}, {show_bandwidth(inside.bandwidth)}" if count > 1 else "one device"
+    outside = (
+        f"{escape(between.title)}, {show_bandwidth(between.bandwidth)} per device" if chosen.nodes > 1 else "no network"
+    )
+    price = f", {show_dollars(cluster.dollars_per_hour)} per hour" if cluster.dollars_per_hour else ""
+    memory = sum(node.count * node.device.usable_bytes for node in cluster.nodes)
+    many = "devices" if cluster.devices > 1 else "device"
+    return (
+        f'<fieldset class="squares"><legend>Devices in a node <small>{wire}</small></legend>{squares}</fieldset>'
+        f'<fieldset class="boxes"><legend>Nodes <small>{outside}</small></legend>{boxes}</fieldset>'
+        f'<p class="sum"><strong>{escape(drawn.cluster)}</strong> {cluster.devices:,} {many}, {show_bytes(memory)} of memory{price}</p>'
+        + _plan_field(cluster, chosen.plan)
+    )
+
+
+def _radio(name: str, value: str, chosen: bool, kind: str, said: str, shown: str) -> str:
+    mark = " checked" if chosen else ""
+    return f'<label class="{kind}" title="{said}"><input type="radio" name="{name}" value="{value}"{mark}><span>{shown}</span></label>'
+
+
+def _counts(device: str) -> list[int]:
+    """How many of a node's devices can be chosen: each of a server's, steps of a rack's."""
+    size = hardware.device(device).node_size
+    return [n for n in range(1, size + 1) if size <= _MOST_SQUARES or n & (n - 1) == 0 or n == size]
+
+
+def _plan_field(cluster: Cluster, plan: str) -> str:
+    options = "".join(f'<option value="{each}"></option>' for each in _plans(cluster))
+    control = (
+        f'<input name="plan" list="plans" value="{escape(plan)}" maxlength="1000" placeholder="dp={cluster.devices}" '
+        'spellcheck="false">'
+    )
+    return field("Plan", f'{control}<datalist id="plans">{options}</datalist>', "Empty: all of them data-parallel.")
+
+
+def _plans(cluster: Cluster) -> Iterator[str]:
+    devices, inside = cluster.devices, cluster.nodes[0].count
+    if devices == 1:
+        return
+    yield from (f"dp={devices},zero={stage}" for stage in (1, 2, 3))
+    for tp in (2, 4, 8):
+        if inside % tp == 0:
+            yield f"dp={devices // tp},tp={tp}" if devices > tp else f"tp={tp}"
+    for pp in (2, 4, 8):
+        if devices % (8 * pp) == 0 and inside % 8 == 0:
+            yield f"dp={devices // 8 // pp},tp=8,pp={pp},micro_batches={4 * pp}"
+
+
+def profile_field(names: list[str], chosen: str) -> str:
+    """Nothing where there are none."""
+    options = {"": "none"} | {name: name for name in names}
+    return field("Profile", choose("profile", options, chosen), "What was fitted to your machines.") if names else ""

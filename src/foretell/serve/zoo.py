@@ -1,0 +1,58 @@
+"""Names of networks that libraries have: asked for once, in a process of its own, since it loads the libraries."""
+
+from __future__ import annotations
+
+import json
+import threading
+from multiprocessing.connection import Connection
+from typing import Final
+
+from foretell.supervisor import Child, ChildLost
+from foretell.units import Seconds
+
+_PATIENCE: Final[Seconds] = 120.0
+_SHOWN: Final = 40
+# What people ask for first, shown before anything is typed.
+USUAL: Final = (
+    "torchvision/resnet50", "timm/vit_base_patch16_224", "hf/bert-base", "hf/gpt2", "hf/llama-3-8b",
+)  # fmt: skip
+
+
+class Zoo:
+    def __init__(self) -> None:
+        self._names: tuple[str, ...] = ()
+        self._lock = threading.Lock()
+
+    def names(self) -> tuple[str, ...]:
+        """The first call takes seconds."""
+        with self._lock:
+            if not self._names:
+                with Child.fresh("foretell.serve.zoo:tell") as child:
+                    try:
+                        self._names = tuple(json.loads(child.receive(_PATIENCE)))
+                    except (ChildLost, TimeoutError):
+                        self._names = USUAL
+            return self._names
+
+    def like(self, text: str) -> list[str]:
+        """Those with every word of the text in them, the shortest first."""
+        words = text.lower().replace("/", " ").split()
+        if not words:
+            return [name for name in self.names() if name in USUAL]
+        found = [name for name in self.names() if all(word in name.lower() for word in words)]
+        return sorted(found, key=lambda name: (len(name), name))[:_SHOWN]
+
+
+def tell(link: Connection) -> None:
+    """In the process of its own."""
+    from foretell.errors import SourceError
+    from foretell.serve.jobs.capture import LIBRARIES
+    from foretell.sources.named import library
+
+    found = []
+    for prefix in LIBRARIES:
+        try:
+            found += [f"{prefix}/{name}" for name in library(prefix).names()]
+        except SourceError:  # not installed
+            continue
+    link.send_bytes(json.dumps(found).encode())

@@ -1,0 +1,96 @@
+"""A person's whole path through the pages in a real Chromium, at three widths, with nothing on the console."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi")
+
+import uvicorn
+
+from foretell.serve.inference_engine import InferenceEngine
+from foretell.serve.listener.app import make_app
+from foretell.serve.service import Service
+from foretell.serve.settings import Settings
+from tests.serve.browser import Browser
+from tests.serve.conftest import BASES
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+WIDTHS = (1280, 820, 390)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+
+
+@pytest.fixture
+def address(engine: InferenceEngine, tmp_path: Path) -> Iterator[str]:
+    """A service with a port of its own."""
+    service = Service(Settings(database=f"sqlite:///{tmp_path}/a.sqlite", workers=1, job_runners=1), lambda _: engine)
+    server = uvicorn.Server(uvicorn.Config(make_app(service), log_level="critical"))
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        service.stopping = server.should_exit = True
+        thread.join(30)
+
+
+def test_from_a_file_to_a_plan(address: str, tmp_path: Path) -> None:
+    assert CHROMIUM is not None
+    with Browser(CHROMIUM, tmp_path / "profile") as person:
+        person.resize(WIDTHS[0])
+        person.go(address)
+        person.click("[name=way][value=file]")
+        person.choose_file("[name=file]", BASES / "cnn.graph")
+        assert "cnn.graph" in person.text()
+        person.evaluate("document.querySelector('[name=nodes]:checked').focus()")
+        person.press("ArrowRight")  # two nodes, by keyboard
+        person.wait("document.querySelector('.sum').innerText.includes('2x8xh100-sxm')")
+        person.click("form.ask button")
+        person.wait("location.pathname.startsWith('/forecasts/')")
+        shared = person.evaluate("location.href")
+        for said in ("Step time", "Where the step goes", "Timeline", "Resources over the step", "Memory over the step"):
+            assert said in person.text()
+
+        person.click(".zoom a")  # the middle of the step
+        person.wait("Number(document.querySelector('.zoom').dataset.begin) === 0.25")
+        person.evaluate("document.querySelector('#timeline-0').scrollIntoView({block: 'center'})")
+        box = person.evaluate(
+            "(({x, y, width}) => [x, y, width])(document.querySelector('#timeline-0 svg').getBoundingClientRect())"
+        )
+        person.drag((box[0] + box[2] * 0.5, box[1] + 40), (box[0] + box[2] * 0.7, box[1] + 40))
+        person.wait("Number(document.querySelector('.zoom').dataset.begin) > 0.25")
+        person.click("#scaling button")
+        person.wait("document.querySelectorAll('#scaling figure').length === 3")
+
+        person.go(f"{address}/ask?graph={'0' * 64}&on=h200")
+        assert "there is no graph" in person.text()
+        for width in WIDTHS:
+            person.resize(width, dark=width == WIDTHS[1])
+            for place in ("/", "/planner", "/history", "/devices?compare=h200&compare=l40s", "/accuracy", shared):
+                person.go(place if place == shared else address + place)
+                assert person.too_wide() == [], (place, width)
+                assert not person.evaluate("document.documentElement.scrollWidth > innerWidth"), (place, width)
+
+        person.go(f"{address}/planner")
+        person.click("[name=way][value=kept]")
+        person.fill("[name=samples]", "1e6")
+        person.fill("[name=max_devices]", "2")
+        person.click("form.ask button")
+        person.wait("location.pathname.startsWith('/work/') && document.querySelector('svg a')")
+        person.evaluate(
+            "document.querySelector('svg a').dispatchEvent(new MouseEvent('click', {bubbles: true, cancelable: true}))"
+        )
+        person.wait("document.querySelector('tr:has(:target)')")
+        person.click("tr:has(:target) a")
+        person.wait("location.pathname.startsWith('/forecasts/')")
+        assert [said for said in person.console if "404" not in said] == []
