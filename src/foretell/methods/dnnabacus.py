@@ -19,6 +19,7 @@ from foretell.cost.flops import total_flops
 from foretell.graph import Graph
 from foretell.methods.graphs import answers, readable
 from foretell.methods.protocol import Example, Prediction, Query
+from foretell.methods.surroundings import surroundings
 
 Floats = npt.NDArray[np.float64]
 _TREES: Final[dict[str, Any]] = {
@@ -29,7 +30,6 @@ _ROUNDS: Final = 400
 _OFTEN: Final = 3  # examples a column must be in to be one
 _STORED: Final = {"parameters": "parameter", "activations": "activation", "optimizer state": "optimizer",
                   "gradients": "gradient"}  # fmt: skip
-_PEAKS: Final = ("fp32", "tf32", "fp16", "bf16")
 _NO_GRAPH: Final = "DNNAbacus reads the network, and the source does not say which was run"
 
 
@@ -106,18 +106,3 @@ def network(graph: Graph) -> dict[str, float]:
     for kind in sorted({op.signature.name for op in graph.ops if op.phase == "optimizer"}):
         row[f"optimizer {kind}"] = 1.0
     return row
-
-
-def surroundings(query: Query) -> dict[str, float]:
-    """What the graph does not have: batch, plan, device."""
-    plan, device = query.plan, query.cluster.nodes[0].device
-    row = {
-        "batch": query.batch, "batch a device": query.batch / query.cluster.devices, "devices": query.cluster.devices,
-        "nodes": len(query.cluster.nodes), "bandwidth": device.bandwidth, "memory": device.memory_bytes,
-        "compute units": device.compute_units, "clock": device.clock_hz,
-        "link": (query.cluster.between or query.cluster.nodes[0].inside).bandwidth,
-        **{f"peak {dtype}": device.peak(dtype) for dtype in _PEAKS},
-    }  # fmt: skip
-    logs = {name: float(np.log(max(value, 1e-9))) for name, value in row.items()}
-    splits = {name: float(getattr(plan, name)) for name in ("dp", "tp", "pp", "zero")}
-    return logs | splits | {"single process": float(plan.data_parallel == "dp"), "fraction": query.fraction}

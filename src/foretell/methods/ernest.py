@@ -1,6 +1,6 @@
 """After Ernest (Venkataraman et al., NSDI 2016): t(s, m) = θ · [1, s/m, log m, m] with θ ≥ 0, one fit for each workload.
 
-A workload is a black box: an architecture with its settings on one kind of device. Of the runs it may learn from, Ernest
+A workload is a black box: an architecture with its settings, precision and plan on one kind of device. Of the runs it may learn from, Ernest
 takes those that an A-optimal design chooses under a budget of seconds; the seconds of those runs are the price of its
 answers.
 """
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from foretell.errors import InputError
 from foretell.methods.protocol import JOB_TIME, Example, Prediction, Query
+from foretell.methods.surroundings import micro_steps, precision_of, same_but_for_scale
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
@@ -71,11 +72,15 @@ class Ernest:
 def workload(query: Query, target: str) -> tuple[Hashable, ...]:
     """What is one job to Ernest: whatever it is, apart from the data and machines it is given.
 
-    A job goes through its data in batches of one size, a step's data is its batch.
+    A job goes through its data in batches of one size, a step's data is its batch; one that accumulates goes through it in
+    micro-batches of one size. Another precision or plan is another workload: its law of scale is another.
     """
     kept = tuple(sorted((k, v) for k, v in query.settings.items() if k not in _RUN_BY_RUN))
-    batch = query.batch / query.cluster.devices if target == JOB_TIME else 0.0
-    return target, query.architecture, kept, query.cluster.nodes[0].device.name, query.plan.servers > 0, batch
+    device = query.cluster.nodes[0].device.name
+    batch = query.batch / query.plan.dp
+    own = batch if target == JOB_TIME else batch / micro_steps(query) if query.plan.grad_accumulation else 0.0
+    plan = same_but_for_scale(query.plan)
+    return target, query.architecture, kept, device, precision_of(query), str(plan), own
 
 
 def features(query: Query, target: str) -> Floats:

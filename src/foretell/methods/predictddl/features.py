@@ -1,4 +1,4 @@
-"""What PredictDDL adds to an embedding: the workload (batch, resolution, work) and the cluster, as its collector sees it."""
+"""What PredictDDL adds to an embedding: the workload (batch, resolution, work), the plan and the cluster."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from foretell.cost.flops import total_flops
 from foretell.graph import Graph
 from foretell.methods.protocol import Query
+from foretell.methods.surroundings import surroundings
 
 Floats = npt.NDArray[np.float64]
 NO_GRAPH = "the source does not say which network was run"
@@ -20,50 +21,27 @@ def graphs_of(queries: Sequence[Query]) -> list[Graph]:
     return [query.graph for query in queries if query.graph is not None]
 
 
-def table(queries: Sequence[Query]) -> Floats:
-    """A row per query that has a graph."""
-    rows = [[*_graph(q.graph), *_request(q), *_collect(q, q.graph)] for q in queries if q.graph is not None]
+def table(queries: Sequence[Query], *, work: bool = True) -> Floats:
+    """A row per query that has a graph; without `work` it has nothing of what the network does, only what surrounds it."""
+    rows = [_row(q, q.graph, work) for q in queries if q.graph is not None]
     return np.array(rows, dtype=np.float64)
 
 
-def _graph(graph: Graph) -> list[float]:
-    """What a network's step does on one device."""
+def _row(query: Query, graph: Graph, work: bool) -> list[float]:
+    """The request and the cluster, as its collector sees it; and of the network its inputs, layout and work."""
     shapes = [t.layout.shape for t in graph.tensors if graph.storages[t.storage].role == "input"]
     resolution = max((shape[-1] for shape in shapes if shape), default=1)
+    around = [*surroundings(query).values(), math.log2(max(resolution, 1)), float(_channels_last(graph))]
+    return [*around, *_work(graph)] if work else around
+
+
+def _work(graph: Graph) -> list[float]:
+    """What a network's step does on one device."""
     sizes = (graph.bytes_of("parameter"), graph.bytes_of("activation"), len(graph.ops))
-    flags = (graph.training, graph.precision.endswith("16"), graph.precision.startswith("amp"), _channels_last(graph))
-    return [*_logs(resolution, total_flops(graph), *sizes), *map(float, flags)]
-
-
-def _request(query: Query) -> list[float]:
-    """Of the job: its batch, and how much of the data it goes through, in parts and in steps where the source says."""
-    steps = float(query.settings.get("steps", 1))
-    return _logs(query.batch, query.batch / query.plan.dp, query.fraction, steps)
-
-
-def _collect(query: Query, graph: Graph) -> list[float]:
-    """The cluster-resource collector: what the nodes have, the slowest of each where they differ."""
-    cluster, nodes = query.cluster, query.cluster.nodes
-    precision = graph.precision.removeprefix("amp-")
-    inside = min(node.inside.bandwidth for node in nodes) if max(node.count for node in nodes) > 1 else 0.0
-    amounts = _logs(
-        len(nodes),
-        cluster.devices,
-        min(node.host.cores for node in nodes),
-        min(node.device.memory_bytes for node in nodes),
-        min(node.device.peak(precision) for node in nodes),
-        min(node.device.bandwidth for node in nodes),
-        inside,
-        cluster.between_bandwidth or 0.0,
-    )
-    return [*amounts, float(query.plan.servers), float(query.plan.data_parallel == "dp")]
+    return [math.log2(amount) if amount > 0 else 0.0 for amount in (total_flops(graph), *sizes)]
 
 
 def _channels_last(graph: Graph) -> bool:
     """Whether the first convolution's kernel lies in memory with its channels innermost."""
     kernel = next((op.signature.inputs[1] for op in graph.ops if op.signature.name == "aten.convolution"), None)
     return kernel is not None and len(kernel.shape) == 4 and kernel.strides[1] == 1 and kernel.shape[2] > 1
-
-
-def _logs(*amounts: float) -> list[float]:
-    return [math.log2(amount) if amount > 0 else 0.0 for amount in amounts]

@@ -22,6 +22,7 @@ _STRENGTHS: Final[Mapping[str, tuple[float, ...]]] = {
     "mlp": (1.0, 10.0),
 }
 _FOLDS: Final = 4
+_SAME: Final = 1e-9  # the deviation of a feature that does not vary
 _BEYOND: Final = float(np.log(4.0))  # an answer stays within four times what was seen: polynomials run away
 
 
@@ -35,7 +36,9 @@ class Regressor:
     validated: float  # mean relative error on architectures it did not see while it was chosen; NaN: there was one only
 
     def standardised(self, features: Floats) -> Floats:
-        return np.asarray((features - self.state["mean"]) / self.state["scale"], dtype=np.float64)
+        """Of the features that varied where it was fitted: the others taught it nothing."""
+        own = features[:, self.state["kept"].astype(np.int64)]
+        return np.asarray((own - self.state["mean"]) / self.state["scale"], dtype=np.float64)
 
     def predict(self, features: Floats) -> Floats:
         s, x = self.state, self.standardised(features)
@@ -67,10 +70,13 @@ def choose(features: Floats, target: Floats, groups: Sequence[str], forms: Seque
 
 
 def fit(features: Floats, target: Floats, form: str, strength: float, validated: float = float("nan")) -> Regressor:
-    mean, deviation = features.mean(axis=0), features.std(axis=0)
-    scale = np.where(deviation > 1e-9, deviation, 1.0)
-    state = _state((features - mean) / scale, target, form, strength)
-    state |= {"mean": mean, "scale": scale, "least": target.min() - _BEYOND, "most": target.max() + _BEYOND}
+    deviation = features.std(axis=0)
+    varied = np.flatnonzero(deviation > _SAME)
+    kept = varied if len(varied) else np.arange(1)
+    mean, scale = features[:, kept].mean(axis=0), np.maximum(deviation[kept], _SAME)
+    state = _state((features[:, kept] - mean) / scale, target, form, strength)
+    state |= {"kept": kept, "mean": mean, "scale": scale}
+    state |= {"least": target.min() - _BEYOND, "most": target.max() + _BEYOND}
     arrays = {name: np.asarray(value, dtype=np.float64) for name, value in state.items()}
     return Regressor(form=form, strength=strength, state=arrays, validated=validated)
 

@@ -19,10 +19,11 @@ from foretell.cost.features import density, describe
 from foretell.cost.roofline import Price, peak_name, price_ops
 from foretell.graph import ITEM_BYTES, Graph, Layout, Op, Signature
 from foretell.graph.operators import on_tf32
-from foretell.hardware import Cluster, Device
+from foretell.hardware import Device
 from foretell.methods.graphs import data_flow
 from foretell.methods.protocol import Query
-from foretell.plans import Plan
+from foretell.methods.scaledl.ranks import Exchange, Rank, rank_of
+from foretell.methods.surroundings import surroundings
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
@@ -34,7 +35,6 @@ GENERAL: Final = (  # what every kind has; the network sees these, a kind of lay
     "flops", "read", "written", "parameters", "arithmetic", "memory", "peak", "bandwidth", "workers", "link",
     "batch", "first", "out", "last", "rank", "inputs", "item", "out item", "half", "tf32", "strided", "channels last",
 )  # fmt: skip
-COMMUNICATION: Final = ("bytes", "workers", "nodes", "link", "ideal", "zero", "servers", "one process")
 # Of how our own models describe an op: what knows the device's units and caches is not of a layer, the rest is there already.
 _NOT_OF_A_LAYER: Final = ("wave", "fill", "edge", "chunk", "in_cache", "copied", "split_k", "balance", "skipped")
 _THERE: Final = frozenset(("read", "written", "arithmetic", "memory", "inputs", "rank", "first_numel", "first_item",
@@ -51,6 +51,12 @@ class Layer:
     flops: float
     traffic: float
     values: Values
+    communicates: bool = False  # a collective: its time is its bytes and its link's, whatever layers learn
+
+    @property
+    def numbers(self) -> str:
+        """What it computes in, for models that have a rate for each."""
+        return "16 bits" if self.values["half"] else "tf32" if self.values["tf32"] else "32 bits"
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -67,21 +73,58 @@ class Sheet:
     runs: Floats  # of each class, in a step
     before: Ints  # 2 × edges: from a producer to its consumer
     after: Ints  # 2 × edges: back from a consumer to its producer
-    of_op: Ints  # the layer of each op of the graph; -1: no kernel
-    times: Ints  # runs of each op of the graph
-    communication: Floats  # what the devices exchange, and over what: `COMMUNICATION`
+    of_op: Ints  # the layer of each op of the rank's graph; -1: no kernel
+    times: Floats  # runs of each op of the rank's graph
+    around: Floats  # precision, batch, plan and cluster
+    waiting: float  # for other stages of a pipeline, as a part of what it does
+
+    @property
+    def shares(self) -> bool:
+        """Whether it has anything to do with other ranks."""
+        return self.waiting > 0 or any(layer.communicates for layer in self.layers)
 
 
 def sheet_of(query: Query) -> Sheet:
-    """The sheet of a query that has a graph."""
+    """The sheet of a query that has a graph: of what its busiest rank runs."""
     assert query.graph is not None
-    asked = (query.graph, query.plan, query.cluster)
-    return query.graph.remember((Sheet, *asked[1:]), lambda: _read(*asked))
+    return query.graph.remember((Sheet, query.plan, query.cluster, query.batch), lambda: _read(query))
 
 
-def _read(graph: Graph, plan: Plan, cluster: Cluster) -> Sheet:
-    device = min(cluster.device_kinds, key=lambda d: d.peak("bf16"))  # the others wait for the slowest
-    communication = _communication(graph, plan, cluster)
+def _read(query: Query) -> Sheet:
+    assert query.graph is not None
+    device = min(query.cluster.device_kinds, key=lambda d: d.peak("bf16"))  # the others wait for the slowest
+    rank = rank_of(query.graph, query.plan, query.cluster, device)
+    layers, of_op = _layers(rank, device, query.plan.devices)
+    kernels = np.flatnonzero(of_op >= 0)
+    pairs = np.array(data_flow(rank.graph, kernels.tolist()), dtype=np.int64).reshape(-1, 2)
+    flow = np.searchsorted(kernels, pairs)
+    nodes, runs = [*of_op[kernels].tolist()], [rank.runs[i] for i in kernels]
+    for exchange in rank.exchanges:
+        flow = np.concatenate([flow, _joined(exchange, kernels, len(nodes))])
+        nodes.append(len(layers))
+        runs.append(exchange.runs)
+        layers.append(_exchanged(exchange, device))
+    layer, (source, target) = np.array(nodes, dtype=np.int64), flow.T
+    first, member = _classes(layer, source, target)
+    place = np.full(len(layer), -1)
+    place[first] = np.arange(len(first))
+    into, outof = place[target] >= 0, place[source] >= 0
+    return Sheet(
+        layers=layers,
+        layer=layer[first],
+        runs=np.bincount(member, runs, len(first)).astype(np.float64),
+        before=np.stack([member[source[into]], place[target[into]]]),
+        after=np.stack([member[target[outof]], place[source[outof]]]),
+        of_op=of_op,
+        times=np.array(rank.runs),
+        around=np.array([*surroundings(query).values()]),
+        waiting=rank.waiting,
+    )
+
+
+def _layers(rank: Rank, device: Device, workers: int) -> tuple[list[Layer], Ints]:
+    """The distinct layers of a rank's ops, and the layer of each op."""
+    graph = rank.graph
     layers: list[Layer] = []
     numbers: dict[tuple[int, str, int], int] = {}
     alike: dict[tuple[object, ...], int] = {}
@@ -91,42 +134,30 @@ def _read(graph: Graph, plan: Plan, cluster: Cluster) -> Sheet:
             parameters = _parameter_bytes(op, graph)
             key = (id(op.signature), op.phase, parameters)
             if key not in numbers:
-                layer = _layer(
-                    op, price, parameters, device, on_tf32(op.signature.name, graph.precision), communication
-                )
+                layer = _layer(op, price, parameters, device, on_tf32(op.signature.name, graph.precision), workers)
                 numbers[key] = alike.setdefault(layer.key, len(layers))
                 layers += [layer] * (numbers[key] == len(layers))
             of_op[i] = numbers[key]
-    times = np.array([op.times for op in graph.ops], dtype=np.int64)
-    kernels = np.flatnonzero(of_op >= 0)
-    source, target = np.searchsorted(kernels, np.array(data_flow(graph, kernels.tolist())).reshape(-1, 2).T)
-    first, member = _classes(of_op[kernels], source, target)
-    place = np.full(len(kernels), -1)
-    place[first] = np.arange(len(first))
-    into, outof = place[target] >= 0, place[source] >= 0
-    return Sheet(
-        layers=layers,
-        layer=of_op[kernels][first],
-        runs=np.bincount(member, times[kernels], len(first)).astype(np.float64),
-        before=np.stack([member[source[into]], place[target[into]]]),
-        after=np.stack([member[target[outof]], place[source[outof]]]),
-        of_op=of_op,
-        times=times,
-        communication=communication,
-    )
+    return layers, of_op
 
 
-def _communication(graph: Graph, plan: Plan, cluster: Cluster) -> Floats:
-    """Zeros for one device."""
-    workers, nodes = plan.devices, len(cluster.nodes)
-    if workers == 1:
-        return np.zeros(len(COMMUNICATION))
-    link = cluster.between_bandwidth if nodes > 1 else cluster.nodes[0].inside.bandwidth
-    assert link is not None
-    nbytes = float(graph.bytes_of("parameter")) if graph.training else 0.0
-    ideal = 2 * (workers - 1) / workers * nbytes / link
-    sizes = (_log(nbytes), math.log(workers), math.log(nodes), math.log(link), math.log(ideal + 1e-6))
-    return np.array([*sizes, plan.zero, plan.servers, float(plan.data_parallel == "dp")])
+def _joined(exchange: Exchange, kernels: Ints, node: int) -> Ints:
+    """From the last kernel before its data is ready, and to the first that needs them."""
+    before, after = np.searchsorted(kernels, exchange.after, side="right") - 1, np.searchsorted(kernels, exchange.before)
+    joined = [(before, node)] if before >= 0 else []
+    joined += [(node, after)] if after < len(kernels) else []
+    return np.array(joined, dtype=np.int64).reshape(-1, 2)
+
+
+def _exchanged(exchange: Exchange, device: Device) -> Layer:
+    """A collective as a layer: no kind has models of it, so its time is by its bytes and its link."""
+    nbytes = _log(exchange.nbytes)
+    values = dict.fromkeys(GENERAL, 0.0) | {
+        "read": nbytes, "written": nbytes, "memory": _log(exchange.ideal * 1e9), "workers": _log(exchange.size),
+        "link": math.log(exchange.bandwidth), "peak": math.log(device.peak("bf16")), "bandwidth": math.log(device.bandwidth),
+    }  # fmt: skip
+    kind = f"{exchange.kind}, communication"
+    return Layer(kind, exchange.kind, exchange.ideal, 0.0, float(exchange.nbytes), values, communicates=True)
 
 
 def _parameter_bytes(op: Op, graph: Graph) -> int:
@@ -154,14 +185,14 @@ def _mixed(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     return x ^ (x >> np.uint64(31))
 
 
-def _layer(op: Op, price: Price, parameters: int, device: Device, tf32: bool, communication: Floats) -> Layer:
+def _layer(op: Op, price: Price, parameters: int, device: Device, tf32: bool, workers: int) -> Layer:
     s, described = op.signature, describe(op.signature, device, tf32=tf32)
     peak = device.peak(peak_name(s, tf32=tf32))
     flops, traffic = price.work.flops, float(price.work.traffic)
     values = _general(s, parameters) | {
         "flops": _log(flops), "arithmetic": _log(flops / peak * 1e9), "memory": _log(traffic / device.bandwidth * 1e9),
         "peak": math.log(peak), "bandwidth": math.log(device.bandwidth), "tf32": float(tf32),
-        "workers": communication[COMMUNICATION.index("workers")], "link": communication[COMMUNICATION.index("link")],
+        "workers": _log(workers), "link": 0.0,
     }  # fmt: skip
     own = {
         f"own {name}": value

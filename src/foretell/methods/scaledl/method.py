@@ -5,7 +5,7 @@ D-optimal choice of what to measure. docs/accuracy/methods/scaledl.md says what 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -14,7 +14,7 @@ import numpy as np
 from foretell.design.design import Method as Choosing
 from foretell.design.design import design
 from foretell.design.information import Candidate, op_set_of
-from foretell.errors import InputError
+from foretell.errors import ForetellError, InputError
 from foretell.hardware import Device
 from foretell.measure.record import Point
 from foretell.methods.graphs import answers
@@ -25,6 +25,8 @@ from foretell.methods.scaledl.network import Across, NetworkSettings
 from foretell.units import Seconds
 
 _AT_LEAST: Final = 0.3  # weight of a layer that takes nothing of its step
+_STRENGTHS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
+FEWEST: Final = 60  # steps, to leave parts of them out
 _NO_GRAPH: Final = "after-ScaleDL needs the graph of the step, and this source does not say what was run"
 
 
@@ -45,14 +47,14 @@ class ScaleDL:
 
     layers: LayerSettings = field(default_factory=LayerSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
-    parts: int = 1  # more: the network learns from layer times predicted by models that saw the other parts
+    parts: int = 5  # the network learns from layer times predicted by models that saw the other parts; 1: by those that saw it
     name: str = "after ScaleDL"
     layer_models_: LayerModels | None = None
     across_: Across | None = None
 
     def fit(self, examples: Sequence[Example]) -> Self:
-        """Examples without a graph teach it nothing, and there must be one with."""
-        return self.fit_pages([read(e) for e in examples if e.query.graph is not None])
+        """Examples without a graph, or of a plan that cannot be modelled, teach it nothing; there must be others."""
+        return self.fit_pages([read(e) for e in examples if e.query.graph is not None and not _refused(e.query)])
 
     def fit_pages(self, pages: Sequence[Page]) -> Self:
         """`fit`, for who fits on parts of the same examples again and again."""
@@ -68,17 +70,41 @@ class ScaleDL:
             raise InputError(
                 f"{self.name} cannot be fitted: no example has a step or device time. Give it measured steps."
             )
+        part_of = self._parted(wanted)
         predicted: dict[int, Floats] = {}
-        parts = self.parts if self.network.rounds else 1
-        part_of = _parts(pages, parts)
-        for part in range(parts):
+        for part in sorted(set(part_of.values())):
             own = [p for p in wanted if part_of[p.architecture] == part]
-            others = [p for p in pages if part_of[p.architecture] != part]
-            models = self._fit_layers(others) if parts > 1 and others else self.layer_models_
+            others = [p for p in pages if part_of.get(p.architecture, -1) != part]
+            models = self._fit_layers(others) if len(own) < len(wanted) else self.layer_models_
             predicted |= {id(p): _seconds(models, p.sheet.layers) for p in own}
-        measured = [(p.measured.get(DEVICE_TIME, math.nan), p.measured.get(STEP_TIME, math.nan)) for p in wanted]
-        self.across_ = Across(self.network).fit([p.sheet for p in wanted], [predicted[id(p)] for p in wanted], measured)
+        self.across_ = self._trained(wanted, predicted)
+        self.across_.strength = self._strength(wanted, predicted, part_of)
         return self
+
+    def _parted(self, wanted: Sequence[Page]) -> dict[str, int]:
+        """Architecture → part; one part where there is no network, no timed layer, or too little to leave any of it out."""
+        names = {p.architecture for p in wanted}
+        whole = self.network.rounds == 0 or self.layer_models_ is None or len(wanted) < FEWEST or len(names) < self.parts
+        return _parts(wanted, 1 if whole else self.parts)
+
+    def _trained(self, pages: Sequence[Page], predicted: Mapping[int, Floats]) -> Across:
+        measured = [(p.measured.get(DEVICE_TIME, math.nan), p.measured.get(STEP_TIME, math.nan)) for p in pages]
+        return Across(self.network).fit([p.sheet for p in pages], [predicted[id(p)] for p in pages], measured)
+
+    def _strength(self, wanted: Sequence[Page], predicted: Mapping[int, Floats], part_of: Mapping[str, int]) -> float:
+        """How much of what the network changes holds on parts it has not seen; all of it where there is but one part."""
+        parts = set(part_of.values())
+        if len(parts) == 1:
+            return 1.0
+        errors: dict[float, list[float]] = {strength: [] for strength in _STRENGTHS}
+        for part in parts:
+            across = self._trained([p for p in wanted if part_of[p.architecture] != part], predicted)
+            own = [p for p in wanted if part_of[p.architecture] == part]
+            for strength in _STRENGTHS:
+                across.strength = strength
+                found = across.predict([p.sheet for p in own], [predicted[id(p)] for p in own])
+                errors[strength] += [_error(p, float(d), float(s)) for p, d, s in zip(own, *found, strict=True)]
+        return min(_STRENGTHS, key=lambda strength: float(np.mean(errors[strength])))
 
     def _fit_layers(self, pages: Sequence[Page]) -> LayerModels | None:
         """None where no op was timed."""
@@ -90,12 +116,13 @@ class ScaleDL:
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
         if self.across_ is None:
             raise InputError(f"{self.name} was asked before it was fitted. Call fit(examples) first.")
-        return answers(queries, self._predict, _NO_GRAPH)
+        return answers(queries, lambda asked: map(self._answer, asked), _NO_GRAPH)
 
-    def _predict(self, queries: Sequence[Query]) -> Iterator[Prediction]:
-        device, step = self.seconds([sheet_of(query) for query in queries])
-        for one, other in zip(device.tolist(), step.tolist(), strict=True):
-            yield Prediction(values={DEVICE_TIME: one, STEP_TIME: other})
+    def _answer(self, query: Query) -> Prediction:
+        if why := _refused(query):
+            return Prediction(values={}, why=why)
+        device, step = self.seconds([sheet_of(query)])
+        return Prediction(values={DEVICE_TIME: float(device[0]), STEP_TIME: float(step[0])})
 
     def seconds(self, sheets: Sequence[Sheet]) -> tuple[Floats, Floats]:
         """Of the device and of the step."""
@@ -103,18 +130,33 @@ class ScaleDL:
         return self.across_.predict(sheets, [_seconds(self.layer_models_, sheet.layers) for sheet in sheets])
 
 
+def _refused(query: Query) -> str:
+    """Why its plan cannot be modelled, if so."""
+    try:
+        sheet_of(query)
+    except ForetellError as error:
+        return str(error)
+    return ""
+
+
+def _error(page: Page, device: Seconds, step: Seconds) -> float:
+    """Of the device where it was measured: what the network changes is there; else of the step."""
+    target, value = (DEVICE_TIME, device) if DEVICE_TIME in page.measured else (STEP_TIME, step)
+    return abs(value / page.measured[target] - 1)
+
+
 def read(example: Example) -> Page:
     sheet = sheet_of(example.query)
     size = len(sheet.layers)
     kernels = sheet.of_op >= 0
-    runs = np.bincount(sheet.of_op[kernels], sheet.times[kernels], size).astype(np.float64)
+    runs = np.bincount(sheet.layer, sheet.runs, size).astype(np.float64)
     seconds = np.full(size, math.nan)
     if len(example.ops):
         taken = np.asarray(example.ops, dtype=np.float64)
         if len(taken) != len(sheet.of_op):
             raise InputError(
-                f"an example of {example.query.architecture} has times of {len(taken)} ops, and its graph {len(sheet.of_op)} "
-                "ops. Give one time for each op, in order."
+                f"an example of {example.query.architecture} has times of {len(taken)} ops, and a rank of its plan runs "
+                f"{len(sheet.of_op)}. Give one time for each op of a rank, in order, or none."
             )
         total = np.bincount(sheet.of_op[kernels], (taken * sheet.times)[kernels], size)
         seconds = np.where(total > 0, total / runs, math.nan)
@@ -151,9 +193,12 @@ def _parts(pages: Sequence[Page], parts: int) -> dict[str, int]:
 
 
 def _seconds(models: LayerModels | None, layers: Sequence[Layer]) -> Floats:
-    if models is None:
-        return np.array([FLOOR + layer.roofline for layer in layers])
-    return models.seconds(layers)
+    """Of layers by their models; of collectives, which nothing was timed of, by their bytes."""
+    plain = np.array([FLOOR + layer.roofline for layer in layers])
+    own = [i for i, layer in enumerate(layers) if not layer.communicates]
+    if models is not None and own:
+        plain[own] = models.seconds([layers[i] for i in own])
+    return plain
 
 
 def choose(

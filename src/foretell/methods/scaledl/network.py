@@ -1,10 +1,12 @@
-"""The network across layers: T = Σ tᵢ + readout, over the directed graph of a step.
+"""The network across layers: T = Σ tᵢ + readout, over the directed graph of what a rank runs.
 
-A node is a layer: its features, the time its model gives it, and what kind it is. After two or three rounds of messages
-between producers and consumers every node predicts two things: by how much its neighbourhood changes its time, and what
-the host pays to issue it. D is the sum of the changed times, H the sum of what the host pays; the step takes the longer
-of the two, smoothly, and what communication adds: T = (Dᵖ + Hᵖ)^(1/p) + C. Everything beyond Σ tᵢ is the readout. It
-starts at D = Σ tᵢ, and with the network left out T is Σ tᵢ + C, the additive model.
+A node is a layer or a collective: its features, the time its model gives it, and what kind it is. After two or three
+rounds of messages between producers and consumers every node predicts two things: by how much its neighbourhood changes
+its time, and what the host pays to issue it. D is the sum of the changed times of layers, C that of collectives, H the sum
+of what the host pays; the step takes the longer of D and H, smoothly, waits for other stages of its pipeline (w), and for
+the part of C that nothing hides: T = (Dᵖ + Hᵖ)^(1/p) · (1 + a·w) + b·C, where a and b follow from precision, plan and
+cluster. Everything beyond Σ tᵢ is the readout. It starts at D = Σ tᵢ, and with the network left out T is Σ tᵢ·(1 + a·w) +
+b·C, the additive model. How much of what the network says is applied is found on architectures it has not seen.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from foretell.errors import InputError
-from foretell.methods.scaledl.features import COMMUNICATION, GENERAL, ROUNDS, Floats, Sheet
+from foretell.methods.scaledl.features import GENERAL, ROUNDS, Floats, Sheet
 from foretell.methods.scaledl.layers import Training, descend
 
 if TYPE_CHECKING:  # seconds to load, and only a fit needs it
@@ -30,8 +32,6 @@ _ISSUING: Final = 5e-6  # seconds a host pays for an op, about: where H starts
 _ALONE: Final = 1e-5  # seconds of an op, where a network that is given no times starts
 _NOTHING: Final = 1e-7  # seconds of a step that launches no kernel: its logarithm must be a number
 _FAR: Final = 5.0  # deviations: nothing the network sees is farther out
-_IDEAL: Final = COMMUNICATION.index("ideal")
-_NEAR_ONE: Final = np.array([0.1, 1.0, 1.0, 0.1, 0.2, 1.0, 1.0, 1.0])  # brings logarithms of bytes and rates there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,7 @@ class NetworkSettings(Training):
     epochs: int = 25
     batch: int = 12  # steps
     decay: float = 1e-3
+    messages: bool = True  # False: heads as they are, but no edges: what messages are worth
     told_times: bool = True  # False: a whole-graph network, which sees no layer models
     trains_on: str = "cpu"  # where torch trains it; a fitted one is on the CPU
 
@@ -68,39 +69,49 @@ class _Round(nn.Module):
 
 
 class _Network(nn.Module):
-    def __init__(self, kinds: int, operators: int, settings: NetworkSettings) -> None:
+    def __init__(self, kinds: int, operators: int, around: int, settings: NetworkSettings) -> None:
         super().__init__()
         self.told = settings.told_times
+        self.messages = settings.messages
         self.passes = settings.rounds > 0
         self.kind, self.operator = nn.Embedding(kinds + 1, 8), nn.Embedding(operators + 1, 8)
         self.enter = nn.Linear(len(GENERAL) + 1 + 16, settings.width)
         self.rounds = nn.ModuleList(_Round(settings.width) for _ in range(settings.rounds))
         self.read = nn.Sequential(nn.Linear(settings.width, settings.width), nn.SiLU(), nn.Linear(settings.width, 2))
         self.power = nn.Parameter(torch.tensor(1.0))
-        self.communicate = nn.Sequential(nn.Linear(len(COMMUNICATION), 16), nn.SiLU(), nn.Linear(16, 1))
-        for last in (self.read[-1], self.communicate[-1]):
+        self.around = nn.Linear(around, settings.width)
+        self.several = nn.Sequential(nn.Linear(around, 16), nn.SiLU(), nn.Linear(16, 2))
+        for last in (self.read[-1], self.several[-1], self.around):
             nn.init.zeros_(last.weight)  # type: ignore[arg-type]
             nn.init.zeros_(last.bias)  # type: ignore[arg-type]
 
-    def forward(self, b: Batch) -> tuple[Tensor, Tensor]:
-        """log of device time and of step time."""
+    def forward(self, b: Batch, strength: float = 1.0) -> tuple[Tensor, Tensor]:
+        """log of device time and of step time; `strength` is how much of what the nodes predict of times is applied."""
         seconds = b.seconds if self.told else torch.full_like(b.seconds, _ALONE)
         host = torch.zeros_like(seconds)
         if self.passes:
-            known = ((seconds.log() + 10.0) / 3.0)[:, None]
-            h = nn.functional.silu(self.enter(torch.cat([b.x, known, self.kind(b.kind), self.operator(b.operator)], 1)))
-            for each in self.rounds:
-                h = each(h, b.before_index, b.after_index)
-            changed, issued = self.read(h).clamp(-8.0, 8.0).exp().T
-            seconds, host = seconds * changed, _ISSUING * issued
-        zeros = b.communication.new_zeros(b.num_graphs)
-        device = zeros.index_add(0, b.batch, b.runs * seconds).clamp(min=_NOTHING)
+            changed, issued = self._heads(b, seconds)
+            seconds, host = seconds * (strength * changed).exp(), _ISSUING * issued.exp()
+        zeros = b.around.new_zeros(b.num_graphs)
+        device = zeros.index_add(0, b.batch, b.runs * seconds * ~b.communicates).clamp(min=_NOTHING)
+        exchanged = zeros.index_add(0, b.batch, b.runs * seconds * b.communicates)
         issuing = zeros.index_add(0, b.batch, b.runs * host)
         power = 1.0 + nn.functional.softplus(self.power * 3.0)
         longer = device * (1 + (issuing / device).clamp(min=1e-4) ** power) ** (1 / power) if self.passes else device
-        several = (b.communication[:, 1] > 0).float()
-        added = b.ideal.exp() * several * self.communicate(b.communication)[:, 0].clamp(-8.0, 8.0).exp()
-        return device.log(), (longer + added).log()
+        waits, hidden = self.several(b.around).clamp(-8.0, 8.0).exp().T
+        return device.log(), (longer * (1 + b.waiting * waits) + exchanged * hidden).log()
+
+    def _heads(self, b: Batch, seconds: Tensor) -> Tensor:
+        """Of every node, logarithms: its time over what its layer says, and the host's over what is usual."""
+        known = ((seconds.log() + 10.0) / 3.0)[:, None]
+        h = self.enter(torch.cat([b.x, known, self.kind(b.kind), self.operator(b.operator)], 1))
+        h = nn.functional.silu(h + self.around(b.around)[b.batch])
+        nobody = b.before_index[:, :0]
+        before, after = (b.before_index, b.after_index) if self.messages else (nobody, nobody)
+        for each in self.rounds:
+            h = each(h, before, after)
+        found: Tensor = self.read(h).clamp(-8.0, 8.0).T
+        return found
 
 
 @dataclass(slots=True)
@@ -111,6 +122,8 @@ class Across:
     network_: _Network | None = None
     mean_: Floats = field(default_factory=lambda: np.zeros(0))
     deviation_: Floats = field(default_factory=lambda: np.zeros(0))
+    around_: Floats = field(default_factory=lambda: np.zeros((2, 0)))  # mean and deviation of what surrounds steps
+    strength: float = 1.0  # how much of its changes of times is applied
     kinds_: dict[str, int] = field(default_factory=dict)
     operators_: dict[str, int] = field(default_factory=dict)
 
@@ -121,11 +134,14 @@ class Across:
         layers = [layer for sheet in sheets for layer in sheet.layers]
         values = np.array([[layer.values[c] for c in GENERAL] for layer in layers])
         self.mean_, self.deviation_ = values.mean(axis=0), np.maximum(values.std(axis=0), 0.05)
+        around = np.array([sheet.around for sheet in sheets])
+        spread = around.std(axis=0)  # what never varied says nothing, however far away it is later
+        self.around_ = np.stack([around.mean(axis=0), np.where(spread > 1e-6, np.maximum(spread, 0.05), np.inf)])
         self.kinds_ = {k: i for i, k in enumerate(sorted({layer.kind for layer in layers}))}
         self.operators_ = {k: i for i, k in enumerate(sorted({layer.operator for layer in layers}))}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.settings.seed)
-            network = _Network(len(self.kinds_), len(self.operators_), self.settings)
+            network = _Network(len(self.kinds_), len(self.operators_), around.shape[1], self.settings)
             steps = zip(sheets, seconds, measured, strict=True)
             ready = [self._data(*step).to(self.settings.trains_on) for step in steps]
             network.to(self.settings.trains_on)
@@ -133,7 +149,7 @@ class Across:
             def loss(rows: Tensor) -> Tensor:
                 return _loss(network, Batch.from_data_list([ready[i] for i in rows.tolist()]))
 
-            if network.passes or any(sheet.communication.any() for sheet in sheets):
+            if network.passes or any(sheet.shares for sheet in sheets):
                 descend(network, len(sheets), loss, self.settings)
         self.network_ = network.cpu().eval()
         return self
@@ -146,7 +162,8 @@ class Across:
         found = np.zeros((len(sheets), 2))
         with torch.no_grad():
             for i, step in enumerate(zip(sheets, seconds, strict=True)):
-                found[i] = [log.exp().item() for log in self.network_(Batch.from_data_list([self._data(*step)]))]
+                batch = Batch.from_data_list([self._data(*step)])
+                found[i] = [log.exp().item() for log in self.network_(batch, self.strength)]
         return found[:, 0], found[:, 1]
 
     def _data(self, sheet: Sheet, seconds: Floats, measured: Pair = (math.nan, math.nan)) -> Data:
@@ -169,8 +186,9 @@ class Across:
             runs=floats(sheet.runs),
             before_index=torch.tensor(sheet.before),
             after_index=torch.tensor(sheet.after),
-            communication=floats([sheet.communication * _NEAR_ONE]),
-            ideal=floats([sheet.communication[_IDEAL]]),
+            communicates=torch.tensor([x.communicates for x in layers], dtype=torch.bool)[of],
+            around=floats([np.clip((sheet.around - self.around_[0]) / self.around_[1], -_FAR, _FAR)]),
+            waiting=floats([sheet.waiting]),
             wanted=floats(np.log([measured])),
         )
 
