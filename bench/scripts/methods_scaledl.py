@@ -31,6 +31,8 @@ import numpy.typing as npt
 
 sys.path[:0] = [str(Path(__file__).parents[2] / "src")]
 
+from foretell_bench.methods.plainer import additive, additive_layers, flop_linear, roofline
+
 from foretell.design.design import design
 from foretell.design.information import BUILDING, RUNS_BESIDE, Candidate, OpSet, op_set_of
 from foretell.hardware import Cluster
@@ -55,8 +57,8 @@ LAYERS = {
     "width 96": LayerSettings(), "width 192": LayerSettings(width=192), "twice as long": LayerSettings(epochs=80),
 }  # fmt: skip
 NETWORKS = {  # with the parts whose layer times are predicted by models that saw the other parts; 1: by those that saw them
-    "2 rounds": (NetworkSettings(), 2), "3 rounds": (NetworkSettings(rounds=3), 2),
-    "twice as long": (NetworkSettings(epochs=50), 2), "layer times seen": (NetworkSettings(), 1),
+    "2 rounds": (NetworkSettings(), 5), "3 rounds": (NetworkSettings(rounds=3), 5),
+    "twice as long": (NetworkSettings(epochs=50), 5), "layer times seen": (NetworkSettings(), 1),
 }  # fmt: skip
 FORETELL: dict[str, dict[str, float]] = {  # what is changed of the trees of Foretell's operators
     "as shipped": {}, "31 leaves": {"num_leaves": 31}, "95 leaves": {"num_leaves": 95}, "twice the trees": {"rounds": 900},
@@ -136,66 +138,6 @@ def collect(
         data.largest.append(s.id in largest)
         data.families.append(families.get(s.source, s.source))
     return data
-
-
-# What it is compared with.
-
-
-def sums(pages: Sequence[Page], kinds: Sequence[str]) -> Array:
-    """Steps × (calls, floating-point operations, bytes) of each kind of layer."""
-    place = {kind: 3 * i for i, kind in enumerate(kinds)}
-    table = np.zeros((len(pages), 3 * len(kinds)))
-    for row, page in zip(table, pages, strict=True):
-        for layer, runs in zip(page.sheet.layers, page.runs, strict=True):
-            if layer.kind in place:
-                at = place[layer.kind]
-                row[at : at + 3] += runs * np.array([1.0, layer.flops, layer.traffic])
-    return table
-
-
-def additive(train: Sequence[Page], test: Sequence[Page], what: str) -> Array:
-    """A time per call, operation and byte of each kind, none negative, fitted on whole steps in relative terms."""
-    kinds = sorted({layer.kind for p in train for layer in p.sheet.layers})
-    took = np.array([p.measured[TARGETS[what]] for p in train])
-    return _nonnegative(sums(train, kinds), took, sums(test, kinds))
-
-
-def additive_layers(train: Sequence[Page], operators: Sequence[Page], test: Sequence[Page]) -> Array:
-    """The same, each kind fitted on its own ops: what a profiler of layers gives."""
-    kinds: dict[str, list[tuple[float, float, float]]] = {}
-    for page in (*train, *operators):
-        for layer, seconds in zip(page.sheet.layers, page.seconds, strict=True):
-            if seconds > 0:
-                kinds.setdefault(layer.kind, []).append((layer.flops, layer.traffic, float(seconds)))
-    predicted = np.zeros(len(test))
-    for kind, rows in kinds.items():
-        table = np.array(rows)
-        known = np.column_stack([np.ones(len(table)), table[:, :2]])
-        predicted += _nonnegative(known, table[:, 2], sums(test, [kind]))
-    return predicted
-
-
-def flop_linear(train: Sequence[Page], test: Sequence[Page], what: str) -> Array:
-    """A constant and a time per floating-point operation of the whole step."""
-
-    def table(pages: Sequence[Page]) -> Array:
-        flops = [sum(x.flops * r for x, r in zip(p.sheet.layers, p.runs, strict=True)) for p in pages]
-        return np.column_stack([np.ones(len(pages)), flops])
-
-    return _nonnegative(table(train), np.array([p.measured[TARGETS[what]] for p in train]), table(test))
-
-
-def roofline(test: Sequence[Page]) -> Array:
-    return np.array([sum(x.roofline * r for x, r in zip(p.sheet.layers, p.runs, strict=True)) for p in test])
-
-
-def _nonnegative(known: Array, took: Array, wanted: Array) -> Array:
-    from scipy.optimize import nnls
-
-    scaled = known / took[:, None]
-    size = np.maximum(scaled.max(axis=0), 1e-300)
-    costs, _ = nnls(scaled / size, np.ones(len(took)), maxiter=50 * known.shape[1])
-    return np.asarray(wanted @ (costs / size))
 
 
 # The experiment: tasks that know the data and run beside each other.
@@ -281,8 +223,8 @@ def fold(which: int | str, layers: str, network: str, on: str) -> dict[str, Any]
     plain.layer_models_ = method.layer_models_
     predicted["without the network"] = predicted_by(plain.with_layers(train), test)
     predicted["additive, on layers"] = dict.fromkeys(TARGETS, additive_layers(train, operators, test).tolist())
-    predicted["additive, on steps"] = {w: additive(train, test, w).tolist() for w in TARGETS}
-    predicted["FLOP-linear"] = {w: flop_linear(train, test, w).tolist() for w in TARGETS}
+    predicted["additive, on steps"] = {w: additive(train, test, t).tolist() for w, t in TARGETS.items()}
+    predicted["FLOP-linear"] = {w: flop_linear(train, test, t).tolist() for w, t in TARGETS.items()}
     predicted["roofline"] = dict.fromkeys(TARGETS, roofline(test).tolist())
     return {"left out": which, "steps": np.flatnonzero(away).tolist(), "said": predicted, "seconds": spent}
 
@@ -294,7 +236,9 @@ def ablations(which: int | str, layers: str, network: str, on: str) -> dict[str,
     settings = replace(settings, trains_on=on)
     line = ScaleDL(layers=replace(LAYERS[layers], shape="linear"), network=settings, parts=parts)
     alone = ScaleDL(network=replace(settings, told_times=False))
+    cut = ScaleDL(layers=LAYERS[layers], network=replace(settings, messages=False), parts=parts)
     predicted = {
+        "messages cut": predicted_by(cut.fit_pages(train + the_data().operators), test),
         "with linear layers": predicted_by(line.fit_pages(train + the_data().operators), test),
         "whole-graph network": predicted_by(alone.fit_pages(train), test),
     }

@@ -40,6 +40,17 @@ def test_nothing_is_both_learned_and_asked() -> None:
         assert not set(split.own) & set(split.train)
 
 
+def test_a_point_that_was_measured_twice_is_on_one_side() -> None:
+    examples = made_up()
+    again = [
+        replace(e, query=replace(e.query, settings={**e.query.settings, "record": "2", "org": "b"})) for e in examples
+    ]
+    whole = [*examples, *again]
+    for name in ("random", "unseen configuration"):
+        split = by_name(whole)[name]
+        assert {i % len(examples) for i in split.train}.isdisjoint(i % len(examples) for i in split.test)
+
+
 def test_each_split_leaves_out_what_it_says() -> None:
     examples = made_up()
     made = by_name(examples)
@@ -168,12 +179,14 @@ def test_pages_are_filled_and_nothing_else_is_touched(tmp_path: Path) -> None:
     assert page.startswith("before\n")
     assert page.endswith("<!-- end -->\nafter\n")
     assert fill_pages(tmp_path, results) == []
-    assert table_named("claims", results).count("not run") == 7
+    assert table_named("claims", results).count("not run") == 9
     compared = {"architecture, all": {name: {what: {"mre": error, "median": error, "rows": 9} for what in ("device", "step")}
                                       for name, error in (("after ScaleDL", 0.2), ("Foretell", 0.1))}}  # fmt: skip
-    assert "device time 20.0% and 10.0%, 2.00×" in table_named("claims", results, {"scaledl": {"tables": compared}})
+    assert "2.00× (20.0% and 10.0%" in table_named("claims", results, {"scaledl": {"tables": compared}})
     assert "it would not" in table_named("refusals", results)
-    assert "| scaledl | 2.00 | 0 of 1 |  |  | 2.00 (1) |" in table_named("summary", results)
+    assert "| scaledl | 2.00 | 0 of 1 | 1 |  |  | 2.00 (1) |" in table_named("summary device time", results)
+    assert "scaledl" not in table_named("summary", results)  # which is of step time
+    assert "| 9 † |" in page  # fewer than thirty rows
     assert methods_table(results)
     assert (tmp_path / "ernest-errors.svg").read_text().startswith("<svg")
 
@@ -197,8 +210,10 @@ def test_tables_of_the_methods_own_benchmarks() -> None:
     assert "box, whole jobs, 4 rows of 2 |" in table_named("predictddl errors", {}, beside)
     assert "| box, whole jobs | 10.0%, 1 of 1 |" in table_named("predictddl validated", {}, beside)
     claims = table_named("claims", {}, beside)
-    assert "2× (10.0%, Ernest 20.0%), 5× lower than Ernest without a run, 4 rows" in claims
-    assert "100× (50 ms, Ernest 5 s per workload)" in claims
+    assert "| 2× (over Ernest without a run 5×) | 2 to 2 over 1 comparisons | 4 rows" in claims
+    assert "| 100×, capturing the graph not counted |" in claims
+    box["timing"] = {"predict": 0.05, "capture": 0.45}
+    assert "| 10× |" in table_named("claims", {}, beside)
     error = {w: {"mre": 0.1, "median": 0.1, "rmse_seconds": 1e-3, "rows": 9} for w in ("device", "step")}
     scaledl = {"tables": {"architecture, all": {"after ScaleDL": error}}, "ratios": {}, "tried": {"layers": {"96": [0.1, 12.0]}},
                "designs": [{"budget": 30.0, "by": "random", "points": 3, "device": 0.3, "step": 0.4}]}  # fmt: skip
@@ -257,9 +272,13 @@ def test_a_first_choice_that_crashes_counts() -> None:
                 "runs_to_near": 2}  # fmt: skip
 
     rows = [row("a", "ours", 0.0, 1.0), row("b", "ours", None, 0.0), row("c", "ours", 0.5, 0.0)]
+    rows += [row("a", "CherryPick", 0.1, 1.0), row("b", "CherryPick", 7.5, 0.0), row("c", "CherryPick", 0.3, 0.0)]
     text = table_named("claims", {"searches": rows})
-    assert "ours, 3 tables with a graph: 25% worse than the best in the median, 25% on average, 1 crashed" in text
-    assert "within 5 % in 33% of searches" in text
+    assert "2 tables with a graph where neither crashed" in text  # the same ones for both
+    assert "CherryPick 20% worse than the best on average" in text
+    assert (
+        "Foretell's ranking 25% worse than the best on average, 25% in the median, after 0 runs, 1 of 3 crashed" in text
+    )
 
 
 def test_there_are_29_classics_and_the_data_has_them() -> None:

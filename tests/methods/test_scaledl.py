@@ -193,7 +193,9 @@ def test_a_rank_runs_its_part_and_waits_for_its_collectives() -> None:
     assert node in several.before[1]  # some op makes its data ready
     twice = read_on("dp=4,grad_accumulation=2", "4xh200")
     assert twice.times.sum() == 2 * several.times.sum()  # all ops here are of forward and backward passes
-    assert [r for r, n in zip(twice.runs, twice.layer, strict=True) if twice.layers[n].communicates] == [1] * len(exchanges)
+    assert [r for r, n in zip(twice.runs, twice.layer, strict=True) if twice.layers[n].communicates] == [1] * len(
+        exchanges
+    )
     slow = read_on("dp=4", "4x1xh200@eth-10g")
     assert slow.layers[number].roofline > 10 * exchanges[0].roofline
 

@@ -1,4 +1,4 @@
-"""Who is compared: the published systems of `foretell.methods`, Foretell itself, and a variant that is our own research."""
+"""Who is compared: the published systems of `foretell.methods`, Foretell itself, plainer rivals and our own variants."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ COMPARED: Final[Mapping[str, str]] = MappingProxyType(
         "foretell": "foretell_bench.methods.ours:Foretell",
         **METHODS,
         "predictddl-operators": "foretell_bench.methods.predictddl_operators:PredictDDLOperators",
+        "additive": "foretell_bench.methods.plainer:Additive",
+        "whole-graph": "foretell_bench.methods.plainer:whole_graph",
     }
 )
 

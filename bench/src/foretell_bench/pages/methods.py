@@ -6,9 +6,10 @@ A page holds `<!-- table: NAME -->` and `<!-- end -->`; what stands between is w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, geometric_mean, median
+from statistics import geometric_mean
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -17,10 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from foretell.errors import InputError
+from foretell.methods.protocol import DEVICE_TIME, JOB_TIME, MEMORY, STEP_TIME
 from foretell.store.importers import Taken
 from foretell.units import show_seconds
+from foretell_bench.pages import claims
 from foretell_bench.pages.method_charts import among_others, searched
-from foretell_bench.pages.method_tables import own_tables, sampled, seconds_each, theirs
+from foretell_bench.pages.method_tables import own_tables
 
 Row = Mapping[str, Any]
 Results = Mapping[str, Sequence[Row]]
@@ -29,11 +32,10 @@ _HEADS: Final = ("data", "left out", "target", "method", "mean", "median", "90th
                  "measuring", "prediction")  # fmt: skip
 _PLACE: Final = re.compile(r"(<!-- table: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _PICTURE: Final = re.compile(r"\]\(([a-z-]+)-errors\.svg\)")
-_NOT_RUN: Final = "not run"
-_LINES: Final = "<br>"  # between the lines of a cell
 _OURS: Final = "foretell"
+FEW: Final = 30  # rows: a line of fewer is marked, its error is a guess
 _NEARLY: Final = 0.9  # of the rows: two methods are compared where one answers so much of what the other does
-_PLAINER: Final = ("additive, on steps", "FLOP-linear")
+_TARGETS: Final = (STEP_TIME, JOB_TIME, DEVICE_TIME, MEMORY)  # as tables have them
 _SPLITS: Final = ("random", "unseen configuration", "unseen architecture", "unseen device", "unseen scale")
 
 
@@ -84,7 +86,7 @@ def _drawn(name: str, results: Results) -> str:
 
 
 def table_named(name: str, results: Results, beside: Beside = MappingProxyType({})) -> str:
-    """`methods`, `summary`, `searches`, `claims`, or `method NAME`: what one method did."""
+    """`methods`, `summary TARGET`, `searches`, `claims`, or `method NAME`: what one method did."""
     kind, _, which = name.partition(" ")
     lines = _ordered(results.get("lines", ()))
     if kind == "methods":
@@ -101,14 +103,14 @@ def table_named(name: str, results: Results, beside: Beside = MappingProxyType({
     if kind == "searches":
         return _markdown(_SEARCH_HEADS, [_search_cells(row) for row in results.get("searches", ())])
     if kind == "summary":
-        return _markdown(*_beside_ours(lines))
+        return _markdown(*_beside_ours(lines, which.replace(" ", "_") or STEP_TIME))
     if kind == "claims":
-        return _markdown(("claim of the paper", "result here", "why"), claims(results, beside))
+        return _markdown(claims.HEADS, claims.rows(results, beside))
     own = own_tables(beside)
     if name in own:
         return _markdown(*own[name]())
     raise InputError(
-        f"no table {name!r}. Tables: methods, summary, method NAME, refusals, rows, searches, claims, {', '.join(own)}."
+        f"no table {name!r}. Tables: methods, summary TARGET, method NAME, refusals, rows, searches, claims, {', '.join(own)}."
     )
 
 
@@ -116,23 +118,25 @@ def _taken(row: Row) -> str:
     return str(Taken(items=(None,) * row["asked"], left_out=row["left_out"]))
 
 
-def _beside_ours(lines: Sequence[Row]) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """Each method's mean error over ours: a geometric mean over data, splits and targets where it answers nearly as much."""
-    ours = {
-        _asked(line): line for line in lines if line["method"] == _OURS and line["mean"] and line["split"] in _SPLITS
-    }
+def _beside_ours(lines: Sequence[Row], target: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """Each method's mean error over ours: a geometric mean over data and splits where it answers nearly as much."""
+    own = [line for line in lines if line["target"] == target and line["mean"] and line["split"] in _SPLITS]
+    ours = {_asked(line): line for line in own if line["method"] == _OURS}
     ratios: dict[str, dict[str, list[float]]] = {}
-    for line in lines:
-        own = ours.get(_asked(line))
-        if own and line["method"] != _OURS and line["mean"] and line["answered"] >= _NEARLY * own["answered"]:
+    few: Counter[str] = Counter()
+    for line in own:
+        beside = ours.get(_asked(line))
+        if beside and line["method"] != _OURS and line["answered"] >= _NEARLY * beside["answered"]:
             row = ratios.setdefault(line["method"], {split: [] for split in _SPLITS})
-            row[line["split"]].append(line["mean"] / own["mean"])
+            row[line["split"]].append(line["mean"] / beside["mean"])
+            few[line["method"]] += line["answered"] < FEW
     rows = []
     for method, by in sorted(ratios.items(), key=lambda t: geometric_mean([r for rs in t[1].values() for r in rs])):
         every = [ratio for those in by.values() for ratio in those]
         cells = (f"{geometric_mean(those):.2f} ({len(those)})" if those else "" for those in by.values())
-        rows.append((method, f"{geometric_mean(every):.2f}", f"{sum(r < 1 for r in every)} of {len(every)}", *cells))
-    return ("method", "its error over Foretell's", "lower than Foretell's in", *_SPLITS), rows
+        lower = f"{sum(r < 1 for r in every)} of {len(every)}"
+        rows.append((method, f"{geometric_mean(every):.2f}", lower, str(few[method]), *cells))
+    return ("method", "its error over Foretell's", "lower than Foretell's in", f"of under {FEW} rows", *_SPLITS), rows
 
 
 def _asked(line: Row) -> tuple[str, str, str]:
@@ -143,13 +147,14 @@ def _ordered(lines: Sequence[Row]) -> list[Row]:
     def place(line: Row) -> tuple[Any, ...]:
         split = _SPLITS.index(line["split"]) if line["split"] in _SPLITS else len(_SPLITS)
         error = line["mean"] if line["mean"] is not None else float("inf")
-        return line["source"], split, line["split"], line["target"], error, line["method"]
+        return line["source"], split, line["split"], _TARGETS.index(line["target"]), error, line["method"]
 
     return sorted(lines, key=place)
 
 
 def _cells(line: Row) -> tuple[str, ...]:
     rows = f"{line['answered']:,}" if line["answered"] == line["rows"] else f"{line['answered']:,} of {line['rows']:,}"
+    rows += " †" * (line["answered"] < FEW)
     waited = line["milliseconds"]
     return (
         line["source"],
@@ -181,115 +186,6 @@ def _search_cells(row: Row) -> tuple[str, ...]:
         _seconds(row["cost_to_near"]),
         _share(row["reached"]),
     )
-
-
-def claims(results: Results, beside: Beside) -> list[tuple[str, str, str]]:
-    """What the papers claim, the same figure from our results, and why they differ."""
-    scaledl, predictddl, driple = (beside.get(name, {}) for name in ("scaledl", "predictddl", "driple"))
-    return [
-        ("ScaleDL: 6× lower MRE and 5× lower RMSE than additive baselines", _lower(scaledl),
-         "kernel times of one device add up, so its network finds little to explain there; steps differ by a sixth from one "
-         "occasion to the next, which no model can predict"),
-        ("Foretell at least 1.5× better than after-ScaleDL on unseen architectures (our bar)", _ours(scaledl),
-         "of device time the rest is the models'; of step time both are near the variation of the host itself"),
-        ("PredictDDL: 9.8× lower error than Ernest", _predictddl(predictddl, _error_ratio),
-         "Ernest runs the very workload, and its few terms describe the effect of scale well; the paper's ratio is of jobs they "
-         "do not fit"),
-        ("PredictDDL: 10.3× lower inference time than Ernest", _predictddl(predictddl, _time_ratio),
-         "Ernest's runs are counted, reading a graph is too, capturing it is not; without its runs Ernest answers in microseconds"),
-        ("Driple: up to 7.3× less time to tailor to a new setting", _transfer(driple),
-         "a few dozen rows per setting: training from scratch is short too, and ends where little more can be learned"),
-        ("DNNAbacus: 0.9 % time, 2.8 % memory on 29 classic networks, random split", _classics(results),
-         "a network has a few steps here, each at another batch, precision and optimizer; the paper's rows have near neighbours"),
-        ("CherryPick: near-optimal in few runs", _searched(results.get("searches", ())),
-         "tables are small and have steps where runs crash; its stopping rule ends searches early"),
-    ]  # fmt: skip
-
-
-def _lower(scaledl: Mapping[str, Any]) -> str:
-    """MRE and RMSE, times lower than each plainer model's."""
-    texts = []
-    for split, about in (("architecture", "architectures left out"), ("batch", "largest batches left out")):
-        for those, which in (("all", ""), ("five", ", the five")):
-            ratios = scaledl.get("ratios", {}).get(f"after ScaleDL: {split}, {those}")
-            for what in ("device", "step") if ratios else ():
-                lower = (
-                    f"{ratios[o][what]['mre']:.1f} and {ratios[o][what]['rmse_seconds']:.1f} over {o}" for o in _PLAINER
-                )
-                texts.append(f"{about}{which}, {what}: {', '.join(lower)}")
-    return _LINES.join(texts) or _NOT_RUN
-
-
-def _ours(scaledl: Mapping[str, Any]) -> str:
-    texts = []
-    for split, about in (("architecture", "architectures left out"), ("family", "families left out")):
-        table = scaledl.get("tables", {}).get(f"{split}, all", {})
-        for what in ("device", "step") if "Foretell" in table else ():
-            theirs, ours = table["after ScaleDL"][what], table["Foretell"][what]
-            texts.append(
-                f"{about}, {what} time {theirs['mre']:.1%} and {ours['mre']:.1%}, {theirs['mre'] / ours['mre']:.2f}× (median "
-                f"{theirs['median'] / ours['median']:.2f}×), {ours['rows']} steps"
-            )
-    return _LINES.join(texts) or _NOT_RUN
-
-
-def _predictddl(found: Mapping[str, Any], say: Callable[[Row, Row], str]) -> str:
-    return _LINES.join(f"{what}: {say(one, timing)}" for what, one, timing in sampled(found)) or _NOT_RUN
-
-
-def _error_ratio(one: Row, timing: Row) -> str:
-    ernest, ours, reused = theirs(one), one["errors"]["PredictDDL"], one["errors"]["Ernest, reused with no run"]
-    return (
-        f"{ernest['mean'] / ours['mean']:.2g}× ({ours['mean']:.1%}, Ernest {ernest['mean']:.1%}), {reused['mean'] / ours['mean']:.2g}× "
-        f"lower than Ernest without a run, {ours['rows']} rows"
-    )
-
-
-def _time_ratio(one: Row, timing: Row) -> str:
-    each = seconds_each(one["spent"])
-    return f"{each / timing['predict']:.0f}× ({1e3 * timing['predict']:.0f} ms, Ernest {each:.3g} s per workload)"
-
-
-def _transfer(driple: Mapping[str, Any]) -> str:
-    return (
-        _LINES.join(
-            f"{way}: {_times(by['median'])} in the median of {by['settings']} settings, {_times(by['least'])} to {_times(by['most'])}"
-            for way, by in driple.get("times less", {}).items()
-        )
-        or _NOT_RUN
-    )
-
-
-def _times(value: float) -> str:
-    return "never equal" if not value else f"{value:.2g}×"
-
-
-def _classics(results: Results) -> str:
-    texts = [
-        f"{line['split'].partition(': ')[2]}, {line['target'].replace('_', ' ')} {line['mean']:.1%}"
-        for line in _ordered(results.get("lines", ()))
-        if line["split"].startswith("29 classics:") and line["mean"] is not None
-    ]
-    return _LINES.join(texts) or _NOT_RUN
-
-
-def _searched(rows: Sequence[Row]) -> str:
-    """Both on the tables whose workload has a graph; CherryPick on the others too."""
-    ranked = {row["table"] for row in rows if row["method"] != "CherryPick" and row["runs_to_near"] is not None}
-    texts = []
-    for method in dict.fromkeys(row["method"] for row in rows):
-        for which, is_ranked in (("tables with a graph", True), ("others", False)):
-            own = [row for row in rows if row["method"] == method and (row["table"] in ranked) == is_ranked]
-            regrets = [row["regret"] for row in own if row["regret"] is not None]
-            if not regrets:
-                continue
-            runs, cost, near = (fmean(row[name] for row in own) for name in ("runs", "cost", "reached"))
-            crashed = f", {len(own) - len(regrets)} crashed" if len(regrets) < len(own) else ""
-            texts.append(
-                f"{method}, {len(own)} {which}: {median(regrets):.0%} worse than the best in the median, {fmean(regrets):.0%} on "
-                f"average{crashed}, after {runs:.2g} runs of {_seconds(cost)}; within 5 % in {near:.0%} of searches"
-            )
-    return _LINES.join(texts) or _NOT_RUN
 
 
 def _share(value: float | None) -> str:

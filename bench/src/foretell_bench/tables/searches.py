@@ -38,10 +38,11 @@ class Found:
     configurations: int
     runs: float  # when it stops
     cost: Seconds
-    regret: float | None  # of what it stops with: 0.1 is a tenth worse than the best
+    regret: float | None  # of what it stops with: 0.1 is a tenth worse than the best; None: all it ran crashed
     runs_to_near: float | None  # until one run is within 5 % of the best; None: some searches never get there
     cost_to_near: Seconds | None
     reached: float  # share of searches that come within 5 % before they stop
+    crashed: float = 0.0  # share of searches that end with nothing that runs
     why: str = ""
 
 
@@ -134,6 +135,7 @@ def cherrypick(table: Table, seeds: int = SEEDS) -> Found:
         cost=mean(costs),
         regret=mean(ended) if ended else None,
         reached=len(there) / seeds,
+        crashed=1 - len(ended) / seeds,
         runs_to_near=mean(n for n, _ in there) if len(there) == seeds else None,
         cost_to_near=mean(c for _, c in there) if len(there) == seeds else None,
     )
@@ -176,6 +178,7 @@ def ranked(table: Table) -> Found:
         runs_to_near=near[0],
         cost_to_near=near[1],
         reached=float(first is not None and first <= NEAR * best),
+        crashed=float(first is None),
         why="" if first is not None else "its first choice crashes",
     )
 

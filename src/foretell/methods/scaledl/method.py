@@ -47,7 +47,9 @@ class ScaleDL:
 
     layers: LayerSettings = field(default_factory=LayerSettings)
     network: NetworkSettings = field(default_factory=NetworkSettings)
-    parts: int = 5  # the network learns from layer times predicted by models that saw the other parts; 1: by those that saw it
+    parts: int = (
+        5  # the network learns from layer times predicted by models that saw the other parts; 1: by those that saw it
+    )
     name: str = "after ScaleDL"
     layer_models_: LayerModels | None = None
     across_: Across | None = None
@@ -84,7 +86,9 @@ class ScaleDL:
     def _parted(self, wanted: Sequence[Page]) -> dict[str, int]:
         """Architecture → part; one part where there is no network, no timed layer, or too little to leave any of it out."""
         names = {p.architecture for p in wanted}
-        whole = self.network.rounds == 0 or self.layer_models_ is None or len(wanted) < FEWEST or len(names) < self.parts
+        whole = (
+            self.network.rounds == 0 or self.layer_models_ is None or len(wanted) < FEWEST or len(names) < self.parts
+        )
         return _parts(wanted, 1 if whole else self.parts)
 
     def _trained(self, pages: Sequence[Page], predicted: Mapping[int, Floats]) -> Across:
