@@ -1,8 +1,8 @@
 """After Ernest (Venkataraman et al., NSDI 2016): t(s, m) = θ · [1, s/m, log m, m] with θ ≥ 0, one fit for each workload.
 
-A workload is a black box: an architecture with its settings, precision and plan on one kind of device. Of the runs it may learn from, Ernest
-takes those that an A-optimal design chooses under a budget of seconds; the seconds of those runs are the price of its
-answers.
+A workload is a black box: an architecture with its settings, precision and plan on one kind of device. Of the runs it may
+learn from, Ernest takes those that an A-optimal design chooses under a budget of seconds; the seconds of those runs are the
+price of its answers.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def _lower(scaledl: Row, figure: str) -> Found:
     folds = scaledl.get("folds", {}).get(figure)
     return Found(
         here=f"{ratio['step'][figure]:.2g}× (of device time {ratio['device'][figure]:.2g}×)",
-        interval=between(*folds, "8 folds") if folds else "–",
+        interval=between(folds[0], folds[1], "8 folds") if folds else "–",
         on=f"{steps} steps of an H200, architectures left out",
     )
 
@@ -80,7 +80,7 @@ def _ours(scaledl: Row) -> Found:
     folds = scaledl.get("folds", {}).get("foretell")
     return Found(
         here=f"{ratio['step']:.2f}× ({errors}; of device time {ratio['device']:.2f}×)",
-        interval=between(*folds, "8 folds") if folds else "–",
+        interval=between(folds[0], folds[1], "8 folds") if folds else "–",
         on=f"{table['Foretell']['step']['rows']} steps of an H200, architectures left out",
     )
 

@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from foretell.cost.roofline import price_ops
 from foretell.graph import Graph
-from foretell.methods.dnnabacus import DNNAbacus, network, surroundings
+from foretell.methods.dnnabacus import DNNAbacus, network
 from foretell.methods.protocol import STEP_TIME, Example, Query
+from foretell.methods.surroundings import surroundings
 from foretell.units import Seconds
 from foretell_bench.sources.settings import Row
 

@@ -143,10 +143,8 @@ def _layers(rank: Rank, device: Device, workers: int) -> tuple[list[Layer], Ints
 
 def _joined(exchange: Exchange, kernels: Ints, node: int) -> Ints:
     """From the last kernel before its data is ready, and to the first that needs them."""
-    before, after = (
-        np.searchsorted(kernels, exchange.after, side="right") - 1,
-        np.searchsorted(kernels, exchange.before),
-    )
+    before = int(np.searchsorted(kernels, exchange.after, side="right")) - 1
+    after = int(np.searchsorted(kernels, exchange.before))
     joined = [(before, node)] if before >= 0 else []
     joined += [(node, after)] if after < len(kernels) else []
     return np.array(joined, dtype=np.int64).reshape(-1, 2)
