@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from foretell.declared import opaque
 from foretell.errors import ForetellError, InputError, RequirementNotMet
 from foretell.plans import Plan
 from foretell.precision import MixedPrecision
@@ -80,6 +81,7 @@ __all__ = [
     "link",
     "measure_ranks",
     "measure_step",
+    "opaque",
     "plan",
     "run_campaign",
     "scale",

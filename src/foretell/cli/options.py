@@ -50,6 +50,9 @@ Processes = Annotated[
 FakeData = Annotated[
     bool, option(SCRIPT, "--fake-data", "Stand in for data sets and checkpoints that are not on this machine.")
 ]
+Opaque = Annotated[
+    Path | None, option(SCRIPT, "--opaque", "A Python file that declares kernels with foretell.opaque(…).", "FILE")
+]
 Verbose = Annotated[bool, option(SCRIPT, "--verbose", "Show what the script prints.")]
 AsJson = Annotated[bool, option(OUTPUT, "--json", "Print JSON on standard output, and nothing else there.")]
 Html = Annotated[Path | None, option(OUTPUT, "--html", "Write a report as one HTML file.", "FILE")]
@@ -102,18 +105,26 @@ def read_settings(written: Sequence[str] | None) -> dict[str, str]:
     return settings
 
 
-def script_of(source: str, arguments: Sequence[str] | None, processes: int | None, fake_data: bool) -> Script | None:
+def script_of(
+    source: str, arguments: Sequence[str] | None, processes: int | None, fake_data: bool, opaque: Path | None
+) -> Script | None:
     """SOURCE as a training script; None if it is none, and then it takes no arguments."""
     import foretell
     from foretell.sources.scripts import script_of
 
     script: Script | str = script_of(source)
     if isinstance(script, str):
-        given = {"arguments after --": arguments, "--nproc": processes, "--fake-data": fake_data}
+        given = {"arguments after --": arguments, "--nproc": processes, "--fake-data": fake_data, "--opaque": opaque}
         if wrong := [name for name, value in given.items() if value]:
             raise InputError(f"{', '.join(wrong)} are for a training script, and {source!r} is none. Leave them out.")
         return None
-    return foretell.Script(path=source, arguments=tuple(arguments or ()), processes=processes, fake_data=fake_data)
+    return foretell.Script(
+        path=source,
+        arguments=tuple(arguments or ()),
+        processes=processes,
+        fake_data=fake_data,
+        opaque=None if opaque is None else str(opaque),
+    )
 
 
 def combinations(written: Sequence[str] | None) -> list[dict[str, str]]:

@@ -48,6 +48,7 @@ def predict(
     require_fit: Annotated[bool, option(WHAT, "--require-fit", "Exit with 3 if it does not fit.")] = False,
     nproc: options.Processes = None,
     fake_data: options.FakeData = False,
+    opaque: options.Opaque = None,
     verbose: options.Verbose = False,
     as_json: options.AsJson = False,
     html: options.Html = None,
@@ -74,7 +75,7 @@ def predict(
     job = options.job_of(job_samples, job_tokens, evaluate, checkpoint)
     conditions = options.conditions_of(loader, jitter, expert_skew)
     if server is not None:
-        is_script = options.script_of(source, arguments, nproc, fake_data) is not None
+        is_script = options.script_of(source, arguments, nproc, fake_data, opaque) is not None
         remote.refuse({"--fit-batch": fit_batch, "--html": html, "--trace": trace, "a script": is_script})
         remote.predict(
             server, source, on, chosen, plan_of=lambda cluster: _plan(source, chosen, cluster, {"plan": plan}),
@@ -83,7 +84,7 @@ def predict(
         )  # fmt: skip
         return
     asked = options.question(on, plan=plan, model=model, profile=profile, conditions=conditions, job=job)
-    script = options.script_of(source, arguments, nproc, fake_data)
+    script = options.script_of(source, arguments, nproc, fake_data, opaque)
     if script is not None and fit_batch:
         raise InputError(
             f"--fit-batch varies a setting called batch, and {source} is a script. Give it other batches as arguments of its "

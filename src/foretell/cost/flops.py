@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from foretell.graph import Graph, Signature
-from foretell.graph.operators import ATTENTION, Registry, names_of, operator_of
+from foretell.graph.operators import ATTENTION, OPAQUE, Registry, names_of, operator_of
 from foretell.units import Flops
 
 formula: Final = Registry[Callable[[Signature], Flops]]("a FLOP formula")
@@ -91,6 +91,19 @@ def _fused_attention(s: Signature) -> Flops:
     positions, length, width = math.prod(x.shape[:-1]), x.shape[-2], x.shape[-1]
     weights = sum(w.numel for w in s.inputs if len(w.shape) == 2)
     return 2.0 * positions * weights + 4.0 * positions * length * width
+
+
+@formula(OPAQUE)
+def _opaque(s: Signature) -> Flops:
+    return declared(s, "flops")
+
+
+def declared(s: Signature, what: str) -> float:
+    """What a user has said of an operation that nobody looks into."""
+    value = s.argument(what)
+    if not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ValueError(f"{s.target} is declared without its {what}")
+    return float(value)
 
 
 @formula("aten._cudnn_rnn")

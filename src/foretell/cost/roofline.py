@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from foretell.cost.flops import flops, skipped
+from foretell.cost.flops import declared, flops, skipped
 from foretell.graph import Graph, Layout, Signature
 from foretell.graph.operators import on_tf32, operator_of
 from foretell.hardware import Device
@@ -81,6 +81,8 @@ def _traffic(s: Signature) -> Bytes:
         return 2 * written + _bytes([x for x in s.inputs if x.dtype.startswith(("int", "uint", "bool"))])
     if reads == "no tensor":
         return written
+    if reads == "as declared":
+        return int(declared(s, "traffic"))
     if reads == "one per row":
         return written + 2 * _bytes([x for x in s.inputs if x.dtype.startswith("int")])
     return _bytes(s.inputs) + (written or _bytes([s.inputs[i] for i in s.mutates]))

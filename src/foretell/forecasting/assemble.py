@@ -50,6 +50,7 @@ from foretell.forecasting.run import Placed, Run, run
 from foretell.forecasting.scripts import on_cluster, plan_noted
 from foretell.forecasting.several import Spread
 from foretell.graph import Caveat, Graph
+from foretell.graph.operators import OPAQUE
 from foretell.hardware import Cluster
 from foretell.parallel import parallelize
 from foretell.plans import Plan
@@ -362,7 +363,14 @@ class _Assembly:
         yield from self._offload_caveats(placed)
         yield from self._interval_caveats(placed)
         for name, seconds in sorted(placed.priced.unknown.items()):
-            yield Caveat("op-without-model", f"{name} priced by bytes", seconds / self.busy if self.busy else 0.0)
+            share = seconds / self.busy if self.busy else 0.0
+            if name == OPAQUE:
+                targets = (s.target for s in placed.role.graph.signatures if s.name == OPAQUE)
+                names = ", ".join(dict.fromkeys(target.rpartition(".")[2] for target in targets))
+                text = f"Operations that cannot be looked into are priced by what is declared of them: {names}."
+                yield Caveat("opaque-operations", text, share)
+            else:
+                yield Caveat("op-without-model", f"{name} priced by bytes", share)
 
     def _precision_caveats(self, placed: Placed) -> Iterator[Caveat]:
         """Where a device has no units for a precision, or has faster ones that it leaves out."""

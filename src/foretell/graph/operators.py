@@ -17,7 +17,8 @@ Family = Literal[
     "attention", "attention_backward", "convolution", "convolution_backward", "copy", "elementwise", "foreach", "index", "matmul",
     "norm", "norm_backward", "pooling", "reduction", "rnn",
 ]  # fmt: skip
-Reads = Literal["inputs", "what it returns", "no tensor", "one per row"]
+Reads = Literal["inputs", "what it returns", "no tensor", "one per row", "as declared"]
+OPAQUE: Final = "foretell.opaque"  # whose overloads are what users declared, by name
 ATTENTION: Final = ("flash", "efficient", "cudnn")  # kinds that are one kernel for scores, softmax and values
 
 
@@ -199,4 +200,7 @@ for _family, _kind, _names in _FAMILIES:
         )
 for _name in ("dequantize_4bit", "dequantize_blockwise"):
     register(Operator(name=f"bitsandbytes.{_name}", weighs=True))
+for _name in ("addmm", "baddbmm", "addbmm"):  # in place
+    register(Operator(name=f"aten.{_name}_", family="matmul", kind="added", like=f"aten.{_name}"))
+register(Operator(name=OPAQUE, reads="as declared"))
 register(Operator(name="foretell.host_update", launches=False))  # an optimizer's op that the host runs

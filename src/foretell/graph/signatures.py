@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from foretell.graph.operators import Family, operator_of
+from foretell.graph.operators import OPAQUE, Family, operator_of
 from foretell.graph.types import Input, Layout, Signature, Value
 
 _PATTERNS: Final[dict[str, str]] = {
@@ -25,10 +25,10 @@ _PATTERNS: Final[dict[str, str]] = {
     "bmm": "bmk bkn -> bmn",
     "mv": "mk k -> m",
     "dot": "k k -> *",
-    "addmm _addmm_activation": "* mk kn -> mn",
+    "addmm addmm_ _addmm_activation": "* mk kn -> mn",
     "addmv": "* mk k -> m",
-    "baddbmm": "* bmk bkn -> bmn",
-    "addbmm": "* bmk bkn -> mn",
+    "baddbmm baddbmm_": "* bmk bkn -> bmn",
+    "addbmm addbmm_": "* bmk bkn -> mn",
     "_grouped_mm _scaled_grouped_mm": "mk gkn -> mn | mk kn * -> gmn | gmk kn -> mn | gmk gkn -> gmn",
     "_native_multi_head_attention _transformer_encoder_layer_fwd": "bld -> * ..",
     "embedding": "vd * -> *",
@@ -83,10 +83,19 @@ def check_signature(s: Signature) -> None:
             raise ValueError(f"{s.target} has {name} {value!r}, not a whole number of at least 1")
     if s.name in _REDUCING:
         _check_reduction(s)
+    if s.name == OPAQUE:
+        _check_declared(s)
     if operator.family == "rnn" and (hidden := s.tensor("hx")) is not None and len(hidden.shape) != 3:
         raise ValueError(f"{s.target} starts from a state of shape {hidden.shape}")
     if operator.family in ("convolution", "convolution_backward"):
         _check_convolution(s, backward=operator.family == "convolution_backward")
+
+
+def _check_declared(s: Signature) -> None:
+    for name in ("flops", "traffic"):
+        value = s.argument(name)
+        if type(value) not in (int, float) or not 0 <= value < 1e30:  # type: ignore[operator]
+            raise ValueError(f"{s.target} is declared with {name} {value!r}, not a number of at least 0")
 
 
 def _check_convolution(s: Signature, *, backward: bool) -> None:

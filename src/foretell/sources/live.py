@@ -36,12 +36,12 @@ def step(
         model=lambda: copy.deepcopy(model).cpu(),
         batch=lambda: pytree.tree_map(at_home, batch),
         loss=loss,
-        optimizer=None if optimizer is None else _same_optimizer(model, optimizer),
+        optimizer=None if optimizer is None else same_optimizer(model, optimizer),
         **settings,
     )
 
 
-def _same_optimizer(model: torch.nn.Module, optimizer: Any) -> Callable[[Any], Any]:
+def same_optimizer(model: torch.nn.Module, optimizer: Any) -> Callable[[Any], Any]:
     """Makes an optimizer of the same class with the same groups, of the parameters that it is given."""
     places = {id(p): i for i, p in enumerate(p for p in model.parameters() if p.requires_grad)}
     groups = [

@@ -77,7 +77,8 @@ class Copies:
                     f"{name or 'the model'} is a {type(module).__name__}, whose weights lie in one piece: they cannot be kept "
                     "in another precision than they are computed with. Set precision='amp-bf16' instead."
                 )
-            module._parameters = _Cast(module._parameters, self)
+            if not isinstance(module._parameters, _Cast):  # else others have copies of them
+                module._parameters = _Cast(module._parameters, self)
 
     def of(self, parameter: Tensor) -> Tensor:
         if id(parameter) not in self.made:

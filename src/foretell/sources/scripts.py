@@ -25,13 +25,14 @@ class Script:
     """A training script with its arguments; its step is what runs between two updates of its optimizers.
 
     `processes`: ranks that a launcher would start; None: one for each device of the cluster. `fake_data`: stand in for
-    data sets and checkpoints that are not on this machine.
+    data sets and checkpoints that are not on this machine. `opaque`: a file that declares kernels with `foretell.opaque`.
     """
 
     path: str
     arguments: tuple[str, ...] = ()
     processes: int | None = None
     fake_data: bool = False
+    opaque: str | None = None
     accelerator: Accelerator = Accelerator()
 
     def __post_init__(self) -> None:
@@ -53,6 +54,7 @@ class Script:
             "arguments": list(self.arguments),
             "processes": self.processes or 1,
             "fake_data": self.fake_data,
+            "opaque": self.opaque,
             "accelerator": {
                 "name": chip.name,
                 "capability": list(chip.capability),
@@ -70,6 +72,7 @@ class Script:
             arguments=tuple(written["arguments"]),
             processes=written["processes"],
             fake_data=written["fake_data"],
+            opaque=written["opaque"],
             accelerator=Accelerator(**{**chip, "capability": tuple(chip["capability"])}),
         )
 

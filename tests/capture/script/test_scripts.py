@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +11,7 @@ from torch import nn
 
 import foretell
 from foretell.errors import WorkloadError
-
-Write = Callable[[str], foretell.Script]
-
-
-@pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Writes a script, which runs in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-
-    def write(text: str, **how: Any) -> foretell.Script:
-        path = tmp_path / "train.py"
-        path.write_text(textwrap.dedent(text))
-        return foretell.Script(path=str(path), **how)
-
-    return write
+from tests.capture.script.conftest import Write
 
 
 def ops(graph: foretell.Graph) -> list[tuple[Any, ...]]:

@@ -19,6 +19,7 @@ from torch._subclasses.fake_impls import op_implementations_dict
 
 from foretell.capture.as_gpu import attention, autocast, norms, patches, rnn, sampling
 from foretell.capture.as_gpu.patches import let_fake_tensors_pass_as_real
+from foretell.capture.opaque import use_declarations
 from foretell.errors import CaptureError
 
 __all__ = ["behave_as_gpu", "let_fake_tensors_pass_as_real"]
@@ -48,6 +49,7 @@ def behave_as_gpu() -> None:
             library.impl(name, kernel, "CompositeExplicitAutograd", allow_override=True)
         autocast.follow_cuda(library)
     patches.apply()
+    use_declarations()
 
 
 def _replace_shapes_in_python(op: Any, kernel: Callable[..., Any]) -> None:

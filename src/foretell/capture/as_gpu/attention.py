@@ -100,7 +100,7 @@ def _attention(
         raise RuntimeError("No available kernel. Aborting execution.")  # in torch's words
     CALLS[backend] += 1
     if backend == "flash":
-        return _flash(query, key, value, dropout_p, is_causal, scale)
+        return flash(query, key, value, dropout_p, is_causal, scale)
     needs_grad = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
     bias = None if attn_mask is None or backend == "math" else _as_bias(attn_mask, query)
     made: tuple[Tensor, ...]
@@ -121,7 +121,7 @@ def _attention(
     return made[0]
 
 
-def _flash(q: Tensor, k: Tensor, v: Tensor, dropout: float, causal: bool, scale: float | None) -> Tensor:
+def flash(q: Tensor, k: Tensor, v: Tensor, dropout: float, causal: bool, scale: float | None) -> Tensor:
     head_dim = q.shape[-1]
     if scale is None:
         scale = head_dim**-0.5

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.machinery
 import importlib.util
+import os
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +21,40 @@ def once_imported(name: str, adapt: Callable[[Any], None]) -> None:
     if not _WAITING:
         sys.meta_path.insert(0, _Finder())
     _WAITING.setdefault(name, []).append(adapt)
+
+
+def asked_by_script() -> bool:
+    """Whether an import that is under way is the script's: a library looks what is there, and shall find what is."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and ("importlib" in frame.f_code.co_filename or frame.f_code.co_filename == __file__):
+        frame = frame.f_back
+    return frame is not None and os.path.abspath(frame.f_code.co_filename).startswith(sys.path[0])
+
+
+def provide(wanted: Callable[[str], bool], make: Callable[[str], types.ModuleType], *, first: bool = False) -> None:
+    """Let the script import modules that are made here: those that are not installed, or `first`, in any case."""
+    sys.meta_path.insert(0 if first else len(sys.meta_path), _Provider(wanted, make))
+
+
+class _Provider:
+    def __init__(self, wanted: Callable[[str], bool], make: Callable[[str], types.ModuleType]) -> None:
+        self._wanted, self._make = wanted, make
+        self._packages: set[str] = set()  # made here, so their parts are too, whoever asks
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        package = name.partition(".")[0]
+        if not self._wanted(name) or not (package in self._packages or asked_by_script()):
+            return None
+        self._packages.add(package)
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
+
+    def create_module(self, spec: Any) -> types.ModuleType:
+        module = self._make(spec.name)
+        module.__path__ = []
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        return None
 
 
 class _Finder:

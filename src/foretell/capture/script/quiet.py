@@ -8,13 +8,11 @@ safetensors' own.
 from __future__ import annotations
 
 import builtins
-import importlib.machinery
 import importlib.util
 import io
 import os
 import pathlib
 import shutil
-import sys
 import tempfile
 import types
 from collections.abc import Callable
@@ -22,6 +20,7 @@ from typing import Any, Final
 
 import torch
 
+from foretell.capture.script.imports import provide
 from foretell.sources.offline import refuse_connections
 
 _SWITCHES: Final = {
@@ -206,33 +205,7 @@ class _Nothing(types.ModuleType):
         return self
 
 
-class _Trackers:
-    """Finds modules of trackers that are not installed, so that a script that imports one runs."""
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if not name.startswith((_BOARD, *_TRACKERS)) or not _asked_by_script():
-            return None
-        return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
-
-    def create_module(self, spec: Any) -> types.ModuleType:
-        module = _Nothing(spec.name)
-        module.__path__ = []
-        return module
-
-    def exec_module(self, module: types.ModuleType) -> None:
-        return None
-
-
-def _asked_by_script() -> bool:
-    """A library looks whether a tracker is there, and uses it if so: for it there is none."""
-    frame: Any = sys._getframe(2)
-    while frame is not None and "importlib" in frame.f_code.co_filename:
-        frame = frame.f_back
-    return frame is not None and os.path.abspath(frame.f_code.co_filename).startswith(sys.path[0])
-
-
 def _stand_in_for_missing_trackers() -> None:
-    if importlib.util.find_spec("tensorboard") is None:
-        sys.meta_path.insert(0, _Trackers())  # before torch's own, which would ask for it
-    else:
-        sys.meta_path.append(_Trackers())  # last: one that is installed is found before
+    """Modules of trackers that are not installed, so that a script that imports one runs."""
+    missing = importlib.util.find_spec("tensorboard") is None  # then torch's own part would ask for it
+    provide(lambda name: name.startswith((_BOARD, *_TRACKERS)), _Nothing, first=missing)

@@ -18,11 +18,12 @@ import torch
 from foretell.capture.as_gpu import behave_as_gpu, let_fake_tensors_pass_as_real
 from foretell.capture.as_gpu.eager import run_eagerly, was_compiled
 from foretell.capture.reads import is_library
-from foretell.capture.script import cuda, data, moving, processes, stand_ins, wrappers
+from foretell.capture.script import cuda, data, deepspeed, kernels, moving, processes, stand_ins, wrappers
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.placement import Placement, ScriptRecorder
 from foretell.capture.script.quiet import keep_quiet
 from foretell.capture.script.updates import Updates, Window
+from foretell.declared import DECLARED
 from foretell.errors import SourceError, WorkloadError
 from foretell.graph import Caveat, Graph
 from foretell.plans import Plan
@@ -72,7 +73,11 @@ class _Capture:
         cuda.answer_as(script.accelerator, self.place, min(ranks, script.accelerator.per_node))
         processes.stand_in(ranks, self.noted, self.recorder.pause)
         wrappers.recognise(self.noted)
+        deepspeed.stand_in(self.noted)
+        self.updates.noted = self.noted
         run_eagerly()
+        self._declare()
+        kernels.stand_in(self.noted)
         data.load_inline(self.updates.begin)
         self.updates.follow()
         keep_quiet()
@@ -80,6 +85,18 @@ class _Capture:
             stand_ins.stand_in(self.noted)
         once_imported("torchvision", lambda module: use_declared_operators())
         once_imported("transformers", lambda module: let_fake_tensors_pass_as_real())
+
+    def _declare(self) -> None:
+        """What the user says of operations that cannot run here."""
+        if self.script.opaque is None:
+            return
+        if not Path(self.script.opaque).is_file():
+            raise SourceError(f"no file '{self.script.opaque}'. Give a Python file that calls foretell.opaque(…).")
+        runpy.run_path(self.script.opaque)
+        if not DECLARED:
+            raise SourceError(
+                f"{self.script.opaque} declares nothing. Let it call foretell.opaque('package.function', …)."
+            )
 
     def _run(self) -> None:
         path = os.path.abspath(self.script.path)
@@ -106,6 +123,7 @@ class _Capture:
             name=self.script.name,
             training=True,
             precision=self._precision(window),
+            mixed=self.noted.get("mixed"),
             grad_accumulation=self.updates.micro_steps,
             samples=samples,
             tokens=tokens,
@@ -120,6 +138,8 @@ class _Capture:
         )
 
     def _precision(self, window: Window) -> str:
+        if (mixed := self.noted.get("mixed")) is not None:
+            return str(mixed.compute)
         if window.autocast is not None:
             return "amp-fp16" if window.autocast is torch.float16 else "amp-bf16"
         numbers: dict[torch.dtype, int] = {}
@@ -137,7 +157,7 @@ class _Capture:
         settings: dict[str, Any] = {
             name: noted[name] for name in ("zero", "bucket_bytes", "data_parallel", "hybrid_shard") if name in noted
         }
-        return Plan(dp=noted.get("world", ranks), **settings)
+        return Plan(dp=noted.get("world", ranks), **{**settings, **noted.get("plan", {})})
 
     def _caveats(self) -> Iterator[Caveat]:
         if was_compiled():
@@ -154,8 +174,14 @@ class _Capture:
             yield Caveat(
                 "sync-batch-norm", "SyncBatchNorm: what the ranks exchange in each of them is not in the step."
             )
+        yield from self.noted.get("caveats", ())
         if made := self.noted.get("stand_ins"):
             yield Caveat("fake-data", f"Stood in for, since they are not on this machine: {', '.join(made)}.")
+        if known := self.noted.get("kernels"):
+            yield Caveat(
+                "kernels-stood-in",
+                f"Kernels that cannot run here, as torch's own of the same kind: {', '.join(known)}.",
+            )
         for assumption in self.place.values.assumptions:
             yield Caveat("assumed-values", f"The step depends on values that only a run would know: {assumption}.")
 

@@ -22,6 +22,7 @@ from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.placement import Finished, Placement, ScriptRecorder
 from foretell.capture.script.wrappers import unwrapped
 from foretell.capture.trace import host_state
+from foretell.sources.masters import gradient_of
 
 _WARM: Final = 2  # periods that are run before the one that is recorded
 _PATIENCE: Final = 64  # updates after which an optimizer that has made none is taken for unused
@@ -46,6 +47,7 @@ class Updates:
         self.roots: list[nn.Module] = []  # modules with parameters that the script calls itself
         self.recorded = 0
         self.micro_steps = 1  # of the last window, if they are alike
+        self._inner: WeakSet[Optimizer] = WeakSet()  # that others call in their update
         self._numbers: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
         self._resting = False  # micro-steps that equal the one before are not recorded
         self._ended = False  # an update was made, and nothing has begun since
@@ -54,6 +56,7 @@ class Updates:
         self._stack: list[str] = []
         self._names: dict[int, dict[nn.Module, str]] = {}
         self._window = Window(backwards=[])
+        self.noted: dict[str, Any] = {}  # what wrappers were asked for
 
     def follow(self) -> None:
         register_optimizer_step_pre_hook(self._before_update)
@@ -72,6 +75,9 @@ class Updates:
         def backward(*args: Any, **kwargs: Any) -> None:
             self.begin()
             run(*args, **kwargs)
+            for copies in self.noted.get("copies", ()):
+                copies.made.clear()
+                copies.watch = self._take_copy
             self._window.backwards.append(self.recorder.ops_on_device)
             self._after_backward(len(self._window.backwards))
 
@@ -91,6 +97,10 @@ class Updates:
             self._window.batch.append((tuple(tensor.shape), tensor.dtype))
         if self.recorder.recording:
             self.recorder.mark([tensor], "input")
+
+    def _take_copy(self, copy: torch.Tensor) -> None:
+        if self.recorder.recording:
+            self.recorder.mark([copy], "parameter")
 
     def _enter_module(self, module: nn.Module, args: Any) -> None:
         if not self._stack and any(True for _ in module.parameters()):
@@ -131,12 +141,16 @@ class Updates:
         recorder.phase, recorder.times, recorder.updating = "optimizer", 1, True
         recorder.recording, self._resting = recorder.recording or self._resting, False
         if recorder.recording:
-            for parameter in (p for group in optimizer.param_groups for p in group["params"] if p.grad is not None):
-                recorder.pair(parameter, parameter.grad)
+            for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+                if (gradient := gradient_of(parameter)) is not None:
+                    recorder.pair(parameter, gradient)
             self._mark_state(optimizer)
 
     def _after_update(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        self.recorder.phase, self.recorder.updating, self._updating = self._around.pop(), False, None
+        self.recorder.phase, self.recorder.updating, self._updating = self._around.pop(), bool(self._around), None
+        if self._around:  # it is part of another's update
+            self._inner.add(optimizer)
+            return
         self.optimizers.add(optimizer)
         self.sequence.append(self._numbers.setdefault(optimizer, len(self._numbers)))
         self._ended = True
@@ -171,7 +185,11 @@ class Updates:
 
     def _period(self) -> int | None:
         """After how many updates the optimizers' order repeats; None while that cannot be said yet."""
-        waiting = [o for o in self.optimizers if o not in self._numbers]
+        waiting = [
+            o
+            for o in self.optimizers
+            if o not in self._numbers and o not in self._inner and o is not self.noted.get("replaced")
+        ]
         if waiting and len(self.sequence) < _PATIENCE:
             return None
         if len(self._numbers) == 1:

@@ -8,15 +8,19 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from foretell.capture.as_gpu.patches import replace
+from foretell.precision import DTYPES, MixedPrecision
+from foretell.sources.masters import Copies
 
+_FLOATS = {getattr(torch, name): said for said, name in DTYPES.items()}
 _ZERO_OF_STRATEGY = {
     "FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "_HYBRID_SHARD_ZERO2": 2,
 }  # fmt: skip
 
 
-class _Wrapper(nn.Module):
+class Wrapper(nn.Module):
     """Runs the module inside; its other attributes are those of a wrapper of many devices."""
 
     def __init__(self, module: nn.Module, **attributes: Any) -> None:
@@ -33,7 +37,7 @@ class _Wrapper(nn.Module):
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
-    while isinstance(module, _Wrapper):
+    while isinstance(module, Wrapper):
         module = module.module
     return module
 
@@ -49,7 +53,7 @@ def recognise(noted: dict[str, Any]) -> None:
 
 
 def _data_parallel(noted: dict[str, Any]) -> type:
-    class DistributedDataParallel(_Wrapper):
+    class DistributedDataParallel(Wrapper):
         def __init__(
             self, module: nn.Module, device_ids: Any = None, output_device: Any = None, *args: Any, **how: Any
         ) -> None:
@@ -82,7 +86,7 @@ def _data_parallel(noted: dict[str, Any]) -> type:
 
 
 def _single_process(noted: dict[str, Any]) -> type:
-    class DataParallel(_Wrapper):
+    class DataParallel(Wrapper):
         def __init__(self, module: nn.Module, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
             super().__init__(module, device_ids=device_ids)
             noted["data_parallel"] = "dp"
@@ -95,7 +99,7 @@ def _fully_sharded(noted: dict[str, Any]) -> None:
         return
     from torch.distributed import fsdp
 
-    class FullyShardedDataParallel(_Wrapper):
+    class FullyShardedDataParallel(Wrapper):
         def __init__(
             self, module: nn.Module, process_group: Any = None, sharding_strategy: Any = None, *a: Any, **how: Any
         ) -> None:
@@ -104,9 +108,9 @@ def _fully_sharded(noted: dict[str, Any]) -> None:
             super().__init__(module)
             noted["zero"] = _ZERO_OF_STRATEGY.get(getattr(sharding_strategy, "name", "FULL_SHARD"), 3)
             noted["hybrid"] = "HYBRID" in getattr(sharding_strategy, "name", "")
-            _note_precision(noted, how.get("mixed_precision"))
             if (device := how.get("device_id")) is not None:
                 module.to(device)
+            _compute_in(noted, module, how.get("mixed_precision"))
 
         def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
             return nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
@@ -129,9 +133,9 @@ def _fully_sharded(noted: dict[str, Any]) -> None:
         noted["zero"] = 2 if reshard_after_forward is False else 3
         if mesh is not None and mesh.ndim == 2:
             noted["hybrid_shard"] = mesh.size(1)
-        _note_precision(noted, mp_policy)
         for each in module if isinstance(module, list | tuple) else [module]:
             _be_sharded(each)
+            _compute_in(noted, each, mp_policy)
         return module
 
     replace(fsdp, "FullyShardedDataParallel", FullyShardedDataParallel)
@@ -149,10 +153,27 @@ def _be_sharded(module: nn.Module) -> None:
         module.__dict__.setdefault(name, lambda *args, **kwargs: None)
 
 
-def _note_precision(noted: dict[str, Any], policy: Any) -> None:
+def _compute_in(noted: dict[str, Any], module: nn.Module, policy: Any) -> None:
+    """A policy of mixed precision: parameters stay as they are, and copies of them are computed with."""
     dtype = getattr(policy, "param_dtype", None)
-    if dtype is not None and dtype is not torch.float32:
-        noted["sharded_dtype"] = str(dtype).removeprefix("torch.")
+    kept = next((p.dtype for p in module.parameters() if p.is_floating_point()), None)
+    if dtype is None or kept in (None, dtype):
+        return
+    noted.setdefault("copies", []).append(Copies(module, dtype))
+    reduced = getattr(policy, "reduce_dtype", None) or dtype
+    noted["mixed"] = MixedPrecision(parameters=_FLOATS[kept], compute=_FLOATS[dtype], reduce=_FLOATS[reduced])  # type: ignore[arg-type]
+
+    def cast(value: Any) -> Any:
+        return value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+    def enter(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        return pytree.tree_map(cast, args), pytree.tree_map(cast, kwargs)
+
+    module.register_forward_pre_hook(enter, with_kwargs=True)
+    if (out := getattr(policy, "output_dtype", None)) is not None:
+        module.register_forward_hook(
+            lambda module, args, given: pytree.tree_map_only(torch.Tensor, lambda t: t.to(out), given)
+        )
 
 
 def _synchronised_norms(noted: dict[str, Any]) -> None:

@@ -1,0 +1,187 @@
+"""DeepSpeed as a script sees it: `initialize` gives an engine that runs one replica's step, and its configuration is the plan.
+
+What it would communicate, gather or keep in host memory is the plan's to say. Precision, accumulation, clipping and the
+optimizer are the step's, and run here as a Workload of the same configuration runs them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from foretell.capture.script.imports import provide
+from foretell.capture.script.wrappers import Wrapper
+from foretell.errors import WorkloadError
+from foretell.precision import MixedPrecision
+from foretell.sources.configs import read_configuration
+from foretell.sources.live import same_optimizer
+from foretell.sources.masters import OnMasters, keep_main_gradients
+from foretell.sources.named.optimizers import optimizer_named
+
+NAME = "deepspeed"
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def stand_in(noted: dict[str, Any]) -> None:
+    provide(lambda name: name.partition(".")[0] == NAME, lambda name: _module(name, noted), first=True)
+
+
+def _module(name: str, noted: dict[str, Any]) -> ModuleType:
+    module = ModuleType(name)
+    if name == NAME:
+        module.__dict__.update(
+            __version__="0.17.0",
+            initialize=lambda *args, **kwargs: _initialize(noted, *args, **kwargs),
+            init_distributed=lambda *args, **kwargs: torch.distributed.init_process_group("nccl"),
+            add_config_arguments=_add_arguments,
+            DeepSpeedEngine=Engine,
+        )
+    else:
+        module.__dict__.update(_PARTS.get(name.removeprefix(f"{NAME}."), {}))
+    return module
+
+
+def _initialize(
+    noted: dict[str, Any], args: Any = None, model: Any = None, optimizer: Any = None, model_parameters: Any = None,
+    training_data: Any = None, lr_scheduler: Any = None, distributed_port: int = 29500, mpu: Any = None,
+    dist_init_required: Any = None, collate_fn: Any = None, config: Any = None, mesh_param: Any = None, config_params: Any = None,
+) -> tuple[Any, ...]:  # fmt: skip
+    said = config or config_params or getattr(args, "deepspeed_config", None)
+    if said is None or model is None:
+        raise WorkloadError("deepspeed.initialize is called without a model, or without a config. Give it both.")
+    if torch.distributed.is_available() and not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("nccl")
+    entries, path = (said, Path("the DeepSpeed config")) if isinstance(said, Mapping) else _read(Path(said))
+    engine = Engine(model, optimizer, lr_scheduler, read_configuration(entries, path), noted)
+    loader = None
+    if training_data is not None:
+        loader = torch.utils.data.DataLoader(training_data, engine.batch, collate_fn=collate_fn)
+    return engine, engine.optimizer, loader, engine.lr_scheduler
+
+
+def _read(path: Path) -> tuple[Any, Path]:
+    return json.loads(path.read_text(encoding="utf-8")), path
+
+
+class Engine(Wrapper):
+    """One replica of the model with its optimizer, as the configuration says."""
+
+    def __init__(self, model: nn.Module, optimizer: Any, scheduler: Any, config: Any, noted: dict[str, Any]) -> None:
+        super().__init__(model.to("cuda"))
+        settings = config.settings
+        self.batch: int = settings.get("batch", 1)
+        world = noted.get("world", 1)
+        self.micro_steps: int = settings.get("grad_accumulation") or max(
+            (config.global_batch or 1) // (self.batch * world), 1
+        )
+        self.clip = settings.get("clip_grad_norm")
+        self.global_steps = self.local_rank = self._done = 0
+        self.config, self.device = dict(settings), torch.device("cuda", 0)
+        mixed = MixedPrecision.parse(settings["precision"]) if "precision" in settings else None
+        if mixed is not None:
+            model.to(_DTYPES[mixed.parameters])
+        make = optimizer_named(settings["optimizer"]) if "optimizer" in settings else None
+        if optimizer is not None and not callable(optimizer):
+            make = same_optimizer(model, optimizer)
+        elif optimizer is not None:
+            make = optimizer
+        if make is None:
+            raise WorkloadError("deepspeed.initialize finds no optimizer: neither given nor in its config. Give one.")
+        trained = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer: Any = OnMasters(trained, make) if mixed is not None else optimizer or make(trained)
+        self.main_gradients: list[Tensor] = []
+        if mixed is not None and mixed.gradients != mixed.parameters:
+            self.main_gradients = keep_main_gradients(trained)
+        self.lr_scheduler = (
+            scheduler(self.optimizer) if callable(scheduler) and not hasattr(scheduler, "step") else scheduler
+        )
+        noted.update(plan=dict(config.plan), mixed=mixed, caveats=config.caveats, data_parallel="ddp")
+        noted["replaced"] = optimizer if mixed is not None else None  # it updates nothing
+
+    def backward(self, loss: Tensor, **how: Any) -> Tensor:
+        (loss / self.micro_steps).backward()
+        return loss
+
+    def step(self, *args: Any, **kwargs: Any) -> None:
+        self._done += 1
+        if self._done % self.micro_steps:
+            return
+        if self.clip:
+            masters = isinstance(self.optimizer, OnMasters)
+            nn.utils.clip_grad_norm_(self.optimizer.take_gradients() if masters else self.parameters(), self.clip)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        if self.main_gradients:
+            torch._foreach_zero_(self.main_gradients)
+        if self.lr_scheduler is not None:
+            self.lr_scheduler.step()
+        self.global_steps += 1
+
+    def is_gradient_accumulation_boundary(self) -> bool:
+        return (self._done + 1) % self.micro_steps == 0
+
+    def gradient_accumulation_steps(self) -> int:
+        return self.micro_steps
+
+    def train_micro_batch_size_per_gpu(self) -> int:
+        return self.batch
+
+    def zero_optimization_stage(self) -> int:
+        return int(self.config.get("zero", 0))
+
+    def get_global_grad_norm(self) -> float:
+        return 1.0
+
+    def get_lr(self) -> list[float]:
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def save_checkpoint(self, *args: Any, **kwargs: Any) -> bool:
+        return True
+
+    def load_checkpoint(self, *args: Any, **kwargs: Any) -> tuple[None, dict[str, Any]]:
+        return None, {}
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    group = parser.add_argument_group("DeepSpeed")
+    group.add_argument("--deepspeed", action="store_true", default=False)
+    group.add_argument("--deepspeed_config", type=str, default=None)
+    with contextlib.suppress(argparse.ArgumentError):
+        group.add_argument("--local_rank", type=int, default=0)
+    return parser
+
+
+def _adam(
+    params: Any, lr: float = 1e-3, betas: Any = (0.9, 0.999), eps: float = 1e-8, weight_decay: float = 0.0, **how: Any
+) -> Any:
+    return torch.optim.AdamW(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
+
+
+_PARTS: dict[str, dict[str, Any]] = {
+    "zero": {
+        "Init": lambda *args, **kwargs: contextlib.nullcontext(),
+        "GatheredParameters": lambda *args, **kwargs: contextlib.nullcontext(),
+    },
+    "ops.adam": {"FusedAdam": _adam, "DeepSpeedCPUAdam": _adam},
+    "comm": {
+        name: getattr(torch.distributed, name, None)
+        for name in ("barrier", "get_rank", "get_world_size", "is_initialized")
+    },
+    "accelerator": {"get_accelerator": lambda: _Accelerator()},
+}
+
+
+class _Accelerator:
+    def device_name(self, index: Any = None) -> str:
+        return "cuda" if index is None else f"cuda:{index}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch.cuda, name)

@@ -1,0 +1,152 @@
+"""Kernels that cannot run here: declared, known, or named with what to do about them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import foretell
+from foretell.errors import InputError, WorkloadError
+from foretell.graph.operators import OPAQUE
+from tests.capture.script.conftest import Write
+
+LOOP = """
+for step in range(5):
+    loss = model(torch.randn(64, 256).cuda()).float().sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+MODEL = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.weight = nn.Linear(256, 512), nn.Parameter(torch.randn(128, 512))
+
+    def forward(self, x):
+        return kernel(self.first(x), self.weight)
+
+model = Model().cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+
+SDPA = "aten._scaled_dot_product"
+
+
+def targets(graph: foretell.Graph) -> list[str]:
+    return [op.target for op in graph.ops]
+
+
+def test_a_declared_operation_is_an_op_with_its_cost_and_gradients(script: Write) -> None:
+    declared = """
+import foretell, torch
+from torch import nn
+
+@foretell.opaque(outputs=lambda x, w: x.new_empty(x.shape[0], w.shape[0]), flops=lambda x, w: 2 * x.numel() * w.shape[0])
+def kernel(x, w):
+    raise RuntimeError("needs a GPU")
+"""
+    graph = foretell.capture_graph(script(declared + MODEL + LOOP))
+    found = {op.target: op.signature for op in graph.ops if op.signature.name == OPAQUE}
+    assert list(found) == ["foretell.opaque.kernel", "foretell.opaque.kernel_backward"]
+    forward, backward = found.values()
+    assert forward.argument("flops") == 2 * 64 * 512 * 128
+    assert backward.argument("flops") == 2 * forward.argument("flops")  # type: ignore[operator]
+    assert forward.argument("traffic") == 4 * (64 * 512 + 128 * 512 + 64 * 128)
+    assert [layout.shape for layout in backward.inputs[-2:]] == [(64, 512), (128, 512)]  # gradients, which it writes
+    again = foretell.Graph.from_bytes(graph.to_bytes())
+    answer = foretell.forecast(again, "h200")
+    (caveat,) = (c for c in answer.caveats if c.code == "opaque-operations")
+    assert "kernel, kernel_backward" in caveat.text
+    assert caveat.share
+
+
+def test_a_file_declares_what_a_script_imports(script: Write, tmp_path: Path) -> None:
+    (tmp_path / "kernels.py").write_text(
+        "import foretell\n"
+        "foretell.opaque('fastscan.ops.scan', outputs=lambda x, w: x.new_empty(len(x), len(w)), flops=1e6)\n"
+    )
+    text = "import torch\nfrom torch import nn\nfrom fastscan.ops import scan as kernel\n" + MODEL + LOOP
+    graph = foretell.capture_graph(script(text, opaque=str(tmp_path / "kernels.py")))
+    assert "foretell.opaque.scan" in targets(graph)
+    with pytest.raises(WorkloadError, match="fastscan"):
+        foretell.capture_graph(script(text))
+
+
+def test_outside_of_captures_a_declared_function_is_itself() -> None:
+    assert foretell.opaque(lambda x: x + 1, flops=3.0)(2) == 3
+    with pytest.raises(InputError, match="flops"):
+        foretell.opaque(lambda x: x, flops=-1.0)
+    with pytest.raises(InputError, match="no path"):
+        foretell.opaque("scan")
+    with pytest.raises(InputError, match="outputs"):
+        foretell.opaque(lambda x: x, outputs=torch.zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("imported", "called", "op"),
+    [
+        ("from flash_attn import flash_attn_func as f", "f(q, q, q, causal=True)", f"{SDPA}_flash_attention.default"),
+        ("import flash_attn as f", "f.flash_attn_varlen_func(q[0], q[0], q[0], s, s, 32, 32)", "foretell.opaque.flash_attn_varlen_func"),
+        ("import xformers.ops as x", "x.memory_efficient_attention(q, q, q, x.LowerTriangularMask())",
+         f"{SDPA}_efficient_attention.default"),
+        ("from torch.nn.attention.flex_attention import flex_attention as f", "f(q, q, q)", "foretell.opaque.flex_attention"),
+        ("from apex.normalization import FusedLayerNorm as N; n = N(64).cuda()", "n(q)", "aten.native_layer_norm.default"),
+    ],
+)  # fmt: skip
+def test_known_kernels_are_torchs_own(script: Write, imported: str, called: str, op: str) -> None:
+    text = f"""
+        import torch
+        from torch import nn
+        {imported}
+        s = torch.tensor([0, 32])
+        model = nn.Linear(64, 64, dtype=torch.bfloat16).cuda()
+        if "n" in globals():
+            n.to(torch.bfloat16)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(5):
+            q = model(torch.randn(2, 32, 4, 64, dtype=torch.bfloat16, device="cuda"))
+            {called}.sum().backward()
+            optimizer.step()
+    """
+    graph = foretell.capture_graph(script(text))
+    assert op in targets(graph)
+    assert f"{op.removesuffix('.default')}_backward" in " ".join(targets(graph))
+
+
+def test_a_fused_loss_never_has_all_logits_and_fused_adam_is_one_kernel(script: Write) -> None:
+    text = """
+        import torch
+        from torch import nn
+        from apex.optimizers import FusedAdam
+        from liger_kernel.transformers import LigerFusedLinearCrossEntropyLoss
+        body, head = nn.Linear(64, 64).cuda(), nn.Linear(64, 8000, bias=False).cuda()
+        optimizer = FusedAdam([*body.parameters(), *head.parameters()], lr=1e-3)
+        loss = LigerFusedLinearCrossEntropyLoss()
+        for step in range(5):
+            x, y = torch.randn(500, 64).cuda(), torch.randint(8000, (500,)).cuda()
+            loss(head.weight, body(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """
+    graph = foretell.capture_graph(script(text))
+    assert "aten._fused_adamw_.default" in targets(graph)
+    assert not any(t.layout.shape == (500, 8000) for t in graph.tensors)
+    (caveat,) = (c for c in graph.caveats if c.code == "kernels-stood-in")
+    assert "LigerFusedLinearCrossEntropyLoss" in caveat.text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("from mamba_ssm import Mamba\nMamba(64)", r"mamba_ssm\.Mamba.*foretell\.opaque\('mamba_ssm\.Mamba'"),
+        ("import triton, triton.language as tl\n@triton.jit\ndef add(x, BLOCK: tl.constexpr): pass\nadd[(1,)](0, BLOCK=8)",
+         r"launches add, a Triton kernel.*@foretell\.opaque"),
+        ("from torch.utils.cpp_extension import load\nload('mine', ['a.cu']).forward(1)", r"mine\.forward.*foretell\.opaque"),
+    ],
+)  # fmt: skip
+def test_unknown_kernels_are_named_with_the_way_to_declare_them(script: Write, text: str, said: str) -> None:
+    with pytest.raises(WorkloadError, match=said):
+        foretell.capture_graph(script(text))
