@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
+import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+import uvicorn
 from fastapi.testclient import TestClient
 
 from foretell.serve.inference_engine import InferenceEngine
@@ -102,6 +106,23 @@ def open_service(engine: InferenceEngine, tmp_path: Path) -> Iterator[Open]:
 @pytest.fixture
 def client(open_service: Open) -> TestClient:
     return open_service()
+
+
+@pytest.fixture
+def address(engine: InferenceEngine, tmp_path: Path) -> Iterator[str]:
+    """A service with a port of its own."""
+    service = Service(Settings(database=f"sqlite:///{tmp_path}/a.sqlite", workers=1, job_runners=1), lambda _: engine)
+    server = uvicorn.Server(uvicorn.Config(make_app(service), log_level="critical"))
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        service.stopping = server.should_exit = True
+        thread.join(30)
 
 
 @pytest.fixture(scope="session")

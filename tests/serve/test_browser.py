@@ -3,45 +3,18 @@
 from __future__ import annotations
 
 import shutil
-import socket
-import threading
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("fastapi")
 
-import uvicorn
-
-from foretell.serve.inference_engine import InferenceEngine
-from foretell.serve.listener.app import make_app
-from foretell.serve.service import Service
-from foretell.serve.settings import Settings
 from tests.serve.browser import Browser
 from tests.serve.conftest import BASES
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 WIDTHS = (1280, 820, 390)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
-
-
-@pytest.fixture
-def address(engine: InferenceEngine, tmp_path: Path) -> Iterator[str]:
-    """A service with a port of its own."""
-    service = Service(Settings(database=f"sqlite:///{tmp_path}/a.sqlite", workers=1, job_runners=1), lambda _: engine)
-    server = uvicorn.Server(uvicorn.Config(make_app(service), log_level="critical"))
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-        service.stopping = server.should_exit = True
-        thread.join(30)
 
 
 def test_from_a_file_to_a_plan(address: str, tmp_path: Path) -> None:

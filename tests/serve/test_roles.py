@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from fastapi.testclient import TestClient
 
 from foretell.profile import Profile, Purpose
+from foretell.serve import task_checker
 from foretell.serve.access.keys import make_key
 from foretell.serve.cluster_resources import Collector, read_sinfo
 from foretell.serve.database.connect import Database
+from foretell.serve.jobs import worker as job_worker
+from foretell.serve.jobs.runner import Runners
 from foretell.serve.workload_embeddings import cosines
+from foretell.supervisor import Child
 from tests.serve.conftest import BASES, Open
 
 
@@ -73,3 +79,36 @@ def test_the_nearest_networks_come_with_their_measured_times(open_service: Open,
     times = {row["graph"]: [each["seconds"] for each in row["measured"]] for row in found}
     assert times == {graphs["llama"]: [0.25], graphs["cnn"]: []}
     assert other.get(f"/v1/graphs/{graphs['vit']}/nearest").status_code == 404
+
+
+def test_measured_steps_become_a_profile(open_service: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task checker queues the fitting, a runner does it, and the next forecast can name it."""
+    monkeypatch.setattr(task_checker, "LOOK", 0.0)
+    client = open_service(job_runners=0)
+    for number, name in enumerate(("cnn", "llama", "vit")):
+        graph = client.post("/v1/graphs", content=(BASES / f"{name}.graph").read_bytes()).json()["hash"]
+        for cluster in ("l40s", "2xl40s"):
+            assert [job["kind"] for job in client.get("/v1/jobs").json()] == []
+            asked = {"graph": graph, "on": cluster}
+            seconds = client.post("/v1/forecasts", json=asked).json()["step_time"]["seconds"]
+            measured = client.post("/v1/measurements", json=asked | {"seconds": 2 * seconds})
+            assert measured.status_code == 201
+            if number == 2:
+                break
+    jobs = client.get("/v1/jobs").json()
+    assert [job["kind"] for job in jobs] == ["adapt"]
+    service = client.app.state.service  # type: ignore[attr-defined]
+    runners = Runners(service.database, 1, lambda: Child.forked(job_worker.serve))
+    try:
+        while client.get(f"/v1/jobs/{jobs[0]['id']}").json()["state"] in ("queued", "running"):
+            time.sleep(0.05)
+    finally:
+        runners.close()
+    assert client.get(f"/v1/jobs/{jobs[0]['id']}").json()["state"] == "done", client.get("/v1/jobs").json()
+    assert [profile["name"] for profile in client.get("/v1/profiles").json()] == ["l40s"]
+    assert client.get("/v1/check", params={"on": "l40s"}).json()["how"] == "profile"
+    fitted = client.post("/v1/forecasts", json=asked | {"profile": "l40s"})
+    assert fitted.json()["step_time"]["seconds"] == pytest.approx(2 * seconds, rel=0.15)
+    assert {course["verdict"] for course in client.get("/v1/drift").json()} == {"too few"}
+    client.post("/v1/measurements", json=asked | {"seconds": 2 * seconds})
+    assert len(client.get("/v1/jobs").json()) == 1  # the profile is there, and nothing has drifted from it

@@ -108,6 +108,14 @@ class Client:
         """Ask for forecasts on more and more devices, with what POST /v1/scales takes; the id of the job."""
         return self._begin("scales", workload, settings, asked)
 
+    def adapt(self, device: str, name: str) -> str:
+        """Ask for a profile of this name, fitted on the steps that were measured on a device; the id of the job."""
+        return str(self._ask("POST", "/v1/profiles", json={"device": device, "name": name})["id"])
+
+    def drift(self) -> list[dict[str, Any]]:
+        """Whether forecasts still hold for what was measured."""
+        return self._list("drift")
+
     def events(self, job: str) -> Iterator[dict[str, Any]]:
         """What happens to a job, until it has ended; a stream that breaks off is taken up again."""
         seen = 0

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from foretell.measure.record import StepRow
 from foretell.serve.database.tables import Measurement, StoredForecast
 from foretell.units import Seconds
+from foretell.watching.drift import Course, courses
 
 _NEWEST: Final = 2000
 
@@ -43,6 +47,19 @@ def compared(session: Session, team: str, most: int = _NEWEST) -> list[Compared]
         .limit(most)
     )
     return [_compared(*row) for row in session.execute(wanted)]
+
+
+def drifts(steps: Sequence[Compared]) -> list[Course]:
+    """What became of each kind of step, those that forecasts do not hold for any more first."""
+    return courses(
+        StepRow(
+            point=f"{step.graph} {step.plan}", kind="watched", source=step.workload, settings="{}", plan=step.plan,
+            cluster=step.cluster, model=step.model, profile=step.profile, step_seconds=step.seconds, graph=step.graph,
+            predicted_seconds=step.predicted, predicted_low=step.low, predicted_high=step.high,
+            date=datetime.fromtimestamp(step.at, UTC).isoformat(timespec="milliseconds"),
+        )
+        for step in steps
+    )  # fmt: skip
 
 
 def _compared(measured: Measurement, forecast: StoredForecast) -> Compared:

@@ -5,19 +5,24 @@ from __future__ import annotations
 import functools
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from sqlalchemy import func, select
 
 from foretell.cost.model import DEFAULT, ROOFLINE, SHIPPED
 from foretell.hardware import Cluster
 from foretell.serve.access.keys import Caller
-from foretell.serve.database.connect import Database
-from foretell.serve.database.tables import Measurement
+from foretell.serve.database.connect import Database, now
+from foretell.serve.database.tables import Job, Measurement, StoredProfile
+from foretell.serve.jobs.adapt import AskedAdapt, measured_steps
+from foretell.serve.measured import compared, drifts
 from foretell.serve.profiles import Profiles
 from foretell.serve.questions import model_version
+from foretell.units import Seconds
 
 How = Literal["profile", "measured", "transferred", "roofline"]
+LOOK: Seconds = 60.0  # between two looks at what was measured on a device
+_ENOUGH: Final = 5  # different steps: fewer make no profile that was not asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +41,7 @@ class Task:
 class TaskChecker:
     def __init__(self, database: Database, profiles: Profiles) -> None:
         self._database, self._profiles = database, profiles
+        self._looked: dict[tuple[str, str], float] = {}
 
     def check(self, caller: Caller, on: str, model: str = DEFAULT) -> Task:
         cluster = Cluster.parse(on)
@@ -51,6 +57,29 @@ class TaskChecker:
             cluster=str(cluster), devices=devices, how=how, model=model, profiles=profiles, measured_steps=steps,
             next=_next(how, profiles, devices),
         )  # fmt: skip
+
+    def fitting(self, caller: Caller, cluster: Cluster) -> AskedAdapt | None:
+        """The offline fitting that a measured step makes due: the device has no profile of the team's yet, or one that a
+        drift or twice as many steps have overtaken. Looked for once in a while, as it reads what was measured."""
+        kinds = [device.name for device in cluster.device_kinds]
+        place = (caller.team, kinds[0])
+        if len(kinds) > 1 or now() - self._looked.get(place, 0.0) < LOOK:
+            return None
+        self._looked[place] = now()
+        asked = AskedAdapt(device=kinds[0], name=kinds[0])
+        with self._database.reading() as session:
+            steps = measured_steps(session, caller.team, kinds[0])
+            profile = session.get(StoredProfile, (caller.team, asked.name))
+            waiting = (
+                select(Job).filter_by(team_id=caller.team, kind="adapt").where(Job.state.in_(("queued", "running")))
+            )
+            if len(steps) < _ENOUGH or any(job.question["name"] == asked.name for job in session.scalars(waiting)):
+                return None
+            if profile is None or len(steps) >= 2 * profile.steps:
+                return asked
+            since = [step for step in compared(session, caller.team) if step.at > profile.created]
+        ours = [step for step in since if step.profile == asked.name and step.cluster == str(cluster)]
+        return asked if any(course.is_drift for course in drifts(ours)) else None
 
 
 def measured_on(model: str) -> str | None:

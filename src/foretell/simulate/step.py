@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
+from foretell.graph import Graph
 from foretell.program import Role
 from foretell.simulate.rank import Durations, Rank
 from foretell.simulate.timeline import Timeline
@@ -34,9 +35,8 @@ def simulate(role: Role, durations: Durations, *, draw: bool = True) -> Timeline
 
 
 def _run_step(rank: Rank, *, draw: bool) -> Seconds:
-    first = 0
-    for times, ops in groupby(op.times for op in rank.role.graph.ops):
-        last = first + sum(1 for _ in ops)
+    graph = rank.role.graph
+    for times, first, last in graph.remember("repeated parts", lambda: _repeated(graph)):
         if times > 1:
             rank.run(first, last, draw=False, reduces=False)
         if times > 2:
@@ -44,6 +44,15 @@ def _run_step(rank: Rank, *, draw: bool) -> Seconds:
             rank.run(first, last, draw=False, reduces=False)
             rank.repeat(before, times - 3)
         rank.run(first, last, draw=draw, reduces=True)
-        first = last
     rank.wait_for_the_last()
     return rank.end
+
+
+def _repeated(graph: Graph) -> list[tuple[int, int, int]]:
+    """Ops that are repeated as often: how often, the first, and the one after the last."""
+    found, first = [], 0
+    for times, ops in groupby(op.times for op in graph.ops):
+        last = first + sum(1 for _ in ops)
+        found.append((times, first, last))
+        first = last
+    return found

@@ -22,6 +22,7 @@ from foretell.measure.timing import clock_of
 from foretell.store.place import Kept, opened
 from foretell.units import KIB, Bytes, Seconds
 from foretell.watching.expected import Expected, world_size
+from foretell.watching.posting import Poster
 from foretell.watching.stopwatch import Stopwatch, Window
 
 _PATIENCE: Final = 60.0  # seconds that the end of a job waits for the store
@@ -30,8 +31,8 @@ _PATIENCE: Final = 60.0  # seconds that the end of a job waits for the store
 class Keeper:
     """Times one job and keeps its windows. Whatever goes wrong is said once, and the job goes on."""
 
-    def __init__(self, expected: Expected, store: Path | None, every: Seconds) -> None:
-        self._expected, self._every = expected, every
+    def __init__(self, expected: Expected, store: Path | None, every: Seconds, poster: Poster | None = None) -> None:
+        self._expected, self._every, self._poster = expected, every, poster
         self._stopwatch: Stopwatch | None = None
         self._process = os.getpid()  # in a fork of it there is nothing to keep
         self._queue: queue.SimpleQueue[tuple[Window, dict[str, Any]] | None] = queue.SimpleQueue()
@@ -85,8 +86,6 @@ class Keeper:
                 self._append(*each)
 
     def _append(self, window: Window, columns: dict[str, Any]) -> None:
-        if self._kept is None:
-            return
         timing, left_out = window.timing, f"{window.pauses} pauses left out"
         marks = (*self._machine.marks(), *timing.marks, *([left_out] if window.pauses else []))
         row = {
@@ -98,8 +97,20 @@ class Keeper:
             "steps_before": window.before,
             "marks": marks,
         }
-        self._kept.append([Record(step=StepRow(**row), graph=self._graph)])
-        self._graph = None  # it is there now
+        step = StepRow(**row)
+        if self._poster is not None:
+            self._post(self._poster, step)
+        if self._kept is not None:
+            self._kept.append([Record(step=step, graph=self._graph)])
+            self._graph = None  # it is there now
+
+    def _post(self, poster: Poster, step: StepRow) -> None:
+        """A service that does not answer is not asked again; the store has everything."""
+        try:
+            poster.post(step)
+        except Exception as error:
+            _warn(f"foretell.watch posts no more of this job: {error}")
+            self._poster = None
 
     @contextmanager
     def _told(self) -> Iterator[None]:

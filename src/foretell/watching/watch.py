@@ -20,6 +20,7 @@ from foretell.profile import Profile
 from foretell.units import Seconds
 from foretell.watching.expected import expect, expect_forecast, rank
 from foretell.watching.keeping import Keeper
+from foretell.watching.posting import Poster
 from foretell.workload import Workload
 
 T = TypeVar("T")
@@ -93,13 +94,15 @@ def watch(
     store: str | Path | None = None,
     every: Seconds = EVERY,
     batches_per_step: int | None = None,
+    server: str | None = None,
 ) -> Watch:
     """Watch a training loop: `for batch in foretell.watch("train.py:resnet").over(loader)`.
 
     Step time and peak memory are kept in the local store, a row for every minute or so, beside the forecast of the step;
     `foretell drift` compares them. `workload` to `conditions` are as in `forecast`, or `workload` is a forecast made
     before; without `on` it is the cluster at hand. Among several ranks, rank 0 watches. `store` is a folder, or a record
-    file that ends in .jsonl; `batches_per_step` is the workload's `grad_accumulation`.
+    file that ends in .jsonl; `batches_per_step` is the workload's `grad_accumulation`. `server` is the address of a
+    service that is told too, with $FORETELL_KEY.
     """
     check_number("every", every, "seconds from 0 to a day", InputError, most=86400)
     if batches_per_step is not None:
@@ -112,5 +115,6 @@ def watch(
         expected = expect_forecast(workload)
     else:
         expected = expect(workload, on, plan, settings, model, profile, conditions)
-    keeper = Keeper(expected, None if store is None else Path(store), every)
+    poster = None if server is None else Poster(server, expected)
+    keeper = Keeper(expected, None if store is None else Path(store), every, poster)
     return Watch(keeper, batches_per_step or expected.micro_steps)

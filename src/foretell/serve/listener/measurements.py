@@ -47,6 +47,7 @@ class MeasurementSummary(BaseModel):
 
 @router.post("", status_code=201)
 def add(asked: Measured, service: Asked, caller: Member) -> MeasurementSummary:
+    """Keep what a step took; where that makes a fit of a profile due, it is queued."""
     cluster = Cluster.parse(asked.on)
     plan = Plan.parse(asked.plan) if asked.plan else Plan(dp=cluster.devices)
     plan.check_devices(cluster.devices)
@@ -67,7 +68,10 @@ def add(asked: Measured, service: Asked, caller: Member) -> MeasurementSummary:
         )  # fmt: skip
         session.add(row)
         session.flush()
-        return _summary(session, row)
+        kept = _summary(session, row)
+    if (due := service.checker.fitting(caller, cluster)) is not None:
+        service.begin(caller, "adapt", due)
+    return kept
 
 
 @router.get("")

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query
 
 from foretell.cost.model import DEFAULT as DEFAULT_MODEL
 from foretell.serve.listener.callers import Asked, Member, Reader
+from foretell.serve.measured import compared, drifts
 from foretell.serve.questions import Hash, Text
 
 router = APIRouter(prefix="/v1", tags=["roles"])
@@ -18,6 +19,19 @@ router = APIRouter(prefix="/v1", tags=["roles"])
 def check(service: Asked, caller: Reader, on: Text, model: Text = DEFAULT_MODEL) -> dict[str, Any]:
     """The task checker: whether the devices of a cluster were measured, have a profile, or are transferred to."""
     return asdict(service.checker.check(caller, on, model))
+
+
+@router.get("/drift")
+def drift(service: Asked, caller: Reader) -> list[dict[str, Any]]:
+    """Whether forecasts still hold for the steps that your team has measured: since when they do not, and by how much."""
+    with service.database.reading() as session:
+        steps = compared(session, caller.team)
+    return [
+        asdict(course.drift)
+        | {name: getattr(course.latest, name) for name in ("graph", "workload", "cluster", "plan", "profile")}
+        | {"workload": course.latest.source, "windows": len(course.windows)}
+        for course in drifts(steps)
+    ]
 
 
 @router.get("/resources")

@@ -17,7 +17,7 @@ from foretell.report.page import figure, section, table
 from foretell.serve.listener.callers import Asked, Reader
 from foretell.serve.listener.pages.frame import page
 from foretell.serve.listener.pages.history import signed
-from foretell.serve.measured import Compared, compared
+from foretell.serve.measured import Compared, compared, drifts
 from foretell.serve.task_checker import card
 from foretell.units import show_seconds, show_share
 
@@ -30,7 +30,7 @@ _WIDTH: Final = 720
 def accuracy(service: Asked, caller: Reader) -> Response:
     with service.database.reading() as session:
         steps = compared(session, caller.team)
-    own = _own(steps) if steps else _NOTHING
+    own = _own(steps) + _drift(steps) if steps else _NOTHING
     return page("Accuracy", f"<h1>How good are forecasts?</h1>{own}{_models()}", here="/accuracy")
 
 
@@ -61,6 +61,21 @@ def _own(steps: Sequence[Compared]) -> str:
         figure("Measured against predicted", f"{words}. On the line they are equal.", _chart(steps))
         + section("By cluster", "Medians; + is predicted too slow.", table(("Cluster", "Steps", "Error", "Too slow by"), rows))
     )  # fmt: skip
+
+
+def _drift(steps: Sequence[Compared]) -> str:
+    rows = [
+        (
+            escape(course.latest.source), escape(course.latest.cluster), escape(course.latest.plan), f"{len(course.windows)}",
+            course.drift.verdict, signed(course.drift.ratio - 1),
+        )
+        for course in drifts(steps)
+    ]  # fmt: skip
+    titles = ("Step", "Cluster", "Plan", "Times measured", "Forecasts", "Measured longer by")
+    note = "Whether forecasts still hold: `off` is outside of the interval, `changed` is not what the job was like at first."
+    return section(
+        "Drift", note, table(titles, rows, words=("Cluster", "Plan", "Forecasts"), wide=("Plan", "Times measured"))
+    )
 
 
 def _chart(steps: Sequence[Compared]) -> str:
