@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Precision = Literal["fp32", "torch-fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
 Attention = Literal["flash2", "flash3", "cudnn", "efficient", "math"]
-Kernels = Literal["torch", "megatron"]
+Kernels = Literal["torch", "megatron", "fused-model"]
 Compile = Literal[False, True, "reduce-overhead", "max-autotune"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 _PARAMETERS = {
@@ -43,7 +43,7 @@ class Workload:
     channels_last: bool = False
     compile: Compile = False
     attention: Attention | None = None  # the kernel; None: what torch picks
-    kernels: Kernels = "torch"  # or those of fused trainers: Megatron, Transformer Engine, Apex
+    kernels: Kernels = "torch"  # or of fused trainers: Megatron's, Apex', or those of their models alone
     samples: int | None = None
     tokens: int | None = None
     step: Callable[[Any, Any, Any], Any] | None = None

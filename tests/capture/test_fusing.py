@@ -107,6 +107,13 @@ def test_products_add_to_main_gradients_by_themselves() -> None:
     assert len(fused.gradients) == 12
 
 
+def test_of_a_fused_model_alone_gradients_are_added_up_and_parameters_updated_as_asked() -> None:
+    whole, model = (Counter(names(graph(which))) for which in ("megatron", "fused-model"))
+    assert model["aten.add_"] == whole["aten.add_"] + 9
+    assert (model["aten._fused_adamw_"], model["aten._foreach_sqrt"]) == (0, 1)
+    assert model["aten._fused_rms_norm"] == whole["aten._fused_rms_norm"]
+
+
 def test_a_pattern_whose_inside_others_read_stays() -> None:
     fused = Counter(names(graph("megatron", leak=True)))
     assert (fused["aten.silu"], fused["foretell.gated_backward"], fused["foretell.rotary"]) == (2, 0, 4)

@@ -75,7 +75,7 @@ def record(step: Step, recorder: Recorder, values: Values | None = None, *, warm
             **_facts(step),
         },
     )
-    return with_fused_kernels(graph) if workload.kernels == "megatron" else graph
+    return graph if workload.kernels == "torch" else with_fused_kernels(graph, updates=workload.kernels == "megatron")
 
 
 def _facts(step: Step) -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -22,11 +22,9 @@ _BERT_LARGE: Final = {
     "intermediate_size": 4096, "vocab_size": 30522,
 }  # fmt: skip
 _TASKS: Final = {"qa": "BertForQuestionAnswering", "mlm": "BertForMaskedLM"}
-_OPTIMIZERS: Final = {"master": "adamw-master"}  # their word → ours
 _APEX: Final = "apex-O2"  # of a time when attention was products, a softmax and dropout
-_KEPT_IN_FP32: Final = "adamw-master"  # what trainers with fused kernels keep beside bf16 or fp16 parameters
-# Pipelines of such trainers are Megatron's or DeepSpeed's, which add up micro-batches of bf16 in fp32.
-_PIPELINED: Final = {"precision": "parameters:bf16/gradients:fp32/master:fp32", "optimizer": "adamw"}
+_ENGINE: Final = "DeepSpeed"  # adds up gradients and updates parameters by itself, on fp32 copies
+_BOARDS: Final = {"A800": ("a100-80g-sxm", "a800-80g-sxm"), "H800": ("h100-sxm", "h800-sxm")}  # as written → as run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +60,13 @@ def jobs(data: Path) -> Taken[Job]:
 
 def _job(row: Row) -> Job:
     try:
-        plan, cluster = Plan(**row["plan"]), Cluster.parse(row["cluster"])
+        plan, cluster = _plan(row), Cluster.parse(_cluster(row))
     except (PlanError, InputError) as error:
         raise LeftOut(f"whose plan or cluster is not possible: {error}") from None
     memory = row.get("memory_gib")
     return Job(
         id=row["id"], source=row["source"], network=_network(row), regime=row["regime"], labels=tuple(row.get("labels", ())),
-        ask=Ask(model=_model(row["model"], row["step"], row.get("labels", ()), plan), plan=plan, cluster=cluster),
+        ask=Ask(model=_model(row, plan), plan=plan, cluster=cluster),
         seconds=row.get("seconds"), memory=None if memory is None else round(memory * GIB),
         memory_kind=cast(MemoryKind | None, row.get("memory_kind")),
     )  # fmt: skip
@@ -85,26 +83,56 @@ def _network(row: Row) -> str:
     return "dense, fused kernels" if "fused" in row.get("labels", ()) else "dense, eager"
 
 
-def _model(model: Mapping[str, Any], step: Mapping[str, Any], labels: list[str], plan: Plan) -> Model:
-    kind = model["kind"]
-    if kind == "source":
+def _plan(row: Row) -> Plan:
+    """As written, with the engine that its notes name; pipelines of that engine have buffers of their own."""
+    plan = Plan(**row["plan"])
+    return replace(plan, sharding="deepspeed") if _ENGINE in _notes(row) and plan.zero and plan.pp == 1 else plan
+
+
+def _cluster(row: Row) -> str:
+    """Boards whose links are cut down are written as their siblings; notes say where it was one of them."""
+    text = str(row["cluster"])
+    for name, (written, run) in _BOARDS.items():
+        text = text.replace(written, run) if name in _notes(row) else text
+    return text
+
+
+def _notes(row: Row) -> str:
+    return row.get("notes") or ""
+
+
+def _model(row: Row, plan: Plan) -> Model:
+    model, step = row["model"], row["step"]
+    if model["kind"] == "source":
         settings = {name: str(value) for name, value in model["set"].items() if name != "batch"}
         return named(model["source"], settings, model["set"]["batch"], sizes=(2, 4))
-    settings = {"precision": step["precision"]}
-    if step.get("clip"):
-        settings["clip_grad_norm"] = str(step["clip"])
-    if "optimizer" in step or "fused" in labels:
-        settings["optimizer"] = _OPTIMIZERS.get(step.get("optimizer", ""), step.get("optimizer", _KEPT_IN_FP32))
-    if "fused" in labels and "optimizer" not in step and plan.pp > 1 and step["precision"] == "bf16":
-        settings |= _PIPELINED
-    if "fused" in labels:
-        settings["kernels"] = "megatron"
+    settings = _trainer(row, plan)
     if "seq" in step:
         settings["seq"] = str(step["seq"])
     config = _config(model, step.get("seq", 2048))
-    if model.get("attn") == "math" or _APEX in labels:
+    if model.get("attn") == "math" or _APEX in row.get("labels", ()):
         config["attn_implementation"] = "eager"
     return configured(config, settings, step["batch"])
+
+
+def _trainer(row: Row, plan: Plan) -> dict[str, str]:
+    """What the trainer keeps, and with which kernels it computes: all fused, or those of its model alone."""
+    step, precision, optimizer = row["step"], row["step"]["precision"], row["step"].get("optimizer")
+    fused, engine = "fused" in row.get("labels", ()), _ENGINE in _notes(row)
+    settings = {"precision": precision}
+    if step.get("clip"):
+        settings["clip_grad_norm"] = str(step["clip"])
+    if optimizer == "master":  # PyTorch's own, on fp32 copies
+        settings |= {"precision": f"parameters:{precision}/master:fp32", "optimizer": "adamw-foreach"}
+    elif optimizer is not None:
+        settings["optimizer"] = optimizer
+    elif fused and plan.pp > 1 and precision == "bf16":  # pipelines of such trainers add up micro-batches in fp32
+        settings |= {"precision": "parameters:bf16/gradients:fp32/master:fp32", "optimizer": "adamw-fused"}
+    elif fused or engine:
+        settings["optimizer"] = "adamw-master"
+    if fused:
+        settings["kernels"] = "fused-model" if engine or optimizer == "master" else "megatron"
+    return settings
 
 
 def _config(model: Mapping[str, Any], length: int) -> dict[str, Any]:

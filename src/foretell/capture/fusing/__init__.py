@@ -16,11 +16,16 @@ from foretell.graph import Graph, Input, Layout, Op, Tensor
 _GATES: Final = {"aten.silu": "aten.silu_backward", "aten.gelu": "aten.gelu_backward"}
 
 
-def with_fused_kernels(graph: Graph) -> Graph:
-    """The step with its patterns replaced, and a caveat with the share of memory traffic that is still op by op."""
+def with_fused_kernels(graph: Graph, *, updates: bool) -> Graph:
+    """The step with its patterns replaced, and a caveat with the share of memory traffic that is still op by op.
+
+    `updates`: those of main gradients too, which trainers with an engine of their own add up by themselves.
+    """
     fusing = Fusing(graph)
-    for find in (_norms, _gates, _rotations, _softmaxes, _losses, _dropouts, _weight_gradients):
+    for find in (_norms, _gates, _rotations, _softmaxes, _losses, _dropouts):
         find(fusing)
+    if updates:
+        _weight_gradients(fusing)
     return fusing.graph_now()
 
 

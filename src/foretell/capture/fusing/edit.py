@@ -162,5 +162,5 @@ class Fusing:
                 nbytes = sum(x.distinct_bytes for x in (*op.signature.inputs, *op.signature.outputs)) * op.times
                 whole += nbytes
                 streams += nbytes * (position not in self.fused and operator_of(op.signature.name).family in _STREAMS)
-        text = f"kernels=megatron: {len(self.fused)} groups of ops were replaced by fused ones; others run as they were captured."
+        text = f"{len(self.fused)} groups of ops were replaced by fused ones; others run as they were captured."
         return Caveat("kernels-not-fused", text, round(streams / whole, 4) if whole else None)
