@@ -60,6 +60,18 @@ def test_pipelines_of_fused_trainers_add_up_in_fp32(tmp_path: Path) -> None:
     assert dict(job.ask.model.settings)["precision"] == "parameters:bf16/gradients:fp32/master:fp32"
 
 
+def test_what_notes_say_of_the_engine_and_the_board_is_asked_for(tmp_path: Path) -> None:
+    noted = row(notes="DeepSpeed ZeRO-3 on A800/H800 (NVLink 400 GB/s)", labels=[], plan={"dp": 2, "zero": 3})
+    piped = row(notes="Megatron-DeepSpeed", plan={"dp": 1, "pp": 2, "zero": 1, "grad_accumulation": 4})
+    own = row(step={"batch": 2, "precision": "bf16", "optimizer": "master"})
+    first, second, third = jobs(written(tmp_path, noted, piped, own)).items
+    assert (first.device, first.ask.plan.sharding) == ("a800-80g-sxm", "deepspeed")
+    assert dict(first.ask.model.settings)["optimizer"] == "adamw-master"
+    assert (second.device, second.ask.plan.sharding) == ("a100-80g-sxm", "torch")
+    assert [dict(job.ask.model.settings)["kernels"] for job in (second, third)] == ["fused-model"] * 2
+    assert dict(third.ask.model.settings)["precision"] == "parameters:bf16/master:fp32"
+
+
 def test_plans_of_a_source_are_ranked_and_one_job_followed_as_it_grows(tmp_path: Path) -> None:
     rows = [
         row(id=f"a/{number}", plan=plan, cluster=cluster)

@@ -20,7 +20,16 @@ CONTRACT = {
     "schema_version", "foretell", "model", "workload", "cluster", "plan", "step_time", "device_time", "host_time",
     "exposed_communication", "bubble", "memory", "network", "resources", "throughput", "cost", "caveats",
 }  # fmt: skip
-BESIDE = {"asked", "profile", "stragglers", "input_wait", "energy", "critical_path", "job"}  # what we give beyond it
+BESIDE = {
+    "asked",
+    "profile",
+    "stragglers",
+    "trainer",
+    "input_wait",
+    "energy",
+    "critical_path",
+    "job",
+}  # what we give beyond it
 
 
 def network() -> nn.Module:

@@ -16,7 +16,7 @@ from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.run import run
 from foretell.forecasting.several import FILE, PublishedJobs, Source, Spread
 from foretell.hardware import Cluster
-from foretell.learn.several import JobError, calibrate_jobs, held_out_ranges, save_jobs
+from foretell.learn.several import JobError, calibrate_jobs, held_out, save_jobs
 from foretell.parallel import parallelize
 from foretell.plans import Plan
 from tests.parallel.models import graph
@@ -75,18 +75,36 @@ def test_every_source_counts_as_one() -> None:
     assert often.range(seconds, wide) == pytest.approx((2.0, 2.0 * math.exp(math.hypot(0.4, 0.1))))
 
 
-def test_the_forecast_lies_inside_even_where_all_jobs_took_longer() -> None:
-    found = calibrate_jobs(jobs("a", 0.1, 0.2, 0.3))
-    low, high = found.range(1.0, EVEN)
-    assert low == 1.0
-    assert high > math.exp(0.25)
+def test_what_jobs_took_longer_in_the_middle_is_what_their_trainers_add() -> None:
+    found = calibrate_jobs([*jobs("a", 0.1, 0.2, 0.4), *jobs("b", *[1.0] * 10), *jobs("c", 0.0)])
+    assert found.lost == pytest.approx(math.expm1(0.2), abs=1e-4)
+    low, high = found.range(1.0 + found.lost, EVEN)
+    assert low < 1.0 + found.lost < high
+    assert calibrate_jobs(jobs("a", -0.2)).lost == 0.0  # none is faster than its steps
+
+
+def test_a_trainer_adds_to_steps_of_several_ranks_and_a_profile_knows_its_own(tmp_path: Path) -> None:
+    model = dataclasses.replace(load_model(), folder=tmp_path)
+    save_jobs(calibrate_jobs(jobs("a", 0.1, 0.2, 0.3)), model)
+    f, bare = (
+        foretell.forecast(graph("llama"), on="2xh200", model=model, conditions=conditions)
+        for conditions in (None, Conditions(trainer=0.0))
+    )
+    assert f.step_time.seconds == pytest.approx(bare.step_time.seconds * math.exp(0.2), rel=1e-3)
+    assert f.trainer.seconds == pytest.approx(f.step_time.seconds - bare.step_time.seconds)
+    assert bare.trainer.seconds == 0.0
+    own = foretell.Profile(name="mine")
+    for on, profile in (("h200", None), ("2xh200", own)):
+        assert foretell.forecast(graph("llama"), on=on, model=model, profile=profile).trainer.seconds == 0.0
 
 
 def test_a_source_that_is_left_out_says_nothing_of_its_own_jobs() -> None:
     calm, wild = jobs("calm", -0.05, 0.0, 0.05), jobs("wild", -0.8, 0.0, 0.8)
-    ranges = held_out_ranges([*calm, *wild])
-    assert all(high / low > 3 for low, high in ranges[:3])
-    assert all(high / low < 1.2 for low, high in ranges[3:])
+    found = held_out([*calm, *wild])
+    assert all(high / low > 3 for _, (low, high) in found[:3])
+    assert all(high / low < 1.2 for _, (low, high) in found[3:])
+    late = held_out([*calm, *jobs("late", 0.5)])
+    assert [each.seconds for each in late] == pytest.approx([math.exp(0.5)] * 3 + [1.0], rel=1e-3)
     with pytest.raises(InputError, match="got none"):
         calibrate_jobs([])
 

@@ -30,6 +30,7 @@ class Answer:
     """What a forecast says, or why there is none."""
 
     seconds: Seconds = 0.0
+    trainer: Seconds = 0.0  # the part of them that a trainer adds
     communication: Seconds = 0.0
     low: Seconds | None = None  # of the interval of seconds, where the forecast has one
     high: Seconds | None = None
@@ -49,7 +50,8 @@ def answer(ask: Ask, profile: Profile | None) -> Answer:
         refused = isinstance(error, PlanError) and not isinstance(error, NotModelled)
         return Answer(why=f"{type(error).__name__}: {error}", impossible=refused)
     return Answer(
-        seconds=found.step_time.seconds, communication=found.exposed_communication.seconds, fits=found.memory.fits,
+        seconds=found.step_time.seconds, trainer=found.trainer.seconds, fits=found.memory.fits,
+        communication=found.exposed_communication.seconds,
         low=found.step_time.low, high=found.step_time.high, allocated=tuple(rank.allocated for rank in found.memory.ranks),
         reserved=found.memory.reserved, total=found.memory.total, fit_probability=found.memory.fit_probability,
     )  # fmt: skip

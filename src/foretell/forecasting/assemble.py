@@ -48,7 +48,7 @@ from foretell.forecasting.result import (
 )
 from foretell.forecasting.run import Placed, Run, run
 from foretell.forecasting.scripts import on_cluster, plan_noted
-from foretell.forecasting.several import Spread
+from foretell.forecasting.several import Spread, jobs_of
 from foretell.graph import Caveat, Graph
 from foretell.graph.operators import OPAQUE
 from foretell.hardware import Cluster
@@ -112,6 +112,7 @@ def forecast(
             model=prices_by,
             profile=fitted,
             loading=_loading(program, conditions),
+            lost=_lost(program, prices_by, fitted, conditions),
         ).forecast(job)
 
 
@@ -205,6 +206,15 @@ def _loading(program: Program, conditions: Conditions) -> Seconds:
     return program.whole.samples * program.micro_steps / conditions.loader
 
 
+def _lost(program: Program, model: CostModel, profile: Profile | None, conditions: Conditions) -> float:
+    """What a trainer adds to its steps, as a part of them. Steps of one device are measured without one, and a profile
+    knows its own."""
+    if conditions.trainer is not None:
+        return conditions.trainer
+    known = jobs_of(model) if program.ranks > 1 and profile is None and program.whole.training else None
+    return known.lost if known else 0.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Assembly:
     """A run made into a forecast."""
@@ -216,10 +226,11 @@ class _Assembly:
     model: CostModel
     profile: Profile | None
     loading: Seconds
+    lost: float
 
     def forecast(self, length: JobLength | None) -> Forecast:
         ran, whole = self.ran, self.program.whole
-        known = intervals(self.program, ran, self.cluster, self.model, self._fixed)
+        known = intervals(self.program, ran, self.cluster, self.model, self._fixed, self._added)
         step_range = input_range = None
         bounds = self.profile.within(self._ready) if self.profile else None
         if bounds := bounds or known.step:
@@ -239,6 +250,7 @@ class _Assembly:
             exposed_communication=between(ran.exposed, known.exposed),
             bubble=between(ran.bubble, known.waiting and known.waiting(ran.bubble)),
             stragglers=between(ran.stragglers, known.waiting and known.waiting(ran.stragglers)),
+            trainer=between(self._added, known.waiting and known.waiting(self._added)),
             input_wait=between(self.step - self._ready, input_range),
             memory=ran.memory if self.profile is None else adjusted(ran.memory, self.profile.memory),
             network=self._network(),
@@ -260,7 +272,11 @@ class _Assembly:
 
     @property
     def _ready(self) -> Seconds:
-        return self.ran.timeline.period + self.ran.stragglers + self._fixed
+        return self.ran.timeline.period + self.ran.stragglers + self._added + self._fixed
+
+    @property
+    def _added(self) -> Seconds:
+        return (self.ran.timeline.period + self.ran.stragglers) * self.lost
 
     @cached_property
     def step(self) -> Seconds:
@@ -359,6 +375,9 @@ class _Assembly:
             yield Caveat("device-not-measured", text)
         if layout := self.cluster.partly_filled:
             yield Caveat("racks-partly-filled", f"Placed as {layout}. Write another layout like 2x72xNAME.")
+        if self.lost:
+            text = f"{self.lost:.0%} is added to the step for what its trainer does around it."
+            yield Caveat("trainer-added", text, self._added / self.step)
         yield from self._precision_caveats(placed)
         yield from self._offload_caveats(placed)
         yield from self._interval_caveats(placed)

@@ -1,4 +1,4 @@
-"""What surrounds a step: how its input comes, how far ranks differ, how evenly tokens are routed."""
+"""What surrounds a step: how its input comes, how far ranks differ, how evenly tokens are routed, what a trainer adds."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Conditions:
     jitter: float = USUAL_JITTER  # sigma of a rank's step around its median, as a part of it
     slowdown: float | None = None  # of compute while a collective runs beside it; None: by the units its links take
     expert_skew: float | None = None  # rows of the busiest rank over the average; None: chance under an even router
+    trainer: float | None = None  # what a trainer adds to its steps, as a part of them; None: as published jobs did
 
     def __post_init__(self) -> None:
         for name, low, high, allowed in (
@@ -28,6 +29,7 @@ class Conditions:
             ("jitter", 0.0, 0.999, "a part of the step from 0 up to 1, as 0.0155"),
             ("slowdown", 1.0, 1e6, "at least 1, which is none, and at most 1e6"),
             ("expert_skew", 1.0, 1e6, "at least 1, which is even, and at most 1e6"),
+            ("trainer", 0.0, 1e3, "a part of the step of at least 0, which is nothing, and at most 1000"),
         ):
             if (value := getattr(self, name)) is not None:
                 check_number(name, value, allowed, InputError, least=low, most=high)

@@ -40,14 +40,17 @@ class Intervals:
     waiting: Callable[[Seconds], Range] | None = None  # of bubbles and stragglers, which follow the device
 
 
-def intervals(program: Program, ran: Run, cluster: Cluster, model: CostModel, fixed: Seconds = 0.0) -> Intervals:
-    """Of one rank from the model's errors on steps, of several from its errors on jobs too. `fixed` seconds are sure."""
+def intervals(
+    program: Program, ran: Run, cluster: Cluster, model: CostModel, fixed: Seconds, added: Seconds
+) -> Intervals:
+    """Of one rank from the model's errors on steps, of several from its errors on jobs too. `fixed` seconds are sure, those
+    that a trainer has `added` are not."""
     errors = _errors(ran.slowest, model)
     if errors is None:
         return Intervals()
     if program.ranks > 1:
-        return _several(program, ran, cluster, model, errors, fixed)
-    placed, period = ran.slowest, ran.timeline.period
+        return _several(program, ran, cluster, model, errors, fixed, added)
+    placed, period, fixed = ran.slowest, ran.timeline.period, fixed + added
     if isinstance(errors, Unmeasured):  # published steps do not separate a host from its device: it gets no interval
         kind = _kind(placed)
         step, device = (
@@ -65,7 +68,13 @@ def intervals(program: Program, ran: Run, cluster: Cluster, model: CostModel, fi
 
 
 def _several(
-    program: Program, ran: Run, cluster: Cluster, model: CostModel, errors: Calibration | Unmeasured, fixed: Seconds
+    program: Program,
+    ran: Run,
+    cluster: Cluster,
+    model: CostModel,
+    errors: Calibration | Unmeasured,
+    fixed: Seconds,
+    added: Seconds,
 ) -> Intervals:
     known = jobs_of(model)
     if known is None:
@@ -76,7 +85,7 @@ def _several(
     own = calibration_of(model)
     host = ran.slowest.host_seconds
     return Intervals(
-        step=_later(known.range(ran.timeline.period + ran.stragglers, wide), fixed),
+        step=_later(known.range(ran.timeline.period + ran.stragglers + added, wide), fixed),
         device=_between(ran.slowest.device_seconds, device),
         host=own.host_range(host) if own and isinstance(errors, Calibration) else None,
         exposed=_between(ran.exposed, network),

@@ -158,6 +158,7 @@ class Forecast:
     exposed_communication: Duration
     bubble: Duration
     stragglers: Duration = Duration(seconds=0.0)
+    trainer: Duration = Duration(seconds=0.0)
     input_wait: Duration = Duration(seconds=0.0)
     memory: Memory
     network: Network

@@ -3,7 +3,8 @@ published jobs were off.
 
 A step is uncertain by its operators, its host, its network, and by what no part says of a trainer. How much each moves the
 step is found by simulating it again. Whether nine of ten jobs then fall inside is a question to jobs that others published:
-their errors, counted in spreads, are what an interval is made of, every source counting as one.
+their errors, counted in spreads, are what an interval is made of, every source counting as one. What they took longer in the
+middle is what trainers add to their steps: input, logs, checks, and kernels that wait for each other.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Source:
     """Jobs that one document describes."""
 
     name: str
-    errors: Sequence[float]  # log(measured ÷ predicted) of each, in its spreads
+    errors: Sequence[float]  # log(measured ÷ predicted) of each beyond what all lose, in its spreads
 
     def __post_init__(self) -> None:
         check_numbers("errors", self.errors, least=-_WIDEST, most=_WIDEST)
@@ -79,17 +80,20 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedJobs:
-    """Errors of forecasts of published jobs, nothing fitted to them."""
+    """Errors of forecasts of published jobs, nothing fitted to one of them or its source."""
 
     sources: Sequence[Source]
     floor: float  # what no part of a step says of a trainer, as a logarithm
+    lost: float = 0.0  # what trainers add to their steps, as a part of them
 
     def __post_init__(self) -> None:
         check_numbers("floor", self.floor, dims=0, least=1e-3, most=5.0)
+        check_numbers("lost", self.lost, dims=0, least=0.0, most=_WIDEST)
         if not self.sources:
             raise ValueError("jobs of no source")
 
     def range(self, seconds: Seconds, of: Spread) -> Range:
+        """Of a step, with what its trainer adds."""
         low, high = self.quantiles()
         wide = of.beyond(self.floor)
         return seconds * math.exp(low * wide.shorter), seconds * math.exp(high * wide.longer)

@@ -53,6 +53,7 @@ def waiting_seconds(forecast: Forecast) -> Seconds:
         forecast.exposed_communication,
         forecast.bubble,
         forecast.stragglers,
+        forecast.trainer,
         forecast.input_wait,
     )
     return max(0.0, forecast.step_time.seconds - sum(part.seconds for part in named))
@@ -105,6 +106,7 @@ def time_parts(forecast: Forecast) -> tuple[Part, ...]:
         Part(key="communication", label="exposed communication", amount=forecast.exposed_communication.seconds),
         Part(key="bubble", label="pipeline bubble", amount=forecast.bubble.seconds),
         Part(key="stragglers", label="waiting for the slowest rank", amount=forecast.stragglers.seconds),
+        Part(key="trainer", label="around the step", amount=forecast.trainer.seconds),
         Part(key="late-input", label="waiting for input", amount=forecast.input_wait.seconds),
         Part(key="waiting", label="waiting for the host", amount=waiting_seconds(forecast)),
     ]

@@ -30,6 +30,7 @@ COLOURS = {
     "communication": "yellow",
     "bubble": "red",
     "stragglers": "bright_red",
+    "trainer": "bright_yellow",
     "late-input": "green",
     "waiting": "bright_black",
     "parameters": "blue",

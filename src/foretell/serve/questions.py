@@ -38,6 +38,7 @@ class AskedConditions(Asked):
     jitter: float = USUAL_JITTER
     slowdown: float | None = None
     expert_skew: float | None = None
+    trainer: float | None = None
 
     def made(self) -> Conditions:
         return Conditions(**self.model_dump())

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from foretell.errors import InputError
-from foretell.learn.several import JobError, Spread, calibrate_jobs, held_out_ranges, save_jobs, spread
+from foretell.learn.several import JobError, Spread, calibrate_jobs, held_out, save_jobs, spread
 from foretell_bench.asking import Answer, Asker
 from foretell_bench.graphs import Say, graph_of, quiet
 from foretell_bench.sources.published_steps import Job, jobs
@@ -37,7 +37,8 @@ class Compared:
     device: str
     architecture: str
     devices: int
-    error: float | None = None  # of seconds per step; None where they were not published, or nothing was forecast
+    # Of seconds per step, what trainers add from jobs of other sources; None where they were not published or forecast.
+    error: float | None = None
     inside: bool | None = None  # the interval; None where the forecast has none
     width: float | None = None  # of the interval: its high over its low
     left_out_inside: bool | None = None  # the interval from jobs of other sources; None for one device
@@ -70,18 +71,22 @@ def run(
         found = asker([(job.ask, None) for job in taken.items])
     rows = [_compared(job, answer) for job, answer in zip(taken.items, found, strict=True)]
     timed = [
-        (number, job, answer.seconds, job.seconds)
+        (number, job, answer.seconds - answer.trainer, job.seconds)
         for number, (job, answer) in enumerate(zip(taken.items, found, strict=True))
         if job.seconds and not answer.why
     ]
+    predicted = {number: seconds for number, _, seconds, _ in timed}
     several = [(number, error) for number, error in _errors_of_several(timed, say)]
-    for (number, error), (low, high) in zip(several, held_out_ranges([e for _, e in several]), strict=True):
-        inside = low <= error.measured <= high
-        rows[number] = replace(rows[number], left_out_inside=inside, left_out_width=high / low if low else None)
+    for (number, error), (seconds, (low, high)) in zip(several, held_out([e for _, e in several]), strict=True):
+        predicted[number] = seconds
+        rows[number] = replace(
+            rows[number], error=seconds / error.measured - 1, left_out_inside=low <= error.measured <= high,
+            left_out_width=high / low if low else None,
+        )  # fmt: skip
     if calibrate is not None:
         save_jobs(calibrate_jobs([error for _, error in several]), calibrate)
     left_out = [_left_out(why) for why, count in taken.left_out.items() for _ in range(count)]
-    return Found(jobs=[*rows, *left_out], series=series([(job, p, m) for _, job, p, m in timed]))
+    return Found(jobs=[*rows, *left_out], series=series([(job, predicted[n], m) for n, job, _, m in timed]))
 
 
 def _errors_of_several(timed: Iterable[tuple[int, Job, float, float]], say: Say) -> Iterable[tuple[int, JobError]]:
