@@ -10,14 +10,15 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from torch_geometric.data import Batch, Data
 
 from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.hardware import Cluster
 from foretell.methods import conformance
 from foretell.methods.driple.features import coarse, corpus, node_features, typed
-from foretell.methods.driple.method import STEP_TIME, TUNED, TWELVE, Driple, DripleSettings, setting_of
-from foretell.methods.driple.network import FROZEN, GROUPS_OF_PARAMETERS, KINDS, Network, Shape
+from foretell.methods.driple.method import RELEASED, STEP_TIME, TUNED, TWELVE, Driple, DripleSettings, Epoch, setting_of
+from foretell.methods.driple.network import FROZEN, GROUPS_OF_PARAMETERS, KINDS, Network, Shape, ways_of
 from foretell.methods.protocol import Example, Query
 from foretell.plans import Plan
 
@@ -129,6 +130,49 @@ def test_a_partly_measured_target_is_learned_from_those_that_have_it() -> None:
     ]
     answer = Driple(QUICK).fit(some).predict([some[0].query])[0]
     assert answer.values["network_tx_peak"] == pytest.approx(SLOW, rel=0.5)
+
+
+def test_layers_end_as_those_of_the_release_do() -> None:
+    """GCN: leaky ReLU of D^-1/2 (A + I) D^-1/2 X W + b. GAT: ELU. GIN: (1 + ε) with ε = 0.1 learned, two layers, ReLU."""
+    x = torch.randn(5, 64)
+    data = Data(x=x, edge_index=torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]]))
+    ways = ways_of(Batch.from_data_list([data]), directed=False)
+    found = {
+        kind: Network(Shape(kind=kind, rounds=2, readings=1), targets=1).early(x, ways)
+        for kind in ("gcn", "gat", "gin")
+    }
+    near = torch.zeros(5, 5)
+    near[data.edge_index[0], data.edge_index[1]] = 1
+    near = near + near.T
+    gcn = Network(Shape(rounds=2, readings=1), targets=1).early
+    scale = torch.diag((near.sum(1) + 1) ** -0.5)
+    [layer] = gcn.along
+    plain = scale @ (near + torch.eye(5)) @ scale @ x @ layer.lin.weight.T + layer.bias
+    assert torch.allclose(gcn(x, ways), torch.nn.functional.leaky_relu(plain), atol=1e-5)
+    assert found["gat"].min() > -1  # what an ELU lets through
+    assert (found["gat"] < 0).any()
+    assert (found["gin"] >= 0).all()
+    [gin] = Network(Shape(kind="gin"), targets=1).early.along
+    assert gin.eps.item() == pytest.approx(0.1)
+    assert gin.eps.requires_grad
+
+
+def test_who_watches_is_told_the_error_of_validation_and_it_stops_by_it() -> None:
+    told: list[Epoch] = []
+    chosen = dataclasses.replace(QUICK, epochs=200, patience=3, updates=None, rate=3e-2)
+    method = Driple(chosen).fit(examples(), told.append)
+    errors = [epoch.validated for epoch in told]
+    assert all(error is not None for error in errors)
+    assert [epoch.number for epoch in told] == list(range(1, len(told) + 1))
+    assert len(told) < 200
+    assert len(told) - 1 - int(np.argmin(errors)) == 3  # as long as patience lasts after the best
+    assert method.predict([examples()[0].query])[0].values
+
+
+def test_as_released_it_has_50_rounds_on_100_groups() -> None:
+    shape = RELEASED.shape(4000, ())
+    assert (shape.rounds, shape.readings) == (50, 100)
+    assert (RELEASED.epochs, RELEASED.patience, RELEASED.updates) == (10_000, 1_000, None)
 
 
 # Transfer.

@@ -22,7 +22,16 @@ from torch import Tensor
 from foretell.errors import InputError, check_choice
 from foretell.graph import Graph
 from foretell.methods.driple.features import GROUPS, Skeleton, coarse, corpus, node_features, typed, types
-from foretell.methods.driple.network import FROZEN, GROUPS_OF_PARAMETERS, Kind, Network, Shape, Way, ways_of
+from foretell.methods.driple.network import (
+    BEGINNING,
+    FROZEN,
+    GROUPS_OF_PARAMETERS,
+    Kind,
+    Network,
+    Shape,
+    Way,
+    ways_of,
+)
 from foretell.methods.protocol import STEP_TIME, Example, Prediction, Query
 
 if TYPE_CHECKING:  # seconds to load, and only a fit needs it
@@ -40,7 +49,18 @@ TUNED: Final = tuple(name for name in GROUPS_OF_PARAMETERS if name not in FROZEN
 _LEAST: Final = 1e-6  # of the largest in training
 _DEEPEST: Final = 1e-3  # of the largest: in logarithms, smaller labels count as this
 _BEYOND: Final = 4.0  # times the smallest and the largest in training
-Watch = Callable[[Callable[[Sequence[Query]], list[Prediction]]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Epoch:
+    """What one who watches a fit is told after an epoch."""
+
+    number: int
+    validated: float | None  # mean square of labels on architectures left out; None: none are
+    predict: Callable[[Sequence[Query]], list[Prediction]]
+
+
+Watch = Callable[[Epoch], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +76,7 @@ class DripleSettings:
     rounds: int | None = None  # None: N / 2, where N is the most nodes of a graph fitted on, at most the groups
     readings: int | None = None  # of Set2Set; None: N
     epochs: int = 200
-    updates: int = 1000  # at most, however many epochs that is
+    updates: int | None = 1000  # at most, however many epochs that is; None: no limit
     patience: int = 50  # epochs without a better validation error
     batch: int = 16  # graphs
     rate: float = 3e-3
@@ -64,6 +84,7 @@ class DripleSettings:
     validated: float = 0.25  # of the training architectures; 0: the last epoch is kept
     fewest: int = 1  # examples of a setting, for it to get a network
     most_ops: int | None = None  # of a graph: gathering a larger one into groups takes too long
+    trains_on: str = "cpu"  # where torch trains it; a fitted one is on the CPU
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -75,6 +96,11 @@ class DripleSettings:
         rounds, readings = self.rounds or max(2, most // 2), self.readings or most
         count = len(vocabulary) if self.graph == "typed" else 0
         return Shape(kind=self.kind, rounds=rounds, readings=readings, types=count)
+
+
+RELEASED: Final = DripleSettings(
+    epochs=10_000, updates=None, patience=1_000
+)  # 100 groups, N / 2 rounds, until patience
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +126,7 @@ class Driple:
         return f"after Driple ({self.settings.kind.upper()})"
 
     def fit(self, examples: Sequence[Example], watch: Watch | None = None) -> Self:
-        """A network for every setting, from nothing. `watch` is told after every epoch how to predict with what is there."""
+        """A network for every setting, from nothing. `watch` is told after every epoch."""
         self.fitted_ = {}
         for setting, own in self._by_setting(examples).items():
             if len(own) >= self.settings.fewest:
@@ -180,14 +206,15 @@ class Driple:
         """Train what is not frozen; the weights of the best epoch stay. Frozen early rounds are gone through once."""
         settings = self.settings
         chosen, held_out = _parted(examples, settings.validated)
-        network, generator = fitted.network, np.random.default_rng(settings.seed)
-        frozen = not any(p.requires_grad for name in FROZEN for p in network.groups()[name])
+        network, generator = fitted.network.to(settings.trains_on), np.random.default_rng(settings.seed)
+        frozen = not any(p.requires_grad for name in BEGINNING for p in network.groups()[name])
 
         def prepared(some: Sequence[Example]) -> tuple[Batch, list[Way], Tensor | None, Tensor]:
             graphs, ways = self._batch(fitted, [e.query for e in some])
             with torch.no_grad():
                 state = network.begin(graphs, ways) if frozen else None
-            return graphs, ways, state, torch.tensor(self._labels(some, fitted), dtype=torch.float32)
+            labels = torch.tensor(self._labels(some, fitted), dtype=torch.float32)
+            return graphs, ways, state, labels.to(settings.trains_on)
 
         def loss_of(graphs: Batch, ways: list[Way], state: Tensor | None, labels: Tensor) -> Tensor:
             predicted = network.end(network.begin(graphs, ways) if state is None else state, graphs, ways)
@@ -200,7 +227,8 @@ class Driple:
         learning = [p for p in network.parameters() if p.requires_grad]
         optimizer = torch.optim.Adam(learning, lr=settings.rate, weight_decay=settings.decay)
         best, best_epoch, kept = float("inf"), 0, copy.deepcopy(network.state_dict())
-        for epoch in range(1, min(settings.epochs, -(-settings.updates // len(batches))) + 1):
+        most = settings.epochs if settings.updates is None else -(-settings.updates // len(batches))
+        for epoch in range(1, min(settings.epochs, most) + 1):
             network.train()
             for i in generator.permutation(len(batches)):
                 optimizer.zero_grad()
@@ -208,19 +236,21 @@ class Driple:
                 optimizer.step()
             network.eval()
             with torch.no_grad():
-                error = -float(epoch) if exam is None else float(loss_of(*exam))  # without one, the last is the best
+                validated = None if exam is None else float(loss_of(*exam))
+            error = -float(epoch) if validated is None else validated  # without one, the last is the best
             if error < best:
                 best, best_epoch, kept = error, epoch, copy.deepcopy(network.state_dict())
             if watch is not None:
-                watch(lambda queries: self._predict(fitted, queries))
+                watch(Epoch(number=epoch, validated=validated, predict=lambda queries: self._predict(fitted, queries)))
             if epoch - best_epoch >= settings.patience:
                 break
         network.load_state_dict(kept)
+        network.cpu()
 
     def _predict(self, fitted: Fitted, queries: Sequence[Query]) -> list[Prediction]:
         fitted.network.eval()
         with torch.no_grad():
-            predicted = fitted.network(*self._batch(fitted, queries)).double().numpy()
+            predicted = fitted.network(*self._batch(fitted, queries)).cpu().double().numpy()
         low, high = np.array(fitted.smallest), np.array(fitted.largest)
         if self.settings.labels == "log":  # they run away: an answer stays within some times what was seen
             values = np.clip(low * (high / low) ** predicted, low / _BEYOND, high * _BEYOND)
@@ -255,8 +285,9 @@ class Driple:
             edges = torch.tensor(skeleton.edges, dtype=torch.long).reshape(-1, 2).T
             kinds = torch.tensor(types(skeleton, vocabulary))
             data.append(Data(x=torch.tensor(x, dtype=torch.float32), edge_index=edges, types=kinds))
-        graphs = Batch.from_data_list(data)
-        return graphs, ways_of(graphs, directed=self.settings.graph == "typed")
+        graphs, device = Batch.from_data_list(data), next(fitted.network.parameters()).device
+        ways = ways_of(graphs, directed=self.settings.graph == "typed")
+        return graphs.to(device), [way.to(device) for way in ways]
 
 
 def quick() -> Driple:

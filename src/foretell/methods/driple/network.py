@@ -13,7 +13,7 @@ These names are the parameter groups of transfer learning.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:  # seconds to load, and only a fit needs it
 Kind = Literal["gcn", "gat", "gin", "mpnn"]
 KINDS: Final = get_args(Kind)
 GROUPS_OF_PARAMETERS: Final = ("embed", "early", "late", "update", "pool", "readout")
-FROZEN: Final = ("embed", "early", "update")  # early message passing; the GRU is part of it
+BEGINNING: Final = ("embed", "early", "update")  # what the early rounds go through
+FROZEN: Final = (*BEGINNING, "pool")  # in transfer: the release tunes its late convolution and the dense layers alone
 WIDTH: Final = 64
 _TYPE_WIDTH: Final = 16
 
@@ -51,6 +52,9 @@ class Way(NamedTuple):
     edges: Tensor
     looped: Tensor
     weights: Tensor
+
+    def to(self, device: torch.device) -> Way:
+        return Way(*(part.to(device) for part in self))
 
 
 def ways_of(graphs: Batch, *, directed: bool) -> list[Way]:
@@ -142,6 +146,7 @@ class _Convolution(nn.Module):
     def __init__(self, shape: Shape, before: int, after: int) -> None:
         super().__init__()
         self.weighted = shape.kind == "gcn"
+        self.bend = _BENT[shape.kind]
         self.along = nn.ModuleList(_one_way(shape.kind, before, after) for _ in range(2 if shape.types else 1))
 
     def forward(self, x: Tensor, ways: Sequence[Way]) -> Tensor:
@@ -149,8 +154,15 @@ class _Convolution(nn.Module):
             one(x, way.looped, way.weights) if self.weighted else one(x, way.edges)
             for one, way in zip(self.along, ways, strict=True)
         ]
-        total: Tensor = sum(heard[1:], heard[0])
+        total: Tensor = self.bend(sum(heard[1:], heard[0]))
         return total
+
+
+# As the layers of the release end; those of GIN and of messages have theirs inside.
+_BENT: Final[dict[Kind, Callable[[Tensor], Tensor]]] = {
+    "gcn": nn.functional.leaky_relu, "gat": nn.functional.elu, "gin": nn.Identity(), "mpnn": nn.Identity(),
+}  # fmt: skip
+_EPSILON: Final = 0.1  # of GIN, where learning starts
 
 
 def _one_way(kind: Kind, before: int, after: int) -> nn.Module:
@@ -158,12 +170,17 @@ def _one_way(kind: Kind, before: int, after: int) -> nn.Module:
 
     made: dict[Kind, Any] = {
         "gcn": lambda: GCNConv(before, after, normalize=False),  # weights are given: they are the same in all rounds
-        "gat": lambda: GATConv(before, after // 4, heads=4),
-        "gin": lambda: GINConv(nn.Sequential(nn.Linear(before, after), nn.ReLU(), nn.Linear(after, after))),
+        "gat": lambda: GATConv(before, after // 4, heads=4, bias=False),
+        "gin": lambda: GINConv(_two_layers(before, after), eps=_EPSILON, train_eps=True),
         "mpnn": lambda: _Messages(before, after),
     }
     convolution: nn.Module = made[kind]()
     return convolution
+
+
+def _two_layers(before: int, after: int) -> nn.Module:
+    wide = max(before, after)
+    return nn.Sequential(nn.Linear(before, wide), nn.ReLU(), nn.Linear(wide, after), nn.ReLU())
 
 
 class _Messages(nn.Module):
