@@ -63,23 +63,23 @@ def recorded(folder: Path, out: Path) -> None:
     print(f"{len(rows)} steps, {sum(len(row['ops']) for row in rows):,} ops")
 
 
-def difference(measured: list[str], captured: list[str]) -> tuple[int, list[tuple[str, str]]]:
-    """How many ops are the same in the same order, and what stands for what where they are not."""
-    low = 0
-    while low < min(len(measured), len(captured)) and measured[low] == captured[low]:
-        low += 1
-    high = 0
-    while high < min(len(measured), len(captured)) - low and measured[-1 - high] == captured[-1 - high]:
-        high += 1
-    left, right = measured[low : len(measured) - high], captured[low : len(captured) - high]
-    matcher = difflib.SequenceMatcher(None, left, right, autojunk=False)
-    same, others = low + high, []
-    for tag, a, b, x, y in matcher.get_opcodes():
-        if tag == "equal":
-            same += b - a
-        else:
-            others.append((" ".join(left[a:b][:12]), " ".join(right[x:y][:12])))
-    return same, others
+def difference(measured: list[str], captured: list[str]) -> list[tuple[str, str]]:
+    """What stands for what where they are not the same."""
+    matcher = difflib.SequenceMatcher(None, measured, captured, autojunk=False)
+    changed = [places for tag, *places in matcher.get_opcodes() if tag != "equal"]
+    return [(" ".join(measured[a:b][:12]), " ".join(captured[x:y][:12])) for a, b, x, y in changed]
+
+
+def in_order(measured: list[str], captured: list[str]) -> int:
+    """The longest common subsequence, by bits that stand for places of the measured ones (Hyyrö, 2004)."""
+    places: dict[str, int] = collections.defaultdict(int)
+    for i, op in enumerate(measured):
+        places[op] |= 1 << i
+    every = left = (1 << len(measured)) - 1
+    for op in captured:
+        found = left & places[op]
+        left = ((left + found) | (left - found)) & every
+    return len(measured) - left.bit_count()
 
 
 def compared(question: tuple[dict[str, Any], list[str]]) -> dict[str, Any]:
@@ -93,13 +93,13 @@ def compared(question: tuple[dict[str, Any], list[str]]) -> dict[str, Any]:
         captured = ops_of(capture(load_workload(row["source"], row["settings"])))  # zoos stay loaded
     except Exception as error:
         return {**answer, "error": f"{type(error).__name__}: {error}"[:300]}
-    alike, _ = difference(measured, captured)
-    same, others = difference(operators(measured), operators(captured))
-    tally = collections.Counter(others)
+    alike = in_order(measured, captured)
+    measured, captured = operators(measured), operators(captured)
+    tally = collections.Counter(difference(measured, captured))
     return {
         **answer,
         "captured": len(captured),
-        "same": same,
+        "same": in_order(measured, captured),
         "alike": alike,
         "others": [[*pair, n] for pair, n in tally.most_common(20)],
     }
