@@ -10,7 +10,7 @@ from typing import Self
 import pytest
 from foretell_bench.pages.methods import fill_pages, methods_table, table_named
 from foretell_bench.sources.ddp_step_times import placement_of
-from foretell_bench.sources.examples import cnn_many_gpus, dataset_of, ddp_step_times, several
+from foretell_bench.sources.examples import cnn_many_gpus, ddp_step_times, several
 from foretell_bench.sources.question import evenly
 from foretell_bench.tables import methods as bench
 from foretell_bench.tables import searches
@@ -22,6 +22,7 @@ from foretell_bench.tables.splits import Split, splits
 from foretell.errors import InputError
 from foretell.methods.conformance import made_up, perceptron
 from foretell.methods.ernest import Ernest
+from foretell.methods.examples import dataset_of
 from foretell.methods.protocol import DEVICE_TIME, STEP_TIME, Example, Prediction, Query
 from foretell.store.importers import Taken, public_rows
 

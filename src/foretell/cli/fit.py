@@ -1,4 +1,4 @@
-"""`foretell fit`: measurements → a model that `predict --model` takes."""
+"""`foretell fit`: measurements → a model that `predict --model` takes, or a published system for `predict --method`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from foretell.cli.methods import fit_method
 from foretell.cli.options import AsJson
 from foretell.cli.terminal import note, print_json, progress
 from foretell.errors import InputError
@@ -45,9 +46,28 @@ def fit(
             "--unseen", metavar="FILE", help="What `bench accuracy --save` wrote of this store: spares the time."
         ),
     ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option("--method", metavar="NAME", help="Fit a published system instead: scaledl, predictddl, driple, …"),
+    ] = None,
+    table: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--from", metavar="FILE", help="With --method: a table (.csv) or record file; may be given again."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Fit the models of operators, the network over them, the host and their errors on a store of measurements."""
+    if method is not None:
+        alone = {"--products": products, "--public": public, "--unseen": unseen}
+        if given := [name for name, value in alone.items() if value is not None]:
+            raise InputError(f"{', '.join(given)} cannot go with --method, which learns from records and tables alone.")
+        places = [*(store or []), *(table or [])]
+        fit_method(method, out, places or [DEFAULT_STORE], as_json)
+        return
+    if table:
+        raise InputError("--from is a table for a published system. Give --method NAME too, or use --store.")
     from foretell.learn.fit import fit as fit_model
     from foretell.learn.holdout import read_unseen
     from foretell.learn.interaction import INSTALL, is_installed

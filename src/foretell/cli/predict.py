@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from foretell.cli import options, remote
-from foretell.cli.options import OUTPUT, WHAT, option
+from foretell.cli import methods, options, remote
+from foretell.cli.options import OUTPUT, PRICES, WHAT, option
 from foretell.cli.terminal import answer, note, progress, write_error
 from foretell.errors import InputError, RequirementNotMet
 
@@ -56,6 +56,13 @@ def predict(
         Path | None,
         option(OUTPUT, "--trace", "Write a trace for ui.perfetto.dev, or a Chakra trace to FILE.et.", "FILE"),
     ] = None,
+    resources: Annotated[
+        bool, option(OUTPUT, "--resources", "Also how device, memory and network are used over the step.")
+    ] = False,
+    method: Annotated[
+        Path | None,
+        option(PRICES, "--method", "Also what a published system says: the folder of fit --method.", "FOLDER"),
+    ] = None,
     loader: options.Loader = None,
     jitter: options.Jitter = None,
     expert_skew: options.ExpertSkew = None,
@@ -72,10 +79,12 @@ def predict(
     if trace is not None and len(on) > 1:
         raise InputError(f"--trace writes one timeline, got {len(on)} --on. Give one --on, or run it once for each.")
     chosen = options.read_settings(settings)
+    is_script = options.script_of(source, arguments, nproc, fake_data, opaque) is not None
+    methods.refuse(method, resources, {"--server": server, "--fit-batch": fit_batch, "--lengths": lengths})
+    methods.refuse(method, False, {"a script": is_script})
     job = options.job_of(job_samples, job_tokens, evaluate, checkpoint)
     conditions = options.conditions_of(loader, jitter, expert_skew)
     if server is not None:
-        is_script = options.script_of(source, arguments, nproc, fake_data, opaque) is not None
         remote.refuse({"--fit-batch": fit_batch, "--html": html, "--trace": trace, "a script": is_script})
         remote.predict(
             server, source, on, chosen, plan_of=lambda cluster: _plan(source, chosen, cluster, {"plan": plan}),
@@ -110,7 +119,12 @@ def predict(
         forecasts, batches = (_fit_batches if fit_batch else _forecasts)(
             source, on, chosen, not no_cache, {**asked, **room}
         )
-    answer(as_json, lambda: _answers(forecasts, batches), lambda width: _tables(forecasts, batches, width))
+    said = methods.ask(method, source, chosen, forecasts, not no_cache) if method is not None else []
+    answer(
+        as_json,
+        lambda: _answers(forecasts, batches, resources, said),
+        lambda width: _tables(forecasts, batches, width, resources, said),
+    )
     if html is not None:
         from foretell.report.html import write_html
 
@@ -230,16 +244,41 @@ def _write_trace(forecast: Forecast, path: Path) -> None:
         raise InputError(f"the trace cannot be written to {path}: {error.strerror}. Choose another file.") from None
 
 
-def _tables(forecasts: Sequence[Forecast], batches: Sequence[int], width: int) -> RenderableType:
+def _tables(
+    forecasts: Sequence[Forecast],
+    batches: Sequence[int],
+    width: int,
+    resources: bool = False,
+    said: Sequence[methods.Said] = (),
+) -> RenderableType:
+    from rich.console import Group
+
+    from foretell.report.beside import method_section, resources_section
     from foretell.report.terminal import forecast_panel, forecast_table
 
-    if len(forecasts) == 1:
-        return forecast_panel(forecasts[0], batch=batches[0] if batches else None)
-    return forecast_table(forecasts, batches=batches, width=width)
+    one = len(forecasts) == 1
+    whole = forecast_panel(forecasts[0], batch=batches[0] if batches else None) if one else None
+    parts: list[RenderableType] = [whole or forecast_table(forecasts, batches=batches, width=width)]
+    for i, found in enumerate(forecasts):
+        values = said[i][1].values if said else {}
+        if said:
+            parts.append(method_section(found, said[i][0], values, said[i][1].why))
+        if resources:
+            parts.append(resources_section(found, values, said[i][0] if said else ""))
+    return Group(*parts)
 
 
-def _answers(forecasts: Sequence[Forecast], batches: Sequence[int]) -> Any:
+def _answers(
+    forecasts: Sequence[Forecast], batches: Sequence[int], resources: bool = False, said: Sequence[methods.Said] = ()
+) -> Any:
+    from foretell.report.beside import method_dict, series_dict
+
     answers = [f.to_dict() for f in forecasts]
     for each, batch in zip(answers, batches, strict=False):
         each["batch"] = batch
+    for each, found in zip(answers, forecasts, strict=True):
+        if resources:
+            each["resources_over_step"] = series_dict(found)
+    for each, (name, answered) in zip(answers, said, strict=False):
+        each["method"] = method_dict(name, answered.values, answered.why)
     return answers[0] if len(answers) == 1 else answers

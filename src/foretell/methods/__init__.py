@@ -1,14 +1,50 @@
-"""Methods: the published systems behind one protocol, so that they can be used and compared on the same rows."""
+"""Methods: the published systems behind one protocol, so that they can be used and compared on the same rows.
+
+from foretell.methods import ScaleDL, examples_of, load, query_of, save
+
+fitted = ScaleDL().fit(examples_of("measurements"))
+save(fitted, "mine")
+load("mine").predict([query_of(graph, "8xh100-sxm", "dp=8")])
+"""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from foretell.errors import InputError, did_you_mean
-from foretell.methods.protocol import Method
+from foretell.methods.protocol import Example, Method, Prediction, Query
+
+if TYPE_CHECKING:
+    from foretell.methods.dnnabacus import DNNAbacus
+    from foretell.methods.driple.method import Driple
+    from foretell.methods.ernest import Ernest
+    from foretell.methods.examples import examples_of, query_of
+    from foretell.methods.predictddl.method import PredictDDL
+    from foretell.methods.saved import load, save
+    from foretell.methods.scaledl.method import ScaleDL
+
+__all__ = [
+    "METHODS", "DNNAbacus", "Driple", "Ernest", "Example", "Method", "Prediction", "PredictDDL", "Query", "ScaleDL",
+    "examples_of", "load", "method", "query_of", "save",
+]  # fmt: skip
+_LAZY: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "DNNAbacus": "dnnabacus", "Driple": "driple.method", "Ernest": "ernest", "PredictDDL": "predictddl.method",
+        "ScaleDL": "scaledl.method", "examples_of": "examples", "query_of": "examples", "load": "saved", "save": "saved",
+    }
+)  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """Those that need torch are loaded when they are asked for."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'foretell.methods' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"foretell.methods.{_LAZY[name]}"), name)
+    return value
+
 
 METHODS: Final[Mapping[str, str]] = MappingProxyType(
     {

@@ -12,11 +12,12 @@ from typing import Final
 
 from foretell.errors import InputError
 from foretell.graph import Graph
+from foretell.methods.examples import dataset_of
 from foretell.methods.protocol import JOB_TIME, STEP_TIME, Example, Query
 from foretell.plans import Plan
 from foretell.store.importers import Taken
 from foretell_bench.graphs import Say, quiet
-from foretell_bench.sources.examples import box_cluster, dataset_of, h200_steps
+from foretell_bench.sources.examples import box_cluster, h200_steps
 from foretell_bench.sources.question import evenly
 
 _COUNTED: Final = ("idle_seconds", "active_seconds", "peak")

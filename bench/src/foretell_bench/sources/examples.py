@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from foretell.errors import ForetellError, InputError
 from foretell.graph import Graph
 from foretell.hardware import Cluster, Link, Node, device, host, link, recognise
+from foretell.methods.examples import dataset_of
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, MEMORY, STEP_TIME, Example, Query
 from foretell.plans import Plan
 from foretell.store.importers import LeftOut, Row, Taken, public_rows, take
@@ -123,14 +124,6 @@ def _op_times(store: Any, steps: Sequence[str]) -> dict[str, tuple[Seconds, ...]
         if step in wanted:
             found[step].append(seconds)
     return {step: tuple(seconds) for step, seconds in found.items()}
-
-
-def dataset_of(graph: Graph) -> str:
-    """The type of data a step reads, by the shape of its inputs."""
-    shapes = {t.layout for t in graph.tensors if graph.storages[t.storage].role == "input"}
-    if any(len(x.shape) == 4 and x.shape[1] in (1, 3) and x.dtype.startswith(("float", "bfloat")) for x in shapes):
-        return "images"
-    return "tokens" if any(len(x.shape) == 2 and x.dtype == "int64" for x in shapes) else "other"
 
 
 # Single-process steps of torchvision's CNNs on one to four GPUs.

@@ -73,6 +73,7 @@ class Network(nn.Module):
         from torch_geometric.nn import Set2Set
 
         super().__init__()
+        self.made_with = (shape, targets)
         self.shape = shape
         width = shape.width
         entry = len(FEATURES) + (_TYPE_WIDTH if shape.types else 0)
@@ -99,6 +100,12 @@ class Network(nn.Module):
             for now, before in known.items():
                 fresh.weight[now], fresh.bias[now] = last.weight[before], last.bias[before]
         self.readout[-2] = fresh
+        self.made_with = (self.shape, targets)
+
+    def expect(self, weights: Mapping[str, Tensor]) -> None:
+        """Have the parts that these weights are for."""
+        if any(name.startswith("late.") for name in weights):
+            self.part()
 
     def groups(self) -> dict[str, list[nn.Parameter]]:
         """Parameters by the name of their group; every one is in exactly one."""

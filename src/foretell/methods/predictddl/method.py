@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from foretell.methods.predictddl.ghn.encoder import Encoder
 
 Trainer = Callable[[str], Sequence[Example]]
-_VERSION: Final = 1
+_VERSION: Final = 2  # 1 had no numbers of the features that varied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,8 @@ class Predictor:
             for target, (form, strength, validated) in json.loads(about["regressors"]).items():
                 own = f"{target}/"
                 state = {name.removeprefix(own): array for name, array in arrays.items() if name.startswith(own)}
+                if "kept" not in state:
+                    raise ValueError("it is of an older format")
                 regressors[target] = Regressor(form=form, strength=strength, state=state, validated=validated)
             return cls(dataset=about["dataset"], regressors=regressors)
         except Exception as error:  # whatever a stranger's bytes break

@@ -50,6 +50,7 @@ class _Regressor(nn.Module):
 
     def __init__(self, columns: int, operators: int, width: int) -> None:
         super().__init__()
+        self.made_with = (columns, operators, width)
         self.operator = nn.Embedding(operators + 1, 8)  # the last is for operators that were not seen
         self.line = nn.Linear(columns, 1)
         self.bend = nn.Sequential(

@@ -71,6 +71,7 @@ class _Round(nn.Module):
 class _Network(nn.Module):
     def __init__(self, kinds: int, operators: int, around: int, settings: NetworkSettings) -> None:
         super().__init__()
+        self.made_with = (kinds, operators, around, settings)
         self.told = settings.told_times
         self.messages = settings.messages
         self.passes = settings.rounds > 0

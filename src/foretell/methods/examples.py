@@ -1,0 +1,114 @@
+"""Examples of a user's own: what a store, a record file or a table of step times holds, for any method to learn from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from foretell.design.blind import is_blind
+from foretell.errors import ForetellError, InputError
+from foretell.graph import Graph
+from foretell.hardware import Cluster
+from foretell.measure.record import RESOURCES, Record, StepRow
+from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, MEMORY, STEP_TIME, Example, Query
+from foretell.plans import Plan
+
+Say = Callable[[str], None]
+_COLUMNS: Final = {  # target → column of a step
+    STEP_TIME: "step_seconds", DEVICE_TIME: "device_seconds", HOST_TIME: "host_seconds", MEMORY: "peak_allocated",
+    **{f"{r}_{what}": f"{r}_{what}" for r in RESOURCES for what in ("idle_seconds", "active_seconds", "peak")},
+}  # fmt: skip
+_UNTIMED: Final = 11  # steps that the instrument runs beside its repetitions: warm-up, issuing, traces
+
+
+def examples_of(path: Path | str, say: Say = lambda text: None) -> list[Example]:
+    """Of a folder that is a store, a record file (`.jsonl`), or a table of step times (`.csv`) as `foretell adapt` reads them."""
+    path = Path(path)
+    made = list(_of_table(path, say) if path.suffix == ".csv" else _of_records(path, say))
+    if not made:
+        raise InputError(
+            f"{path} holds no measured step with a graph on a device of the catalog. Measure some with: foretell measure SOURCE"
+        )
+    return made
+
+
+def query_of(
+    graph: Graph,
+    on: Cluster | str,
+    plan: Plan | str | None = None,
+    *,
+    architecture: str = "",
+    settings: Mapping[str, str] | None = None,
+) -> Query:
+    """A captured step on a cluster, as a question to any method; without a plan, data-parallel over all devices."""
+    cluster = Cluster.parse(on) if isinstance(on, str) else on
+    chosen = Plan.parse(plan) if isinstance(plan, str) else plan or Plan(dp=cluster.devices)
+    chosen.check_devices(cluster.devices)
+    micro_steps = chosen.grad_accumulation or graph.grad_accumulation
+    return Query(
+        architecture=architecture or graph.name, plan=chosen, cluster=cluster, graph=graph, dataset=dataset_of(graph),
+        batch=float((graph.samples or 1) * micro_steps * chosen.dp), settings=dict(settings or {}),
+    )  # fmt: skip
+
+
+def dataset_of(graph: Graph) -> str:
+    """The type of data a step reads, by the shape of its inputs."""
+    shapes = {t.layout for t in graph.tensors if graph.storages[t.storage].role == "input"}
+    if any(len(x.shape) == 4 and x.shape[1] in (1, 3) and x.dtype.startswith(("float", "bfloat")) for x in shapes):
+        return "images"
+    return "tokens" if any(len(x.shape) == 2 and x.dtype == "int64" for x in shapes) else "other"
+
+
+def _of_records(path: Path, say: Say) -> Iterator[Example]:
+    """Steps of one device, and watched jobs, which know their cluster; networks that judge models are left out."""
+    from foretell.store.place import found
+    from foretell.store.store import Store
+
+    kept = found(path)
+    records = kept.records("kind IN ('step', 'watched')") if isinstance(kept, Store) else kept.records(graphs=True)
+    for number, record in enumerate(records, 1):
+        if number % 50 == 0:
+            say(f"reading record {number} of {path}")
+        step = record.step
+        on = step.cluster or (step.device if step.world_size == 1 else "")
+        usable = step.outcome == "ok" and step.rank == 0 and record.graph is not None and step.step_seconds
+        if usable and on and not is_blind(step.source):
+            yield _example(record, on)
+
+
+def _example(record: Record, on: str) -> Example:
+    step, row = record.step, record.graph
+    assert row is not None
+    graph = Graph.from_bytes(row.file, name=row.name)
+    settings = {name: str(value) for name, value in json.loads(step.settings or "{}").items()}
+    asked = query_of(graph, on, step.plan or None, architecture=step.source, settings=settings)
+    known = {target: float(value) for target, column in _COLUMNS.items() if (value := getattr(step, column))}
+    taken = tuple(op.device_seconds or 0.0 for op in record.ops)
+    cost = (step.repetitions + _UNTIMED) * (step.step_seconds or 0.0)
+    return Example(query=asked, measured=known, cost=cost, ops=taken if _is_timed(step, graph, taken) else ())
+
+
+def _is_timed(step: StepRow, graph: Graph, taken: tuple[float, ...]) -> bool:
+    return len(taken) == len(graph.ops) and any(taken) and step.world_size == 1
+
+
+def _of_table(path: Path, say: Say) -> Iterator[Example]:
+    """Every row is captured, once for each SOURCE and its settings."""
+    from foretell.capture import capture
+    from foretell.learn.adapt.table import read_steps
+
+    graphs: dict[object, Graph] = {}
+    for step in read_steps(path):
+        assert isinstance(step.workload, str)
+        key = (step.workload, *sorted(step.settings.items()))
+        if key not in graphs:
+            say(f"capturing {step.workload}")
+            try:
+                graphs[key] = capture(step.workload, step.settings)
+            except ForetellError as error:
+                raise InputError(f"{path}: {step.workload} cannot be captured. {error}") from error
+        asked = query_of(graphs[key], step.on, step.plan, architecture=step.workload, settings=step.settings)
+        known = {STEP_TIME: step.seconds} | ({MEMORY: float(step.allocated)} if step.allocated else {})
+        yield Example(query=asked, measured=known, cost=(_UNTIMED + 1) * step.seconds)

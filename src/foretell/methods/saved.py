@@ -1,0 +1,178 @@
+"""Fitted methods as safe files: one JSON file of what they are, one safetensors file of their numbers. No code of a file runs.
+
+A fitted method is a tree of dataclasses, collections, arrays and networks. `_CLASSES` names every class that may be in it;
+a network is made anew from the arguments it was made with and given its weights, without a byte more than the file has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+
+from foretell.cost.files import check_seal, load_arrays, reading, save_arrays, seal
+from foretell.errors import InputError, ModelError
+from foretell.limits import read_json
+from foretell.methods.protocol import Method
+
+_VERSION: Final = 1
+_ABOUT: Final = "method.json"
+_NUMBERS: Final = "numbers.safetensors"
+_HOME: Final = "foretell.methods."
+_CLASSES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "ScaleDL": "scaledl.method:ScaleDL", "LayerSettings": "scaledl.layers:LayerSettings",
+        "LayerModels": "scaledl.layers:LayerModels", "Kind": "scaledl.layers:_Kind",
+        "NetworkSettings": "scaledl.network:NetworkSettings", "Across": "scaledl.network:Across",
+        "PredictDDL": "predictddl.method:PredictDDL", "TaskChecker": "predictddl.method:TaskChecker",
+        "Predictor": "predictddl.method:Predictor", "Embedder": "predictddl.method:Embedder",
+        "Regressor": "predictddl.regressors:Regressor",
+        "Driple": "driple.method:Driple", "DripleSettings": "driple.method:DripleSettings",
+        "Fitted": "driple.method:Fitted", "Shape": "driple.network:Shape",
+        "DNNAbacus": "dnnabacus:DNNAbacus", "Ernest": "ernest:Ernest",
+    }
+)  # fmt: skip
+_NETWORKS: Final[Mapping[str, str]] = MappingProxyType(
+    {"layer": "scaledl.layers:_Regressor", "across": "scaledl.network:_Network", "driple": "driple.network:Network"}
+)
+_SAVED: Final = ("ScaleDL", "PredictDDL", "Driple", "DNNAbacus", "Ernest")
+Arrays = dict[str, Any]
+
+
+def save(method: Method, folder: Path | str) -> Path:
+    """Write a fitted method into a folder that holds nothing else."""
+    folder = Path(folder)
+    if folder.exists() and not (folder / _ABOUT).exists() and any(folder.iterdir()):
+        raise InputError(f"{folder} holds something else than a method. Choose a new folder.")
+    arrays: Arrays = {}
+    tree = _Writer(arrays).write(method)
+    if not isinstance(tree, dict) or tree.get("class") not in _SAVED:
+        raise InputError(f"{type(method).__name__} cannot be saved. Those that can: {', '.join(_SAVED)}.")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _ABOUT).write_text(json.dumps({"version": _VERSION, "method": tree}, separators=(",", ":")) + "\n")
+    save_arrays(folder / _NUMBERS, arrays or {"nothing": np.zeros(1)}, version=_VERSION)
+    seal(folder)
+    return folder
+
+
+def load(folder: Path | str) -> Method:
+    """A method as it was saved, ready to predict."""
+    folder = Path(folder)
+    if not (folder / _ABOUT).is_file():
+        raise InputError(f"{folder} holds no fitted method. Fit one with: foretell fit {folder} --method scaledl")
+    check_seal(folder)
+    with reading(folder / _ABOUT, "fitted method"):
+        about = read_json(folder / _ABOUT)
+        if int(about["version"]) > _VERSION:
+            raise ModelError(
+                f"{folder} has format {about['version']}, this Foretell reads up to {_VERSION}. Upgrade it."
+            )
+        arrays, _ = load_arrays(folder / _NUMBERS, version=_VERSION)
+        if about["method"]["class"] not in _SAVED:
+            raise ValueError(f"{about['method']['class']!r} is no method")
+        made: Method = _Reader(arrays).read(about["method"])
+    return made
+
+
+class _Writer:
+    def __init__(self, arrays: Arrays) -> None:
+        self.arrays = arrays
+        self.named = {_found(_CLASSES, name): name for name in _CLASSES if _is_loaded(_CLASSES[name])}
+        self.networks = {_found(_NETWORKS, name): name for name in _NETWORKS if _is_loaded(_NETWORKS[name])}
+
+    def write(self, value: Any) -> Any:
+        if value is None or isinstance(value, bool | int | str):
+            return value
+        if isinstance(value, float):
+            return {"float": value.hex()}  # of infinity and what is no number too
+        if isinstance(value, np.ndarray):
+            return {"array": self._keep(value)}
+        if isinstance(value, tuple | list):
+            return {"tuple" if isinstance(value, tuple) else "list": [self.write(each) for each in value]}
+        if isinstance(value, Mapping):
+            return {"map": [[self.write(key), self.write(each)] for key, each in value.items()]}
+        if isinstance(value, Path):
+            return {"path": str(value)}
+        if type(value) in self.networks:
+            weights = {name: self._keep(weight.detach().cpu().numpy()) for name, weight in value.state_dict().items()}
+            made_with = self.write(value.made_with)
+            return {"network": self.networks[type(value)], "made_with": made_with, "weights": weights}
+        if type(value) in self.named:
+            return {"class": self.named[type(value)], "fields": {k: self.write(v) for k, v in _fields(value).items()}}
+        raise InputError(
+            f"a {type(value).__name__} cannot be saved with a method. Leave it out, and give it after loading."
+        )
+
+    def _keep(self, array: np.ndarray[Any, Any]) -> str:
+        name = f"{len(self.arrays)}"
+        self.arrays[name] = array
+        return name
+
+
+class _Reader:
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
+        self.arrays = arrays
+        self.kinds: dict[str, Callable[[Any], Any]] = {
+            "float": float.fromhex,
+            "array": lambda name: self.arrays[name],
+            "tuple": lambda items: tuple(self.read(each) for each in items),
+            "list": lambda items: [self.read(each) for each in items],
+            "map": lambda pairs: {self.read(key): self.read(each) for key, each in pairs},
+            "path": Path,
+        }
+
+    def read(self, tree: Any) -> Any:
+        if tree is None or isinstance(tree, bool | int | str):
+            return tree
+        if "network" in tree:
+            return self._network(tree)
+        if "class" in tree:
+            return self._made(_found(_CLASSES, tree["class"]), {k: self.read(v) for k, v in tree["fields"].items()})
+        [(kind, value)] = tree.items()
+        return self.kinds[kind](value)
+
+    def _network(self, tree: Any) -> Any:
+        import torch
+
+        cls = _found(_NETWORKS, tree["network"])
+        with torch.device("meta"):  # sizes that the weights do not have cost nothing before they are refused
+            network = cls(*self.read(tree["made_with"]))
+            weights = {name: torch.from_numpy(self.arrays[kept]) for name, kept in tree["weights"].items()}
+            if hasattr(network, "expect"):
+                network.expect(weights)
+        network.load_state_dict(weights, assign=True)
+        return network.eval()
+
+    def _made(self, cls: Any, fields: Mapping[str, Any]) -> Any:
+        if dataclasses.is_dataclass(cls):
+            return cls(**fields)
+        made = cls()  # fitted values are attributes of a plain class
+        for name, value in fields.items():
+            if name not in vars(made):
+                raise ValueError(f"a {cls.__name__} has no {name}")
+            setattr(made, name, value)
+        return made
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """What a class keeps; what begins with an underscore is found again."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.name[0] != "_"}
+    return dict(vars(value))
+
+
+def _is_loaded(where: str) -> bool:
+    import sys
+
+    return _HOME + where.partition(":")[0] in sys.modules
+
+
+def _found(known: Mapping[str, str], name: str) -> Any:
+    module, _, attribute = known[name].partition(":")
+    return getattr(importlib.import_module(_HOME + module), attribute)
