@@ -27,8 +27,21 @@ if TYPE_CHECKING:
     from foretell.methods.scaledl.method import ScaleDL
 
 __all__ = [
-    "METHODS", "DNNAbacus", "Driple", "Ernest", "Example", "Method", "Prediction", "PredictDDL", "Query", "ScaleDL",
-    "examples_of", "load", "method", "query_of", "save",
+    "METHODS",
+    "DNNAbacus",
+    "Driple",
+    "Ernest",
+    "Example",
+    "Method",
+    "PredictDDL",
+    "Prediction",
+    "Query",
+    "ScaleDL",
+    "examples_of",
+    "load",
+    "method",
+    "query_of",
+    "save",
 ]  # fmt: skip
 _LAZY: Final[Mapping[str, str]] = MappingProxyType(
     {

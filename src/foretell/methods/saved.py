@@ -150,7 +150,7 @@ class _Reader:
         return network.eval()
 
     def _made(self, cls: Any, fields: Mapping[str, Any]) -> Any:
-        if dataclasses.is_dataclass(cls):
+        if hasattr(cls, "__dataclass_fields__"):
             return cls(**fields)
         made = cls()  # fitted values are attributes of a plain class
         for name, value in fields.items():

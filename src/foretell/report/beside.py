@@ -17,7 +17,8 @@ from foretell.report.resources import Series, resource_series
 from foretell.report.terminal import grid, section
 from foretell.units import or_dash, show_bandwidth, show_bytes, show_seconds, show_share
 
-_NAMES: Final = {"device": "device", "memory_bandwidth": "memory bandwidth", "network_rx": "network in", "network_tx": "network out"}  # fmt: skip
+_NAMES: Final = {"device": "device", "memory_bandwidth": "memory bandwidth", "network_rx": "network in",
+                 "network_tx": "network out"}  # fmt: skip
 _DRAWN: Final = {"device": "device", "memory_bandwidth": "memory", "network_rx": "network", "network_tx": "network"}
 _LEVELS: Final = " ▁▂▃▄▅▆▇█"
 _POINTS: Final = 32
