@@ -149,9 +149,7 @@ def planner(
         raise InputError("give --data FOLDER to plan anew, or --from FILE to show what was saved.")
     else:
         with progress() as say:
-            found = bench.run(data, say, workers=workers)
-        if save is not None:
-            bench.save(found, save)
+            found = bench.run(data, say, workers=workers, keep=save)
     summaries = bench.summaries(found)
     if page is not None:
         put_table(page, "planner", pages.markdown(found, summaries))

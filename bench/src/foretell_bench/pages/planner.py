@@ -10,34 +10,22 @@ from rich.table import Table
 from foretell_bench.tables.planner import Figures, Summary, lost
 
 _HEADS = (
-    "table",
-    "configurations",
-    "crash",
-    "planner",
-    "fastest forecast",
-    "with runs",
-    "runs",
-    "CherryPick",
-    "its runs",
-)
+    "table", "configurations", "crash", "planner", "fastest forecast", "with runs", "runs", "crashed", "CherryPick",
+    "its runs", "crashed", "runs to its regret",
+)  # fmt: skip
 _MEANS = (
-    "mean over",
-    "tables",
-    "planner",
-    "crashes",
-    "fastest forecast",
-    "with runs",
-    "runs",
-    "CherryPick",
-    "its runs",
-)
+    "mean over", "tables", "planner", "crashes", "fastest forecast", "with runs", "runs", "crashed", "CherryPick", "its runs",
+    "crashed", "more runs than it",
+)  # fmt: skip
 
 
 def rows(found: Sequence[Figures]) -> list[tuple[str, ...]]:
     return [
         (
-            f.table + ("" if f.seen else " *"), f"{f.configurations}", f"{f.crashing}", _lost(f.regret), _lost(f.ranked_regret),
-            _lost(f.measured_regret), f"{f.measured_runs}", _lost(f.cherrypick_regret), f"{f.cherrypick_runs:.1f}",
+            f.table + ("" if f.seen else " *"), f"{f.configurations}", f"{f.crashing}", _lost(f.regret),
+            _lost(f.ranked_regret), _lost(f.measured_regret), f"{f.measured_runs}", f"{f.measured_crashes}",
+            _lost(f.cherrypick_regret), f"{f.cherrypick_runs:.1f}", f"{f.cherrypick_crashes:.1f}",
+            "more" if f.runs_to_cherrypicks_regret is None else f"{f.runs_to_cherrypicks_regret}",
         )
         for f in found
     ]  # fmt: skip
@@ -47,7 +35,8 @@ def means(summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
     return [
         (
             s.of, f"{s.tables}", _share(s.lost), f"{s.crashes}", _share(s.ranked_lost), _share(s.measured_lost),
-            f"{s.measured_runs:.1f}", _share(s.cherrypick_lost), f"{s.cherrypick_runs:.1f}",
+            f"{s.measured_runs:.1f}", f"{s.measured_crashes:.1f}", _share(s.cherrypick_lost), f"{s.cherrypick_runs:.1f}",
+            f"{s.cherrypick_crashes:.1f}", f"{s.more_runs}",
         )
         for s in summaries
     ]  # fmt: skip

@@ -12,6 +12,7 @@ import json
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import mean
@@ -26,7 +27,7 @@ from foretell_bench.sources.llm_h100_sweep import LLAMAS, SETTINGS, SOURCE, plan
 
 SEEDS: Final = 10
 RUNS: Final = 12
-NEAR: Final = 1.05
+_SAME: Final = 1.0001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,12 +77,13 @@ class Figures:
     regret: float | None
     ranked_regret: float | None  # of the fastest forecast that fits, with no thought of risk
     measured_runs: int
+    measured_crashes: int  # of these runs
     measured_regret: float | None
-    measured_runs_to_near: int | None
     cherrypick_runs: float
+    cherrypick_crashes: float
     cherrypick_regret: float
-    cherrypick_runs_to_near: float | None  # None: some of its searches end before
-    runs_to_cherrypicks_regret: int | None
+    cherrypick_runs_to_best: float  # until it has found what it ends with
+    runs_to_cherrypicks_regret: int | None  # None: not after as many runs as it makes
 
 
 def tables(data: Path) -> list[Table]:
@@ -109,36 +111,34 @@ def _seconds(plan: Plan, batch: int, rows: Sequence[Row]) -> Seconds | None:
     return float(mean(tokens / row["tokens_per_second"] for row in rows))
 
 
-def run(data: Path, say: Say = quiet, workers: int = 1) -> list[Figures]:
-    found = []
+def run(data: Path, say: Say = quiet, workers: int = 1, keep: Path | None = None) -> list[Figures]:
+    """Every table in turn; what was found so far is kept."""
+    found: list[Figures] = []
     with tempfile.TemporaryDirectory() as folder:
         for model, config in LLAMAS.items():
             Path(folder, f"{model}.json").write_text(json.dumps(config))
         for table in tables(data):
             say(f"choosing from {table.name}")
             found.append(figures(table, f"{folder}/{table.model}.json", workers))
+            if keep is not None:
+                save(found, keep)
     return found
 
 
 def figures(table: Table, source: str, workers: int = 1) -> Figures:
-    times = {(row.plan, row.batch): row.seconds for row in table.rows}
     rates = {(row.plan, row.batch): row.rate for row in table.rows}
-    made: list[float | None] = []
-
-    def measure(chosen: Plan, batch: int) -> Seconds | None:
-        made.append(rates[chosen, batch])
-        return times[chosen, batch]
-
     asked: dict[str, Any] = {
         "on": Cluster.parse(table.cluster), "tokens": 1e10, "settings": SETTINGS, "workers": workers,
         "among": [(row.plan, row.batch) for row in table.rows],
     }  # fmt: skip
     choice = plan(source, **asked)
-    plan(source, **asked, measure=measure, runs=RUNS)
-    picks = [CherryPick(seed=seed).search(_candidates(table)) for seed in range(SEEDS)]
-    ended = [_regret(table, [table.rows[i].rate for i in p.tried]) for p in picks]
-    near = [_runs_to(table, [table.rows[i].rate for i in p.tried], NEAR - 1) for p in picks]
-    reached = mean(r for r in ended if r is not None)
+    made = _Runs(table)
+    plan(source, **asked, measure=made, runs=RUNS)
+    picks = [[table.rows[i].rate for i in CherryPick(seed=s).search(_candidates(table)).tried] for s in range(SEEDS)]
+    reached = mean(r for r in (_regret(table, pick) for pick in picks) if r is not None)
+    patient = _Runs(table, until=reached)
+    with suppress(_Reached):
+        plan(source, **asked, measure=patient, runs=math.ceil(mean(map(len, picks))), gain=0.0)
     return Figures(
         table=table.name,
         seen=table.seen,
@@ -147,14 +147,35 @@ def figures(table: Table, source: str, workers: int = 1) -> Figures:
         chosen=_spelt(choice),
         regret=_of_choice(table, choice, rates),
         ranked_regret=_ranked(table, choice, rates),
-        measured_runs=len(made),
-        measured_regret=_regret(table, made),
-        measured_runs_to_near=_runs_to(table, made, NEAR - 1),
-        cherrypick_runs=mean(len(p.tried) for p in picks),
+        measured_runs=len(made.rates),
+        measured_crashes=made.rates.count(None),
+        measured_regret=_regret(table, made.rates),
+        cherrypick_runs=mean(map(len, picks)),
+        cherrypick_crashes=mean(pick.count(None) for pick in picks),
         cherrypick_regret=reached,
-        cherrypick_runs_to_near=mean(n for n in near if n is not None) if None not in near else None,
-        runs_to_cherrypicks_regret=_runs_to(table, made, reached),
+        cherrypick_runs_to_best=mean(_runs_to(pick, _least(pick)) or len(pick) for pick in picks),
+        runs_to_cherrypicks_regret=_runs_to(patient.rates, (1 + reached) * table.best),
     )
+
+
+class _Reached(Exception):
+    """A search has found what was looked for."""
+
+
+class _Runs:
+    """Runs that look up what was measured, and what they found so far."""
+
+    def __init__(self, table: Table, until: float | None = None) -> None:
+        self.rows = {(row.plan, row.batch): row for row in table.rows}
+        self.enough = None if until is None else (1 + until) * table.best
+        self.rates: list[float | None] = []
+
+    def __call__(self, chosen: Plan, batch: int) -> Seconds | None:
+        row = self.rows[chosen, batch]
+        self.rates.append(row.rate)
+        if self.enough is not None and row.rate is not None and row.rate <= self.enough * _SAME:
+            raise _Reached
+        return row.seconds
 
 
 def _spelt(choice: PlanResult) -> str:
@@ -178,11 +199,15 @@ def _regret(table: Table, found: Sequence[float | None]) -> float | None:
     return min(ran) / table.best - 1 if ran else None
 
 
-def _runs_to(table: Table, found: Sequence[float | None], regret: float) -> int | None:
-    for number, s in enumerate(found, 1):
-        if s is not None and s <= (1 + regret) * table.best * 1.0001:
+def _runs_to(found: Sequence[float | None], rate: float) -> int | None:
+    for number, each in enumerate(found, 1):
+        if each is not None and each <= rate * _SAME:
             return number
     return None
+
+
+def _least(found: Sequence[float | None]) -> float:
+    return min((rate for rate in found if rate is not None), default=math.inf)
 
 
 def _candidates(table: Table) -> list[Candidate]:
@@ -216,9 +241,12 @@ class Summary:
     ranked_lost: float
     crashes: int
     measured_runs: float
+    measured_crashes: float
     measured_lost: float
     cherrypick_runs: float
+    cherrypick_crashes: float
     cherrypick_lost: float
+    more_runs: int  # tables on which a search seeded by forecasts takes more runs to CherryPick's regret
 
 
 def summaries(found: Sequence[Figures]) -> list[Summary]:
@@ -240,9 +268,12 @@ def _summary(name: str, part: Sequence[Figures]) -> Summary:
         ranked_lost=mean(lost(f.ranked_regret) for f in part),
         crashes=sum(f.regret is None for f in part),
         measured_runs=mean(f.measured_runs for f in part),
+        measured_crashes=mean(f.measured_crashes for f in part),
         measured_lost=mean(lost(f.measured_regret) for f in part),
         cherrypick_runs=mean(f.cherrypick_runs for f in part),
+        cherrypick_crashes=mean(f.cherrypick_crashes for f in part),
         cherrypick_lost=mean(lost(f.cherrypick_regret) for f in part),
+        more_runs=sum((f.runs_to_cherrypicks_regret or math.inf) > f.cherrypick_runs for f in part),
     )
 
 
