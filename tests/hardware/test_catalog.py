@@ -307,6 +307,29 @@ def test_a_price_needs_a_date(user_folder: Path) -> None:
         instance("a")
 
 
+def test_offers_on_other_terms(user_folder: Path) -> None:
+    rack = (
+        'title = "A"\ndevice = "t4"\ncount = 2\nhost = "desktop"\n'
+        '[network]\nlink = "eth-1g"\nbandwidth = "1 Gbit/s"\nsource = "s"\n'
+    )
+    offer = 'region = "north"\ndollars_per_hour = 0.01\ndate = "2026-01"\nsource = "contract"\n'
+    for name, added in (("a", f'[[offers]]\nterm = "spot"\n{offer}'), ("b", f'[[offers]]\nterm = "soon"\n{offer}')):
+        (user_folder / "instances" / f"{name}.toml").write_text(rack + added)
+    spot = instance("a").offer("spot")
+    assert spot is not None
+    assert (spot.region, spot.dollars_per_hour, spot.date) == ("north", 0.01, "2026-01")
+    assert instance("a").offer("spot", "south") is None
+    with pytest.raises(CatalogError, match="term='soon' is not possible"):
+        instance("b")
+    (user_folder / "instances" / "b.toml").write_text(f"offers = 3\n{rack}")
+    with pytest.raises(CatalogError, match=r"field 'offers' must be tables \[\[offers\]\], got 3"):
+        instance("b")
+    (user_folder / "instances" / "b.toml").unlink()
+    cheapest = catalog.cheapest_offer("t4", "spot", "north")
+    assert cheapest is not None
+    assert cheapest[0].name == "a"
+
+
 def test_instances_are_suggested_without_their_cloud_and_other_accelerators_named() -> None:
     with pytest.raises(CatalogError, match=r"Did you mean 'aws:p5\.48xlarge'"):
         Cluster.parse("2xp5.48xlarge")

@@ -33,8 +33,9 @@ def chosen(plan: str, cluster: str = "2x8xh100-sxm", batch: int = 2) -> Choice:
     hours = Range(median=3600.0 * 30, low=3600.0 * 25, high=3600.0 * 36.5)
     return Choice(
         cluster=cluster, devices=16, plan=plan, batch=batch, global_batch=64, settings={"precision": "bf16", "seq": "4096"},
-        step=hours.times(1e-5), time=hours, cost=None, kwh=hours, memory=1, capacity=2, headroom=0.5, fit_probability=1.0,
-        deadline_probability=None, budget_probability=None, mfu=0.4, exposed_communication=0.0, bubble=0.0, calibrated=False,
+        step=hours.times(1e-5), time=hours, cost=None, price=None, goodput=hours, kwh=hours, memory=1, capacity=2, headroom=0.5,
+        fit_probability=1.0, deadline_probability=None, budget_probability=None, mfu=0.4, exposed_communication=0.0,
+        bubble=0.0, calibrated=False,
         job=Job(steps=1, seconds=1.0, evaluation_seconds=0, checkpoint_seconds=0, dollars=None, joules=0.0),
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import foretell
 from foretell.cli import app
 from foretell.errors import InputError
-from foretell.hardware import Cluster
+from foretell.hardware import Cluster, instance
 from foretell.planner.choose import probability_below
 from foretell.planner.result import PlanResult
 from foretell.planner.search import SURE, search_cluster
@@ -160,6 +160,50 @@ def test_prices_of_ones_own_replace_the_catalogs() -> None:
     assert by_name["2xh100-sxm"] == Cluster.parse("2xh100-sxm").dollars_per_hour
     with pytest.raises(InputError, match="a price is given for t4"):
         Space(gpus=("l40s",), prices={"t4": 1.0}).clusters()
+
+
+def test_prices_of_a_term_and_a_region() -> None:
+    def dollars(name: str, **terms: str) -> float | None:
+        [cluster] = Space(on=Cluster.parse(name), **terms).clusters()  # type: ignore[arg-type]
+        return cluster.dollars_per_hour
+
+    p5 = instance("aws:p5.48xlarge")
+    spot = p5.offer("spot", "us-west-2")
+    assert spot is not None
+    assert dollars("2xaws:p5.48xlarge", term="spot") == 2 * spot.dollars_per_hour
+    assert dollars("4xh100-sxm", term="spot") == spot.dollars_per_hour / 2
+    assert dollars("aws:p5.48xlarge", region="us-west-1") == 68.8
+    assert dollars("aws:p5.48xlarge") == p5.dollars_per_hour
+    [cluster] = Space(on=Cluster.parse("aws:p5.48xlarge"), term="spot").clusters()
+    assert cluster.price_source == "aws:p5.48xlarge, spot in us-west-2, 2025-08"
+    with pytest.raises(InputError, match="no spot price in the-moon"):
+        dollars("4xh100-sxm", term="spot", region="the-moon")
+    with pytest.raises(InputError, match="term='weekly' is not possible"):
+        dollars("4xh100-sxm", term="weekly")
+
+
+def test_a_price_counts_also_where_the_answer_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORETELL_CACHE", str(tmp_path))
+    asked = {
+        "on": "2xl40s",
+        "plan": "dp=2,zero=0,checkpointing=none",
+        "batches": (2,),
+        "samples": 1e8,
+        "model": "roofline",
+    }
+    first, second, spot = (
+        foretell.plan(SMALL, **asked, **more).recommended  # type: ignore[arg-type]
+        for more in ({"prices": {"l40s": 1.0}}, {"prices": {"l40s": 2.0}}, {"prices": {"l40s": 2.0}, "term": "spot"})
+    )
+    assert first is not None
+    assert second is not None
+    assert spot is not None
+    assert first.cost is not None
+    assert second.cost is not None
+    assert second.cost.median == pytest.approx(2 * first.cost.median)
+    assert spot.time.median > second.time.median  # a spot node is taken back now and then
+    assert spot.goodput.low <= spot.goodput.median < second.goodput.median
+    assert spot.job.checkpoint_seconds > second.job.checkpoint_seconds
 
 
 def test_settings_of_a_plan_that_are_decided() -> None:

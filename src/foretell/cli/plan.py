@@ -31,6 +31,9 @@ def plan(
     failures: Annotated[
         float | None, option(JOB, "--failures", "Interruptions per device and hour; usually 2e-5.", "RATE")
     ] = None,
+    preemptions: Annotated[
+        float | None, option(JOB, "--preemptions", "Spot nodes taken back, per node and hour; usually 0.1.", "RATE")
+    ] = None,
     restart: Annotated[str | None, option(JOB, "--restart", "To go on after one; usually 10min.", "TIME")] = None,
     deadline: Annotated[str | None, option(GOAL, "--deadline", "It must be done in this time: 36h.", "TIME")] = None,
     budget: Annotated[float | None, option(GOAL, "--budget", "It may cost so many dollars.", "DOLLARS")] = None,
@@ -53,6 +56,8 @@ def plan(
     price: Annotated[
         list[str] | None, option(SPACE, "--price", "Dollars per device and hour, like h100-sxm=1.9.", "NAME=DOLLARS")
     ] = None,
+    term: Annotated[str, option(SPACE, "--term", "Prices to pay: on-demand, reserved or spot.", "TERM")] = "on-demand",
+    region: Annotated[str | None, option(SPACE, "--region", "Prices of this region, like us-east-1.", "REGION")] = None,
     settings: options.Settings = None,
     as_json: options.AsJson = False,
     html: options.Html = None,
@@ -88,7 +93,7 @@ def plan(
 
     conditions = options.conditions_of(loader, jitter, expert_skew)
     asked = options.question([on] if on else [], plan=None, model=model, profile=profile, conditions=conditions)
-    job = _job(samples, tokens, epochs, dataset, (evaluate, checkpoint, startup, failures, restart))
+    job = _job(samples, tokens, epochs, dataset, (evaluate, checkpoint, startup, failures, preemptions, restart), term)
     with progress() as report:
         result = foretell.plan(
             source,
@@ -103,6 +108,8 @@ def plan(
             batches=_numbers("--micro-batches", micro_batches),
             vary={name: value.split(",") for name, value in options.read_settings(vary).items()},
             prices={name: options.count("--price", text) or 0.0 for name, text in options.read_settings(price).items()},
+            term=term,
+            region=region,
             settings=options.read_settings(settings),
             cache=not no_cache,
             runner=options.runner(ray, workers),
@@ -121,7 +128,12 @@ def plan(
 
 
 def _job(
-    samples: str | None, tokens: str | None, epochs: str | None, dataset: str | None, around: tuple[Any, ...]
+    samples: str | None,
+    tokens: str | None,
+    epochs: str | None,
+    dataset: str | None,
+    around: tuple[Any, ...],
+    term: Any,
 ) -> Any:
     """The length of the job with what surrounds its steps."""
     from dataclasses import replace
@@ -129,10 +141,10 @@ def _job(
     import foretell
     from foretell.planner.plan import job_length
 
-    evaluate, checkpoint, startup, failures, restart = around
+    evaluate, checkpoint, startup, failures, preemptions, restart = around
     counts = {"--samples": samples, "--tokens": tokens, "--epochs": epochs, "--dataset": dataset}
     n = {name: options.count(name, text) for name, text in counts.items()}
-    length = job_length(n["--samples"], n["--tokens"], n["--epochs"], n["--dataset"], None)
+    length = job_length(n["--samples"], n["--tokens"], n["--epochs"], n["--dataset"], term=term)
     usual = length.interruptions or foretell.Interruptions()
     return replace(
         length,
@@ -141,6 +153,7 @@ def _job(
         startup=length.startup if startup is None else parse_seconds(startup),
         interruptions=foretell.Interruptions(
             per_device_hour=usual.per_device_hour if failures is None else failures,
+            per_node_hour=usual.per_node_hour if preemptions is None else preemptions,
             restart=usual.restart if restart is None else parse_seconds(restart),
         ),
     )

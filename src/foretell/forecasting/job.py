@@ -36,6 +36,8 @@ class Pause:
 
 # Llama 3 (arXiv 2407.21783, section 3.3.4): 419 unexpected interruptions in 54 days on 16,384 H100.
 USUAL_FAILURES: Final = 2e-5  # per device and hour
+# Bamboo (arXiv 2204.12013) replays traces of spot clusters that lose 10, 16 and 33 % of their nodes per hour.
+USUAL_PREEMPTIONS: Final = 0.10  # per spot node and hour
 _LONGEST: Final[Seconds] = 1e12
 
 
@@ -48,17 +50,23 @@ class Interruptions:
 
     per_device_hour: float = USUAL_FAILURES
     restart: Seconds = 600.0
+    per_node_hour: float = 0.0  # of spot nodes that are taken back
 
     def __post_init__(self) -> None:
         check_number("interruptions", self.per_device_hour, "per device and hour, from 0 to 1000", InputError, most=1e3)
+        check_number("preemptions", self.per_node_hour, "per node and hour, from 0 to 1000", InputError, most=1e3)
         check_number("seconds of a restart", self.restart, "a number of at least 0", InputError)
 
-    def lengthened(self, work: Seconds, segment: Seconds, devices: int) -> Seconds:
+    def rate(self, devices: int, nodes: int = 1) -> float:
+        """Per second, of all of them."""
+        return (self.per_device_hour * devices + self.per_node_hour * nodes) / 3600
+
+    def lengthened(self, work: Seconds, segment: Seconds, devices: int, nodes: int = 1) -> Seconds:
         """What `work` takes on average, where each `segment` of it is tried until it is not interrupted.
 
         An interrupted try ends after an exponential time, so a segment takes (1/rate + restart) × (e^(rate × segment) − 1).
         """
-        rate = self.per_device_hour * devices / 3600
+        rate = self.rate(devices, nodes)
         segment = min(segment, work)
         if not rate or not segment:
             return work
@@ -115,6 +123,7 @@ class JobLength:
         step: Seconds,
         within: tuple[Seconds, Seconds] | None = None,
         devices: int = 1,
+        nodes: int = 1,
         samples: float,
         tokens: float,
         dollars_per_hour: Dollars | None,
@@ -131,7 +140,7 @@ class JobLength:
         steps = math.ceil((self.samples or self.tokens or 0.0) / each)
         evaluating, saving = (0.0 if p is None else p.total(steps) for p in (self.evaluation, self.checkpoint))
         working = steps * step + evaluating + saving
-        seconds = self._all(steps, step, devices)
+        seconds = self._all(steps, step, devices, nodes)
         lost = seconds - working - self.startup
         return Job(
             steps=steps,
@@ -140,17 +149,17 @@ class JobLength:
             checkpoint_seconds=saving,
             dollars=None if dollars_per_hour is None else dollars_per_hour * seconds / 3600,
             joules=(seconds - saving - self.startup) * watts + (saving + self.startup) * idle_watts,
-            low=self._all(steps, within[0], devices) if within else None,
-            high=self._all(steps, within[1], devices) if within else None,
+            low=self._all(steps, within[0], devices, nodes) if within else None,
+            high=self._all(steps, within[1], devices, nodes) if within else None,
             startup_seconds=self.startup,
             lost_seconds=lost,
             goodput=steps * step / seconds if seconds else 1.0,
         )
 
-    def _all(self, steps: int, step: Seconds, devices: int) -> Seconds:
+    def _all(self, steps: int, step: Seconds, devices: int, nodes: int) -> Seconds:
         """From the start to the end."""
         work = steps * step + sum(p.total(steps) for p in (self.evaluation, self.checkpoint) if p is not None)
         if self.interruptions is None:
             return self.startup + work
         segment = work if self.checkpoint is None else self.checkpoint.every * step + self.checkpoint.seconds
-        return self.startup + self.interruptions.lengthened(work, segment, devices)
+        return self.startup + self.interruptions.lengthened(work, segment, devices, nodes)

@@ -14,7 +14,7 @@ from foretell.hardware.catalog import (
     links,
 )
 from foretell.hardware.cluster import Cluster, Node
-from foretell.hardware.device import Device, Host, Instance, Link
+from foretell.hardware.device import Device, Host, Instance, Link, Offer, Term
 from foretell.hardware.driver_names import recognise
 from foretell.hardware.fabric import Fabric, Protocol
 
@@ -26,7 +26,9 @@ __all__ = [
     "Instance",
     "Link",
     "Node",
+    "Offer",
     "Protocol",
+    "Term",
     "add_device",
     "device",
     "devices",

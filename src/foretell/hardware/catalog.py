@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 from foretell.errors import CatalogError
 from foretell.folders import asked_folders, user_folders
 from foretell.hardware import catalog_file
-from foretell.hardware.device import Device, Instance, Link
+from foretell.hardware.device import Device, Instance, Link, Offer, Term
 from foretell.hardware.fabric import Fabric
 
 SHIPPED = Path(__file__).parent / "catalog"
@@ -163,6 +163,12 @@ def labels_by_device() -> Iterator[tuple[Device, tuple[str, ...]]]:
         others[name].append(alias)
     for known in things.values():
         yield known, (known.title, known.name, *others[known.name])
+
+
+def cheapest_offer(device_name: str, term: Term, region: str | None = None) -> tuple[Instance, Offer] | None:
+    """Of all instances with this device, the fewest dollars per device and hour on a term; None where none is known."""
+    found = [(i, o) for i in instances() if i.device == device_name and (o := i.offer(term, region)) is not None]
+    return min(found, key=lambda entry: entry[1].dollars_per_hour / entry[0].count, default=None)
 
 
 def cheapest(device_name: str) -> Instance | None:

@@ -16,6 +16,7 @@ from foretell.hardware.device import (
     Host,
     Instance,
     Link,
+    Offer,
 )
 from foretell.hardware.fabric import PROTOCOLS, Fabric, Protocol
 from foretell.limits import read_toml
@@ -94,7 +95,7 @@ _rate = _quantity(parse_flops, "989.4 TFLOP/s")
 _duration = _quantity(parse_seconds, "2 us")
 
 # A table is a dict of readers; a name that ends in "?" may be left out.
-Table = Mapping[str, "Reader | Table"]
+Table = Mapping[str, "Reader | Table | list[Table]"]
 
 _RATES: Table = {"source": _text} | {f"{dtype}?": _rate for dtype in DTYPES}
 
@@ -148,7 +149,8 @@ INSTANCE: Table = {
     "count": _count,
     "host": _name,
     "network": {"link": _name, "bandwidth": _bandwidth, "source": _text},
-    "price?": {"dollars_per_hour": _number, "date": _date, "source": _text},
+    "price?": {"dollars_per_hour": _number, "region?": _text, "date": _date, "source": _text},
+    "offers?": [{"term": _text, "region": _text, "dollars_per_hour": _number, "date": _date, "source": _text}],
 }
 
 
@@ -181,11 +183,19 @@ def _parse_table(data: Mapping[str, Any], table: Table, *, path: Path, prefix: s
                 values[key] = reader(data[key])
             except InputError as error:
                 raise CatalogError(f"{path}: field '{field}': {error}") from None
+        elif isinstance(reader, list):
+            values[key] = _parse_tables(data[key], reader[0], path=path, field=field)
         elif isinstance(data[key], dict):
             values[key] = _parse_table(data[key], reader, path=path, prefix=f"{field}.")
         else:
             raise CatalogError(f"{path}: field '{field}' must be a table [{key}], got {data[key]!r}.")
     return values
+
+
+def _parse_tables(data: Any, table: Table, *, path: Path, field: str) -> list[dict[str, Any]]:
+    if not isinstance(data, list) or not all(isinstance(entry, dict) for entry in data):
+        raise CatalogError(f"{path}: field '{field}' must be tables [[{field}]], got {str(data)[:80]}.")
+    return [_parse_table(entry, table, path=path, prefix=f"{field}.") for entry in data]
 
 
 def _given(values: Mapping[str, Any], *left_out: str) -> dict[str, Any]:
@@ -246,12 +256,16 @@ def make_host(name: str, values: dict[str, Any]) -> Host:
 def make_instance(name: str, values: dict[str, Any]) -> Instance:
     network = values["network"]
     price = values["price"] or {"dollars_per_hour": None, "date": None, "source": "no list price known"}
+    offers = [Offer(**offer) for offer in values["offers"] or ()]
+    if values["price"]:
+        offers.insert(0, Offer(term="on-demand", **_given(price)))
     return Instance(
         name=name,
-        **_given(values, "network", "price"),
+        **_given(values, "network", "price", "offers"),
         between=network["link"],
         bandwidth=network["bandwidth"] / values["count"],
         dollars_per_hour=price["dollars_per_hour"],
         price_date=price["date"],
         source=price["source"],
+        offers=tuple(offers),
     )

@@ -31,6 +31,7 @@ class Node:
     inside: Link
     dollars_per_hour: Dollars | None = None  # None: no known instance rents this device
     rented_as: str = ""  # the instance whose price it is
+    terms: str = ""  # of that price, where it is not the list price
     port: BytesPerSecond | None = None  # one way out for all its devices; None: as the link between nodes says
 
     def __post_init__(self) -> None:
@@ -119,8 +120,8 @@ class Cluster:
     @property
     def price_source(self) -> str | None:
         """Whose list price it is, and of which date: `aws:p5.48xlarge, 2025-06`."""
-        names = dict.fromkeys(node.rented_as for node in self.nodes if node.rented_as)
-        dated = [f"{name}, {date}" if (date := catalog.instance(name).price_date) else name for name in names]
+        names = dict.fromkeys((node.rented_as, node.terms) for node in self.nodes if node.rented_as)
+        dated = [", ".join(filter(None, (name, terms or catalog.instance(name).price_date))) for name, terms in names]
         return " and ".join(dated) or None
 
     def __str__(self) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
-from foretell.errors import CatalogError, did_you_mean
+from foretell.errors import CatalogError, check_choice, did_you_mean
 from foretell.units import Bytes, BytesPerSecond, Dollars, FlopsPerSecond, Seconds
 
 DeviceKind = Literal["gpu", "cpu", "accelerator"]
@@ -145,9 +145,28 @@ class Link:
         _check_positive(f"link {self.name!r}", "latency", self.latency)
 
 
+Term = Literal["on-demand", "reserved", "spot"]
+TERMS: Final[tuple[Term, ...]] = get_args(Term)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What an instance costs on one term in one region."""
+
+    term: Term
+    dollars_per_hour: Dollars
+    date: str
+    source: str
+    region: str = ""  # "": the source says none
+
+    def __post_init__(self) -> None:
+        check_choice("term", self.term, TERMS, CatalogError)
+        _check_positive(f"an offer of {self.date}", "dollars_per_hour", self.dollars_per_hour)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """A node as a cloud rents it, with its on-demand list price."""
+    """A node as a cloud rents it, with its on-demand list price, and what it costs on other terms and elsewhere."""
 
     name: str  # provider:type
     title: str
@@ -159,12 +178,18 @@ class Instance:
     dollars_per_hour: Dollars | None  # None: no list price known
     price_date: str | None
     source: str  # of the price
+    offers: tuple[Offer, ...] = ()  # the list price is one of them
 
     def __post_init__(self) -> None:
         _check_positive(f"instance {self.name!r}", "count", self.count)
         _check_positive(f"instance {self.name!r}", "bandwidth", self.bandwidth)
         if self.dollars_per_hour is not None:
             _check_positive(f"instance {self.name!r}", "dollars_per_hour", self.dollars_per_hour)
+
+    def offer(self, term: Term, region: str | None = None) -> Offer | None:
+        """The cheapest on a term, in a region or in any; None where none is known."""
+        fitting = [o for o in self.offers if o.term == term and region in (None, o.region)]
+        return min(fitting, key=lambda o: o.dollars_per_hour, default=None)
 
     @property
     def dollars_per_device_hour(self) -> Dollars | None:

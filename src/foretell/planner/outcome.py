@@ -16,7 +16,7 @@ import foretell
 from foretell.capture.cache import folder
 from foretell.forecasting.memory import probability_of_fitting
 from foretell.forecasting.result import Forecast, Memory
-from foretell.units import Bytes, Dollars, Seconds
+from foretell.units import Bytes, Seconds
 
 Z90: Final = 1.6449  # half of a 90 % interval, in standard deviations
 # Where a forecast has no interval: 129 published jobs of 1 to 1,024 devices are 10.7 % off in the median
@@ -41,7 +41,6 @@ class Outcome:
     tokens: float
     mfu: float | None
     watts: float
-    dollars_per_hour: Dollars | None
     why: str = ""  # it cannot be simulated
 
     @property
@@ -60,7 +59,7 @@ class Outcome:
 def impossible(why: str) -> Outcome:
     return Outcome(
         seconds=math.inf, low=None, high=None, exposed=0.0, bubble=0.0, total=0, capacity=0, fits=False,
-        fit_probability=0.0, samples=0.0, tokens=0.0, mfu=None, watts=0.0, dollars_per_hour=None, why=why,
+        fit_probability=0.0, samples=0.0, tokens=0.0, mfu=None, watts=0.0, why=why,
     )  # fmt: skip
 
 
@@ -80,7 +79,6 @@ def outcome_of(answer: Forecast) -> Outcome:
         tokens=(rate.tokens_per_second or 0.0) * step.seconds,
         mfu=rate.mfu,
         watts=answer.energy.watts if answer.energy else 0.0,
-        dollars_per_hour=answer.cost.dollars_per_hour,
     )
 
 

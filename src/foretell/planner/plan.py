@@ -11,9 +11,9 @@ from foretell.cost.model import CostModel, load_model
 from foretell.errors import InputError, check_number
 from foretell.forecasting.assemble import DEFAULT_MODEL
 from foretell.forecasting.conditions import Conditions
-from foretell.forecasting.job import Interruptions, JobLength
+from foretell.forecasting.job import USUAL_PREEMPTIONS, Interruptions, JobLength
 from foretell.graph import Graph
-from foretell.hardware import Cluster
+from foretell.hardware import Cluster, Term
 from foretell.planner.choose import Goal
 from foretell.planner.measured import GAIN, Run
 from foretell.planner.outcome import Kept
@@ -51,6 +51,8 @@ def plan(
     among: Sequence[tuple[Plan | str, int]] | None = None,
     vary: Mapping[str, Sequence[str]] | None = None,
     prices: Mapping[str, Dollars] | None = None,
+    term: Term = "on-demand",
+    region: str | None = None,
     settings: Mapping[str, str] | None = None,
     model: str | CostModel = DEFAULT_MODEL,
     profile: Profile | str | Path | None = None,
@@ -69,14 +71,15 @@ def plan(
     `on` is the one cluster to use; else `gpus` (devices or instances) in numbers up to `max_devices`. `plan` has settings
     that are decided; `among` has the plans to choose from, each with its micro-batch, on the one cluster. `global_batch`
     is kept by gradient accumulation; without it, it follows from the micro-batch. `vary` has settings of the SOURCE to
-    try in turn, like {"precision": ["bf16", "fp32"]}; `prices` are dollars per device and hour instead of the catalog's.
+    try in turn, like {"precision": ["bf16", "fp32"]}; `prices` are dollars per device and hour instead of the catalog's,
+    which are of a `term` (on-demand, reserved, spot) and a `region`, or wherever it is cheapest.
     `measure(plan, batch)` runs a few steps and returns the seconds of one, or None where it fails: at most `runs` of the
     plans on the recommended cluster are tried, until none promises to be better by `gain`, and the best is recommended.
     """
     began = time.monotonic()
     check_number("gain", gain, "a part of a step's time from 0 to 1, like 0.03", InputError, most=1.0)
     goal = Goal(deadline=deadline, budget=budget, confidence=confidence)
-    length = job_length(samples, tokens, epochs, dataset, job)
+    length = job_length(samples, tokens, epochs, dataset, job, term)
     place = Cluster.parse(on) if isinstance(on, str) else on
     if place is not None and gpus:
         raise InputError(
@@ -85,6 +88,7 @@ def plan(
     space = Space(
         gpus=tuple(gpus), max_devices=max_devices, global_batch=global_batch,
         batches=None if batches is None else tuple(batches), on=place, fixed=decided(plan), prices=prices,
+        term=term, region=region,
     )  # fmt: skip
     space.clusters()  # a slip in a name is an error at once, not after a long capture
     engine = Engine(
@@ -102,9 +106,14 @@ def plan(
 
 
 def job_length(
-    samples: float | None, tokens: float | None, epochs: float | None, dataset: float | None, job: JobLength | None
+    samples: float | None,
+    tokens: float | None,
+    epochs: float | None,
+    dataset: float | None,
+    job: JobLength | None = None,
+    term: Term = "on-demand",
 ) -> JobLength:
-    """How long the job is; where pauses and interruptions are not said, usual ones."""
+    """How long the job is; where pauses and interruptions are not said, usual ones; spot nodes are taken back."""
     if job is not None:
         if any(x is not None for x in (samples, tokens, epochs, dataset)):
             raise InputError("a job has its length already. Give job, or samples, tokens or epochs.")
@@ -118,4 +127,7 @@ def job_length(
         if samples is not None:
             raise InputError("a job is as long as its samples or its epochs. Give one of them.")
         samples = epochs * dataset
-    return JobLength(samples=samples, tokens=tokens, startup=STARTUP, interruptions=Interruptions())
+    taken_back = USUAL_PREEMPTIONS if term == "spot" else 0.0
+    return JobLength(
+        samples=samples, tokens=tokens, startup=STARTUP, interruptions=Interruptions(per_node_hour=taken_back)
+    )

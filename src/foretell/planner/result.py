@@ -40,6 +40,8 @@ class Choice:
     step: Range  # seconds
     time: Range  # seconds of the job
     cost: Range | None  # dollars
+    price: str | None  # whose price that is, on which term and of which date; None: one's own
+    goodput: Range  # the part of the job in steps that count
     kwh: Range
     job: Job
     memory: Bytes

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from foretell.forecasting.energy import cluster_watts
-from foretell.forecasting.job import JobLength, Pause
+from foretell.forecasting.job import Job, JobLength, Pause
 from foretell.forecasting.memory import probability_of_fitting
 from foretell.hardware import Cluster
 from foretell.planner.bounds import Replica, memory_bound
@@ -44,14 +44,16 @@ def choices_of(
 def _choice(steps: Steps, cluster: Cluster, c: Candidate, o: Outcome, length: JobLength, goal: Goal) -> Choice:
     step = spread(o.seconds, o.low, o.high, o.sigma, Z90)
     if length.checkpoint is None and length.interruptions is not None:
-        length = replace(length, checkpoint=Pause(every=max(1, math.ceil(SAVED_EVERY / o.seconds)), seconds=SAVING))
+        often = _saved_every(length.interruptions.rate(cluster.devices, len(cluster.nodes)))
+        length = replace(length, checkpoint=Pause(every=max(1, math.ceil(often / o.seconds)), seconds=SAVING))
     job = length.cost(
         step=o.seconds,
         within=(step.low, step.high),
         devices=cluster.devices,
+        nodes=len(cluster.nodes),
         samples=o.samples,
         tokens=o.tokens,
-        dollars_per_hour=o.dollars_per_hour,
+        dollars_per_hour=cluster.dollars_per_hour,
         watts=o.watts,
         idle_watts=cluster_watts(cluster, 0.0),
     )
@@ -71,6 +73,8 @@ def _choice(steps: Steps, cluster: Cluster, c: Candidate, o: Outcome, length: Jo
         step=step,
         time=duration,
         cost=cost,
+        price=cluster.price_source if cost else None,
+        goodput=_goodput(job, step),
         kwh=duration.times(job.joules / 3.6e6 / job.seconds),
         job=job,
         memory=o.total,
@@ -88,6 +92,17 @@ def _choice(steps: Steps, cluster: Cluster, c: Candidate, o: Outcome, length: Jo
         bubble=o.bubble,
         calibrated=o.low is not None,
     )
+
+
+def _saved_every(rate: float) -> Seconds:
+    """Young's interval between checkpoints (CACM 17, 1974), √(2 × saving / rate of interruptions), or an hour."""
+    return min(SAVED_EVERY, math.sqrt(2 * SAVING / rate)) if rate else SAVED_EVERY
+
+
+def _goodput(job: Job, step: Range) -> Range:
+    """Steps that count, as a part of the job, with steps as short and as long as the interval has them."""
+    ends = [job.steps * each / whole for each, whole in ((step.low, job.low), (step.high, job.high)) if whole]
+    return Range(median=job.goodput, low=min([job.goodput, *ends]), high=max([job.goodput, *ends]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, NamedTuple
 
-from foretell.errors import InputError, PlanError, check_count, check_number
-from foretell.hardware import Cluster, catalog
+from foretell.errors import InputError, PlanError, check_choice, check_count, check_number
+from foretell.hardware import Cluster, Node, Term, catalog
+from foretell.hardware.device import TERMS
 from foretell.parallel.blocks import blocks
 from foretell.planner.steps import Steps, Variant
 from foretell.plans import Plan
@@ -40,6 +41,8 @@ class Space:
     on: Cluster | None = None  # this cluster alone
     fixed: Mapping[str, Any] | None = None  # settings of the plan that are decided
     prices: Mapping[str, Dollars] | None = None  # of a device's hour, by its name, instead of the catalog's
+    term: Term = "on-demand"
+    region: str | None = None  # None: wherever it is cheapest
 
     def __post_init__(self) -> None:
         check_count("max_devices", self.max_devices, InputError)
@@ -49,12 +52,23 @@ class Space:
             check_number(f"the price of {name}", price, "dollars per device and hour, at least 0", InputError)
         for batch in self.batches or ():
             check_count("a micro-batch", batch, InputError)
+        check_choice("term", self.term, TERMS, InputError)
 
     def clusters(self) -> tuple[Cluster, ...]:
         if self.on is not None:
             found: tuple[Cluster, ...] = (self.on,)
         else:
-            found = tuple(c for name in self.gpus or rented() for c in _sizes(name, self.max_devices))
+            found = tuple(
+                c for name in self.gpus or rented(self.term, self.region) for c in _sizes(name, self.max_devices)
+            )
+        if self.term != "on-demand" or self.region is not None:
+            found = tuple(self._on_terms(cluster) for cluster in found)
+            if all(cluster.dollars_per_hour is None for cluster in found) and not self.prices:
+                where = f" in {self.region}" if self.region else ""
+                raise InputError(
+                    f"the catalog has no {self.term} price{where} for these devices. Give one with --price NAME=DOLLARS; "
+                    "docs/reference/hardware.md says how to add offers."
+                )
         if not self.prices:
             return found
         there = {node.device.name for cluster in found for node in cluster.nodes}
@@ -64,20 +78,40 @@ class Space:
             )
         return tuple(_priced(cluster, self.prices) for cluster in found)
 
+    def _on_terms(self, cluster: Cluster) -> Cluster:
+        """At the price of a term, and in a region, that some instance with these devices is offered for."""
+        known = {id(node): self._offered(node, node.rented_as in str(cluster)) for node in cluster.nodes}
+        return replace(cluster, nodes=tuple(known[id(node)] for node in cluster.nodes), name=str(cluster))
+
+    def _offered(self, node: Node, whole: bool) -> Node:
+        """`whole`: the cluster is of this very instance."""
+        if whole and node.rented_as:
+            instance = catalog.instance(node.rented_as)
+            own = instance.offer(self.term, self.region)
+            found = None if own is None else (instance, own)
+        else:
+            found = catalog.cheapest_offer(node.device.name, self.term, self.region)
+        if found is None:
+            return replace(node, dollars_per_hour=None, rented_as="")
+        instance, offer = found
+        terms = f"{offer.term}{f' in {offer.region}' if offer.region else ''}, {offer.date}"
+        dollars = offer.dollars_per_hour * node.count / instance.count
+        return replace(node, dollars_per_hour=dollars, rented_as=instance.name, terms=terms)
+
 
 def _priced(cluster: Cluster, prices: Mapping[str, Dollars]) -> Cluster:
     """Equal nodes stay one object."""
     known = {
-        id(node): replace(node, dollars_per_hour=prices[node.device.name] * node.count)
+        id(node): replace(node, dollars_per_hour=prices[node.device.name] * node.count, rented_as="")
         for node in cluster.nodes
         if node.device.name in prices
     }
     return replace(cluster, nodes=tuple(known.get(id(node), node) for node in cluster.nodes), name=str(cluster))
 
 
-def rented() -> tuple[str, ...]:
+def rented(term: Term = "on-demand", region: str | None = None) -> tuple[str, ...]:
     """Devices that some instance of the catalog rents, made for training: with matrix units for half precision."""
-    names = {i.device for i in catalog.instances() if i.dollars_per_hour is not None}
+    names = {i.device for i in catalog.instances() if i.offer(term, region) is not None}
     found = [catalog.device(name) for name in sorted(names)]
     return tuple(d.name for d in found if d.compute_capability and d.compute_capability >= (8, 0))
 

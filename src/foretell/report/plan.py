@@ -59,10 +59,14 @@ def _facts(choice: Choice) -> list[tuple[str, str]]:
     facts.append(("batch", f"{choice.batch} per micro-step, {choice.global_batch:,.0f} per step"))
     facts.append(("step", between(choice.step, show_seconds)))
     facts.append(
-        ("job", f"{between(choice.time, show_seconds)}, {show_share(choice.job.goodput)} of it in steps that count")
+        (
+            "job",
+            f"{between(choice.time, show_seconds)}, {between(choice.goodput, show_share)} of it in steps that count",
+        )
     )
     if choice.cost:
-        facts.append(("cost", between(choice.cost, show_dollars)))
+        source = f"; {choice.price}" if choice.price else ""
+        facts.append(("cost", f"{between(choice.cost, show_dollars)}{source}"))
     facts.append(("energy", between(choice.kwh, lambda kwh: f"{kwh:,.3g} kWh")))
     free = f"{show_bytes(choice.memory)} of {show_bytes(choice.capacity)}, {show_share(choice.headroom)} free"
     facts.append(("memory", f"{free}; it fits with {_odds(choice.fit_probability)}"))
