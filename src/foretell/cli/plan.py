@@ -88,6 +88,7 @@ def plan(
 ) -> None:
     """Find the cluster and the plan for a job: its time, its cost, and the odds of keeping to both."""
     import foretell
+    from foretell.hardware.device import term_named
     from foretell.planner.command import Command
     from foretell.report.plan import plan_panel, write_plan
 
@@ -108,7 +109,7 @@ def plan(
             batches=_numbers("--micro-batches", micro_batches),
             vary={name: value.split(",") for name, value in options.read_settings(vary).items()},
             prices={name: options.count("--price", text) or 0.0 for name, text in options.read_settings(price).items()},
-            term=term,
+            term=term_named(term),
             region=region,
             settings=options.read_settings(settings),
             cache=not no_cache,
@@ -133,18 +134,19 @@ def _job(
     epochs: str | None,
     dataset: str | None,
     around: tuple[Any, ...],
-    term: Any,
+    term: str,
 ) -> Any:
     """The length of the job with what surrounds its steps."""
     from dataclasses import replace
 
     import foretell
+    from foretell.hardware.device import term_named
     from foretell.planner.plan import job_length
 
     evaluate, checkpoint, startup, failures, preemptions, restart = around
     counts = {"--samples": samples, "--tokens": tokens, "--epochs": epochs, "--dataset": dataset}
     n = {name: options.count(name, text) for name, text in counts.items()}
-    length = job_length(n["--samples"], n["--tokens"], n["--epochs"], n["--dataset"], term=term)
+    length = job_length(n["--samples"], n["--tokens"], n["--epochs"], n["--dataset"], term=term_named(term))
     usual = length.interruptions or foretell.Interruptions()
     return replace(
         length,

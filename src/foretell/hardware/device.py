@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from foretell.errors import CatalogError, check_choice, did_you_mean
+from foretell.errors import CatalogError, InputError, check_choice, did_you_mean
 from foretell.units import Bytes, BytesPerSecond, Dollars, FlopsPerSecond, Seconds
 
 DeviceKind = Literal["gpu", "cpu", "accelerator"]
@@ -147,6 +147,11 @@ class Link:
 
 Term = Literal["on-demand", "reserved", "spot"]
 TERMS: Final[tuple[Term, ...]] = get_args(Term)
+
+
+def term_named(text: str) -> Term:
+    check_choice("term", text, TERMS, InputError)
+    return next(term for term in TERMS if term == text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
