@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from foretell import Profile, forecast
+from foretell.cost.collectives import collective_seconds
 from foretell.errors import ProfileError
 from foretell.forecasting.scale import scale
+from foretell.graph import Input, Layout, Signature
+from foretell.hardware import Cluster
 from foretell.plans import Plan
-from foretell.profile import Card, Intervals, Links, MemoryFactors, Purpose
+from foretell.profile import Card, Intervals, Links, MemoryFactors, Purpose, family_of
+from foretell.program import Collective, Group
 
 from .parallel.models import graph
 
@@ -110,6 +114,32 @@ def test_a_family_factor_scales_its_ops_alone() -> None:
     convolutions = Profile(name="x", families={"convolution": 3.0, "convolution_backward": 3.0})
     slower = forecast(graph("cnn"), "h200", model="roofline", profile=convolutions).device_time.seconds
     assert plain.device_time.seconds < slower < 3 * plain.device_time.seconds
+
+
+def test_convolutions_with_channels_side_by_side_are_a_family_of_their_own() -> None:
+    weight = Layout((32, 8, 3, 3), (72, 9, 3, 1), "float16")
+    arguments = (("input", Input(0)), ("weight", Input(1)), ("groups", 4))
+    last, first = (
+        Signature("aten.convolution.default", (Layout((1, 32, 8, 8), strides, "float16"), weight), (), arguments)
+        for strides in ((2048, 1, 256, 32), (2048, 64, 8, 1))
+    )
+    assert [family_of(s) for s in (last, first)] == ["channels_last_grouped_convolution", "grouped_convolution"]
+    both = Profile(name="x", families={"grouped_convolution": 2.0})
+    own = Profile(name="x", families={"grouped_convolution": 2.0, "channels_last_grouped_convolution": 5.0})
+    assert [p.device_factor(family_of(last), "fp32") for p in (both, own)] == [2.0, 5.0]
+    assert own.device_factor(family_of(first), "fp32") == 2.0
+
+
+def test_devices_that_share_a_bus_less_than_listed_are_faster() -> None:
+    """But never faster than without sharing."""
+    reduce = Collective(
+        kind="all-reduce", nbytes=10**8, group=Group(size=8), name="gradients", starts_after=0, waited_for_by=0
+    )
+    cluster = Cluster.parse("8xt4")
+    listed, less, none, least = (
+        collective_seconds(reduce, cluster, links=Links(crowding=by)) for by in (0.0, -1.0, -2.5, -3.0)
+    )
+    assert least == none < less < listed
 
 
 @pytest.mark.parametrize("links", [Links(bandwidth=0.1), Links(latency=50.0), Links(crowding=2.0)])

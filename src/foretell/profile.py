@@ -28,20 +28,32 @@ SUFFIX: Final = ".toml"
 ARRAYS: Final = ".safetensors"
 _FARTHEST: Final = 2.0  # that a residual model may go, in e-folds
 FACTORS: Final = ("device", "host", "communication", "fixed_seconds")
-# Of operators; a convolution in groups, or of each channel alone, runs other kernels than a dense one: a family of its own.
+# Of operators; a convolution in groups, or of each channel alone, runs other kernels than a dense one, and each of them others
+# where channels lie side by side: families of their own.
 _CONVOLUTIONS: Final = ("convolution", "convolution_backward")
+_GROUPED, _DEPTHWISE = (tuple(f"{sort}_{name}" for name in _CONVOLUTIONS) for sort in ("grouped", "depthwise"))
+_LAST: Final = "channels_last_"
+
+
+def _last(families: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"{_LAST}{name}" for name in families)
+
+
 FAMILIES: Final[tuple[str, ...]] = (
-    *get_args(Family), *(f"{sort}_{name}" for sort in ("grouped", "depthwise") for name in _CONVOLUTIONS),
+    *get_args(Family), *_GROUPED, *_DEPTHWISE, *_last((*_CONVOLUTIONS, *_GROUPED, *_DEPTHWISE)),
 )  # fmt: skip
 KINDS: Final = {
-    "convolutions": _CONVOLUTIONS,
-    "grouped convolutions": ("grouped_convolution", "grouped_convolution_backward"),
-    "depthwise convolutions": ("depthwise_convolution", "depthwise_convolution_backward"),
+    "convolutions": (*_CONVOLUTIONS, *_last(_CONVOLUTIONS)),
+    "grouped convolutions": _GROUPED,
+    "grouped convolutions, channels last": _last(_GROUPED),
+    "depthwise convolutions": _DEPTHWISE,
+    "depthwise convolutions, channels last": _last(_DEPTHWISE),
     "products": ("matmul", "attention", "attention_backward", "rnn"),
     "streams": ("copy", "elementwise", "foreach", "index", "norm", "norm_backward", "pooling", "reduction"),
 }
 ARITHMETIC: Final = frozenset(family for kind in KINDS if kind != "streams" for family in KINDS[kind])
 _MOST: Final = 1e6  # of a factor, or of seconds
+CROWDED: Final = 3.0  # the most by which crowding may differ from a fabric's
 WIDEST: Final = 10.0  # of an interval, in e-folds to each side
 _FACTOR: Final = f"a factor above 0, {1 / _MOST:g} to {_MOST:g}"
 
@@ -49,10 +61,18 @@ _FACTOR: Final = f"a factor above 0, {1 / _MOST:g} to {_MOST:g}"
 def family_of(signature: Signature) -> str:
     """The family an op counts to in a profile."""
     family = operator_of(signature.name).family
-    if family not in _CONVOLUTIONS or signature.argument("groups", 1) == 1:
+    if family not in _CONVOLUTIONS:
         return family
+    layout = _LAST if any(x.is_channels_last for x in signature.inputs) else ""
+    if signature.argument("groups", 1) == 1:
+        return layout + family
     weight = signature.tensor("weight")
-    return f"{'depthwise' if weight is not None and weight.shape[1] == 1 else 'grouped'}_{family}"
+    return f"{layout}{'depthwise' if weight is not None and weight.shape[1] == 1 else 'grouped'}_{family}"
+
+
+def plain(family: str) -> str:
+    """Whose factor counts where a profile has none for convolutions with channels side by side."""
+    return family.removeprefix(_LAST)
 
 
 def _check_factors(what: str, values: Mapping[str, Any]) -> None:
@@ -102,13 +122,15 @@ class Links:
 
     bandwidth: float = 1.0  # factor of every link's rate
     latency: float = 1.0  # factor of every link's latency
-    crowding: float = 0.0  # exponent added to a fabric's `sharing`: as more devices of a node talk, each gets less
+    crowding: float = (
+        0.0  # added to a fabric's `sharing`: as more devices of a node talk, each gets less; below 0, more
+    )
     neighbours: float = 1.0  # factor of what moving bytes between nodes takes: the slowest of them, or others' traffic
 
     def __post_init__(self) -> None:
         _check_factors("a profile's links", {n: getattr(self, n) for n in ("bandwidth", "latency", "neighbours")})
-        allowed = "an exponent from 0, no crowding, to 2"
-        check_number("a profile's links: crowding", self.crowding, allowed, ProfileError, most=2.0)
+        allowed = f"an exponent from {-CROWDED:g} to {CROWDED:g}, 0 being as listed"
+        check_number("a profile's links: crowding", self.crowding, allowed, ProfileError, least=-CROWDED, most=CROWDED)
 
 
 AS_LISTED: Final = Links()
@@ -223,7 +245,7 @@ class Profile:
 
     def device_factor(self, family: str, precision: str) -> float:
         """Of an op of a family in a step of a precision."""
-        factor = self.device * self.families.get(family, 1.0)
+        factor = self.device * self.families.get(family, self.families.get(plain(family), 1.0))
         return factor * self.precisions.get(precision, 1.0) if family in ARITHMETIC else factor
 
     def within(self, seconds: Seconds) -> tuple[Seconds, Seconds] | None:

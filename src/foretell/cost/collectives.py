@@ -214,7 +214,7 @@ def _lane_of(node: Node, seat: Seat, fabrics: FabricOf, links: Links) -> _Lane:
     way = _way_inside(node, seat)
     fabric = fabrics(way)
     lanes_used = min(seat.members / fabric.full_at, 1.0)
-    shared = (2 / max(seat.active, 2)) ** (fabric.sharing + links.crowding)
+    shared = (2 / max(seat.active, 2)) ** max(fabric.sharing + links.crowding, 0.0)
     rate = way.bandwidth * links.bandwidth * lanes_used * shared
     return _Lane(rate, way.latency * links.latency, fabric, way.in_switch)
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 
+from foretell.forecasting.communication import Collectives
 from foretell.forecasting.step import RoleStep
 from foretell.graph import Signature
-from foretell.profile import ARITHMETIC, KINDS, Profile, family_of
+from foretell.profile import ARITHMETIC, KINDS, family_of, plain
 from foretell.program import Program
 from foretell.units import Seconds
 
 
-def description(program: Program, slowest: RoleStep, profile: Profile) -> dict[str, float]:
-    """From its slowest rank; `profile` is the one under which it was placed. Shares of device time, and logarithms."""
+def description(program: Program, slowest: RoleStep, listed: Collectives, host: float = 1.0) -> dict[str, float]:
+    """From its slowest rank, which was placed under a factor of the host; links are as listed. Shares of device time, and logarithms."""
     parts, ops = family_seconds(slowest), slowest.role.graph.ops
     busy = max(sum(parts.values()), 1e-12)
     priced = [(price, op.times) for price, op in zip(slowest.priced.prices, ops, strict=True) if price.seconds]
@@ -21,16 +22,16 @@ def description(program: Program, slowest: RoleStep, profile: Profile) -> dict[s
         sum(column)
         for column in zip((0.0, 0, 0), *((p.work.flops * n, p.work.traffic * n, n) for p, n in priced), strict=True)
     )
-    wire = sum(slowest.durations.collectives) / profile.communication
+    wire = sum(map(listed.seconds, slowest.role.collectives))
     shares = {kind: sum(parts.get(family, 0.0) for family in families) / busy for kind, families in KINDS.items()}
     return shares | {
         "backward": sum(seconds for family, seconds in parts.items() if family.endswith("backward")) / busy,
-        "channels last": _channels_last(slowest) / busy,
+        "channels last": sum(seconds for family, seconds in parts.items() if family != plain(family)) / busy,
         "half": float(program.whole.precision.endswith("16")),
         "intensity": math.log(max(flops, 1.0) / max(traffic, 1)),
         "kernel": math.log(busy / max(kernels, 1)),
         "narrow": _narrow(slowest),
-        "host": math.log(slowest.host_seconds / profile.host / busy + 0.01),
+        "host": math.log(slowest.host_seconds / host / busy + 0.01),
         "communication": math.log(wire / busy + 0.01),
         "samples": math.log(max(program.whole.samples or 1, 1)),
         "ranks": math.log(program.ranks),
@@ -44,18 +45,6 @@ def family_seconds(step: RoleStep) -> dict[str, Seconds]:
     for family, price, op in zip(families, step.priced.prices, step.role.graph.ops, strict=True):
         parts[family] += price.seconds * op.times
     return dict(parts)
-
-
-def _channels_last(step: RoleStep) -> Seconds:
-    """Of convolutions whose channels lie side by side, which run other kernels."""
-    lying = step.role.graph.calls.each(
-        lambda call: (
-            family_of(call.signature).endswith(("convolution", "convolution_backward"))
-            and any(x.is_channels_last for x in call.signature.inputs)
-        )
-    )
-    ops = zip(lying, step.priced.prices, step.role.graph.ops, strict=True)
-    return sum(price.seconds * op.times for last, price, op in ops if last)
 
 
 def _narrow(step: RoleStep) -> float:

@@ -2,7 +2,8 @@
 
 A step whose durations are all doubled takes twice as long, so its time over the device's depends on two numbers alone: how
 many times slower the host is than the device, and communication. It is simulated at the knots of a lattice of their
-logarithms, when they are asked for, and interpolated in between.
+logarithms, when they are asked for, and interpolated in between. Other links make all of a step's communication longer or
+shorter by what they do to its sum.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost.model import CostModel
+from foretell.forecasting.communication import Collectives
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.description import description, family_seconds
 from foretell.forecasting.run import place, scaled_durations, slower
 from foretell.hardware import Cluster
-from foretell.profile import FAMILIES, Profile
+from foretell.profile import AS_LISTED, CROWDED, FAMILIES, Links, Profile
 from foretell.program import Program
 from foretell.simulate.jitter import slowest_of
 from foretell.simulate.pipeline import simulate_pipeline
@@ -28,6 +30,7 @@ from foretell.units import Seconds
 Floats = npt.NDArray[np.float64]
 _KNOTS: Final = 0.1  # apart, in e-folds: where device and host change places, a step has a corner
 _FAR: Final = 60  # knots: a hundred times faster or slower
+_LINK_KNOTS: Final = 0.5  # apart, of crowding and of the logarithm of neighbours
 
 
 class Slopes(NamedTuple):
@@ -42,23 +45,33 @@ class Slopes(NamedTuple):
         return 1.0 - self.host - self.communication
 
 
+class LinkSlopes(NamedTuple):
+    """The log factor of a step's communication over links that differ, and how it changes with their numbers."""
+
+    log: float
+    crowding: float
+    neighbours: float
+
+
 class Response:
     """A step on a cluster, priced once."""
 
     def __init__(self, program: Program, cluster: Cluster, model: CostModel) -> None:
-        self._program, self._jitter = program, Conditions().jitter
+        self._program, self._cluster, self._jitter = program, cluster, Conditions().jitter
         self._placed, collectives = place(program, cluster, model, Conditions())
         self._hand_over = collectives.hand_over(program)
         self._known: dict[tuple[int, int], float] = {}
+        self._over_links: dict[tuple[int, int], float] = {}
         slowest = max((p for options in self._placed for p in options), key=lambda p: p.device_seconds)
         parts = family_seconds(slowest)
         gaps = slowest.durations.gap * sum(
             op.times for op, s in zip(slowest.role.graph.ops, slowest.durations.device, strict=True) if s
         )
         self.device = np.array([*(parts.get(family, 0.0) for family in FAMILIES), gaps])  # seconds by family, then gaps
+        self._communicating = slowest.role
         self.communication: Seconds = sum(slowest.durations.collectives) + sum(self._hand_over)
         self.precision, self.ranks = program.whole.precision, program.ranks
-        self.description = description(program, slowest, Profile(name="none"))
+        self.description = description(program, slowest, collectives)
         self.memory = max((p.memory for options in self._placed for p in options), key=lambda m: m.total / m.capacity)
 
     def seconds(self, profile: Profile) -> Seconds:
@@ -66,7 +79,8 @@ class Response:
         factors = [*(profile.device_factor(f, self.precision) for f in FAMILIES), profile.device]
         scaled = float(self.device @ np.array(factors))
         device = math.log(scaled / self.device.sum()) if scaled else 0.0
-        log = self.at(device, math.log(profile.host), math.log(profile.communication)).log
+        wire = math.log(profile.communication) + (self._over(profile.links) if profile.links != AS_LISTED else 0.0)
+        log = self.at(device, math.log(profile.host), wire).log
         further = profile.residuals.log_factor(self.description) if profile.residuals else 0.0
         return math.exp(log + further) + profile.fixed_seconds
 
@@ -74,13 +88,35 @@ class Response:
         """Under log factors."""
         h, hs = _between_knots(host - device)
         c, cs = _between_knots(communication - device if self.communication else 0.0)
-        low = [self._knot(i, c) for i in (h, h + 1)]
-        high = [self._knot(i, c + 1) for i in (h, h + 1)] if self.communication else low
-        values = np.array([low, high])
-        log = device + float((values @ [1 - hs, hs]) @ [1 - cs, cs])
-        by_host = float((values[:, 1] - values[:, 0]) @ [1 - cs, cs]) / _KNOTS
-        by_wire = float((values[1] - values[0]) @ [1 - hs, hs]) / _KNOTS
-        return Slopes(log, by_host, by_wire)
+        low = self._knot(h, c), self._knot(h + 1, c)
+        high = (self._knot(h, c + 1), self._knot(h + 1, c + 1)) if self.communication else low
+        log, by_host, by_wire = _bilinear(low, high, hs, cs)
+        return Slopes(device + log, by_host / _KNOTS, by_wire / _KNOTS)
+
+    def over_links(self, crowding: float, neighbours: float) -> LinkSlopes:
+        """Under links that are crowded by so much more, and the log factor of what lies between nodes."""
+        if not self.communication:
+            return LinkSlopes(0.0, 0.0, 0.0)
+        (c, cs), (n, ns) = (_between_knots(x, _LINK_KNOTS) for x in (crowding, neighbours))
+        near, far = ((self._link_knot(i, n), self._link_knot(i, n + 1)) for i in (c, c + 1))
+        log, by_neighbours, by_crowding = _bilinear(near, far, ns, cs)
+        return LinkSlopes(log, by_crowding / _LINK_KNOTS, by_neighbours / _LINK_KNOTS)
+
+    def _link_knot(self, crowding: int, neighbours: int) -> float:
+        key = crowding, neighbours
+        if key not in self._over_links:
+            at = max(-CROWDED, min(CROWDED, crowding * _LINK_KNOTS))
+            self._over_links[key] = self._over(Links(crowding=at, neighbours=math.exp(neighbours * _LINK_KNOTS)))
+        return self._over_links[key]
+
+    def _over(self, links: Links) -> float:
+        """The log factor of all of its communication."""
+        return math.log(max(self._wired(links), 1e-30) / max(self._wired(AS_LISTED), 1e-30))
+
+    def _wired(self, links: Links) -> Seconds:
+        collectives = Collectives(self._cluster, links=links)
+        own = sum(map(collectives.seconds, self._communicating.collectives))
+        return own + sum(collectives.hand_over(self._program))
 
     def _knot(self, host: int, communication: int) -> float:
         key = host, communication
@@ -105,10 +141,19 @@ class Response:
         return simulate_pipeline(program, [durations[id(p.durations)] for p in stages], hand_over).period
 
 
-def _between_knots(x: float) -> tuple[int, float]:
+def _bilinear(
+    low: tuple[float, float], high: tuple[float, float], along: float, up: float
+) -> tuple[float, float, float]:
+    """The value between four corners, and how it changes along and up. A fit asks a million times: plain numbers."""
+    at_low, at_high = (pair[0] + along * (pair[1] - pair[0]) for pair in (low, high))
+    by_along = (1 - up) * (low[1] - low[0]) + up * (high[1] - high[0])
+    return at_low + up * (at_high - at_low), by_along, at_high - at_low
+
+
+def _between_knots(x: float, apart: float = _KNOTS) -> tuple[int, float]:
     """The knot below, and how far beyond it."""
-    at = max(-_FAR, min(_FAR - 1, math.floor(x / _KNOTS)))
-    return at, x / _KNOTS - at
+    at = max(-_FAR, min(_FAR - 1, math.floor(x / apart)))
+    return at, x / apart - at
 
 
 def _scaled(durations: Durations, host: float, communication: float, times: float) -> Durations:

@@ -109,7 +109,7 @@ def place(
     if profile.residuals is None:
         return placed, collectives
     slowest = max((p for options in placed for p in options), key=lambda p: p.device_seconds)
-    factor = math.exp(profile.residuals.log_factor(description(program, slowest, profile)))
+    factor = math.exp(profile.residuals.log_factor(description(program, slowest, Collectives(cluster), profile.host)))
     everything = {name: getattr(profile, name) * factor for name in ("device", "host", "communication")}
     return place(program, cluster, model, conditions, replace(profile, residuals=None, **everything))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +12,12 @@ import pytest
 from foretell import Plan, Profile, forecast
 from foretell.errors import InputError
 from foretell.forecasting.assemble import response
+from foretell.forecasting.response import LinkSlopes, Slopes
 from foretell.learn.adapt.choose import choose_steps
-from foretell.learn.adapt.fit import fit_profile, prepared
-from foretell.learn.adapt.numbers import Form, fit
+from foretell.learn.adapt.fit import FORMS, _width, fit_profile, prepared
+from foretell.learn.adapt.numbers import Fitted, Form, fit
 from foretell.learn.adapt.steps import Step, well_spread
-from foretell.profile import Purpose
+from foretell.profile import FAMILIES, Links, Purpose
 
 from ...parallel.models import graph
 
@@ -46,6 +47,7 @@ def steps_under(truth: Profile, noise: float = 0.0) -> list[Step]:
         Profile(name="none"),
         Profile(name="parts", device=2.0, host=0.7, communication=3.0, fixed_seconds=0.01),
         replace(BUSY, families={"matmul": 2.0, "elementwise": 0.5}, precisions={"fp32": 1.5}),
+        Profile(name="links", communication=20.0, links=Links(crowding=-1.0, neighbours=2.0, bandwidth=0.7)),
     ],
 )
 def test_a_response_is_what_forecast_says(on: str, plan: Plan | None, profile: Profile) -> None:
@@ -109,11 +111,27 @@ def test_communication_is_fitted_from_steps_of_several_devices() -> None:
     assert found.device == pytest.approx(1, rel=0.3)
 
 
+def test_links_are_fitted_from_steps_of_several_placements() -> None:
+    """Devices that share a bus less than is usual, and nodes that are further apart."""
+    truth = Profile(name="truth", host=0.1, communication=50.0, links=Links(crowding=-1.5, neighbours=4.0))
+    steps = [
+        Step(workload=graph("llama"), on=f"{nodes}x{n}xt4", plan=f"dp={nodes * n},zero=3", seconds=1.0)
+        for nodes in (1, 2) for n in (2, 4, 8)
+    ]  # fmt: skip
+    ready = prepared([replace(s, seconds=s.predicted(truth)) for s in steps])
+    form = Form(levels=("device", "host", "communication", "links"))
+    found = fit(form, [p.response for p in ready], np.array([p.seconds for p in ready])).profile("found")
+    assert found.links.crowding < -0.7
+    assert found.links.neighbours > 2
+    for p in ready:
+        assert p.response.seconds(found) == pytest.approx(p.seconds, rel=0.1)
+
+
 def test_a_profile_with_residuals_is_saved_and_loaded(tmp_path: Path) -> None:
     """Steps of small batches are slower than any factor says; the residual model knows."""
     steps = steps_under(BUSY)
     odd = [replace(s, seconds=s.seconds * (1.5 if "t4" in str(s.on) or "l4" in str(s.on) else 1.0)) for s in steps]
-    found = fit_profile(odd, name="found", candidates=_with_residuals())
+    found = fit_profile(odd, name="found")
     assert found.residuals is not None
     loaded = Profile.load(found.save(tmp_path / "found.toml"))
     assert loaded == found
@@ -122,10 +140,46 @@ def test_a_profile_with_residuals_is_saved_and_loaded(tmp_path: Path) -> None:
         assert step.predicted(loaded) == pytest.approx(each.response.seconds(found), rel=0.02)
 
 
-def _with_residuals() -> Sequence[object]:
-    from foretell.learn.adapt.fit import CANDIDATES
+class DeviceBound:
+    """A step of nothing but ops, so many seconds of each family."""
 
-    return [c for c in CANDIDATES if c.smooth]
+    communication, precision = 0.0, "fp32"
+
+    def __init__(self, device: np.ndarray) -> None:
+        self.device = device
+
+    def at(self, device: float, host: float, communication: float) -> Slopes:
+        return Slopes(float(np.log(self.device.sum())) + device, 0.0, 0.0)
+
+    def over_links(self, crowding: float, neighbours: float) -> LinkSlopes:
+        return LinkSlopes(0.0, 0.0, 0.0)
+
+
+def test_a_family_that_is_far_off_is_found_among_many_that_are_not() -> None:
+    """Half of the steps have it, and all of those are far off: they are not wild."""
+    draw = np.random.default_rng(0)
+    shares = draw.dirichlet(np.full(len(FAMILIES), 0.3), 16)
+    odd = FAMILIES.index("channels_last_grouped_convolution")
+    shares[:8, odd] += 0.4
+    factors = np.where(np.arange(len(FAMILIES)) == odd, 5.0, 1.0)
+    measured = shares @ factors * np.exp(0.03 * draw.normal(size=16))
+    steps: list[Any] = [DeviceBound(np.append(each, 0.0)) for each in shares]
+    found = fit(Form(levels=("device", "kinds", "families")), steps, measured).profile("found")
+    assert found.families["channels_last_grouped_convolution"] * found.device == pytest.approx(5.0, rel=0.15)
+    assert found.device_factor("matmul", "fp32") == pytest.approx(1.0, rel=0.1)
+
+
+def test_forms_are_put_together_as_their_mean() -> None:
+    ready = prepared(steps_under(Profile(name="truth", device=2.0, host=2.0)))
+    forms = [fit(form, [p.response for p in ready], np.array([p.seconds for p in ready])) for form in FORMS[:2]]
+    half = Fitted.mean(forms, np.array([0.5, 0.5])).profile("half")
+    assert half.device == pytest.approx(forms[1].profile("whole").device ** 0.5)
+
+
+@pytest.mark.parametrize(("number", "least", "most"), [(2, 0.2, 0.45), (200, 0.2, 0.25)])
+def test_an_interval_of_few_steps_is_wider(number: int, least: float, most: float) -> None:
+    """Of errors that are 0.1 in the mean: 90 % of Laplace's lie within 0.23."""
+    assert least < _width(np.full(number, 0.1)) < most
 
 
 def test_memory_that_was_measured_is_fitted() -> None:

@@ -23,7 +23,7 @@ from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
 
-FORM: Final = Form(levels=("device", "host", "communication", "fixed", "kinds", "precisions", "families"))
+FORM: Final = Form(levels=("device", "host", "communication", "fixed", "links", "kinds", "precisions", "families"))
 _SMOOTH: Final = 0.1  # one standard deviation of what a residual model explains
 
 

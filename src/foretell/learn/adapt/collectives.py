@@ -18,7 +18,7 @@ from foretell.cost.collectives import collective_seconds
 from foretell.errors import InputError, check_choice
 from foretell.hardware import Cluster
 from foretell.measure.record import StepRow
-from foretell.profile import AS_LISTED, Card, Links, Profile, Purpose
+from foretell.profile import AS_LISTED, CROWDED, Card, Links, Profile, Purpose
 from foretell.program import COLLECTIVES, Collective, Group
 from foretell.units import Seconds
 
@@ -93,8 +93,8 @@ def fit_links(times: Sequence[Timed], form: Sequence[str] = tuple(_WIDTHS)) -> L
     numbers, pull = np.zeros(len(form)), np.array([_NOISE / _WIDTHS[name] for name in form])
     if not len(form) or not times:
         return AS_LISTED
-    low = np.array([0.0 if name == "crowding" else -_FAR for name in form])
-    high = np.array([2.0 if name == "crowding" else _FAR for name in form])
+    high = np.array([CROWDED if name == "crowding" else _FAR for name in form])
+    low = -high
     best = np.inf, numbers
     for _ in range(_ROUNDS):
         errors = _errors(times, _links(form, numbers))

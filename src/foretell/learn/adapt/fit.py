@@ -1,12 +1,15 @@
 """Step times → a Profile: as much as steps left out of the fit say is worth fitting.
 
-Forms of growing detail are tried on parts of the steps and asked about the others, steps of one network being left out
-together. One that is clearly worse there than another is not taken, and nothing at all where no form is better than none.
+Forms of growing detail are fitted on parts of the steps and asked about the others, steps of one network being left out
+together. The profile is their mean, each form counting by how likely its errors on steps left out are: with few steps
+several forms are, and what one of them found by chance fades in the mean. Where that is no better than no profile, there is
+none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,7 +19,7 @@ import numpy.typing as npt
 from foretell.cost.model import DEFAULT, CostModel
 from foretell.errors import InputError
 from foretell.forecasting.response import Response
-from foretell.learn.adapt.numbers import Fitted, Form, fit
+from foretell.learn.adapt.numbers import NOISE, SURE, Fitted, Form, fit
 from foretell.learn.adapt.smooth import fit_residuals
 from foretell.learn.adapt.steps import Prepared, Step
 from foretell.profile import WIDEST, Card, Intervals, MemoryFactors, Profile, Purpose, Residuals
@@ -27,38 +30,27 @@ Positions = npt.NDArray[np.intp]
 
 FOLDS: Final = 10
 _ENOUGH: Final = 3  # steps with their memory
-_PARTS: Final = ("device", "host", "communication", "fixed")
+_PARTS: Final = ("device", "host", "communication", "fixed", "links")
 _ALMOST: Final = 0.03  # of the smallest error counts as none
+_EXACT: Final = 1e-3  # an error that counts as none
+_SEEN: Final = 0.02  # a smaller share of a residual model is none
+_TEMPER: Final = 0.5  # of the steps count as if nothing of them was known from the others
 _LEVEL: Final = 0.9  # of an interval
-_WIDER: Final = 0.5  # steps of doubt that a step left out adds to an interval made of few
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    form: Form
-    smooth: bool = False  # with a residual model
-
-    @property
-    def name(self) -> str:
-        return ", ".join((*self.form.levels, *(("residuals",) if self.smooth else ()))) or "nothing"
-
-
-ZERO_SHOT: Final = Candidate(form=Form())
-CANDIDATES: Final = (
-    ZERO_SHOT,
-    Candidate(form=Form(levels=("device",))),
-    Candidate(form=Form(levels=_PARTS)),
-    Candidate(form=Form(levels=(*_PARTS, "kinds", "precisions"))),
-    Candidate(form=Form(levels=(*_PARTS, "kinds", "precisions", "families"))),
-    Candidate(form=Form(levels=(*_PARTS, "kinds", "precisions")), smooth=True),
-    Candidate(form=Form(levels=(*_PARTS, "kinds", "precisions", "families")), smooth=True),
+FORMS: Final = (
+    Form(),
+    Form(levels=("device",)),
+    Form(levels=_PARTS),
+    Form(levels=(*_PARTS, "kinds", "precisions")),
+    Form(levels=(*_PARTS, "kinds", "precisions", "families")),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Learned:
     fitted: Fitted
-    residuals: Residuals | None
+    residuals: Residuals | None = None
 
     def logs(self, responses: Sequence[Response]) -> Floats:
         fixed, seconds = self.fitted.fixed, np.exp(self.fitted.logs(responses))
@@ -68,9 +60,19 @@ class _Learned:
         return np.asarray(np.log((seconds - fixed) * further + fixed), dtype=np.float64)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """How much each form counts, how much the residual model on top of them, and what the steps left out missed by."""
+
+    weights: Floats
+    smooth: float
+    missed: Floats
+    before: Floats
+
+
 def fit_profile(
     steps: Sequence[Step | Prepared], *, name: str, purpose: Purpose | None = None, sources: Sequence[str] = (),
-    model: str | CostModel = DEFAULT, candidates: Sequence[Candidate] = CANDIDATES, say: Say = lambda text: None,
+    model: str | CostModel = DEFAULT, say: Say = lambda text: None,
 ) -> Profile:  # fmt: skip
     """A profile for these steps, with its errors on those that were left out in turn."""
     if not steps:
@@ -78,19 +80,15 @@ def fit_profile(
     ready = prepared(steps, model, say)
     say(f"fitting {len(ready)} steps")
     responses, measured = [p.response for p in ready], np.array([p.seconds for p in ready])
-    folds = _folds([p.network for p in ready])
-    missed = {c: _missed(c, responses, measured, folds) for c in (ZERO_SHOT, *candidates)}
-    errors = {c: float(np.abs(np.exp(logs) - 1).mean()) for c, logs in missed.items()}
-    apart = {c: np.abs(logs) for c, logs in missed.items()}  # half as long counts as twice as long does
-    best = _chosen({c: each for c, each in apart.items() if each.mean() <= apart[ZERO_SHOT].mean()})
-    learned = _learn(best, responses, measured)
+    chosen = _choose(responses, measured, _folds([p.network for p in ready]))
+    learned = _learn(_fit_all(responses, measured), chosen.weights, chosen.smooth, responses, measured)
     card = Card(
-        rows=len(ready), sources=tuple(sources), form=best.name, rows_left_out=len(ready),
-        error_before=errors[ZERO_SHOT], error_after=errors[best],
+        rows=len(ready), sources=tuple(sources), form=_in_words(chosen), rows_left_out=len(ready),
+        error_before=_mean_error(chosen.before), error_after=_mean_error(chosen.missed),
     )  # fmt: skip
     return replace(
         learned.fitted.profile(name), residuals=learned.residuals, purpose=purpose or Purpose(), card=card,
-        intervals=Intervals(width=_width(missed[best])), memory=_memory(ready),
+        intervals=Intervals(width=_width(chosen.missed)), memory=_memory(ready),
     )  # fmt: skip
 
 
@@ -104,27 +102,69 @@ def prepared(
     return ready
 
 
-def _learn(candidate: Candidate, responses: Sequence[Response], measured: Floats) -> _Learned:
-    fitted = fit(candidate.form, responses, measured)
-    if not candidate.smooth:
-        return _Learned(fitted=fitted, residuals=None)
-    fixed = fitted.fixed
-    left = np.log(np.maximum(measured - fixed, 0.05 * measured) / (np.exp(fitted.logs(responses)) - fixed))
-    return _Learned(fitted=fitted, residuals=fit_residuals([r.description for r in responses], left))
+def _fit_all(responses: Sequence[Response], measured: Floats) -> list[Fitted]:
+    return [fit(form, responses, measured) for form in FORMS]
 
 
-def _missed(
-    candidate: Candidate, responses: Sequence[Response], measured: Floats, folds: Sequence[Positions]
-) -> Floats:
-    """log(predicted ÷ measured) of every step, while it was left out."""
-    missed = np.zeros(len(measured))
-    for out in folds:
-        rest = np.setdiff1d(np.arange(len(measured)), out)
-        learned = _learn(candidate, [responses[i] for i in rest], measured[rest]) if len(rest) else None
-        if learned is None:
-            learned = _Learned(fitted=fit(ZERO_SHOT.form, responses, measured), residuals=None)
-        missed[out] = learned.logs([responses[i] for i in out]) - np.log(measured[out])
-    return missed
+def _learn(
+    fitted: Sequence[Fitted], weights: Floats, smooth: float, responses: Sequence[Response], measured: Floats
+) -> _Learned:
+    mean = Fitted.mean(fitted, weights)
+    if not smooth:
+        return _Learned(fitted=mean)
+    fixed = mean.fixed
+    left = np.log(np.maximum(measured - fixed, 0.05 * measured) / (np.exp(mean.logs(responses)) - fixed))
+    return _Learned(fitted=mean, residuals=fit_residuals([r.description for r in responses], left, smooth))
+
+
+def _choose(responses: Sequence[Response], measured: Floats, folds: Sequence[Positions]) -> _Chosen:
+    """By what steps left out in turn say."""
+    rests = [np.setdiff1d(np.arange(len(measured)), out) for out in folds]
+    nothing = np.eye(len(FORMS))[0]
+
+    def missed(learned: Sequence[_Learned]) -> Floats:
+        """log(predicted ÷ measured) of every step, while it was left out."""
+        found = np.zeros(len(measured))
+        for out, each in zip(folds, learned, strict=True):
+            found[out] = each.logs([responses[i] for i in out]) - np.log(measured[out])
+        return found
+
+    if len(folds) < 2:
+        alone = missed([_Learned(fitted=fit(FORMS[0], responses, measured))])
+        return _Chosen(weights=nothing, smooth=0.0, missed=alone, before=alone)
+    parts = [([responses[i] for i in rest], measured[rest]) for rest in rests]
+    fitted = [_fit_all(*part) for part in parts]
+    by_form = [missed([_Learned(fitted=forms[f]) for forms in fitted]) for f in range(len(FORMS))]
+    weights = _weights(by_form)
+
+    def mixed(smooth: float) -> Floats:
+        return missed([_learn(forms, weights, smooth, *part) for forms, part in zip(fitted, parts, strict=True)])
+
+    without, whole = mixed(0.0), mixed(1.0)
+    smooth = float(_weights([without, whole])[1])
+    smooth = smooth if smooth > _SEEN else 0.0
+    found = (1 - smooth) * without + smooth * whole
+    if np.abs(found).mean() > np.abs(by_form[0]).mean():
+        return _Chosen(weights=nothing, smooth=0.0, missed=by_form[0], before=by_form[0])
+    return _Chosen(weights=weights, smooth=smooth, missed=found, before=by_form[0])
+
+
+def _weights(missed: Sequence[Floats]) -> Floats:
+    """How likely each is, if errors scatter as Laplace has it: by the mean of them to the power of how many there are."""
+    means = np.array(
+        [max(float(np.abs(each).mean()), _EXACT) for each in missed]
+    )  # half as long counts as twice as long
+    likely = np.exp(-_TEMPER * len(missed[0]) * np.log(means / means.min()))
+    return np.asarray(likely / likely.sum(), dtype=np.float64)
+
+
+def _in_words(chosen: _Chosen) -> str:
+    levels = FORMS[int(np.argmax(chosen.weights))].levels
+    return ", ".join((*levels, *(("residuals",) if chosen.smooth > 0.5 else ()))) or "nothing"
+
+
+def _mean_error(missed: Floats) -> float:
+    return float(np.abs(np.expm1(missed)).mean())
 
 
 def _folds(networks: Sequence[str]) -> list[Positions]:
@@ -141,20 +181,6 @@ def _folds(networks: Sequence[str]) -> list[Positions]:
     return [np.flatnonzero(each == fold) for fold in range(each.max() + 1)]
 
 
-def _chosen(errors: Mapping[Candidate, Floats]) -> Candidate:
-    """Of those that are no worse than nothing: the last, which has most detail, that is not clearly worse than the best.
-
-    Priors keep what steps do not show from doing harm, and of few steps left out the best is often so by chance.
-    """
-    best = min(errors.values(), key=lambda each: float(each.mean()))
-
-    def is_near(each: Floats) -> bool:
-        worse = each - best
-        return bool(worse.mean() <= max(_ALMOST * best.mean(), worse.std() / np.sqrt(len(worse))))
-
-    return [c for c, each in errors.items() if is_near(each)][-1]
-
-
 def _memory(steps: Sequence[Prepared]) -> MemoryFactors:
     """The median factor of what was measured; of few steps, or where it is no better than none, none."""
     factors = {}
@@ -169,6 +195,7 @@ def _memory(steps: Sequence[Prepared]) -> MemoryFactors:
 
 
 def _width(missed: Floats) -> float:
-    """A half-width that held the asked share of the steps left out; of few, a little more."""
-    rank = min((len(missed) + 1) * _LEVEL / len(missed), 1.0)
-    return min(round(float(np.quantile(np.abs(missed), rank)) * (1 + _WIDER / len(missed)), 4), WIDEST)
+    """The half-width that the next step keeps to: errors scatter as Laplace has it, by how much being as unsure as few steps
+    leave it, with a belief in the usual scatter that is worth some steps."""
+    rows, total = SURE + len(missed), SURE * NOISE + float(np.abs(missed).sum())
+    return min(round(total * math.expm1(-math.log(1 - _LEVEL) / rows), 4), WIDEST)

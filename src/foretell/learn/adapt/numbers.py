@@ -7,7 +7,7 @@ then one family of them. What steps do not show stays.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.forecasting.response import Response
-from foretell.profile import ARITHMETIC, FAMILIES, KINDS, Profile
+from foretell.profile import ARITHMETIC, CROWDED, FAMILIES, KINDS, Links, Profile, plain
 from foretell.units import Seconds
 from foretell.workload import PRECISIONS
 
@@ -24,20 +24,32 @@ Floats = npt.NDArray[np.float64]
 _KIND_OF: Final = {family: kind for kind, families in KINDS.items() for family in families}
 _DEVICE: Final = (*FAMILIES, "gaps")  # what a device's time is made of: ops, and what lies between two of them
 _IS_ARITHMETIC: Final = np.array([part in ARITHMETIC for part in _DEVICE])
-LEVELS: Final = ("device", "host", "communication", "fixed", "kinds", "precisions", "families")
-# One standard deviation of each number before anything was measured: of log factors, and of fixed seconds to the median step.
+LINKS: Final = ("crowding", "neighbours")
+LEVELS: Final = ("device", "host", "communication", "fixed", "links", "kinds", "precisions", "families")
+# One standard deviation of each number before anything was measured: of log factors, of fixed seconds to the median step, and
+# of the exponent of crowding.
 _WIDTHS: Final = {
     "device": 0.5,
     "host": 0.5,
     "communication": 1.0,
     "fixed": 0.05,
+    "links": 1.5,
     "kinds": 0.25,
     "precisions": 0.5,
     "families": 0.15,
 }
+_NAMES: Final = {
+    "links": LINKS,
+    "kinds": tuple(KINDS),
+    "families": FAMILIES,
+    "precisions": PRECISIONS,
+}  # of levels with many
 NOISE: Final = 0.1  # by which predicted and measured usually scatter, however well a profile fits
-_SURE: Final = 4.0  # steps' worth of belief in that
+SURE: Final = 4.0  # steps' worth of belief in that
 _TAIL: Final = 4.0  # degrees of freedom of the scatter: wild measurements happen
+_TAILED: Final = ("kinds", "families")
+_ODD: Final = 2.0  # degrees of freedom of their priors
+_TRUSTING: Final = 3  # first rounds in which no measurement is taken to be wild: several together may tell of a family
 _FAR: Final = 4.0  # a factor stays within e^4, fifty times, of 1
 _SEEN: Final = 5e-4  # by which a factor must differ from 1 to be written
 _ROUNDS: Final = 12
@@ -54,16 +66,18 @@ class Form:
 
     @property
     def names(self) -> list[str]:
-        further = {"kinds": list(KINDS), "families": list(FAMILIES), "precisions": list(PRECISIONS)}
-        return [name for level in self.levels for name in further.get(level, [level])]
+        return [name for level in self.levels for name in _NAMES.get(level, (level,))]
 
     @property
     def widths(self) -> Floats:
-        further = {"kinds": len(KINDS), "families": len(FAMILIES), "precisions": len(PRECISIONS)}
         return np.array([
-            _WIDTHS[level] * (self.loose if level in further else 1.0)
-            for level in self.levels for _ in range(further.get(level, 1))
+            _WIDTHS[level] * (self.loose if level in _NAMES else 1.0)
+            for level in self.levels for _ in _NAMES.get(level, (level,))
         ])  # fmt: skip
+
+    @property
+    def tailed(self) -> npt.NDArray[np.bool_]:
+        return np.array([level in _TAILED for level in self.levels for _ in _NAMES.get(level, (level,))], dtype=bool)
 
     def by_part(self) -> Floats:
         """Part of the device's time × number: which numbers multiply it."""
@@ -77,16 +91,33 @@ class Fitted:
     def __init__(self, form: Form, numbers: Floats, unit: Seconds) -> None:
         self.form, self.numbers, self.unit = form, numbers, unit
 
+    @classmethod
+    def mean(cls, those: Sequence[Fitted], weights: Floats) -> Fitted:
+        """Of forms that were fitted on the same steps; a number that a form does not have changes nothing there."""
+        full = Form(levels=tuple(level for level in LEVELS if any(level in each.form.levels for each in those)))
+        place = {name: i for i, name in enumerate(full.names)}
+        numbers = np.zeros(len(full.names))
+        for each, weight in zip(those, weights.tolist(), strict=True):
+            numbers[[place[name] for name in each.form.names]] += weight * each.numbers
+        return cls(full, numbers, those[0].unit)
+
     def profile(self, name: str) -> Profile:
         value = dict(zip(self.form.names, self.numbers.tolist(), strict=True))
         device, host, communication = (float(np.exp(value.get(n, 0.0))) for n in ("device", "host", "communication"))
         own = np.exp(self.form.by_part()[: len(FAMILIES)] @ self.numbers) / device
-        families = {f: round(float(x), 4) for f, x in zip(FAMILIES, own, strict=True) if abs(x - 1) > _SEEN}
+        families: dict[str, float] = {}
+        for family, factor in zip(FAMILIES, own.tolist(), strict=True):
+            if abs(factor - families.get(plain(family), 1.0)) > _SEEN:
+                families[family] = round(factor, 4)
         precisions = {p: round(float(np.exp(value[p])), 4) for p in PRECISIONS if abs(value.get(p, 0.0)) > _SEEN}
         return Profile(
             name=name, device=device, host=host, communication=communication, fixed_seconds=self.fixed, families=families,
-            precisions=precisions,
+            precisions=precisions, links=self._links(value),
         )  # fmt: skip
+
+    def _links(self, value: Mapping[str, float]) -> Links:
+        crowding, neighbours = (value.get(name, 0.0) for name in LINKS)
+        return Links(crowding=round(crowding, 4), neighbours=round(float(np.exp(neighbours)), 4))
 
     @property
     def fixed(self) -> Seconds:
@@ -115,19 +146,21 @@ def fit(form: Form, responses: Sequence[Response], measured: Floats) -> Fitted:
 
 def _search(form: Form, trial: _Trial, measured: Floats, numbers: Floats) -> tuple[float, Floats]:
     """Gauss and Newton from a start: how unlikely the best numbers are, and they."""
-    wanted, weight = np.log(measured), 1 / form.widths**2
+    wanted = np.log(measured)
     fixed = trial.place.get("fixed")
-    high = np.full(len(numbers), _FAR)
+    high = np.array([CROWDED if name == "crowding" else _FAR for name in form.names])
     low = -high
     if fixed is not None:
         low[fixed], high[fixed] = 0.0, 0.9 * float(measured.min()) / trial.unit
     best = np.inf, numbers
-    for _ in range(_ROUNDS):
+    for number in range(_ROUNDS):
         logs, slopes = trial.logs(numbers)
         errors = wanted - logs
         noise = _scatter(errors)
-        best = min(best, (_unlikely(errors, noise) + float(weight @ numbers**2), numbers), key=lambda each: each[0])
-        counts = (1 + (errors / noise) ** 2 / _TAIL) ** -1 / noise**2
+        weight, unlikely = _pull(form, numbers)
+        best = min(best, (_unlikely(errors, noise) + unlikely, numbers), key=lambda each: each[0])
+        tail = _TAIL if number >= _TRUSTING else np.inf
+        counts = (1 + (errors / noise) ** 2 / tail) ** -1 / noise**2
         way = _solved(slopes, errors, counts, weight, numbers, fixed)
         numbers = np.clip(numbers + np.clip(way, -1.0, 1.0), low, high)
         if np.abs(way).max() < _NEAR:
@@ -135,12 +168,23 @@ def _search(form: Form, trial: _Trial, measured: Floats, numbers: Floats) -> tup
     return best
 
 
+def _pull(form: Form, numbers: Floats) -> tuple[Floats, float]:
+    """How strongly the prior pulls each number, and how unlikely it finds them.
+
+    Most kinds and families of operators are as they are believed to be, and a few are several times off: tails.
+    """
+    far = (numbers / form.widths) ** 2
+    tailed = form.tailed
+    weight = np.where(tailed, (_ODD + 1) / (_ODD + far), 1.0) / form.widths**2
+    return weight, float(np.where(tailed, (_ODD + 1) * np.log1p(far / _ODD), far).sum())
+
+
 def _scatter(errors: Floats) -> float:
     """By how much steps scatter: as they do, but for the furthest, and as is usual where there are few."""
     noise = max(NOISE, 1.5 * float(np.median(np.abs(errors))))
     for _ in range(3):
         some = np.minimum(errors**2, (3 * noise) ** 2)
-        noise = float(np.sqrt((_SURE * NOISE**2 + some.sum()) / (_SURE + len(errors))))
+        noise = float(np.sqrt((SURE * NOISE**2 + some.sum()) / (SURE + len(errors))))
     return noise
 
 
@@ -189,11 +233,21 @@ class _Trial:
         scaled = self.shares * np.exp(self.by_part @ numbers + own[:, None] * _IS_ARITHMETIC)
         total = np.maximum(scaled.sum(1), 1e-30)
         host, wire = value("host"), value("communication")
-        found = [r.at(d, host, wire) for r, d in zip(self.responses, np.log(total).tolist(), strict=True)]
+        crowding, neighbours = (value(name) for name in LINKS)
+        links = [r.over_links(crowding, neighbours) for r in self.responses]
+        found = [
+            r.at(d, host, wire + over.log)
+            for r, d, over in zip(self.responses, np.log(total).tolist(), links, strict=True)
+        ]
         seconds = np.exp([s.log for s in found])
         fixed = value("fixed") * self.unit
         slopes = np.array([s.device for s in found])[:, None] * (scaled / total[:, None]) @ self.by_part
-        for name, column in (("host", [s.host for s in found]), ("communication", [s.communication for s in found])):
+        by_wire = np.array([s.communication for s in found])
+        columns = {
+            "host": np.array([s.host for s in found]), "communication": by_wire,
+            **{name: by_wire * [getattr(over, name) for over in links] for name in LINKS},
+        }  # fmt: skip
+        for name, column in columns.items():
             if name in self.place:
                 slopes[:, self.place[name]] = column
         arithmetic = np.array([s.device for s in found]) * (scaled / total[:, None])[:, _IS_ARITHMETIC].sum(1)

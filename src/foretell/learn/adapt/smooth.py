@@ -35,8 +35,8 @@ def near(described: Sequence[Mapping[str, float]], length: float = _USUAL_LENGTH
     return _near(_places(described) / length)
 
 
-def fit_residuals(described: Sequence[Mapping[str, float]], errors: Floats) -> Residuals:
-    """From steps and the logarithms of measured over predicted seconds."""
+def fit_residuals(described: Sequence[Mapping[str, float]], errors: Floats, share: float = 1.0) -> Residuals:
+    """From steps and the logarithms of measured over predicted seconds; only a share of what it finds is applied."""
     places = _places(described)
     likely: tuple[float, float, Floats] | None = None
     for length in _LENGTHS:
@@ -51,7 +51,7 @@ def fit_residuals(described: Sequence[Mapping[str, float]], errors: Floats) -> R
     assert likely is not None
     _, length, weights = likely
     return Residuals(
-        columns=tuple(_UNITS), scales=tuple(unit * length for unit in _UNITS.values()), weights=tuple(weights.tolist()),
+        columns=tuple(_UNITS), scales=tuple(unit * length for unit in _UNITS.values()), weights=tuple((share * weights).tolist()),
         points=tuple(map(tuple, (places / length).tolist())),
     )  # fmt: skip
 
