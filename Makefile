@@ -8,7 +8,7 @@ READY := .venv/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick slow test lint types imports format unit docs picture bench-coverage bench-capture bench-memory fuzz soak clean
+.PHONY: help setup demo quick slow test lint types imports audit format unit docs picture bench-coverage bench-capture bench-memory fuzz fuzz-openapi soak clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -40,7 +40,7 @@ quick: $(READY)  ## everyday work, in a minute: style, import directions, and th
 slow: $(READY)  ## measure again which tests `make quick` leaves out (on a quiet machine)
 	$(BIN)/pytest --write-slow
 
-test: lint unit  ## lint, types, import directions, and all tests
+test: lint audit unit  ## lint, types, import directions, known weaknesses, and all tests
 
 lint: types imports  ## what needs no tests: style, types, import directions
 	$(BIN)/ruff check .
@@ -51,6 +51,9 @@ types: $(READY)
 
 imports: $(READY)
 	$(BIN)/lint-imports
+
+audit: $(READY)  ## bandit, and pip-audit where its database can be reached
+	$(BIN)/python tests/audit.py
 
 unit: $(READY)  ## all tests, JOBS at a time
 	$(BIN)/pytest -n $(JOBS)
@@ -77,6 +80,9 @@ bench-memory: $(READY)  ## forecast memory against what was measured on an H200
 
 fuzz: $(READY)  ## 20,000 hostile files and questions, JOBS at a time; FUZZ="--seed 1 --only graph" asks for others
 	$(BIN)/python tests/fuzz/run.py --workers $(JOBS) $(FUZZ)
+
+fuzz-openapi: $(READY)  ## requests that follow /openapi.json and requests that do not, of every address
+	$(BIN)/python -m tests.fuzz.openapi $(FUZZ)
 
 soak: $(READY)  ## kill writers, campaigns, captures and services with jobs 200 times each, at random moments; SOAK="--only store" asks for some
 	$(BIN)/python tests/soak/run.py $(SOAK)

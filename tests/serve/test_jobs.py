@@ -137,7 +137,7 @@ def test_a_slip_is_refused_before_anything_waits(
 def test_a_cancelled_job_is_ended_and_can_be_resumed(
     client: TestClient, graph_file: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("foretell.serve.jobs.runner._RENEW", 0.1)
+    monkeypatch.setattr("foretell.serve.jobs.runner._RENEWALS", 150)
     pid = tmp_path / "pid"
 
     def hangs(link: Connection) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -32,26 +33,42 @@ _NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "alembic", "prometheus_client")
 @app.callback()
 def serve(
     context: typer.Context,
-    host: Annotated[str, typer.Option("--host", help="Where to listen; others than loopback need keys.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="The port; 0 takes any that is free.", min=0, max=65535)] = 8760,
+    host: Annotated[
+        str | None, typer.Option("--host", help="Where to listen, 127.0.0.1 without; others than loopback need keys.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", help="The port, 8760 without; 0 takes any that is free.", min=0, max=65535)
+    ] = None,
     database: Url = None,
     workers: Annotated[int | None, typer.Option("--workers", help="Processes that price.", metavar="N", min=1)] = None,
     rate: Annotated[float | None, typer.Option("--rate", help="Requests per second of a key.", metavar="N")] = None,
     seconds: Annotated[
         float | None, typer.Option("--seconds", help="The most that one question may take.", metavar="N")
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option("--ray", help="Search for plans on this Ray cluster; auto finds this one's.", metavar="ADDRESS"),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config", help="A TOML file of these settings; $FORETELL_SERVE_PORT, … go before it.", metavar="FILE"
+        ),
+    ] = None,
 ) -> None:
     """Serve forecasts to a team over HTTP. It takes graphs, and never runs a caller's code."""
     if context.invoked_subcommand is None:
-        guarded(_serve)(host=host, port=port, database=_url(database), workers=workers, rate=rate, seconds=seconds)
+        guarded(_serve)(
+            config, host=host, port=port, database=database, workers=workers, rate=rate, seconds=seconds, ray=ray
+        )
 
 
-def _serve(**asked: Any) -> None:
+def _serve(config: Path | None, **asked: Any) -> None:
     _need()
     from foretell.serve.run import run
-    from foretell.serve.settings import Settings
+    from foretell.serve.settings import gathered
 
-    run(Settings(**{name: value for name, value in asked.items() if value is not None}), _started)
+    run(gathered(asked, os.environ, config), _started)
 
 
 def _started(address: str) -> None:
@@ -91,7 +108,27 @@ def revoke(
     note(f"Key {name} is revoked")
 
 
-for verb in (key, keys, revoke):
+def backup(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write.")], database: Url = None
+) -> None:
+    """Write everything that the service keeps into one file; it may go on serving."""
+    from foretell.serve.database.backup import back_up
+
+    rows = back_up(_database(database), file)
+    note(f"{rows:,} rows are in {file}. It has no keys in clear, but all that teams have sent: keep it safe.")
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `foretell serve backup` has written.")],
+    database: Url = None,
+) -> None:
+    """Read a backup into an empty database, of the same kind or of another."""
+    from foretell.serve.database.backup import restore as read
+
+    note(f"{read(_database(database), file):,} rows are back")
+
+
+for verb in (key, keys, revoke, backup, restore):
     app.command(cls=Verb)(guarded(verb))
 
 

@@ -47,6 +47,25 @@ _TITLES: Final = {
 }
 
 
+_WORDS: Final = {"type": ["string", "null"]}
+_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["title", "status", "what", "next"],
+    "properties": {
+        "title": _WORDS,
+        "status": {"type": "integer"},
+        "what": _WORDS,
+        "allowed": _WORDS,
+        "next": _WORDS,
+        "got": {},
+    },
+}
+# What any address may answer, for /openapi.json.
+RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
+    status: {"description": title, "content": {MEDIA_TYPE: {"schema": _SCHEMA}}} for status, title in _TITLES.items()
+}
+
+
 class Problem(Exception):
     """An answer that is none, with its status."""
 

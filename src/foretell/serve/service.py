@@ -55,7 +55,7 @@ class Service:
         self.audit = AuditLog(self.database)
         self.metrics = Metrics()
         self.engine = start_engine(settings)
-        self.jobs = Runners(self.database, settings.job_runners)
+        self.jobs = Runners(self.database, settings.job_runners, ray=settings.ray, lease=settings.lease)
         self.profiles = Profiles(self.database)
         self.checker = TaskChecker(self.database, self.profiles)
         self.zoo = Zoo()

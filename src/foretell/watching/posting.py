@@ -49,7 +49,7 @@ class Poster:
             headers["Authorization"] = f"Bearer {key}"
         asked = urllib.request.Request(self._server + path, body, headers, method="POST")
         try:
-            with urllib.request.urlopen(asked, timeout=_PATIENCE) as answer:  # nosec B310: http or https, see above
+            with urllib.request.urlopen(asked, timeout=_PATIENCE) as answer:  # nosec B310  # http or https, see above
                 answer.read()
         except urllib.error.HTTPError as error:
             raise InputError(f"the service at {self._server} refuses: {_reason(error)}") from None

@@ -74,9 +74,11 @@ def case(rng: random.Random) -> None:
         "/v1/measurements": {"graph": graph, "on": "h200", "plan": "dp=1", "seconds": 0.1, "allocated": 10**9},
         "/v1/plans": {"graph": graph, "gpus": ["h200"], "max_devices": 2, "samples": 1e6, "deadline": 3600.0},
         "/v1/scales": {"graph": graph, "on": "h200", "up_to": 4},
+        "/v1/captures": {"source": "timm/resnet18", "batch": 8, "precision": "bf16", "training": True},
+        "/v1/profiles": {"device": "h200", "name": "ours"},
     }  # fmt: skip
     content: bytes | None = None
-    path = rng.choice([*questions, *questions, "/v1/graphs", "reads"])
+    path = rng.choice([*questions, *questions, "/v1/graphs", "reads", "form"])
     if path in questions:
         method, question = "POST", questions[path]
         for _ in range(rng.choice((1, 1, 2, 4))):
@@ -85,6 +87,9 @@ def case(rng: random.Random) -> None:
         content = damaged(rng, content) if rng.random() < 0.1 else content
     elif path == "/v1/graphs":
         method, content = "POST", graph_target.make(rng)
+    elif path == "form":
+        _check(_filled_in(asks, rng, graph))
+        return
     else:
         method, path = _read(rng, graph)
     _check(asks.request(method, path, content=content, headers=_headers(rng)))
@@ -96,9 +101,56 @@ def _read(rng: random.Random, graph: str) -> tuple[str, str]:
     paths = (
         f"/v1/graphs/{name}", f"/v1/graphs/{name}/file", f"/v1/forecasts/{name}", f"/v1/forecasts?graph={name}&most={value}",
         f"/v1/jobs/{name}", f"/v1/jobs/{name}/result", f"/v1/plans/{name}", f"/v1/check?on={value}&model={value}", "/healthz",
+        f"/picture?device={value}&count={value}", f"/names?source={value}", f"/forecasts/{name}?begin={value}", f"/work/{name}",
+        f"/forecasts/{name}/timeline?begin=0&end={value}", f"/devices?compare={value}", f"/static/{value}", "/history", "/v1/drift",
+        f"/captures/{name}?then={value}",
         f"/v1/measurements?most={value}", f"/v1/jobs?most={value}", f"/{value}", "/openapi.json", "/metrics", "/v1/models",
     )  # fmt: skip
     return rng.choice(("GET", "GET", "GET", "DELETE", "POST", "PUT", "OPTIONS", "HEAD")), rng.choice(paths)
+
+
+def _filled_in(asks: TestClient, rng: random.Random, graph: str) -> Any:
+    """A form of the pages, some of its fields with what nobody should write."""
+    fields: dict[str, dict[str, str]] = {
+        "/ask": {
+            "way": "kept",
+            "graph": graph,
+            "device": "h200",
+            "count": "2",
+            "nodes": "1",
+            "plan": "dp=2",
+            "written": "",
+        },
+        "/planner": {
+            "way": "kept",
+            "graph": graph,
+            "gpus": "h200",
+            "max_devices": "2",
+            "samples": "1e6",
+            "deadline_hours": "1",
+        },
+        "/devices": {
+            "name": "../x",
+            "title": "a",
+            "size": "1 GiB",
+            "fp32": "1 TFLOP/s",
+            "units": "1",
+            "clock": "1",
+            "node": "1",
+        },
+        "/signin": {"key": "ftl_0"},
+    }
+    path = rng.choice([*fields])
+    form = fields[path]
+    for name in rng.sample([*form], rng.randint(1, len(form))):
+        form[name] = str(rng.choice(VALUES)).encode("utf-8", "replace").decode()[:3000]
+    if path == "/devices":
+        form["name"] = "../x"  # what is kept would be kept for real
+    if rng.random() < 0.3:
+        return asks.get(path, params=form)
+    if rng.random() < 0.3:
+        return asks.post(path, data=form, files={"file": ("a.graph", graph_target.make(rng))})
+    return asks.post(path, data=form)
 
 
 def _headers(rng: random.Random) -> dict[str, str]:
@@ -113,6 +165,7 @@ def _check(answer: Any) -> None:
     if answer.status_code >= 500:
         raise RuntimeError(f"{answer.request.method} {answer.request.url}: {answer.text[:1000]}")
     if answer.status_code >= 400:
-        if answer.request.method != "HEAD" and not answer.json()["what"].strip():
+        html = answer.headers.get("content-type", "").startswith("text/html")
+        if answer.request.method != "HEAD" and not (answer.text if html else answer.json()["what"]).strip():
             raise Nonsense("a problem without a word")
         raise InputError(f"{answer.status_code}")

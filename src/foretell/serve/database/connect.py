@@ -51,6 +51,13 @@ class Database:
         with Session(self._writer, expire_on_commit=False) as session, session.begin():
             yield session
 
+    @contextmanager
+    def snapshot(self) -> Iterator[Session]:
+        """Reads all it reads as of one moment."""
+        engine = self.engine if self.is_embedded else self.engine.execution_options(isolation_level="REPEATABLE READ")
+        with Session(engine) as session:
+            yield session
+
     def close(self) -> None:
         self.engine.dispose()
 

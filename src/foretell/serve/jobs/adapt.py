@@ -19,7 +19,7 @@ from foretell.errors import InputError
 from foretell.hardware import Cluster
 from foretell.serve.database.connect import now
 from foretell.serve.database.tables import Job, Measurement, StoredGraph, StoredProfile
-from foretell.serve.jobs.work import AskedLong, Done, Say
+from foretell.serve.jobs.work import AskedLong, Done, Means, Say
 from foretell.serve.questions import Text, model_version
 
 FEWEST: Final = 3  # different steps that say anything
@@ -56,7 +56,7 @@ class AskedAdapt(AskedLong):
                 into.writestr(graph, found.data if found is not None else b"")
         return packed.getvalue()
 
-    def do(self, material: bytes, say: Say, profile: Path | None) -> Done:
+    def do(self, material: bytes, say: Say, means: Means) -> Done:
         from foretell.cost.model import DEFAULT
         from foretell.graph import Graph
         from foretell.learn.adapt.fit import fit_profile

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import Field
@@ -14,7 +13,7 @@ from sqlalchemy.orm import Session
 from foretell.serve.database.connect import now
 from foretell.serve.database.tables import Job, StoredGraph
 from foretell.serve.graphs import about
-from foretell.serve.jobs.work import AskedLong, Done, Say
+from foretell.serve.jobs.work import AskedLong, Done, Means, Say
 from foretell.workload import PRECISIONS
 
 LIBRARIES: Final = ("timm", "torchvision", "hf")
@@ -44,7 +43,7 @@ class AskedCapture(AskedLong):
         chosen = {"precision": self.precision, "optimizer": self.optimizer if self.training else "none"}
         return chosen | {name: str(value) for name, value in given.items() if value is not None}
 
-    def do(self, material: bytes, say: Say, profile: Path | None) -> Done:
+    def do(self, material: bytes, say: Say, means: Means) -> Done:
         from foretell.capture import capture
 
         with tempfile.TemporaryDirectory() as nowhere, contextlib.chdir(nowhere):  # no file of that name is meant

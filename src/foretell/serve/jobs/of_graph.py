@@ -13,7 +13,7 @@ from foretell.graph import Graph
 from foretell.hardware import Cluster
 from foretell.plans import Plan
 from foretell.serve.database.tables import Job, StoredGraph, StoredPlans
-from foretell.serve.jobs.work import AskedLong, Done, Gone, Say
+from foretell.serve.jobs.work import AskedLong, Done, Gone, Means, Say
 from foretell.serve.questions import AskedConditions, AskedJob, Hash, Text, model_version
 from foretell.text import json_text
 
@@ -82,15 +82,17 @@ class AskedPlans(AskedOfGraph):
         Goal(deadline=self.deadline, budget=self.budget, confidence=self.confidence)
         job_length(self.samples, self.tokens, None, None, None if self.job is None else self.job.made())
 
-    def do(self, material: bytes, say: Say, profile: Path | None) -> Done:
+    def do(self, material: bytes, say: Say, means: Means) -> Done:
         from foretell.planner.plan import plan
+        from foretell.planner.ray import RayRunner
         from foretell.planner.result import Choice
         from foretell.report.plan import plan_body
 
         names = ("on", "max_devices", "samples", "tokens", "deadline", "budget", "confidence", "global_batch")
         asked = {name: getattr(self, name) for name in names}
         graph = Graph.from_bytes(material, "the graph")
-        found = plan(graph, **asked, **self.shared(profile), gpus=tuple(self.gpus), progress=say)
+        runner = None if means.ray is None else RayRunner(means.ray)
+        found = plan(graph, **asked, **self.shared(means.profile), gpus=tuple(self.gpus), progress=say, runner=runner)
 
         def address(choice: Choice) -> str:
             return "/ask?" + urlencode({"graph": self.graph, "on": choice.cluster, "plan": choice.plan})
@@ -112,10 +114,10 @@ class AskedScale(AskedOfGraph):
         super().check()
         Cluster.parse(self.on)
 
-    def do(self, material: bytes, say: Say, profile: Path | None) -> Done:
+    def do(self, material: bytes, say: Say, means: Means) -> Done:
         from foretell.forecasting.scale import scale
         from foretell.report.scale import scaling_figures
 
         graph = Graph.from_bytes(material, "the graph")
-        points = scale(graph, self.on, up_to=self.up_to, **self.shared(profile), progress=say)
+        points = scale(graph, self.on, up_to=self.up_to, **self.shared(means.profile), progress=say)
         return Done(result=json_text([point.to_dict() for point in points]), picture=scaling_figures(points))

@@ -17,10 +17,10 @@ from foretell.serve.database.connect import Database, new_id, now
 from foretell.serve.database.tables import Job
 from foretell.serve.jobs.work import AskedLong, Done, Gone
 from foretell.serve.problems import Problem, missing
+from foretell.serve.settings import LEASE
 from foretell.text import brief, plain
 from foretell.units import Seconds
 
-LEASE: Final[Seconds] = 15.0
 Keep = Callable[[Session, Job], None]
 ENDED: Final = ("done", "failed", "cancelled")
 _MOST_WAITING: Final = 100  # of one team
@@ -29,8 +29,8 @@ _LONGEST: Final = 4000
 
 
 class Queue:
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, database: Database, lease: Seconds | None = None) -> None:
+        self._database, self.lease = database, LEASE if lease is None else lease
 
     def add(self, caller: Caller, kind: str, asked: AskedLong) -> Job:
         with self._database.writing() as session:
@@ -67,13 +67,13 @@ class Queue:
                 found.state, found.ended = "failed", now()
                 found.message = f"its process ended {found.attempts} times before it was done."
                 return None
-            found.state, found.lease, found.lease_until = "running", holder, now() + LEASE
+            found.state, found.lease, found.lease_until = "running", holder, now() + self.lease
             found.attempts += 1
             return found
 
     def renew(self, id: str, holder: str, message: str | None = None) -> bool:
         """False where the job is not the holder's any more: it was cancelled, or somebody else has it."""
-        changed: dict[str, Any] = {"lease_until": now() + LEASE}
+        changed: dict[str, Any] = {"lease_until": now() + self.lease}
         if message is not None:
             changed |= {"message": _shown(message), "changes": Job.changes + 1}
         return self._change(id, holder, changed)

@@ -14,15 +14,16 @@ from foretell.errors import ForetellError
 from foretell.serve.database.connect import Database, new_id
 from foretell.serve.database.tables import Job
 from foretell.serve.jobs.kinds import made
-from foretell.serve.jobs.queue import LEASE, Queue
+from foretell.serve.jobs.queue import Queue
 from foretell.serve.jobs.work import AskedLong, Done, Gone
 from foretell.serve.profiles import Profiles
+from foretell.serve.settings import LEASE
 from foretell.serve.worker import pack, unpack
 from foretell.supervisor import Child, ChildLost
 from foretell.units import Bytes, Seconds
 
 _LOOK: Final[Seconds] = 1.0  # between two looks into the queue
-_RENEW: Final[Seconds] = LEASE / 10  # so a cancelled job ends as soon
+_RENEWALS: Final = 10  # in a lease; so soon a cancelled job ends, too
 _MEMORY: Final[Bytes] = 8 * 2**30
 LONGEST: Final[Seconds] = 3600.0  # that one job may take
 _log = logging.getLogger(__name__)
@@ -36,9 +37,18 @@ def _fresh() -> Child:
 class Runners:
     """So many threads, each with one job at a time."""
 
-    def __init__(self, database: Database, count: int, start: Start = _fresh, *, longest: Seconds = LONGEST) -> None:
-        self.queue = Queue(database)
-        self._database, self._start, self._longest = database, start, longest
+    def __init__(
+        self,
+        database: Database,
+        count: int,
+        start: Start = _fresh,
+        *,
+        longest: Seconds = LONGEST,
+        ray: str | None = None,
+        lease: Seconds = LEASE,
+    ) -> None:
+        self.queue = Queue(database, lease)
+        self._database, self._start, self._longest, self._ray = database, start, longest, ray
         self._profiles = Profiles(database)
         self._end, self._woken = threading.Event(), threading.Event()
         self._threads = [
@@ -80,7 +90,7 @@ class Runners:
         except (Gone, ForetellError) as error:
             self.queue.fail(job.id, holder, str(error))
             return
-        head = {"kind": job.kind, "question": job.question, "profile": None if profile is None else str(profile)}
+        head = {"kind": job.kind, "question": job.question, "profile": profile and str(profile), "ray": self._ray}
         with self._start() as child:
             try:
                 child.send(pack(head, material))
@@ -93,7 +103,7 @@ class Runners:
         ends = time.monotonic() + self._longest
         while not self._end.is_set():
             try:
-                said, body = unpack(child.receive(_RENEW))
+                said, body = unpack(child.receive(self.queue.lease / _RENEWALS))
             except TimeoutError:
                 if time.monotonic() > ends:
                     self.queue.fail(job.id, holder, f"it took longer than {self._longest:g} s and was stopped.")

@@ -24,6 +24,14 @@ class Done:
     file: bytes = b""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What the service has for the work: the file of the profile that was named, and the Ray cluster it was given."""
+
+    profile: Path | None = None
+    ray: str | None = None
+
+
 class Gone(Exception):
     """Something of the team that the work needs is not there."""
 
@@ -45,8 +53,8 @@ class AskedLong(Asked):
         """What of the team's data the work needs; `Gone` where it is not there any more."""
         return b""
 
-    def do(self, material: bytes, say: Say, profile: Path | None) -> Done:
-        """In a process of its own, without the database. `profile` is the file of the one that was named."""
+    def do(self, material: bytes, say: Say, means: Means) -> Done:
+        """In a process of its own, without the database."""
         raise NotImplementedError
 
     def keep(self, session: Session, job: Job, done: Done) -> None:

@@ -7,15 +7,16 @@ from pathlib import Path
 
 from foretell.errors import ForetellError
 from foretell.serve.jobs.kinds import made
+from foretell.serve.jobs.work import Means
 from foretell.serve.worker import pack, unpack
 
 
 def serve(link: Connection) -> None:
     head, data = unpack(link.recv_bytes())
-    profile = Path(head["profile"]) if head["profile"] else None
+    means = Means(profile=Path(head["profile"]) if head["profile"] else None, ray=head["ray"])
     try:
         done = made(head["kind"], head["question"]).do(
-            data, lambda text: link.send_bytes(pack({"message": text})), profile
+            data, lambda text: link.send_bytes(pack({"message": text})), means
         )
         link.send_bytes(pack({"done": True, "result": done.result, "picture": done.picture}, done.file))
     except ForetellError as error:

@@ -31,6 +31,7 @@ def make_app(service: Service) -> FastAPI:
         lifespan=running,
         docs_url=None,  # its page loads scripts from elsewhere
         redoc_url=None,
+        responses=problems.RESPONSES,
     )
     app.state.service = service
     problems.install(app, problem_page)

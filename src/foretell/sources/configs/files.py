@@ -60,7 +60,7 @@ def _yaml(text: str) -> Any:
             return super().compose_node(parent, index)
 
     try:
-        return yaml.load(text, Loader)  # a SafeLoader
+        return yaml.load(text, Loader)  # nosec B506  # a SafeLoader
     except yaml.YAMLError as problem:
         where = getattr(problem, "problem_mark", None)
         line = f" in line {where.line + 1}" if where is not None else ""
