@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from html import escape
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from rich.console import Group, RenderableType
@@ -137,8 +138,8 @@ def plan_body(result: PlanResult, address: Callable[[Choice], str] | None = None
         parts.append(table(("Recommended", "value"), rows, words=("value",)))
     if result.choices:
         caption = (
-            "Every plan that was simulated and fits; the line joins those that no other beats, and each of them leads to its "
-            "row below. Bars are 90 % intervals."
+            "Every plan that was simulated and fits; the line joins those that no other beats in time and cost. Large dots, "
+            "which nothing beats in memory too, lead to their rows below. Bars are 90 % intervals."
         )
         parts.append(figure("Time against cost", caption, pareto_chart(result)))
         lines = [_row(choice, number, address) for number, choice in enumerate(result.front)]
@@ -184,7 +185,9 @@ def pareto_chart(result: PlanResult, *, standalone: bool = False) -> str:
         drawn.append(_limit(None, y(result.budget), f"budget {show_dollars(result.budget)}"))
     for c in result.choices:
         drawn.append(_dot(x(c.time.median), y(cost(c)), 3, "var(--bar)", _told(c)))
-    line = " ".join(f"{x(c.time.median):.1f},{y(cost(c)):.1f}" for c in result.front)
+    cheaper = accumulate(map(cost, result.front), min)  # others are on the front for their memory alone
+    least = [c for c, lowest in zip(result.front, cheaper, strict=True) if cost(c) == lowest]
+    line = " ".join(f"{x(c.time.median):.1f},{y(cost(c)):.1f}" for c in least)
     drawn.append(f'<polyline points="{line}" fill="none" stroke="var(--accent)" stroke-width="1.5"/>')
     for number, c in enumerate(result.front):
         low, high, at = x(c.time.low), x(c.time.high), y(cost(c))

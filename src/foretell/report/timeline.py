@@ -16,7 +16,7 @@ _MOST_ROWS: Final = 24
 _MOST_LETTERS: Final = 40
 _FINEST: Final = 0.7  # pixels: what is narrower is drawn together with its neighbours
 _ORDER: Final = ("host", "device", "network")
-_TICKS: Final = 5
+_APART: Final = 130  # pixels between two ticks, at least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ def timeline_chart(timeline: Timeline, *, name: str, width: int, window: Window 
     begin, end = window.begin * whole, window.end * whole
     scale = (width - _LEFT) / ((end - begin) or whole)
     rows = _rows(timeline.spans)
-    drawn = list(_ticks(begin, end, scale, _TOP + len(rows) * (_ROW + _GAP)))
+    drawn = list(_ticks(begin, end, scale, _TOP + len(rows) * (_ROW + _GAP), max((width - _LEFT) // _APART, 1)))
     for number, ((role, stream), spans) in enumerate(rows.items()):
         top = _TOP + number * (_ROW + _GAP)
         drawn.append(f'<text x="0" y="{top + _ROW / 2 + 4}">{escape(_label(role, stream, rows))}</text>')
@@ -147,10 +147,10 @@ def _block(block: _Block, stream: str, top: float) -> str:
     )
 
 
-def _ticks(begin: Seconds, end: Seconds, scale: float, bottom: float) -> Iterator[str]:
-    for number in range(_TICKS + 1):
-        at = begin + (end - begin) * number / _TICKS
+def _ticks(begin: Seconds, end: Seconds, scale: float, bottom: float, count: int) -> Iterator[str]:
+    for number in range(count + 1):
+        at = begin + (end - begin) * number / count
         x = _LEFT + (at - begin) * scale
-        anchor = "start" if number == 0 else "end" if number == _TICKS else "middle"
+        anchor = "start" if number == 0 else "end" if number == count else "middle"
         yield f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP - 4}" y2="{bottom:.0f}"/>'
         yield f'<text x="{x:.1f}" y="12" text-anchor="{anchor}">{show_seconds(at)}</text>'
