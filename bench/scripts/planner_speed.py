@@ -1,6 +1,6 @@
 """How long the planner takes: an 8-billion-parameter Llama over more and more candidates and devices, on two processes.
 
-    python bench/scripts/planner_speed.py [--workers 2]
+    python bench/scripts/planner_speed.py [--workers 2] [--save bench/results/planner_speed.json]
 
 The step is captured before the clock starts, and no answer of an earlier search is used. Beside wall time stands the time
 of processors, which another program on the machine does not lengthen as much.
@@ -26,17 +26,19 @@ LLAMA = {
 SETTINGS = {"seq": "4096", "precision": "bf16", "optimizer": "adamw"}
 ASKED = (
     (("h100-sxm",), 16),
-    (("h100-sxm",), 64),
-    (("h100-sxm",), 256),
     (("h100-sxm", "a100-80g-sxm"), 128),
     (("h100-sxm", "a100-80g-sxm", "l40s"), 256),
+    (("h100-sxm",), 64),
+    (("h100-sxm",), 256),
 )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=2)
-    workers = parser.parse_args().workers
+    parser.add_argument("--save", type=Path)
+    given = parser.parse_args()
+    workers, rows = given.workers, list[dict[str, object]]()
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "config.json"
         config.write_text(json.dumps(LLAMA))
@@ -58,6 +60,14 @@ def main() -> None:
             took, used = time.monotonic() - began, _processor_seconds() - used
             row = f"{found.candidates:>12,}{found.simulated:>11,}{took:>9.1f}{used:>13.1f}"
             print(f"{', '.join(gpus):<36}{most:>6}{row}", flush=True)
+            rows.append(
+                {
+                    "devices": gpus, "up_to": most, "candidates": found.candidates, "simulated": found.simulated,
+                    "wall_seconds": round(took, 1), "processor_seconds": round(used, 1), "workers": workers,
+                }
+            )  # fmt: skip
+            if given.save is not None:
+                given.save.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 def _processor_seconds() -> float:

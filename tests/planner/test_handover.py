@@ -90,8 +90,65 @@ def test_a_trainers_file_reads_back_as_the_plan(plan: str, to: str, tmp_path: Pa
     read = configuration_of(str(path))
     assert read is not None
     got, wanted = read.plan_for(16, 2), Plan.parse(plan)
-    micro_steps = got.grad_accumulation or read.settings.get("grad_accumulation")
-    assert (got.dp, got.zero, micro_steps) == (16, wanted.zero, wanted.grad_accumulation)
+    assert (got.dp, got.zero) == (16, wanted.zero)
+    if to == "accelerate":  # its launcher takes them as an argument
+        assert f"--gradient_accumulation_steps {wanted.grad_accumulation} " in text
+    else:
+        assert (got.grad_accumulation or read.settings.get("grad_accumulation")) == wanted.grad_accumulation
+
+
+def test_precisions_said_apart_are_those_computed_in() -> None:
+    apart = {"precision": "parameters:bf16/gradients:fp32/master:fp32"}
+    choice = replace(chosen("dp=16,zero=2"), settings=apart)
+    assert yaml.safe_load(hand_over(choice, "accelerate"))["mixed_precision"] == "bf16"
+    assert json.loads(hand_over(choice, "deepspeed"))["bf16"] == {"enabled": True}
+
+
+# What tools say of their own files, where they are installed.
+
+
+def test_torchrun_takes_its_line() -> None:
+    from torch.distributed.run import get_args_parser
+
+    for choice in (chosen("dp=16,zero=3"), chosen("dp=8", "8xh100-sxm")):
+        words = shlex.split(hand_over(choice, "torchrun", command="train.py --lr 3").splitlines()[-1])
+        read = get_args_parser().parse_args(words[1:])
+        assert (int(read.nnodes) * int(read.nproc_per_node), read.training_script) == (
+            Plan.parse(choice.plan).devices,
+            "train.py",
+        )
+
+
+@pytest.mark.parametrize("plan", ["dp=16,zero=3", "dp=16,zero=2,checkpointing=full", "dp=16", "dp=4,tp=4,zero=3"])
+def test_accelerate_takes_its_file(plan: str, tmp_path: Path) -> None:
+    launch = pytest.importorskip("accelerate.commands.launch")
+    path = tmp_path / "accelerate.yaml"
+    path.write_text(hand_over(chosen(plan), "accelerate"))
+    asked = launch.launch_command_parser().parse_args(["--config_file", str(path), "train.py"])
+    read, _, _ = launch._validate_launch_command(asked)
+    assert (read.num_processes, read.num_machines, read.mixed_precision) == (16, 2, "bf16")
+    assert read.use_fsdp == ("zero" in plan)
+
+
+def test_deepspeed_takes_its_file() -> None:
+    zero = pytest.importorskip("deepspeed.runtime.zero.config")
+    for stage in (1, 2, 3):
+        told = json.loads(hand_over(chosen(f"dp=16,zero={stage}"), "deepspeed"))
+        assert zero.DeepSpeedZeroConfig(**told["zero_optimization"]).stage == stage
+
+
+def test_kubernetes_takes_the_job_and_its_service() -> None:
+    validator = pytest.importorskip("kubernetes_validate")
+    for document in yaml.safe_load_all(hand_over(chosen("dp=16,zero=3"), "kubernetes", name="llama")):
+        validator.validate(document, "1.30", strict=True)
+
+
+def test_skypilot_takes_the_task() -> None:
+    schemas = pytest.importorskip("sky.utils.schemas")
+    jsonschema = pytest.importorskip("jsonschema")
+    task = yaml.safe_load(hand_over(chosen("dp=16,zero=3"), "skypilot"))
+    jsonschema.validate(task, schemas.get_task_schema())
+    jsonschema.validate(task["resources"], schemas.get_resources_schema())
 
 
 def test_torchtitan_takes_every_degree(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import yaml
 
 from foretell.errors import PlanError
 from foretell.planner.handover.job import Handed
+from foretell.precision import MixedPrecision
 
 _HALF: Final = {"bf16": "bf16", "amp-bf16": "bf16", "fp16": "fp16", "amp-fp16": "fp16"}
 _SCHEDULES: Final = {
@@ -32,8 +33,7 @@ def accelerate(handed: Handed) -> str:
         "num_machines": handed.nodes,
         "num_processes": plan.devices,
         "machine_rank": 0,
-        "mixed_precision": _HALF.get(handed.precision, "no"),
-        "gradient_accumulation_steps": handed.micro_steps,
+        "mixed_precision": _half(handed.precision) or "no",
     }
     if plan.zero == 1:
         raise PlanError(
@@ -54,7 +54,9 @@ def accelerate(handed: Handed) -> str:
                 "parallelism_config_tp_size": plan.tp,
                 "parallelism_config_cp_size": plan.cp,
             }
-    return f"# {handed.comment}\n{yaml.safe_dump(config, sort_keys=False)}"
+    # Its launcher refuses a file with micro-steps: they are an argument.
+    launch = f"accelerate launch --config_file FILE --gradient_accumulation_steps {handed.micro_steps} {handed.command}"
+    return f"# {handed.comment}\n# {launch}\n{yaml.safe_dump(config, sort_keys=False)}"
 
 
 def deepspeed(handed: Handed) -> str:
@@ -66,7 +68,7 @@ def deepspeed(handed: Handed) -> str:
         "train_batch_size": handed.choice.batch * handed.micro_steps * plan.dp,
         "zero_optimization": {"stage": plan.zero},
     }
-    if half := _HALF.get(handed.precision):
+    if half := _half(handed.precision):
         config[half] = {"enabled": True}
     if plan.tp > 1:
         config["tensor_parallel"] = {"autotp_size": plan.tp}
@@ -120,6 +122,13 @@ def _recomputing(checkpointing: str | float) -> dict[str, Any]:
     raise PlanError(
         f"torchtitan recomputes whole blocks or chosen ops, not checkpointing={checkpointing}. Decide none or full."
     )
+
+
+def _half(precision: str) -> str | None:
+    """What is computed in, where that is half precision."""
+    if ":" in precision:
+        precision = MixedPrecision.parse(precision).compute or ""
+    return _HALF.get(precision)
 
 
 def _refuse(handed: Handed, tool: str, *settings: str) -> None:
