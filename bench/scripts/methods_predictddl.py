@@ -244,9 +244,11 @@ def timing(part: str, examples: Sequence[Example], which: Sequence[str], most: i
     method.embedder = SHIPPED
     method.fit(examples)
     method.predict([chosen[0].query])
-    embed, whole = [], []
+    embed, whole, captured = [], [], []
     for e in chosen:
         assert e.query.graph is not None
+        if "/" in e.query.architecture and not e.query.architecture.startswith("box/"):
+            captured.append(capture_seconds(e.query))
         fresh, again = replace(e.query.graph), replace(e.query, graph=replace(e.query.graph))  # nothing read yet
         begin = time.process_time()
         method.embedder.embed([fresh])
@@ -254,7 +256,21 @@ def timing(part: str, examples: Sequence[Example], which: Sequence[str], most: i
         begin = time.process_time()
         method.predict([again])
         whole.append(time.process_time() - begin)
-    return {"embed": float(np.median(embed)), "predict": float(np.median(whole)), "networks": len(chosen)}
+    capture = {"capture": float(np.median(captured))} if captured else {}
+    return {"embed": float(np.median(embed)), "predict": float(np.median(whole)), "networks": len(chosen)} | capture
+
+
+def capture_seconds(query: Query) -> float:
+    """From a SOURCE to its graph, nothing kept of an earlier one: what a new network costs before it can be read.
+
+    It is the time that passes: the capture works in a process of its own.
+    """
+    from foretell import capture_graph
+
+    assert query.graph is not None
+    begin = time.monotonic()
+    capture_graph(query.architecture, {"batch": str(query.graph.samples or 1)}, cache=False)
+    return time.monotonic() - begin
 
 
 def rows_of(examples: Sequence[Example], target: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -12,10 +13,10 @@ import pytest
 import torch
 from foretell_bench.methods.predictddl_operators import PredictDDLOperators
 from foretell_bench.research.ghn.cost import OTHER, read_operators, renamed
-from foretell_bench.research.ghn.generator import CLASSES, sample
+from foretell_bench.research.ghn.generator import CLASSES, PICTURES, sample
 from foretell_bench.research.ghn.hypernetwork import Hypernetwork, load
 from foretell_bench.research.ghn.run import random_weights, run
-from foretell_bench.research.ghn.train import Training, digits, judge, train
+from foretell_bench.research.ghn.train import Training, digits, judge, pictures, train
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,9 +24,9 @@ from foretell.capture import capture
 from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.hardware import Cluster
-from foretell.methods.conformance import check
+from foretell.methods.conformance import check, made_up
 from foretell.methods.predictddl.ghn.architecture import KINDS, Node, paths, waves
-from foretell.methods.predictddl.ghn.encoder import TRAINED
+from foretell.methods.predictddl.ghn.encoder import TRAINED, looked_up
 from foretell.methods.predictddl.ghn.vocabulary import read
 from foretell.methods.predictddl.method import PredictDDL, Predictor
 from foretell.methods.predictddl.regressors import FORMS, choose, fit
@@ -359,3 +360,78 @@ def test_it_says_why_it_has_no_answer(which: str, examples: list[Example], weigh
     assert "which network" in silent.why
     with pytest.raises(InputError, match="graphs"):
         method.fit([Example(query=blind, measured={STEP_TIME: 1.0})])
+
+
+# Variants.
+
+
+def test_shapes_can_be_looked_up_side_by_side() -> None:
+    """As GHN-2 has it: a channel count that has no entry shares the nearest one's."""
+    assert looked_up((64, 64, 3, 3)) == looked_up((66, 62, 3, 3))
+    assert looked_up((64, 64, 3, 3)) != looked_up((128, 64, 3, 3))
+    assert looked_up((5000,)) == looked_up((1024,))
+    torch.manual_seed(0)
+    looking = Hypernetwork(width=16, shapes="lookup")
+    architecture = sample(3)
+    weights = looking([architecture])[0]
+    assert all(weights[i].shape == torch.Size(architecture[i].shape) for i in weights)
+
+
+def test_what_was_looked_up_is_loaded_as_it_was_made(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    made = Hypernetwork(width=16, shapes="lookup").eval()
+    save_file(made.state_dict(), tmp_path / "ghn.safetensors")
+    architecture = sample(5)
+    assert torch.allclose(
+        load(tmp_path / "ghn.safetensors").encoder.embed([architecture]), made.encoder.embed([architecture])
+    )
+
+
+def test_networks_for_pictures_are_wide() -> None:
+    widest = max(max(node.shape, default=0) for seed in range(60) for node in sample(seed, PICTURES))
+    assert widest >= 1024
+    found = pictures(80)
+    assert found.images.shape[1:] == (3, 32, 32)
+    assert set(found.labels.tolist()) == set(range(CLASSES))
+
+
+def test_a_sum_of_states_tells_how_much_there_is_and_a_mean_does_not() -> None:
+    encoder = load().encoder
+    architecture = sample(3)
+    mean, total, counted = (encoder.embed([architecture], pooling=p)[0] for p in ("mean", "sum", "log-count"))
+    assert torch.allclose(total, mean * len(architecture), rtol=1e-4)
+    assert torch.allclose(counted[:-1], mean)
+    assert counted[-1].item() == pytest.approx(np.log2(len(architecture)))
+
+
+def test_what_a_regressor_is_given_can_be_chosen() -> None:
+    examples = made_up()
+    widths = {}
+    for reads in ("both", "embedding", "work"):
+        method = PredictDDL(forms=("linear",), reads=reads).fit(examples)  # type: ignore[arg-type]
+        widths[reads] = method._features([examples[0].query]).shape[1]
+        assert method.predict([examples[0].query])[0].values
+    assert widths["both"] - widths["work"] == 32  # the embedding
+    assert widths["both"] - widths["embedding"] == 4  # operations, bytes of parameters and activations, ops
+    assert PredictDDL(reads="embedding", trained=False).name == "PredictDDL, embedding only, random weights"
+    with pytest.raises(InputError, match="reads='all' is not possible"):
+        PredictDDL(reads="all")  # type: ignore[arg-type]
+
+
+def test_the_nearest_network_is_itself() -> None:
+    examples = made_up()
+    method = PredictDDL(forms=("linear",)).fit(examples)
+    (name, alike), *others = method.nearest(examples[0].query, count=4)
+    assert alike == pytest.approx(1.0)
+    assert all(other <= alike + 1e-9 for _, other in others)
+    assert name in {e.query.architecture for e in examples}
+
+
+def test_one_predictor_serves_all_types_of_data_where_they_are_pooled() -> None:
+    examples = made_up()
+    mixed = [replace(e, query=replace(e.query, dataset=f"kind {i % 2}")) for i, e in enumerate(examples)]
+    method = PredictDDL(forms=("linear",), pooled=True).fit(mixed)
+    assert len(method.checker_.at_hand) == 1
+    assert method.predict([replace(mixed[0].query, dataset="a third")])[0].values

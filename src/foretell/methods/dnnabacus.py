@@ -2,7 +2,8 @@
 
 Entry (i, j) of the network structural matrix counts tensors that go from an op of kind i to one of kind j, along the data
 flow and not the order of calls. Beside it stand batch, input size, optimizer, floating-point operations, parameters, the
-plan and the device. One ensemble of boosted trees per target; time and memory alike.
+plan and the device. One ensemble of boosted trees per target, its settings chosen on
+architectures left out; time and memory alike.
 """
 
 from __future__ import annotations
@@ -27,6 +28,13 @@ _TREES: Final[dict[str, Any]] = {
     "lambda_l2": 1.0, "verbose": -1, "num_threads": 1, "deterministic": True, "force_row_wise": True,
 }  # fmt: skip
 _ROUNDS: Final = 400
+# What validation chooses among, as many as were tried of our own trees: what is changed of `_TREES`, and `rounds`.
+_TRIED: Final[tuple[dict[str, Any], ...]] = (
+    {}, {"num_leaves": 7}, {"num_leaves": 31}, {"rounds": 800}, {"rounds": 800, "learning_rate": 0.025},
+    {"feature_fraction": 1.0}, {"min_data_in_leaf": 10},
+)  # fmt: skip
+_FOLDS: Final = 4
+_FEWEST: Final = 40  # examples, to leave some out for choosing
 _OFTEN: Final = 3  # examples a column must be in to be one
 _STORED: Final = {"parameters": "parameter", "activations": "activation", "optimizer state": "optimizer",
                   "gradients": "gradient"}  # fmt: skip
@@ -36,28 +44,55 @@ _NO_GRAPH: Final = "DNNAbacus reads the network, and the source does not say whi
 class DNNAbacus:
     name: Final = "DNNAbacus"
 
-    def __init__(self, *, seed: int = 0) -> None:
+    def __init__(self, *, seed: int = 0, tuned: bool = True) -> None:
         self.seed = seed
+        self.tuned = tuned  # False: settings as they are, which is seven times as fast
+        self.chosen_: dict[str, int] = {}  # target → which of the settings tried
         self.columns_: tuple[str, ...] = ()
         self.trees_: dict[str, str] = {}  # target → LightGBM's text, which pickles as it is
 
     def fit(self, examples: Sequence[Example]) -> Self:
-        import lightgbm
-
         known = readable(examples, self.name)
         rows = [_row(e.query) for e in known]
         often = Counter(name for row in rows for name in row)
         self.columns_ = tuple(sorted(name for name, count in often.items() if count >= min(_OFTEN, len(known))))
         table = self._table(rows)
-        self.trees_ = {}
+        self.trees_, self.chosen_ = {}, {}
         for target in sorted({target for e in known for target in e.measured}):
             own = [i for i, e in enumerate(known) if e.measured.get(target, 0.0) > 0]
             if own:
                 wanted = np.log([known[i].measured[target] for i in own])
-                data = lightgbm.Dataset(table[own], wanted, params={"verbose": -1})
-                booster = lightgbm.train(_TREES | {"seed": self.seed}, data, num_boost_round=_ROUNDS)
-                self.trees_[target] = booster.model_to_string()
+                names = [known[i].query.architecture for i in own]
+                self.chosen_[target] = self._chosen(table[own], wanted, names) if self.tuned else 0
+                self.trees_[target] = self._trained(table[own], wanted, _TRIED[self.chosen_[target]])
         return self
+
+    def _chosen(self, table: Floats, wanted: Floats, names: Sequence[str]) -> int:
+        """Settings with the least error on architectures left out; where there is little, those that it begins with."""
+        different = sorted(set(names))
+        if len(names) < _FEWEST or len(different) < _FOLDS:
+            return 0
+        import lightgbm
+
+        fold = np.array([different.index(name) % _FOLDS for name in names])
+        errors = np.zeros(len(_TRIED))
+        for number, settings in enumerate(_TRIED):
+            for each in range(_FOLDS):
+                trees = self._trained(table[fold != each], wanted[fold != each], settings)
+                predicted = lightgbm.Booster(model_str=trees).predict(table[fold == each], num_threads=1)
+                errors[number] += float(np.abs(np.expm1(np.asarray(predicted) - wanted[fold == each])).sum())
+        return int(errors.argmin())
+
+    def _trained(self, table: Floats, wanted: Floats, settings: Mapping[str, Any]) -> str:
+        import lightgbm
+
+        data = lightgbm.Dataset(table, wanted, params={"verbose": -1})
+        chosen = {name: value for name, value in settings.items() if name != "rounds"}
+        rounds = settings.get("rounds", _ROUNDS)
+        text: str = lightgbm.train(
+            _TREES | chosen | {"seed": self.seed}, data, num_boost_round=rounds
+        ).model_to_string()
+        return text
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
         return answers(queries, self._predict, _NO_GRAPH)

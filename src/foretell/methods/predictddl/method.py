@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Literal, Self, get_args
 
 import numpy as np
 
 from foretell.cost.files import load_arrays, save_arrays
-from foretell.errors import InputError
+from foretell.errors import InputError, check_choice
 from foretell.graph import Graph
 from foretell.methods.graphs import answers
 from foretell.methods.predictddl.features import NO_GRAPH, Floats, graphs_of, table
@@ -27,8 +27,9 @@ from foretell.methods.predictddl.regressors import FORMS, Regressor, choose
 from foretell.methods.protocol import Example, Prediction, Query
 
 if TYPE_CHECKING:
-    from foretell.methods.predictddl.ghn.encoder import Encoder
+    from foretell.methods.predictddl.ghn.encoder import Encoder, Pooling
 
+Reads = Literal["both", "embedding", "work"]
 Trainer = Callable[[str], Sequence[Example]]
 _VERSION: Final = 2  # 1 had no numbers of the features that varied
 
@@ -93,11 +94,14 @@ class Embedder:
     """The workload-embedding generator. A network is read once however often it is asked about."""
 
     weights: Path | None = None  # of the hypernetwork; None: those that are shipped
+    pooling: Pooling = "mean"
+    trained: bool = True  # False: weights as training begins, whatever `weights` says
     _encoder: Encoder | None = None
 
     def embed(self, graphs: Sequence[Graph]) -> list[Floats]:
-        encoder = self._encoder or _encoder(self.weights)
-        return [graph.remember(encoder, partial(_embedding, graph, encoder)) for graph in graphs]
+        encoder = self._encoder or (_encoder(self.weights) if self.trained else _untrained())
+        asked = (encoder, self.pooling)
+        return [graph.remember(asked, partial(_embedding, graph, *asked)) for graph in graphs]
 
 
 @cache
@@ -107,13 +111,24 @@ def _encoder(weights: Path | None) -> Encoder:
     return load(weights or TRAINED)
 
 
-def _embedding(graph: Graph, encoder: Encoder) -> Floats:
+@cache
+def _untrained() -> Encoder:
+    import torch
+
+    from foretell.methods.predictddl.ghn.encoder import Encoder
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return Encoder().eval()
+
+
+def _embedding(graph: Graph, encoder: Encoder, pooling: Pooling) -> Floats:
     import torch
 
     from foretell.methods.predictddl.ghn.vocabulary import read
 
     with torch.no_grad():
-        found: Floats = encoder.embed([read(graph)])[0].double().numpy()
+        found: Floats = encoder.embed([read(graph)], pooling=pooling)[0].double().numpy()
     return found
 
 
@@ -121,9 +136,9 @@ class PredictDDL:
     """The controller. With a `folder` predictors are kept there, one per dataset type, and found again by another one.
 
     `history` gives the measured examples of a dataset type; a request of a type nobody trained for starts training on them.
+    `reads` says what a regressor is given beside precision, batch, plan and cluster: the embedding and the network's work
+    (operations, bytes, ops), or one of them alone. `pooled` has one predictor for all types of data.
     """
-
-    name: Final = "PredictDDL"
 
     def __init__(
         self,
@@ -132,12 +147,36 @@ class PredictDDL:
         history: Trainer | None = None,
         forms: Sequence[str] = FORMS,
         weights: Path | None = None,
+        reads: Reads = "both",
+        pooling: Pooling = "mean",
+        trained: bool = True,
+        pooled: bool = False,
     ) -> None:
+        check_choice("reads", reads, get_args(Reads), InputError)
+        check_choice("pooling", pooling, ("mean", "sum", "log-count"), InputError)
         self.folder = folder
         self.history = history
         self.forms = tuple(forms)
-        self.embedder = Embedder(weights)
+        self.reads: Reads = reads
+        self.pooled = pooled
+        self.embedder = Embedder(weights, pooling, trained)
+        self.networks_: dict[str, Floats] = {}  # architecture → its embedding, of those it was fitted on
         self.checker_ = TaskChecker(folder, history)
+
+    @property
+    def name(self) -> str:
+        told = {"both": "", "embedding": ", embedding only", "work": ", no embedding"}[self.reads]
+        random = "" if self.embedder.trained else ", random weights"
+        pooling = "" if self.embedder.pooling == "mean" else f", {self.embedder.pooling} pooling"
+        return f"PredictDDL{told}{random}{pooling}{', all data pooled' if self.pooled else ''}"
+
+    def nearest(self, query: Query, count: int = 3) -> list[tuple[str, float]]:
+        """The networks it was fitted on that look most alike, by the cosine of embeddings: the paper's own check."""
+        if query.graph is None or not self.networks_:
+            return []
+        [own] = self.embedder.embed([query.graph])
+        alike = {name: cosine(own, other) for name, other in self.networks_.items()}
+        return sorted(alike.items(), key=lambda pair: -pair[1])[:count]
 
     def fit(self, examples: Sequence[Example]) -> Self:
         """One predictor for each dataset type among the examples."""
@@ -145,24 +184,33 @@ class PredictDDL:
         by_type: dict[str, list[Example]] = defaultdict(list)
         for example in examples:
             if example.query.graph is not None:
-                by_type[example.query.dataset].append(example)
+                by_type[self._type(example.query)].append(example)
         if not by_type:
             raise InputError(f"PredictDDL reads graphs, and none of {len(examples)} examples has one.")
         for dataset, those in by_type.items():
             self.checker_.keep(self._train(dataset, those))
+        first = {e.query.architecture: e.query for those in by_type.values() for e in reversed(those)}
+        asked = list(first.values()) if self.reads != "work" else []
+        self.networks_ = dict(zip(first, self.embedder.embed(graphs_of(asked)), strict=False))
         return self
+
+    def _type(self, query: Query) -> str:
+        return "" if self.pooled else query.dataset
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
         return answers(queries, lambda asked: map(self._answer, asked, self._features(asked)), NO_GRAPH)
 
     def _answer(self, query: Query, features: Floats) -> Prediction:
-        predictor = self.checker_.find(query.dataset, self._train)
+        predictor = self.checker_.find(self._type(query), self._train)
         if predictor is None:
             return Prediction(values={}, why=f"no predictor for data of type {query.dataset!r} was trained")
         return Prediction(values=predictor.infer(features))
 
     def _features(self, queries: Sequence[Query]) -> Floats:
-        return np.hstack([np.stack(self.embedder.embed(graphs_of(queries))), table(queries)])
+        around = table(queries, work=self.reads != "embedding")
+        return (
+            around if self.reads == "work" else np.hstack([np.stack(self.embedder.embed(graphs_of(queries))), around])
+        )
 
     def _train(self, dataset: str, examples: Sequence[Example]) -> Predictor:
         features = self._features([e.query for e in examples])
@@ -174,6 +222,10 @@ class PredictDDL:
                 groups = [examples[i].query.architecture for i in rows]
                 regressors[target] = choose(features[rows], values, groups, self.forms)
         return Predictor(dataset=dataset, regressors=regressors)
+
+
+def cosine(one: Floats, other: Floats) -> float:
+    return float(one @ other / max(float(np.linalg.norm(one) * np.linalg.norm(other)), 1e-12))
 
 
 def _file_name(dataset: str) -> str:

@@ -1,4 +1,4 @@
-"""Small networks for 8 × 8 images, sampled as DeepNets-1M samples its larger ones: cells, branches, norms, heads."""
+"""Networks sampled as DeepNets-1M samples its own: cells, branches, norms, heads. Small ones for digits, wide ones for pictures."""
 
 from __future__ import annotations
 
@@ -8,10 +8,25 @@ from typing import Final
 
 from foretell.methods.predictddl.ghn.architecture import Architecture, Node
 
-PIXELS: Final = 8
 CLASSES: Final = 10
-_WIDTHS: Final = (8, 12, 16, 24)
 _KERNELS: Final = (1, 3, 5)
+_PATCH: Final = 8  # pixels of the widest kernel that is written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """What is sampled from: images of a size, and how wide layers are."""
+
+    pixels: int
+    channels: int
+    widths: tuple[int, ...]
+    begins: int  # so many of the widths are a first layer's
+
+
+DIGITS: Final = Space(pixels=8, channels=1, widths=(8, 12, 16, 24), begins=3)
+PICTURES: Final = Space(
+    pixels=32, channels=3, widths=(16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024), begins=5
+)
 
 
 @dataclass(slots=True)
@@ -19,9 +34,10 @@ class _Draft:
     """A network being drawn; every method adds nodes and returns the number of the last one."""
 
     random: Random
+    space: Space
     nodes: list[Node] = field(default_factory=list)
     width: int = 0
-    side: int = PIXELS
+    side: int = 0
 
     def add(
         self,
@@ -86,7 +102,7 @@ class _Draft:
 
     def reduced(self, at: int) -> int:
         """Half the side; often more channels."""
-        out = self.random.choice([w for w in _WIDTHS if w >= self.width])
+        out = self.random.choice([w for w in self.space.widths if w >= self.width])
         if self.random.random() < 0.5:
             at = self.add(self.random.choice(("max_pool", "avg_pool")), at, stride=2)
             at = self.convolved(at, self.width, out)
@@ -96,10 +112,10 @@ class _Draft:
         return at
 
 
-def sample(seed: int) -> Architecture:
+def sample(seed: int, space: Space = DIGITS) -> Architecture:
     """The network of a number; one in six is a multilayer perceptron."""
-    draft = _Draft(Random(seed))
-    at = draft.add("input", shape=(1, 1, PIXELS, PIXELS))
+    draft = _Draft(Random(seed), space)
+    at = draft.add("input", shape=(1, space.channels, space.pixels, space.pixels))
     at = _perceptron(draft, at) if draft.random.random() < 1 / 6 else _convolutional(draft, at)
     at = draft.add("conv", at, shape=(CLASSES, draft.width, 1, 1), activate=True, classes=True)
     draft.add("bias", at, shape=(CLASSES,))
@@ -107,22 +123,27 @@ def sample(seed: int) -> Architecture:
 
 
 def _perceptron(draft: _Draft, at: int) -> int:
-    """Its first layer sees the whole image at once, which is a convolution as wide as the image."""
-    draft.width = draft.random.choice(_WIDTHS)
-    at = draft.add("conv", at, shape=(draft.width, 1, PIXELS, PIXELS), stride=PIXELS)
+    """Its first layer sees a small image at once, which is a convolution as wide as it; of a larger one, patches."""
+    space = draft.space
+    draft.width = draft.random.choice(space.widths)
+    patch = min(space.pixels, _PATCH)
+    at = draft.add("conv", at, shape=(draft.width, space.channels, patch, patch), stride=patch)
     at = draft.normed(at, draft.width)
+    if patch < space.pixels:
+        at = draft.add("glob_avg", at)
     for _ in range(draft.random.randrange(4)):
-        out = draft.random.choice(_WIDTHS)
+        out = draft.random.choice(space.widths)
         at = draft.add("conv", at, shape=(out, draft.width, 1, 1), activate=True)
         at, draft.width = draft.normed(at, out), out
     return at
 
 
 def _convolutional(draft: _Draft, at: int) -> int:
-    draft.width = draft.random.choice(_WIDTHS[:3])
-    at = draft.add("conv", at, shape=(draft.width, 1, 3, 3), stride=2)
-    at, draft.side = draft.normed(at, draft.width), PIXELS // 2
-    if draft.random.random() < 0.2:
+    space = draft.space
+    draft.width = draft.random.choice(space.widths[: space.begins])
+    at = draft.add("conv", at, shape=(draft.width, space.channels, 3, 3), stride=2)
+    at, draft.side = draft.normed(at, draft.width), space.pixels // 2
+    if draft.random.random() < 0.2 and draft.side <= _PATCH:
         at = draft.add("pos_enc", at, shape=(1, draft.width, draft.side, draft.side))
     for _ in range(draft.random.randint(1, 4)):
         at = draft.cell(at)

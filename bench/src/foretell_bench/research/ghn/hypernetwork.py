@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from foretell.methods.predictddl.ghn.architecture import Architecture, Node, Paths
-from foretell.methods.predictddl.ghn.encoder import TRAINED, WIDTH, Encoder, weights_of
+from foretell.methods.predictddl.ghn.encoder import TRAINED, WIDTH, Encoder, Shapes, made_as, weights_of
 
 _TILE: Final = 32  # channels that are generated; wider layers repeat them
 _SIDE: Final = 8  # pixels that are generated; smaller kernels are cut from the middle
@@ -21,13 +21,13 @@ _CLASSES: Final = 10
 class Hypernetwork(nn.Module):
     """The encoder, and a decoder that writes each node's parameter from its state."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int = WIDTH, shapes: Shapes = "log") -> None:
         super().__init__()
-        self.encoder = Encoder()
-        self.pixels = nn.Sequential(nn.Linear(WIDTH, WIDTH * _SIDE * _SIDE), nn.ReLU())
-        self.channels = nn.Sequential(nn.Conv2d(WIDTH, 64, 1), nn.ReLU(), nn.Conv2d(64, _TILE * _TILE, 1))
+        self.encoder = Encoder(width, shapes)
+        self.pixels = nn.Sequential(nn.Linear(width, width * _SIDE * _SIDE), nn.ReLU())
+        self.channels = nn.Sequential(nn.Conv2d(width, 64, 1), nn.ReLU(), nn.Conv2d(64, _TILE * _TILE, 1))
         self.classes = nn.Linear(_TILE, _CLASSES)
-        self.vectors = nn.Sequential(nn.Linear(WIDTH, 64), nn.ReLU(), nn.Linear(64, 2 * _TILE))
+        self.vectors = nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, 2 * _TILE))
 
     def forward(self, batch: Sequence[Architecture], known: Sequence[Paths] | None = None) -> list[dict[int, Tensor]]:
         """For each network its weights, by node."""
@@ -36,7 +36,7 @@ class Hypernetwork(nn.Module):
 
     def _weights(self, architecture: Architecture, states: Tensor) -> dict[int, Tensor]:
         kernels = [i for i, node in enumerate(architecture) if len(node.shape) == 4 and node.kind != "input"]
-        pixels = self.pixels(states[kernels]).view(-1, WIDTH, _SIDE, _SIDE)
+        pixels = self.pixels(states[kernels]).view(-1, self.encoder.width, _SIDE, _SIDE)
         weights = {i: self._kernel(architecture[i], own) for i, own in zip(kernels, pixels, strict=True)}
         vectors = self.vectors(states)
         for i, node in enumerate(architecture):
@@ -66,6 +66,8 @@ def _tiled(block: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 def load(path: Path = TRAINED) -> Hypernetwork:
     """The hypernetwork as it was trained."""
-    network = Hypernetwork()
-    network.load_state_dict(weights_of(path))
+    weights = weights_of(path)
+    prefix = "encoder."
+    network = Hypernetwork(*made_as({n.removeprefix(prefix): w for n, w in weights.items() if n.startswith(prefix)}))
+    network.load_state_dict(weights)
     return network.eval()

@@ -1,9 +1,11 @@
-"""Trains the hypernetwork to write weights of sampled networks that classify scikit-learn's digits.
+"""Trains the hypernetwork to write weights of sampled networks that classify scikit-learn's digits, or made pictures.
 
     python -m foretell_bench.research.ghn.train [--steps 2000] [--seed 0] [--save FILE] [--seconds N]
+    python -m foretell_bench.research.ghn.train --data pictures --shapes lookup --steps 50000 --on cuda --save FILE
 
-Each step draws a few of 2,000 networks and a few images; the networks and digits it is judged on are never among them.
-With --seconds it stops after so many of a processor, and goes on from there when it is run again; the result is the same.
+Each step draws a few of many networks and a few images; the networks and images it is judged on are never among them.
+Pictures are of 32 × 32 pixels in colour, and their networks up to 1,024 channels wide. With --seconds it stops after so
+many, and goes on from there when it is run again; the result is the same.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,13 +23,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from foretell.methods.predictddl.ghn.architecture import Architecture, Paths, paths
-from foretell.methods.predictddl.ghn.encoder import TRAINED
-from foretell_bench.research.ghn.generator import PIXELS, sample
+from foretell.methods.predictddl.ghn.encoder import TRAINED, WIDTH, Shapes
+from foretell_bench.research.ghn.generator import CLASSES, DIGITS, PICTURES, Space, sample
 from foretell_bench.research.ghn.hypernetwork import Hypernetwork
 from foretell_bench.research.ghn.run import random_weights, run
 
 STEPS: Final = 2000
-_POOL: Final = 2000  # networks to learn on; their numbers are below those of the held-out ones
+_POOL: Final = {"digits": 2000, "pictures": 100_000}  # networks to learn on; below the numbers of those held out
+_REMEMBERED: Final = 20_000  # networks whose paths are not found again
 _HELD_OUT: Final = 1_000_000
 _NETWORKS: Final = 4  # in a step
 _IMAGES: Final = 32
@@ -36,8 +39,8 @@ _CLIP: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Digits:
-    """Images from 0 to 1 around their mean, and which digit each is; a quarter is held out."""
+class Images:
+    """Images around their mean, and of which class each is; a quarter is held out."""
 
     images: Tensor
     labels: Tensor
@@ -56,7 +59,7 @@ class Judged:
     best: float
 
 
-def digits() -> Digits:
+def digits() -> Images:
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -66,9 +69,9 @@ def digits() -> Digits:
     )
 
     def prepared(values: object) -> Tensor:
-        return torch.as_tensor(values, dtype=torch.float32).view(-1, 1, PIXELS, PIXELS) / 8 - 0.6
+        return torch.as_tensor(values, dtype=torch.float32).view(-1, 1, DIGITS.pixels, DIGITS.pixels) / 8 - 0.6
 
-    return Digits(
+    return Images(
         images=prepared(images),
         labels=torch.as_tensor(labels),
         held_images=prepared(held_out),
@@ -76,14 +79,53 @@ def digits() -> Digits:
     )
 
 
+def pictures(count: int = 4000) -> Images:
+    """Made as CIFAR-10 is: 32 × 32 in colour, ten classes. A class is a few blobs of colours of its own, moved, turned
+    around, brightened and covered with noise; so a network must see colours and where they lie to each other."""
+    generator = torch.Generator().manual_seed(0)
+    size, blobs = PICTURES.pixels, 3
+    colours = torch.rand(CLASSES, blobs, PICTURES.channels, generator=generator)
+    centres = torch.rand(CLASSES, blobs, 2, generator=generator) * 1.2 - 0.6
+    spreads = 0.1 + 0.25 * torch.rand(CLASSES, blobs, generator=generator)
+    labels = torch.arange(count) % CLASSES
+    moved = centres[labels] + 0.3 * (torch.rand(count, 1, 2, generator=generator) - 0.5)
+    flipped = torch.where(torch.rand(count, 1, generator=generator) < 0.5, -1.0, 1.0)
+    moved = torch.stack([moved[..., 0] * flipped, moved[..., 1]], dim=-1)
+    line = torch.linspace(-1, 1, size)
+    across, down = torch.meshgrid(line, line, indexing="xy")
+    far = (across - moved[..., 0, None, None]) ** 2 + (down - moved[..., 1, None, None]) ** 2
+    drawn = torch.exp(-far / spreads[labels][..., None, None] ** 2)
+    images = torch.einsum("nbhw,nbc->nchw", drawn, colours[labels])
+    images = images * (0.6 + 0.8 * torch.rand(count, 1, 1, 1, generator=generator))
+    images = images + 0.4 * torch.randn(images.shape, generator=generator)
+    images = (images - images.mean()) / images.std()
+    kept = count - count // 4
+    return Images(images=images[:kept], labels=labels[:kept], held_images=images[kept:], held_labels=labels[kept:])
+
+
+DATA: Final[Mapping[str, tuple[Space, Callable[[], Images]]]] = {
+    "digits": (DIGITS, digits),
+    "pictures": (PICTURES, pictures),
+}
+
+
 class Training:
     """A hypernetwork and all that its next step depends on."""
 
-    def __init__(self, steps: int = STEPS, seed: int = 0) -> None:
+    def __init__(
+        self,
+        steps: int = STEPS,
+        seed: int = 0,
+        data: str = "digits",
+        shapes: Shapes = "log",
+        width: int = WIDTH,
+        on: str = "cpu",
+    ) -> None:
         self.steps, self.step, self.loss = steps, 0, float("nan")
-        self._data = digits()
+        self.space, self.on, self.pool = DATA[data][0], on, _POOL[data]
+        self._data = DATA[data][1]()
         torch.manual_seed(seed)
-        self.network = Hypernetwork()
+        self.network = Hypernetwork(width, shapes).to(on)
         self._random = torch.Generator().manual_seed(seed)
         self._optimizer = torch.optim.Adam(self.network.parameters(), lr=_RATE)
         self._schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -93,8 +135,9 @@ class Training:
 
     def run(self, seconds: float = math.inf, progress: Callable[[str], None] = lambda text: None) -> bool:
         """Whether it is done after at most so many seconds of a processor."""
-        end = time.process_time() + seconds
-        while self.step < self.steps and time.process_time() < end:
+        clock = time.process_time if self.on == "cpu" else time.monotonic
+        end = clock() + seconds
+        while self.step < self.steps and clock() < end:
             self._advance()
             if self.step % 100 == 0:
                 progress(f"step {self.step}: loss {self.loss:.3f}")
@@ -102,12 +145,15 @@ class Training:
         return self.step == self.steps
 
     def _advance(self) -> None:
-        chosen = torch.randint(_POOL, (_NETWORKS,), generator=self._random).tolist()
+        chosen = torch.randint(self.pool, (_NETWORKS,), generator=self._random).tolist()
         which = torch.randint(len(self._data.images), (_IMAGES,), generator=self._random)
-        images, labels = self._data.images[which], self._data.labels[which]
+        images, labels = self._data.images[which].to(self.on), self._data.labels[which].to(self.on)
+        if len(self._known) > _REMEMBERED:
+            self._known.clear()
         for number in chosen:
             if number not in self._known:
-                self._known[number] = (sample(number), paths(sample(number)))
+                made = sample(number, self.space)
+                self._known[number] = (made, paths(made))
         networks = [self._known[number][0] for number in chosen]
         weights = self.network(networks, [self._known[number][1] for number in chosen])
         losses = torch.stack(
@@ -135,7 +181,7 @@ class Training:
         torch.save(state, path)
 
     def load(self, path: Path) -> None:
-        state = torch.load(path, weights_only=True)
+        state = torch.load(path, weights_only=True, map_location="cpu")
         self.network.load_state_dict(state["network"])
         self._optimizer.load_state_dict(state["optimizer"])
         self._schedule.load_state_dict(state["schedule"])
@@ -150,18 +196,23 @@ def train(steps: int = STEPS, seed: int = 0, progress: Callable[[str], None] = l
 
 
 @torch.no_grad()
-def judge(network: Hypernetwork, *, networks: int = 100, first: int = _HELD_OUT) -> Judged:
-    """Networks and digits that were never seen, with generated weights and as training from scratch begins."""
-    data = digits()
+def judge(
+    network: Hypernetwork, *, networks: int = 100, first: int = _HELD_OUT, data: str = "digits", on: str = "cpu"
+) -> Judged:
+    """Networks and images that were never seen, with generated weights and as training from scratch begins."""
+    space, load = DATA[data]
+    images, network = load(), network.to(on)
+    shown, right = images.held_images.to(on), images.held_labels.to(on)
 
     def accuracy(scores: Tensor) -> float:
-        return float((scores.argmax(dim=1) == data.held_labels).float().mean())
+        return float((scores.argmax(dim=1) == right).float().mean())
 
     generated, untrained = [], []
     for number in range(first, first + networks):
-        architecture = sample(number)
-        generated.append(accuracy(run(architecture, network([architecture])[0], data.held_images)))
-        untrained.append(accuracy(run(architecture, random_weights(architecture, number), data.held_images)))
+        architecture = sample(number, space)
+        generated.append(accuracy(run(architecture, network([architecture])[0], shown)))
+        random = {i: weight.to(on) for i, weight in random_weights(architecture, number).items()}
+        untrained.append(accuracy(run(architecture, random, shown)))
     return Judged(
         generated=sum(generated) / networks,
         random=sum(untrained) / networks,
@@ -179,10 +230,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--save", type=Path, default=TRAINED)
     parser.add_argument("--seconds", type=float, default=math.inf, help="stop after these, to go on another time")
+    parser.add_argument("--data", choices=DATA, default="digits")
+    parser.add_argument("--shapes", choices=("log", "lookup"), default="log", help="how shapes are encoded")
+    parser.add_argument("--width", type=int, default=WIDTH, help="of a node's state")
+    parser.add_argument("--on", default="cpu", help="where it is trained: cpu or cuda")
+    parser.add_argument("--judged", type=int, default=100, help="networks that it is judged on")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     begun = asked.save.with_suffix(".training")
-    training = Training(asked.steps, asked.seed)
+    training = Training(asked.steps, asked.seed, asked.data, asked.shapes, asked.width, asked.on)
     if begun.exists():
         training.load(begun)
     if not training.run(asked.seconds, print):
@@ -191,12 +247,12 @@ def main() -> None:
         return
     begun.unlink(missing_ok=True)
     network = training.network
-    found = judge(network)
+    found = judge(network, networks=asked.judged, data=asked.data, on=asked.on)
     print(
-        f"{found.networks} unseen networks, unseen digits: {found.generated:.1%} right with generated weights "
+        f"{found.networks} unseen networks, unseen images: {found.generated:.1%} right with generated weights "
         f"(from {found.worst:.1%} to {found.best:.1%}), {found.random:.1%} with random ones"
     )
-    save_file(network.state_dict(), asked.save)
+    save_file(network.cpu().state_dict(), asked.save)
 
 
 if __name__ == "__main__":
