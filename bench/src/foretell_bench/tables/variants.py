@@ -140,7 +140,7 @@ def table(found: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
     for fit in found.values():
         if fit["mean"] is not None:
             groups[fit["source"], fit["variant"]].append(fit)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for (source, variant), fits in sorted(groups.items()):
         errors = [fit["mean"] for fit in fits]
         whole = {(f["fold"], f["seed"]): f["mean"] for f in groups.get((source, variant.partition(",")[0]), [])}
