@@ -329,11 +329,12 @@ def devices(
         bench.save(found, save)
     figures = bench.figures(found)
     if page is not None:
-        from foretell_bench.pages.benches import put_table, side_by_side
+        from foretell_bench.pages.benches import fill_page, put_table, side_by_side
 
         for kind in ("ops", "steps"):
             lines = [figure for figure in figures if figure.source.startswith(f"{kind}: ")]
             put_table(page, kind, side_by_side(lines, bench.WAYS[kind]))
+        fill_page(page, "asked", bench.asked(found))
     _show(figures, as_json)
 
 
