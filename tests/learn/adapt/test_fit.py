@@ -16,7 +16,8 @@ from foretell.forecasting.response import LinkSlopes, Slopes
 from foretell.learn.adapt.choose import choose_steps
 from foretell.learn.adapt.fit import FORMS, _width, fit_profile, prepared
 from foretell.learn.adapt.numbers import Fitted, Form, fit
-from foretell.learn.adapt.steps import Step, well_spread
+from foretell.learn.adapt.smooth import UNITS
+from foretell.learn.adapt.steps import Prepared, Step, well_spread
 from foretell.profile import FAMILIES, Links, Purpose
 
 from ...parallel.models import graph
@@ -145,8 +146,8 @@ class DeviceBound:
 
     communication, precision = 0.0, "fp32"
 
-    def __init__(self, device: np.ndarray) -> None:
-        self.device = device
+    def __init__(self, device: np.ndarray, description: dict[str, float] | None = None) -> None:
+        self.device, self.description = device, description
 
     def at(self, device: float, host: float, communication: float) -> Slopes:
         return Slopes(float(np.log(self.device.sum())) + device, 0.0, 0.0)
@@ -167,6 +168,36 @@ def test_a_family_that_is_far_off_is_found_among_many_that_are_not() -> None:
     found = fit(Form(levels=("device", "kinds", "families")), steps, measured).profile("found")
     assert found.families["channels_last_grouped_convolution"] * found.device == pytest.approx(5.0, rel=0.15)
     assert found.device_factor("matmul", "fp32") == pytest.approx(1.0, rel=0.1)
+
+
+def _scattered(draw: np.random.Generator, count: int) -> list[Prepared]:
+    """Device-bound steps by whose forecasts nothing is wrong but scatter."""
+    shares = draw.dirichlet(np.full(len(FAMILIES), 0.3), count)
+    responses: list[Any] = [
+        DeviceBound(np.append(each, 0.0), {name: unit * draw.normal() for name, unit in UNITS.items()})
+        for each in shares
+    ]
+    return [
+        Prepared(seconds=float(np.exp(0.07 * draw.normal())), network=str(i), response=r)
+        for i, r in enumerate(responses)
+    ]
+
+
+def test_five_steps_of_good_forecasts_change_them_little() -> None:
+    """Each draw of five agrees on something by chance."""
+    worse = []
+    for seed in range(6):
+        draw = np.random.default_rng(seed)
+        found = fit_profile(_scattered(draw, 5), name="found")
+        others = _scattered(draw, 40)
+        measured = np.array([p.seconds for p in others])
+        factors = [found.device_factor(family, "fp32") for family in FAMILIES]
+        said = np.array([float(p.response.device[:-1] @ factors) for p in others])
+        if found.residuals is not None:
+            said *= np.exp([found.residuals.log_factor(p.response.description) for p in others])
+        worse.append(np.abs((said + found.fixed_seconds) / measured - 1).mean() - np.abs(1 / measured - 1).mean())
+    assert np.mean(worse) < 0.01
+    assert max(worse) < 0.03
 
 
 def test_forms_are_put_together_as_their_mean() -> None:

@@ -110,11 +110,24 @@ def tailoring(lines: Sequence[Line]) -> str:
     rows = []
     for each in tailored(lines):
         ours = ["not reached", ""] if each.ours is None else [str(each.ours.number), f"{each.ours.seconds:,.0f} s"]
-        ratio = "" if each.ours is None else f"{each.ratio:.1f}×" if each.ratio else "needs none"
+        ratios = [
+            "" if each.ours is None else f"{ratio:.1f}×" if ratio else "needs none"
+            for ratio in (each.ratio, each.time_ratio)
+        ]
         source, _, name = each.setting.partition(": ")
         scratch = [str(each.scratch.number), f"{each.scratch.seconds:,.0f} s"]
-        rows.append([f"`{source}` {name}", each.rival, _percent(each.level), *scratch, *ours, ratio])
-    head = ["data", "best from scratch", "its error", "step times", "seconds", "a profile", "seconds", "fewer by"]
+        rows.append([f"`{source}` {name}", each.rival, _percent(each.level), *scratch, *ours, *ratios])
+    head = [
+        "data",
+        "best from scratch",
+        "its error",
+        "step times",
+        "seconds",
+        "a profile",
+        "seconds",
+        "fewer by",
+        "less time by",
+    ]
     return _table(head, rows)
 
 

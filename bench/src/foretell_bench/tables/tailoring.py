@@ -38,6 +38,11 @@ class Tailored:
         """How many times as many step times from scratch; None where ours needs none at all."""
         return self.scratch.number / self.ours.number if self.ours is not None and self.ours.number else None
 
+    @property
+    def time_ratio(self) -> float | None:
+        """How many times as long from scratch, with what is run for each step time and the fit; None likewise."""
+        return self.scratch.seconds / self.ours.seconds if self.ours is not None and self.ours.seconds else None
+
 
 def settings(lines: Sequence[Line]) -> Iterator[tuple[str, str, list[Line]]]:
     for source, name in dict.fromkeys((line.source, line.name) for line in lines):

@@ -18,7 +18,7 @@ from foretell.profile import KINDS, Residuals
 Floats = npt.NDArray[np.float64]
 
 # By how much two steps differ in a number, for them to be half strangers.
-_UNITS: Final[Mapping[str, float]] = {
+UNITS: Final[Mapping[str, float]] = {
     **dict.fromkeys(KINDS, 0.25), "backward": 0.3, "channels last": 0.25, "half": 1.0, "intensity": 2.0, "kernel": 2.0,
     "narrow": 1.5, "host": 2.0, "communication": 2.0, "samples": 3.0, "ranks": 3.0,
 }  # fmt: skip
@@ -51,13 +51,13 @@ def fit_residuals(described: Sequence[Mapping[str, float]], errors: Floats, shar
     assert likely is not None
     _, length, weights = likely
     return Residuals(
-        columns=tuple(_UNITS), scales=tuple(unit * length for unit in _UNITS.values()), weights=tuple((share * weights).tolist()),
+        columns=tuple(UNITS), scales=tuple(unit * length for unit in UNITS.values()), weights=tuple((share * weights).tolist()),
         points=tuple(map(tuple, (places / length).tolist())),
     )  # fmt: skip
 
 
 def _places(described: Sequence[Mapping[str, float]]) -> Floats:
-    return np.array([[values[name] / unit for name, unit in _UNITS.items()] for values in described])
+    return np.array([[values[name] / unit for name, unit in UNITS.items()] for values in described])
 
 
 def _near(places: Floats) -> Floats:
