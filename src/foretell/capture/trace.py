@@ -85,10 +85,14 @@ def _facts(step: Step) -> dict[str, str]:
     if tensors:
         facts["step.inputs"] = "×".join(map(str, tensors[0].shape))
     if (optimizer := step.optimizer) is not None:
-        inner = getattr(optimizer, "inner", optimizer)
-        form = next((form for form in ("fused", "foreach") if inner.defaults.get(form)), "")
-        facts["step.optimizer"] = " ".join(filter(None, (form, getattr(inner, "label", type(inner).__name__))))
+        facts["step.optimizer"] = optimizer_name(optimizer)
     return facts
+
+
+def optimizer_name(optimizer: torch.optim.Optimizer) -> str:
+    inner = getattr(optimizer, "inner", optimizer)
+    form = next((form for form in ("fused", "foreach") if inner.defaults.get(form)), "")
+    return " ".join(filter(None, (form, getattr(inner, "label", type(inner).__name__))))
 
 
 def _record_once(step: Step, recorder: Recorder, warm: bool) -> bool:

@@ -17,6 +17,7 @@ from typing import Final
 from foretell.cost.files import check_numbers, reading
 from foretell.graph import Graph, Signature
 from foretell.graph.calls import Call
+from foretell.graph.host_work import HostWork
 from foretell.graph.operators import Family, operator_of
 from foretell.hardware import Host
 from foretell.limits import read_json
@@ -33,6 +34,10 @@ _KIND_OF: Final[dict[Family, str]] = {
 _KEPT_ON_CHIP: Final = {"forward": 192, "backward": 128}
 _READS_NUMBER: Final = "aten._local_scalar_dense"
 _HOST_NUMBER: Final = 0.05  # which is a plain read where the host keeps it
+_DRAWN: Final = 1.4e-4  # a random number, which one thread draws: 3.5 ns where an op takes 25 µs
+_MOVED: Final = 1 / 25e-6 / 8e9  # a byte read or written in host memory by one thread
+_COPIED: Final = 1 / 25e-6 / 6e9  # a byte copied to the device
+_PINNED: Final = 1 / 25e-6 / 50e9  # which no copy of its own comes before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +61,19 @@ class HostCosts:
         """Time to issue every op of a graph."""
         costs = graph.calls.of_ops([host.op_seconds * weight for weight in self._weights(graph)])
         if costs:
-            costs[0] += host.op_seconds * self.step
+            costs[0] += host.op_seconds * (self.step + self._beside(graph))
         return costs
+
+    def _beside(self, graph: Graph) -> float:
+        """What the host computes and copies itself."""
+        work = HostWork.of(graph.provenance)
+        return (
+            self.view["forward"] * work.ops
+            + _DRAWN * work.drawn
+            + _MOVED * work.moved
+            + _COPIED * work.copied
+            + _PINNED * work.pinned
+        )
 
     def step_weight(self, graph: Graph) -> float:
         """What a whole step costs, in units of a host's `op_seconds`."""

@@ -52,6 +52,17 @@ def price_calls(graph: Graph, device: Device) -> list[Price]:
     return prices
 
 
+def seconds_at_peak(graph: Graph, device: Device) -> Seconds:
+    """What the arithmetic of a step would take at the rates of the precisions that it runs in."""
+    counted = zip(graph.calls.distinct, graph.calls.times, strict=True)
+    return sum(
+        flops(call.signature)
+        * times
+        / device.peak(peak_name(call.signature, tf32=on_tf32(call.signature.name, graph.precision)))
+        for call, times in counted
+    )
+
+
 @lru_cache(maxsize=1 << 14)  # asked again by those who describe an op
 def work_of(signature: Signature, *, view: bool = False, host: bool = False) -> Work:
     operator = operator_of(signature.name)

@@ -15,10 +15,10 @@ from types import NoneType
 from typing import Final
 
 from foretell.capture import capture
-from foretell.cost.flops import total_flops
 from foretell.cost.model import DEFAULT as DEFAULT_MODEL
 from foretell.cost.model import ROOFLINE, CostModel, load_model
 from foretell.cost.offload import HOST_BYTES
+from foretell.cost.roofline import seconds_at_peak
 from foretell.errors import InputError, PlanError, check_kind
 from foretell.forecasting.calibration import Range
 from foretell.forecasting.conditions import Conditions
@@ -310,13 +310,11 @@ class _Assembly:
 
     def _throughput(self) -> Throughput:
         whole, step = self.program.whole, self.step
-        precision = _PEAK_OF_PRECISION.get(whole.precision, whole.precision)
-        peak = self.ran.slowest.node.device.peak(precision) * self.plan.devices
-        flops = total_flops(whole) / whole.grad_accumulation * self._micro_steps
+        at_peak = seconds_at_peak(whole, self.ran.slowest.node.device) / whole.grad_accumulation * self._micro_steps
         return Throughput(
             samples_per_second=whole.samples * self._micro_steps / step if whole.samples else None,
             tokens_per_second=whole.tokens * self._micro_steps / step if whole.tokens else None,
-            mfu=flops / step / peak,
+            mfu=at_peak / step / self.plan.devices,
         )
 
     def _cost(self) -> Cost:

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from foretell.cost.host import HostCosts
 from foretell.cost.model import Priced
 from foretell.graph import Graph
+from foretell.graph.host_work import HostWork
 from foretell.hardware import Device, Host
 from foretell.hardware import host as known_host
 from foretell.parallel import parallelize
@@ -117,10 +118,11 @@ def role_step(role: Role, device: Device, host: Host, model: Pricing) -> RoleSte
     """A role's ops on one of its devices; its collectives take nothing yet."""
     priced = model.price(role.graph, device)
     alone = device.kind == "cpu"  # the host runs its ops itself, so it waits for each of them
+    copied_in_turn = HostWork.of(role.graph.provenance).waits  # the batch, once the device is done with the step before
     durations = Durations(
         device=[p.seconds for p in priced.prices],
         host=model.host.seconds(role.graph, host),
-        waits=[alone or p.work.waits for p in priced.prices],
+        waits=[alone or p.work.waits or (first == 0 and copied_in_turn) for first, p in enumerate(priced.prices)],
         collectives=[0.0] * len(role.collectives),
         gap=model.host.gap,
     )

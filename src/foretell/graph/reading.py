@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from foretell.errors import GraphFileError
 from foretell.graph.file import FORMAT, HEADER, PAIRS, VERSION
+from foretell.graph.host_work import HostWork
 from foretell.graph.signatures import check_signature
 from foretell.graph.types import (
     ITEM_BYTES,
@@ -183,6 +184,7 @@ def _header(header: Mapping[str, Any]) -> dict[str, Any]:
     provenance, training, precision = header["provenance"], header["training"], header["precision"]
     if not isinstance(provenance, dict) or type(training) is not bool or precision not in PRECISIONS:
         raise ValueError("provenance, training or precision are not what they should be")
+    HostWork.of(provenance)
     samples, tokens = (
         None if header[name] is None else _whole(header[name], name, 1, _LARGEST) for name in ("samples", "tokens")
     )

@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from foretell.capture.as_gpu.devices import ACCELERATORS, wrap_constructors
 from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.host import is_pinned, pin
 from foretell.capture.script.placement import Placement
 
 
@@ -38,6 +39,7 @@ def _let_tensors_move(place: Placement) -> None:
     convert: Callable[..., torch.Tensor] = torch.Tensor.to
 
     def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        non_blocking = kwargs.get("non_blocking", next((a for a in args if isinstance(a, bool)), False))
         args, kwargs, device = _without_device(args, kwargs)
         if (
             device is not None
@@ -45,13 +47,13 @@ def _let_tensors_move(place: Placement) -> None:
             and not isinstance(self, FakeTensor | torch.nn.Parameter)
         ):
             return convert(self, device, *args, **kwargs)  # a class of the script's own
-        moved = self if device is None else _moved(place, self, device)
+        moved = self if device is None else _moved(place, self, device, non_blocking)
         if not (args or kwargs):
             return moved
         return convert(moved, *args, **kwargs)
 
     def cuda(self: torch.Tensor, device: Any = None, non_blocking: bool = False, **kwargs: Any) -> torch.Tensor:
-        return _moved(place, self, place.device)
+        return _moved(place, self, place.device, non_blocking)
 
     def cpu(self: torch.Tensor, memory_format: Any = None) -> torch.Tensor:
         return _moved(place, self, torch.device("cpu"))
@@ -59,8 +61,8 @@ def _let_tensors_move(place: Placement) -> None:
     replace(torch.Tensor, "to", to)
     replace(torch.Tensor, "cuda", cuda)
     replace(torch.Tensor, "cpu", cpu)
-    replace(torch.Tensor, "pin_memory", lambda self, device=None: self)
-    replace(torch.Tensor, "is_pinned", lambda self, device=None: False)
+    replace(torch.Tensor, "pin_memory", lambda self, device=None: pin(self))
+    replace(torch.Tensor, "is_pinned", lambda self, device=None: is_pinned(self))
     replace(torch.Tensor, "record_stream", lambda self, stream: None)
     to_numpy = torch.Tensor.numpy
     to_list = torch.Tensor.tolist
@@ -94,7 +96,7 @@ def _device(device: Any) -> torch.device | None:
     return None if device is None else torch.device(device)
 
 
-def _moved(place: Placement, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _moved(place: Placement, tensor: torch.Tensor, device: torch.device, non_blocking: bool = False) -> torch.Tensor:
     there = place.holds(tensor)
     if device.type == "meta":
         return torch.empty_like(tensor, device="meta")
@@ -106,7 +108,7 @@ def _moved(place: Placement, tensor: torch.Tensor, device: torch.device) -> torc
         if isinstance(tensor, FakeTensor) and isinstance(tensor, torch.nn.Parameter):
             place.move_storage(tensor)  # in place: whoever knows the parameter knows it still
             return tensor
-        return place.to_accelerator(tensor)
+        return place.to_accelerator(tensor, non_blocking)
     if not there:
         return tensor
     if isinstance(tensor, torch.nn.Parameter):

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from foretell.capture.as_gpu.devices import ACCELERATORS
 from foretell.capture.recorder import Recorder, stored
+from foretell.capture.script.host import HostMeter
 from foretell.capture.values import Values, contents_of
 
 CPU: Final = torch.device("cpu")
@@ -42,6 +43,7 @@ class Placement:
         self.inside = 0  # of torch, which must not hear of the accelerator
         self.arriving: Callable[[], None] = lambda: None  # called before something is moved to it,
         self.arrived: Callable[[torch.Tensor], None] = lambda tensor: None  # and after
+        self.sent: Callable[[torch.Tensor, bool], None] = lambda tensor, non_blocking: None  # of what lay on the host
         self._host: dict[int, weakref.ref[Any]] = {}  # storages of fake tensors on the host
 
     def holds(self, tensor: Any) -> bool:
@@ -81,8 +83,10 @@ class Placement:
         self.keep_on_host(like)
         return like
 
-    def to_accelerator(self, tensor: torch.Tensor) -> torch.Tensor:
+    def to_accelerator(self, tensor: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
         self.arriving()
+        if not isinstance(tensor, FakeTensor):
+            self.sent(tensor, non_blocking)
         if tensor.layout is not torch.strided:
             with _disable_current_modes(), self.fake:
                 moved: torch.Tensor = self.fake.from_tensor(tensor)
@@ -112,6 +116,7 @@ class ScriptRecorder(Recorder):
         super().__init__(placement.values)
         self.placement = placement
         self.ops_on_device = 0
+        self.host = HostMeter()
         self.updating = False  # an optimizer's update is under way
         self.finished = False
 
@@ -138,7 +143,10 @@ class ScriptRecorder(Recorder):
         if not on_device and not fakes:
             if self.updating and self.recording:  # counters of updates, as a Workload's are recorded
                 return super().__torch_dispatch__(func, types, args, kwargs)
-            return func(*args, **kwargs)
+            made = func(*args, **kwargs)
+            if self.recording:
+                self.host.count(func, args, made, self.times)
+            return made
         place = self.placement
         if on_device:
             kwargs = {**kwargs, "device": CPU}

@@ -23,9 +23,10 @@ from foretell.capture.script.imports import once_imported
 from foretell.capture.script.placement import Placement, ScriptRecorder
 from foretell.capture.script.quiet import keep_quiet
 from foretell.capture.script.updates import Updates, Window
+from foretell.capture.trace import optimizer_name
 from foretell.declared import DECLARED
 from foretell.errors import SourceError, WorkloadError
-from foretell.graph import Caveat, Graph
+from foretell.graph import Caveat, Graph, host_work
 from foretell.plans import Plan
 from foretell.sources.named.torchvision_ops import make_torchvision_importable, use_declared_operators
 from foretell.sources.offline import refusal_in
@@ -78,7 +79,7 @@ class _Capture:
         run_eagerly()
         self._declare()
         kernels.stand_in(self.noted)
-        data.load_inline(self.updates.begin)
+        data.load_inline(self.updates.begin, self.recorder.host)
         self.updates.follow()
         keep_quiet()
         if script.fake_data:
@@ -134,8 +135,20 @@ class _Capture:
                 "captured_on": platform.machine(),
                 "script": self.script.path,
                 "plan": str(self._plan()),
+                host_work.KEY: str(self.recorder.host.work),
+                **self._facts(window),
             },
         )
+
+    def _facts(self, window: Window) -> dict[str, str]:
+        """What an answer says that was asked for, where a graph does not show it."""
+        parameters = {id(p): p.numel() for root in self.updates.roots for p in root.parameters()}
+        facts = {"step.parameters": str(sum(parameters.values()))}
+        if window.batch:
+            facts["step.inputs"] = "×".join(map(str, window.batch[0][0]))
+        if named := ", ".join(dict.fromkeys(map(optimizer_name, self.updates.updated))):
+            facts["step.optimizer"] = named
+        return facts
 
     def _precision(self, window: Window) -> str:
         if (mixed := self.noted.get("mixed")) is not None:

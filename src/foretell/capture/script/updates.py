@@ -83,6 +83,7 @@ class Updates:
 
         replace(torch.autograd, "backward", backward)
         self.place.arriving, self.place.arrived = self.begin, self._take_batch
+        self.place.sent = self._send
 
     # What begins a step
 
@@ -97,6 +98,15 @@ class Updates:
             self._window.batch.append((tuple(tensor.shape), tensor.dtype))
         if self.recorder.recording:
             self.recorder.mark([tensor], "input")
+
+    def _send(self, tensor: torch.Tensor, non_blocking: bool) -> None:
+        if self.recorder.recording:
+            self.recorder.host.send(tensor, self.recorder.times, non_blocking=non_blocking)
+
+    @property
+    def updated(self) -> list[Optimizer]:
+        """The optimizers that make updates, in the order of their first."""
+        return sorted(self._numbers, key=lambda optimizer: self._numbers[optimizer])
 
     def _take_copy(self, copy: torch.Tensor) -> None:
         if self.recorder.recording:
@@ -210,6 +220,7 @@ class Updates:
         recorder.phase, recorder.times, recorder.module = "forward", 1, ""
         recorder.recording = True
         recorder.ops_on_device = 0
+        recorder.host.reset()
 
     def _mark_state(self, optimizer: Optimizer) -> None:
         self.recorder.mark(host_state(optimizer), "host")
