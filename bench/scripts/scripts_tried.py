@@ -1,87 +1,130 @@
-"""Training scripts tried as they are: what each gave, and how long the answer took.
+"""Training scripts and configurations tried as they are: what each gave, and how long the answer took.
 
     python bench/scripts/scripts_tried.py OUT.json [NAME …]
 
-Scripts of other projects come from their archives on PyPI, which are fetched; those in `examples/scripts` are ours, in the
-style of the projects they name. Libraries that a script imports must be installed beside Foretell.
+Scripts of other projects come from their archives on PyPI, which are fetched, or are those of an installed package; those
+in `examples/` are ours, in the style of the projects they name. Libraries that a script imports must be installed.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
 import tarfile
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import foretell
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "scripts"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 IGNITE, FREE = "pytorch-ignite==0.5.5", "schedulefree==1.4.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """A script, from an archive or our examples, and how it is asked about."""
+    """A script or configuration: of an archive, of an installed package or of our examples, and how it is asked about."""
 
+    project: str
     path: str
     archive: str | None = None
+    package: str | None = None
     arguments: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)  # of a configuration
     on: str = "h100-sxm"
     fake_data: bool = False
 
 
 def _ignite(path: str, *arguments: str) -> Tried:
-    return Tried(path=f"examples/{path}", archive=IGNITE, arguments=arguments, fake_data=True)
+    return Tried(project="pytorch-ignite", path=f"examples/{path}", archive=IGNITE, arguments=arguments, fake_data=True)
+
+
+def _ours(project: str, path: str, *arguments: str, on: str = "h100-sxm", fake_data: bool = False) -> Tried:
+    return Tried(project=project, path=f"scripts/{path}", arguments=arguments, on=on, fake_data=fake_data)
+
+
+def _config(project: str, path: str, on: str, **settings: str) -> Tried:
+    return Tried(project=project, path=f"configs/{path}", settings=settings, on=on)
 
 
 SCRIPTS = {
-    "ignite mnist": _ignite("mnist/mnist.py"),
-    "ignite mnist, wandb": _ignite("mnist/mnist_with_wandb_logger.py"),
-    "ignite mnist, resumed": _ignite("mnist/mnist_save_resume_engine.py"),
-    "ignite mnist, tensorboard": _ignite("mnist/mnist_with_tensorboard_logger.py"),
-    "ignite dcgan": _ignite("gan/dcgan.py", "--dataset", "cifar10", "--dataroot", "data", "--output-dir", "out"),
-    "ignite siamese": _ignite("siamese_network/siamese_network.py"),
-    "ignite cifar10": _ignite("cifar10/main.py", "run"),
-    "ignite cifar100 amp": _ignite("cifar100_amp_benchmark/benchmark_torch_cuda_amp.py", "data"),
-    "ignite cifar100 fp32": _ignite("cifar100_amp_benchmark/benchmark_fp32.py", "data"),
-    "schedulefree mnist": Tried(path="examples/mnist/main.py", archive=FREE, fake_data=True),
-    "gpt": Tried(path="gpt.py", fake_data=True),
-    "gpt, 8 ranks": Tried(path="gpt.py", on="8xh100-sxm", fake_data=True),
-    "imagenet, amp, ema": Tried(path="imagenet.py", arguments=("--amp", "--model-ema"), fake_data=True),
-    "imagenet, 8 ranks, sync-bn": Tried(path="imagenet.py", arguments=("--sync-bn",), on="8xh100-sxm", fake_data=True),
-    "gan": Tried(path="gan.py"),
-    "hf trainer": Tried(path="hf_trainer.py", arguments=("--output_dir", "out", "--bf16", "--report_to", "none")),
-    "accelerate vit": Tried(path="accelerate_vit.py", arguments=("--layers", "4")),
-    "lightning mixer": Tried(path="lightning_mixer.py"),
-    "lightning mixer, 4 ranks": Tried(path="lightning_mixer.py", on="4xh100-sxm"),
-    "diffusion": Tried(path="diffusion.py"),
-    "seq2seq": Tried(path="seq2seq.py"),
-}
+    "mnist": _ignite("mnist/mnist.py"),
+    "mnist, wandb": _ignite("mnist/mnist_with_wandb_logger.py"),
+    "mnist, resumed": _ignite("mnist/mnist_save_resume_engine.py"),
+    "mnist, tensorboard": _ignite("mnist/mnist_with_tensorboard_logger.py"),
+    "dcgan": _ignite("gan/dcgan.py", "--dataset", "cifar10", "--dataroot", "data", "--output-dir", "out"),
+    "siamese": _ignite("siamese_network/siamese_network.py"),
+    "cifar10": _ignite("cifar10/main.py", "run"),
+    "cifar100 amp": _ignite("cifar100_amp_benchmark/benchmark_torch_cuda_amp.py", "data"),
+    "cifar100 fp32": _ignite("cifar100_amp_benchmark/benchmark_fp32.py", "data"),
+    "schedulefree mnist": Tried(project="schedulefree", path="examples/mnist/main.py", archive=FREE, fake_data=True),
+    "sft": Tried(
+        project="trl", path="scripts/sft.py", package="trl", fake_data=True,
+        arguments=("--model_name_or_path", "openai-community/gpt2", "--dataset_name", "trl-lib/Capybara", "--output_dir", "out",
+                   "--per_device_train_batch_size", "2", "--report_to", "none"),
+    ),
+    "gpt": _ours("nanoGPT", "gpt.py", fake_data=True),
+    "gpt, 8 ranks": _ours("nanoGPT", "gpt.py", on="8xh100-sxm", fake_data=True),
+    "imagenet, amp, ema": _ours("torchvision", "imagenet.py", "--amp", "--model-ema", fake_data=True),
+    "imagenet, 8 ranks, sync-bn": _ours("torchvision", "imagenet.py", "--sync-bn", on="8xh100-sxm", fake_data=True),
+    "segmentation": _ours("torchvision", "segmentation.py"),
+    "distillation": _ours("torchvision", "distill.py"),
+    "gan": _ours("PyTorch's examples", "gan.py"),
+    "word language model": _ours("PyTorch's examples", "word_language_model.py"),
+    "hf trainer": _ours("Hugging Face Trainer", "hf_trainer.py", "--output_dir", "out", "--bf16", "--report_to", "none"),
+    "causal lm": _ours("transformers", "causal_lm.py"),
+    "accelerate vit": _ours("accelerate", "accelerate_vit.py", "--layers", "4"),
+    "lightning mixer": _ours("Lightning", "lightning_mixer.py"),
+    "lightning mixer, 4 ranks": _ours("Lightning", "lightning_mixer.py", on="4xh100-sxm"),
+    "timm": _ours("timm", "timm_finetune.py"),
+    "clip": _ours("OpenCLIP", "clip.py"),
+    "diffusion": _ours("denoising diffusion", "diffusion.py"),
+    "seq2seq": _ours("nn.Transformer", "seq2seq.py"),
+    "deepspeed": _ours("DeepSpeed", "deepspeed_gpt.py", on="8xh100-sxm"),
+    "fsdp2": _ours("FSDP2", "fsdp2.py", on="8xh100-sxm"),
+    "deepspeed zero 2": _config("DeepSpeed", "ds_zero2.json", "8xh100-sxm", model="hf/gpt2", batch="4", seq="512"),
+    "deepspeed zero 3, offload": _config("DeepSpeed", "ds_zero3_offload.json", "rtx-4090", model="hf/gpt2", batch="4", seq="512"),
+    "accelerate fsdp": _config("accelerate", "accelerate_fsdp.yaml", "8xh100-sxm", model="hf/gpt2", batch="4", seq="256"),
+    "lightning": _config("Lightning", "lightning.yaml", "16xa100-80g-sxm", model="hf/gpt2", batch="2", seq="128"),
+    "training arguments": _config("Hugging Face Trainer", "training_args.json", "8xh100-sxm", layers="2"),
+    "torchtitan": _config("torchtitan", "torchtitan_llama3_8b.toml", "8xh100-sxm", layers="2"),
+    "megatron": _config("Megatron-LM", "megatron_gpt.sh", "64xh100-sxm"),
+    "axolotl qlora": _config("axolotl", "axolotl_qlora.yml", "rtx-3090", layers="2"),
+    "llama-factory lora": _config("LLaMA-Factory", "llamafactory_lora.yaml", "8xh100-sxm", layers="2"),
+}  # fmt: skip
 
 
 def main() -> None:
     out, names = Path(sys.argv[1]), sys.argv[2:] or list(SCRIPTS)
-    results: dict[str, object] = {}
+    results: dict[str, dict[str, object]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in names:
             results[name] = answer(SCRIPTS[name], Path(folder))
             print(name, json.dumps(results[name]), flush=True)
             out.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    given = [r for r in results.values() if "step" in r]
+    print(
+        f"{len(given)} of {len(results)} give a forecast, of {len({r['project'] for r in results.values()})} projects."
+    )
 
 
 def answer(tried: Tried, folder: Path) -> dict[str, object]:
-    root = EXAMPLES if tried.archive is None else unpacked(tried.archive, folder)
-    script = foretell.Script(path=str(root / tried.path), arguments=tried.arguments, fake_data=tried.fake_data)
+    path = str(root_of(tried, folder) / tried.path)
+    asked: foretell.Script | str = path
+    if path.endswith(".py"):
+        asked = foretell.Script(path=path, arguments=tried.arguments, fake_data=tried.fake_data)
     started = time.monotonic()
     try:
-        forecast = foretell.forecast(script, tried.on)
+        forecast = foretell.forecast(asked, tried.on, settings=tried.settings or None)
     except foretell.ForetellError as error:
-        return {"error": str(error)[:500], "seconds": time.monotonic() - started}
+        return {"project": tried.project, "error": str(error)[:500], "seconds": time.monotonic() - started}
     return {
+        "project": tried.project,
+        "parameters": forecast.asked.parameters,
         "ops": len(forecast.graph.ops),
         "plan": forecast.plan,
         "step": forecast.step_time.seconds,
@@ -90,24 +133,22 @@ def answer(tried: Tried, folder: Path) -> dict[str, object]:
     }
 
 
+def root_of(tried: Tried, folder: Path) -> Path:
+    if tried.archive is not None:
+        return unpacked(tried.archive, folder)
+    if tried.package is not None:
+        found = importlib.util.find_spec(tried.package)
+        return Path(found.origin).parent if found and found.origin else folder
+    return EXAMPLES
+
+
 def unpacked(archive: str, folder: Path) -> Path:
     """The folder of a source distribution."""
     kept = folder / archive
     if not kept.exists():
         kept.mkdir()
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "-q",
-            "--no-deps",
-            "--no-binary",
-            ":all:",
-            "-d",
-            kept,
-            archive,
-        ]
+        how = ["-q", "--no-deps", "--no-binary", ":all:", "--no-build-isolation"]
+        command = [sys.executable, "-m", "pip", "download", *how, "-d", str(kept), archive]
         subprocess.run(command, check=True)
         (found,) = kept.glob("*.tar.gz")
         with tarfile.open(found) as packed:

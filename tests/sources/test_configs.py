@@ -217,3 +217,33 @@ def test_a_configuration_is_forecast() -> None:
     assert "bf16" in answer.graph.precision
     with pytest.raises(SourceError, match="does not say which model"):
         foretell.forecast(str(EXAMPLES / "ds_zero2.json"), "8xh100-sxm", settings={"batch": "4"})
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "plan"),
+    [
+        ({"tensor_parallel_degree": 2}, "dp=4,tp=2,zero=3,sequence_parallel=true"),
+        ({"tensor_parallel_degree": 2, "disable_sequence_parallel": True}, "dp=4,tp=2,zero=3"),
+        ({"pipeline_parallel_degree": 2, "pipeline_parallel_schedule": "1F1B"}, "dp=4,pp=2,zero=2"),
+        (
+            {
+                "pipeline_parallel_degree": 2,
+                "pipeline_parallel_schedule": "1F1B",
+                "fsdp_reshard_after_forward": "always",
+            },
+            "dp=4,pp=2,zero=3",
+        ),
+        ({"fsdp_reshard_after_forward": "never"}, "dp=8,zero=2"),
+    ],
+)
+def test_torchtitans_parallelism_is_the_plan(tmp_path: Path, parallelism: dict[str, object], plan: str) -> None:
+    tables = {
+        "model": {"flavor": "8B"}, "training": {"local_batch_size": 6}, "parallelism": parallelism,
+        "activation_checkpoint": {"mode": "none"},
+    }  # fmt: skip
+    found = written(tmp_path, "titan.json", tables)
+    assert found.plan_for(EIGHT) == Plan.parse(plan)
+    pipeline = (
+        "pipeline_parallel_degree" in parallelism
+    )  # which takes a batch sample by sample, unless it is told otherwise
+    assert (found.settings["batch"], found.settings.get("grad_accumulation")) == ((1, 6) if pipeline else (6, None))

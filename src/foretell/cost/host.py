@@ -34,10 +34,12 @@ _KIND_OF: Final[dict[Family, str]] = {
 _KEPT_ON_CHIP: Final = {"forward": 192, "backward": 128}
 _READS_NUMBER: Final = "aten._local_scalar_dense"
 _HOST_NUMBER: Final = 0.05  # which is a plain read where the host keeps it
-_DRAWN: Final = 1.4e-4  # a random number, which one thread draws: 3.5 ns where an op takes 25 µs
-_MOVED: Final = 1 / 25e-6 / 8e9  # a byte read or written in host memory by one thread
-_COPIED: Final = 1 / 25e-6 / 6e9  # a byte copied to the device
-_PINNED: Final = 1 / 25e-6 / 50e9  # which no copy of its own comes before
+# What the host computes itself, as measured where an op takes 25 µs (`bench/scripts/scripts_on_device.py OUT host`).
+_OWN_OP: Final = 5e-6 / 25e-6  # an op on a few numbers in its memory: 1 to 7 µs
+_DRAWN: Final = 3.3e-9 / 25e-6  # a random number, which one thread draws
+_MOVED: Final = 1 / 24e9 / 25e-6  # a byte that one thread reads or writes
+_COPIED: Final = 1 / 13.6e9 / 25e-6  # a byte sent to the device, from memory that may be paged
+_PINNED: Final = 1 / 51e9 / 25e-6  # and from memory that may not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

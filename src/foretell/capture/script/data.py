@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,12 @@ from torch.utils.data import DataLoader, dataloader
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.host import HostMeter, pin
+
+
+def hash_anything(fingerprint: Any) -> None:
+    """Hugging Face's datasets hash what works on them, and what that refers to, to find results of before: here are none."""
+    count = itertools.count()
+    fingerprint.Hasher.hash = classmethod(lambda cls, value: f"{next(count):016x}")
 
 
 def load_inline(fetching: Callable[[], None], meter: HostMeter) -> None:

@@ -84,6 +84,7 @@ class _Capture:
         keep_quiet()
         if script.fake_data:
             stand_ins.stand_in(self.noted)
+        once_imported("datasets.fingerprint", data.hash_anything)
         once_imported("torchvision", lambda module: use_declared_operators())
         once_imported("transformers", lambda module: let_fake_tensors_pass_as_real())
 

@@ -7,6 +7,7 @@ give it: a picture goes through the script's transforms, a model is built from i
 from __future__ import annotations
 
 import builtins
+import contextlib
 import io
 from collections.abc import Callable
 from typing import Any, Final
@@ -18,11 +19,13 @@ from foretell.capture.script.imports import once_imported
 from foretell.errors import ForetellError, WorkloadError
 
 _SAMPLES: Final = 2**16
+_FEW_WORDS: Final = 64  # special ones alone
 _NUMBERS: Final = 2**24  # of a file of tokens
 _PICTURE: Final = (500, 375)  # width and height of most of ImageNet
 _WORDS: Final = (
     "the quick brown fox jumps over the lazy dog and runs away into the deep dark forest near the river bank "
 )
+_LONG_COLUMNS: Final = ("text", "content", "document", "context")
 _TEXT_COLUMNS: Final = ("text", "sentence", "sentence1", "sentence2", "question", "context", "premise", "hypothesis",
                         "instruction", "input", "output", "prompt", "completion", "content", "document", "summary")  # fmt: skip
 # Size and classes of sets that torchvision downloads: (height, width, channels or 0, classes).
@@ -172,13 +175,28 @@ def _pretrained(transformers: Any, note: Callable[[str], None]) -> None:
     load_tokenizer = transformers.AutoTokenizer.from_pretrained
 
     def tokenizer(name: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return load_tokenizer(name, *args, **kwargs)
-        except Exception:
-            note(f"tokenizer of {name}")
-            return _letters(transformers, transformers.AutoConfig.from_pretrained(name))
+        with contextlib.suppress(Exception):
+            return _with_words(load_tokenizer(name, *args, **kwargs))
+        note(f"tokenizer of {name}")
+        return _letters(transformers, transformers.AutoConfig.from_pretrained(name))
 
     transformers.AutoTokenizer.from_pretrained = tokenizer
+    load_processor = transformers.AutoProcessor.from_pretrained
+
+    def processor(name: Any, *args: Any, **kwargs: Any) -> Any:
+        with contextlib.suppress(Exception):
+            return _with_words(load_processor(name, *args, **kwargs))
+        return tokenizer(name, *args, **kwargs)  # which it is for a model of text
+
+    transformers.AutoProcessor.from_pretrained = processor
+
+
+def _with_words(loaded: Any) -> Any:
+    """A tokenizer whose files are not here may come without its vocabulary."""
+    words = getattr(getattr(loaded, "tokenizer", loaded), "get_vocab", lambda: range(_FEW_WORDS))()
+    if len(words) < _FEW_WORDS:
+        raise WorkloadError(f"a tokenizer of {len(words)} words")
+    return loaded
 
 
 def _known_config(name: str, missing: Exception, note: Callable[[str], None]) -> Any:
@@ -191,7 +209,10 @@ def _known_config(name: str, missing: Exception, note: Callable[[str], None]) ->
             "config.json into a folder and give the script that folder's path, or download it before."
         ) from missing
     note(f"configuration of {name}")
-    return known.configured()
+    config = known.configured()
+    config._name_or_path = name
+    config.architectures = config.architectures or [known.model_class.__name__]
+    return config
 
 
 def _letters(transformers: Any, config: Any) -> Any:
@@ -220,8 +241,8 @@ def _hub_datasets(datasets: Any, note: Callable[[str], None]) -> None:
             return load(path, *args, split=split, **kwargs)
         except Exception:
             note(f"texts and labels of {path}")
-            text = (_WORDS * 12)[:1000]
-            columns: dict[str, Any] = dict.fromkeys(_TEXT_COLUMNS, [text] * 1024)
+            lengths = dict.fromkeys(_TEXT_COLUMNS, 250) | dict.fromkeys(_LONG_COLUMNS, 1000)
+            columns: dict[str, Any] = {name: [(_WORDS * 12)[:n]] * 1024 for name, n in lengths.items()}
             made = datasets.Dataset.from_dict(
                 columns | {"label": [i % 2 for i in range(1024)], "idx": list(range(1024))}
             )

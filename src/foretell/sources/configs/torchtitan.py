@@ -52,6 +52,7 @@ def read(keys: Keys, folder: Path) -> Configuration:
     training, parallelism = keys.part("training"), keys.part("parallelism")
     settings = _training(training)
     plan, copies = _parallelism(parallelism, training)
+    settings.update(_micro_batches(settings["batch"], parallelism, plan.get("pp", 1)))
     plan.update(_checkpointing(keys.part("activation_checkpoint")))
     settings["optimizer"] = _optimizer(keys.part("optimizer"))
     model = _model(keys.part("model"), folder)
@@ -84,6 +85,16 @@ def _training(keys: Keys) -> dict[str, Any]:
     return settings
 
 
+def _micro_batches(batch: int, keys: Keys, stages: int) -> dict[str, Any]:
+    """A pipeline takes the batch of a rank in pieces."""
+    piece = keys.count("pipeline_parallel_microbatch_size", 1)
+    if stages == 1:
+        return {}
+    if batch % piece:
+        raise keys.wrong("pipeline_parallel_microbatch_size", piece, f"a divisor of the local batch, {batch}")
+    return {"batch": piece, "grad_accumulation": batch // piece}
+
+
 def _global_batch(keys: Keys) -> int | None:
     given = keys.take("global_batch_size")
     return None if given in (None, -1) else keys.count("global_batch_size")
@@ -99,8 +110,11 @@ def _parallelism(keys: Keys, training: Keys) -> tuple[dict[str, Any], int]:
     plan["pp"] = keys.count("pipeline_parallel_degree", 1)
     shard = (keys if "data_parallel_shard_degree" in keys else training).take("data_parallel_shard_degree", -1)
     plan["zero"] = 0 if shard == 1 else 3
-    if keys.text("fsdp_reshard_after_forward", "default") == "never" or (plan["pp"] > 1 and plan["zero"]):
-        plan["zero"] = min(plan["zero"], 2)  # `default` keeps parameters in a pipeline
+    keeps = keys.chosen(
+        "fsdp_reshard_after_forward", {"default": plan["pp"] > 1, "always": False, "never": True}, "default"
+    )
+    if keeps:  # gathered parameters from one pass to the other, by default in a pipeline
+        plan["zero"] = min(plan["zero"], 2)
     if tp > 1:
         plan["sequence_parallel"] = not keys.flag("disable_sequence_parallel")
         plan["overlap_tp"] = keys.flag("enable_async_tensor_parallel")
@@ -111,7 +125,7 @@ def _parallelism(keys: Keys, training: Keys) -> tuple[dict[str, Any], int]:
     _pipeline(keys, plan)
     keys.free("disable_loss_parallel", "enable_compiled_autograd", "module_fqns_per_model_part")
     keys.not_modelled("expert_tensor_parallel_degree", "context_parallel_rotate_method", "expert_parallel_comm_backend")
-    return {name: value for name, value in plan.items() if value not in (1, False)}, copies
+    return {name: value for name, value in plan.items() if value is True or value not in (1, False)}, copies
 
 
 def _pipeline(keys: Keys, plan: dict[str, Any]) -> None:
@@ -122,8 +136,7 @@ def _pipeline(keys: Keys, plan: dict[str, Any]) -> None:
         plan["schedule"] = _SCHEDULES[schedule]
         if plan["schedule"] in ("interleaved", "zero-bubble"):
             plan["virtual_stages"] = 2
-    keys.free("pipeline_parallel_microbatch_size", "pipeline_parallel_first_stage_less_layers",
-              "pipeline_parallel_last_stage_less_layers")  # fmt: skip
+    keys.free("pipeline_parallel_first_stage_less_layers", "pipeline_parallel_last_stage_less_layers")
     keys.not_modelled(
         "pipeline_parallel_schedule_csv", "pipeline_parallel_layers_per_stage", "pipeline_parallel_split_points"
     )
