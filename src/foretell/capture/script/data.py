@@ -45,7 +45,7 @@ def load_inline(fetching: Callable[[], None], meter: HostMeter) -> None:
         return batch
 
     def get_iterator(self: Any) -> Any:
-        iterator = iterate(self)
+        iterator: Any = iterate(self)
         iterator.wanted_workers, iterator.wanted_pinned = self.wanted_workers, self.wanted_pinned
         return iterator
 
