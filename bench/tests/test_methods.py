@@ -167,6 +167,15 @@ def test_what_is_there_is_not_fitted_again(tmp_path: Path, monkeypatch: pytest.M
     assert all(line.milliseconds is not None and line.milliseconds > 0 for line in lines)
 
 
+def test_lines_of_other_inputs_are_not_gone_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep_lines(tmp_path / "r.json")([replace(a_line("ernest", 0.1), inputs=1), a_line("scaledl", 0.1)])
+    told: dict[str, object] = {}
+    monkeypatch.setattr(bench, "run", lambda *_, **options: told.update(options))
+    monkeypatch.setattr(bench.classics, "lines", lambda *_: [])
+    bench.run_all(None, tmp_path, tmp_path / "r.json", resume=True)
+    assert told["done"] == {("h200", "unseen architecture", "scaledl")}
+
+
 def test_pages_are_filled_and_nothing_else_is_touched(tmp_path: Path) -> None:
     keep = keep_lines(tmp_path / "r.json")
     keep([a_line("foretell", 0.1), a_line("scaledl", 0.2), a_line("ernest", None)])

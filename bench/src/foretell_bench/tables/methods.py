@@ -20,7 +20,7 @@ from foretell_bench.methods import COMPARED, compared
 from foretell_bench.sources import box
 from foretell_bench.sources import examples as sources
 from foretell_bench.tables import classics, searches
-from foretell_bench.tables.results import Line, errors, keep_lines, keep_rows, merge, read
+from foretell_bench.tables.results import INPUTS, Line, errors, keep_lines, keep_rows, merge, read
 from foretell_bench.tables.splits import Split, splits
 
 Loader = Callable[[Path, Say, int | None], Taken[Example]]
@@ -115,8 +115,9 @@ def run_all(
 ) -> None:
     """The table, the classics and the searches, into one file of results; to resume is to leave out what it has."""
     there = read(save) if resume and save.is_file() else {}
-    done = {(line["source"], line["split"], line["method"]) for line in there.get("lines", ())}
-    searched = {row["source"] for row in there.get("searches", ())}
+    lines = [line for line in there.get("lines", ()) if line.get("inputs") == INPUTS]
+    done = {(line["source"], line["split"], line["method"]) for line in lines}
+    searched = {row["source"] for row in there.get("searches", ()) if "crashed" in row}  # older ones did not count them
     names = [name for name in only if name != SEARCH]
     if names or not only:
         run(

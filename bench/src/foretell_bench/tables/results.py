@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from foretell.store.importers import Taken
 from foretell.units import Seconds
 from foretell_bench.errors import Errors
 from foretell_bench.tables.accuracy import short
+
+INPUTS: Final = (
+    2  # of what methods are given: 2 has precision, plan and cluster for all; a run does not go on from others
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,7 @@ class Line:
     measuring_seconds: Seconds | None = None  # that the runs it learned from took
     milliseconds: float | None = None  # per prediction
     why: str = ""  # it did not answer, or not all
+    inputs: int = INPUTS
 
 
 def errors(pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
