@@ -13,7 +13,7 @@ from foretell.errors import InputError
 from foretell.measure.record import GraphRow, OpRow, Record, StepRow
 from foretell.methods import examples_of, query_of
 from foretell.methods.conformance import perceptron
-from foretell.methods.protocol import MEMORY, STEP_TIME
+from foretell.methods.protocol import DEVICE_TIME, MEMORY, STEP_TIME
 from foretell.store.lines import RecordFile
 
 
@@ -86,6 +86,11 @@ def test_records_become_examples(tmp_path: Path) -> None:
     assert example.measured == {STEP_TIME: 2e-3, MEMORY: 1e6, "device_peak": 1.0}
     assert example.query.settings == {"batch": "8"}
     assert (example.query.batch, len(example.ops)) == (8.0, len(graph.ops))
+    other = RecordFile(tmp_path / "alone.jsonl")
+    other.append([record("net", "h200", device_seconds=9e-3)])  # of other steps than those that were timed
+    [alone] = examples_of(tmp_path / "alone.jsonl")
+    assert DEVICE_TIME not in alone.measured
+    assert not alone.ops
     with pytest.raises(InputError, match="no record file"):
         examples_of(tmp_path / "other.jsonl")
 

@@ -11,6 +11,7 @@ from foretell.design.blind import is_blind
 from foretell.errors import ForetellError, InputError
 from foretell.graph import Graph
 from foretell.hardware import Cluster
+from foretell.learn.dataset import is_recorded_alone
 from foretell.measure.record import RESOURCES, Record, StepRow
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, MEMORY, STEP_TIME, Example, Query
 from foretell.plans import Plan
@@ -20,6 +21,7 @@ _COLUMNS: Final = {  # target → column of a step
     STEP_TIME: "step_seconds", DEVICE_TIME: "device_seconds", HOST_TIME: "host_seconds", MEMORY: "peak_allocated",
     **{f"{r}_{what}": f"{r}_{what}" for r in RESOURCES for what in ("idle_seconds", "active_seconds", "peak")},
 }  # fmt: skip
+_SAME_STEP: Final = 1.5  # kernels that take this many steps were not recorded of the steps that were timed
 _UNTIMED: Final = 11  # steps that the instrument runs beside its repetitions: warm-up, issuing, traces
 
 
@@ -87,11 +89,16 @@ def _example(record: Record, on: str) -> Example:
     known = {target: float(value) for target, column in _COLUMNS.items() if (value := getattr(step, column))}
     taken = tuple(op.device_seconds or 0.0 for op in record.ops)
     cost = (step.repetitions + _UNTIMED) * (step.step_seconds or 0.0)
-    return Example(query=asked, measured=known, cost=cost, ops=taken if _is_timed(step, graph, taken) else ())
+    if not _is_traced(step):
+        known.pop(DEVICE_TIME, None)
+        taken = ()
+    timed = len(taken) == len(graph.ops) and any(taken) and step.world_size == 1
+    return Example(query=asked, measured=known, cost=cost, ops=taken if timed else ())
 
 
-def _is_timed(step: StepRow, graph: Graph, taken: tuple[float, ...]) -> bool:
-    return len(taken) == len(graph.ops) and any(taken) and step.world_size == 1
+def _is_traced(step: StepRow) -> bool:
+    """Whether kernels were recorded of the steps that were timed, back to back."""
+    return not is_recorded_alone(step) and (step.device_seconds or 0.0) < _SAME_STEP * (step.step_seconds or 0.0)
 
 
 def _of_table(path: Path, say: Say) -> Iterator[Example]:
