@@ -21,6 +21,7 @@ from foretell.serve.access.keys import Caller, local_caller, make_key
 from foretell.serve.database.connect import Database, now
 from foretell.serve.database.tables import StoredGraph
 from foretell.serve.jobs import queue
+from foretell.serve.jobs import worker as job_worker
 from foretell.serve.jobs.of_graph import AskedScale
 from foretell.serve.jobs.queue import Queue
 from foretell.serve.jobs.runner import Runners
@@ -254,3 +255,29 @@ def test_no_accepted_job_is_lost_when_its_process_is_killed(
     while (held := jobs.claim("next")) is not None:
         jobs.done(held.id, "next", ASKED, DONE)
     assert {jobs.get(caller, id).state for id in accepted} == {"done"}
+
+
+def test_a_network_is_captured_by_its_name(open_service: Open) -> None:
+    client = open_service()
+    for wrong in (
+        {"source": "examples/resnet.py:resnet"},
+        {"source": "timm/../x"},
+        {"source": "hf/gpt2", "precision": "fp1"},
+    ):
+        assert client.post("/v1/captures", json=wrong).status_code == 422
+    asked = {"source": "torchvision/squeezenet1_1", "batch": 2, "precision": "bf16"}
+    job = client.post("/v1/captures", json=asked).json()["id"]
+    service = client.app.state.service  # type: ignore[attr-defined]
+    runners = Runners(service.database, 1, lambda: Child.forked(job_worker.serve))
+    try:
+        while client.get(f"/v1/jobs/{job}").json()["state"] in ("queued", "running"):
+            time.sleep(0.05)
+    finally:
+        runners.close()
+    kept = client.get("/v1/graphs").json()
+    assert [(graph["name"], graph["precision"], graph["training"]) for graph in kept] == [
+        ("squeezenet1_1", "bf16", True)
+    ]
+    found = client.get(f"/captures/{job}?on=h200", follow_redirects=False)
+    assert found.headers["location"] == f"/ask?graph={kept[0]['hash']}&on=h200"
+    assert "/forecasts/" in client.get(found.headers["location"], follow_redirects=False).headers["location"]

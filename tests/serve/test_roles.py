@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from foretell.profile import Profile, Purpose
-from foretell.serve import task_checker
+from foretell.serve import ray_nodes, task_checker
 from foretell.serve.access.keys import make_key
 from foretell.serve.cluster_resources import Collector, read_sinfo
 from foretell.serve.database.connect import Database
@@ -112,3 +112,21 @@ def test_measured_steps_become_a_profile(open_service: Open, monkeypatch: pytest
     assert {course["verdict"] for course in client.get("/v1/drift").json()} == {"too few"}
     client.post("/v1/measurements", json=asked | {"seconds": 2 * seconds})
     assert len(client.get("/v1/jobs").json()) == 1  # the profile is there, and nothing has drifted from it
+
+
+def test_a_ray_cluster_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [
+        {"Alive": True, "Resources": {"CPU": 8.0, "GPU": 4.0, "memory": 1e9, "accelerator_type:L40S": 1.0}},
+        {"Alive": True, "Resources": {"CPU": 8.0, "GPU": 4.0, "memory": 1e9, "accelerator_type:L40S": 1.0}},
+        {"Alive": False, "Resources": {"CPU": 8.0, "GPU": 4.0}},
+    ]
+    found = ray_nodes.counted(nodes, {"CPU": 3.0, "GPU": 5.0})
+    monkeypatch.setattr(ray_nodes, "ask", lambda address: found)
+    told = [each for each in Collector("head:6379").collect().resources if each.source == "ray"]
+    assert [(each.name, each.count, each.free, each.device) for each in told] == [
+        ("cpu cores", 16, 3, None), ("L40S", 8, 5, "l40s"),
+    ]  # fmt: skip
+
+
+def test_a_ray_cluster_that_is_not_there_is_said() -> None:
+    assert "no Ray cluster" in Collector("127.0.0.1:9").collect().missing["ray"]

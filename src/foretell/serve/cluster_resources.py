@@ -1,18 +1,20 @@
-"""PredictDDL's cluster-resource collector: what this machine, and a Slurm it can ask, have and what of it is free."""
+"""PredictDDL's cluster-resource collector: what this machine, a Slurm and a Ray cluster have, and what of it is free."""
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import psutil
 
 from foretell.hardware import recognise
+from foretell.serve import ray_nodes
 from foretell.units import Bytes, Seconds
 
 _FRESH: Final[Seconds] = 10.0
@@ -24,7 +26,7 @@ _SINFO: Final = ("sinfo", "--noheader", "--format=%P|%D|%T|%G|%m")  # partition,
 class Resource:
     """So many of one thing; `device` is its name in the catalog, where it is a device that the catalog knows."""
 
-    source: str  # host, nvml or slurm
+    source: str  # host, nvml, slurm or ray
     name: str
     count: int
     free: int
@@ -92,24 +94,33 @@ def read_sinfo(text: str) -> Iterator[Resource]:
 _SOURCES: Final[dict[str, Callable[[], Iterator[Resource]]]] = {"host": host, "nvml": nvml, "slurm": slurm}
 
 
+def ray(address: str) -> Iterator[Resource]:
+    for found in ray_nodes.ask(address):
+        known = recognise(found["name"])
+        yield Resource(source="ray", **found, device=known.name if known else None)
+
+
 class Collector:
     """Asks all sources; what they said is believed for a while, so that nobody's scheduler is asked for every request."""
 
-    def __init__(self) -> None:
+    def __init__(self, ray_address: str | None = None) -> None:
+        self._sources = dict(_SOURCES)
+        if ray_address is not None:
+            self._sources["ray"] = functools.partial(ray, ray_address)
         self._lock = threading.Lock()
         self._last: tuple[float, Collected] | None = None
 
     def collect(self) -> Collected:
         with self._lock:
             if self._last is None or time.monotonic() - self._last[0] > _FRESH:
-                self._last = (time.monotonic(), _ask())
+                self._last = (time.monotonic(), _ask(self._sources))
             return self._last[1]
 
 
-def _ask() -> Collected:
+def _ask(sources: Mapping[str, Callable[[], Iterator[Resource]]]) -> Collected:
     found: list[Resource] = []
     missing = {}
-    for name, source in _SOURCES.items():
+    for name, source in sources.items():
         try:
             found += list(source())
         except Exception as error:  # of a driver, a library or a scheduler that is not here or does not answer

@@ -59,7 +59,7 @@ class Service:
         self.profiles = Profiles(self.database)
         self.checker = TaskChecker(self.database, self.profiles)
         self.zoo = Zoo()
-        self.collector = Collector()
+        self.collector = Collector(settings.ray)
         self.embeddings = WorkloadEmbeddings(self.database)
         self.answers = Answers()
         self.stopping = False
