@@ -111,10 +111,14 @@ def test_mistakes_are_said_above_the_form(client: TestClient, graph_file: bytes)
         ({"way": "named"}, "no network was named"),
         ({"way": "named", "source": "../../etc/passwd"}, "pattern"),
         ({"way": "named", "source": "torchvision/resnet50", "batch": "many"}, "no number"),
+        ({"way": "named", "source": "torchvision/resnet50", "batch": "nan"}, "no number"),
+        ({"way": "named", "source": "torchvision/resnet50", "batch": "1e999"}, "no number"),
+        ({"way": "kept", "graph": "0" * 64, "count": "inf"}, "no number"),
         ({"way": "file"}, "no file was chosen"),
     ):
         answer = client.post("/ask", data=form)
         assert (answer.status_code, said in answer.text) == (422, True), answer.text
+    assert "torchvision/resnet50" in client.get("/names?source=resnet50").text  # at once, before libraries are loaded
     assert client.get("/static/../app.py").status_code == 404
     html = client.get("/nowhere", headers={"Accept": "text/html"})
     assert (html.status_code, "There is no such thing here" in html.text) == (404, True)

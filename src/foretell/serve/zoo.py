@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from multiprocessing.connection import Connection
@@ -20,19 +21,21 @@ USUAL: Final = (
 
 class Zoo:
     def __init__(self) -> None:
-        self._names: tuple[str, ...] = ()
+        self._names = USUAL
         self._lock = threading.Lock()
+        self._asked = False
 
     def names(self) -> tuple[str, ...]:
-        """The first call takes seconds."""
+        """The usual ones until the libraries have told theirs: nobody waits for that."""
         with self._lock:
-            if not self._names:
-                with Child.fresh("foretell.serve.zoo:tell") as child:
-                    try:
-                        self._names = tuple(json.loads(child.receive(_PATIENCE)))
-                    except (ChildLost, TimeoutError):
-                        self._names = USUAL
-            return self._names
+            if not self._asked:
+                self._asked = True
+                threading.Thread(target=self._ask, name="foretell-names", daemon=True).start()
+        return self._names
+
+    def _ask(self) -> None:
+        with contextlib.suppress(ChildLost, TimeoutError, OSError), Child.fresh("foretell.serve.zoo:tell") as child:
+            self._names = tuple(json.loads(child.receive(_PATIENCE)))
 
     def like(self, text: str) -> list[str]:
         """Those with every word of the text in them, the shortest first."""

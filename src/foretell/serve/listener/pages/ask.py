@@ -46,13 +46,14 @@ def cluster_picture(
 @router.post("/ask")
 async def send(request: Request, service: Asked, caller: Member) -> Response:
     form = await read_form(request)
-    chosen = Chosen(
-        device=form.text("device", Chosen().device), count=form.count("count") or 1, nodes=form.count("nodes") or 1,
-        written=form.text("written"),
-    )  # fmt: skip
-    asked = {"on": chosen.cluster, "plan": form.text("plan"), "profile": form.text("profile")}
-    query = {name: value for name, value in asked.items() if value}
+    asked = {"on": form.text("written"), "plan": form.text("plan"), "profile": form.text("profile")}
     try:
+        chosen = Chosen(
+            device=form.text("device", Chosen().device), count=form.count("count") or 1, nodes=form.count("nodes") or 1,
+            written=form.text("written"),
+        )  # fmt: skip
+        asked["on"] = chosen.cluster
+        query = {name: value for name, value in asked.items() if value}
         return RedirectResponse(await graph_or_wait(service, caller, form, "/ask", query), 303)
     except (Problem, ForetellError) as error:
         return await _again(service, caller, error, graph=form.text("graph"), **asked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,7 +35,10 @@ class Form:
     def number(self, name: str) -> float | None:
         text = self.text(name)
         try:
-            return float(text) if text else None
+            value = float(text) if text else None
+            if value is None or math.isfinite(value):
+                return value
+            raise ValueError
         except ValueError:
             raise Problem(
                 422, f"{name}: no number.", got=text, allowed="a number like 8 or 1.5e9", next=f"Correct {name}."

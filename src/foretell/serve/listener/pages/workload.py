@@ -7,6 +7,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 from sqlalchemy import select
+from starlette.concurrency import run_in_threadpool
 
 from foretell.serve.access.keys import Caller
 from foretell.serve.database.tables import StoredGraph
@@ -88,7 +89,7 @@ async def graph_or_wait(service: Service, caller: Caller, form: Form, then: str,
         AskedCapture, source=form.text("source"), batch=form.count("batch"), seq=form.count("seq"),
         precision=form.text("precision"), training=form.text("mode", "training") == "training",
     )  # fmt: skip
-    job = service.begin(caller, "capture", asked)
+    job = await run_in_threadpool(service.begin, caller, "capture", asked)
     return f"/captures/{job.id}?{urlencode({'then': then} | query)}"
 
 
