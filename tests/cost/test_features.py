@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.cost.features import LAUNCH_FLOOR, alignment, density, describe, fill, inner_run
-from foretell.graph import Layout, Signature
+from foretell.graph import Input, Layout, Signature
 from foretell.hardware import device
 
 H200, T4 = device("h200"), device("t4")
@@ -78,3 +78,43 @@ def test_a_depthwise_convolution_is_known_as_one() -> None:
     values = describe(Signature("aten.convolution.default", (x, weight), (out,), arguments), H200, tf32=False).values
     assert values["depthwise"] == 1.0
     assert values["depth"] == pytest.approx(math.log2(9))
+
+
+def scan(dim: int, *shape: int) -> Signature:
+    x = rows(*shape, dtype="float32")
+    return Signature("aten.cumsum.default", (x,), (x,), (("self", Input(0)), ("dim", dim)))
+
+
+def test_a_scan_along_an_outer_side_waits_for_every_row() -> None:
+    outer, inner = (describe(scan(dim, 900_000, 20), H200, tf32=False) for dim in (0, 1))
+    assert outer.roofline > 100 * inner.roofline
+    assert (outer.values["walked"], inner.values["walked"]) == (1.0, 0.0)
+    cached = describe(scan(0, 90_000, 20), H200, tf32=False)
+    assert outer.roofline == pytest.approx(20 * cached.roofline)  # ten times the rows, and memory for a cache
+
+
+def attention(head: int, dtype: str = "float32") -> Signature:
+    x = rows(8, 4, 1024, head, dtype=dtype)
+    named = tuple((name, Input(i)) for i, name in enumerate(("query", "key", "value")))
+    return Signature("aten._scaled_dot_product_efficient_attention.default", (x, x, x), (x,), named)
+
+
+def test_narrow_heads_are_as_much_work_as_wide_ones() -> None:
+    narrow, wide, wider = (describe(attention(head), H200, tf32=False).roofline for head in (8, 64, 128))
+    assert narrow == pytest.approx(wide)
+    assert wider == pytest.approx(2 * wide)
+
+
+def test_attention_multiplies_fp32_as_it_is() -> None:
+    assert describe(attention(64), H200, tf32=True) == describe(attention(64), H200, tf32=False)
+
+
+def test_a_weight_gradient_of_volumes_is_summed_by_each_tile_alone() -> None:
+    def described(dtype: str, *, tf32: bool = False) -> float:
+        x, weight = rows(46, 8, 12, 64, 64, dtype=dtype), rows(8, 8, 1, 1, 1, dtype=dtype)
+        mask = (("groups", 1), ("transposed", False), ("output_mask", (True, True, False)))
+        s = Signature("aten.convolution_backward.default", (x, x, weight), (x, weight), mask)
+        return describe(s, H200, tf32=tf32).roofline
+
+    assert described("float32") == pytest.approx(36.5e-3, rel=0.03)  # measured
+    assert described("bfloat16") < described("float32", tf32=True) < 1e-3

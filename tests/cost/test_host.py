@@ -84,3 +84,11 @@ def test_a_broken_file_says_so(tmp_path: Path) -> None:
     (tmp_path / "host.json").write_text("{}")
     with pytest.raises(ModelError, match="foretell fit"):
         HostCosts.load(tmp_path / "host.json")
+
+
+def test_a_step_without_gradients_has_less_around_it(graph: Graph) -> None:
+    costs = dataclasses.replace(usual_costs(), step=40.0, call=5.0)
+    trained, called = (costs.step_weight(dataclasses.replace(graph, training=t)) for t in (True, False))
+    alike = dataclasses.replace(costs, call=None).step_weight(dataclasses.replace(graph, training=False))
+    assert alike - called == pytest.approx(35.0)
+    assert trained > 40.0

@@ -178,3 +178,27 @@ def test_registering_twice_is_an_error() -> None:
 
     with pytest.raises(ValueError, match="registered already"):
         formula("aten.roll")(nothing)
+
+
+def signal(batch: int, channels: int, filters: int, length: int, kernel: int) -> Signature:
+    return conv(dense(batch, channels, length), dense(filters, channels, kernel), padding=kernel // 2)
+
+
+def test_whole_transforms_end_where_cudnn_has_none() -> None:
+    short, long = (
+        convolution.problem(s, s.inputs[0], s.inputs[1], s.outputs[0], tf32=False)
+        for s in (signal(64, 64, 64, 128, 3), signal(64, 64, 64, 4096, 3))
+    )
+    assert convolution.may_run("fft", short)
+    assert not convolution.may_run("fft", long)
+    # A signal is transformed as an image that is as high as it is wide.
+    assert convolution.ALGORITHMS["fft"](short, "weight") == pytest.approx(2 * 8 * 256 * 129 * 8192, rel=0.01)
+
+
+@pytest.mark.parametrize("length", [300, 1000, 4096, 16384])
+@pytest.mark.parametrize("width", [8, 64, 250])
+def test_long_signals_take_little_beside_their_tensors(length: int, width: int) -> None:
+    s = signal(16, width, width, length, 5)
+    tensors = 2 * s.inputs[0].nbytes + s.inputs[1].nbytes
+    assert taken(s) <= 2 * tensors
+    assert taken(backward(s)) <= 2 * tensors

@@ -1,4 +1,4 @@
-"""Fits which algorithm cuDNN takes for a convolution, from a sweep: one decision tree an op and precision.
+"""Fits which algorithm cuDNN takes for a convolution, from sweeps: a few decision trees an op and precision, which vote.
 
     python bench/scripts/memory/fit_convolution.py [--check]
 
@@ -16,23 +16,30 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3] / "src")]
 
 import numpy as np
 from collect import DATA, lines
 from configurations import ROOT
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import KFold
 from sklearn.tree import DecisionTreeClassifier
 
 from foretell.cost import convolution
-from foretell.cost.convolution import ALGORITHMS, Problem, features
+from foretell.cost.convolution import ALGORITHMS, Problem, features, may_run
 from foretell.graph import Input, Layout, Signature, Value
 
-SWEEP = DATA / "h200_memory_sweep.jsonl.gz"
+SWEEPS = (DATA / "h200_memory_sweep.jsonl.gz", DATA / "h200_memory_strange.jsonl.gz")
 INSIDE = DATA / "h200_memory_inside.jsonl.gz"
 FITTED = ROOT / "src/foretell/cost/convolution.json"
 MIB = 2**20
+NAMES = list(ALGORITHMS)
+TREES = {"fp32": 7, "others": 3}
+MOST = (
+    4  # of its tensors that a workspace weighs as: the largest are the rarest, and cost most where they are not taken
+)
 OPS = ("forward", "input", "weight")
 PRECISIONS = {"fp32": "fp32", "tf32": "tf32", "bf16": "half", "fp16": "half"}
 SPLIT = 48 * MIB  # partial sums of a reduction split over blocks: at most this
@@ -73,7 +80,9 @@ def from_steps(rows: Iterable[dict[str, Any]]) -> Examples:
         backward = s.name == "aten.convolution_backward"
         g, x, w = s.inputs[:3] if backward else (s.outputs[0], *s.inputs[:2])
         p = convolution.problem(s, x, w, g, tf32=tf32)
-        measured = max(0, row["taken"] - convolution.copied(p, *(s.inputs[:3] if backward else s.inputs[:2])))
+        measured = max(
+            0, row["taken"] - convolution.copied_to(p.channels_last, *(s.inputs[:3] if backward else s.inputs[:2]))
+        )
         if not backward:
             found[f"{'input' if transposed else 'forward'} {p.precision}"].append((p, measured))
             continue
@@ -127,51 +136,56 @@ def applies(candidate: str, p: Problem) -> bool:
     if "widened" in candidate or "of all" in candidate:
         return 1 < p.groups < p.channels
     if "fft" in candidate or "winograd" in candidate:
-        flat = p.stride == 1 and p.dilation == 1 and len(p.input) == 2 and max(p.kernel) > 1
-        shaped = "winograd" not in candidate or max(p.kernel) in (3, 5)
-        return p.precision == "fp32" and flat and shaped and candidate.startswith("transposed") == p.channels_last
+        return may_run(candidate, p) and candidate.startswith("transposed") == p.channels_last
     return True
 
 
-def fit(found: list[tuple[Problem, int]], op: str, leaf: int) -> dict[str, Any]:
-    names = list(ALGORITHMS)
-    labels = np.array([names.index(explain(p, op, measured)) for p, measured in found])
-    table = np.array([list(features(p).values()) for p, _ in found])
-    weights = np.array([(p.x + p.w + p.y + measured) ** 0.35 for p, measured in found])
-    tree = DecisionTreeClassifier(min_samples_leaf=leaf, criterion="entropy", random_state=0)
-    tree.fit(table.astype(np.float32), labels, sample_weight=weights / weights.mean())
-    t = tree.tree_
-    leaves = tree.apply(table.astype(np.float32))
-    chosen = tree.classes_[t.value[:, 0].argmax(axis=1)]
+def fit(found: list[tuple[Problem, int]], op: str) -> list[dict[str, Any]]:
+    """fp32 has more algorithms than the others, and workspaces a thousand times the images."""
+    table = np.array([list(features(p).values()) for p, _ in found]).astype(np.float32)
+    labels = np.array([NAMES.index(explain(p, op, measured)) for p, measured in found])
+    weights = np.array([(p.x + p.w + p.y + min(m, MOST * (p.x + p.w + p.y))) ** 0.35 for p, m in found])
+    count = TREES["fp32" if found[0][0].precision == "fp32" else "others"]
+    forest = RandomForestClassifier(count, criterion="entropy", max_features=0.6, random_state=0)
+    forest.fit(table, labels, sample_weight=weights / weights.mean())
+    return [_tree(tree, forest.classes_, table, found, op) for tree in forest.estimators_]
+
+
+def _tree(
+    tree: DecisionTreeClassifier, classes: Any, table: Any, found: list[tuple[Problem, int]], op: str
+) -> dict[str, Any]:
+    t, leaves = tree.tree_, tree.apply(table)
+    chosen = classes[t.value[:, 0].argmax(axis=1)]
+    remainders: dict[int, list[float]] = defaultdict(list)
+    for (p, measured), leaf in zip(found, leaves, strict=True):
+        remainders[leaf].append(measured - ALGORITHMS[NAMES[chosen[leaf]]](p, op))
     extra = np.zeros(t.node_count, dtype=int)
-    for node in set(leaves):
-        algorithm = names[chosen[node]]
-        remainders = [m - ALGORITHMS[algorithm](p, op) for (p, m), at in zip(found, leaves, strict=True) if at == node]
-        extra[node] = max(0, min(SPLIT, int(np.median(remainders)))) // 512 * 512
-    used = sorted({int(chosen[node]) for node in set(leaves)})
+    for leaf, those in remainders.items():
+        extra[leaf] = max(0, min(SPLIT, int(np.median(those)))) // MIB * MIB
+    used = sorted({int(c) for c, f in zip(chosen, t.feature, strict=True) if f < 0})
     return {
         "feature": [int(f) if f >= 0 else -1 for f in t.feature],
-        "threshold": [float(np.float32(v)) if f >= 0 else 0 for f, v in zip(t.feature, t.threshold, strict=True)],
+        "threshold": [float(f"{v:.6g}") if f >= 0 else 0 for f, v in zip(t.feature, t.threshold, strict=True)],
         "left": [int(v) for v in t.children_left], "right": [int(v) for v in t.children_right],
-        "algorithms": [names[i] for i in used],
+        "algorithms": [NAMES[i] for i in used],
         "algorithm": [used.index(int(c)) if f < 0 else 0 for c, f in zip(chosen, t.feature, strict=True)],
         "extra": [int(e) for e in extra],
     }  # fmt: skip
 
 
-def predict(tree: dict[str, Any], p: Problem, op: str) -> float:
-    row, node = list(features(p).values()), 0
-    while (feature := tree["feature"][node]) >= 0:
-        node = tree["left" if row[feature] <= tree["threshold"][node] else "right"][node]
-    return ALGORITHMS[tree["algorithms"][tree["algorithm"][node]]](p, op) + tree["extra"][node]
+def predict(trees: list[dict[str, Any]], p: Problem, op: str) -> float:
+    with patch.object(convolution, "_trees", lambda: {f"{op} {p.precision}": trees}):
+        convolution.chosen.cache_clear()
+        name, extra = convolution.chosen(p, op)
+    return ALGORITHMS[name](p, op) + extra
 
 
-def check(found: Examples, leaf: int) -> None:
+def check(found: Examples) -> None:
     held_out: dict[tuple[str, Problem], float] = {}
     for name, rows in found.items():
         op = name.split()[0]
         for train, test in KFold(5, shuffle=True, random_state=0).split(rows):
-            tree = fit([rows[i] for i in train], op, leaf)
+            tree = fit([rows[i] for i in train], op)
             held_out |= {(name, rows[i][0]): predict(tree, rows[i][0], op) for i in test}
     report(found, lambda name, op, p: held_out[name, p])
 
@@ -191,14 +205,13 @@ def report(found: Examples, predicted: Callable[[str, str, Problem], float]) -> 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--leaf", type=int, default=1, help="shapes a leaf stands for, at least")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args()
-    found = from_sweep(lines(SWEEP))
+    found = from_sweep(row for sweep in SWEEPS for row in lines(sweep) if "error" not in row)
     if options.check:
         print("shapes held out of the sweep, five folds")
-        check(found, options.leaf)
-    fitted = {name: fit(rows, name.split()[0], options.leaf) for name, rows in found.items()}
+        check(found)
+    fitted = {name: fit(rows, name.split()[0]) for name, rows in found.items()}
     if options.check:
         print("ops of real training steps, fitted on the sweep")
         report(from_steps(lines(INSIDE)), lambda name, op, p: predict(fitted[name], p, op))
@@ -207,8 +220,9 @@ def main() -> None:
         json.dumps({"features": list(features(next(iter(found.values()))[0][0])), **fitted}, separators=(",", ":"))
         + "\n"
     )
-    used = Counter(name for tree in fitted.values() for name in tree["algorithms"])
-    nodes = sum(len(tree["feature"]) for tree in fitted.values())
+    trees = [tree for those in fitted.values() for tree in those]
+    used = Counter(name for tree in trees for name in tree["algorithms"])
+    nodes = sum(len(tree["feature"]) for tree in trees)
     print(f"{nodes} nodes, {FITTED.stat().st_size / 1000:.0f} kB; trees that use each: {dict(used)}")
 
 

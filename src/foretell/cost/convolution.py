@@ -1,8 +1,8 @@
 """Workspace of convolutions: what cuDNN's chosen algorithm needs beside inputs and outputs.
 
 cuDNN picks an algorithm by rules of its own; given the algorithm, its workspace follows from the shapes. So the choice
-is learned, as small decision trees over an H200 sweep (`convolution.json`, made by bench/scripts/memory/fit_convolution.py),
-and the bytes are formulas, derived here from the same sweep.
+is learned, as small forests over H200 sweeps (`convolution.json`, made by bench/scripts/memory/fit_convolution.py),
+and the bytes are formulas, derived here from the same sweeps.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from foretell.units import Bytes
 
 _HALVES: Final = ("float16", "bfloat16")
 _MIN_FFT: Final = 16
+_MAX_FFT: Final = 256  # of a padded image's longer side, as cuDNN's documentation has it
 _TILE: Final = 32
 _MOST_OF: Final = 0.6  # a device's memory
 _BY_FFT: Final = ("fft", "tiled fft", "transposed fft", "transposed tiled fft")
@@ -99,8 +100,7 @@ def _widened_groups(p: Problem, op: str) -> float:
 
 def _fft(p: Problem, op: str) -> float:
     """Whole images in the frequency domain, before and after a transposition; one operand stays beside them flipped."""
-    reach = max(n + 2 * p.padding for n in p.input)
-    size = max(_MIN_FFT, 1 << (reach - 1).bit_length())
+    size = max(_MIN_FFT, 1 << (_reach(p) - 1).bit_length())
     x, w, y = p.planes
     plane = 8 * size * (size // 2 + 1)
     if op == "weight":
@@ -150,6 +150,21 @@ ALGORITHMS: Final[Mapping[str, Algorithm]] = {
 }
 
 
+def may_run(name: str, p: Problem) -> bool:
+    """Whether cuDNN has the algorithm for it at all, by its documentation."""
+    if "fft" not in name and "winograd" not in name:
+        return True
+    if p.precision != "fp32" or p.stride > 1 or p.dilation > 1 or max(p.kernel) == 1:
+        return False
+    if "winograd" in name:
+        return len(p.input) == 2 and max(p.kernel) in (3, 5)
+    return len(p.input) <= 2 and ("tiled" in name or _reach(p) <= _MAX_FFT)
+
+
+def _reach(p: Problem) -> int:
+    return max(n + 2 * p.padding for n in p.input)
+
+
 def features(p: Problem) -> dict[str, float]:
     """What the choice of an algorithm can depend on; the fitted trees number them in this order."""
     c, k = p.channels // p.groups, p.filters // p.groups
@@ -161,7 +176,7 @@ def features(p: Problem) -> dict[str, float]:
         "padding": p.padding, "input": max(p.input), "output": max(p.output), "rank": len(p.input), "positions": positions,
         "depth": depth, "x_bytes": p.x, "y_bytes": p.y, "w_bytes": p.w, "x_over_y": p.x / max(p.y, 1),
         "w_over_x": p.w / max(p.x, 1), "channel_remainder": p.channels % 8, "filter_remainder": p.filters % 8,
-        "position_remainder": area % 8, "flops": positions * depth * p.filters,
+        "position_remainder": area % 8, "flops": positions * depth * p.filters, "reach": _reach(p),
     }  # fmt: skip
 
 
@@ -169,15 +184,26 @@ def algorithm_bytes(p: Problem, op: str, device: Device) -> Bytes:
     """Workspace of one of a convolution's three ops: forward, input, weight."""
     if 0 in (p.batch, p.channels, p.filters, *p.input, *p.output):
         return 0
-    tree = _trees()[f"{op} {p.precision}"]
-    row, node = tuple(features(p).values()), 0
-    while (feature := tree["feature"][node]) >= 0:
-        node = tree["left" if row[feature] <= tree["threshold"][node] else "right"][node]
-    name = tree["algorithms"][tree["algorithm"][node]]
-    nbytes = round(ALGORITHMS[name](p, op)) + int(tree["extra"][node])
+    name, extra = chosen(p, op)
+    nbytes = round(ALGORITHMS[name](p, op)) + extra
     if name in _BY_FFT and nbytes > _MOST_OF * device.memory_bytes:  # no room for it: the next best is tried
         return round(ALGORITHMS["tiled fft"](p, op))
     return nbytes
+
+
+@lru_cache(maxsize=1 << 14)  # time and memory ask for the same ones
+def chosen(p: Problem, op: str) -> tuple[str, Bytes]:
+    """The algorithm that most trees say, and what it takes beyond its formula."""
+    row = tuple(features(p).values())
+    votes: dict[str, list[Bytes]] = {}
+    for tree in _trees()[f"{op} {p.precision}"]:
+        node = 0
+        while (feature := tree["feature"][node]) >= 0:
+            node = tree["left" if row[feature] <= tree["threshold"][node] else "right"][node]
+        votes.setdefault(tree["algorithms"][tree["algorithm"][node]], []).append(int(tree["extra"][node]))
+    allowed = {name: extras for name, extras in votes.items() if may_run(name, p)} or {"none": [0]}
+    name = max(allowed, key=lambda n: len(allowed[n]))
+    return name, sorted(allowed[name])[len(allowed[name]) // 2]
 
 
 @cache

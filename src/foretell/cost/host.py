@@ -51,19 +51,20 @@ class HostCosts:
     listed: float  # an op over a list of tensors
     tensor: float  # and each tensor of the list
     inner: float  # a kernel that an op launches in a loop of its own
-    step: float  # once a step: the loop around it
+    step: float  # once a step of training: the loop around it
     gap: Seconds = 0.0  # and, in seconds, what passes between two kernels of a busy device
+    call: float | None = None  # once a step without gradients; None: as much as in training
 
     def __post_init__(self) -> None:
         check_numbers("kernel", [[self.kernel[mode][kind] for kind in KINDS] for mode in MODES], dims=2, least=0)
         check_numbers("view", [self.view[mode] for mode in MODES], least=0)
-        check_numbers("a cost", [self.listed, self.tensor, self.inner, self.step, self.gap], least=0)
+        check_numbers("a cost", [self.listed, self.tensor, self.inner, self.step, self.gap, self.call or 0.0], least=0)
 
     def seconds(self, graph: Graph, host: Host) -> list[Seconds]:
         """Time to issue every op of a graph."""
         costs = graph.calls.of_ops([host.op_seconds * weight for weight in self._weights(graph)])
         if costs:
-            costs[0] += host.op_seconds * (self.step + self._beside(graph))
+            costs[0] += host.op_seconds * (self._around(graph) + self._beside(graph))
         return costs
 
     def _beside(self, graph: Graph) -> float:
@@ -79,7 +80,10 @@ class HostCosts:
 
     def step_weight(self, graph: Graph) -> float:
         """What a whole step costs, in units of a host's `op_seconds`."""
-        return self.step + sum(w * n for w, n in zip(self._weights(graph), graph.calls.times, strict=True))
+        return self._around(graph) + sum(w * n for w, n in zip(self._weights(graph), graph.calls.times, strict=True))
+
+    def _around(self, graph: Graph) -> float:
+        return self.step if graph.training or self.call is None else self.call
 
     def _weights(self, graph: Graph) -> list[float]:
         return [self.weight(call, mode_of(call, graph)) for call in graph.calls.distinct]

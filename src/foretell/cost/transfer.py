@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost.convolution import is_channels_last
-from foretell.cost.features import describe
+from foretell.cost.features import describe, walked
 from foretell.cost.files import check_numbers, reading
 from foretell.cost.generations import bound, clock_hz
 from foretell.cost.operators import OperatorModels
@@ -124,7 +124,7 @@ def _in_fp32(x: Layout) -> Layout:
 def _clocks(signature: Signature, own: Device, device: Device) -> float:
     """How many times longer the clocks of a kernel take there, which runs on as many units as it has blocks for."""
     operator = operator_of(signature.name)
-    if operator.kind == "plane by plane" and not is_channels_last(signature.inputs[0]):
+    if walked(signature, own):
         return 1.0  # a thread waits for memory again and again, here as there
     blocks = _blocks(signature)
     there = min(blocks, device.compute_units) * clock_hz(device)

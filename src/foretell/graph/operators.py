@@ -121,8 +121,9 @@ _FAMILIES: Final[tuple[tuple[Family, str, str], ...]] = (
     ("norm_backward", "rms", "_fused_rms_norm_backward"),
     ("norm_backward", "batch", "native_batch_norm_backward cudnn_batch_norm_backward batch_norm_backward"),
     ("reduction", "", """sum mean amax amin max min var var_mean std norm linalg_vector_norm prod argmax argmin any all logsumexp
-        cumsum cumprod _softmax _log_softmax _safe_softmax _softmax_backward_data _log_softmax_backward_data nll_loss_forward
-        nll_loss_backward nll_loss2d_forward nll_loss2d_backward sort topk median logcumsumexp"""),
+        _softmax _log_softmax _safe_softmax _softmax_backward_data _log_softmax_backward_data nll_loss_forward
+        nll_loss_backward nll_loss2d_forward nll_loss2d_backward sort topk median"""),
+    ("reduction", "scan", "cumsum cumprod logcumsumexp"),  # along the innermost side by all threads, along another by one each
     ("index", "", """embedding embedding_dense_backward index index_put index_put_ _index_put_impl_ index_select index_add
         index_add_ gather scatter scatter_ scatter_add scatter_add_ _embedding_bag _embedding_bag_forward_only
         _embedding_bag_dense_backward _unsafe_index masked_select nonzero masked_scatter index_copy index_copy_ take

@@ -24,10 +24,13 @@ from foretell.units import Seconds
 Floats = npt.NDArray[np.float64]
 _HOST_BOUND: Final = 0.85  # of the step with a kernel running, at most
 # Relative to a forward op: kernel by mode, of any kind, and view by mode; a list, a tensor of it, a kernel in an op's own
-# loop, a step. Medians of issue times in traces.
-_SEEN: Final = np.array([*np.repeat([0.5, 1.0, 0.8, 0.55], len(KINDS)), 0.2, 0.35, 0.35, 0.1, 0.9, 0.07, 0.4, 10.0])
+# loop, a step of training, one without gradients. Medians of issue times in traces.
+_SEEN: Final = np.array(
+    [*np.repeat([0.5, 1.0, 0.8, 0.55], len(KINDS)), 0.2, 0.35, 0.35, 0.1, 0.9, 0.07, 0.4, 10.0, 2.0]
+)
 _VIEWS: Final = len(MODES) * len(KINDS)  # where the columns of views begin
 _LIST: Final = _VIEWS + len(MODES)
+_STEP, _CALL = _LIST + 3, _LIST + 4
 _PRIOR: Final = 1.0  # the weight of what was seen in traces, in steps
 _LEAST: Final = 0.2  # of what was seen: nothing is free
 _ROUNDS: Final = 10
@@ -43,7 +46,7 @@ def fit_host(measured: Measured) -> HostCosts:
     unit = known_host(measured.device.host).op_seconds
     costs = _solve(counts, seconds.astype(np.float64)) / unit
     kernel, view = costs[:_VIEWS].reshape(len(MODES), len(KINDS)).tolist(), costs[_VIEWS:_LIST].tolist()
-    listed, tensor, inner, step = costs[_LIST:].tolist()
+    listed, tensor, inner, step, call = costs[_LIST:].tolist()
     return HostCosts(
         kernel={mode: dict(zip(KINDS, row, strict=True)) for mode, row in zip(MODES, kernel, strict=True)},
         view=dict(zip(MODES, view, strict=True)),
@@ -52,6 +55,7 @@ def fit_host(measured: Measured) -> HostCosts:
         inner=inner,
         step=step,
         gap=_gap(steps, counts),
+        call=call,
     )
 
 
@@ -79,12 +83,12 @@ def _counts(graph: Graph) -> list[float]:
             counts[_LIST + 2] += times * inner_launches(signature)
         else:
             counts[_VIEWS + mode] += times
-    counts[-1] = 1.0
+    counts[_STEP if graph.training else _CALL] = 1.0
     return counts
 
 
 def _solve(counts: Floats, seconds: Floats) -> Floats:
-    """Seconds of each kind: relative errors, robust against odd steps, none below its least.
+    """Seconds of each kind: errors as logarithms, robust against odd steps, none below its least.
 
     What launches a kernel costs what a view costs and something beyond it, which is what is solved for.
     """
@@ -101,8 +105,8 @@ def _solve(counts: Floats, seconds: Floats) -> Floats:
         wanted = np.concatenate([seconds * weight, np.full(len(prior), np.sqrt(_PRIOR))])
         beyond, _ = nnls(table, wanted - table @ least)
         costs = summed @ (least + beyond)
-        errors = np.abs(counts @ costs / seconds - 1)
-        weight = 1 / seconds / np.sqrt(errors + 0.05)
+        found = counts @ costs
+        weight = 1 / np.sqrt(seconds * found) / np.sqrt(np.abs(np.log(found / seconds)) + 0.05)
     return np.asarray(costs, dtype=np.float64)
 
 

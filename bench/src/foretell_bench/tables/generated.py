@@ -25,7 +25,7 @@ from foretell_bench.tables.accuracy import BUSY, opened, short
 from foretell_bench.tables.figures import Figure
 
 FIRST: Final = "blind quarter"
-SECOND: Final = "measured after the fit"
+SECOND: Final = "measured last"
 _BARS: Final = {"mean error": 0.07, "median error": 0.04, "90th percentile": 0.16}
 
 

@@ -7,5 +7,6 @@ holds for the next one too.
 
 from foretell.cost.features.describe import LAUNCH_FLOOR, Description, describe
 from foretell.cost.features.numbers import alignment, density, fill, inner_run, log
+from foretell.cost.features.streams import walked
 
-__all__ = ["LAUNCH_FLOOR", "Description", "alignment", "density", "describe", "fill", "inner_run", "log"]
+__all__ = ["LAUNCH_FLOOR", "Description", "alignment", "density", "describe", "fill", "inner_run", "log", "walked"]

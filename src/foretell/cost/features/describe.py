@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from foretell.cost.convolution import is_channels_last
 from foretell.cost.features import products, streams
 from foretell.cost.features.numbers import Values, alignment, density, fill, inner_run, log
 from foretell.cost.roofline import peak_name, work_of
@@ -48,14 +46,19 @@ class Description:
 
 def describe(signature: Signature, device: Device, *, tf32: bool) -> Description:
     operator, work = operator_of(signature.name), work_of(signature)
-    arithmetic = work.flops / device.peak(peak_name(signature, tf32=tf32))
+    tf32 = tf32 and not operator.is_attention  # whose kernels take fp32 as it is: the two were measured to be as fast
+    arithmetic = products.padding(signature) * work.flops / device.peak(peak_name(signature, tf32=tf32))
     memory = work.traffic / device.bandwidth
     values = _general(signature, device)
     values["arithmetic"] = log(arithmetic * 1e6)
     values["memory"] = log(memory * 1e6)
     values["balance"] = log(arithmetic / memory) if arithmetic and memory else -20.0
     values |= _DESCRIBES[operator.family](signature, device, tf32)
-    least = max(arithmetic, memory * _crowding(signature, operator), _WALK * _planes(signature, operator), LAUNCH_FLOOR)
+    least = max(
+        arithmetic, memory * _crowding(signature, operator), _WALK * streams.walked(signature, device), LAUNCH_FLOOR
+    )
+    if operator.family == "convolution_backward":
+        least = max(least, products.summed_alone(signature, device, tf32))
     return Description(operator.family, least, values)
 
 
@@ -64,13 +67,6 @@ def _crowding(signature: Signature, operator: Operator) -> float:
     if operator.kind != "adds up" or not signature.outputs:
         return 1.0
     return max(1.0, signature.inputs[0].numel / max(signature.outputs[0].numel, 1))
-
-
-def _planes(signature: Signature, operator: Operator) -> int:
-    """Planes that one thread goes through, one after the other: an interpolation has a thread for a place in a plane."""
-    if operator.kind != "plane by plane" or is_channels_last(signature.inputs[0]):
-        return 0
-    return math.prod(signature.inputs[0].shape[:-2])
 
 
 def _general(s: Signature, device: Device) -> Values:

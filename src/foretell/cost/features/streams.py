@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from foretell.cost.convolution import is_channels_last
 from foretell.cost.features.numbers import Values, alignment, density, fill, inner_run, ints, log, number
 from foretell.graph import ITEM_BYTES, Signature
 from foretell.graph.operators import operator_of
@@ -12,6 +13,21 @@ from foretell.hardware import Device
 
 _NORMS: Final = {"layer": 1.0, "group": 2.0, "rms": 3.0, "batch": 4.0}
 _CHUNK: Final = 65536  # elements that a block of a kernel over lists takes
+
+
+def walked(signature: Signature, device: Device) -> int:
+    """What one thread waits for, one after the other: an interpolation's planes, the rows of a scan."""
+    kind = operator_of(signature.name).kind
+    if kind == "plane by plane" and not is_channels_last(signature.inputs[0]):
+        return math.prod(signature.inputs[0].shape[:-2])
+    if kind == "scan":
+        x, dim = signature.inputs[0], signature.argument("dim")
+        axis = dim % len(x.shape) if isinstance(dim, int) and x.shape else 0
+        if axis < len(x.shape) - 1 and x.numel > x.shape[axis]:
+            return x.shape[axis] * (
+                2 if 2 * x.nbytes > device.l2_bytes else 1
+            )  # memory answers half as fast as a cache
+    return 0
 
 
 def norm(s: Signature, device: Device, tf32: bool) -> Values:
@@ -48,7 +64,7 @@ def reduction(s: Signature, device: Device, tf32: bool) -> Values:
     return {
         "reduced": log(reduced), "kept": log(kept), "stride": log(nearest), "inner": log(inner),
         "axes": float(len(axes)), "kept_waves": log(kept / (4 * device.compute_units)),
-        "reduced_align": alignment(reduced),
+        "reduced_align": alignment(reduced), "walked": float(bool(walked(s, device))),
     }  # fmt: skip
 
 
