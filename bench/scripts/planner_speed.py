@@ -1,6 +1,6 @@
 """How long the planner takes: an 8-billion-parameter Llama over more and more candidates and devices, on two processes.
 
-    python bench/scripts/planner_speed.py [--workers 2] [--save bench/results/planner_speed.json]
+    python bench/scripts/planner_speed.py [--workers 2] [--rows 0,2] [--save bench/results/planner_speed.json]
 
 The step is captured before the clock starts, and no answer of an earlier search is used. Beside wall time stands the time
 of processors, which another program on the machine does not lengthen as much.
@@ -37,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--save", type=Path)
+    parser.add_argument("--rows", default=",".join(map(str, range(len(ASKED)))))
     given = parser.parse_args()
     workers, rows = given.workers, list[dict[str, object]]()
     with tempfile.TemporaryDirectory() as folder:
@@ -45,7 +46,7 @@ def main() -> None:
         os.environ["FORETELL_CACHE"] = folder
         steps_of(str(config), SETTINGS, {})
         print(f"{'devices':<36}{'up to':>6}{'candidates':>12}{'simulated':>11}{'wall s':>9}{'processor s':>13}")
-        for gpus, most in ASKED:
+        for gpus, most in (ASKED[int(row)] for row in given.rows.split(",")):
             (Path(folder) / "plans.sqlite").unlink(missing_ok=True)
             began, used = time.monotonic(), _processor_seconds()
             found = plan(
@@ -58,8 +59,8 @@ def main() -> None:
                 workers=workers,
             )
             took, used = time.monotonic() - began, _processor_seconds() - used
-            row = f"{found.candidates:>12,}{found.simulated:>11,}{took:>9.1f}{used:>13.1f}"
-            print(f"{', '.join(gpus):<36}{most:>6}{row}", flush=True)
+            figures = f"{found.candidates:>12,}{found.simulated:>11,}{took:>9.1f}{used:>13.1f}"
+            print(f"{', '.join(gpus):<36}{most:>6}{figures}", flush=True)
             rows.append(
                 {
                     "devices": gpus, "up_to": most, "candidates": found.candidates, "simulated": found.simulated,

@@ -1,0 +1,62 @@
+"""The planner on a table of measured configurations, made up here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from foretell_bench.pages import planner as pages
+from foretell_bench.tables.planner import Measured, Table, figures, lost, read, save, summaries
+from foretell_bench.tables.planner import _Reached as Reached
+from foretell_bench.tables.planner import _Runs as Runs
+
+from foretell import Plan
+
+SMALL = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 512, "num_attention_heads": 4,
+    "num_key_value_heads": 4, "max_position_embeddings": 4096, "hidden_size": 64, "intermediate_size": 128,
+    "num_hidden_layers": 2,
+}  # fmt: skip
+
+
+def row(plan: str, batch: int, seconds: float | None) -> Measured:
+    return Measured(plan=Plan.parse(f"{plan},grad_accumulation=1"), batch=batch, seconds=seconds)
+
+
+TABLE = Table(
+    name="llama-1b, made up", model="1B", cluster="1x2xh100-sxm@efa-400g",
+    rows=(row("dp=2", 1, 0.4), row("dp=2,zero=1", 1, 0.5), row("dp=1,tp=2", 1, None), row("dp=1,tp=2", 2, 0.8),
+          row("dp=2", 2, 0.6), row("dp=2,zero=1", 2, 1.0), row("dp=1,pp=2", 2, None)),
+)  # fmt: skip
+
+
+def test_runs_look_up_what_was_measured_and_end_when_it_is_enough() -> None:
+    runs = Runs(TABLE, until=0.35)
+    assert runs(Plan.parse("dp=1,tp=2,grad_accumulation=1"), 1) is None
+    assert runs(Plan.parse("dp=2,zero=1,grad_accumulation=1"), 1) == 0.5
+    try:
+        runs(Plan.parse("dp=2,grad_accumulation=1"), 1)  # 0.2 s per sample, and the best is 0.15
+    except Reached:
+        pass
+    else:
+        raise AssertionError("a third more than the best is near enough")
+    assert runs.rates == [None, 0.25, 0.2]
+
+
+def test_a_table_is_planned_measured_and_kept(tmp_path: Path) -> None:
+    source = tmp_path / "config.json"
+    source.write_text(json.dumps(SMALL))
+    found = figures(TABLE, str(source))
+    assert (found.configurations, found.crashing) == (7, 2)
+    assert found.regret is None or found.regret >= 0
+    assert 2 <= found.measured_runs <= 7
+    assert found.measured_regret is not None
+    assert found.measured_crashes <= 2
+    assert found.cherrypick_runs_to_best <= found.cherrypick_runs <= 7
+    save([found], tmp_path / "planner.json")
+    assert read(tmp_path / "planner.json") == [found]
+    [of_1b, *_] = summaries([found])
+    assert of_1b.lost == lost(found.regret)
+    text = pages.markdown([found], summaries([found]))
+    assert "| llama-1b, made up" in text
+    assert len({line.count("|") for line in text.splitlines() if line}) == 1
