@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import select
 
 from foretell.serve.access.keys import make_key
 from foretell.serve.database.connect import Database
+from foretell.serve.database.tables import Audit
 from tests.serve.conftest import Open
 
 
@@ -93,6 +95,12 @@ def test_a_person_signs_in(open_service: Open, tmp_path: Path) -> None:
     assert "What will it take?" in browser.get("/").text
     other_site = browser.post("/ask", data={}, headers={"Origin": "http://elsewhere.example"})
     assert other_site.status_code == 403
+    service = browser.app.state.service  # type: ignore[attr-defined]
+    service.audit.flush()
+    with service.database.reading() as session:
+        written = [(row.what, row.status, row.key_id) for row in session.scalars(select(Audit).order_by(Audit.id))]
+    assert ("POST /signin", 401, None) in written
+    assert ("GET /", 200, key.split("_")[1]) in written
 
 
 def test_mistakes_are_said_above_the_form(client: TestClient, graph_file: bytes) -> None:

@@ -35,7 +35,9 @@ class Observed:
             metrics = self.service.metrics
             metrics.requests.labels(scope["method"], path, str(status)).inc()
             metrics.seconds.labels(path).observe(time.perf_counter() - began)
-            if path.startswith("/v1/"):
-                caller = scope.get("state", {}).get("caller")
+            caller = scope.get("state", {}).get("caller")
+            if (
+                caller is not None or path.startswith("/v1/") or scope["method"] == "POST"
+            ):  # pages of a team and forms, too
                 address = (scope.get("client") or ("?",))[0]
                 self.service.audit.add(caller, str(address), f"{scope['method']} {scope['path']}", status)
