@@ -60,6 +60,16 @@ def test_pipelines_of_fused_trainers_add_up_in_fp32(tmp_path: Path) -> None:
     assert dict(job.ask.model.settings)["precision"] == "parameters:bf16/gradients:fp32/master:fp32"
 
 
+def test_a_job_of_experts_is_followed_as_it_grows(tmp_path: Path) -> None:
+    rows = [
+        row(id=f"a/{n}", plan={"dp": n, "ep": 8}, cluster=cluster)
+        for n, cluster in ((8, "8xa100-80g-sxm"), (16, "2x8xa100-80g-sxm"))
+    ]
+    taken = jobs(written(tmp_path, *rows)).items
+    [drift] = series(list(zip(taken, (1.0, 1.2), (1.0, 1.0), strict=True)))
+    assert (drift.kind, drift.devices, drift.value) == ("drift", (8, 16), pytest.approx(0.2))
+
+
 def test_what_notes_say_of_the_engine_and_the_board_is_asked_for(tmp_path: Path) -> None:
     noted = row(notes="DeepSpeed ZeRO-3 on A800/H800 (NVLink 400 GB/s)", labels=[], plan={"dp": 2, "zero": 3})
     piped = row(notes="Megatron-DeepSpeed", plan={"dp": 1, "pp": 2, "zero": 1, "grad_accumulation": 4})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from foretell.plans import Plan
@@ -14,6 +14,7 @@ from foretell_bench.sources.published_steps import Job
 from foretell_bench.tables.figures import rank_correlation
 
 _FEWEST: Final = 3  # plans that have an order worth the name
+_GROWS: Final = ("dp", "hybrid_shard", "grad_accumulation")  # of a plan, with the number of devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,7 @@ def _shards_among(plan: Plan, wanted: int) -> bool:
 
 
 def _plan(plan: Plan) -> str:
-    return str(replace(plan, dp=1, hybrid_shard=None, grad_accumulation=None))
+    return json.dumps({name: value for name, value in asdict(plan).items() if name not in _GROWS})
 
 
 def _model(job: Job) -> str:
