@@ -23,6 +23,12 @@ def test_devices_double_and_efficiency_is_relative_to_the_first() -> None:
     assert all(p.efficiency <= 1 + 1e-9 for p in points)
 
 
+def test_one_device_has_the_trainer_of_several() -> None:
+    shares = [p.forecast.trainer.seconds / p.forecast.step_time.seconds for p in scale(graph("llama"), "h200", up_to=2)]
+    assert shares[0] == pytest.approx(shares[1])
+    assert shares[0] > 0
+
+
 def test_what_cannot_grow_is_refused_with_the_arithmetic() -> None:
     with pytest.raises(InputError, match=r"tp × pp × cp = 2 × 1 × 2 = 4"):
         scale(graph("llama"), "h100-sxm", "tp=2,cp=2", up_to=2, model="roofline")
