@@ -88,7 +88,7 @@ def plan(
 ) -> None:
     """Find the cluster and the plan for a job: its time, its cost, and the odds of keeping to both."""
     import foretell
-    from foretell.hardware.device import term_named
+    from foretell.hardware import term_named
     from foretell.planner.command import Command
     from foretell.report.plan import plan_panel, write_plan
 
@@ -140,7 +140,7 @@ def _job(
     from dataclasses import replace
 
     import foretell
-    from foretell.hardware.device import term_named
+    from foretell.hardware import term_named
     from foretell.planner.plan import job_length
 
     evaluate, checkpoint, startup, failures, preemptions, restart = around

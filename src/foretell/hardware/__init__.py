@@ -14,7 +14,7 @@ from foretell.hardware.catalog import (
     links,
 )
 from foretell.hardware.cluster import Cluster, Node
-from foretell.hardware.device import Device, Host, Instance, Link, Offer, Term
+from foretell.hardware.device import Device, Host, Instance, Link, Offer, Term, term_named
 from foretell.hardware.driver_names import recognise
 from foretell.hardware.fabric import Fabric, Protocol
 
@@ -41,4 +41,5 @@ __all__ = [
     "link",
     "links",
     "recognise",
+    "term_named",
 ]
