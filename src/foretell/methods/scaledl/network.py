@@ -80,9 +80,8 @@ class _Network(nn.Module):
         self.rounds = nn.ModuleList(_Round(settings.width) for _ in range(settings.rounds))
         self.read = nn.Sequential(nn.Linear(settings.width, settings.width), nn.SiLU(), nn.Linear(settings.width, 2))
         self.power = nn.Parameter(torch.tensor(1.0))
-        self.around = nn.Linear(around, settings.width)
         self.several = nn.Sequential(nn.Linear(around, 16), nn.SiLU(), nn.Linear(16, 2))
-        for last in (self.read[-1], self.several[-1], self.around):
+        for last in (self.read[-1], self.several[-1]):
             nn.init.zeros_(last.weight)  # type: ignore[arg-type]
             nn.init.zeros_(last.bias)  # type: ignore[arg-type]
 
@@ -105,8 +104,7 @@ class _Network(nn.Module):
     def _heads(self, b: Batch, seconds: Tensor) -> Tensor:
         """Of every node, logarithms: its time over what its layer says, and the host's over what is usual."""
         known = ((seconds.log() + 10.0) / 3.0)[:, None]
-        h = self.enter(torch.cat([b.x, known, self.kind(b.kind), self.operator(b.operator)], 1))
-        h = nn.functional.silu(h + self.around(b.around)[b.batch])
+        h = nn.functional.silu(self.enter(torch.cat([b.x, known, self.kind(b.kind), self.operator(b.operator)], 1)))
         nobody = b.before_index[:, :0]
         before, after = (b.before_index, b.after_index) if self.messages else (nobody, nobody)
         for each in self.rounds:
