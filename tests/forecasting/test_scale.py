@@ -38,9 +38,12 @@ def test_what_cannot_grow_is_refused_with_the_arithmetic() -> None:
 
 def test_the_page_shows_throughput_and_where_the_time_goes() -> None:
     page = scaling_page(scale(graph("llama"), "h100-sxm", up_to=8, model="roofline"))
-    assert page.count("<svg") == 3
+    assert page.count("<figure") == 3
     assert "efficiency over devices" in page
     assert "perfect scaling" in page
+    assert page.count("<tr>") == 1 + 4  # what the terminal has: a row for each number of devices,
+    assert "samples" in page or "batch" in page  # what was asked
+    assert page.count("<code>roofline-costs</code>") == 1  # and each caveat once
 
 
 def test_the_verb(tmp_path: Path) -> None:

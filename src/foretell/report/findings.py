@@ -158,6 +158,16 @@ def asked_words(forecast: Forecast) -> list[str]:
     ]
 
 
+def together(forecasts: Iterable[Forecast]) -> list[Caveat]:
+    """Each caveat once; of several forecasts, with the largest share it has in any."""
+    largest: dict[tuple[str, str], Caveat] = {}
+    for caveat in (c for f in forecasts for c in f.caveats):
+        known = largest.get((caveat.code, caveat.text))
+        if known is None or (caveat.share or 0.0) > (known.share or 0.0):
+            largest[caveat.code, caveat.text] = caveat
+    return list(largest.values())
+
+
 def weighty(caveats: Iterable[Caveat]) -> list[Caveat]:
     """What changes the answer most first; ops without a model that are little of the step are summed up."""
     items = list(caveats)

@@ -14,7 +14,18 @@ from foretell.report.findings import Part
 from foretell.report.inspection import facts, module_label
 from foretell.report.memory import memory_series
 from foretell.report.ops import operators, short_name
-from foretell.report.page import bar, document, figure, for_both_widths, keys, legend, section, table, write_page
+from foretell.report.page import (
+    bar,
+    caveats,
+    document,
+    figure,
+    for_both_widths,
+    keys,
+    legend,
+    section,
+    table,
+    write_page,
+)
 from foretell.report.resources import resource_chart, resource_series
 from foretell.report.timeline import Window, Zoom, timeline_chart
 from foretell.report.tree import module_tree, outline
@@ -93,7 +104,7 @@ def _chapter(forecast: Forecast, number: int, *, heading: str, zoom: Zoom | None
         _memory_over_step(forecast, number),
         _operators(forecast),
         _modules(forecast),
-        _caveats(forecast),
+        caveats(forecast.caveats),
         _facts(forecast),
     )
     return "\n".join(parts)
@@ -304,15 +315,6 @@ def _modules(forecast: Forecast) -> str:
         "a row are one line, what takes less than half a percent is left out, and the heaviest modules open furthest."
     )
     return section("Modules", note, table(titles, rows, wide=("Forward", "Backward", "Parameters")))
-
-
-def _caveats(forecast: Forecast) -> str:
-    items = "".join(
-        f"<li>{escape(c.text)} <small>{f'{show_share(c.share)} of the step · ' if c.share is not None else ''}"
-        f"<code>{escape(c.code)}</code></small></li>"
-        for c in forecast.caveats
-    )
-    return f'<h3>Caveats</h3>\n<ul class="caveats">{items}</ul>' if items else ""
 
 
 def _facts(forecast: Forecast) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from foretell.errors import InputError
+from foretell.graph import Caveat
 from foretell.report.findings import Part
 from foretell.text import plain
 from foretell.units import show_share
@@ -61,6 +62,15 @@ def table(
     lines = ("".join(f'<td class="{kind}">{cell}</td>' for kind, cell in zip(kinds, row, strict=True)) for row in rows)
     body = "".join(f"<tr>{line}</tr>" for line in lines)
     return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def caveats(items: Iterable[Caveat]) -> str:
+    listed = "".join(
+        f"<li>{escape(c.text)} <small>{f'{show_share(c.share)} of the step · ' if c.share is not None else ''}"
+        f"<code>{escape(c.code)}</code></small></li>"
+        for c in items
+    )
+    return f'<h3>Caveats</h3>\n<ul class="caveats">{listed}</ul>' if listed else ""
 
 
 def section(title: str, note: str, body: str) -> str:

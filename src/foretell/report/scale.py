@@ -15,39 +15,43 @@ from rich.text import Text
 from foretell.report import findings
 from foretell.report.charts import Lane, stacked_bars, svg
 from foretell.report.findings import Part
-from foretell.report.page import document, figure, keys, write_page
+from foretell.report.page import caveats, document, figure, keys, table, write_page
 from foretell.report.terminal import caveats_of, grid
 from foretell.units import or_dash, show_bytes, show_rate, show_seconds, show_share
 
 if TYPE_CHECKING:
     from foretell.forecasting.scale import ScalePoint
 
+_HEADINGS = ("Devices", "Step", "Samples/s", "Efficiency", "Exposed", "Bubble", "Memory")
 _WIDTH, _LEFT, _RIGHT, _BELOW = 720, 64, 16, 36
 
 
 def scaling_table(points: Sequence[ScalePoint]) -> RenderableType:
     """In 80 columns; the plan, which differs in dp alone, is named above it."""
-    headings = ("Devices", "Step", "Samples/s", "Efficiency", "Exposed", "Bubble", "Memory")
-    table = grid(*headings)
+    rows = grid(*_HEADINGS)
     for point in points:
-        f, step = point.forecast, point.forecast.step_time.seconds
-        table.add_row(
-            f"{point.devices:,}",
-            show_seconds(step),
-            or_dash(f.throughput.samples_per_second, show_rate),
-            show_share(point.efficiency),
-            show_share(f.exposed_communication.seconds / step),
-            show_share(f.bubble.seconds / step),
-            show_bytes(f.memory.total) + ("" if f.memory.fits else " !"),
-        )
+        rows.add_row(*_row(point))
     first, last = points[0].forecast, points[-1].forecast
     over = [Text("! does not fit", style="bold red")] if not all(p.forecast.memory.fits for p in points) else []
     return Group(
         Text(f"{first.workload} on up to {points[-1].devices:,} devices · {last.plan}", style="bold"),
         Text(" · ".join(findings.asked_words(first)), style="dim"),
-        Padding(table, (1, 0)),
+        Padding(rows, (1, 0)),
         *over,
         *caveats_of([point.forecast for point in points]),
+    )
+
+
+def _row(point: ScalePoint) -> tuple[str, ...]:
+    f, step = point.forecast, point.forecast.step_time.seconds
+    return (
+        f"{point.devices:,}",
+        show_seconds(step),
+        or_dash(f.throughput.samples_per_second, show_rate),
+        show_share(point.efficiency),
+        show_share(f.exposed_communication.seconds / step),
+        show_share(f.bubble.seconds / step),
+        show_bytes(f.memory.total) + ("" if f.memory.fits else " !"),
     )
 
 
@@ -57,7 +61,16 @@ def write_scaling(points: Sequence[ScalePoint], path: str | os.PathLike[str]) ->
 
 def scaling_page(points: Sequence[ScalePoint]) -> str:
     title = f"{points[0].forecast.workload} on up to {points[-1].devices:,} devices"
-    body = f"<h1>{escape(title)}</h1>\n{scaling_figures(points)}"
+    first, last = points[0].forecast, points[-1].forecast
+    asked = escape(" · ".join([*findings.asked_words(first), last.plan]))
+    body = "\n".join(
+        (
+            f'<h1>{escape(title)}</h1>\n<p class="soft">{asked}</p>',
+            table(_HEADINGS, map(_row, points), wide=("Exposed", "Bubble")),
+            scaling_figures(points),
+            caveats(findings.weighty(findings.together(p.forecast for p in points))),
+        )
+    )
     return document(title, body, kind="scaling", footer="A forecast, before the job ran.")
 
 

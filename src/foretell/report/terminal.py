@@ -194,13 +194,8 @@ def lengths_section(varied: Varied) -> RenderableType:
 
 
 def caveats_of(forecasts: Sequence[Forecast]) -> list[RenderableType]:
-    """Each caveat once; of several forecasts, with the largest share it has in any."""
-    largest: dict[tuple[str, str], Caveat] = {}
-    for caveat in (c for f in forecasts for c in f.caveats):
-        known = largest.get((caveat.code, caveat.text))
-        if known is None or (caveat.share or 0.0) > (known.share or 0.0):
-            largest[caveat.code, caveat.text] = caveat
-    return [caveats(list(largest.values()))] if largest else []
+    found = findings.together(forecasts)
+    return [caveats(found)] if found else []
 
 
 def caveats(items: Sequence[Caveat]) -> RenderableType:

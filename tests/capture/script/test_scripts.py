@@ -319,3 +319,43 @@ def test_a_script_that_trains_on_the_host_is_told_so(script: Write) -> None:
                 """
             )
         )
+
+
+def test_a_tracker_that_a_library_imports_when_it_is_asked_to_is_stood_in_for(
+    script: Write, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    library = tmp_path_factory.mktemp("library")
+    (library / "engines.py").write_text(
+        "from importlib.util import find_spec\n"
+        "HAS = find_spec('wandb') is not None\n"
+        "def logger():\n    import wandb\n    return wandb.init(project='x')\n"
+    )
+    text = f"""
+        import sys
+        sys.path.append({str(library)!r})
+        import torch, engines
+        assert not engines.HAS
+        log = engines.logger()
+        model = torch.nn.Linear(8, 8).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(5):
+            model(torch.randn(4, 8).cuda()).sum().backward()
+            optimizer.step()
+            log.log({{"step": step}})
+    """
+    assert foretell.capture_graph(script(text)).ops
+
+
+def test_a_mask_that_torch_makes_for_attention_lies_on_the_device(script: Write) -> None:
+    text = """
+        import torch
+        model = torch.nn.Linear(16, 16).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(5):
+            q = model(torch.randn(2, 4, 8, 16, device="cuda"))
+            k = q[:, :2]  # fp32 and fewer heads: no fused kernel
+            torch.nn.functional.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True).sum().backward()
+            optimizer.step()
+    """
+    made = [op.signature for op in foretell.capture_graph(script(text)).ops if op.target == "aten.ones.default"]
+    assert [signature.outputs[0].shape for signature in made] == [(8, 8)]

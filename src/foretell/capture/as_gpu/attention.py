@@ -5,8 +5,10 @@ Which kernel a CUDA build picks was asked of a Hopper GPU (torch 2.11, cuDNN 9.1
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final, Literal
 
 import torch
@@ -23,6 +25,7 @@ NUMBERED: Final[dict[int, Backend]] = {
     SDPBackend.CUDNN_ATTENTION.value: "cudnn", SDPBackend.FLASH_ATTENTION.value: "flash",
     SDPBackend.EFFICIENT_ATTENTION.value: "efficient", SDPBackend.MATH.value: "math",
 }  # fmt: skip
+AROUND_MATH: Final[list[Callable[[Tensor], AbstractContextManager[None]]]] = []  # it makes a mask beside the query
 _UNASKED: Final = torch._C._get_sdp_priority_order()
 
 
@@ -115,9 +118,12 @@ def _attention(
             query, key, value, bias, needs_grad, dropout_p, is_causal, scale=scale
         )
     else:
-        made = aten._scaled_dot_product_attention_math(
-            query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
-        )
+        with contextlib.ExitStack() as around:
+            for enter in AROUND_MATH:
+                around.enter_context(enter(query))
+            made = aten._scaled_dot_product_attention_math(
+                query, key, value, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa
+            )
     return made[0]
 
 

@@ -23,27 +23,46 @@ def once_imported(name: str, adapt: Callable[[Any], None]) -> None:
     _WAITING.setdefault(name, []).append(adapt)
 
 
-def asked_by_script() -> bool:
+def asked_by_script(or_a_function: bool = False) -> bool:
     """Whether an import that is under way is the script's: a library looks what is there, and shall find what is."""
     frame: Any = sys._getframe(2)
+    looks = False  # `importlib.util.find_spec`, which imports nothing
     while frame is not None and ("importlib" in frame.f_code.co_filename or frame.f_code.co_filename == __file__):
+        looks = looks or (
+            frame.f_code.co_filename == importlib.util.__file__ and frame.f_back.f_code.co_filename != __file__
+        )
         frame = frame.f_back
-    return frame is not None and os.path.abspath(frame.f_code.co_filename).startswith(sys.path[0])
+    if frame is None:
+        return False
+    if or_a_function and not looks and frame.f_code.co_name != "<module>":
+        return True
+    return os.path.abspath(frame.f_code.co_filename).startswith(sys.path[0])
 
 
-def provide(wanted: Callable[[str], bool], make: Callable[[str], types.ModuleType], *, first: bool = False) -> None:
-    """Let the script import modules that are made here: those that are not installed, or `first`, in any case."""
-    sys.meta_path.insert(0 if first else len(sys.meta_path), _Provider(wanted, make))
+def provide(
+    wanted: Callable[[str], bool],
+    make: Callable[[str], types.ModuleType],
+    *,
+    first: bool = False,
+    to_libraries: bool = False,
+) -> None:
+    """Let the script import modules that are made here: those that are not installed, or `first`, in any case.
+
+    `to_libraries`: also where a function of a library imports one, which it was called for.
+    """
+    sys.meta_path.insert(0 if first else len(sys.meta_path), _Provider(wanted, make, to_libraries))
 
 
 class _Provider:
-    def __init__(self, wanted: Callable[[str], bool], make: Callable[[str], types.ModuleType]) -> None:
-        self._wanted, self._make = wanted, make
+    def __init__(
+        self, wanted: Callable[[str], bool], make: Callable[[str], types.ModuleType], to_libraries: bool
+    ) -> None:
+        self._wanted, self._make, self._to_libraries = wanted, make, to_libraries
         self._packages: set[str] = set()  # made here, so their parts are too, whoever asks
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         package = name.partition(".")[0]
-        if not self._wanted(name) or not (package in self._packages or asked_by_script()):
+        if not self._wanted(name) or not (package in self._packages or asked_by_script(self._to_libraries)):
             return None
         self._packages.add(package)
         return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]

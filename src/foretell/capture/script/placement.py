@@ -40,11 +40,22 @@ class Placement:
         self.fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.values = Values(self.fake)
         self.device = torch.device("cuda", 0)
+        self.here = 0  # what is made now lies on the accelerator
         self.inside = 0  # of torch, which must not hear of the accelerator
         self.arriving: Callable[[], None] = lambda: None  # called before something is moved to it,
         self.arrived: Callable[[torch.Tensor], None] = lambda tensor: None  # and after
         self.sent: Callable[[torch.Tensor, bool], None] = lambda tensor, non_blocking: None  # of what lay on the host
         self._host: dict[int, weakref.ref[Any]] = {}  # storages of fake tensors on the host
+
+    @contextmanager
+    def beside(self, tensor: torch.Tensor) -> Iterator[None]:
+        """What torch makes meanwhile lies where the tensor does."""
+        there = self.holds(tensor)
+        self.here += there
+        try:
+            yield
+        finally:
+            self.here -= there
 
     def holds(self, tensor: Any) -> bool:
         if not isinstance(tensor, FakeTensor):
@@ -138,7 +149,8 @@ class ScriptRecorder(Recorder):
         if self.finished:
             raise Finished  # something has caught it
         asked = kwargs.get("device")
-        on_device = asked is not None and asked.type in ACCELERATORS
+        place = self.placement
+        on_device = bool(place.here) or (asked is not None and asked.type in ACCELERATORS)
         fakes = [t for t in _leaves(args, kwargs) if isinstance(t, FakeTensor)]
         if not on_device and not fakes:
             if self.updating and self.recording:  # counters of updates, as a Workload's are recorded
@@ -147,8 +159,7 @@ class ScriptRecorder(Recorder):
             if self.recording:
                 self.host.count(func, args, made, self.times)
             return made
-        place = self.placement
-        if on_device:
+        if on_device and asked is not None:
             kwargs = {**kwargs, "device": CPU}
         on_device = on_device or any(place.holds(t) for t in fakes)
         recording = self.recording

@@ -208,4 +208,4 @@ class _Nothing(types.ModuleType):
 def _stand_in_for_missing_trackers() -> None:
     """Modules of trackers that are not installed, so that a script that imports one runs."""
     missing = importlib.util.find_spec("tensorboard") is None  # then torch's own part would ask for it
-    provide(lambda name: name.startswith((_BOARD, *_TRACKERS)), _Nothing, first=missing)
+    provide(lambda name: name.startswith((_BOARD, *_TRACKERS)), _Nothing, first=missing, to_libraries=True)

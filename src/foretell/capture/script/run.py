@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from foretell.capture.as_gpu import behave_as_gpu, let_fake_tensors_pass_as_real
+from foretell.capture.as_gpu import attention, behave_as_gpu, let_fake_tensors_pass_as_real
 from foretell.capture.as_gpu.eager import run_eagerly, was_compiled
 from foretell.capture.reads import is_library
 from foretell.capture.script import cuda, data, deepspeed, kernels, moving, processes, stand_ins, wrappers
@@ -76,6 +76,7 @@ class _Capture:
         wrappers.recognise(self.noted)
         deepspeed.stand_in(self.noted)
         self.updates.noted = self.noted
+        attention.AROUND_MATH.append(self.place.beside)
         run_eagerly()
         self._declare()
         kernels.stand_in(self.noted)
