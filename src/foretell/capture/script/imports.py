@@ -36,7 +36,7 @@ def asked_by_script(or_a_function: bool = False) -> bool:
         return False
     if or_a_function and not looks and frame.f_code.co_name != "<module>":
         return True
-    return os.path.abspath(frame.f_code.co_filename).startswith(sys.path[0])
+    return bool(os.path.abspath(frame.f_code.co_filename).startswith(sys.path[0]))
 
 
 def provide(

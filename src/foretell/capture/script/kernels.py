@@ -333,11 +333,14 @@ def _flexible(module: Any, noted: dict[str, Any]) -> None:
                        backward_flops=lambda *a, **k: 2.5 * flops(*a, **k))  # fmt: skip
         return run_declared(known, (query, key, value), {"block_mask": block_mask, **how})
 
+    class Mask(_Mask, module.BlockMask):  # type: ignore[misc]
+        """One that is asked for its class."""
+
     replace(module, "flex_attention", attention)
     replace(
         module,
         "create_block_mask",
-        lambda mask_mod, B, H, Q_LEN, KV_LEN, *args, **kwargs: _Mask(mask_mod, Q_LEN, KV_LEN),
+        lambda mask_mod, B, H, Q_LEN, KV_LEN, *args, **kwargs: Mask(mask_mod, Q_LEN, KV_LEN),
     )
 
 
