@@ -189,6 +189,24 @@ def test_rms_norm_with_a_weight_of_another_type_is_taken_apart() -> None:
     assert "aten._fused_rms_norm" not in names(graph)
 
 
+class Permuted(nn.Module):
+    """Norms of what a convolution wrote, seen with channels last: its gradient comes with strides of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.norm = nn.Conv2d(3, 8, 1), nn.LayerNorm(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.norm(self.convolution(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        return out
+
+
+def test_the_gradient_of_a_layer_norms_input_is_written_densely() -> None:
+    backward = the(capture(workload(Permuted, lambda: torch.randn(2, 3, 4, 4))), "native_layer_norm_backward")
+    assert backward.signature.inputs[1].strides != backward.signature.outputs[0].strides
+    assert backward.signature.outputs[0].strides == (128, 32, 8, 1)
+
+
 def test_batch_norm_counts_its_batches() -> None:
     buffers = 8 * 4 * 2 + 8  # running mean and variance, and the number of batches
     weights = (8 * 3 * 9 + 8 + 4 * 8) * 4

@@ -136,6 +136,22 @@ def _layer_norm_shapes(
     return input.new_empty(input.shape), statistics[0], statistics[1]
 
 
+def _layer_norm_backward_shapes(
+    gradient: Tensor,
+    input: Tensor,
+    normalized_shape: list[int],
+    mean: Tensor,
+    deviation: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    wanted: list[bool],
+) -> tuple[Tensor | None, ...]:
+    """A GPU writes the gradient of its input densely, whatever strides either has."""
+    of_input = input.new_empty(input.shape) if wanted[0] else None
+    parameters = zip((weight, bias), wanted[1:], strict=True)
+    return of_input, *(torch.empty_like(p) if p is not None and asked else None for p, asked in parameters)
+
+
 COMPOSITES: Final[dict[str, Callable[..., Any]]] = {
     "dropout": _dropout,
     "group_norm": _group_norm,
@@ -148,4 +164,5 @@ KERNELS: Final[dict[str, Callable[..., Any]]] = {"_fused_rms_norm": _fused_rms_n
 SHAPES: Final[dict[str, Callable[..., Any]]] = {
     "native_batch_norm": _batch_norm_shapes,
     "native_layer_norm": _layer_norm_shapes,
+    "native_layer_norm_backward": _layer_norm_backward_shapes,
 }
