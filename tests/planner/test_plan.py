@@ -152,6 +152,15 @@ def test_what_cannot_be_asked_is_refused(asked: dict[str, object], message: str)
         planned(**asked)
 
 
+def test_one_device_has_the_trainer_of_several() -> None:
+    """Else it would win by what trainers add to several, which they add to one as well."""
+    asked = {"gpus": ("h200",), "max_devices": 1, "batches": (2,), "model": "h200-2026.11", "cache": False}
+    usual, bare = (planned(**asked, conditions=c) for c in (None, foretell.Conditions(trainer=0.0)))
+    assert usual.recommended
+    assert bare.recommended
+    assert usual.recommended.step.median > 1.05 * bare.recommended.step.median
+
+
 def test_prices_of_ones_own_replace_the_catalogs() -> None:
     space = Space(gpus=("h100-sxm", "l40s"), max_devices=16, prices={"l40s": 0.5})
     by_name = {str(c): c.dollars_per_hour for c in space.clusters()}

@@ -14,7 +14,7 @@ from foretell.forecasting.assemble import DEFAULT_MODEL, forecast
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.job import JobLength
 from foretell.forecasting.result import Forecast
-from foretell.forecasting.several import jobs_of
+from foretell.forecasting.several import same_trainer
 from foretell.graph import Graph
 from foretell.hardware import Cluster
 from foretell.plans import Plan
@@ -65,7 +65,8 @@ def scale(
     counts = list(_counts(plan, up_to))
     prices_by = load_model(model) if isinstance(model, str) else model
     graph = capture(workload, settings, progress=progress, cache=cache)
-    conditions = _alike(conditions or Conditions(), graph, prices_by, profile)
+    profiled = profile is not None
+    conditions = same_trainer(conditions or Conditions(), prices_by, training=graph.training, profiled=profiled)
     report = progress or (lambda text: None)
     points: list[ScalePoint] = []
     for devices in counts:
@@ -78,12 +79,6 @@ def scale(
         first = _rate(points[0].forecast) / points[0].devices if points else each
         points.append(ScalePoint(devices=devices, efficiency=each / first, forecast=answer))
     return tuple(points)
-
-
-def _alike(conditions: Conditions, graph: Graph, model: CostModel, profile: Profile | str | Path | None) -> Conditions:
-    """With the same trainer on one device as on several, or efficiency would fall by what it adds."""
-    known = jobs_of(model) if conditions.trainer is None and profile is None and graph.training else None
-    return replace(conditions, trainer=known.lost) if known else conditions
 
 
 def _counts(plan: Plan, up_to: int) -> Iterator[int]:

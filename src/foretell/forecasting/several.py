@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +20,7 @@ import numpy as np
 from foretell.cost.files import check_numbers
 from foretell.cost.model import CostModel
 from foretell.forecasting.calibration import LEVEL, Range, beside, read
+from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.run import Run
 from foretell.hardware import Cluster, fabric_of
 from foretell.program import Program
@@ -115,3 +116,9 @@ class PublishedJobs:
 def jobs_of(model: CostModel) -> PublishedJobs | None:
     """A model's errors on published jobs; None where they are not known."""
     return beside(model, FILE, PublishedJobs.load)
+
+
+def same_trainer(conditions: Conditions, model: CostModel, *, training: bool, profiled: bool) -> Conditions:
+    """For who compares numbers of devices: one device has the trainer that several have, or it would win by what that adds."""
+    known = jobs_of(model) if conditions.trainer is None and training and not profiled else None
+    return replace(conditions, trainer=known.lost) if known else conditions

@@ -12,6 +12,7 @@ from foretell.errors import InputError, check_number
 from foretell.forecasting.assemble import DEFAULT_MODEL
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.job import USUAL_PREEMPTIONS, Interruptions, JobLength
+from foretell.forecasting.several import same_trainer
 from foretell.graph import Graph
 from foretell.hardware import Cluster, Term
 from foretell.planner.choose import Goal
@@ -91,10 +92,13 @@ def plan(
         term=term, region=region,
     )  # fmt: skip
     space.clusters()  # a slip in a name is an error at once, not after a long capture
+    steps = steps_of(workload, settings or {}, vary or {}, cache=cache, progress=progress)
+    prices_by = load_model(model) if isinstance(model, str) else model
+    trains = all(variant.graph.training for variant in steps.variants)
     engine = Engine(
-        steps=steps_of(workload, settings or {}, vary or {}, cache=cache, progress=progress),
-        model=load_model(model) if isinstance(model, str) else model,
-        conditions=conditions or Conditions(),
+        steps=steps,
+        model=prices_by,
+        conditions=same_trainer(conditions or Conditions(), prices_by, training=trains, profiled=profile is not None),
         profile=Profile.load(profile) if isinstance(profile, str | Path) else profile,
         kept=Kept() if cache else None,
     )
