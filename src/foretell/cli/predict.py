@@ -59,10 +59,6 @@ def predict(
     resources: Annotated[
         bool, option(OUTPUT, "--resources", "Also how device, memory and network are used over the step.")
     ] = False,
-    method: Annotated[
-        Path | None,
-        option(PRICES, "--method", "Also what a published system says: the folder of fit --method.", "FOLDER"),
-    ] = None,
     loader: options.Loader = None,
     jitter: options.Jitter = None,
     expert_skew: options.ExpertSkew = None,
@@ -72,6 +68,10 @@ def predict(
     checkpoint: options.Checkpoint = None,
     model: options.Model = None,
     profile: options.Profile = None,
+    method: Annotated[
+        Path | None,
+        option(PRICES, "--method", "Also what a published system says: the folder of fit --method.", "FOLDER"),
+    ] = None,
     no_cache: options.NoCache = False,
     server: options.Server = None,
 ) -> None:
