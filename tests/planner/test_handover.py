@@ -161,7 +161,10 @@ def test_torchtitan_takes_every_degree(tmp_path: Path) -> None:
     assert found is not None
     read = found.plan_for(16, 2)
     assert (read.dp, read.tp, read.pp, read.zero, read.checkpointing) == (2, 4, 2, 2, "full")
-    assert (found.settings["batch"], read.grad_accumulation) == (2, 8)  # the tool's own batch is that of all micro-batches
+    assert (found.settings["batch"], read.grad_accumulation) == (
+        2,
+        8,
+    )  # the tool's own batch is that of all micro-batches
     assert tomllib.loads(text)["parallelism"]["pipeline_parallel_microbatch_size"] == 2
 
 

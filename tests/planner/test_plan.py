@@ -44,6 +44,15 @@ def test_the_search_finds_what_simulating_everything_finds() -> None:
     assert found.pruned.total() + sum(o.fits for _, o in found.simulated) == len(every)
 
 
+def test_a_trainer_lengthens_bounds_as_it_lengthens_steps() -> None:
+    cluster = Cluster.parse("4xh100-sxm")
+    every = enumerate_space(Space(on=cluster, global_batch=8, batches=(2,)), steps()).candidates
+    bare, slow = (replace(engine(), conditions=foretell.Conditions(trainer=t)) for t in (0.0, 1.0))
+    assert [c for c, _ in search_cluster(slow, cluster, 0, every).simulated] == [
+        c for c, _ in search_cluster(bare, cluster, 0, every).simulated
+    ]
+
+
 def test_without_a_goal_the_product_of_time_and_cost_decides() -> None:
     result = planned()
     best = result.recommended

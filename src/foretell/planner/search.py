@@ -85,8 +85,18 @@ class Engine:
         shared = c.plan.tp, c.plan.cp, c.plan.checkpointing, c.plan.sequence_parallel, c.plan.overlap_tp
         return c.variant, c.batch, *shared, *_place(cluster, c.plan.tp * c.plan.cp)
 
+    def first_bound(self, c: Candidate, cluster: Cluster) -> Seconds:
+        """By arithmetic alone."""
+        return self._trainer * bounds.arithmetic_step(self.facts(c), c.plan, cluster.nodes[0].device)
+
     def bound(self, c: Candidate, cluster: Cluster, replica: Replica) -> Seconds:
-        return bounds.step_bound(replica, c.plan, cluster, self.facts(c).precision, self.conditions.slowdown)
+        step = bounds.step_bound(replica, c.plan, cluster, self.facts(c).precision, self.conditions.slowdown)
+        return self._trainer * step
+
+    @property
+    def _trainer(self) -> float:
+        """What its trainer makes of a step: in forecasts, so in their bounds."""
+        return 1 + (self.conditions.trainer or 0.0)
 
     def simulate(self, c: Candidate, cluster: Cluster) -> Outcome:
         key = key_of(
@@ -140,7 +150,7 @@ def search_cluster(engine: Engine, cluster: Cluster, number: int, candidates: Se
         if bounds.arithmetic_memory(facts, c.plan) > room:
             pruned["the model's state alone does not fit"] += 1
             continue
-        heap.append((bounds.arithmetic_step(facts, c.plan, device) / work(c), order, 0, c))
+        heap.append((engine.first_bound(c, cluster) / work(c), order, 0, c))
     heapq.heapify(heap)
     simulated: list[tuple[Candidate, Outcome]] = []
     best = _Best()
