@@ -59,7 +59,7 @@ def test_from_a_file_to_a_plan(address: str, tmp_path: Path) -> None:
         person.fill("[name=samples]", "1e6")
         person.fill("[name=max_devices]", "2")
         person.click("form.ask button")
-        person.wait("location.pathname.startsWith('/work/') && document.querySelector('svg a')")
+        person.wait("location.pathname.startsWith('/jobs/') && document.querySelector('svg a')")
         person.evaluate(
             "document.querySelector('svg a').dispatchEvent(new MouseEvent('click', {bubbles: true, cancelable: true}))"
         )

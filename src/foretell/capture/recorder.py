@@ -122,7 +122,7 @@ class Recorder(TorchDispatchMode):
         position = len(self._ops)
         outputs: list[int] = []
         output_layouts: list[Layout] = []
-        for tensor in _tensors_in(out):
+        for tensor in tensors_in(out):
             number, layout = self._tensor(tensor, born=position)
             outputs.append(number)
             output_layouts.append(layout)
@@ -287,12 +287,12 @@ def _schema(func: Any) -> tuple[tuple[str, ...], frozenset[str]]:
     return tuple(a.name for a in arguments), written
 
 
-def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from _tensors_in(item)
+            yield from tensors_in(item)
 
 
 def _inputs_in(value: Value) -> Iterator[int]:

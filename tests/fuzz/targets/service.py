@@ -101,7 +101,7 @@ def _read(rng: random.Random, graph: str) -> tuple[str, str]:
     paths = (
         f"/v1/graphs/{name}", f"/v1/graphs/{name}/file", f"/v1/forecasts/{name}", f"/v1/forecasts?graph={name}&most={value}",
         f"/v1/jobs/{name}", f"/v1/jobs/{name}/result", f"/v1/plans/{name}", f"/v1/check?on={value}&model={value}", "/healthz",
-        f"/picture?device={value}&count={value}", f"/names?source={value}", f"/forecasts/{name}?begin={value}", f"/work/{name}",
+        f"/picture?device={value}&count={value}", f"/names?source={value}", f"/forecasts/{name}?begin={value}", f"/jobs/{name}",
         f"/forecasts/{name}/timeline?begin=0&end={value}", f"/devices?compare={value}", f"/static/{value}", "/history", "/v1/drift",
         f"/captures/{name}?then={value}",
         f"/v1/measurements?most={value}", f"/v1/jobs?most={value}", f"/{value}", "/openapi.json", "/metrics", "/v1/models",

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import torch
 
+from foretell.capture.recorder import tensors_in
 from foretell.graph.host_work import HostWork
 
 aten = torch.ops.aten
@@ -55,7 +56,7 @@ class HostMeter:
         self._ops += times
         made = sum(_bytes(out))
         if func.overloadpacket in _DRAWS:
-            self._drawn += times * sum(t.numel() for t in _tensors(out))
+            self._drawn += times * sum(t.numel() for t in tensors_in(out))
         elif not func.is_view:
             self._moved += times * (made + sum(_bytes(args)))
 
@@ -77,13 +78,5 @@ def is_pinned(tensor: torch.Tensor) -> bool:
     return _PINNED in getattr(tensor, "__dict__", ())
 
 
-def _tensors(tree: Any) -> Iterator[torch.Tensor]:
-    if isinstance(tree, torch.Tensor):
-        yield tree
-    elif isinstance(tree, list | tuple):
-        for item in tree:
-            yield from _tensors(item)
-
-
 def _bytes(tree: Any) -> Iterator[int]:
-    return (t.numel() * t.element_size() for t in _tensors(tree) if t.layout is torch.strided)
+    return (t.numel() * t.element_size() for t in tensors_in(tree) if t.layout is torch.strided)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from foretell.serve.listener.pages import accuracy, ask, devices, forecast, history, planner, signing_in, static, work
+from foretell.serve.listener.pages import accuracy, ask, devices, forecast, history, job, planner, signing_in, static
 
 router = APIRouter(include_in_schema=False)
-for module in (static, signing_in, ask, work, forecast, planner, history, devices, accuracy):
+for module in (static, signing_in, ask, job, forecast, planner, history, devices, accuracy):
     router.include_router(module.router)

@@ -18,7 +18,7 @@ from foretell.serve.jobs.of_graph import AskedScale
 from foretell.serve.listener.callers import Asked, Member, Reader
 from foretell.serve.listener.pages.forms import checked, read_form
 from foretell.serve.listener.pages.frame import choose, field, page, part
-from foretell.serve.listener.pages.work import waiting
+from foretell.serve.listener.pages.job import waiting
 from foretell.serve.problems import Problem
 from foretell.serve.questions import Id
 
@@ -52,7 +52,7 @@ async def scaling(id: Id, request: Request, service: Asked, caller: Member) -> R
         profile=found.question.get("profile"),
     )  # fmt: skip
     job = await run_in_threadpool(service.begin, caller, "scale", asked)
-    return part(waiting(job, f"/work/{job.id}", "Scaling"))
+    return part(waiting(job, f"/jobs/{job.id}", "Scaling"))
 
 
 def _window(begin: float, end: float) -> tuple[float, float]:

@@ -55,7 +55,7 @@ async def send(request: Request, service: Asked, caller: Member) -> Response:
     except (Problem, ForetellError) as error:
         problem = error if isinstance(error, Problem) else of_error(error)
         return await run_in_threadpool(lambda: _page(service, caller, form.text("graph"), given, gpus, problem))
-    return RedirectResponse(f"/work/{job.id}", 303)
+    return RedirectResponse(f"/jobs/{job.id}", 303)
 
 
 def _page(
@@ -109,7 +109,7 @@ def _before(service: Service, caller: Caller) -> str:
         return ""
     rows = [
         (
-            f'<a href="/work/{job.id}">{escape(names.get(job.question["graph"], "?"))}</a>',
+            f'<a href="/jobs/{job.id}">{escape(names.get(job.question["graph"], "?"))}</a>',
             escape(", ".join(job.question.get("gpus") or [job.question.get("on") or ""])),
             f"{job.question.get('max_devices', '')}",
             escape(job.state),

@@ -33,13 +33,13 @@ def capture(id: Id, request: Request, service: Asked, caller: Reader) -> Respons
     return _shown(request, job, f"/captures/{id}?{urlencode(query)}", f"Capturing {job.question.get('source', '')}")
 
 
-@router.get("/work/{id}")
+@router.get("/jobs/{id}")
 def work(id: Id, request: Request, service: Asked, caller: Reader) -> Response:
     """What a job found, as a page with an address or as a part of one."""
     job = service.jobs.queue.get(caller, id)
     if job.state == "done" and job.picture is None and job.kind == "plan":
         return _go(request, "/planner")
-    return _shown(request, job, f"/work/{id}", {"plan": "Searching", "scale": "Scaling"}.get(job.kind, "Working"))
+    return _shown(request, job, f"/jobs/{id}", {"plan": "Searching", "scale": "Scaling"}.get(job.kind, "Working"))
 
 
 def waiting(job: Job, address: str, title: str) -> str:
