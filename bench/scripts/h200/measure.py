@@ -43,8 +43,14 @@ from foretell.sources import named as zoo
 from foretell.store.lines import RecordFile
 
 OPERATORS_AT_ONCE = 16  # tiny points share a round
+ROOT = Path(__file__).resolve().parents[3]
 BUNDLES = (bundles.SOURCE, generated_operators.SOURCE)  # of many operators already
 _OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
+
+
+def reason_of(error: BaseException) -> str:
+    """Without the folder that the project lies in, as others shall read it."""
+    return explain(error).replace(f"{ROOT}/", "")
 
 
 def asked_for(what: str) -> list[Point]:
@@ -118,7 +124,7 @@ def _measured_alone(point: Point, device: str, file: RecordFile) -> str:
     try:
         record = measure(point, device=device)
     except (Exception, SystemExit) as error:
-        record = failure(point, "error", explain(error), {})
+        record = failure(point, "error", reason_of(error), {})
     file.append([record])
     return f"{point}: {shown(record)}"
 
@@ -128,14 +134,14 @@ def _prepare(point: Point, device: str, prepared: list[Prepared]) -> Record | No
         asked = Asked(point, device)
         asked.machine.companions = frozenset({os.getppid()})  # not alone
     except (Exception, SystemExit) as error:
-        return failure(point, "error", str(error) if isinstance(error, ForetellError) else explain(error), {})
+        return failure(point, "error", str(error) if isinstance(error, ForetellError) else reason_of(error), {})
     try:
         prepared.append(asked.prepare())
     except _OUT_OF_MEMORY as error:
         torch.cuda.empty_cache() if device != "cpu" else None
         return asked.out_of_memory(error)
     except (Exception, SystemExit) as error:
-        return failure(point, "error", explain(error), asked.machine.provenance())
+        return failure(point, "error", reason_of(error), asked.machine.provenance())
     return None
 
 
