@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from foretell_bench.pages.accuracy import write_page
 from foretell_bench.research.coverage import coverage
 from foretell_bench.tables import accuracy
 
-from foretell.forecasting.calibration import draw_steps
+from foretell.forecasting.calibration import Calibration, draw_steps
 from foretell.forecasting.step import SLOWER
 from foretell.learn.calibrate import calibrate
 from foretell.learn.holdout import HeldOut, Unseen, read_steps
@@ -80,6 +81,18 @@ def test_a_host_bound_step_is_as_uncertain_as_its_host() -> None:
     drawn = draw_steps(device_bound, np.array([(1.0, 0.5)]), 0.1)
     assert drawn[0] == pytest.approx(math.exp(0.1), rel=1e-6), "a slow host costs a busy device nothing"
     assert wide[1] / wide[0] > 1.3
+
+
+def test_steps_without_gradients_have_errors_of_their_own(tmp_path: Path) -> None:
+    training = steps(100)
+    wild = [replace(s, trains=False, host=s.host * 3) for s in steps(100, seed=1)]
+    assert calibrate([*training, *wild[:20]]).inference is None, "too few to say"
+    found = calibrate([*training, *wild])
+    assert found.host == calibrate(training).host
+    assert found.of_kind(trains=False).host > 2 * found.of_kind(trains=True).host
+    (tmp_path / "calibration.json").write_text(json.dumps(asdict(found)))
+    read = Calibration.load(tmp_path / "calibration.json")
+    assert read.of_kind(trains=False).margin == found.of_kind(trains=False).margin
 
 
 def test_intervals_that_contain_too_little_are_rejected() -> None:

@@ -46,12 +46,17 @@ class Calibration:
     pairs: Sequence[tuple[float, float]]  # errors of unseen steps: the device's in sigmas, the host's
     host: float  # contains 90 % of hosts
     margin: float  # added to a step's interval on either side
+    inference: Calibration | None = None  # of steps without gradients, where enough of them were seen
 
     def __post_init__(self) -> None:
         widths = [self.floor, self.unknown, self.device, self.host]
         check_numbers("a width", widths, least=0, most=_WIDEST)
         check_numbers("margin", self.margin, dims=0, least=-_WIDEST, most=_WIDEST)
         check_numbers("pairs", self.pairs, dims=2 if len(self.pairs) else 1, least=-_WIDEST, most=_WIDEST)
+
+    def of_kind(self, trains: bool) -> Calibration:
+        """Without gradients a host issues ops faster, and errs otherwise."""
+        return self if trains or self.inference is None else self.inference
 
     def sigma(self, spread: float, unknown: float) -> float:
         """Of a step's device time, from the error to expect for all that its ops say."""
@@ -72,10 +77,16 @@ class Calibration:
 
     @classmethod
     def load(cls, path: Path) -> Calibration:
-        calibration = read(path, lambda found: cls(**found))
-        if np.ndim(calibration.pairs) != 2 or np.shape(calibration.pairs)[1] != 2:
-            raise ModelError(f"{path}: pairs are not two errors each. Fit it with: foretell fit")
+        calibration = read(path, cls.parse)
+        for kind in (calibration, calibration.of_kind(False)):
+            if np.ndim(kind.pairs) != 2 or np.shape(kind.pairs)[1] != 2:
+                raise ModelError(f"{path}: pairs are not two errors each. Fit it with: foretell fit")
         return calibration
+
+    @classmethod
+    def parse(cls, found: Mapping[str, Any]) -> Calibration:
+        without = found.get("inference")
+        return cls(**{**found, "inference": cls(**without) if without else None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

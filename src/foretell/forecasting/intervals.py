@@ -82,12 +82,11 @@ def _several(
     device, network = _device(ran.slowest, errors), network_error(cluster)
     wide = spread_of(program, ran, cluster, model)
     assert wide is not None
-    own = calibration_of(model)
     host = ran.slowest.host_seconds
     return Intervals(
         step=_later(known.range(ran.timeline.period + ran.stragglers + added, wide), fixed),
         device=_between(ran.slowest.device_seconds, device),
-        host=own.host_range(host) if own and isinstance(errors, Calibration) else None,
+        host=errors.host_range(host) if isinstance(errors, Calibration) else None,
         exposed=_between(ran.exposed, network),
         waiting=lambda seconds: _between(seconds, device),
     )
@@ -95,7 +94,7 @@ def _several(
 
 def spread_of(program: Program, ran: Run, cluster: Cluster, model: CostModel) -> Spread | None:
     """How far a step of several ranks may be off for all that its parts say; None where the model's errors are not known."""
-    errors, own = _errors(ran.slowest, model), calibration_of(model)
+    errors, own = _errors(ran.slowest, model), _own_errors(ran.slowest, model)
     if errors is None:
         return None
     return spread(
@@ -181,7 +180,12 @@ def _later(bounds: Range, seconds: Seconds) -> Range:
 
 def _errors(placed: Placed, model: CostModel) -> Calibration | Unmeasured | None:
     """Of the model on the device it was measured on, or on devices that it was not."""
-    return calibration_of(model) if placed.node.device.name == model.device else unmeasured_of(model)
+    return _own_errors(placed, model) if placed.node.device.name == model.device else unmeasured_of(model)
+
+
+def _own_errors(placed: Placed, model: CostModel) -> Calibration | None:
+    found = calibration_of(model)
+    return found and found.of_kind(placed.role.graph.training)
 
 
 def _kind(placed: Placed) -> StepKind:

@@ -17,10 +17,19 @@ from foretell.learn.holdout import HeldOut
 Floats = npt.NDArray[np.float64]
 _FLOOR: Final = 0.01
 _FARTHEST: Final = 15.0  # sigmas, or logarithms, beyond which an error says no more
+_FEWEST: Final = 30  # architectures without gradients, for errors of their own
 _UNKNOWN: Final = 0.5  # the error of an op no model knows, about; too few were measured to say more
 
 
 def calibrate(steps: Sequence[HeldOut]) -> Calibration:
+    """Steps with and without gradients each by themselves, where there are enough of both."""
+    training, inference = ([s for s in steps if s.trains == trains] for trains in (True, False))
+    if min(len({s.source for s in kind}) for kind in (training, inference)) < _FEWEST:
+        return _calibrated(steps)
+    return replace(_calibrated(training), inference=_calibrated(inference))
+
+
+def _calibrated(steps: Sequence[HeldOut]) -> Calibration:
     """Every architecture counts the same, however often it was measured."""
     often = Counter(s.source for s in steps)
     weights = np.array([1 / often[s.source] for s in steps])

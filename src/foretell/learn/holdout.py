@@ -59,6 +59,7 @@ class HeldOut:
     families: Mapping[str, tuple[Seconds, Seconds]]  # of ops → predicted, measured
     unknown: float  # part of the predicted device time that no model knows
     curve: Sequence[tuple[float, Seconds]]  # the step time if the device were so much slower, and the host as predicted
+    trains: bool = True
     spread: float = 0.0  # the error to expect of its device time, as a logarithm, by errors of ops in other steps
     rivals: Mapping[str, Seconds] = field(default_factory=dict)  # the device time as other methods predict it
 
@@ -173,6 +174,7 @@ def predict(measured: Measured, index: int, group: str, model: CostModel) -> Hel
         unknown=predicted.unknown,
         spread=predicted.spread,
         curve=curve,
+        trains=graph.training,
     )
 
 

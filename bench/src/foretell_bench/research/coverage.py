@@ -59,10 +59,11 @@ def hits_of(steps: Sequence[HeldOut], calibration: Calibration) -> dict[str, lis
     """Of device and step intervals, whether what was measured lies inside."""
     hits: dict[str, list[Hit]] = {"device": [], "step": []}
     for s in steps:
-        width = sigma(calibration, s)
+        errors = calibration.of_kind(s.trains)
+        width = sigma(errors, s)
         for what, measured, (low, high) in (
-            ("device", s.device, calibration.device_range(s.device_predicted, width)),
-            ("step", s.step, calibration.step_range(s.curve, width)),
+            ("device", s.device, errors.device_range(s.device_predicted, width)),
+            ("step", s.step, errors.step_range(s.curve, width)),
         ):
             hits[what].append((s.source, low <= measured <= high, high / low))
     return hits
