@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
-from foretell.cost.host import MODES, HostCosts, inner_launches, usual_costs
+from foretell.capture import capture
+from foretell.cost.host import MODES, HostCosts, inner_launches, updated_parameters, usual_costs
 from foretell.cost.model import DEFAULT, load_model
 from foretell.errors import ModelError
 from foretell.graph import Graph, Layout, Signature
 from foretell.graph.calls import Call
 from foretell.hardware import host
+from foretell.workload import Workload
 from tests.report.examples import small_graph
 
 VM = host("cloud-vm")
@@ -92,3 +97,63 @@ def test_a_step_without_gradients_has_less_around_it(graph: Graph) -> None:
     alike = dataclasses.replace(costs, call=None).step_weight(dataclasses.replace(graph, training=False))
     assert alike - called == pytest.approx(35.0)
     assert trained > 40.0
+
+
+def test_many_short_lists_cost_little_more_than_few_long_ones() -> None:
+    costs = load_model(DEFAULT).host
+    long, short = (Call(written(count), "optimizer", False, False) for count in (200, 5))
+    whole, parts = costs.weight(long, "optimizer"), 40 * costs.weight(short, "optimizer")
+    assert whole < parts < whole + 40 * costs.kernel["forward"]["plain"]
+    assert costs.listed < costs.kernel["forward"]["plain"], "it launches one kernel that autograd does not watch"
+
+
+def test_tensors_that_a_list_makes_cost_more_than_those_it_writes() -> None:
+    costs = load_model(DEFAULT).host
+    x = Layout((8, 8), (8, 1), "float32")
+    made = Call(Signature("aten._foreach_sqrt.default", (x,) * 20, (x,) * 20), "optimizer", False, False)
+    assert costs.weight(made, "optimizer") == pytest.approx(
+        costs.weight(Call(written(20), "optimizer", False, False), "optimizer") + 20 * costs.made
+    )
+
+
+def written(count: int) -> Signature:
+    x = Layout((8, 8), (8, 1), "float32")
+    return Signature("aten._foreach_mul_.Scalar", (x,) * count, (), (), tuple(range(count)))
+
+
+def test_counters_in_host_memory_are_counted_up_there() -> None:
+    """An optimizer's steps are a list of numbers that the host adds one to: no kernel, and no list of the device."""
+    graph = capture(adam(rates=1))
+    counted = [
+        c for c in graph.calls.distinct if c.signature.name == "aten._foreach_add_" and not c.signature.inputs[0].shape
+    ]
+    assert counted
+    assert all(c.on_host and not c.launches for c in counted)
+    costs = usual_costs()
+    assert costs.weight(counted[0], "optimizer") == pytest.approx(costs.number * len(counted[0].signature.inputs))
+
+
+def test_parameters_are_charged_once_however_they_are_grouped() -> None:
+    costs = usual_costs()
+    one, two = capture(adam(rates=1)), capture(adam(rates=2))
+    assert updated_parameters(one) == updated_parameters(two) == 8
+    free = dataclasses.replace(costs, parameter=0.0)
+    for graph in (one, two):
+        assert costs.step_weight(graph) - free.step_weight(graph) == pytest.approx(8 * costs.parameter)
+        assert sum(costs.seconds(graph, VM)) == pytest.approx(VM.op_seconds * costs.step_weight(graph))
+
+
+def adam(*, rates: int) -> Workload:
+    def optimizer(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        every = list(parameters)
+        return torch.optim.AdamW(
+            [{"params": every[i::rates], "lr": 1e-3 / (i + 1)} for i in range(rates)], foreach=True
+        )
+
+    return Workload(
+        name="groups",
+        model=lambda: nn.Sequential(*[nn.Linear(8, 8) for _ in range(4)]),
+        batch=lambda: torch.randn(4, 8),
+        loss=lambda model, batch: model(batch).square().mean(),
+        optimizer=optimizer,
+    )

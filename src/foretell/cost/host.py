@@ -2,8 +2,9 @@
 
 Costs are relative to a host's `op_seconds`, so that one table serves fast and slow hosts. What an op costs depends on
 when it runs, since a forward op that autograd watches costs more than the same op in inference, and on what it is: a
-convolution asks its library for a plan, a norm or attention makes several tensors, and a recurrent layer launches kernels
-for every place of its sequences.
+convolution asks its library for a plan, a norm or attention makes several tensors, a recurrent layer launches kernels
+for every place of its sequences, and an op over a list of tensors looks at each of them. `charges` says what a call is
+charged for, to those who price it and to those who fit prices.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from foretell.graph import Graph, Signature
 from foretell.graph.calls import Call
 from foretell.graph.host_work import HostWork
 from foretell.graph.operators import Family, operator_of
+from foretell.graph.types import Op
 from foretell.hardware import Host
 from foretell.limits import read_json
 from foretell.units import Seconds
@@ -26,6 +28,7 @@ from foretell.units import Seconds
 MODES: Final = ("inference", "forward", "backward", "optimizer")
 KINDS: Final = ("convolution", "composite", "plain")
 FILE: Final = "host.json"
+Charge = tuple[str, str, str]  # a cost's name, with mode and kind where it depends on them
 _KIND_OF: Final[dict[Family, str]] = {
     "convolution": "convolution", "convolution_backward": "convolution", "rnn": "convolution", "norm": "composite",
     "norm_backward": "composite", "attention": "composite", "attention_backward": "composite", "reduction": "composite",
@@ -33,7 +36,6 @@ _KIND_OF: Final[dict[Family, str]] = {
 # Hidden numbers whose weights a device keeps on chip from one place of a sequence to the next, forward and backward.
 _KEPT_ON_CHIP: Final = {"forward": 192, "backward": 128}
 _READS_NUMBER: Final = "aten._local_scalar_dense"
-_HOST_NUMBER: Final = 0.05  # which is a plain read where the host keeps it
 # What the host computes itself, as measured where an op takes 25 µs (`bench/scripts/scripts_on_device.py OUT host`).
 _OWN_OP: Final = 5e-6 / 25e-6  # an op on a few numbers in its memory: 1 to 7 µs
 _DRAWN: Final = 3.3e-9 / 25e-6  # a random number, which one thread draws
@@ -49,7 +51,10 @@ class HostCosts:
     kernel: Mapping[str, Mapping[str, float]] = field(hash=False)  # an op that launches a kernel, by mode and kind
     view: Mapping[str, float] = field(hash=False)  # one that launches none
     listed: float  # an op over a list of tensors
-    tensor: float  # and each tensor of the list
+    tensor: float  # each tensor of the list
+    made: float  # each tensor that it makes
+    number: float  # a number in host memory that is read, or counted up by an optimizer
+    parameter: float  # a parameter, once a step of training: its gradient is freed, its state looked up
     inner: float  # a kernel that an op launches in a loop of its own
     step: float  # once a step of training: the loop around it
     gap: Seconds = 0.0  # and, in seconds, what passes between two kernels of a busy device
@@ -58,13 +63,16 @@ class HostCosts:
     def __post_init__(self) -> None:
         check_numbers("kernel", [[self.kernel[mode][kind] for kind in KINDS] for mode in MODES], dims=2, least=0)
         check_numbers("view", [self.view[mode] for mode in MODES], least=0)
-        check_numbers("a cost", [self.listed, self.tensor, self.inner, self.step, self.gap, self.call or 0.0], least=0)
+        each = [self.listed, self.tensor, self.made, self.number, self.parameter, self.inner, self.step, self.gap]
+        check_numbers("a cost", [*each, self.call or 0.0], least=0)
 
     def seconds(self, graph: Graph, host: Host) -> list[Seconds]:
         """Time to issue every op of a graph."""
         costs = graph.calls.of_ops([host.op_seconds * weight for weight in self._weights(graph)])
         if costs:
             costs[0] += host.op_seconds * (self._around(graph) + self._beside(graph))
+            update = next((i for i, op in enumerate(graph.ops) if op.phase == "optimizer"), 0)
+            costs[update] += host.op_seconds * self.parameter * updated_parameters(graph)
         return costs
 
     def _beside(self, graph: Graph) -> float:
@@ -80,7 +88,8 @@ class HostCosts:
 
     def step_weight(self, graph: Graph) -> float:
         """What a whole step costs, in units of a host's `op_seconds`."""
-        return self._around(graph) + sum(w * n for w, n in zip(self._weights(graph), graph.calls.times, strict=True))
+        ops = sum(weight * times for weight, times in zip(self._weights(graph), graph.calls.times, strict=True))
+        return self._around(graph) + self.parameter * updated_parameters(graph) + ops
 
     def _around(self, graph: Graph) -> float:
         return self.step if graph.training or self.call is None else self.call
@@ -89,17 +98,47 @@ class HostCosts:
         return [self.weight(call, mode_of(call, graph)) for call in graph.calls.distinct]
 
     def weight(self, call: Call, mode: str) -> float:
-        signature = call.signature
-        if operator_of(signature.name).walks_a_list:
-            return self.listed + self.tensor * len(signature.inputs)
-        if call.launches:
-            return self.kernel[mode][kind_of(signature.name)] + self.inner * inner_launches(signature)
-        return _HOST_NUMBER if call.on_host and signature.name == _READS_NUMBER else self.view[mode]
+        return sum(self._price(charge) * amount for charge, amount in charges(call, mode))
+
+    def _price(self, charge: Charge) -> float:
+        name, mode, kind = charge
+        if name == "kernel":
+            return self.kernel[mode][kind]
+        return self.view[mode] if name == "view" else float(getattr(self, name))
 
     @classmethod
     def load(cls, path: Path) -> HostCosts:
         with reading(path, "costs of a host"):
             return cls(**read_json(path))
+
+
+def charges(call: Call, mode: str) -> list[tuple[Charge, float]]:
+    """What a call is charged for, and how many of each."""
+    signature = call.signature
+    if operator_of(signature.name).walks_a_list:
+        if call.on_host:  # one number after the other
+            return [(("number", "", ""), len(signature.inputs))]
+        counts = {"listed": 1, "tensor": len(signature.inputs), "made": len(signature.outputs)}
+        return [((name, "", ""), count) for name, count in counts.items()]
+    if call.launches:
+        return [(("kernel", mode, kind_of(signature.name)), 1), (("inner", "", ""), inner_launches(signature))]
+    if call.on_host and signature.name == _READS_NUMBER:
+        return [(("number", "", ""), 1)]
+    return [(("view", mode, ""), 1)]
+
+
+def updated_parameters(graph: Graph) -> int:
+    """Parameters that a step's optimizers write."""
+    return graph.remember("host.parameters", lambda: len(_written_parameters(graph)))
+
+
+def _written_parameters(graph: Graph) -> set[int]:
+    storages = {graph.tensors[op.inputs[i]].storage for op in _updates(graph) for i in op.signature.mutates}
+    return {storage for storage in storages if graph.storages[storage].role == "parameter"}
+
+
+def _updates(graph: Graph) -> list[Op]:
+    return [op for op in graph.ops if op.phase == "optimizer" and op.signature.mutates] if graph.training else []
 
 
 def mode_of(call: Call, graph: Graph) -> str:
@@ -133,6 +172,9 @@ def usual_costs() -> HostCosts:
         view=dict.fromkeys(MODES, 0.35),
         listed=1.0,
         tensor=0.03,
+        made=0.1,
+        number=0.05,
+        parameter=0.2,
         inner=0.4,
         step=0.0,
     )

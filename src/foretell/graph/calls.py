@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -55,7 +55,7 @@ def calls_of(ops: Sequence[Op], tensors: Sequence[Tensor], storages: Sequence[St
         is_view = bool(outputs) and not signature.mutates and storage_of[outputs[0]] in read
         if is_view and len(outputs) > 1:
             is_view = all(storage_of[o] in read for o in outputs)
-        runs_there = bool(on_host) and bool(read) and on_host.issuperset(read)
+        runs_there = bool(on_host) and bool(read) and (on_host.issuperset(read) or _counts_up(op, tensors, on_host))
         key = (id(signature), op.phase, is_view, runs_there)
         call = known.get(key)
         if call is None:
@@ -66,3 +66,14 @@ def calls_of(ops: Sequence[Op], tensors: Sequence[Tensor], storages: Sequence[St
         times[call] += op.times
         of_op.append(call)
     return Calls(distinct=tuple(distinct), first=tuple(first), times=tuple(times), of_op=tuple(of_op))
+
+
+def _counts_up(op: Op, tensors: Sequence[Tensor], on_host: Set[int]) -> bool:
+    """Whether it adds one number to each of a list in host memory, as to an optimizer's step counters."""
+    written = set(op.signature.mutates)
+    return (
+        bool(written)
+        and operator_of(op.signature.name).walks_a_list
+        and all(tensors[op.inputs[i]].storage in on_host for i in written)
+        and not any(tensors[index].layout.shape for place, index in enumerate(op.inputs) if place not in written)
+    )

@@ -2,7 +2,7 @@
 
 The time of a host-bound step is its host's; of the others the trace says how long issuing took. Counts of ops go
 together, so least squares alone would give one kind all and another nothing: a prior keeps it near what single ops
-were seen to take in the traces.
+were seen to take in the traces. Most of all those over lists of tensors, of which nearly every step has the same few.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from foretell.cost.host import KINDS, MODES, HostCosts, inner_launches, kind_of, mode_of
+from foretell.cost.host import KINDS, MODES, Charge, HostCosts, charges, mode_of, updated_parameters
 from foretell.graph import Graph
-from foretell.graph.operators import operator_of
 from foretell.hardware import host as known_host
 from foretell.learn.dataset import Measured
 from foretell.measure.record import StepRow
@@ -23,15 +22,34 @@ from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
 _HOST_BOUND: Final = 0.85  # of the step with a kernel running, at most
-# Relative to a forward op: kernel by mode, of any kind, and view by mode; a list, a tensor of it, a kernel in an op's own
-# loop, a step of training, one without gradients. Medians of issue times in traces.
+_CHARGES: Final[tuple[Charge, ...]] = (
+    *(("kernel", mode, kind) for mode in MODES for kind in KINDS),
+    *(("view", mode, "") for mode in MODES),
+    *((name, "", "") for name in ("listed", "tensor", "made", "number", "parameter", "inner", "step", "call")),
+)
+_COLUMN: Final = {charge: column for column, charge in enumerate(_CHARGES)}
+# Relative to a forward op, in the order of the charges: medians of issue times in traces.
 _SEEN: Final = np.array(
-    [*np.repeat([0.5, 1.0, 0.8, 0.55], len(KINDS)), 0.2, 0.35, 0.35, 0.1, 0.9, 0.07, 0.4, 10.0, 2.0]
+    [
+        *np.repeat([0.5, 1.0, 0.8, 0.55], len(KINDS)),
+        0.2,
+        0.35,
+        0.35,
+        0.1,
+        0.4,
+        0.006,
+        0.085,
+        0.023,
+        0.17,
+        0.4,
+        10.0,
+        2.0,
+    ]
 )
 _VIEWS: Final = len(MODES) * len(KINDS)  # where the columns of views begin
 _LIST: Final = _VIEWS + len(MODES)
-_STEP, _CALL = _LIST + 3, _LIST + 4
-_PRIOR: Final = 1.0  # the weight of what was seen in traces, in steps
+# The weight of what was seen in traces, in steps; more for lists, what they make and numbers in host memory.
+_PRIOR: Final = np.array([30.0 if _LIST <= column < _LIST + 4 else 1.0 for column in range(len(_SEEN))])
 _LEAST: Final = 0.2  # of what was seen: nothing is free
 _ROUNDS: Final = 10
 _BUSY: Final = 0.95  # of the step with a kernel running, at least
@@ -46,16 +64,11 @@ def fit_host(measured: Measured) -> HostCosts:
     unit = known_host(measured.device.host).op_seconds
     costs = _solve(counts, seconds.astype(np.float64)) / unit
     kernel, view = costs[:_VIEWS].reshape(len(MODES), len(KINDS)).tolist(), costs[_VIEWS:_LIST].tolist()
-    listed, tensor, inner, step, call = costs[_LIST:].tolist()
     return HostCosts(
         kernel={mode: dict(zip(KINDS, row, strict=True)) for mode, row in zip(MODES, kernel, strict=True)},
         view=dict(zip(MODES, view, strict=True)),
-        listed=listed,
-        tensor=tensor,
-        inner=inner,
-        step=step,
         gap=_gap(steps, counts),
-        call=call,
+        **{name: cost for (name, _, _), cost in zip(_CHARGES[_LIST:], costs[_LIST:].tolist(), strict=True)},
     )
 
 
@@ -71,19 +84,13 @@ def _gap(steps: Sequence[StepRow], counts: Floats) -> Seconds:
 
 
 def _counts(graph: Graph) -> list[float]:
-    """How many ops of each kind a step issues."""
+    """How much of each charge a step has."""
     counts = [0.0] * len(_SEEN)
     for call, times in zip(graph.calls.distinct, graph.calls.times, strict=True):
-        mode, signature = MODES.index(mode_of(call, graph)), call.signature
-        if operator_of(signature.name).walks_a_list:
-            counts[_LIST] += times
-            counts[_LIST + 1] += times * len(signature.inputs)
-        elif call.launches:
-            counts[mode * len(KINDS) + KINDS.index(kind_of(signature.name))] += times
-            counts[_LIST + 2] += times * inner_launches(signature)
-        else:
-            counts[_VIEWS + mode] += times
-    counts[_STEP if graph.training else _CALL] = 1.0
+        for charge, amount in charges(call, mode_of(call, graph)):
+            counts[_COLUMN[charge]] += times * amount
+    counts[_COLUMN["parameter", "", ""]] = updated_parameters(graph)
+    counts[_COLUMN["step" if graph.training else "call", "", ""]] = 1.0
     return counts
 
 
@@ -102,7 +109,7 @@ def _solve(counts: Floats, seconds: Floats) -> Floats:
     costs = prior
     for _ in range(_ROUNDS):
         table = np.vstack([counts * weight[:, None], pull]) @ summed
-        wanted = np.concatenate([seconds * weight, np.full(len(prior), np.sqrt(_PRIOR))])
+        wanted = np.concatenate([seconds * weight, np.sqrt(_PRIOR)])
         beyond, _ = nnls(table, wanted - table @ least)
         costs = summed @ (least + beyond)
         found = counts @ costs
