@@ -113,7 +113,7 @@ def test_a_slower_network_never_makes_a_faster_step(graph: Graph) -> None:
 
 def test_times_are_positive_and_consistent(graph: Graph) -> None:
     f = foretell.forecast(graph, on="h200")
-    assert f.step_time.seconds >= max(f.device_time.seconds, f.host_time.seconds)
+    assert f.step_time.seconds >= (1 - 1e-9) * max(f.device_time.seconds, f.host_time.seconds)  # sums may round
     assert sum(s.duration for s in f.timeline.spans if s.stream == "device") == pytest.approx(f.device_time.seconds)
     assert f.throughput.samples_per_second == pytest.approx(32 / f.step_time.seconds)
     assert 0 < (f.throughput.mfu or 0) < 1
