@@ -3,6 +3,7 @@
     python bench/scripts/h200/measure.py steps   --out FOLDER [--seconds 540]   the steps of points.py
     python bench/scripts/h200/measure.py repeats --out FOLDER                   a tenth of them, on another occasion
     python bench/scripts/h200/measure.py later   --out FOLDER                   those of families that had too few
+    python bench/scripts/h200/measure.py classics five --out FOLDER             the batch sweeps of sweeps.py
     python bench/scripts/h200/measure.py FILE    --out FOLDER                   a campaign file, as `foretell design` writes it
 
 Building and recording a step takes the host far longer than timing it takes the device. So hands prepare a round of
@@ -24,7 +25,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3] / "src")]
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own chatter
@@ -32,17 +33,19 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler's own chatter
 import torch
 from foretell_bench import bundles, generated_operators
 from points import LATER, REPEATS, STEPS
+from sweeps import SWEEPS, Sweep
 
 from foretell.campaign.jobs import Campaign
 from foretell.campaign.worker import failure
 from foretell.capture.explain import explain
 from foretell.errors import ForetellError
-from foretell.measure.instrument import Asked, Prepared, measure
+from foretell.measure.instrument import SECONDS, Asked, Prepared, Taken, measure
 from foretell.measure.record import Point, Record
 from foretell.sources import named as zoo
 from foretell.store.lines import RecordFile
 
 OPERATORS_AT_ONCE = 16  # tiny points share a round
+LIGHT_SECONDS = 0.15  # of repetitions
 ROOT = Path(__file__).resolve().parents[3]
 BUNDLES = (bundles.SOURCE, generated_operators.SOURCE)  # of many operators already
 _OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
@@ -72,45 +75,49 @@ def shown(record: Record) -> str:
 # A hand: prepares what it is given, takes its times when it is its turn, then writes the records.
 
 
+class Task(NamedTuple):
+    """Points that one hand prepares in one round: of different batches alone, where there are several steps."""
+
+    points: list[Point]
+    how: Literal["ops", "light", "alone"] = "ops"
+
+
 def hand(link: Connection, file: RecordFile, device: str) -> None:
     while True:
-        points: list[Point] = link.recv()
-        if points[0] == "alone":
-            link.send(("written", [_measured_alone(point, device, file) for point in points[1:]]))
+        task: Task = link.recv()
+        if task.how == "alone":
+            link.send(("written", [_measured_alone(point, device, file) for point in task.points]))
             continue
+        light = task.how == "light"
         began = time.monotonic()
         prepared: list[Prepared] = []
-        for point in points:
-            record = _prepare(point, device, prepared)
-            if record is not None and record.step.outcome == "out-of-memory" and len(points) == 1:
-                link.send(("full", record.step.error))
-                break
-            if record is not None:
-                file.append([record])
-        else:
-            link.send(("prepared", time.monotonic() - began))
-        if len(points) == 1 and not prepared and record is not None and record.step.outcome == "out-of-memory":
-            again = link.recv()  # try it again now that the others rest, or give it up
-            if again:
-                record = _prepare(points[0], device, prepared)
-            if record is not None:
-                file.append([record])
-            link.send(("prepared", 0.0))
+        crowded: list[Point] = []  # found no room beside the others, and are prepared once it is their turn
+        for point in task.points:
+            found = _prepared(point, device, light, prepared[-1] if prepared else None)
+            if isinstance(found, Prepared):
+                prepared.append(found)
+            elif found.step.outcome == "out-of-memory":
+                crowded.append(point)
+            else:
+                file.append([found])
+        link.send(("prepared", time.monotonic() - began))
         companions = link.recv()
         began = time.monotonic()
-        taken = []
-        for one in prepared:
-            one.asked.machine.companions = companions
-            try:
-                taken.append(one.take())
-            except _OUT_OF_MEMORY as error:
-                file.append([one.asked.out_of_memory(error)])
-            one.step = None
+        taken = [_taken(one, companions, light, file) for one in prepared]
         prepared.clear()
+        for point in crowded:
+            torch.cuda.empty_cache() if device != "cpu" else None
+            found = _prepared(point, device, light, None)
+            if isinstance(found, Prepared):
+                taken.append(_taken(found, companions, light, file))
+            else:
+                file.append([found])
         torch.cuda.empty_cache() if device != "cpu" else None
         link.send(("taken", time.monotonic() - began))
         lines, again = [], []
         for one in taken:
+            if one is None:
+                continue
             record = one.record()
             if any(mark.startswith("recorded alone") for mark in record.step.marks):
                 again.append(record.step.point)  # its ops were recorded in company: their times are not to be had so
@@ -118,6 +125,17 @@ def hand(link: Connection, file: RecordFile, device: str) -> None:
             file.append([record])
             lines.append(f"{record.step.source} {record.step.settings} {shown(record)}")
         link.send(("written", (lines, again)))
+
+
+def _taken(one: Prepared, companions: frozenset[int], light: bool, file: RecordFile) -> Taken | None:
+    one.asked.machine.companions = companions
+    try:
+        return one.take(LIGHT_SECONDS if light else SECONDS)
+    except _OUT_OF_MEMORY as error:
+        file.append([one.asked.out_of_memory(error)])
+        return None
+    finally:
+        one.step = None
 
 
 def _measured_alone(point: Point, device: str, file: RecordFile) -> str:
@@ -129,20 +147,20 @@ def _measured_alone(point: Point, device: str, file: RecordFile) -> str:
     return f"{point}: {shown(record)}"
 
 
-def _prepare(point: Point, device: str, prepared: list[Prepared]) -> Record | None:
+def _prepared(point: Point, device: str, light: bool, like: Prepared | None) -> Prepared | Record:
     try:
         asked = Asked(point, device)
         asked.machine.companions = frozenset({os.getppid()})  # not alone
     except (Exception, SystemExit) as error:
         return failure(point, "error", str(error) if isinstance(error, ForetellError) else reason_of(error), {})
     try:
-        prepared.append(asked.prepare())
+        same = like is not None and like.asked.point.but_batch == point.but_batch
+        return asked.prepare(like if same else None, light=light)
     except _OUT_OF_MEMORY as error:
         torch.cuda.empty_cache() if device != "cpu" else None
         return asked.out_of_memory(error)
     except (Exception, SystemExit) as error:
         return failure(point, "error", reason_of(error), asked.machine.provenance())
-    return None
 
 
 @dataclass
@@ -152,7 +170,7 @@ class Hand:
     number: int
     file: RecordFile
     device: str
-    work: collections.deque[list[Point]] = field(default_factory=collections.deque)
+    work: collections.deque[Task] = field(default_factory=collections.deque)
     now: list[Point] = field(default_factory=list)
     process: Any = None
     link: Any = None
@@ -193,14 +211,11 @@ def rounds(hands: list[Hand], limit: float, until: float) -> list[Point]:
             break
         start = time.monotonic()
         for h in busy:
-            h.now = h.work.popleft()
-            h.say(h.now)
+            task = h.work.popleft()
+            h.now = task.points
+            h.say(task)
         deadline = time.monotonic() + limit
         answers = {h.number: h.hear(deadline - time.monotonic()) for h in busy}
-        for h in busy:
-            if answers[h.number][0] == "full":
-                h.say(True)
-                answers[h.number] = h.hear(limit)
         ready = [h for h in busy if answers[h.number][0] == "prepared"]
         prepared = time.monotonic()
         pids = frozenset(h.process.pid for h in hands) | {os.getpid()}
@@ -231,7 +246,18 @@ def share_out(points: list[Point], hands: list[Hand]) -> None:
         for i in range(0, len(mine), size):
             if mine[0].kind == "operators":  # they need no architecture's kernels: spread them evenly
                 least = min(hands, key=lambda h: len(h.work))
-            least.work.append(mine[i : i + size])
+            least.work.append(Task(mine[i : i + size]))
+
+
+def share_out_sweep(sweep: Sweep, hands: list[Hand]) -> None:
+    """Parts of one source to as many hands as the sweep says, so that most of its kernels are loaded."""
+    by_source: dict[str, list[list[Point]]] = {}
+    for part in sweep.parts:
+        by_source.setdefault(part[0].source, []).append(part)
+    for parts in by_source.values():
+        mine = sorted(hands, key=lambda h: len(h.work))[: sweep.hands]
+        for i, part in enumerate(parts):
+            mine[i % len(mine)].work.append(Task(part, "light" if sweep.light else "ops"))
 
 
 def pack(path: Path, to: Path) -> None:
@@ -259,11 +285,14 @@ def main() -> None:
     for h in hands:
         h.start()
     for what in options.what:  # one after the other, as far as the time goes
-        share_out([p for p in asked_for(what) if p.key not in done or what == "repeats"], hands)
+        if what in SWEEPS:
+            share_out_sweep(SWEEPS[what], hands)
+        else:
+            share_out([p for p in asked_for(what) if p.key not in done or what == "repeats"], hands)
         for point in rounds(hands, options.limit, began + options.seconds):
             if time.monotonic() < began + options.seconds:
                 hands[0].now = [point]
-                hands[0].say(["alone", point])
+                hands[0].say(Task([point], "alone"))
                 print("alone", *hands[0].hear(options.limit)[1], flush=True)
     for h in hands:
         h.process.kill()

@@ -190,7 +190,7 @@ _TEXT = {  # lengths to draw from, by family
 }
 _IMAGES = ("cnn", "depthwise-cnn", "vit", "windowed-vit", "hybrid-vision", "mlp-vision", "segmentation")
 _ANY_SIZE = ("cnn", "depthwise-cnn")  # take images of other sizes than the published one
-_ONE_SIZE = frozenset(
+ONE_SIZE = frozenset(
     "timm/inception_v4 timm/inception_resnet_v2 timm/nasnetalarge timm/resnet50_clip torchvision/alexnet "
     "torchvision/googlenet torchvision/inception_v3 hf/resnet-50 hf/efficientnet-b7 hf/convnextv2-tiny".split()
 )
@@ -262,7 +262,7 @@ _FP16_OPTIMIZERS = {"none": 60, "sgd": 40}  # the small constants of the others 
 _DEAR = ("adafactor", "adamw-forloop", "adam-forloop", "sgd-forloop")  # host-bound for hundreds of parameters
 
 # How much of the base batch takes as long as amp-bf16 does.
-_SPEED = {"fp32": 0.3, "tf32": 0.55, "bf16": 1.1, "fp16": 1.1, "amp-bf16": 1.0, "amp-fp16": 1.0}
+SPEED = {"fp32": 0.3, "tf32": 0.55, "bf16": 1.1, "fp16": 1.1, "amp-bf16": 1.0, "amp-fp16": 1.0}
 _INFERENCE_SPEED = 2.5
 _ROUNDS, _LAST_ROUND = 3, 36  # architectures in the last round
 _REGIMES = ("small", "medium", "large")
@@ -303,13 +303,13 @@ def _point(draw: random.Random, architecture: Architecture, regime: str, precisi
 
     if takes is None or "precision" in takes:
         settings["precision"] = precision
-        base *= _SPEED[precision]
+        base *= SPEED[precision]
     if takes is None or "optimizer" in takes:
         settings["optimizer"] = optimizer
         base *= _INFERENCE_SPEED if optimizer == "none" else 1
     training = optimizer != "none" or not zoo
 
-    if family in _ANY_SIZE and zoo and source not in _ONE_SIZE and draw.random() < 0.2:
+    if family in _ANY_SIZE and zoo and source not in ONE_SIZE and draw.random() < 0.2:
         settings["image_size"] = draw.choice((128, 160, 192, 256, 288, 320))
         base *= (224 / settings["image_size"]) ** 2
     if source in _SECONDS:

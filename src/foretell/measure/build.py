@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import gc
 import math
@@ -59,10 +60,7 @@ def build_step(workload: Workload, device: torch.device) -> Step:
     torch.manual_seed(0)
     allow_units(workload)
     model = _model(workload, device)
-    with torch.device(device):
-        batch = workload.batch()
-    batch = pytree.tree_map(lambda v: v.to(device) if isinstance(v, torch.Tensor) else v, batch)
-    batch = prepare_batch(workload, batch)
+    batch = _batch(workload, device)
     model = prepare_model(workload, model).to(device)
     optimizer = prepare_optimizer(workload, model)
     for group in optimizer.param_groups if optimizer else ():
@@ -72,6 +70,14 @@ def build_step(workload: Workload, device: torch.device) -> Step:
         torch.cuda.reset_peak_memory_stats(device)
     scaler = _steady_scaler(workload, device)
     return Step(workload=workload, model=model, batch=batch, optimizer=optimizer, scaler=scaler, device=device.type)
+
+
+def step_like(step: Step, workload: Workload, device: torch.device) -> Step:
+    """The step of a workload that differs in its batch alone, with the model and optimizer that are there."""
+    allow_units(workload)
+    other = copy.copy(step)
+    other.workload, other.batch = workload, _batch(workload, device)
+    return other
 
 
 def workload_columns(workload: Workload) -> dict[str, Any]:
@@ -102,6 +108,13 @@ def free_memory(device: torch.device) -> None:
 
 def ran_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_NO_MEMORY.search(str(error))))
+
+
+def _batch(workload: Workload, device: torch.device) -> Any:
+    with torch.device(device):
+        batch = workload.batch()
+    batch = pytree.tree_map(lambda v: v.to(device) if isinstance(v, torch.Tensor) else v, batch)
+    return prepare_batch(workload, batch)
 
 
 def _model(workload: Workload, device: torch.device) -> Any:

@@ -6,6 +6,7 @@ disturbs another: times come from steps with no profiler near, kernels from trac
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -21,11 +22,12 @@ from foretell.measure.build import (
     build_step,
     free_memory,
     ran_out_of_memory,
+    step_like,
     workload_columns,
 )
 from foretell.measure.kernels import Alignment, OpTimes, align, op_times, record_on_host
 from foretell.measure.machine import Machine, pick_device
-from foretell.measure.memory import record_memory
+from foretell.measure.memory import peak_memory, record_memory
 from foretell.measure.record import AllocationRow, GraphRow, OpRow, Point, Record, SeriesRow, StepRow
 from foretell.measure.resources import Reduced, bandwidth_use, device_series, reduce_series, sampled_series
 from foretell.measure.sampler import Sample, Sampler
@@ -62,6 +64,7 @@ class Asked:
                 f"plan {point.plan} cannot be measured on one device. Start one process per device with torchrun, as "
                 "docs/guide/hosts.md shows, or leave out the plan."
             )
+        self.point = point
         self.machine = _machine(pick_device(device))
         self.watch = LossWatch(load_workload(point.source, point.settings))
         self.operators = point.kind == "operators"
@@ -72,21 +75,39 @@ class Asked:
         text = text or "the host's memory is full"
         return Record(step=StepRow(**self.columns, outcome="out-of-memory", error=text, **self.machine.provenance()))
 
-    def prepare(self) -> Prepared:
-        """Build and warm the step, and learn all of it that does not depend on the clock."""
+    def prepare(self, like: Prepared | None = None, *, light: bool = False) -> Prepared:
+        """Build and warm the step, and learn all of it that does not depend on the clock.
+
+        `like` is the same step at another batch, whose model is used again. A light one has no ops and no kernels, only
+        the time and peaks of the step.
+        """
         device = self.machine.device
         cuda = device.type == "cuda"
-        step = build_step(self.watch.workload, device)
+        step = self._step(like)
         warm_up(step, clock_of(device))
-        memory, allocations = record_memory(step) if cuda and not self.operators else ({}, None)
+        memory: dict[str, Any] = {}
+        aligned = allocations = None
+        if cuda and light:
+            memory = peak_memory(step)
+        elif cuda and not self.operators:
+            memory, allocations = record_memory(step)
         if self.machine.companions:
             memory.pop("used_outside", None)  # theirs is in it
-        _sampler(self.machine)  # starts it, while nothing is timed yet
-        aligned = align(step) if cuda else None
+        if not light:
+            _sampler(self.machine)  # starts it, while nothing is timed yet
+            aligned = align(step) if cuda else None
         samples, tokens = batch_sizes(self.watch.workload, step.batch)
         columns = self.columns | memory | {"samples": samples, "tokens": tokens}
         free_memory(device)
-        return Prepared(self, step, aligned, allocations, columns)
+        return Prepared(self, step, aligned, allocations, columns, light)
+
+    def _step(self, like: Prepared | None) -> Step:
+        workload, device = self.watch.workload, self.machine.device
+        if like is None:
+            return build_step(workload, device)
+        if like.asked.point.but_batch != self.point.but_batch:
+            raise ValueError(f"{like.asked.point} and {self.point} differ in more than their batch")
+        return step_like(like.step, workload, device)
 
 
 @dataclass(slots=True)
@@ -95,27 +116,32 @@ class Prepared:
 
     asked: Asked
     step: Step
-    aligned: Alignment | None  # None on a CPU, where the host's clock gives an op's time
+    aligned: Alignment | None  # None of a light one, and on a CPU, where the host's clock gives an op's time
     allocations: AllocationRow | None
     columns: dict[str, Any]
+    light: bool = False
 
     def take(self, seconds: Seconds = SECONDS) -> Taken:
         """Time the step and trace its kernels. Of operators, only the kernels, with an empty cache before each step."""
         machine, operators, workload = self.asked.machine, self.asked.operators, self.asked.watch.workload
         allow_units(workload)  # another point may have been prepared since
-        timing, sampler = None, _sampler(machine)
+        timing, sampler = None, None if self.light else _sampler(machine)
         if not operators:
-            with sampler.awake():
+            with sampler.awake() if sampler else contextlib.nullcontext():
                 timing = time_steps(self.step, clock_of(machine.device), seconds)
             if workload.step is not None:
                 timing = replace(timing, parts={})  # a step of the user's own is one piece
         marks = tuple(machine.marks())
         provenance = machine.provenance()  # clocks as they are under load
-        samples = sampler.between(*timing.window) if timing else []
-        alone = self.aligned is None
-        traces = record_on_host(self.step) if alone else trace_steps(self.step, _TRACED, cold=operators)
+        samples = sampler.between(*timing.window) if sampler and timing else []
+        traces = None if self.light else self._traced()
         finite = self.asked.watch.finite
         return Taken(self, timing, marks, samples, traces, {**self.columns, **provenance}, finite)
+
+    def _traced(self) -> Traces | OpTimes:
+        if self.aligned is None:
+            return record_on_host(self.step)
+        return trace_steps(self.step, _TRACED, cold=self.asked.operators)
 
 
 @dataclass(slots=True)
@@ -126,23 +152,21 @@ class Taken:
     timing: Timing | None
     marks: tuple[str, ...]
     samples: list[Sample]
-    traces: Traces | OpTimes
+    traces: Traces | OpTimes | None  # None of a light one
     columns: dict[str, Any]
     finite: bool
 
     def record(self) -> Record:
         aligned, traces, timing = self.of.aligned, self.traces, self.timing
+        if timing is not None and traces is None:
+            columns = self.columns | timing.columns | {"marks": (*self.marks, *timing.marks)} | self._outcome()
+            return Record(step=StepRow(**columns))
         times = op_times(aligned, traces.read()) if aligned and isinstance(traces, Traces) else traces
         assert isinstance(times, OpTimes)
         marks = (*self.marks, *times.notes, *(timing.marks if timing else ()))
         graph = GraphRow(hash=times.graph.content_hash, name=times.graph.name, file=times.graph.to_bytes(packed=False))
-        columns = {**self.columns, "graph": graph.hash, "marks": marks}
+        columns = {**self.columns, "graph": graph.hash, "marks": marks} | self._outcome()
         series: list[SeriesRow] = []
-        if not self.finite:
-            columns |= {
-                "outcome": "nan-loss",
-                "error": "the loss is not a finite number; times are recorded all the same",
-            }
         if timing is None:
             columns |= _kernel_columns(times) | {"device_seconds": times.total(times.device)}
         else:
@@ -151,6 +175,10 @@ class Taken:
             series += sampled_series(self.samples, timing.window[0])
         step, allocations = StepRow(**columns), self.of.allocations
         return Record(step=step, ops=_op_rows(times), graph=graph, series=tuple(series), allocations=allocations)
+
+    def _outcome(self) -> dict[str, str]:
+        error = "the loss is not a finite number; times are recorded all the same"
+        return {} if self.finite else {"outcome": "nan-loss", "error": error}
 
 
 @functools.cache

@@ -21,6 +21,14 @@ def memory_columns() -> dict[str, Any]:
     }
 
 
+def peak_memory(step: Step) -> dict[str, Any]:
+    """Of one step."""
+    torch.cuda.reset_peak_memory_stats()
+    step.run()
+    torch.cuda.synchronize()
+    return memory_columns()
+
+
 def record_memory(step: Step) -> tuple[dict[str, Any], AllocationRow]:
     """Of one step. Addresses are offsets from the lowest."""
     torch.cuda.reset_peak_memory_stats()

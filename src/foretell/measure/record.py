@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
@@ -52,6 +52,11 @@ class Point:
         """The same for the same question, whoever asks it."""
         text = "\n".join((stored_source(self.source), self.settings_text, self.kind, self.plan))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def but_batch(self) -> Point:
+        """What is the same for all batches of it."""
+        return replace(self, settings={name: value for name, value in self.settings.items() if name != "batch"})
 
     @property
     def columns(self) -> dict[str, str]:

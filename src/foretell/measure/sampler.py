@@ -45,7 +45,8 @@ class Sampler:
         """Without an interface, all but the loopback are added up."""
         handle, path = tempfile.mkstemp(prefix="foretell-samples-")
         command = [sys.executable, __file__, device_uuid, interface, str(interval), str(os.getpid())]
-        self._process = subprocess.Popen(command, stdout=handle, stdin=subprocess.DEVNULL)
+        nothing = subprocess.DEVNULL  # one that outlives us must not hold the pipe that somebody reads us through
+        self._process = subprocess.Popen(command, stdout=handle, stdin=nothing, stderr=nothing)
         os.close(handle)
         self._file = open(path)  # noqa: SIM115
         os.unlink(path)
