@@ -2,7 +2,7 @@
 
 GRAPH is a .graph file, such as `foretell inspect hf/llama-3-8b --set precision=bf16 --save llama.graph` writes. Sixteen
 clients ask over connections that stay open: a plain app, the service for an answer that it has, and the service for answers
-it has not, each of them another question. `--seconds 600` is a soak; memory is that of all processes of the service.
+it has not, each of them another question. Memory is that of all processes of the service; serve_soak.py looks at it for long.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import chain, count
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -49,6 +49,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--save", type=Path, help="a file of results, of which this is the part `load`")
     asked = parser.parse_args()
     found = {"load before": os.getloadavg()[0], "clients": asked.clients, "on": asked.on, "plan": asked.plan}
     with hello_world() as address:
@@ -66,6 +67,15 @@ def main() -> None:
         found["uncached"] = with_cpu(process, lambda: asyncio.run(load(address, "/v1/forecasts", another, asked)))
         found["MiB after"] = mebibytes(process)
     print(json.dumps(found, indent=2))
+    if asked.save:
+        save(asked.save, "load", found)
+
+
+def save(path: Path, part: str, found: Mapping[str, object]) -> None:
+    """Beside the other parts of the file, with the command that made it."""
+    command = " ".join(["python", f"bench/scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    whole = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(whole | {part: {"command": command, **found}}, indent=2) + "\n")
 
 
 async def load(address: str, path: str, body: Callable[[], bytes], asked: argparse.Namespace) -> dict[str, float]:
@@ -168,10 +178,13 @@ def processor_seconds(process: subprocess.Popen[str]) -> float:
     return sum(time.user + time.system for time in times)
 
 
-def mebibytes(process: subprocess.Popen[str]) -> int:
+def mebibytes(process: subprocess.Popen[str] | psutil.Process) -> int:
     """What all processes of the service have in memory."""
-    whole = psutil.Process(process.pid)
-    return sum(each.memory_info().rss for each in (whole, *whole.children(recursive=True))) >> 20
+    whole, total = psutil.Process(process.pid), 0
+    for each in (whole, *whole.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):  # a job that has just ended
+            total += each.memory_info().rss
+    return total >> 20
 
 
 if __name__ == "__main__":

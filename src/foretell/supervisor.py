@@ -261,7 +261,7 @@ def _become_worker(caller: int, memory: Bytes) -> None:
     os.dup2(2, 1)
     end_with_parent()  # where even the guard is killed
     if memory and sys.platform == "linux":
-        _bound_memory(memory)
+        bound_memory(memory)
 
 
 def end_with_parent() -> None:
@@ -278,7 +278,7 @@ def _end_with(caller: int) -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def _bound_memory(memory: Bytes) -> None:
+def bound_memory(memory: Bytes) -> None:
     """Let this process allocate so much more than it has. Pages count when they are mapped, whether used or not."""
     import resource
 

@@ -1,29 +1,40 @@
-"""Several processes of the service on one PostgreSQL, one of them killed; and searches that go to a Ray cluster."""
+"""Several processes of the service on one PostgreSQL, and on several nodes of a Ray cluster; one of each is killed."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from foretell.planner import ray
-from foretell.planner.pool import Processes
+from foretell import Conditions, Graph, forecast
+from foretell.errors import InputError
+from foretell.profile import ARRAYS, SUFFIX
 from foretell.serve.client import Client
-from foretell.serve.jobs.of_graph import AskedPlans
-from foretell.serve.jobs.work import Means
+from foretell.serve.inference_engine import InferenceEngine
+from foretell.serve.problems import Problem
+from foretell.serve.ray_workers import Desk, _files
+from foretell.serve.settings import Settings
+from foretell.serve.worker import Bench, pack
+from tests.campaign.test_campaign import ROOT, wait_until
+from tests.campaign.test_ray import kill_tree, name_of, parent
 
 
 @contextmanager
-def running(database: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def running(database: str, ray: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A process of the service, and its address."""
-    command = [sys.executable, "-m", "foretell.cli", "serve", "--port", "0", "--database", database, "--workers", "1"]
+    command = [sys.executable, "-m", "foretell.cli", "serve", "--port", "0", "--database", database]
+    command += ["--ray", ray, "--workers", "2"]
     environment = os.environ | {"FORETELL_SERVE_LEASE": "1.5"}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
@@ -38,29 +49,85 @@ def running(database: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
             assert process.wait(60) in (0, -signal.SIGKILL, -signal.SIGTERM)
 
 
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[str]:
+    """The address of a head that does no work, with two nodes of one processor."""
+    pytest.importorskip("ray")
+    environment = json.dumps({"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"})
+    command = [sys.executable, "-m", "tests.campaign.ray_cluster", environment, environment]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as program:
+        try:
+            assert program.stdout is not None
+            yield json.loads(program.stdout.readline())["address"]
+        finally:
+            kill_tree(program.pid)
+
+
+def raylets_at_work() -> list[int]:
+    """Nodes that have workers of ours."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if path.read_bytes().startswith(b"ray::Desk"):
+                above = int(path.parent.name)
+                while name_of(above) != "raylet":
+                    above = parent(above)
+                found.append(above)
+    return found
+
+
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
-def test_what_one_process_accepted_another_does(database_url: str, graph_file: bytes) -> None:
-    with running(database_url) as (first, here), running(database_url) as (_, there):
+def test_two_services_on_two_nodes_lose_one_of_each(ray_cluster: str, database_url: str, graph_file: bytes) -> None:
+    """Forecasts and plans go to a Ray cluster; a node and a service are killed while both are at work."""
+    with running(database_url, ray_cluster) as (first, here), running(database_url, ray_cluster) as (_, there):
         graph = httpx.post(f"{here}/v1/graphs", content=graph_file).json()["hash"]
-        asked = {"graph": graph, "on": "2xh200"}
-        answers = [httpx.post(f"{place}/v1/forecasts", json=asked, timeout=60) for place in (here, there)]
-        assert len({answer.headers["foretell-forecast"] for answer in answers}) == 1
-        question = {"graph": graph, "on": "h200", "up_to": 2}
-        jobs = [httpx.post(f"{here}/v1/scales", json=question).json()["id"] for _ in range(2)]
-        first.send_signal(signal.SIGKILL)
+        search = {"graph": graph, "gpus": ["h200", "l40s"], "max_devices": 2, "samples": 1e6}
+        jobs = [httpx.post(f"{here}/v1/plans", json=search | {"global_batch": n}).json()["id"] for n in (64, 128)]
+
+        def asked(number: int, where: str = there) -> httpx.Response:
+            question = {"graph": graph, "on": "2xh200", "conditions": {"jitter": 1e-3 * number}}
+            return httpx.post(f"{where}/v1/forecasts", json=question, timeout=120)
+
+        assert len({asked(1, where).headers["foretell-forecast"] for where in (here, there)}) == 1
+        assert len(nodes := set(raylets_at_work())) == 2, "the workers of a service are spread over the nodes"
+        with ThreadPoolExecutor(4) as people:
+            answers = [people.submit(asked, number) for number in range(2, 42)]
+            wait_until(lambda: sum(answer.done() for answer in answers) >= 5)
+            kill_tree(nodes.pop())
+            first.send_signal(signal.SIGKILL)
+            found = [answer.result() for answer in answers]
+        assert [answer.text for answer in found if answer.status_code != 200] == []
+        here_too = forecast(Graph.from_bytes(graph_file), "2xh200", conditions=Conditions(jitter=2e-3))
+        assert found[0].json() == json.loads(here_too.to_json())
         with Client(there) as client:
-            assert [len(client.result(job)) for job in jobs] == [2] * 2
-            assert {job["attempts"] for job in client.jobs()} <= {1, 2}
+            assert all(client.result(job)["recommended"] for job in jobs)
 
 
-def test_plans_are_searched_on_a_ray_cluster(graph_file: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked_of: list[str] = []
+def test_a_ray_cluster_that_is_not_there_is_said_before_it_serves() -> None:
+    engine = InferenceEngine(Settings(ray="127.0.0.1:9", workers=1))
+    with pytest.raises(InputError, match=r"no Ray cluster at '127.0.0.1:9'.*ray start --head"):
+        engine.warm()
+    with pytest.raises(Problem) as refused:  # where it went away later
+        engine.read(b"")
+    engine.close()
+    assert refused.value.status == 503
 
-    def cluster(address: str) -> Processes:
-        asked_of.append(address)
-        return Processes(1)
 
-    monkeypatch.setattr(ray, "RayRunner", cluster)
-    question = AskedPlans(graph="0" * 64, gpus=["h200"], max_devices=1, samples=1e6)
-    assert question.do(graph_file, lambda text: None, Means(ray="head:6379")).picture
-    assert asked_of == ["head:6379"]
+def test_a_profile_goes_along_to_a_node(tmp_path: Path) -> None:
+    """As it does through an actor, without Ray: what is in the file, not where it is here."""
+    profile = tmp_path / f"ours{SUFFIX}"
+    profile.write_text("made")
+    profile.with_suffix(ARRAYS).write_bytes(b"\0arrays")
+    seen: list[tuple[str, bytes, bytes]] = []
+
+    class Seeing(Bench):
+        def read(self, head: dict[str, Any], data: bytes) -> bytes:
+            where = Path(head["profile"])
+            seen.append((where.name, where.read_bytes(), where.with_suffix(ARRAYS).read_bytes()))
+            assert where != profile
+            return b""
+
+    desk = Desk.__new__(Desk)
+    desk._bench = Seeing()
+    desk.answer(pack({"do": "read", "profile": str(profile), "files": _files(profile)}))
+    assert seen == [(profile.name, b"made", b"\0arrays")]

@@ -47,7 +47,7 @@ def serve(
     ] = None,
     ray: Annotated[
         str | None,
-        typer.Option("--ray", help="Search for plans on this Ray cluster; auto finds this one's.", metavar="ADDRESS"),
+        typer.Option("--ray", help="Forecasts and plans on this Ray cluster; auto finds this machine's.", metavar="ADDRESS"),
     ] = None,
     config: Annotated[
         Path | None,

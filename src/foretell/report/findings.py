@@ -192,11 +192,12 @@ def throughput_words(forecast: Forecast) -> list[str]:
 
 def cost_words(forecast: Forecast) -> list[str]:
     cost = forecast.cost
-    return _words(
-        (cost.dollars_per_hour, show_dollars, f" per hour ({cost.price})" if cost.price else " per hour"),
+    said = _words(
+        (cost.dollars_per_hour, show_dollars, " per hour"),
         (cost.dollars_per_step, show_dollars, " per step"),
         (dollars_per_million_samples(forecast), show_dollars, " per million samples"),
     )
+    return [*said, cost.price] if said and cost.price else said
 
 
 def _words(*known: tuple[float | None, Callable[[float], str], str]) -> list[str]:

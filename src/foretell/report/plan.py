@@ -14,6 +14,7 @@ from rich.padding import Padding
 from rich.panel import Panel
 from rich.text import Text
 
+from foretell.report import ticks
 from foretell.report.charts import svg
 from foretell.report.page import document, figure, section, table, write_page
 from foretell.report.terminal import grid
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from foretell.planner.result import Choice, PlanResult, Range
 
 _WIDTH, _HEIGHT = 720, 400
-_LEFT, _RIGHT, _TOP, _BELOW = 76, 24, 16, 48
+_LEFT, _RIGHT, _TOP, _BELOW = 76, 24, 30, 48
 _ROWS: Final = 12  # of the front in a terminal
 _SHORTEST: Final = 80  # characters of a reason
 _WIDE: Final = 130
@@ -139,14 +140,14 @@ def plan_body(result: PlanResult, address: Callable[[Choice], str] | None = None
     if result.choices:
         caption = (
             "Every plan that was simulated and fits; the line joins those that no other beats in time and cost. Large dots, "
-            "which nothing beats in memory too, lead to their rows below. Bars are 90 % intervals."
+            "which nothing beats in memory too, lead to their rows below; the green one is recommended. Bars are 90 % intervals."
         )
         parts.append(figure("Time against cost", caption, pareto_chart(result)))
-        lines = [_row(choice, number, address) for number, choice in enumerate(result.front)]
-        heads = ("Cluster", "Plan", "Micro-batch", "Job", "Cost", "Energy", "Memory free", "MFU")
-        parts.append(
-            section("The front", "Fastest first.", table(heads, lines, words=("Plan",), wide=("Energy", "MFU")))
-        )
+        lines = [_row(c, number, c == result.recommended, address) for number, c in enumerate(_shown(result))]
+        heads = ("Cluster", "Plan", "Micro-batch", "Job", "Cost", "Energy", "Memory free", "Fits", "MFU")
+        note = "Fastest first; the recommended one is marked. Memory free is what is left of the fullest device."
+        shown = table(heads, lines, words=("Plan",), wide=("Micro-batch", "Energy", "Memory free", "MFU"))
+        parts.append(section("The front", note, shown))
     if result.pruned:
         rows = [(escape(entry.reason), f"{entry.count:,}") for entry in result.pruned]
         parts.append(
@@ -156,13 +157,23 @@ def plan_body(result: PlanResult, address: Callable[[Choice], str] | None = None
     return "\n".join(parts)
 
 
-def _row(choice: Choice, number: int, address: Callable[[Choice], str] | None) -> tuple[str, ...]:
+def _shown(result: PlanResult) -> list[Choice]:
+    """The front, and the recommended one, which may be beaten by plans that are not as likely to fit."""
+    best = result.recommended
+    beside = [best] if best is not None and best not in result.front else []
+    return sorted([*result.front, *beside], key=lambda c: c.time.median)
+
+
+def _row(choice: Choice, number: int, best: bool, address: Callable[[Choice], str] | None) -> tuple[str, ...]:
     name = escape(choice.cluster)
     linked = name if address is None else f'<a href="{escape(address(choice))}">{name}</a>'
+    mark = ' <span class="best">recommended</span>' if best else ""
+    plan = escape(choice.plan).replace(",", ",<wbr>")
     return (
-        f'<span id="choice-{number}">{linked}</span>', escape(choice.plan), f"{choice.batch}",
+        f'<span id="choice-{number}">{linked}</span>{mark}', plan, f"{choice.batch}",
         show_seconds(choice.time.median), _dollars(choice),
-        f"{choice.kwh.median:,.3g} kWh", show_share(choice.headroom), or_dash(choice.mfu, show_share),
+        f"{choice.kwh.median:,.3g} kWh", show_share(choice.headroom), _odds(choice.fit_probability),
+        or_dash(choice.mfu, show_share),
     )  # fmt: skip
 
 
@@ -173,12 +184,14 @@ def pareto_chart(result: PlanResult, *, standalone: bool = False) -> str:
         return choice.cost.median if choice.cost else float(choice.devices)
 
     priced = all(c.cost for c in result.choices)
-    show = show_dollars if priced else lambda n: f"{n:.0f} devices"
-    times = [t for c in result.front for t in (c.time.low, c.time.high)] + [c.time.median for c in result.choices]
+    times = [t for c in _shown(result) for t in (c.time.low, c.time.high)] + [c.time.median for c in result.choices]
     x = _Axis([*times, result.deadline or times[0]], _LEFT, _WIDTH - _RIGHT)
     y = _Axis([cost(c) for c in result.choices] + [result.budget or cost(result.choices[0])], _HEIGHT - _BELOW, _TOP)
-    drawn = [_vertical(x(tick), show_seconds(tick)) for tick in x.ticks()]
-    drawn += [_horizontal(y(tick), show(tick)) for tick in y.ticks()]
+    drawn = [_vertical(x(at), label) for at, label in ticks.seconds_by_ratio(x.low, x.high, 6)]
+    across = ticks.dollars_by_ratio(y.low, y.high, 6) if priced else ticks.counts_by_ratio(y.low, y.high, 6, "devices")
+    drawn += [_horizontal(y(at), label) for at, label in across]
+    drawn.append(f'<text x="{_WIDTH - _RIGHT}" y="{_HEIGHT - 8}" text-anchor="end">time of the job</text>')
+    drawn.append(f'<text x="0" y="{_TOP - 14}">{"its cost" if priced else "devices"}</text>')
     if result.deadline:
         drawn.append(_limit(x(result.deadline), None, f"deadline {show_seconds(result.deadline)}"))
     if result.budget and priced:
@@ -189,7 +202,7 @@ def pareto_chart(result: PlanResult, *, standalone: bool = False) -> str:
     least = [c for c, lowest in zip(result.front, cheaper, strict=True) if cost(c) == lowest]
     line = " ".join(f"{x(c.time.median):.1f},{y(cost(c)):.1f}" for c in least)
     drawn.append(f'<polyline points="{line}" fill="none" stroke="var(--accent)" stroke-width="1.5"/>')
-    for number, c in enumerate(result.front):
+    for number, c in enumerate(_shown(result)):
         low, high, at = x(c.time.low), x(c.time.high), y(cost(c))
         drawn.append(
             f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{at:.1f}" y2="{at:.1f}" stroke="var(--accent)" opacity="0.35"/>'
@@ -225,10 +238,6 @@ class _Axis:
     def __call__(self, value: float) -> float:
         share = math.log(value / self.low) / math.log(self.high / self.low)
         return self.first + share * (self.last - self.first)
-
-    def ticks(self) -> list[float]:
-        steps = 5
-        return [self.low * (self.high / self.low) ** (i / steps) for i in range(1, steps)]
 
 
 def _vertical(x: float, label: str) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final
 
+from foretell.report import ticks
 from foretell.report.charts import svg
 from foretell.simulate.timeline import Span, Timeline
 from foretell.units import Seconds, show_seconds
@@ -148,9 +149,9 @@ def _block(block: _Block, stream: str, top: float) -> str:
 
 
 def _ticks(begin: Seconds, end: Seconds, scale: float, bottom: float, count: int) -> Iterator[str]:
-    for number in range(count + 1):
-        at = begin + (end - begin) * number / count
+    for at, label in ticks.seconds(begin, end, count):
         x = _LEFT + (at - begin) * scale
-        anchor = "start" if number == 0 else "end" if number == count else "middle"
+        beside = (at - begin) / (end - begin)
+        anchor = "start" if beside < 0.02 else "end" if beside > 0.98 else "middle"
         yield f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP - 4}" y2="{bottom:.0f}"/>'
-        yield f'<text x="{x:.1f}" y="12" text-anchor="{anchor}">{show_seconds(at)}</text>'
+        yield f'<text x="{x:.1f}" y="12" text-anchor="{anchor}">{label}</text>'

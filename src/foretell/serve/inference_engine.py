@@ -7,31 +7,42 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from foretell import errors
 from foretell.errors import ForetellError, InputError
 from foretell.serve.problems import Problem
 from foretell.serve.questions import Question
 from foretell.serve.settings import Settings
-from foretell.serve.worker import MISSING, pack, unpack
+from foretell.serve.ray_workers import RayWorkers
+from foretell.serve.worker import MEMORY, MISSING, pack, unpack
 from foretell.supervisor import Child, ChildLost
-from foretell.units import Bytes, Seconds
+from foretell.units import Seconds
 
-_MEMORY: Final[Bytes] = 4 * 2**30  # that a worker may allocate
+_TRIES: Final = 4  # of a question on a Ray cluster, whose nodes come and go
 _START: Final[Seconds] = 120.0  # to load what it needs, on a busy machine
-Start = Callable[[], Child]
 
 
-def _fresh() -> Child:
-    return Child.fresh("foretell.serve.worker:serve", memory=_MEMORY)
+class Process(Protocol):
+    """A worker's process as the engine sees it: a `Child` of this one, or one on a Ray cluster."""
+
+    def send(self, message: bytes) -> None: ...
+    def receive(self, limit: Seconds) -> bytes: ...
+    def close(self) -> None: ...
+
+
+def _fresh() -> Process:
+    return Child.fresh("foretell.serve.worker:serve", memory=MEMORY)
 
 
 class InferenceEngine:
-    """A thread for each worker waits for its answers; questions beyond a limit are sent away at once."""
+    """A thread for each worker waits for its answers; questions beyond a limit are sent away at once. With `ray`, workers are
+    on a cluster."""
 
-    def __init__(self, settings: Settings, start: Start = _fresh) -> None:
-        self._settings, self._start = settings, start
+    def __init__(self, settings: Settings, start: Callable[[], Process] | None = None) -> None:
+        self._settings = settings
+        self._cluster = None if settings.ray is None else RayWorkers(settings.ray)
+        self._start = start or (_fresh if self._cluster is None else self._cluster.start)
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
         self._lock = threading.Lock()
@@ -81,6 +92,8 @@ class InferenceEngine:
             workers, self._all = list(self._all), set()
         for worker in workers:
             worker.child.close()
+        if self._cluster is not None:
+            self._cluster.close()
         self.threads.shutdown(wait=True, cancel_futures=True)
 
     def enter(self) -> None:
@@ -100,31 +113,43 @@ class InferenceEngine:
     def _ask(
         self, head: dict[str, Any], graph: str, load: Callable[[], bytes], *, send: bool = False
     ) -> tuple[dict[str, Any], bytes]:
-        worker = self._take(graph)
-        try:
-            said, body = worker.ask(pack(head, load() if send else b""), self._settings.seconds)
-            if said.get(MISSING):
-                said, body = worker.ask(pack(head, load()), self._settings.seconds)
-        except TimeoutError:
-            self._drop(worker)
-            raise Problem(
-                504, f"this took longer than {self._settings.seconds:g} s and was stopped.",
-                next="Ask about a smaller graph, or fewer stages and micro-steps.",
-            ) from None  # fmt: skip
-        except ChildLost as lost:
-            self._drop(worker)
-            raise Problem(
-                500, f"the process that answered {lost.how}.", next="Report it, with the graph and the question."
-            ) from None
-        except BaseException:
-            self._drop(worker)  # it may still be sending
-            raise
+        for left in reversed(range(1 if self._cluster is None else _TRIES)):
+            worker = self._ready(graph)
+            try:
+                said, body = worker.ask(pack(head, load() if send else b""), self._settings.seconds)
+                if said.get(MISSING):
+                    said, body = worker.ask(pack(head, load()), self._settings.seconds)
+                break
+            except TimeoutError:
+                self._drop(worker)
+                raise Problem(
+                    504, f"this took longer than {self._settings.seconds:g} s and was stopped.",
+                    next="Ask about a smaller graph, or fewer stages and micro-steps.",
+                ) from None  # fmt: skip
+            except ChildLost as lost:
+                self._drop(worker)
+                if not left:  # else its node was lost, and another answers
+                    raise Problem(
+                        500, f"the process that answered {lost.how}.", next="Report it, with the graph and the question."
+                    ) from None
+            except BaseException:
+                self._drop(worker)  # it may still be sending
+                raise
         if graph:
             worker.knows.add(graph)
         self._give_back(worker)
         if "error" in said:
             raise _named(said["error"])(said["text"])
         return said, body
+
+    def _ready(self, graph: str) -> _Worker:
+        try:
+            return self._take(graph)
+        except (InputError, ChildLost, TimeoutError) as error:
+            why = str(error) or f"it was not ready within {_START:g} s."
+            raise Problem(
+                503, f"no process to answer could be started: {why}", next="Ask again later.", headers={"Retry-After": "5"}
+            ) from None
 
     def _take(self, graph: str) -> _Worker:
         """An idle worker, one that has the graph at hand where there is one."""
@@ -151,7 +176,7 @@ class InferenceEngine:
 
 
 class _Worker:
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: Process) -> None:
         self.child = child
         self.knows: set[str] = set()  # graphs that it had at hand; it may have forgotten some
         self.child.receive(_START)

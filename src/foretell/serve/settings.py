@@ -29,7 +29,7 @@ class Settings:
     rate: float = 50.0  # requests per second of a key, in the long run; loopback without keys has no limit
     job_runners: int = 1
     lease: Seconds = LEASE  # until the job of a process that was killed is begun again by another
-    ray: str | None = None  # the address of a Ray cluster that searches for plans run on
+    ray: str | None = None  # the address of a Ray cluster that workers and searches for plans run on
 
     def __post_init__(self) -> None:
         check_count("workers", self.workers, InputError)

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 from foretell.errors import ForetellError
 from foretell.serve.graphs import about
 from foretell.text import plain
+from foretell.units import Bytes
 
 if TYPE_CHECKING:
     from foretell.forecasting.result import Forecast
 
+MEMORY: Final[Bytes] = 4 * 2**30  # that a worker may allocate
 KEPT: Final = 8  # graphs that a worker remembers, with what was computed of them
 MISSING: Final = "missing"  # the graph is not here: send it along
 
@@ -38,16 +40,16 @@ def serve(link: Connection) -> None:
 
     load_model()
     link.send_bytes(b"ready")
-    bench = _Bench()
+    bench = Bench()
     while True:
         try:
             head, body = unpack(link.recv_bytes())
         except EOFError:
             return
-        link.send_bytes(_answer(bench, head, body))
+        link.send_bytes(answer(bench, head, body))
 
 
-def _answer(bench: _Bench, head: dict[str, Any], body: bytes) -> bytes:
+def answer(bench: Bench, head: dict[str, Any], body: bytes) -> bytes:
     try:
         do = {"read": bench.read, "embed": bench.embed, "forecast": bench.forecast, "draw": bench.draw}[head["do"]]
         return do(head, body)
@@ -57,7 +59,7 @@ def _answer(bench: _Bench, head: dict[str, Any], body: bytes) -> bytes:
         return pack({"error": "GraphFileError", "text": "the graph takes more memory than a question may have."})
 
 
-class _Bench:
+class Bench:
     """The graphs that lie ready."""
 
     def __init__(self) -> None:

@@ -12,6 +12,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from foretell.cost.model import names
+from foretell.report import ticks
 from foretell.report.charts import svg
 from foretell.report.page import figure, section, table
 from foretell.serve.listener.callers import Asked, Reader
@@ -72,7 +73,7 @@ def _drift(steps: Sequence[Compared]) -> str:
         for course in drifts(steps)
     ]  # fmt: skip
     titles = ("Step", "Cluster", "Plan", "Times measured", "Forecasts", "Measured longer by")
-    note = "Whether forecasts still hold: `off` is outside of the interval, `changed` is not what the job was like at first."
+    note = "Whether forecasts still hold: off is outside of the interval, changed is not what the job was like at first."
     return section(
         "Drift", note, table(titles, rows, words=("Cluster", "Plan", "Forecasts"), wide=("Plan", "Times measured"))
     )
@@ -97,13 +98,11 @@ def _chart(steps: Sequence[Compared]) -> str:
         f'<line class="axis" x1="{x(ends[0]):.1f}" y1="{y(ends[0]):.1f}" x2="{x(ends[1]):.1f}" y2="{y(ends[1]):.1f}"/>',
         f'<text x="{_WIDTH - 8}" y="{_SIDE - 8}" text-anchor="end">measured</text><text x="0" y="12">predicted</text>',
     ]
-    for number in range(1, 5):
-        tick = math.exp(low + (high - low) * number / 5)
+    for tick, label in ticks.seconds_by_ratio(*ends, 6):
         drawn.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 8}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
-        drawn.append(f'<text x="{_LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{show_seconds(tick)}</text>')
-        drawn.append(
-            f'<text x="{x(tick):.1f}" y="{_SIDE - _BELOW + 20}" text-anchor="middle">{show_seconds(tick)}</text>'
-        )
+        drawn.append(f'<line class="grid" x1="{x(tick):.1f}" x2="{x(tick):.1f}" y1="0" y2="{_SIDE - _BELOW}"/>')
+        drawn.append(f'<text x="{_LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{label}</text>')
+        drawn.append(f'<text x="{x(tick):.1f}" y="{_SIDE - _BELOW + 20}" text-anchor="middle">{label}</text>')
     for step in steps:
         told = f"{step.workload} on {step.cluster}: predicted {show_seconds(step.predicted)}, measured {show_seconds(step.seconds)}"
         dot = (
