@@ -77,7 +77,12 @@ Way = Callable[[list[str], random.Random], Iterator[Request]]
 
 
 async def one(
-    http: httpx.AsyncClient, way: Way, graphs: list[str], rng: random.Random, ends: float, statuses: Counter[tuple[str, int]]
+    http: httpx.AsyncClient,
+    way: Way,
+    graphs: list[str],
+    rng: random.Random,
+    ends: float,
+    statuses: Counter[tuple[str, int]],
 ) -> None:
     for method, where, what in way(graphs, rng):
         if time.monotonic() > ends:

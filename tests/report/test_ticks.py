@@ -34,5 +34,5 @@ def test_times_by_ratio(low: float, high: float, said: list[str]) -> None:
 
 def test_dollars_and_counts() -> None:
     assert [label for _, label in ticks.dollars_by_ratio(83, 138, 6)] == ["$90", "$100", "$110", "$120", "$130"]
-    assert [label for _, label in ticks.dollars_by_ratio(0.06, 3, 6)] == ["$0.1", "$0.2", "$0.5", "$1", "$2"]
+    assert [label for _, label in ticks.dollars_by_ratio(0.06, 3, 6)] == ["$0.10", "$0.20", "$0.50", "$1", "$2"]
     assert [label for _, label in ticks.counts_by_ratio(1, 64, 6, "devices")][-1] == "50 devices"

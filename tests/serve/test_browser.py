@@ -46,7 +46,7 @@ def test_from_a_file_to_a_plan(address: str, tmp_path: Path) -> None:
         person.wait("document.querySelectorAll('#scaling figure').length === 3")
 
         person.go(f"{address}/ask?graph={'0' * 64}&on=h200")
-        assert "there is no graph" in person.text()
+        assert "There is no graph" in person.text()
         for width in WIDTHS:
             person.resize(width, dark=width == WIDTHS[1])
             for place in ("/", "/planner", "/history", "/devices?compare=h200&compare=l40s", "/accuracy", shared):

@@ -11,9 +11,11 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
+from foretell.hardware import Cluster
 from foretell.serve.access.keys import make_key
 from foretell.serve.database.connect import Database
 from foretell.serve.database.tables import Audit
+from foretell.serve.listener.pages.cluster_drawing import drawing
 from tests.serve.conftest import Open
 
 
@@ -93,6 +95,7 @@ def test_a_person_signs_in(open_service: Open, tmp_path: Path) -> None:
     assert all(said in signed.headers["set-cookie"] for said in ("HttpOnly", "SameSite=strict"))
     browser.cookies.set("foretell_key", key)
     assert "What will it take?" in browser.get("/").text
+    assert ">one</span>" in browser.get("/history").text, "whose data this is"
     other_site = browser.post("/ask", data={}, headers={"Origin": "http://elsewhere.example"})
     assert other_site.status_code == 403
     service = browser.app.state.service  # type: ignore[attr-defined]
@@ -100,7 +103,51 @@ def test_a_person_signs_in(open_service: Open, tmp_path: Path) -> None:
     with service.database.reading() as session:
         written = [(row.what, row.status, row.key_id) for row in session.scalars(select(Audit).order_by(Audit.id))]
     assert ("POST /signin", 401, None) in written
+    left = browser.post("/signout", follow_redirects=False)
+    assert left.status_code == 303
+    assert all(said in left.headers["set-cookie"] for said in ('foretell_key=""', "Max-Age=0", "HttpOnly"))
     assert ("GET /", 200, key.split("_")[1]) in written
+
+
+@pytest.mark.parametrize(
+    ("asked", "then"),
+    [
+        ("/ask?graph=1&on=h200", "/ask?graph=1&on=h200"), ("//evil.example", "/"), ("/\\evil.example", "/"),
+        ("https://evil.example", "/"), ("", "/"), ("/a\r\nb", "/"),
+    ],
+)  # fmt: skip
+def test_signing_in_leads_on_to_what_was_asked_for(open_service: Open, tmp_path: Path, asked: str, then: str) -> None:
+    """A link that somebody shared; and to no other site."""
+    url = f"sqlite:///{tmp_path}/teams.sqlite"
+    key = make_key(Database(url), "one", "member")
+    browser = open_service(url)
+    signed = browser.post("/signin", data={"key": key, "then": asked}, follow_redirects=False)
+    assert (signed.status_code, signed.headers["location"]) == (303, then)
+    if asked == then:
+        page = browser.get(asked, headers={"Accept": "text/html", "Cookie": ""})
+        assert 'name="then" value="/ask?graph=1&amp;on=h200"' in page.text
+
+
+def test_long_work_is_cancelled_and_begun_again(client: TestClient, graph_file: bytes) -> None:
+    graph = client.post("/v1/graphs", content=graph_file).json()["hash"]
+    asked = {"way": "kept", "graph": graph, "samples": "1e6", "term": "spot", "gpus": ["h100-sxm"], "max_devices": "2"}
+    wait = client.post("/planner", data=asked)
+    assert "It waits for its turn" in wait.text
+    job = wait.url.path
+    assert "was cancelled" in client.post(f"{job}/cancel").text
+    assert "It waits for its turn" in client.post(f"{job}/resume").text
+    refused = client.post("/planner", data=asked | {"region": "atlantis"})
+    assert (refused.status_code, "no spot price in atlantis" in refused.text) == (422, True)
+    assert 'value="atlantis"' in refused.text, "what was written is still there"
+
+
+@pytest.mark.parametrize(
+    ("on", "devices", "said"), [("h200", 1, ""), ("4x8xh100-sxm", 32, ""), ("64x8xh100-sxm", 56, "57 nodes more")]
+)
+def test_a_cluster_is_drawn(on: str, devices: int, said: str) -> None:
+    drawn = drawing(Cluster.parse(on))
+    assert drawn.count('class="device"') == 2 * devices, "for a desk and for a phone"
+    assert said in drawn
 
 
 def test_mistakes_are_said_above_the_form(client: TestClient, graph_file: bytes) -> None:
@@ -113,7 +160,7 @@ def test_mistakes_are_said_above_the_form(client: TestClient, graph_file: bytes)
     ):
         answer = client.get("/ask", params=asked)
         assert answer.status_code in (404, 422)
-        assert said in answer.text
+        assert said in answer.text.lower()
         assert "What will it take?" in answer.text
     for form, said in (
         ({"way": "named"}, "no network was named"),
@@ -125,7 +172,7 @@ def test_mistakes_are_said_above_the_form(client: TestClient, graph_file: bytes)
         ({"way": "file"}, "no file was chosen"),
     ):
         answer = client.post("/ask", data=form)
-        assert (answer.status_code, said in answer.text) == (422, True), answer.text
+        assert (answer.status_code, said in answer.text.lower()) == (422, True), answer.text
     assert "torchvision/resnet50" in client.get("/names?source=resnet50").text  # at once, before libraries are loaded
     assert client.get("/static/../app.py").status_code == 404
     html = client.get("/nowhere", headers={"Accept": "text/html"})

@@ -89,7 +89,8 @@ def test_two_services_on_two_nodes_lose_one_of_each(ray_cluster: str, database_u
             return httpx.post(f"{where}/v1/forecasts", json=question, timeout=120)
 
         assert len({asked(1, where).headers["foretell-forecast"] for where in (here, there)}) == 1
-        assert len(nodes := set(raylets_at_work())) == 2, "the workers of a service are spread over the nodes"
+        nodes = set(raylets_at_work())
+        assert len(nodes) == 2, "the workers of a service are spread over the nodes"
         with ThreadPoolExecutor(4) as people:
             answers = [people.submit(asked, number) for number in range(2, 42)]
             wait_until(lambda: sum(answer.done() for answer in answers) >= 5)

@@ -47,7 +47,9 @@ def serve(
     ] = None,
     ray: Annotated[
         str | None,
-        typer.Option("--ray", help="Forecasts and plans on this Ray cluster; auto finds this machine's.", metavar="ADDRESS"),
+        typer.Option(
+            "--ray", help="Forecasts and plans on this Ray cluster; auto finds this machine's.", metavar="ADDRESS"
+        ),
     ] = None,
     config: Annotated[
         Path | None,

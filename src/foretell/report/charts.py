@@ -180,12 +180,24 @@ def _peak(series: MemorySeries, plot: _Plot, place: str) -> Iterator[str]:
 
 
 def svg(
-    width: float, height: float, body: str, *, name: str, title: str, description: str, standalone: bool = False
+    width: float,
+    height: float,
+    body: str,
+    *,
+    name: str,
+    title: str,
+    description: str,
+    standalone: bool = False,
+    scaled: bool = False,
 ) -> str:
-    """A drawing with a name and a description for those who hear it; `standalone` where it is a file of its own."""
-    namespace = 'xmlns="http://www.w3.org/2000/svg" ' if standalone else ""
+    """A drawing with a name and a description for those who hear it; `standalone` where it is a file of its own.
+
+    `scaled`: there is no other for a phone, which has its letters larger instead.
+    """
+    kind = 'xmlns="http://www.w3.org/2000/svg" ' if standalone else 'class="scaled" ' if scaled else ""
+    role = "group" if "<a " in body else "img"  # links in a picture are to be found
     return (
-        f'<svg {namespace}viewBox="0 0 {width} {height}" role="img" aria-labelledby="{name}-title {name}-desc">'
+        f'<svg {kind}viewBox="0 0 {width} {height}" role="{role}" aria-labelledby="{name}-title {name}-desc">'
         f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
         f"{body}</svg>"
     )

@@ -167,7 +167,7 @@ def _shown(result: PlanResult) -> list[Choice]:
 def _row(choice: Choice, number: int, best: bool, address: Callable[[Choice], str] | None) -> tuple[str, ...]:
     name = escape(choice.cluster)
     linked = name if address is None else f'<a href="{escape(address(choice))}">{name}</a>'
-    mark = ' <span class="best">recommended</span>' if best else ""
+    mark = '<span class="best">recommended</span>' if best else ""
     plan = escape(choice.plan).replace(",", ",<wbr>")
     return (
         f'<span id="choice-{number}">{linked}</span>{mark}', plan, f"{choice.batch}",
@@ -219,6 +219,7 @@ def pareto_chart(result: PlanResult, *, standalone: bool = False) -> str:
         title="Time against cost",
         description=described,
         standalone=standalone,
+        scaled=True,
     )
 
 

@@ -143,7 +143,7 @@ def _label(x: float, y: float, text: str) -> str:
 def _chart(title: str, height: float, drawn: Sequence[str], points: Sequence[ScalePoint]) -> str:
     described = ", ".join(f"{p.devices:,} devices: {show_share(p.efficiency)}" for p in points)
     name = title.partition(" ")[0]
-    return svg(_WIDTH, height, "".join(drawn), name=name, title=title, description=described)
+    return svg(_WIDTH, height, "".join(drawn), name=name, title=title, description=described, scaled=True)
 
 
 def _time_chart(points: Sequence[ScalePoint]) -> str:

@@ -11,7 +11,12 @@ from foretell.units import Seconds, show_seconds
 Tick = tuple[float, str]  # where, and what is written there
 _NEAR: Final = 4.0  # an axis in logarithms that spans less has equal steps
 _TIMES: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
-_OF_UNIT: Final = {"d": (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000), "h": (1, 2, 5, 10), "min": (1, 2, 5, 10, 30), "s": (1, 2, 5, 10, 30)}  # fmt: skip
+_OF_UNIT: Final = {
+    "d": (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000),
+    "h": (1, 2, 5, 10),
+    "min": (1, 2, 5, 10, 30),
+    "s": (1, 2, 5, 10, 30),
+}
 _OF_SMALL: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500)  # of units a thousand apart
 
 
@@ -30,7 +35,7 @@ def seconds_by_ratio(low: Seconds, high: Seconds, most: int) -> list[Tick]:
 
 
 def dollars_by_ratio(low: float, high: float, most: int) -> list[Tick]:
-    return [(value, f"${text}") for value, text in _by_ratio(low, high, most)]
+    return [(value, f"${text}0" if text[-2:-1] == "." else f"${text}") for value, text in _by_ratio(low, high, most)]
 
 
 def counts_by_ratio(low: float, high: float, most: int, what: str) -> list[Tick]:

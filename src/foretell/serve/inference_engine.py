@@ -13,8 +13,8 @@ from foretell import errors
 from foretell.errors import ForetellError, InputError
 from foretell.serve.problems import Problem
 from foretell.serve.questions import Question
-from foretell.serve.settings import Settings
 from foretell.serve.ray_workers import RayWorkers
+from foretell.serve.settings import Settings
 from foretell.serve.worker import MEMORY, MISSING, pack, unpack
 from foretell.supervisor import Child, ChildLost
 from foretell.units import Seconds
@@ -130,7 +130,9 @@ class InferenceEngine:
                 self._drop(worker)
                 if not left:  # else its node was lost, and another answers
                     raise Problem(
-                        500, f"the process that answered {lost.how}.", next="Report it, with the graph and the question."
+                        500,
+                        f"the process that answered {lost.how}.",
+                        next="Report it, with the graph and the question.",
                     ) from None
             except BaseException:
                 self._drop(worker)  # it may still be sending
@@ -148,7 +150,10 @@ class InferenceEngine:
         except (InputError, ChildLost, TimeoutError) as error:
             why = str(error) or f"it was not ready within {_START:g} s."
             raise Problem(
-                503, f"no process to answer could be started: {why}", next="Ask again later.", headers={"Retry-After": "5"}
+                503,
+                f"no process to answer could be started: {why}",
+                next="Ask again later.",
+                headers={"Retry-After": "5"},
             ) from None
 
     def _take(self, graph: str) -> _Worker:

@@ -51,6 +51,7 @@ class AskedPause(Asked):
 
 class AskedInterruptions(Asked):
     per_device_hour: float = USUAL_FAILURES
+    per_node_hour: float = Field(default=0.0, description="How often a spot node is taken back.")
     restart: float = 600.0
 
 

@@ -32,6 +32,11 @@ class Caller:
     team: str
     key: str
     role: Role
+    team_name: str = LOCAL
+
+    @property
+    def signed_in(self) -> bool:
+        return self.key != LOCAL
 
     def may(self, role: Role) -> bool:
         return _ROLES.index(self.role) >= _ROLES.index(role)
@@ -105,9 +110,10 @@ class Keyring:
         name, secret = read.groups()
         with self._database.reading() as session:
             key = session.get(Key, name)
-        if key is None or not hmac.compare_digest(key.hash, _hash(secret)) or key.revoked is not None:
+            team = None if key is None else session.get(Team, key.team_id)
+        if key is None or team is None or not hmac.compare_digest(key.hash, _hash(secret)) or key.revoked is not None:
             return None
-        caller = Caller(team=key.team_id, key=key.id, role=key.role)  # type: ignore[arg-type]
+        caller = Caller(team=team.id, key=key.id, role=key.role, team_name=team.name)  # type: ignore[arg-type]
         with self._lock:
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()

@@ -10,7 +10,7 @@ from pydantic import Field
 from sqlalchemy.orm import Session
 
 from foretell.graph import Graph
-from foretell.hardware import Cluster
+from foretell.hardware import Cluster, Term
 from foretell.plans import Plan
 from foretell.serve.database.tables import Job, StoredGraph, StoredPlans
 from foretell.serve.jobs.work import AskedLong, Done, Gone, Means, Say
@@ -67,20 +67,35 @@ class AskedPlans(AskedOfGraph):
     max_devices: Annotated[int, Field(ge=1, le=_MOST_DEVICES)] = 64
     samples: float | None = None
     tokens: float | None = None
+    epochs: float | None = Field(default=None, description="Of `dataset` samples.")
+    dataset: float | None = None
     deadline: float | None = Field(default=None, description="Seconds that the job may take.")
     budget: float | None = Field(default=None, description="Dollars that it may cost.")
     confidence: float = 0.9
     global_batch: Annotated[int, Field(ge=1)] | None = None
+    batches: Annotated[list[Annotated[int, Field(ge=1)]], Field(max_length=50)] | None = Field(
+        default=None, description="Batches of a micro-step to try."
+    )
+    prices: Annotated[dict[Text, float], Field(max_length=50)] | None = Field(
+        default=None, description="Dollars per device and hour.", examples=[{"h100-sxm": 1.9}]
+    )
+    term: Term = "on-demand"
+    region: Text | None = Field(default=None, description="Prices of this region, like us-east-1.")
 
     def check(self) -> None:
         from foretell.planner.choose import Goal
         from foretell.planner.plan import job_length
+        from foretell.planner.space import Space
 
         super().check()
-        for text in [self.on] if self.on is not None else self.gpus:
-            Cluster.parse(text)
         Goal(deadline=self.deadline, budget=self.budget, confidence=self.confidence)
-        job_length(self.samples, self.tokens, None, None, None if self.job is None else self.job.made())
+        job = None if self.job is None else self.job.made()
+        job_length(self.samples, self.tokens, self.epochs, self.dataset, job, self.term)
+        Space(
+            gpus=tuple(self.gpus), max_devices=self.max_devices, global_batch=self.global_batch,
+            batches=None if self.batches is None else tuple(self.batches), prices=self.prices, term=self.term,
+            on=None if self.on is None else Cluster.parse(self.on), region=self.region,
+        ).clusters()  # fmt: skip
 
     def do(self, material: bytes, say: Say, means: Means) -> Done:
         from foretell.planner.plan import plan
@@ -88,11 +103,11 @@ class AskedPlans(AskedOfGraph):
         from foretell.planner.result import Choice
         from foretell.report.plan import plan_body
 
-        names = ("on", "max_devices", "samples", "tokens", "deadline", "budget", "confidence", "global_batch")
-        asked = {name: getattr(self, name) for name in names}
+        own = set(AskedPlans.model_fields) - set(AskedOfGraph.model_fields)
+        asked = {name: getattr(self, name) for name in own}  # named as `plan` names them
         graph = Graph.from_bytes(material, "the graph")
         runner = None if means.ray is None else RayRunner(means.ray)
-        found = plan(graph, **asked, **self.shared(means.profile), gpus=tuple(self.gpus), progress=say, runner=runner)
+        found = plan(graph, **asked, **self.shared(means.profile), progress=say, runner=runner)
 
         def address(choice: Choice) -> str:
             return "/ask?" + urlencode({"graph": self.graph, "on": choice.cluster, "plan": choice.plan})

@@ -32,11 +32,11 @@ def accuracy(service: Asked, caller: Reader) -> Response:
     with service.database.reading() as session:
         steps = compared(session, caller.team)
     own = _own(steps) + _drift(steps) if steps else _NOTHING
-    return page("Accuracy", f"<h1>How good are forecasts?</h1>{own}{_models()}", here="/accuracy")
+    return page("Accuracy", f"<h1>How good are forecasts?</h1>{own}{_models()}", caller=caller, here="/accuracy")
 
 
 _NOTHING: Final = (
-    "<p>No step of this team was measured beside its forecast yet. Send what steps take: "
+    '<p class="empty">No step of this team was measured beside its forecast yet. Send what steps take: '
     "<code>foretell.watch(…, server=ADDRESS)</code> in a training loop, or <code>Client.measured</code>.</p>"
 )
 
@@ -72,8 +72,10 @@ def _drift(steps: Sequence[Compared]) -> str:
         )
         for course in drifts(steps)
     ]  # fmt: skip
-    titles = ("Step", "Cluster", "Plan", "Times measured", "Forecasts", "Measured longer by")
-    note = "Whether forecasts still hold: off is outside of the interval, changed is not what the job was like at first."
+    titles = ("Step", "Cluster", "Plan", "Times measured", "Forecasts", "Longer by")
+    note = (
+        "Whether forecasts still hold: off is outside of the interval, changed is not what the job was like at first."
+    )
     return section(
         "Drift", note, table(titles, rows, words=("Cluster", "Plan", "Forecasts"), wide=("Plan", "Times measured"))
     )
@@ -110,9 +112,8 @@ def _chart(steps: Sequence[Compared]) -> str:
         )
         drawn.append(f'<a href="/forecasts/{step.forecast}">{dot}<title>{escape(told)}</title></circle></a>')
     described = f"{len(steps)} steps, each measured and predicted."
-    return svg(
-        _WIDTH, _SIDE, "".join(drawn), name="accuracy", title="Measured against predicted", description=described
-    )
+    title = "Measured against predicted"
+    return svg(_WIDTH, _SIDE, "".join(drawn), name="accuracy", title=title, description=described, scaled=True)
 
 
 def _models() -> str:

@@ -97,4 +97,4 @@ def _page(
         + profile_field(profiles, profile)
         + '<div class="go"><button>Forecast</button><span id="busy" role="status">Working on it …</span></div></form>'
     )
-    return page("Ask", body, here="/", status=problem.status if problem else 200)
+    return page("Ask", body, caller=caller, here="/", status=problem.status if problem else 200)

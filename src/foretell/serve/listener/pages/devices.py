@@ -67,25 +67,38 @@ async def add(request: Request, service: Asked, caller: Admin) -> Response:
 
 
 def _page(caller: Caller, names: list[str], form: Form | None = None, problem: Problem | None = None) -> Response:
-    known = hardware.devices()
     compared = [hardware.device(name) for name in names]
-    rows = [
-        (
-            f'<label class="tick"><input type="checkbox" name="compare" value="{escape(d.name)}"'
-            f"{' checked' if d.name in names else ''}><span>{escape(d.title)}<small>{escape(d.name)}</small></span></label>",
-            *_facts(d),
-        )
-        for d in known
-    ]
     body = (
         '<h1>Devices</h1><p class="soft">What forecasts can be asked for. Tick some to see them side by side.</p>'
         + (trouble(problem) if problem else "")
         + (_side_by_side(compared) if compared else "")
-        + f'<form method="get" action="/devices">{table(_TITLES, rows, words=("Node",), wide=("fp32", "Node", "Bandwidth"))}'
+        + f'<form method="get" action="/devices">{_catalog(names)}'
         + '<p class="go sticky"><button>Compare</button></p></form>'
         + (_new(form) if caller.may("admin") else "")
     )
-    return page("Devices", body, here="/devices", status=problem.status if problem else 200)
+    return page("Devices", body, caller=caller, here="/devices", status=problem.status if problem else 200)
+
+
+def _catalog(ticked: list[str]) -> str:
+    """A table for each vendor, the fastest devices first."""
+    vendors: dict[str, list[Device]] = {}
+    for device in sorted(hardware.devices(), key=lambda d: (-d.peak("bf16"), -d.bandwidth)):
+        vendors.setdefault(device.vendor, []).append(device)
+    by_size = sorted(vendors.items(), key=lambda entry: -len(entry[1]))
+    wide = ("fp32", "Node", "Bandwidth")
+    return "".join(
+        f"<h3>{escape(vendor)}</h3>{table(_TITLES, [(_tick(d, ticked), *_facts(d)) for d in of], words=('Node',), wide=wide)}"
+        for vendor, of in by_size
+    )
+
+
+def _tick(device: Device, ticked: list[str]) -> str:
+    mark = " checked" if device.name in ticked else ""
+    title = device.title.removeprefix(f"{device.vendor} ")
+    return (
+        f'<label class="tick"><input type="checkbox" name="compare" value="{escape(device.name)}"{mark}>'
+        f"<span>{escape(title)}<small>{escape(device.name)}</small></span></label>"
+    )
 
 
 def _facts(d: Device) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ async def report(id: Id, service: Asked, caller: Reader, begin: Share = 0.0, end
     """The report that `foretell predict --html` writes, with the timeline between two shares of the step."""
     found = await run_in_threadpool(service.stored, caller, id)
     drawn = await service.drawn(caller, id, _window(begin, end), whole=True)
-    return page(f"{found.workload} on {found.cluster}", _links(found) + drawn + _scaling(found))
+    return page(f"{found.workload} on {found.cluster}", _links(found) + drawn + _scaling(found), caller=caller)
 
 
 @router.get("/forecasts/{id}/timeline")

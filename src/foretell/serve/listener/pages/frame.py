@@ -10,6 +10,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 
 from foretell.report.page import Frame, document
+from foretell.serve.access.keys import Caller
 from foretell.serve.listener.pages.static import address
 from foretell.serve.problems import Problem
 from foretell.text import plain
@@ -28,10 +29,8 @@ _HTMX: Final = (
 )
 
 
-def page(
-    title: str, body: str, *, here: str = "", status: int = 200, headers: Mapping[str, str] | None = None
-) -> Response:
-    """A whole page; `body` is HTML already, `here` its place in the bar."""
+def page(title: str, body: str, *, caller: Caller | None, here: str = "", status: int = 200) -> Response:
+    """A whole page; `body` is HTML already, `here` its place in the bar, which says who is signed in."""
     links = "".join(
         f'<a href="{place}"{" aria-current=page" if place == here else ""}>{name}</a>' for place, name in _BAR.items()
     )
@@ -40,10 +39,17 @@ def page(
         f'<link rel="stylesheet" href="{address("page.css")}">\n<link rel="stylesheet" href="{address("service.css")}">\n'
         f'<script defer src="{address("htmx.min.js")}"></script>\n<script defer src="{address("page.js")}"></script>'
     )
-    above = f'<a class="skip" href="#content">To the content</a><nav aria-label="Pages">{links}</nav>\n'
+    who = ""
+    if caller is not None and caller.signed_in:
+        who = (
+            f'<form class="who" method="post" action="/signout"><span>{escape(caller.team_name)}</span>'
+            '<button class="plain">Sign out</button></form>'
+        )
+    brand = '<a class="brand" href="/">Foretell</a>'
+    above = f'<a class="skip" href="#content">To the content</a><nav aria-label="Pages">{brand}{links}{who}</nav>\n'
     inside = f'<div id="content" tabindex="-1">{body}</div>'
     text = document(title, inside, kind="service", frame=Frame(head=head, above=above))
-    return HTMLResponse(plain(text), status, headers=dict(headers or {}))
+    return HTMLResponse(plain(text), status)
 
 
 def part(text: str, status: int = 200) -> Response:
@@ -55,9 +61,10 @@ def trouble(problem: Problem) -> str:
     """What went wrong, above the form that it is about."""
     said: dict[str, Any] = problem.body
     allowed = f" Allowed: {escape(str(said['allowed']))}." if said["allowed"] else ""
+    what = said["what"][:1].upper() + said["what"][1:]
     return (
         f'<section class="trouble" role="alert"><strong>{escape(said["title"])}</strong>'
-        f"<p>{escape(said['what'])}{allowed} {escape(said['next'])}</p></section>"
+        f"<p>{escape(what)}{allowed} {escape(said['next'])}</p></section>"
     )
 
 
@@ -68,16 +75,29 @@ def problem_page(request: Request, problem: Problem) -> Response | None:
     if request.headers.get("hx-request") == "true" and request.headers.get("hx-boosted") != "true":
         return part(trouble(problem))
     if problem.status == 401:
-        body = (
-            "<h1>Sign in</h1><p>This service belongs to teams. Show a key of yours: whoever runs it makes one with "
-            '<code>foretell serve key TEAM</code>.</p><form class="ask" method="post" action="/signin">'
-            '<label>Key <input name="key" type="password" required autocomplete="current-password" maxlength="200"></label>'
-            "<button>Sign in</button></form>"
+        return _sign_in(request)
+    title = problem.body["title"]
+    body = f'<h1>{escape(title)}</h1>{trouble(problem)}<p><a href="/">Ask for a forecast</a></p>'
+    return page(title, body, caller=getattr(request.state, "caller", None), status=problem.status)
+
+
+def _sign_in(request: Request) -> Response:
+    """The form for a key; it leads on to the page that was asked for."""
+    refused = request.url.path == "/signin"
+    then = "/" if refused or request.method != "GET" else f"{request.url.path}?{request.url.query}".rstrip("?")
+    key = '<input name="key" type="password" required autofocus autocomplete="current-password" maxlength="200">'
+    body = (
+        "<h1>Sign in</h1><p>This service belongs to teams. Show a key of yours: whoever runs it makes one with "
+        "<code>foretell serve key TEAM</code>.</p>"
+        + (
+            '<p class="no" role="alert">This key is not in use. Look whether all of it was copied.</p>'
+            if refused
+            else ""
         )
-        return page("Sign in", body, status=401)
-    return page(
-        problem.body["title"], f"<h1>{escape(problem.body['title'])}</h1>{trouble(problem)}", status=problem.status
+        + f'<form class="ask" method="post" action="/signin"><input type="hidden" name="then" value="{escape(then)}">'
+        + f'{field("Key", key)}<div class="go"><button>Sign in</button></div></form>'
     )
+    return page("Sign in", body, caller=None, status=401)
 
 
 def field(label: str, control: str, note: str = "") -> str:

@@ -9,6 +9,7 @@ from typing import Final
 
 from foretell import hardware
 from foretell.hardware import Cluster
+from foretell.serve.listener.pages.cluster_drawing import drawing
 from foretell.serve.listener.pages.frame import choose, field
 from foretell.units import show_bandwidth, show_bytes, show_dollars
 
@@ -77,18 +78,22 @@ def picture(chosen: Chosen) -> str:
     drawn = Chosen(device=chosen.device, count=count, nodes=chosen.nodes, written=chosen.written)
     cluster = Cluster.parse(drawn.cluster)
     inside, between = hardware.link(device.inside), hardware.link(device.between)
-    squares = "".join(_radio("count", str(n), n == count, "square", f"{n} devices", str(n)) for n in counts)
-    boxes = "".join(_radio("nodes", str(n), n == chosen.nodes, "box", f"{n} nodes", f"{n}") for n in _NODES)
-    wire = f"{escape(inside.title)}, {show_bandwidth(inside.bandwidth)}" if count > 1 else "one device"
-    outside = (
-        f"{escape(between.title)}, {show_bandwidth(between.bandwidth)} per device" if chosen.nodes > 1 else "no network"
+    squares = "".join(
+        _radio("count", str(n), n == count, "square", "1 device" if n == 1 else f"{n} devices", str(n)) for n in counts
     )
+    boxes = "".join(
+        _radio("nodes", str(n), n == chosen.nodes, "box", "1 node" if n == 1 else f"{n} nodes", f"{n}") for n in _NODES
+    )
+    wire = f"{escape(inside.title)}, {show_bandwidth(inside.bandwidth)}" if count > 1 else "one device"
+    network = f"{escape(between.title)}, {show_bandwidth(between.bandwidth)} per device"
+    outside = network if chosen.nodes > 1 else "no network between them"
     price = f", {show_dollars(cluster.dollars_per_hour)} per hour" if cluster.dollars_per_hour else ""
     memory = sum(node.count * node.device.usable_bytes for node in cluster.nodes)
     many = "devices" if cluster.devices > 1 else "device"
     return (
         f'<fieldset class="squares"><legend>Devices in a node <small>{wire}</small></legend>{squares}</fieldset>'
         f'<fieldset class="boxes"><legend>Nodes <small>{outside}</small></legend>{boxes}</fieldset>'
+        f'<div class="drawing">{drawing(cluster)}</div>'
         f'<p class="sum"><strong>{escape(drawn.cluster)}</strong> {cluster.devices:,} {many}, {show_bytes(memory)} of memory{price}</p>'
         + _plan_field(cluster, chosen.plan)
     )

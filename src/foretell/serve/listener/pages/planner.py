@@ -13,13 +13,15 @@ from starlette.concurrency import run_in_threadpool
 
 from foretell import hardware
 from foretell.errors import ForetellError
+from foretell.hardware.device import TERMS
 from foretell.report.page import table
 from foretell.serve.access.keys import Caller
 from foretell.serve.database.tables import Job, StoredGraph
 from foretell.serve.jobs.of_graph import AskedPlans
 from foretell.serve.listener.callers import Asked, Member, Reader
 from foretell.serve.listener.pages.forms import checked, read_form
-from foretell.serve.listener.pages.frame import field, number, page, trouble
+from foretell.serve.listener.pages.frame import choose, field, number, page, trouble
+from foretell.serve.listener.pages.picture import profile_field
 from foretell.serve.listener.pages.workload import graph_or_wait, workload_fields
 from foretell.serve.problems import Problem, of_error
 from foretell.serve.questions import Text
@@ -27,7 +29,9 @@ from foretell.serve.service import Service
 
 router = APIRouter()
 _USUAL: Final = ("h100-sxm", "h200", "b200", "a100-80g-sxm", "l40s", "mi300x")
-_NUMBERS: Final = ("max_devices", "tokens", "samples", "deadline_hours", "budget")
+_GIVEN: Final = (
+    "max_devices", "tokens", "samples", "deadline_hours", "budget", "global_batch", "plan", "term", "region", "profile",
+)  # fmt: skip
 _SHOWN: Final = 20
 
 
@@ -39,7 +43,7 @@ def form(request: Request, service: Asked, caller: Reader, graph: Text = "") -> 
 @router.post("/planner")
 async def send(request: Request, service: Asked, caller: Member) -> Response:
     form = await read_form(request)
-    given = {name: text for name in _NUMBERS if (text := form.text(name))}
+    given = {name: text for name in _GIVEN if (text := form.text(name))}
     gpus = form.texts("gpus")
     try:
         if form.text("way") != "kept":  # first the graph, then the search
@@ -49,7 +53,8 @@ async def send(request: Request, service: Asked, caller: Member) -> Response:
         asked = checked(
             AskedPlans, graph=form.text("graph"), gpus=gpus or [_USUAL[0]], max_devices=form.count("max_devices"),
             tokens=form.number("tokens"), samples=form.number("samples"), budget=form.number("budget"),
-            deadline=None if hours is None else hours * 3600,
+            deadline=None if hours is None else hours * 3600, global_batch=form.count("global_batch"),
+            plan=form.text("plan"), term=form.text("term"), region=form.text("region"), profile=form.text("profile"),
         )  # fmt: skip
         job = await run_in_threadpool(service.begin, caller, "plan", asked)
     except (Problem, ForetellError) as error:
@@ -73,8 +78,9 @@ def _page(
         "max_devices": ("Devices, at most", "64", "1", 16_384),
         "tokens": ("Tokens to train on", "1e9", "any", 1e18),
         "samples": ("or samples", "", "any", 1e18),
-        "deadline_hours": ("Deadline, hours", "", "any", 1e6),
-        "budget": ("Budget, dollars", "", "any", 1e12),
+        "global_batch": ("Samples of a step", "any", "1", 1e9),
+        "deadline_hours": ("Deadline, hours", "none", "any", 1e6),
+        "budget": ("Budget, dollars", "none", "any", 1e12),
     }
     fields = "".join(
         field(shown, number(name, given.get(name, ""), least=0, most=most, step=step, hint=hint))
@@ -89,10 +95,29 @@ def _page(
         + workload_fields(service, caller, graph)
         + f'<fieldset><legend>Among which devices</legend><div class="ticks">{boxes}</div></fieldset>'
         + f'<fieldset><legend>The job</legend><div class="row">{fields}</div></fieldset>'
+        + f'<fieldset><legend>What it pays and keeps to</legend><div class="row">{_terms(service, caller, given)}</div></fieldset>'
         + '<div class="go"><button>Search</button><span id="busy" role="status">Working on it …</span></div></form>'
         + _before(service, caller)
     )
-    return page("Plan", body, here="/planner", status=problem.status if problem else 200)
+    return page("Plan", body, caller=caller, here="/planner", status=problem.status if problem else 200)
+
+
+def _terms(service: Service, caller: Caller, given: dict[str, str]) -> str:
+    """Prices, and what is decided already."""
+    regions = sorted({offer.region for each in hardware.instances() for offer in each.offers if offer.region})
+    listed = "".join(f'<option value="{escape(region)}"></option>' for region in regions)
+    region = (
+        f'<input name="region" list="regions" value="{escape(given.get("region", ""))}" maxlength="200" '
+        f'placeholder="any" spellcheck="false"><datalist id="regions">{listed}</datalist>'
+    )
+    plan = f'<input name="plan" value="{escape(given.get("plan", ""))}" maxlength="1000" placeholder="tp=8" spellcheck="false">'
+    profiles = [each["name"] for each in service.profiles.listed(caller.team)]
+    return (
+        field("Prices", choose("term", {term: term for term in TERMS}, given.get("term", "")))
+        + field("In the region", region)
+        + field("Decided already", plan)
+        + profile_field(profiles, given.get("profile", ""))
+    )
 
 
 def _before(service: Service, caller: Caller) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
@@ -9,21 +12,23 @@ from foretell.serve.listener.callers import COOKIE, Asked, caller_of_key
 from foretell.serve.listener.pages.forms import read_form
 
 router = APIRouter()
-_MONTH = 30 * 24 * 3600
+_MONTH: Final = 30 * 24 * 3600
+_HERE: Final = re.compile(r"/(?![/\\])[\x21-\x7e]*")  # a place of this service: neither another site nor a script
 
 
 @router.post("/signin")
 async def sign_in(request: Request, service: Asked) -> Response:
     form = await read_form(request)
     await caller_of_key(service, request, form.text("key"))
-    answer = RedirectResponse("/", 303)
+    then = form.text("then", "/")
+    answer = RedirectResponse(then if _HERE.fullmatch(then) else "/", 303)
     secure = request.url.scheme == "https"
     answer.set_cookie(COOKIE, form.text("key"), _MONTH, httponly=True, samesite="strict", secure=secure)
     return answer
 
 
 @router.post("/signout")
-async def sign_out() -> Response:
+async def sign_out(request: Request) -> Response:
     answer = RedirectResponse("/", 303)
-    answer.delete_cookie(COOKIE)
+    answer.delete_cookie(COOKIE, httponly=True, samesite="strict", secure=request.url.scheme == "https")
     return answer
