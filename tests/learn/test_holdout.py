@@ -21,6 +21,7 @@ from foretell.forecasting.calibration import calibration_of
 from foretell.graph import Graph
 from foretell.hardware import device
 from foretell.learn.fit import fit
+from foretell.learn.holdout import left_out_together
 from foretell.measure.record import GraphRow, OpRow, Point, Record, StepRow
 from foretell.store.store import Store
 from foretell.workload import Workload
@@ -171,3 +172,9 @@ def test_a_model_is_validated_against_steps_that_are_newer_than_it(
     assert {s.source for s in found.steps} == {f"net{WIDTHS[0]}"}  # the other was known before
     assert all(s.device_predicted == pytest.approx(s.device, rel=0.3) for s in found.steps)
     assert {f.source for f in figures(found)} >= {"device time", "step time"}
+
+
+def test_small_groups_are_left_out_together() -> None:
+    sizes = {"cnn": 800, "vit": 60, "rnn": 20, "gan": 6, "moe": 5, "lora": 4}
+    group_of = dict(enumerate(name for name, size in sizes.items() for _ in range(size)))
+    assert left_out_together(group_of) == [("cnn",), ("vit",), ("rnn", "gan"), ("moe", "lora")]

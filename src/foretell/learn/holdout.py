@@ -1,4 +1,4 @@
-"""How far a model is from steps it has not seen: each group in turn is left out of everything that is fitted.
+"""How far a model is from steps it has not seen: each group is left out of everything that is fitted.
 
 Groups are families of networks, architectures or the like, never rows.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,6 +32,7 @@ from foretell.learn.workers import each
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
+_SMALL: Final = 0.03  # part of the steps that groups which are left out of one fit may have together
 SUM: Final = "sum"  # our own operators, their times added up with no network over them
 # Names of fields in results that earlier versions saved.
 _OLD_NAMES: Final = {
@@ -82,15 +83,29 @@ def leave_groups_out(
     wanted = {i: g for i, g in group_of.items() if measured.is_timed(i)}
     ops = joined([measured.ops, *beside])
     task = _Task(measured, wanted, ops, options, unseen_networks(measured, ops, wanted, options))
-    names = list(wanted.values())
-    groups = sorted(set(names), key=lambda g: (-names.count(g), g))
+    fits = left_out_together(wanted)
     steps: dict[int, HeldOut] = {}
     predicted = np.full(len(measured.ops), np.nan)
-    for number, (_, (found, seconds)) in enumerate(each(_left_out, task, groups, options.workers), 1):
+    for number, (_, (found, seconds)) in enumerate(each(_left_out, task, fits, options.workers), 1):
         steps |= found
         predicted[np.isin(measured.ops.step, list(found))] = seconds
-        options.progress(f"left out {number} of {len(groups)} groups")
+        options.progress(f"predicting groups that nothing has seen: {number} of {len(fits)} fits")
     return with_spreads(measured, wanted, steps, predicted, options)
+
+
+def left_out_together(group_of: Mapping[int, str]) -> list[tuple[str, ...]]:
+    """Groups for each fit, the largest first: one each, but small ones together, as a fit for each would take as long."""
+    sizes = Counter(group_of.values())
+    fits: list[tuple[str, ...]] = []
+    few = _SMALL * len(group_of)
+    filled = few
+    for group, size in sorted(sizes.items(), key=lambda t: (-t[1], t[0])):
+        if filled + size > few:
+            fits.append(())
+            filled = 0
+        fits[-1] += (group,)
+        filled += size
+    return fits
 
 
 def with_spreads(
@@ -125,14 +140,15 @@ class _Task:
     networks: Mapping[str, Interaction]  # by a group they have not seen
 
 
-def _left_out(task: _Task, group: str) -> tuple[dict[int, HeldOut], Floats]:
-    """The group's steps, and the predicted seconds of their measured ops, in the order of the table."""
+def _left_out(task: _Task, groups: tuple[str, ...]) -> tuple[dict[int, HeldOut], Floats]:
+    """The groups' steps, and the predicted seconds of their measured ops, in the order of the table."""
     measured = task.measured
-    left_out = sorted(i for i, g in task.group_of.items() if g == group)
+    left_out = sorted(i for i, g in task.group_of.items() if g in groups)
     model = _fit_without(measured, task.ops, left_out, task.options)
-    corrected = replace(model, interaction=task.networks.get(group))
     found = {}
     for i in left_out:
+        group = task.group_of[i]
+        corrected = replace(model, interaction=task.networks.get(group))
         added_up = one_device_step(measured.graph(i), measured.device, model).device_seconds
         found[i] = replace(predict(measured, i, group, corrected), rivals={SUM: added_up})
     assert model.operators is not None
