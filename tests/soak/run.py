@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import pkgutil
 import random
@@ -78,8 +79,8 @@ def left_running(mark: str) -> list[int]:
     return found
 
 
-def soak(target: ModuleType, kills: int, rng: random.Random, folder: Path) -> list[str]:
-    """What was found; prints figures."""
+def soak(target: ModuleType, kills: int, rng: random.Random, folder: Path) -> tuple[list[str], dict[str, int]]:
+    """What was found, and figures, which it prints."""
     found: list[str] = []
     running: list[Process] = []
     number, began = 0, time.monotonic()
@@ -109,10 +110,9 @@ def soak(target: ModuleType, kills: int, rng: random.Random, folder: Path) -> li
     )
     if os.waitpid(checker.pid, 0)[1]:
         found.append(f"{target.__name__}: something was lost or doubled; see above")
-    print(
-        f"{target.__name__}: {kills} kills in {time.monotonic() - began:.0f} s, {len(said)} promises, {len(found)} found"
-    )
-    return found
+    lasted = round(time.monotonic() - began)
+    print(f"{target.__name__}: {kills} kills in {lasted} s, {len(said)} promises, {len(found)} found")
+    return found, {"kills": kills, "seconds": lasted, "promises": len(said), "found": len(found)}
 
 
 def main() -> int:
@@ -120,13 +120,20 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--only", default="")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--save", type=Path, help="A JSON file of results, of which each target is a part.")
     asked = parser.parse_args()
     names = [entry.name for entry in pkgutil.iter_modules(targets.__path__) if asked.only in ("", entry.name)]
-    found = []
+    found: list[str] = []
     for name in names:
         module = importlib.import_module(f"{targets.__name__}.{name}")
         with tempfile.TemporaryDirectory(prefix="foretell-soak-") as folder:
-            found += soak(module, asked.kills, random.Random(f"{name} {asked.seed}"), Path(folder))
+            lost, figures = soak(module, asked.kills, random.Random(f"{name} {asked.seed}"), Path(folder))
+        found += lost
+        if asked.save:
+            command = f"make soak SOAK='--only {name} --kills {asked.kills}'"
+            kept = json.loads(asked.save.read_text()) if asked.save.is_file() else {}
+            kept[f"kills: {name}"] = {"command": command, **figures}
+            asked.save.write_text(json.dumps(kept, indent=2) + "\n")
     print("\n".join(found) or "nothing was lost, doubled or left running")
     return 1 if found or not names else 0
 

@@ -143,6 +143,7 @@ class Job(Base):
     picture: Mapped[str | None] = mapped_column(Text)  # of the result, as HTML
     changes: Mapped[int] = mapped_column(default=0)  # how often it changed: what a listener has seen
     attempts: Mapped[int] = mapped_column(default=0)
+    crashes: Mapped[int] = mapped_column(default=0, server_default="0")  # attempts that ended with its own process
     lease: Mapped[str | None] = mapped_column(_ID)  # of the runner that works on it
     lease_until: Mapped[float] = mapped_column(default=0.0)
     asked_by: Mapped[str] = mapped_column(_ID)

@@ -24,7 +24,8 @@ from foretell.units import Seconds
 Keep = Callable[[Session, Job], None]
 ENDED: Final = ("done", "failed", "cancelled")
 _MOST_WAITING: Final = 100  # of one team
-_MOST_ATTEMPTS: Final = 5
+_MOST_CRASHES: Final = 5
+_MOST_ATTEMPTS: Final = 100  # of a job that every service which took it was killed with
 _LONGEST: Final = 4000
 
 
@@ -63,9 +64,9 @@ class Queue:
             if found is None:
                 return None
             found.changes += 1
-            if found.attempts >= _MOST_ATTEMPTS:
+            if found.crashes >= _MOST_CRASHES or found.attempts >= _MOST_ATTEMPTS:
                 found.state, found.ended = "failed", now()
-                found.message = f"its process ended {found.attempts} times before it was done."
+                found.message = f"its process ended {found.crashes or found.attempts} times before it was done."
                 return None
             found.state, found.lease, found.lease_until = "running", holder, now() + self.lease
             found.attempts += 1
@@ -86,9 +87,10 @@ class Queue:
         return self._end(id, holder, found, lambda session, job: asked.keep(session, job, done))
 
     def give_back(self, id: str, holder: str, *, message: str = "", tried: bool = False) -> None:
-        """It is the next one's, at once; `tried` counts as an attempt."""
+        """It is the next one's, at once; `tried` is an attempt, and a crash of its own."""
         changed = {"state": "queued", "lease": None, "message": _shown(message), "changes": Job.changes + 1}
-        self._change(id, holder, changed | ({} if tried else {"attempts": Job.attempts - 1}))
+        counted = {"crashes": Job.crashes + 1} if tried else {"attempts": Job.attempts - 1}
+        self._change(id, holder, changed | counted)
 
     def get(self, caller: Caller, id: str) -> Job:
         with self._database.reading() as session:
@@ -117,7 +119,8 @@ class Queue:
                     409, f"the job is {found.state}.", got=found.state, allowed=" or ".join(states),
                     next=f"See GET /v1/jobs/{id}.",
                 )  # fmt: skip
-            found.state, found.lease, found.attempts, found.changes = state, None, 0, found.changes + 1
+            found.state, found.lease, found.changes = state, None, found.changes + 1
+            found.attempts = found.crashes = 0
             found.ended = now() if state in ENDED else None
             found.message = ""
         return found

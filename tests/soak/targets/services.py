@@ -1,0 +1,110 @@
+"""Whole services on one database, each killed at some moment: accepting over HTTP, taking, doing or ending a job.
+
+The jobs are real, each in a process of its own. Whatever was accepted is done in the end, and what was done stays done.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import httpx
+import uvicorn
+
+from foretell.serve.access.keys import local_caller
+from foretell.serve.database.connect import Database, now
+from foretell.serve.database.tables import StoredGraph
+from foretell.serve.jobs import queue
+from foretell.serve.listener.app import make_app
+from foretell.serve.service import Service
+from foretell.serve.settings import Settings
+
+SIDE_BY_SIDE = 2
+SECONDS = 4.0  # a job takes one or two of them
+GRAPH = "0" * 64
+_FILE = Path(__file__).parents[2] / "fuzz" / "bases" / "cnn.graph"
+_ASKED = {"graph": GRAPH, "on": "h200", "up_to": 1, "model": "roofline"}
+_PATIENCE = 1800.0
+
+
+def work(folder: Path, number: int, say: Callable[[str], None]) -> None:
+    with _serving(folder) as (http, _):
+        seen: set[str] = set()
+        accepted = False
+        while True:
+            if not accepted:
+                answer = http.post("/v1/scales", json=_ASKED)
+                accepted = answer.status_code == httpx.codes.ACCEPTED
+                if accepted:
+                    say(f"accepted {answer.json()['id']}")
+            for job in http.get("/v1/jobs", params={"most": 20}).json():
+                if job["state"] == "done" and job["id"] not in seen:
+                    seen.add(job["id"])
+                    say(f"done {job['id']}")
+            time.sleep(0.05)
+
+
+def verify(folder: Path, said: Sequence[str]) -> str:
+    accepted = {line.split()[1] for line in said if line.startswith("accepted")}
+    done = {line.split()[1] for line in said if line.startswith("done")}
+    assert done <= accepted | _unsaid(folder), "a job that nobody asked for"
+    with _serving(folder) as (http, jobs):
+        ends = time.monotonic() + _PATIENCE
+        while jobs.waiting() and time.monotonic() < ends:
+            time.sleep(0.2)
+        states = {id: http.get(f"/v1/jobs/{id}").json()["state"] for id in accepted}
+        assert set(states.values()) <= {"done"}, states
+        assert all(http.get(f"/v1/jobs/{id}/result").json() for id in accepted | done)
+    return f"{len(accepted)} jobs accepted over HTTP, all done; {len(done)} of them before the last kill"
+
+
+def _unsaid(folder: Path) -> set[str]:
+    """Jobs that were accepted by a service which was killed before it could say so."""
+    from sqlalchemy import select
+
+    from foretell.serve.database.tables import Job
+
+    with _opened(folder).reading() as session:
+        return set(session.scalars(select(Job.id)))
+
+
+class _serving:
+    """A service with a port of its own; a client of it, and its queue."""
+
+    def __init__(self, folder: Path) -> None:
+        queue._MOST_WAITING = 10**9  # type: ignore[misc]
+        _opened(folder).close()
+        self._service = Service(Settings(database=_url(folder), workers=1, lease=1.0))
+        self._server = uvicorn.Server(uvicorn.Config(make_app(self._service), log_level="critical"))
+        self._socket = socket.socket()
+        self._socket.bind(("127.0.0.1", 0))
+        self._socket.listen()
+
+    def __enter__(self) -> tuple[httpx.Client, queue.Queue]:
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
+        self._thread.start()
+        self._http = httpx.Client(base_url=f"http://127.0.0.1:{self._socket.getsockname()[1]}", timeout=60)
+        return self._http, self._service.jobs.queue
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+        self._service.stopping = self._server.should_exit = True
+        self._thread.join(60)
+
+
+def _url(folder: Path) -> str:
+    return f"sqlite:///{folder}/service.sqlite"
+
+
+def _opened(folder: Path) -> Database:
+    """With the graph that all ask about, under a name that they know."""
+    database = Database(_url(folder))
+    caller = local_caller(database)
+    with database.writing() as session:
+        if session.get(StoredGraph, (caller.team, GRAPH)) is None:
+            about = {"name": "cnn", "ops": 1, "training": True, "precision": "fp32", "created": now()}
+            session.add(StoredGraph(team_id=caller.team, hash=GRAPH, data=_FILE.read_bytes(), **about))
+    return database
