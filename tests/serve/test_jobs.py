@@ -85,9 +85,10 @@ def test_jobs_are_done_and_tell_how_far_they_are(open_service: Open, database_ur
     service = client.app.state.service  # type: ignore[attr-defined]
     runners = Runners(service.database, 1)
     try:
-        events = client.get(f"/v1/jobs/{id}/events").text.strip().split("\n\n")
+        heard = client.get(f"/v1/jobs/{id}/events").text.strip().split("\n\n")
     finally:
         runners.close()
+    events = [each for each in heard if not each.startswith(":")]  # comments, on a busy machine
     assert events[-1].split("\n")[1] == "event: done"
     numbers = [int(event.split("\n")[0].removeprefix("id: ")) for event in events]
     assert numbers == sorted(set(numbers))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from fastapi.testclient import TestClient
@@ -10,7 +12,7 @@ from fastapi.testclient import TestClient
 from foretell.profile import Profile, Purpose
 from foretell.serve import ray_nodes, task_checker
 from foretell.serve.access.keys import make_key
-from foretell.serve.cluster_resources import Collector, read_sinfo
+from foretell.serve.cluster_resources import Collector, nvml, read_sinfo
 from foretell.serve.database.connect import Database
 from foretell.serve.jobs import worker as job_worker
 from foretell.serve.jobs.runner import Runners
@@ -126,6 +128,20 @@ def test_a_ray_cluster_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [(each.name, each.count, each.free, each.device) for each in told] == [
         ("cpu cores", 16, 3, None), ("L40S", 8, 5, "l40s"),
     ]  # fmt: skip
+
+
+def test_devices_of_this_machine_are_asked_of_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a stand-in for NVIDIA's library: two H200s, one with a process on it."""
+    running = {0: ["a job"], 1: []}
+    said = SimpleNamespace(
+        nvmlInit=lambda: None, nvmlShutdown=lambda: None, nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda number: number, nvmlDeviceGetName=lambda handle: "NVIDIA H200",
+        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(total=150_754_820_096, free=10**9),
+        nvmlDeviceGetComputeRunningProcesses=running.__getitem__,
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "pynvml", said)
+    found = list(nvml())
+    assert [(row.device, row.free) for row in found] == [("h200", 0), ("h200", 1)]
 
 
 def test_a_ray_cluster_that_is_not_there_is_said() -> None:

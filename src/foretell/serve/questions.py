@@ -22,7 +22,7 @@ from foretell.profile import Profile
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="The content hash of a graph that was sent before.")]
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
 Text = Annotated[str, Field(max_length=1000)]
-_EXAMPLE: Final = "3c5f0d2c9d6c2a1b8e4f70a1c2d3e4f5a6b7c8d9e0f1a2b3c4d5e6f708192a3b"
+EXAMPLE: Final = "3c5f0d2c9d6c2a1b8e4f70a1c2d3e4f5a6b7c8d9e0f1a2b3c4d5e6f708192a3b"
 
 
 class Asked(BaseModel):
@@ -81,9 +81,7 @@ class Question(Asked):
     """What `foretell.forecast` takes, about a graph that is here."""
 
     model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"graph": _EXAMPLE, "on": "8xh100-sxm", "plan": "dp=8", "model": DEFAULT_MODEL}]
-        }
+        json_schema_extra={"examples": [{"graph": EXAMPLE, "on": "8xh100-sxm", "plan": "dp=8", "model": DEFAULT_MODEL}]}
     )
 
     graph: Hash

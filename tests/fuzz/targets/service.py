@@ -17,7 +17,7 @@ from foretell.serve.inference_engine import InferenceEngine
 from foretell.serve.listener.app import make_app
 from foretell.serve.service import Service
 from foretell.serve.settings import Settings
-from foretell.serve.worker import _answer, _Bench, unpack
+from foretell.serve.worker import Bench, answer, unpack
 from tests.fuzz.harness import Nonsense
 from tests.fuzz.mutate import VALUES, change, damaged
 from tests.fuzz.targets import graph as graph_target
@@ -32,10 +32,10 @@ class _Worker:
 
     def __init__(self) -> None:
         self.knows: set[str] = set()
-        self._bench = _Bench()
+        self._bench = Bench()
 
     def ask(self, message: bytes, limit: float) -> tuple[dict[str, Any], bytes]:
-        return unpack(_answer(self._bench, *unpack(message)))
+        return unpack(answer(self._bench, *unpack(message)))
 
 
 class _Engine(InferenceEngine):

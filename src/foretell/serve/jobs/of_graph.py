@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from sqlalchemy.orm import Session
 
 from foretell.graph import Graph
@@ -14,7 +14,7 @@ from foretell.hardware import Cluster, Term
 from foretell.plans import Plan
 from foretell.serve.database.tables import Job, StoredGraph, StoredPlans
 from foretell.serve.jobs.work import AskedLong, Done, Gone, Means, Say
-from foretell.serve.questions import AskedConditions, AskedJob, Hash, Text, model_version
+from foretell.serve.questions import EXAMPLE, AskedConditions, AskedJob, Hash, Text, model_version
 from foretell.text import json_text
 
 _MOST_DEVICES: Final = 16_384
@@ -61,6 +61,15 @@ class AskedOfGraph(AskedLong):
 
 class AskedPlans(AskedOfGraph):
     """A search for the cluster and the plan of a job, as `foretell.plan`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"graph": EXAMPLE, "gpus": ["h100-sxm", "l40s"], "max_devices": 64, "tokens": 1e9, "deadline": 3600.0},
+                {"graph": EXAMPLE, "on": "8xh100-sxm", "samples": 1e6, "term": "spot", "region": "us-west-2"},
+            ]
+        }
+    )
 
     on: Text | None = Field(default=None, description="This cluster and no other.")
     gpus: Annotated[list[Text], Field(max_length=50)] = Field(default=[], examples=[["h100-sxm", "l40s"]])
@@ -121,6 +130,8 @@ class AskedPlans(AskedOfGraph):
 
 class AskedScale(AskedOfGraph):
     """One workload on more and more devices, as `foretell.scale`."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"graph": EXAMPLE, "on": "h100-sxm", "up_to": 64}]})
 
     on: Text = Field(description="One device, like h100-sxm.")
     up_to: Annotated[int, Field(ge=1, le=_MOST_DEVICES)]
