@@ -1,6 +1,7 @@
 """What parts of the published systems are worth: variants on the same folds and seeds, with intervals.
 
     python bench/scripts/methods_variants.py --data FOLDER [--source box] [--only "ScaleDL, messages cut"] [--seeds 5] [--on cuda]
+    python bench/scripts/methods_variants.py --source five --source five-batches   networks or batches of ScaleDL's five left out
     python bench/scripts/methods_variants.py --show
 
 ScaleDL with its messages cut, its layers summed and no layers at all, on graphs of a rank with collectives as nodes;
@@ -17,14 +18,18 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 sys.path[:0] = [str(HERE.parent / "src"), str(HERE / "src")]
 
+from foretell_bench.sources.examples import five_networks
 from foretell_bench.tables import variants
+from foretell_bench.tables.classics import SOURCE
 from foretell_bench.tables.methods import ROWS, SOURCES, STORES
+
+FIVE = {"five": False, "five-batches": True}  # name → whether batches are left out, or whole networks
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="public measurements; without it, the project's own alone")
-    parser.add_argument("--source", action="append", choices=SOURCES, help="only this data")
+    parser.add_argument("--source", action="append", choices=(*SOURCES, *FIVE), help="only this data")
     parser.add_argument("--only", action="append", choices=variants.VARIANTS, help="only this variant")
     parser.add_argument("--rows", type=int, help="at most so many rows of a source")
     parser.add_argument("--seeds", type=int, default=5)
@@ -36,7 +41,12 @@ def main() -> None:
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    for source in (options.source or SOURCES) if not options.show else ():
+    for source in (options.source or (*SOURCES, *FIVE)) if not options.show else ():
+        if source in FIVE:
+            examples = five_networks(HERE / "data" / SOURCE, say)
+            options_of = {"only": options.only or variants.OF_LAYERS, "seeds": options.seeds, "on": options.on}
+            variants.run(source, examples, options.out, **options_of, say=say, rows=FIVE[source])
+            continue
         place = HERE / "data" / source if source in STORES else options.data
         if place is None:
             continue

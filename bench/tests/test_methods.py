@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,8 @@ from foretell_bench.pages.methods import fill_pages, methods_table, table_named
 from foretell_bench.sources.ddp_step_times import placement_of
 from foretell_bench.sources.examples import cnn_many_gpus, ddp_step_times, several
 from foretell_bench.sources.question import evenly
+from foretell_bench.tables import classics, searches
 from foretell_bench.tables import methods as bench
-from foretell_bench.tables import searches
 from foretell_bench.tables.classics import NETWORKS
 from foretell_bench.tables.methods import Job, lines_of
 from foretell_bench.tables.results import Line, errors, keep_lines, keep_rows, read
@@ -297,6 +298,23 @@ def test_there_are_29_classics_and_the_data_has_them() -> None:
 
     store = Path(__file__).parents[2] / "bench" / "data" / "h200"
     assert set(NETWORKS) <= {s.source for s in Store(store).steps("kind = 'step'")}
+
+
+def test_classics_are_left_out_by_point_or_by_network() -> None:
+    steps = [classics.whole(e) for e in (*made_up(), *made_up())]  # every point twice
+    asked = classics.folds(steps)
+    assert {(fold.split, fold.method) for fold in asked} == set(itertools.product(classics.SPLITS, classics.METHODS))
+    for fold in asked:
+        away = {classics._point(steps[i]) for i in fold.test}
+        assert away.isdisjoint(classics._point(e) for i, e in enumerate(steps) if i not in fold.test)
+        names = {steps[i].query.architecture for i in fold.test}
+        if fold.split == classics.LEFT_OUT:
+            assert len(names) == 1
+    by_network = [fold for fold in asked if fold.split == classics.LEFT_OUT and fold.method == "dnnabacus"]
+    assert sorted(i for fold in by_network for i in fold.test) == list(range(len(steps)))
+    pairs = {"step_time": [(1.1, 1.0)]}
+    [line] = classics.gathered([(fold, pairs) for fold in by_network], len(steps))
+    assert (line.rows, round(line.mean or 0, 3)) == (len(by_network), 0.1)
 
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="public measurements are not here")

@@ -22,6 +22,13 @@ def test_an_architecture_is_in_one_fold() -> None:
     assert len(set(by.values())) == 4  # as many as there are architectures
 
 
+def test_batches_of_every_architecture_are_left_out() -> None:
+    examples = made_up()
+    found = variants.folds(examples, 2, rows=True)
+    assert set(found) == {0, 1}
+    assert abs(found.count(0) - found.count(1)) <= 1
+
+
 def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     examples, told = made_up(), list[str]()
     kept = tmp_path / "variants.json"
@@ -51,6 +58,7 @@ def test_trees_are_chosen_on_architectures_left_out() -> None:
     examples = [replace(e, measured={STEP_TIME: e.measured[STEP_TIME]}) for e in (*made_up(), *made_up())]
     tuned, plain = DNNAbacus().fit(examples), DNNAbacus(tuned=False).fit(examples)
     assert set(plain.chosen_.values()) == {0}
+    assert DNNAbacus(chosen={STEP_TIME: 3}).fit(examples).chosen_ == {STEP_TIME: 3}
     assert set(tuned.chosen_) == set(plain.chosen_)
     assert all(answer.values[STEP_TIME] > 0 for answer in tuned.predict([e.query for e in examples]))
 

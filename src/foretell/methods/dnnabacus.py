@@ -44,9 +44,10 @@ _NO_GRAPH: Final = "DNNAbacus reads the network, and the source does not say whi
 class DNNAbacus:
     name: Final = "DNNAbacus"
 
-    def __init__(self, *, seed: int = 0, tuned: bool = True) -> None:
+    def __init__(self, *, seed: int = 0, tuned: bool = True, chosen: Mapping[str, int] | None = None) -> None:
         self.seed = seed
-        self.tuned = tuned  # False: settings as they are, which is seven times as fast
+        self.tuned = tuned  # False: settings as they are, which is thirty times as fast
+        self.chosen = dict(chosen or {})  # target → which of the settings tried, where another fit has chosen
         self.chosen_: dict[str, int] = {}  # target → which of the settings tried
         self.columns_: tuple[str, ...] = ()
         self.trees_: dict[str, str] = {}  # target → LightGBM's text, which pickles as it is
@@ -63,7 +64,10 @@ class DNNAbacus:
             if own:
                 wanted = np.log([known[i].measured[target] for i in own])
                 names = [known[i].query.architecture for i in own]
-                self.chosen_[target] = self._chosen(table[own], wanted, names) if self.tuned else 0
+                if target in self.chosen:
+                    self.chosen_[target] = self.chosen[target]
+                else:
+                    self.chosen_[target] = self._chosen(table[own], wanted, names) if self.tuned else 0
                 self.trees_[target] = self._trained(table[own], wanted, _TRIED[self.chosen_[target]])
         return self
 

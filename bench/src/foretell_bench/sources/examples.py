@@ -115,6 +115,11 @@ def h200_steps(
     return Taken(items=tuple(examples), left_out={reason: count for reason, count in left_out.items() if count})
 
 
+def five_networks(path: Path, say: Say = quiet) -> list[Example]:
+    """Batch sweeps of ScaleDL's five networks, of a store that has the times of their ops."""
+    return [e for e in h200_steps(path, say).items if len(e.ops)]
+
+
 def _op_times(store: Any, steps: Sequence[str]) -> dict[str, tuple[Seconds, ...]]:
     """Step → device time of each of its ops, in order."""
     table = store.query("select step, device_seconds from ops where step in (select id from steps where kind = 'step')"

@@ -1,17 +1,20 @@
-"""DNNAbacus on 29 classic networks, as its paper reports: a random split, and each network left out in turn."""
+"""DNNAbacus on 29 classic networks, as its paper reports: a random split, and each network left out in turn; Foretell beside."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from foretell.learn.workers import each
 from foretell.methods.dnnabacus import DNNAbacus
 from foretell.methods.protocol import DEVICE_TIME, MEMORY, STEP_TIME, Example
 from foretell_bench.graphs import Say, quiet
+from foretell_bench.methods import compared
 from foretell_bench.sources.examples import h200_steps
 from foretell_bench.tables.results import Line, errors
 
@@ -25,39 +28,98 @@ NETWORKS: Final = tuple(
     timm/dpn68b timm/nasnetalarge timm/darknet53 timm/resnetv2_50 hf/bert-base hf/gpt2 timm/vit_base_patch16_224
     """.split()
 )
+SOURCE: Final = "h200-sweep"  # the store of batch sweeps: bench/scripts/h200/sweeps.py
 RANDOM: Final = "29 classics: random"
 LEFT_OUT: Final = "29 classics: network left out"
 SPLITS: Final = (RANDOM, LEFT_OUT)
+METHODS: Final = ("dnnabacus", "foretell")
 _FOLDS: Final = 8
 _TARGETS: Final = (STEP_TIME, DEVICE_TIME, MEMORY)
+Pairs = dict[str, list[tuple[float, float]]]  # target → (predicted, measured)
 
 
-def lines(store: Path, say: Say = quiet) -> list[Line]:
+@dataclass(frozen=True, slots=True)
+class Fold:
+    split: str
+    method: str
+    test: tuple[int, ...]
+
+
+def lines(store: Path, say: Say = quiet, workers: int = 1) -> list[Line]:
     """Errors of the classics, fitted on the other steps of the classics."""
-    steps = [_with_targets(e) for e in h200_steps(store, say, only=NETWORKS).items]
-    names = sorted({e.query.architecture for e in steps})
-    drawn = np.random.default_rng(0).permutation(len(steps)) % _FOLDS
-    return [
-        *_lines(steps, RANDOM, lambda i: int(drawn[i]), say),
-        *_lines(steps, LEFT_OUT, lambda i: names.index(steps[i].query.architecture), say),
-    ]
+    return lines_of(h200_steps(store, say, only=NETWORKS).items, say, workers)
 
 
-def _with_targets(example: Example) -> Example:
-    return replace(example, measured={t: v for t, v in example.measured.items() if t in _TARGETS})
+def lines_of(examples: Sequence[Example], say: Say = quiet, workers: int = 1) -> list[Line]:
+    steps = [whole(e) for e in examples]
+    asked = folds(steps)
+    firsts = [next(fold for fold in asked if fold.split == split) for split in SPLITS]
+    chosen = {fold.split: found for fold, found in each(choose, steps, firsts, workers)}
+    found = []
+    for one in each(predicted, (steps, chosen), asked, workers):
+        found.append(one)
+        say(f"{one[0].split}, {one[0].method}: {len(found)} of {len(asked)} folds")
+    return gathered(found, len(steps))
 
 
-def _lines(steps: Sequence[Example], name: str, fold: Callable[[int], int], say: Say) -> list[Line]:
-    folds = sorted({fold(i) for i in range(len(steps))})
-    pairs: dict[str, list[tuple[float, float]]] = {target: [] for target in _TARGETS}
-    for number in folds:
-        say(f"{name}: fold {number + 1} of {len(folds)}")
-        made = DNNAbacus().fit([e for i, e in enumerate(steps) if fold(i) != number])
-        test = [e for i, e in enumerate(steps) if fold(i) == number]
-        for answer, e in zip(made.predict([e.query for e in test]), test, strict=True):
-            for target, those in pairs.items():
-                if target in e.measured and target in answer.values:
-                    those.append((answer.values[target], e.measured[target]))
-    trained = len(steps) - len(steps) // len(folds)
-    about: dict[str, Any] = {"method": "dnnabacus", "source": "h200", "split": name, "trained": trained}
-    return [Line(**about, target=target, rows=len(those), **errors(those)) for target, those in pairs.items()]
+def choose(steps: Sequence[Example], first: Fold) -> dict[str, int]:
+    """Settings of DNNAbacus's trees, on what the first fold of a split learns from: once, for all of its folds."""
+    return DNNAbacus().fit([e for i, e in enumerate(steps) if i not in set(first.test)]).chosen_
+
+
+def folds(steps: Sequence[Example]) -> list[Fold]:
+    return [Fold(split, method, test) for split in SPLITS for test in _tests(steps, split) for method in METHODS]
+
+
+def gathered(found: Iterable[tuple[Fold, Pairs]], steps: int) -> list[Line]:
+    """A line for each split, method and target, over all of its folds."""
+    by: dict[tuple[str, str], list[Pairs]] = defaultdict(list)
+    for fold, pairs in found:
+        by[fold.split, fold.method].append(pairs)
+    made = []
+    for (split, method), parts in by.items():
+        about: dict[str, Any] = {
+            "method": method,
+            "source": SOURCE,
+            "split": split,
+            "trained": steps - steps // len(parts),
+        }
+        for target in _TARGETS:
+            if those := [pair for part in parts for pair in part.get(target, ())]:
+                made.append(Line(**about, target=target, rows=len(those), **errors(those)))
+    return made
+
+
+def whole(example: Example) -> Example:
+    """Without the times of single ops, which few of them have."""
+    return replace(example, measured={t: v for t, v in example.measured.items() if t in _TARGETS}, ops=())
+
+
+def _tests(steps: Sequence[Example], split: str) -> list[tuple[int, ...]]:
+    """Of a point that was measured twice, both are on one side."""
+    names = [e.query.architecture if split == LEFT_OUT else _point(e) for e in steps]
+    drawn = sorted(set(names))
+    if split == RANDOM:
+        drawn = [drawn[i] for i in np.random.default_rng(0).permutation(len(drawn))]
+    count = len(drawn) if split == LEFT_OUT else min(_FOLDS, len(drawn))
+    fold = {name: i % count for i, name in enumerate(drawn)}
+    return [tuple(i for i, name in enumerate(names) if fold[name] == k) for k in range(count)]
+
+
+def _point(example: Example) -> str:
+    settings = {name: value for name, value in example.query.settings.items() if name != "record"}
+    return repr((example.query.architecture, sorted(settings.items())))
+
+
+def predicted(data: tuple[Sequence[Example], Mapping[str, Mapping[str, int]]], fold: Fold) -> Pairs:
+    steps, chosen = data
+    away = set(fold.test)
+    method = DNNAbacus(chosen=chosen[fold.split]) if fold.method == "dnnabacus" else compared(fold.method)()
+    made = method.fit([e for i, e in enumerate(steps) if i not in away])
+    test = [steps[i] for i in fold.test]
+    found: Pairs = {target: [] for target in _TARGETS}
+    for answer, e in zip(made.predict([e.query for e in test]), test, strict=True):
+        for target, those in found.items():
+            if target in e.measured and target in answer.values:
+                those.append((answer.values[target], e.measured[target]))
+    return found

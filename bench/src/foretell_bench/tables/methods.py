@@ -67,14 +67,15 @@ def run(
     `keep` is given the lines of each job as it ends, so that a run broken off leaves what it had; `keep_rows` what became
     of the rows of each source.
     """
+    known = (*SOURCES, classics.SOURCE)
     for name in chosen:
-        if name not in SOURCES:
-            raise InputError(f"no source {name!r}. {did_you_mean(name, SOURCES)}Sources: {', '.join(SOURCES)}.")
+        if name not in known:
+            raise InputError(f"no source {name!r}. {did_you_mean(name, known)}Sources: {', '.join(known)}.")
     names = list(only) or list(COMPARED)
     for name in names:
         compared(name)  # a name that is not there is refused before an hour is spent
     found: list[Line] = []
-    for source in chosen or SOURCES:
+    for source in [name for name in chosen if name in SOURCES] if chosen else SOURCES:
         place = stores / source if source in STORES else data
         if place is None or not place.exists():
             if chosen:
@@ -132,10 +133,10 @@ def run_all(
             keep_rows=keep_rows(save),
             done=done,
         )
-    store = stores / "h200"
-    asked = (not only or "dnnabacus" in only) and (not chosen or "h200" in chosen) and store.exists()
-    if asked and not {("h200", split, "dnnabacus") for split in classics.SPLITS} <= done:
-        keep_lines(save)(classics.lines(store, say))
+    store = stores / classics.SOURCE
+    asked = (not only or "dnnabacus" in only) and (not chosen or classics.SOURCE in chosen) and store.exists()
+    if asked and not {(classics.SOURCE, split, "dnnabacus") for split in classics.SPLITS} <= done:
+        keep_lines(save)(classics.lines(store, say, workers))
     if (not only or SEARCH in only) and data is not None:
         for source in searches.SOURCES:
             if (not chosen or source in chosen) and source not in searched:

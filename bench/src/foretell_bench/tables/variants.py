@@ -60,6 +60,7 @@ VARIANTS: Final[Mapping[str, Maker]] = {
     "DNNAbacus": lambda seed, on: DNNAbacus(seed=seed),
     "DNNAbacus, not tuned": lambda seed, on: DNNAbacus(seed=seed, tuned=False),
 }
+OF_LAYERS: Final = tuple(name for name in VARIANTS if name.startswith("ScaleDL") or name in ("additive", "FLOP-linear"))
 _SEEDED: Final = ("ScaleDL", "DNNAbacus")  # names begin so; the others are the same for every seed
 
 
@@ -82,21 +83,29 @@ class Fit:
         return f"{self.source} | {self.variant} | {self.fold} | {self.seed}"
 
 
-def folds(examples: Sequence[Example], count: int = FOLDS) -> list[int]:
-    """The fold of each row; an architecture is in one, dealt out in the order of names, so that siblings part."""
+def folds(examples: Sequence[Example], count: int = FOLDS, *, rows: bool = False) -> list[int]:
+    """The fold of each row; an architecture is in one, dealt out in the order of names, so that siblings part.
+
+    With `rows`, every fold has some batches of each architecture.
+    """
+    if rows:
+        order = sorted(range(len(examples)), key=lambda i: (examples[i].query.architecture, examples[i].query.batch))
+        drawn = np.random.default_rng(0).permutation(len(order))
+        place = {i: int(drawn[k]) % count for k, i in enumerate(order)}
+        return [place[i] for i in range(len(examples))]
     names = sorted({e.query.architecture for e in examples})
-    place = {name: i % min(count, len(names)) for i, name in enumerate(names)}
-    return [place[e.query.architecture] for e in examples]
+    by_name = {name: i % min(count, len(names)) for i, name in enumerate(names)}
+    return [by_name[e.query.architecture] for e in examples]
 
 
 def run(
     source: str, examples: Sequence[Example], save: Path, *, only: Sequence[str] = (), seeds: int = 5, on: str = "cpu",
-    say: Say = quiet,
+    say: Say = quiet, rows: bool = False,
 ) -> None:  # fmt: skip
-    """Every variant that the file does not have yet."""
+    """Every variant that the file does not have yet; with `rows`, some batches of each architecture are left out."""
     there = read(save)
     examples = [replace(e, measured={t: v for t, v in e.measured.items() if t in _LEARNED}) for e in examples]
-    fold_of = folds(examples)
+    fold_of = folds(examples, rows=rows)
     for name in only or VARIANTS:
         for seed in range(seeds if name.startswith(_SEEDED) else 1):
             for fold in sorted(set(fold_of)):

@@ -1,0 +1,82 @@
+"""Packs the batch sweeps of sweeps.py into a store in bench/data/h200-sweep.
+
+    python bench/scripts/h200/collect_sweeps.py FILE.jsonl.gz … [--to FOLDER]
+
+Light steps were measured without their graph: it is captured here, at two batches of each network and setting, and continued
+to the others. Of the steps whose ops were timed the graph that was recorded stays, with the ops' times on the device; kernels,
+allocations and series are left out, which nobody learns from here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3] / "src")]
+
+from collect import recorded_alone
+from foretell_bench.graphs import graph_of, named
+from foretell_bench.tables.classics import SOURCE
+from points import FAMILY
+
+from foretell.learn.fit import FAMILIES
+from foretell.measure.record import GraphRow, OpRow, Record
+from foretell.store.lines import RecordFile
+from foretell.store.store import Store
+
+HERE = Path(__file__).parents[2] / "data" / SOURCE
+
+
+def with_graph(record: Record) -> Record:
+    settings = json.loads(record.step.settings)
+    batch = int(settings.pop("batch"))
+    graph = graph_of(named(record.step.source, settings, batch))
+    row = GraphRow(hash=graph.content_hash, name=graph.name, file=graph.to_bytes(packed=False))
+    return dataclasses.replace(record, step=dataclasses.replace(record.step, graph=row.hash), graph=row)
+
+
+def slim(record: Record) -> Record:
+    def of(op: OpRow) -> OpRow:
+        seconds = None if op.device_seconds is None else float(f"{op.device_seconds:.4g}")
+        none = {"dispatch_seconds": None, "issue_seconds": None, "kernels": (), "kernel_seconds": ()}
+        return dataclasses.replace(op, device_seconds=seconds, **none)
+
+    ops = () if recorded_alone(record) else tuple(map(of, record.ops))
+    return dataclasses.replace(record, ops=ops, series=(), allocations=None)
+
+
+def records(paths: list[Path], outcomes: Counter[str]) -> Iterator[Record]:
+    """In the order of networks and settings, so that a pair of captures serves all batches."""
+    every = [record for path in paths for record in RecordFile(path).records()]
+    for record in sorted(every, key=lambda r: (r.step.source, r.step.precision, r.step.settings)):
+        outcomes[record.step.outcome] += 1
+        if record.step.outcome == "ok":
+            yield slim(record if record.graph else with_graph(record))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("--to", type=Path, default=HERE)
+    options = parser.parse_args()
+    outcomes: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as folder:
+        fresh = Store(folder)
+        print(f"{fresh.append(records(options.files, outcomes))} records written; outcomes {dict(outcomes)}")
+        fresh.merge()
+        shutil.copytree(folder, options.to, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*lock"))
+    store = Store(options.to)
+    families = {source: FAMILY[source] for source in sorted({step.source for step in store.steps()})}
+    (options.to / FAMILIES).write_text(json.dumps(families, indent=0) + "\n")
+    print(f"{store.size() / 1e6:.1f} MB in all")
+
+
+if __name__ == "__main__":
+    main()
