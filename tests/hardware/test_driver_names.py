@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from foretell.hardware import Device, devices, recognise
+from foretell.errors import CatalogError
+from foretell.hardware import Cluster, Device, device, devices, recognise
 from foretell.units import GIB
 
 
@@ -81,7 +84,7 @@ from foretell.units import GIB
         ("NVIDIA GeForce RTX 2070 with Max-Q Design", None),
         ("Quadro RTX 6000 with Max-Q Design", None),
         ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", None),
-        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 3060 Laptop GPU", None),
         ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", None),
         ("NVIDIA A100-SXM-64GB", None),
         ("Intel CPU", None),
@@ -104,3 +107,23 @@ def test_memory_tells_variants_of_one_name_apart() -> None:
 def test_every_device_is_recognised_by_its_own_title_and_name(d: Device) -> None:
     assert recognise(d.title) == d
     assert recognise(d.name) == d
+
+
+@pytest.mark.parametrize(
+    ("written", "means"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "1x1xa100-80g-sxm"),
+        ("8 x NVIDIA A100 80GB PCIe", "1x8xa100-80g-pcie"),
+        ("2×8×NVIDIA H100 80GB HBM3 @ ib-400g", "2x8xh100-sxm@ib-400g"),
+        ("TITAN X (Pascal)", "1x1xtitan-x-pascal"),
+        ("4xAMD Instinct MI300X OAM", "1x4xmi300x"),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "1x1xrtx-4090-laptop"),
+    ],
+)
+def test_a_cluster_is_written_as_a_driver_writes_its_devices(written: str, means: str) -> None:
+    assert replace(Cluster.parse(written), name="").__str__() == means
+
+
+def test_a_card_the_catalog_lacks_is_not_taken_for_its_neighbour() -> None:
+    with pytest.raises(CatalogError, match="NVIDIA GeForce RTX 3080 SUPER"):
+        device("NVIDIA GeForce RTX 3080 SUPER")

@@ -12,10 +12,10 @@ from foretell.hardware.catalog import (
     instances,
     link,
     links,
+    recognise,
 )
 from foretell.hardware.cluster import Cluster, Node
 from foretell.hardware.device import Device, Host, Instance, Link, Offer, Term, term_named
-from foretell.hardware.driver_names import recognise
 from foretell.hardware.fabric import Fabric, Protocol
 
 __all__ = [

@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from foretell.errors import CatalogError
 from foretell.folders import asked_folders, user_folders
-from foretell.hardware import catalog_file
+from foretell.hardware import catalog_file, driver_names
 from foretell.hardware.device import Device, Instance, Link, Offer, Term
 from foretell.hardware.fabric import Fabric
 
@@ -39,13 +39,19 @@ _MADE_BY: Final = {"tr": "Trainium", "ne": "Trainium", "in": "Inferentia"}
 class _Files(Generic[T]):
     """The catalog's files of one kind, each parsed at most once."""
 
-    def __init__(self, kind: str, table: catalog_file.Table, make: Callable[[str, dict[str, Any]], T]) -> None:
-        self.kind, self.table, self.make = kind, table, make
+    def __init__(
+        self,
+        kind: str,
+        table: catalog_file.Table,
+        make: Callable[[str, dict[str, Any]], T],
+        spelt_otherwise: Callable[[str], T | None] = lambda name: None,
+    ) -> None:
+        self.kind, self.table, self.make, self.spelt_otherwise = kind, table, make, spelt_otherwise
         self._parsed: dict[Path, tuple[T, tuple[str, ...]]] = {}
         self._listed: dict[Folders, tuple[dict[str, T], dict[str, str]]] = {}
 
     def get(self, name: str) -> T:
-        """By file name, which reads that one file; else by alias, which reads them all."""
+        """By file name, which reads that one file; else by alias or another spelling, which reads them all."""
         wanted, places = name.strip().lower(), folders()
         if catalog_file.NAME.fullmatch(wanted) and len(wanted) <= _LONGEST:
             for path in (self._path(folder, wanted) for folder in places):
@@ -54,13 +60,15 @@ class _Files(Generic[T]):
         things, aliases = self.listed()
         if wanted in aliases:
             return things[aliases[wanted]]
+        if (known := self.spelt_otherwise(wanted[:_LONGEST])) is not None:
+            return known
         if (found := _NOT_MODELLED.match(wanted)) is not None:
             kind = _MADE_BY.get(found[1][:2], "TPU")
             raise CatalogError(
                 f"{name[:_LONGEST]!r} is not modelled: Foretell knows no {kind}, whose compiler decides what runs. "
                 "Choose a GPU; foretell devices lists them."
             )
-        bare = {known.name.partition(":")[2]: known.name for known in instances()}  # without the cloud that rents it
+        bare = {rented.name.partition(":")[2]: rented.name for rented in instances()}  # without the cloud that rents it
         near = difflib.get_close_matches(wanted[:_LONGEST], [*bare, *things, *aliases], n=1, cutoff=0.5)
         hint = f"Did you mean {bare.get(near[0], aliases.get(near[0], near[0]))!r}? " if near else ""
         raise CatalogError(
@@ -108,7 +116,7 @@ class _Files(Generic[T]):
         return self._parsed[path]
 
 
-_DEVICES = _Files("device", catalog_file.DEVICE, catalog_file.make_device)
+_DEVICES = _Files("device", catalog_file.DEVICE, catalog_file.make_device, spelt_otherwise=lambda name: recognise(name))
 _LINKS = _Files("link", catalog_file.LINK, catalog_file.make_link)
 _FABRICS = _Files("fabric", catalog_file.FABRIC, catalog_file.make_fabric)
 _HOSTS = _Files("host", catalog_file.HOST, catalog_file.make_host)
@@ -163,6 +171,14 @@ def labels_by_device() -> Iterator[tuple[Device, tuple[str, ...]]]:
         others[name].append(alias)
     for known in things.values():
         yield known, (known.title, known.name, *others[known.name])
+
+
+def recognise(driver_name: str, memory_bytes: int | None = None) -> Device | None:
+    """The device that a driver calls so, socket and memory as far as they are said.
+
+    None when the catalog has no such model: a laptop's or a Max-Q card is not the desktop card of that number.
+    """
+    return driver_names.meant(labels_by_device(), driver_name, memory_bytes)
 
 
 def cheapest_offer(device_name: str, term: Term, region: str | None = None) -> tuple[Instance, Offer] | None:

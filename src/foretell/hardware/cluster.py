@@ -76,7 +76,7 @@ class Cluster:
             raise CatalogError(
                 f"a cluster is written in at most {_LONGEST:,} characters, got {len(text):,}. {_GRAMMAR}"
             )
-        parts, at, links = "".join(text.lower().split()).replace("×", "x").partition("@")
+        parts, at, links = _compact(text).partition("@")
         links, *shape = links.split("/")
         inside, between = _read_links(links, text) if at else (None, None)
         written = parts.split("+")
@@ -136,6 +136,15 @@ class Cluster:
         thinner = f"/{self.oversubscription:g}" * (self.oversubscription > 1)
         shape = thinner + f"/{self.topology}" * (self.topology != "fat-tree")
         return f"{text}@{','.join(links)}{shape}" if links else text
+
+
+def _compact(text: str) -> str:
+    """`8 x NVIDIA A100 80GB PCIe` → `8xnvidia-a100-80gb-pcie`: space between words is a hyphen, elsewhere nothing."""
+    text = re.sub(r"[()]", " ", text.lower().replace("×", "x")).strip()
+    text = re.sub(
+        r"(?<![^+\s])(\d+)\s*x\s*(?:(\d+)\s*x\s*)?(?=\S)", lambda m: "x".join(filter(None, m.groups())) + "x", text
+    )
+    return re.sub(r"\s+", "-", re.sub(r"\s*([-+@,/])\s*", r"\1", text))
 
 
 def _read_part(part: str, inside: Link | None, text: str) -> tuple[list[Node], Link]:

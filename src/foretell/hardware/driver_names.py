@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from foretell.hardware.catalog import labels_by_device
 from foretell.hardware.device import Device
 
 _MEMORY_TOLERANCE: Final = 0.1  # a driver reports less than the datasheet's size, and GB may mean GiB
@@ -27,14 +27,11 @@ class _Label:
     gigabytes: int | None
 
 
-def recognise(driver_name: str, memory_bytes: int | None = None) -> Device | None:
-    """The device whose model is exactly the one named, where socket and memory agree as far as they are said.
-
-    None when the catalog has no such model: a laptop's or a Max-Q card is not the desktop card of that number.
-    """
-    named = _read(driver_name)
+def meant(devices: Iterable[tuple[Device, Sequence[str]]], name: str, memory_bytes: int | None) -> Device | None:
+    """Of devices with all they are called, the one whose model is exactly the one named, where socket and memory agree."""
+    named = _read(name)
     fitting = []
-    for known, written in labels_by_device():
+    for known, written in devices:
         labels = [_read(text) for text in written]
         error = abs((memory_bytes or known.usable_bytes) / known.usable_bytes - 1)
         if known.kind != "cpu" and _agrees(named, labels) and error < _MEMORY_TOLERANCE:
