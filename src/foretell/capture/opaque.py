@@ -66,8 +66,10 @@ class _Operation(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: _Call, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         made = call.outputs(tensors)
-        _launch(call.label, tensors, made, call.amount("flops") or 0.0, call.amount("traffic"))
-        ctx.call, ctx.shapes = call, len(tensors)
+        flops, own = call.amount("flops") or 0.0, call.amount("backward_flops")
+        _launch(call.label, tensors, made, flops, call.amount("traffic"))
+        # Not the call itself, whose arguments would outlive a checkpoint.
+        ctx.label, ctx.flops = f"{call.label}_backward", 2 * flops if own is None else own
         ctx.save_for_backward(*tensors)
         ctx.mark_dirty(*[tensor for tensor in made if any(tensor is given for given in tensors)])
         ctx.mark_non_differentiable(*[tensor for tensor in made if not tensor.is_floating_point()])
@@ -75,12 +77,11 @@ class _Operation(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        call: _Call = ctx.call
+        saved = ctx.saved_tensors  # asked for once: a checkpoint computes them again
         wanted = ctx.needs_input_grad[1:]
-        made = [torch.empty_like(t) if needed else None for t, needed in zip(ctx.saved_tensors, wanted, strict=True)]
-        forward, own = call.amount("flops") or 0.0, call.amount("backward_flops")
-        read = [*ctx.saved_tensors, *(g for g in gradients if g is not None)]
-        _launch(f"{call.label}_backward", read, [t for t in made if t is not None], 2 * forward if own is None else own)
+        made = [torch.empty_like(t) if needed else None for t, needed in zip(saved, wanted, strict=True)]
+        read = [*saved, *(g for g in gradients if g is not None)]
+        _launch(ctx.label, read, [t for t in made if t is not None], ctx.flops)
         return (None, *made)
 
 

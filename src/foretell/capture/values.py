@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from foretell.capture import sparse
 
 aten = torch.ops.aten
+UNKNOWN = 0.5  # a number that is read: no loss so small, and no accuracy so high, that training would stop
 _MOST_NUMBERS = 2**24
 _FEW_FLOATS = 4096  # more than these are kept only where they are whole numbers
 _KEY = "_foretell_value"
@@ -177,8 +178,9 @@ class Values:
         value = contents_of(tensor)
         if value is not None:
             return value.item()
-        if not tensor.is_floating_point():
-            self.assumptions["an unknown number read by the program is taken as zero"] = None
+        if tensor.is_floating_point():
+            return UNKNOWN
+        self.assumptions["an unknown number read by the program is taken as zero"] = None
         return torch.zeros((), dtype=tensor.dtype).item()
 
 

@@ -150,3 +150,31 @@ def test_a_fused_loss_never_has_all_logits_and_fused_adam_is_one_kernel(script: 
 def test_unknown_kernels_are_named_with_the_way_to_declare_them(script: Write, text: str, said: str) -> None:
     with pytest.raises(WorkloadError, match=said):
         foretell.capture_graph(script(text))
+
+
+def test_flex_attention_gives_what_is_asked_beside_it_and_runs_in_a_checkpoint(script: Write) -> None:
+    text = """
+        import torch
+        from torch import nn
+        from torch.nn.attention.flex_attention import AuxRequest, create_block_mask, flex_attention
+        from torch.utils.checkpoint import checkpoint
+        class Block(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.project = nn.Linear(64, 192)
+            def forward(self, x):
+                q, k, v = (t.view(2, 128, 4, 16).transpose(1, 2) for t in self.project(x).chunk(3, -1))
+                mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, 128, 128)
+                out, aux = flex_attention(q, k, v, block_mask=mask, return_aux=AuxRequest(lse=True))
+                assert aux.lse.shape == (2, 4, 128) and aux.max_scores is None
+                assert flex_attention(q, k, v).shape == out.shape
+                return out.transpose(1, 2).reshape(2, 128, 64)
+        block = Block().cuda()
+        optimizer = torch.optim.SGD(block.parameters(), lr=0.1)
+        for step in range(5):
+            checkpoint(block, torch.randn(2, 128, 64).cuda(), use_reentrant=False).sum().backward()
+            optimizer.step(); optimizer.zero_grad()
+    """
+    found = targets(foretell.capture_graph(script(text)))
+    assert found.count("foretell.opaque.flex_attention") == 4  # two, and again in the backward pass
+    assert found.count("foretell.opaque.flex_attention_backward") == 1

@@ -322,16 +322,25 @@ def _flexible(module: Any, noted: dict[str, Any]) -> None:
         pairs = query.numel() / query.shape[-1] * key.shape[-2]
         return 2.0 * pairs * (query.shape[-1] + value.shape[-1]) * _density(block_mask)
 
-    def outputs(query: Tensor, key: Tensor, value: Tensor, *rest: Any, return_lse: bool = False, **how: Any) -> Any:
+    def outputs(query: Tensor, key: Tensor, value: Tensor, *rest: Any, beside: int = 0, **how: Any) -> Any:
         out = query.new_empty(*query.shape[:-1], value.shape[-1])
-        return (out, query.new_empty(query.shape[:-1], dtype=torch.float32)) if return_lse else out
+        return (out, *[query.new_empty(query.shape[:-1], dtype=torch.float32) for _ in range(beside)])
 
     def attention(
-        query: Tensor, key: Tensor, value: Tensor, score_mod: Any = None, block_mask: Any = None, **how: Any
-    ) -> Any:
+        query: Tensor, key: Tensor, value: Tensor, score_mod: Any = None, block_mask: Any = None, *rest: Any,
+        return_lse: bool = False, return_aux: Any = None, **how: Any,
+    ) -> Any:  # fmt: skip
+        names = (
+            ["lse"] * return_lse
+            if return_aux is None
+            else [name for name in return_aux._fields if getattr(return_aux, name)]
+        )
         known = Opaque(name="flex_attention", outputs=outputs, flops=flops, traffic=None,
                        backward_flops=lambda *a, **k: 2.5 * flops(*a, **k))  # fmt: skip
-        return run_declared(known, (query, key, value), {"block_mask": block_mask, **how})
+        out, *beside = run_declared(known, (query, key, value), {"block_mask": block_mask, "beside": len(names)})
+        if return_aux is not None:
+            return out, module.AuxOutput(**dict(zip(names, beside, strict=True)))
+        return (out, *beside) if return_lse else out
 
     class Mask(_Mask, module.BlockMask):  # type: ignore[misc]
         """One that is asked for its class."""

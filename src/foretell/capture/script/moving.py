@@ -12,11 +12,14 @@ from foretell.capture.as_gpu.devices import ACCELERATORS, wrap_constructors
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.host import is_pinned, pin
 from foretell.capture.script.placement import Placement
+from foretell.capture.script.readings import follow_readings
 
 
 def move_with(place: Placement) -> None:
     _let_tensors_say_where_they_are(place)
     _let_tensors_move(place)
+    follow_readings()
+    _let_tensors_be_copied()
     _make_parameters_fake(place)
     _make_tensors_from_data(place)
     replace(torch.nn.init, "_no_grad_trunc_normal_", lambda tensor, *args, **kwargs: tensor)  # draws until all fit
@@ -115,6 +118,21 @@ def _moved(place: Placement, tensor: torch.Tensor, device: torch.device, non_blo
         place.keep_on_host(tensor)
         return tensor
     return place.to_host(tensor)
+
+
+def _let_tensors_be_copied() -> None:
+    """`copy.deepcopy` of a model, as averages and targets are made: torch's own would copy what fake tensors belong to."""
+
+    def deepcopy(self: FakeTensor, memo: dict[int, Any]) -> Any:
+        if id(self) not in memo:
+            with torch.no_grad():
+                copied = self.detach().clone()
+            is_parameter = isinstance(self, torch.nn.Parameter)
+            memo[id(self)] = torch.nn.Parameter(copied, self.requires_grad) if is_parameter else copied
+            memo[id(self)].requires_grad_(self.requires_grad)
+        return memo[id(self)]
+
+    FakeTensor.__deepcopy__ = deepcopy  # type: ignore[method-assign,assignment]
 
 
 def _make_parameters_fake(place: Placement) -> None:

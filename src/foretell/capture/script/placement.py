@@ -21,7 +21,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from foretell.capture.as_gpu.devices import ACCELERATORS
 from foretell.capture.recorder import Recorder, stored
 from foretell.capture.script.host import HostMeter
-from foretell.capture.values import Values, contents_of
+from foretell.capture.script.readings import came_unknown
+from foretell.capture.values import UNKNOWN, Values, contents_of
 
 CPU: Final = torch.device("cpu")
 _DEVICE_QUERY: Final = torch.ops.prim.device.default
@@ -45,6 +46,8 @@ class Placement:
         self.arriving: Callable[[], None] = lambda: None  # called before something is moved to it,
         self.arrived: Callable[[torch.Tensor], None] = lambda tensor: None  # and after
         self.sent: Callable[[torch.Tensor, bool], None] = lambda tensor, non_blocking: None  # of what lay on the host
+        self.drawing: Callable[[], None] = lambda: None  # called before random numbers are made on it,
+        self.drawn: Callable[[torch.Tensor], None] = lambda tensor: None  # and after
         self._host: dict[int, weakref.ref[Any]] = {}  # storages of fake tensors on the host
 
     @contextmanager
@@ -108,11 +111,13 @@ class Placement:
         return moved.requires_grad_(tensor.requires_grad)
 
     def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Real numbers: those that are known, else zeros."""
+        """Real numbers: those that are known, else stand-ins."""
         value = contents_of(tensor)
         with _disable_current_modes():
             if value is not None:
                 return value.clone()
+            if tensor.numel() <= _FEW and tensor.is_floating_point():
+                return came_unknown(torch.full(tensor.shape, UNKNOWN, dtype=tensor.dtype))
             if tensor.numel() <= _MOST_ON_HOST:
                 return torch.zeros(tensor.shape, dtype=tensor.dtype)
         like = self.fake_like(tensor, keep=False)
@@ -162,6 +167,9 @@ class ScriptRecorder(Recorder):
         if on_device and asked is not None:
             kwargs = {**kwargs, "device": CPU}
         on_device = on_device or any(place.holds(t) for t in fakes)
+        draws = on_device and not fakes and torch.Tag.nondeterministic_seeded in func.tags
+        if draws:
+            place.drawing()
         recording = self.recording
         self.recording = recording and on_device
         self.ops_on_device += on_device
@@ -172,6 +180,8 @@ class ScriptRecorder(Recorder):
         finally:
             place.inside -= 1
             self.recording = recording
+        if draws:
+            place.drawn(out)
         if not on_device:
             for tensor in _leaves(out):
                 if isinstance(tensor, FakeTensor):

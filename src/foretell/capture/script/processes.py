@@ -75,6 +75,8 @@ def stand_in(processes: int, wrapped: dict[str, Any], unrecorded: Callable[[], A
 
     replace_everywhere(dist, "init_process_group", init_process_group)
     replace_everywhere(dist, "is_nccl_available", lambda: True)
+    for name in ("set_timeout", "_set_pg_timeout"):  # the first only in newer versions; nobody is waited for
+        setattr(dist, name, lambda *args, **kwargs: None)
     for name, function in _collectives().items():
         if hasattr(dist, name):
             replace_everywhere(dist, name, quietly(function))

@@ -41,6 +41,7 @@ _TRACKERS: Final = (
     "trackio",
 )
 _BOARD: Final = "torch.utils.tensorboard"
+_RETURNED: Final = {f"{_BOARD}.summary.hparams": 3}  # values, which are taken apart
 _WRITING: Final = frozenset("wax+")
 
 
@@ -119,8 +120,8 @@ class _Elsewhere:
             try:
                 found = real(path, *args, **kwargs)
             except FileNotFoundError:
-                if isinstance(path, int) or (other := self.there(path)) is None:
-                    raise
+                if isinstance(path, int) or (other := self.there(path)) is None or not self._real["stat_exists"](other):
+                    raise  # of the path that the script knows
                 return real(other, *args, **kwargs)
             if name == "access" and not found and not isinstance(path, int) and (other := self.there(path)) is not None:
                 return real(other, *args, **kwargs)
@@ -181,7 +182,7 @@ class _Nothing(types.ModuleType):
         return _Nothing(f"{self.__name__}.{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self
+        return (self,) * _RETURNED[self.__name__] if self.__name__ in _RETURNED else self
 
     def __enter__(self) -> _Nothing:
         return self

@@ -22,6 +22,7 @@ from foretell.capture.script import cuda, data, deepspeed, kernels, moving, proc
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.placement import Placement, ScriptRecorder
 from foretell.capture.script.quiet import keep_quiet
+from foretell.capture.script.readings import decisions
 from foretell.capture.script.updates import Updates, Window
 from foretell.capture.trace import optimizer_name
 from foretell.declared import DECLARED
@@ -111,6 +112,8 @@ class _Capture:
         except Exception as error:
             if why := refusal_in(error):
                 raise WorkloadError(self._why_refused(why, error)) from error
+            if isinstance(error, FileNotFoundError):
+                raise WorkloadError(self._why_missing(error)) from error
             raise
         except SystemExit as wish:
             if wish.code not in (None, 0) and self._kept is None:
@@ -148,7 +151,7 @@ class _Capture:
         facts = {"step.parameters": str(sum(parameters.values()))}
         if window.batch:
             facts["step.inputs"] = "×".join(map(str, window.batch[0][0]))
-        if named := ", ".join(dict.fromkeys(map(optimizer_name, self.updates.updated))):
+        if named := ", ".join(dict.fromkeys(map(optimizer_name, self.updates.inner or self.updates.updated))):
             facts["step.optimizer"] = named
         return facts
 
@@ -197,12 +200,22 @@ class _Capture:
                 "kernels-stood-in",
                 f"Kernels that cannot run here, as torch's own of the same kind: {', '.join(known)}.",
             )
-        for assumption in self.place.values.assumptions:
+        for assumption in (*self.place.values.assumptions, *filter(None, [decisions()])):
             yield Caveat("assumed-values", f"The step depends on values that only a run would know: {assumption}.")
 
+    def _why_missing(self, error: FileNotFoundError) -> str:
+        """Of a file that is not here: what to do about it."""
+        what = os.fspath(error.filename) if isinstance(error.filename, str | os.PathLike) else str(error)
+        said = f"{self.script.path} reads {what}{_where(error)}, which is not on this machine."
+        if not self.script.fake_data:
+            return f"{said} Give --fake-data to stand in for data sets and checkpoints, or put a small one of its kind there."
+        return (
+            f"{said} What is in it cannot be found out from the script: put a small one of its kind there, of a few rows or "
+            "samples of the usual shapes, or say with the script's own arguments where one is."
+        )
+
     def _why_refused(self, why: str, error: Exception) -> str:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
-        where = f" in line {frames[-1].lineno} of {frames[-1].filename} ({frames[-1].line})" if frames else ""
+        where = _where(error)
         stand_in = "" if self.script.fake_data else " Give --fake-data to stand in for data sets and checkpoints,"
         return (
             f"{self.script.path} asks for {why}{where}, and scripts run offline.{stand_in} or let the script read what is on this "
@@ -221,7 +234,18 @@ class _Capture:
                 f"{self.script.path} made {made} updates, but no step of it ran on the accelerator: its model stays on the "
                 "host. Move it there, for example with model.to('cuda')."
             )
-        return f"{self.script.path} ran to its end after {made} update{'s' * (made > 1)}. Give it data for at least three steps."
+        ended = f"{self.script.path} ran to its end after {made} update{'s' * (made > 1)}."
+        if why := decisions():
+            return (
+                f"{ended} It may have decided to stop: {why}. Let it train for at least three steps whatever they are."
+            )
+        return f"{ended} Give it data for at least three steps."
+
+
+def _where(error: Exception) -> str:
+    """The line of the script, or of what it imports, that an error comes from."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
+    return f" in line {frames[-1].lineno} of {frames[-1].filename} ({frames[-1].line})" if frames else ""
 
 
 def _functions(path: Path) -> str:

@@ -6,9 +6,7 @@ give it: a picture goes through the script's transforms, a model is built from i
 
 from __future__ import annotations
 
-import builtins
 import contextlib
-import io
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -16,15 +14,11 @@ import numpy as np
 import torch
 
 from foretell.capture.script.imports import once_imported
+from foretell.capture.script.missing_files import PICTURE, WORDS, stand_in_for_files
 from foretell.errors import ForetellError, WorkloadError
 
 _SAMPLES: Final = 2**16
 _FEW_WORDS: Final = 64  # special ones alone
-_NUMBERS: Final = 2**24  # of a file of tokens
-_PICTURE: Final = (500, 375)  # width and height of most of ImageNet
-_WORDS: Final = (
-    "the quick brown fox jumps over the lazy dog and runs away into the deep dark forest near the river bank "
-)
 _LONG_COLUMNS: Final = ("text", "content", "document", "context")
 _TEXT_COLUMNS: Final = ("text", "sentence", "sentence1", "sentence2", "question", "context", "premise", "hypothesis",
                         "instruction", "input", "output", "prompt", "completion", "content", "document", "summary")  # fmt: skip
@@ -41,48 +35,10 @@ def stand_in(noted: dict[str, Any]) -> None:
     def note(what: str) -> None:
         noted.setdefault("stand_ins", {})[what] = None
 
-    _files(note)
+    stand_in_for_files(note)
     once_imported("torchvision.datasets", lambda module: _pictures(module, note))
     once_imported("transformers", lambda module: _pretrained(module, note))
     once_imported("datasets", lambda module: _hub_datasets(module, note))
-
-
-def _files(note: Callable[[str], None]) -> None:
-    real = np.memmap
-
-    class Mapped(np.memmap):
-        def __new__(cls, filename: Any, dtype: Any = np.uint8, mode: Any = "r+", *args: Any, **kwargs: Any) -> Any:
-            try:
-                return real.__new__(real, filename, dtype, mode, *args, **kwargs)
-            except FileNotFoundError:
-                note(f"numbers of {filename}")
-                shape = kwargs.get("shape") or (args[1] if len(args) > 1 else None)
-                return np.zeros(shape or _NUMBERS, dtype)
-
-    from_file = np.fromfile
-
-    def fromfile(file: Any, dtype: Any = float, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return from_file(file, dtype, *args, **kwargs)
-        except FileNotFoundError:
-            note(f"numbers of {file}")
-            return np.zeros(_NUMBERS, dtype)
-
-    opened: Callable[..., Any] = builtins.open
-
-    def open_or_text(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-        try:
-            return opened(file, mode, *args, **kwargs)
-        except FileNotFoundError:
-            if mode not in ("r", "rt") or not str(file).endswith(".txt"):
-                raise
-            note(f"text of {file}")
-            return io.StringIO((_WORDS * 20 + "\n") * 500)
-
-    np.memmap = Mapped  # type: ignore[misc]
-    Mapped.__name__ = real.__name__
-    np.fromfile = fromfile
-    builtins.open = open_or_text
 
 
 def _pictures(datasets: Any, note: Callable[[str], None]) -> None:
@@ -105,7 +61,7 @@ def _pictures(datasets: Any, note: Callable[[str], None]) -> None:
             self.transforms = None
             self.classes = [f"n{i:08}" for i in range(1000)]
             self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
-            self.loader = lambda path: Image.new("RGB", _PICTURE)
+            self.loader = lambda path: Image.new("RGB", PICTURE)
             self.extensions = (".jpg",)
             self.samples = self.imgs = [(f"{i}.jpg", i % 1000) for i in range(_SAMPLES)]
             self.targets = [i % 1000 for i in range(_SAMPLES)]
@@ -242,7 +198,7 @@ def _hub_datasets(datasets: Any, note: Callable[[str], None]) -> None:
         except Exception:
             note(f"texts and labels of {path}")
             lengths = dict.fromkeys(_TEXT_COLUMNS, 250) | dict.fromkeys(_LONG_COLUMNS, 1000)
-            columns: dict[str, Any] = {name: [(_WORDS * 12)[:n]] * 1024 for name, n in lengths.items()}
+            columns: dict[str, Any] = {name: [(WORDS * 12)[:n]] * 1024 for name, n in lengths.items()}
             made = datasets.Dataset.from_dict(
                 columns | {"label": [i % 2 for i in range(1024)], "idx": list(range(1024))}
             )

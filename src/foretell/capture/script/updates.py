@@ -34,7 +34,13 @@ class Window:
 
     backwards: list[int]  # ops on the device before the end of each backward pass
     autocast: torch.dtype | None = None
-    batch: list[tuple[tuple[int, ...], torch.dtype]] = field(default_factory=list)  # what was moved to the device
+    moved: list[tuple[tuple[int, ...], torch.dtype]] = field(default_factory=list)  # to the device
+    drawn: list[tuple[tuple[int, ...], torch.dtype]] = field(default_factory=list)  # there, outside of modules
+
+    @property
+    def batch(self) -> list[tuple[tuple[int, ...], torch.dtype]]:
+        """What it computes on: what was moved, or else what was drawn in place of it."""
+        return self.moved or self.drawn
 
 
 class Updates:
@@ -47,7 +53,7 @@ class Updates:
         self.roots: list[nn.Module] = []  # modules with parameters that the script calls itself
         self.recorded = 0
         self.micro_steps = 1  # of the last window, if they are alike
-        self._inner: WeakSet[Optimizer] = WeakSet()  # that others call in their update
+        self.inner: WeakSet[Optimizer] = WeakSet()  # that others call in their update
         self._numbers: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()
         self._resting = False  # micro-steps that equal the one before are not recorded
         self._ended = False  # an update was made, and nothing has begun since
@@ -83,7 +89,7 @@ class Updates:
 
         replace(torch.autograd, "backward", backward)
         self.place.arriving, self.place.arrived = self.begin, self._take_batch
-        self.place.sent = self._send
+        self.place.sent, self.place.drawing, self.place.drawn = self._send, self._draw, self._take_drawn
 
     # What begins a step
 
@@ -94,10 +100,21 @@ class Updates:
             self.end_step()
 
     def _take_batch(self, tensor: torch.Tensor) -> None:
-        if tensor.dim():
-            self._window.batch.append((tuple(tensor.shape), tensor.dtype))
+        if tensor.dim() and tensor.numel():
+            self._window.moved.append((tuple(tensor.shape), tensor.dtype))
         if self.recorder.recording:
             self.recorder.mark([tensor], "input")
+
+    def _draw(self) -> None:
+        """Random numbers made on the device, outside of modules and updates, are a batch in place of a real one."""
+        if not self._stack and self._updating is None:
+            self.begin()
+
+    def _take_drawn(self, tensor: torch.Tensor) -> None:
+        if not self._stack and self._updating is None and tensor.dim() and tensor.numel():
+            self._window.drawn.append((tuple(tensor.shape), tensor.dtype))
+            if self.recorder.recording:
+                self.recorder.mark([tensor], "input")
 
     def _send(self, tensor: torch.Tensor, non_blocking: bool) -> None:
         if self.recorder.recording:
@@ -159,7 +176,7 @@ class Updates:
     def _after_update(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self.recorder.phase, self.recorder.updating, self._updating = self._around.pop(), bool(self._around), None
         if self._around:  # it is part of another's update
-            self._inner.add(optimizer)
+            self.inner.add(optimizer)
             return
         self.optimizers.add(optimizer)
         self.sequence.append(self._numbers.setdefault(optimizer, len(self._numbers)))
@@ -198,7 +215,7 @@ class Updates:
         waiting = [
             o
             for o in self.optimizers
-            if o not in self._numbers and o not in self._inner and o is not self.noted.get("replaced")
+            if o not in self._numbers and o not in self.inner and o is not self.noted.get("replaced")
         ]
         if waiting and len(self.sequence) < _PATIENCE:
             return None

@@ -1,0 +1,232 @@
+"""Stand-ins for files that are not on this machine (`--fake-data`): numbers, texts, tables, pictures and checkpoints."""
+
+from __future__ import annotations
+
+import builtins
+import csv
+import io
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.imports import once_imported
+from foretell.sources.offline import refusal_in
+
+Note = Callable[[str], None]
+PICTURE: Final = (500, 375)  # width and height of most of ImageNet
+WORDS: Final = (
+    "the quick brown fox jumps over the lazy dog and runs away into the deep dark forest near the river bank "
+)
+_NUMBERS: Final = 2**24  # of a file of tokens
+_ROWS: Final = 4096  # of a table, each of as many columns as somebody may ask for
+_COLUMNS: Final = 64
+_SEPARATORS: Final = {".csv": ",", ".tsv": "\t"}
+
+
+def stand_in_for_files(note: Note) -> None:
+    """From now on, files that are not there have contents of their kind; what was stood in for is noted."""
+    _numbers(note)
+    _texts(note)
+    _checkpoints(note)
+    once_imported("PIL.Image", lambda module: _pictures(module, note))
+    once_imported("torchvision.io", lambda module: _decoded_pictures(module, note))
+    once_imported("torchvision.models._api", lambda module: _weights(module, note))
+    once_imported("timm.models._builder", lambda module: _pretrained(module, note))
+
+
+def _numbers(note: Note) -> None:
+    real, from_file = np.memmap, np.fromfile
+
+    class Mapped(np.memmap):
+        def __new__(cls, filename: Any, dtype: Any = np.uint8, mode: Any = "r+", *args: Any, **kwargs: Any) -> Any:
+            try:
+                return real.__new__(real, filename, dtype, mode, *args, **kwargs)
+            except FileNotFoundError:
+                note(f"numbers of {filename}")
+                shape = kwargs.get("shape") or (args[1] if len(args) > 1 else None)
+                return np.zeros(shape or _NUMBERS, dtype)
+
+    def fromfile(file: Any, dtype: Any = float, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return from_file(file, dtype, *args, **kwargs)
+        except FileNotFoundError:
+            note(f"numbers of {file}")
+            return np.zeros(_NUMBERS, dtype)
+
+    np.memmap = Mapped  # type: ignore[misc]
+    Mapped.__name__ = real.__name__
+    np.fromfile = fromfile
+
+
+class _Table(io.StringIO):
+    """A table that is not here: zeros in columns whose names it does not know."""
+
+
+class _Row(dict[str, str]):
+    """A row of one, which has every column."""
+
+    def __missing__(self, name: str) -> str:
+        return "0"
+
+
+def _texts(note: Note) -> None:
+    opened: Callable[..., Any] = builtins.open
+    following = csv.DictReader.__next__
+
+    def open_or_text(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        try:
+            return opened(file, mode, *args, **kwargs)
+        except FileNotFoundError:
+            ending = os.path.splitext(str(file))[1]
+            if mode not in ("r", "rt") or ending not in (".txt", *_SEPARATORS):
+                raise
+            note(f"text of {file}")
+            if ending in _SEPARATORS:
+                return _Table((_SEPARATORS[ending].join("0" * _COLUMNS) + "\n") * _ROWS)
+            return io.StringIO((WORDS * 20 + "\n") * 500)
+
+    def make(self: Any, file: Any, *args: Any, **kwargs: Any) -> None:
+        read(self, file, *args, **kwargs)
+        self.__dict__["unknown"] = isinstance(file, _Table)
+
+    def row(self: Any) -> Any:
+        values = following(self)
+        return _Row() if self.unknown else values
+
+    builtins.open = open_or_text
+    read = csv.DictReader.__init__
+    replace(csv.DictReader, "__init__", make)
+    replace(csv.DictReader, "__next__", row)
+
+
+def _pictures(image: Any, note: Note) -> None:
+    opened: Callable[..., Any] = image.open
+
+    def open_or_grey(file: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return opened(file, *args, **kwargs)
+        except FileNotFoundError:
+            note(f"pictures in {os.path.dirname(str(file)) or '.'}")
+            return image.new("RGB", PICTURE)
+
+    replace(image, "open", open_or_grey)
+
+
+def _decoded_pictures(module: Any, note: Note) -> None:
+    def decoding(read: Callable[..., Any]) -> Callable[..., Any]:
+        def decode(file: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(file, torch.Tensor) or os.path.exists(file):
+                return read(file, *args, **kwargs)
+            note(f"pictures in {os.path.dirname(str(file)) or '.'}")
+            return torch.zeros(3, PICTURE[1], PICTURE[0], dtype=torch.uint8)
+
+        return decode
+
+    for name in ("read_image", "decode_image"):
+        replace(module, name, decoding(getattr(module, name)))
+
+
+# Checkpoints
+
+
+class Checkpoint(dict[Any, Any]):
+    """A checkpoint that is not here: it has every part, as a number it is 0, and loading it changes nothing."""
+
+    def __missing__(self, key: Any) -> Checkpoint:
+        return Checkpoint()
+
+    def pop(self, key: Any, default: Any = None) -> Any:
+        return default
+
+    def __delitem__(self, key: Any) -> None:
+        return None
+
+    def __index__(self) -> int:
+        return 0
+
+    def __float__(self) -> float:
+        return 0.0
+
+    def __add__(self, other: Any) -> Any:
+        return other
+
+    __radd__ = __add__
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(other > 0)
+
+    def __gt__(self, other: Any) -> bool:
+        return bool(other < 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
+def _checkpoints(note: Note) -> None:
+    load: Callable[..., Any] = torch.load
+    fetch: Callable[..., Any] = torch.hub.load_state_dict_from_url
+    missing = False
+
+    def load_or_nothing(file: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal missing
+        try:
+            return load(file, *args, **kwargs)
+        except FileNotFoundError:
+            note(f"checkpoint {file}")
+            missing = True
+            return Checkpoint()
+
+    def fetch_or_nothing(url: str, *args: Any, **kwargs: Any) -> Any:
+        nonlocal missing
+        try:
+            return fetch(url, *args, **kwargs)
+        except Exception as error:
+            if not refusal_in(error):
+                raise
+            note(f"checkpoint {url}")
+            missing = True
+            return Checkpoint()
+
+    def tolerant(read: Callable[..., Any], nothing: Callable[[], Any]) -> Callable[..., Any]:
+        def load_state_dict(self: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(state, Checkpoint) or (missing and not state):  # or what the script has taken from it
+                return nothing()
+            return read(self, state, *args, **kwargs)
+
+        return load_state_dict
+
+    keys = torch.nn.modules.module._IncompatibleKeys
+    replace(torch, "load", load_or_nothing)
+    replace(torch.hub, "load_state_dict_from_url", fetch_or_nothing)
+    takers: dict[Any, Callable[[], Any]] = {
+        torch.nn.Module: lambda: keys([], []),
+        torch.optim.Optimizer: lambda: None,
+        torch.optim.lr_scheduler.LRScheduler: lambda: None,
+        torch.amp.GradScaler: lambda: None,
+    }
+    for kind, nothing in takers.items():
+        replace(kind, "load_state_dict", tolerant(kind.load_state_dict, nothing))
+
+
+def _weights(api: Any, note: Note) -> None:
+    """torchvision's, which a model is asked to be built with."""
+    api.WeightsEnum.get_state_dict = lambda self, *args, **kwargs: torch.hub.load_state_dict_from_url(self.url)
+
+
+def _pretrained(builder: Any, note: Note) -> None:
+    """timm's."""
+    load: Callable[..., Any] = builder.load_pretrained
+
+    def load_pretrained(model: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            load(model, *args, **kwargs)
+        except Exception as error:
+            if not refusal_in(error):
+                raise
+            note(f"weights of {type(model).__name__}")
+
+    replace(builder, "load_pretrained", load_pretrained)

@@ -1,0 +1,83 @@
+"""What only a run would know: numbers a script decides by, and files that are not there."""
+
+from __future__ import annotations
+
+import pytest
+
+import foretell
+from foretell.errors import WorkloadError
+from tests.capture.script.conftest import Write
+
+STOPS = """
+    import torch
+    from torch import nn
+    from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+    model = nn.Sequential(nn.Embedding(50, 16), nn.Linear(16, 50)).cuda()
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))
+    optimizer = torch.optim.AdamW(model.parameters())
+    best = float("inf")
+    for step in range(9):
+        tokens = torch.randint(0, 50, (8, 32), device="cuda")
+        loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        average.update_parameters(model)
+        scale = 1 / loss.item()
+        if loss.detach().cpu().item() * 2 < {least} * scale:
+            break
+"""
+
+
+def test_numbers_that_stop_a_script_are_noted_and_averages_of_a_model_are_copies_of_it(script: Write) -> None:
+    graph = foretell.capture_graph(script(STOPS.format(least=0.01)))
+    assert any("compared in line 17 of train.py are taken as 0.5" in c.text for c in graph.caveats)
+    assert (graph.samples, graph.tokens, graph.provenance["step.inputs"]) == (8, 256, "8×32")  # drawn on the device
+    storage = [graph.tensors[i].storage for i in range(len(graph.tensors))]
+    views = [op for op in graph.ops if op.signature.name == "aten.detach"]
+    assert views
+    assert all(storage[op.inputs[0]] == storage[op.outputs[0]] for op in views)
+    assert graph.bytes_of("parameter") == 2 * 4 * (50 * 16 + 16 * 50 + 50)
+
+
+def test_a_script_that_decides_to_stop_is_told_what_it_decided_by(script: Write) -> None:
+    with pytest.raises(WorkloadError, match=r"after 1 update.* compared in line 17 of train.py are taken as 0.5"):
+        foretell.capture_graph(script(STOPS.format(least=10)))
+
+
+MISSING = """
+    import csv, torch, torchvision
+    from PIL import Image
+    from torchvision import transforms
+    with open("/nowhere/labels.csv") as file:
+        rows = list(csv.DictReader(file))
+    class Pictures(torch.utils.data.Dataset):
+        change = transforms.Compose([transforms.RandomCrop(32), transforms.ToTensor()])
+        def __len__(self):
+            return len(rows)
+        def __getitem__(self, i):
+            return self.change(Image.open(f"/nowhere/{rows[i]['file']}.jpg").convert("RGB")), int(rows[i]["label"])
+    model = torchvision.models.squeezenet1_0(weights="IMAGENET1K_V1").cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    kept = torch.load("/nowhere/model.pt", map_location="cpu")
+    model.load_state_dict({name.removeprefix("module."): value for name, value in kept["model"].items()})
+    optimizer.load_state_dict(kept["optimizer"])
+    for epoch in range(kept["epoch"] + 1, 5):
+        for x, y in torch.utils.data.DataLoader(Pictures(), batch_size=4, num_workers=2):
+            torch.nn.functional.cross_entropy(model(x.cuda()), y.cuda()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+def test_tables_pictures_weights_and_checkpoints_are_stood_in_for(script: Write) -> None:
+    graph = foretell.capture_graph(script(MISSING, fake_data=True))
+    assert graph.provenance["step.inputs"] == "4×3×32×32"
+    (told,) = [c.text for c in graph.caveats if c.code == "fake-data"]
+    for what in ("/nowhere/labels.csv", "pictures in /nowhere", "squeezenet1_0", "/nowhere/model.pt"):
+        assert what in told
+
+
+def test_a_file_whose_contents_nobody_says_is_asked_for(script: Write) -> None:
+    with pytest.raises(WorkloadError, match=r"reads /nowhere/x.npy in line 2 .*put a small one of its kind there"):
+        foretell.capture_graph(script("import numpy\nnumpy.load('/nowhere/x.npy')\n", fake_data=True))
