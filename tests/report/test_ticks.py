@@ -10,7 +10,7 @@ from foretell.report import ticks
 @pytest.mark.parametrize(
     ("begin", "end", "said"),
     [
-        (0.0, 0.302, ["0 ms", "100 ms", "200 ms", "300 ms"]),
+        (0.0, 0.302, ["0 ms", "50 ms", "100 ms", "150 ms", "200 ms", "250 ms", "300 ms"]),
         (0.1001, 0.1005, ["100.1 ms", "100.2 ms", "100.3 ms", "100.4 ms", "100.5 ms"]),  # told apart however near
         (0.0, 5e-9, ["0 ns", "1 ns", "2 ns", "3 ns", "4 ns", "5 ns"]),
         (0.0, 0.0, []),

@@ -57,7 +57,7 @@ def _equal(low: float, high: float, most: int) -> Iterator[Tick]:
     if step <= 0:
         return
     power = 10.0 ** math.floor(math.log10(step))
-    step = next(n for n in (1, 2, 5, 10) if n * power >= step * (1 - 1e-9)) * power
+    step = next(n for n in (1, 2, 5, 10) if n * power >= 0.7 * step) * power  # a line more is better than half as many
     digits = max(-math.floor(math.log10(step) + 1e-9), 0)
     for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1):
         yield number * step, f"{number * step:,.{digits}f}"

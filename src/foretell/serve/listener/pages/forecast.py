@@ -17,10 +17,11 @@ from foretell.serve.database.tables import StoredForecast
 from foretell.serve.jobs.of_graph import AskedScale
 from foretell.serve.listener.callers import Asked, Member, Reader
 from foretell.serve.listener.pages.forms import checked, read_form
-from foretell.serve.listener.pages.frame import choose, field, page, part
+from foretell.serve.listener.pages.frame import choose, field, page, part, trouble
 from foretell.serve.listener.pages.job import waiting
 from foretell.serve.problems import Problem
 from foretell.serve.questions import Id
+from foretell.units import show_seconds
 
 router = APIRouter()
 Share = Annotated[float, Query(ge=0.0, le=1.0)]
@@ -32,7 +33,12 @@ _SCALES: Final = (8, 16, 32, 64, 128, 256, 512, 1024)
 async def report(id: Id, service: Asked, caller: Reader, begin: Share = 0.0, end: Share = 1.0) -> Response:
     """The report that `foretell predict --html` writes, with the timeline between two shares of the step."""
     found = await run_in_threadpool(service.stored, caller, id)
-    drawn = await service.drawn(caller, id, _window(begin, end), whole=True)
+    try:
+        drawn = await service.drawn(caller, id, _window(begin, end), whole=True)
+    except Problem as problem:
+        if problem.status != 409:
+            raise
+        return page(f"{found.workload} on {found.cluster}", _outdated(found, problem), caller=caller, status=409)
     return page(f"{found.workload} on {found.cluster}", _links(found) + drawn + _scaling(found), caller=caller)
 
 
@@ -61,11 +67,25 @@ def _window(begin: float, end: float) -> tuple[float, float]:
     return begin, end
 
 
-def _links(found: StoredForecast) -> str:
+def _question(found: StoredForecast) -> str:
     question = {name: found.question.get(name) or "" for name in ("graph", "plan", "profile")} | {"on": found.cluster}
-    again = urlencode({name: value for name, value in question.items() if value})
+    return escape(urlencode({name: value for name, value in question.items() if value}))
+
+
+def _outdated(found: StoredForecast, problem: Problem) -> str:
+    """What was said then, and the way to what would be said now."""
+    fits = "it fits" if found.fits else "it does not fit"
     return (
-        f'<p class="links"><a href="/?{escape(again)}">Change the question</a> '
+        f"<h1>{escape(found.workload)}</h1>"
+        f'<p class="soft">On {escape(found.cluster)}, plan {escape(found.plan)}: {show_seconds(found.seconds)} per step, {fits}.</p>'
+        f'{trouble(problem)}<p class="links"><a href="/ask?{_question(found)}">Forecast it again</a> '
+        f'<a href="/v1/forecasts/{found.id}">As JSON</a></p>'
+    )
+
+
+def _links(found: StoredForecast) -> str:
+    return (
+        f'<p class="links"><a href="/?{_question(found)}">Change the question</a> '
         f'<a href="/v1/forecasts/{found.id}">As JSON</a> <a href="/planner?graph={found.graph}">Find a better plan</a></p>'
     )
 
