@@ -17,6 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from foretell.capture import capture
@@ -63,12 +65,12 @@ def cluster_of(hosts: int, bits_per_second: float) -> Cluster:
 def forecast_step(graph: Graph, cluster: Cluster, compute_seconds: float) -> tuple[float, int]:
     """The step and the bytes a rank sends, with all compute of the step taking what was measured."""
     [role] = parallelize(graph, Plan(dp=cluster.devices)).roles
-    prices = load_model(ROOFLINE).price(role.graph, cluster.nodes[0].device).prices
-    scale = compute_seconds / sum(price.seconds for price in prices)
+    seconds = load_model(ROOFLINE).price(role.graph, cluster.nodes[0].device).seconds
+    scale = compute_seconds / seconds.sum()
     durations = Durations(
-        device=[price.seconds * scale for price in prices],
-        host=[0.0] * len(prices),
-        waits=[False] * len(prices),
+        device=seconds * scale,
+        host=np.zeros(len(seconds)),
+        waits=np.zeros(len(seconds), dtype=bool),
         collectives=[collective_seconds(c, cluster) for c in role.collectives],
     )
     return simulate(role, durations).makespan, sum(sent_bytes(c) for c in role.collectives)

@@ -6,9 +6,10 @@ The first tasks of a role are the ops of its graph, in order, so a task's number
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from functools import cached_property
+from typing import Any, Final
 
 from foretell.graph import Graph
 from foretell.units import Bytes
@@ -43,7 +44,17 @@ class Collective:
     copied_out: Bytes = 0  # and from where they arrived, before they are needed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Numbers of collectives by the position of the op that they have to do with."""
+
+    before: dict[int, list[int]] = field(default_factory=dict)  # which the host issues before it
+    after: dict[int, list[int]] = field(default_factory=dict)  # or right after it
+    awaited: dict[int, list[int]] = field(default_factory=dict)  # whose result it needs
+    made_ready: dict[int, list[int]] = field(default_factory=dict)  # whose data it makes ready, if others issue them
+
+
+@dataclass(frozen=True, kw_only=True)
 class Role:
     """One kind of rank: how many there are, what they run, what they allocate beside the graph's storages."""
 
@@ -54,6 +65,23 @@ class Role:
     persistent: Mapping[str, Bytes] = field(default_factory=dict)  # role of a storage → bytes
     partitioned: frozenset[int] = frozenset()  # gradients that only the replicas of the same experts share
     issues_for: int = 1  # devices whose ops its host issues before the update
+
+    @cached_property
+    def found(self) -> dict[Hashable, Any]:
+        """What others found out about it, by keys of theirs, to find it once."""
+        return {}
+
+    @cached_property
+    def marks(self) -> Marks:
+        marks = Marks()
+        for number, c in enumerate(self.collectives):
+            if c.issued_by is None:
+                marks.after.setdefault(c.starts_after, []).append(number)
+            else:
+                marks.before.setdefault(c.issued_by, []).append(number)
+                marks.made_ready.setdefault(c.starts_after, []).append(number)
+            marks.awaited.setdefault(c.waited_for_by, []).append(number)
+        return marks
 
     def with_persistent(self, role: str, nbytes: Bytes) -> Role:
         """With so many bytes more that are allocated all along."""

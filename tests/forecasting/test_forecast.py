@@ -11,9 +11,10 @@ from torch import nn
 
 import foretell
 from foretell.errors import CatalogError, InputError, PlanError, RequirementNotMet, WorkloadError
-from foretell.forecasting.assemble import critical_path
+from foretell.forecasting.critical import critical_path
 from foretell.forecasting.fit_batch import fit_batch
-from foretell.graph import Graph
+from foretell.graph import Graph, Op, Signature
+from foretell.program import Role
 from foretell.simulate.timeline import Span, Timeline
 
 CONTRACT = {
@@ -282,7 +283,10 @@ def test_repeated_blocks_are_one_part_of_the_critical_path() -> None:
         return Span("dp", "device", "aten.mm", module, "forward", float(task), 1.0, task, task - 1)
 
     timeline = Timeline(spans=(span("layers.0.mlp", 0), span("layers.1.mlp", 1)), makespan=2.0, period=2.0)
-    [part] = critical_path(timeline, {"dp": (1, 3)})
+    nothing = Signature("aten.mm.default", (), ())
+    ops = tuple(Op(nothing, "forward", "", (), (), times) for times in (1, 3))
+    role = Role(name="dp", count=1, graph=Graph(name="two blocks", ops=ops, tensors=(), storages=()))
+    [part] = critical_path(timeline, [role])
     assert (part.name, part.seconds) == ("layers.*.mlp", 4.0)
 
 

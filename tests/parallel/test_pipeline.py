@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from foretell.parallel.schedules import most_in_flight, stage_actions
 from foretell.plans import Plan
 from foretell.program import Pipeline, Program, Role
 from foretell.simulate.pipeline import simulate_pipeline
-from foretell.simulate.rank import Durations
+from foretell.simulate.step import Durations
 
 from .models import FAMILIES, Llama, graph
 
@@ -28,8 +29,9 @@ SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
 def idle(program: Program, device: float = 1.0) -> list[Durations]:
     return [
         Durations(
-            device=[0.0 if op.phase == "optimizer" else device for op in role.graph.ops], host=[0.0] * len(role.graph.ops),
-            waits=[False] * len(role.graph.ops), collectives=[0.0] * len(role.collectives),
+            device=np.array([0.0 if op.phase == "optimizer" else device for op in role.graph.ops]),
+            host=np.zeros(len(role.graph.ops)), waits=np.zeros(len(role.graph.ops), dtype=bool),
+            collectives=[0.0] * len(role.collectives),
         )
         for role in program.roles
     ]  # fmt: skip
@@ -55,7 +57,9 @@ def equal_stages(stages: int, micro_batches: int, schedule: str, chunks: int = 1
     backward = 1.0 if schedule == "zero-bubble" else 2.0
     seconds = [1.0 / chunks] * chunks + [backward / chunks] * chunks + [1.0 / chunks] * chunks
     count = len(seconds)
-    times = Durations(device=seconds, host=[0.0] * count, waits=[False] * count, collectives=[])
+    times = Durations(
+        device=np.array(seconds), host=np.zeros(count), waits=np.zeros(count, dtype=bool), collectives=[]
+    )
     return program, [times] * stages
 
 

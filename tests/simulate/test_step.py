@@ -6,7 +6,9 @@ import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +30,12 @@ def role(phases: list[str], times: list[int] | None = None, collectives: tuple[C
 def durations(
     device: list[float], host: list[float], waits: list[bool] | None = None, collectives: list[float] | None = None
 ) -> Durations:
-    return Durations(device=device, host=host, waits=waits or [False] * len(device), collectives=collectives or [])
+    return Durations(
+        device=np.array(device, dtype=float),
+        host=np.array(host, dtype=float),
+        waits=np.array(waits or [False] * len(device)),
+        collectives=collectives or [],
+    )
 
 
 def all_reduce(after: int, before: int) -> Collective:
@@ -132,7 +139,7 @@ def test_a_step_is_at_least_its_critical_path(ops: list[tuple[float, float]], sl
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.booleans()), min_size=1, max_size=30), st.floats(0, 0.1))
 def test_a_step_takes_as_long_undrawn(ops: list[tuple[float, float, bool]], gap: float) -> None:
     device, host, waits = (list(column) for column in zip(*ops, strict=True))
-    times = Durations(device=device, host=host, waits=waits, collectives=[], gap=gap)
+    times = replace(durations(device, host, waits), gap=gap)
     plain = role(["forward"] * len(ops))
     drawn, undrawn = simulate(plain, times), simulate(plain, times, draw=False)
     assert undrawn.makespan == pytest.approx(drawn.makespan)
@@ -179,3 +186,48 @@ def test_repeated_micro_steps_are_counted_in_what_computes_and_communicates() ->
         assert folded.computing == pytest.approx(3 * times)
         assert folded.communicating == pytest.approx(0.5 * times)
         assert folded.period == pytest.approx(3.5 * times)
+
+
+def random_step(seed: int) -> tuple[Role, Durations]:
+    """Collectives that are waited for at once, later or at the end, on one lane or two, some of them issued early.
+
+    Numbers are drawn, so that no two paths through a step are as long.
+    """
+    draw = Random(seed)
+    count = draw.randint(3, 80)
+    device, host = ([draw.choice((0.0, 0.5, 1.0, 3.0)) * draw.random() for _ in range(count)] for _ in range(2))
+    waits = [draw.random() < 0.03 for _ in range(count)]
+    early = draw.random() < 0.5
+    collectives = []
+    for number in range(draw.randint(0, 8)):
+        after = draw.randint(0, count - 2)
+        before = min(after + draw.choice((1, 1, 2, 7, count)), count)
+        issued = draw.randint(after + 1, before - 1) if early and before > after + 1 else None
+        collectives.append(
+            replace(
+                all_reduce(after, before),
+                lane=draw.choice(("dp", "tp")),
+                name=f"number {number}",
+                issued_by=issued,
+                every_micro_step=draw.random() < 0.7,
+            )
+        )
+    times = durations(device, host, waits, [draw.choice((0.3, 2.0, 9.0)) * draw.random() for _ in collectives])
+    repeated = draw.randint(0, count)
+    runs = [draw.choice((1, 1, 2, 5))] * repeated + [1] * (count - repeated)
+    slower = draw.choice((1.0, 1.5))
+    return role(["forward"] * count, runs, tuple(collectives)), replace(times, slowdown=slower, gap=0.123)
+
+
+@pytest.mark.parametrize("seed", range(120))
+def test_leaping_over_stretches_is_as_good_as_op_by_op(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, times = random_step(seed)
+    leaping = simulate(step, times)
+    monkeypatch.setattr("foretell.simulate.cuts._OFTEN", -1.0)
+    followed = simulate(replace(step), times)
+    for name in ("makespan", "period", "computing", "communicating"):
+        assert getattr(leaping, name) == pytest.approx(getattr(followed, name), abs=1e-9), name
+    found = [timeline.path for timeline in (leaping, followed)]
+    first, second = (np.concatenate([p.host, p.device, p.collectives]) for p in found if p is not None)
+    assert first == pytest.approx(second, abs=1e-9)
+    assert sum(span.duration for span in followed.critical_path()) == pytest.approx(second.sum(), abs=1e-9)

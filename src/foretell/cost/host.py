@@ -15,6 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from foretell.cost.files import check_numbers, reading
 from foretell.graph import Graph, Signature
 from foretell.graph.calls import Call
@@ -66,10 +69,10 @@ class HostCosts:
         each = [self.listed, self.tensor, self.made, self.number, self.parameter, self.inner, self.step, self.gap]
         check_numbers("a cost", [*each, self.call or 0.0], least=0)
 
-    def seconds(self, graph: Graph, host: Host) -> list[Seconds]:
+    def seconds(self, graph: Graph, host: Host) -> npt.NDArray[np.float64]:
         """Time to issue every op of a graph."""
-        costs = graph.calls.of_ops([host.op_seconds * weight for weight in self._weights(graph)])
-        if costs:
+        costs = host.op_seconds * np.array(self._weights(graph))[graph.calls.places]
+        if len(costs):
             costs[0] += host.op_seconds * (self._around(graph) + self._beside(graph))
             update = next((i for i, op in enumerate(graph.ops) if op.phase == "optimizer"), 0)
             costs[update] += host.op_seconds * self.parameter * updated_parameters(graph)

@@ -28,6 +28,7 @@ from foretell.cost.transfer import FILE as GENERATIONS_FILE
 from foretell.cost.transfer import Generations, transferred
 from foretell.errors import ModelError, did_you_mean
 from foretell.graph import Graph, Signature
+from foretell.graph.calls import Calls
 from foretell.graph.operators import on_tf32, operator_of
 from foretell.hardware import Device
 from foretell.hardware import device as known_device
@@ -43,12 +44,28 @@ _REMEMBERED: Final = 50_000  # ops a model keeps the times of, for each device
 
 @dataclass(frozen=True, kw_only=True)
 class Priced:
-    """Ops with their prices, and the device time of those no model knows, by operator."""
+    """A graph's calls with their prices, and the device time of those no model knows, by operator."""
 
-    prices: list[Price]
+    calls: Calls
+    of_calls: Sequence[Price]
     unknown: Mapping[str, Seconds] = field(default_factory=dict)
-    families: Mapping[int, str] = field(default_factory=dict)  # id of a signature → the family it was priced in
+    families: Mapping[int, str] = field(default_factory=dict)  # call → the family it was priced in
     spreads: Mapping[int, float] = field(default_factory=dict)  # and the error to expect of it, as a logarithm
+
+    @property
+    def prices(self) -> list[Price]:
+        """Of every op."""
+        return self.calls.of_ops(self.of_calls)
+
+    @property
+    def seconds(self) -> Floats:
+        """Of every op."""
+        return np.array([price.seconds for price in self.of_calls], dtype=float)[self.calls.places]
+
+    @property
+    def waits(self) -> npt.NDArray[np.bool_]:
+        """Whether the host waits for it, of every op."""
+        return np.array([price.work.waits for price in self.of_calls], dtype=bool)[self.calls.places]
 
 
 class _Learned(NamedTuple):
@@ -76,7 +93,7 @@ class CostModel:
         """Price every op of a graph; equal signatures are priced once."""
         calls, least = graph.calls, price_calls(graph, device)
         if self.operators is None:
-            return Priced(prices=calls.of_ops(least))
+            return Priced(calls=calls, of_calls=least)
         launched = [i for i, price in enumerate(least) if price.work.kernel]
         signatures = [calls.distinct[i].signature for i in launched]
         learned = self._learn_all(signatures, device, graph.precision)
@@ -91,11 +108,11 @@ class CostModel:
             if self.device in (device.name, ""):  # nothing is faster than the roofline, as far as we know our clocks
                 seconds = max(seconds, least[i].seconds)
             prices[i] = Price(least[i].work, seconds)
-            families[id(signature)] = own.family
-            spreads[id(signature)] = own.spread
+            families[i] = own.family
+            spreads[i] = own.spread
             if not own.known:
                 unknown[signature.name] = unknown.get(signature.name, 0.0) + seconds * calls.times[i]
-        return Priced(prices=calls.of_ops(prices), unknown=unknown, families=families, spreads=spreads)
+        return Priced(calls=calls, of_calls=prices, unknown=unknown, families=families, spreads=spreads)
 
     def embedding(self, graph: Graph, device: Device) -> Floats:
         """A step as a vector: steps of like ops in like surroundings lie close together.

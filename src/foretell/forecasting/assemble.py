@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import re
 import threading
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +20,7 @@ from foretell.cost.roofline import seconds_at_peak
 from foretell.errors import InputError, PlanError, check_kind
 from foretell.forecasting.calibration import Range
 from foretell.forecasting.conditions import Conditions
+from foretell.forecasting.critical import critical_path
 from foretell.forecasting.energy import cluster_watts
 from foretell.forecasting.intervals import (
     between,
@@ -37,7 +36,6 @@ from foretell.forecasting.response import Response
 from foretell.forecasting.result import (
     Asked,
     Cost,
-    Critical,
     Energy,
     Forecast,
     LinkUse,
@@ -56,7 +54,6 @@ from foretell.parallel import parallelize
 from foretell.plans import Plan
 from foretell.profile import Profile
 from foretell.program import Program
-from foretell.simulate.timeline import WHOLE_PASS, Span, Timeline
 from foretell.sources.configs import plan_of
 from foretell.sources.scripts import Script, script_of
 from foretell.units import Seconds, show_bytes
@@ -65,8 +62,6 @@ from foretell.workload import Workload
 __all__ = ["DEFAULT_MODEL", "forecast", "load_model"]
 
 _PEAK_OF_PRECISION: Final = {"torch-fp32": "tf32", "amp-bf16": "bf16", "amp-fp16": "fp16"}
-_CRITICAL_PARTS: Final = 12
-_BLOCK: Final = re.compile(r"\.\d+(?=\.|$)")  # the number of a repeated block, in a module's name
 
 
 def forecast(
@@ -163,7 +158,7 @@ def _where(
 
 def _program(graph: Graph, cluster: Cluster, plan: Plan, model: CostModel) -> Program:
     device = cluster.nodes[0].device
-    return parallelize(graph, plan, lambda g: [p.seconds for p in model.price(g, device).prices])
+    return parallelize(graph, plan, lambda g: model.price(g, device).seconds.tolist())
 
 
 def _check_one_process(plan: Plan, cluster: Cluster) -> None:
@@ -258,7 +253,7 @@ class _Assembly:
             throughput=self._throughput(),
             cost=self._cost(),
             energy=Energy(watts=self._watts, joules_per_step=self._watts * self.step),
-            critical_path=critical_path(ran.timeline, {r.name: r.graph.op_times for r in self.program.roles}),
+            critical_path=critical_path(ran.timeline, self.program.roles),
             job=None if length is None else self._job(length, step_range),
             caveats=(*whole.caveats, *self._caveats()),
             timeline=ran.timeline,
@@ -348,9 +343,9 @@ class _Assembly:
         placed, timeline, step = self.ran.slowest, self.ran.timeline, self.step
         computing, communicating = min(timeline.computing, step), min(timeline.communicating, step)
         moving, fullest = 0.0, 0.0
-        for op, price in zip(placed.role.graph.ops, placed.priced.prices, strict=True):
+        for price, times in zip(placed.priced.of_calls, placed.priced.calls.times, strict=True):
             if price.seconds > 0 and price.work.traffic:
-                moving += price.seconds * op.times
+                moving += price.seconds * times
                 fullest = max(fullest, price.work.traffic / price.seconds / placed.node.device.bandwidth)
         if self.busy:
             moving *= computing / self.busy  # kernels beside communication take longer
@@ -427,25 +422,3 @@ class _Assembly:
         if profile is not None:
             text = f"Times follow profile {profile.name!r}; the interval is the model's, from errors without a profile."
             yield Caveat("profile-not-calibrated", text)
-
-
-def critical_path(timeline: Timeline, times: Mapping[str, Sequence[int]]) -> tuple[Critical, ...]:
-    """The longest parts of the critical path, longest first: repeated blocks as one, and as often as micro-steps repeat.
-
-    `times` says of each role how often its ops run.
-    """
-    parts: dict[tuple[str, str], Seconds] = defaultdict(float)
-    for span in timeline.critical_path():
-        runs = times.get(span.role, ())
-        often = runs[span.task] if 0 <= span.task < len(runs) else 1
-        parts[span.stream.partition(" ")[0], _BLOCK.sub(".*", _part_name(span))] += span.duration * often
-    longest = sorted(parts.items(), key=lambda part: -part[1])[:_CRITICAL_PARTS]
-    return tuple(Critical(stream=stream, name=name, seconds=seconds) for (stream, name), seconds in longest if seconds)
-
-
-def _part_name(span: Span) -> str:
-    if span.module or span.kind:
-        return span.module or span.name
-    if span.task == WHOLE_PASS:
-        return f"{span.phase if span.stream == 'device' else span.name} of {span.role}"
-    return f"{span.phase} outside modules"

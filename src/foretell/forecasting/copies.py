@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from foretell.forecasting.step import Pricing
 from foretell.graph import Graph, Input, Layout, Op, Signature, Storage, Tensor
 from foretell.hardware import Device
 from foretell.program import Role
-from foretell.units import MIB, Seconds
+from foretell.simulate.step import Floats
+from foretell.units import MIB
 
 _PIECE: Final = Layout((32 * MIB,), (1,), "bfloat16")  # long enough that its time is in proportion to its bytes
 _COPY: Final = Signature("aten.clone.default", (_PIECE,), (_PIECE,), (("self", Input(0)),))
@@ -22,13 +22,13 @@ _GRAPH: Final = Graph(
 )
 
 
-def with_copies(role: Role, seconds: Sequence[Seconds], model: Pricing, device: Device) -> Sequence[Seconds]:
+def with_copies(role: Role, seconds: Floats, model: Pricing, device: Device) -> Floats:
     """What each op takes on the device, with copies right after the op that makes them ready, or before that needs them."""
     if not any(c.copied_in or c.copied_out for c in role.collectives):
         return seconds
     [price] = model.price(_GRAPH, device).prices
     rate = price.seconds / _PIECE.nbytes
-    ops, found = role.graph.ops, list(seconds)
+    ops, found = role.graph.ops, seconds.copy()
     for c in role.collectives:
         for at, nbytes in ((c.starts_after, c.copied_in), (c.waited_for_by, c.copied_out)):
             if nbytes and 0 <= at < len(ops):

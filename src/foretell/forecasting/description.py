@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Iterator
 
+from foretell.cost.roofline import Price
 from foretell.forecasting.communication import Collectives
 from foretell.forecasting.step import RoleStep
 from foretell.graph import Signature
+from foretell.graph.calls import Call
 from foretell.profile import ARITHMETIC, KINDS, family_of, plain
 from foretell.program import Program
 from foretell.units import Seconds
@@ -15,9 +18,9 @@ from foretell.units import Seconds
 
 def description(program: Program, slowest: RoleStep, listed: Collectives, host: float = 1.0) -> dict[str, float]:
     """From its slowest rank, which was placed under a factor of the host; links are as listed. Shares of device time, and logarithms."""
-    parts, ops = family_seconds(slowest), slowest.role.graph.ops
+    parts = family_seconds(slowest)
     busy = max(sum(parts.values()), 1e-12)
-    priced = [(price, op.times) for price, op in zip(slowest.priced.prices, ops, strict=True) if price.seconds]
+    priced = [(price, times) for _, price, times in _calls(slowest) if price.seconds]
     flops, traffic, kernels = (
         sum(column)
         for column in zip((0.0, 0, 0), *((p.work.flops * n, p.work.traffic * n, n) for p, n in priced), strict=True)
@@ -41,19 +44,22 @@ def description(program: Program, slowest: RoleStep, listed: Collectives, host: 
 def family_seconds(step: RoleStep) -> dict[str, Seconds]:
     """Device time by a profile's families, as it is without a profile."""
     parts: dict[str, Seconds] = defaultdict(float)
-    families = step.role.graph.calls.each(lambda call: family_of(call.signature))
-    for family, price, op in zip(families, step.priced.prices, step.role.graph.ops, strict=True):
-        parts[family] += price.seconds * op.times
+    for call, price, times in _calls(step):
+        parts[family_of(call.signature)] += price.seconds * times
     return dict(parts)
+
+
+def _calls(step: RoleStep) -> Iterator[tuple[Call, Price, int]]:
+    """Each with its price, and how often it runs."""
+    return zip(step.priced.calls.distinct, step.priced.of_calls, step.priced.calls.times, strict=True)
 
 
 def _narrow(step: RoleStep) -> float:
     """The shorter side of what products and convolutions give, by their time."""
-    sides = step.role.graph.calls.each(lambda call: _side(call.signature))
     ops = [
-        (math.log(side), price.seconds * op.times)
-        for side, price, op in zip(sides, step.priced.prices, step.role.graph.ops, strict=True)
-        if side
+        (math.log(side), price.seconds * times)
+        for call, price, times in _calls(step)
+        if (side := _side(call.signature))
     ]
     busy = sum(seconds for _, seconds in ops)
     return sum(side * seconds for side, seconds in ops) / busy if busy else 0.0

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Final
 
 from foretell.program import Role
 from foretell.simulate.jitter import slowest_of
-from foretell.units import Seconds
+from foretell.simulate.step import Floats
 
 LANE: Final = "ep"  # of the collectives that transfer rows to experts and back
 _GROUPED: Final = "aten._grouped_mm"
@@ -27,8 +26,8 @@ def busiest(role: Role, given: float | None) -> float:
     return slowest_of(sharing, math.sqrt((1 - 1 / sharing) / rows)) if rows else 1.0
 
 
-def skewed(role: Role, seconds: Sequence[Seconds], skew: float) -> list[Seconds]:
+def skewed(role: Role, seconds: Floats, skew: float) -> Floats:
     """Times of ops on the busiest rank: its grouped products have more rows to do."""
     if skew == 1.0:
-        return list(seconds)
-    return [s * skew if op.signature.name == _GROUPED else s for s, op in zip(seconds, role.graph.ops, strict=True)]
+        return seconds
+    return seconds * role.graph.calls.each(lambda call: skew if call.signature.name == _GROUPED else 1.0)

@@ -155,8 +155,8 @@ def uncertain_ops(placed: Placed, model: CostModel) -> tuple[str, float]:
         return "", 0.0
     names = sorted(doubts, key=lambda name: -doubts[name])[:_NAMED]
     named = ", ".join(f"{name} ({doubts[name] / squares:.0%} of the doubt)" for name in names)
-    ops = zip(placed.role.graph.ops, placed.durations.device, strict=True)
-    share = sum(seconds * op.times for op, seconds in ops if op.signature.name in names) / busy
+    calls = zip(placed.priced.calls.distinct, placed.of_calls, strict=True)
+    share = sum(seconds for call, seconds in calls if call.signature.name in names) / busy
     off = math.expm1(math.sqrt(squares))
     return f"Device time may well be {off:.0%} off, as times of ops like these were while unseen: {named}.", share
 

@@ -64,9 +64,7 @@ class Response:
         self._over_links: dict[tuple[int, int], float] = {}
         slowest = max((p for options in self._placed for p in options), key=lambda p: p.device_seconds)
         parts = family_seconds(slowest)
-        gaps = slowest.durations.gap * sum(
-            op.times for op, s in zip(slowest.role.graph.ops, slowest.durations.device, strict=True) if s
-        )
+        gaps = slowest.durations.gap * int(slowest.role.graph.runs[slowest.durations.device > 0].sum())
         self.device = np.array([*(parts.get(family, 0.0) for family in FAMILIES), gaps])  # seconds by family, then gaps
         self._communicating = slowest.role
         self.communication: Seconds = sum(slowest.durations.collectives) + sum(self._hand_over)

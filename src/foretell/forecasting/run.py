@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from foretell.cost.collectives import compute_slowdown
 from foretell.cost.model import CostModel
 from foretell.forecasting.communication import Collectives, Traffic
@@ -23,7 +25,7 @@ from foretell.program import Program, Role
 from foretell.simulate.jitter import slowest_of
 from foretell.simulate.memory import MemoryTrace
 from foretell.simulate.pipeline import simulate_pipeline
-from foretell.simulate.step import Durations, simulate
+from foretell.simulate.step import Durations, Floats, simulate
 from foretell.simulate.timeline import Timeline
 from foretell.units import Bytes, Seconds
 
@@ -162,7 +164,7 @@ def scaled_durations(durations: Durations, host: float, communication: float) ->
     """Of a rank whose host and links are as many times slower."""
     return replace(
         durations,
-        host=[s * host for s in durations.host],
+        host=durations.host * host,
         collectives=[s * communication for s in durations.collectives],
     )
 
@@ -171,8 +173,8 @@ def slower(durations: Durations, times: float) -> Durations:
     """A rank that computes and issues as many times slower; its communication stays."""
     return replace(
         durations,
-        device=[s * times for s in durations.device],
-        host=[s * times for s in durations.host],
+        device=durations.device * times,
+        host=durations.host * times,
         gap=durations.gap * times,
     )
 
@@ -196,7 +198,7 @@ class _Pricing:
             device=with_copies(
                 role, skewed(role, scaled_device(role, d.device, self.profile), skew), self.model, node.device
             ),
-            host=[s * self.profile.host for s in _issuing(role, d.host)],
+            host=_issuing(role, d.host) * self.profile.host,
             collectives=[self.collectives.seconds(c) * (skew if c.lane == LANE else 1.0) for c in role.collectives],
             gap=d.gap * self.profile.device,
             slowdown=self._slowdown(role, node),
@@ -212,21 +214,20 @@ class _Pricing:
         return compute_slowdown(role.collectives, self.collectives.cluster, node.device) if given is None else given
 
 
-def scaled_device(role: Role, seconds: Sequence[Seconds], profile: Profile) -> list[Seconds]:
+def scaled_device(role: Role, seconds: Floats, profile: Profile) -> Floats:
     """What each op takes on the device under a profile."""
     if not profile.families and not profile.precisions:
-        return [s * profile.device for s in seconds]
+        return seconds * profile.device
     precision = role.graph.precision
     factors = role.graph.calls.each(lambda call: profile.device_factor(family_of(call.signature), precision))
-    return [s * factor for s, factor in zip(seconds, factors, strict=True)]
+    return seconds * np.array(factors)
 
 
-def _issuing(role: Role, seconds: Sequence[Seconds]) -> Sequence[Seconds]:
+def _issuing(role: Role, seconds: Floats) -> Floats:
     """What the host takes for every device it issues ops for."""
     if role.issues_for == 1:
         return seconds
-    ops = zip(seconds, role.graph.ops, strict=True)
-    return [s if op.phase == "optimizer" else s * role.issues_for for s, op in ops]
+    return seconds * [1 if op.phase == "optimizer" else role.issues_for for op in role.graph.ops]
 
 
 def _place(program: Program, pricing: _Pricing) -> list[list[Placed]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
@@ -20,7 +19,7 @@ from foretell.hardware import host as known_host
 from foretell.parallel import parallelize
 from foretell.plans import Plan
 from foretell.program import Role
-from foretell.simulate.step import Durations, simulate
+from foretell.simulate.step import Durations, Floats, simulate
 from foretell.units import Seconds
 
 SLOWER: Final = (0.6, 1.0, 1.6)  # device speeds at which a step is simulated; between and beyond them a line does
@@ -55,16 +54,21 @@ class RoleStep:
     @property
     def unknown(self) -> float:
         """The part of the device time that no model knows."""
-        busy = self._sum([p.seconds for p in self.priced.prices])
+        busy = self._sum(self.priced.seconds)
         return sum(self.priced.unknown.values()) / busy if busy else 0.0
 
     @property
     def families(self) -> dict[str, Seconds]:
         """Device time by family of operators."""
         parts: dict[str, Seconds] = defaultdict(float)
-        for op, seconds in zip(self.role.graph.ops, self.durations.device, strict=True):
-            parts[self.priced.families.get(id(op.signature), "")] += seconds * op.times
+        for call, seconds in enumerate(self.of_calls):
+            parts[self.priced.families.get(call, "")] += seconds
         return dict(parts)
+
+    @property
+    def of_calls(self) -> list[Seconds]:
+        """Device time by call, of all its runs."""
+        return self.priced.calls.sums(self.durations.device * self.role.graph.runs)
 
     @property
     def doubts(self) -> dict[str, float]:
@@ -73,16 +77,16 @@ class RoleStep:
         An op that runs often is as far off each time; errors of different ops have nothing to do with each other.
         """
         seconds_of: dict[int, Seconds] = defaultdict(float)
-        names: dict[int, str] = {}
-        for op, seconds in zip(self.role.graph.ops, self.durations.device, strict=True):
-            seconds_of[id(op.signature)] += seconds * op.times
-            names[id(op.signature)] = op.signature.name
+        spread_of: dict[int, tuple[str, float]] = {}
+        for number, (call, seconds) in enumerate(zip(self.priced.calls.distinct, self.of_calls, strict=True)):
+            seconds_of[id(call.signature)] += seconds
+            if spread := self.priced.spreads.get(number, 0.0):
+                spread_of[id(call.signature)] = call.signature.name, spread
         doubts: dict[str, float] = defaultdict(float)
         busy = self.device_seconds
-        for key, seconds in seconds_of.items():
-            spread = self.priced.spreads.get(key, 0.0)
-            if spread and busy:
-                doubts[names[key]] += (spread * seconds / busy) ** 2
+        for key, (name, spread) in spread_of.items():
+            if busy:
+                doubts[name] += (spread * seconds_of[key] / busy) ** 2
         return dict(doubts)
 
     @property
@@ -102,10 +106,10 @@ class RoleStep:
 
     def _slower(self, factor: float) -> RoleStep:
         d = self.durations
-        return replace(self, durations=replace(d, device=[s * factor for s in d.device], gap=d.gap * factor))
+        return replace(self, durations=replace(d, device=d.device * factor, gap=d.gap * factor))
 
-    def _sum(self, seconds: Sequence[Seconds]) -> Seconds:
-        return sum([s * n for s, n in zip(seconds, self.role.graph.op_times, strict=True)])
+    def _sum(self, seconds: Floats) -> Seconds:
+        return float(seconds @ self.role.graph.runs)
 
 
 def one_device_step(graph: Graph, device: Device, model: Pricing, host: Host | None = None) -> RoleStep:
@@ -119,10 +123,13 @@ def role_step(role: Role, device: Device, host: Host, model: Pricing) -> RoleSte
     priced = model.price(role.graph, device)
     alone = device.kind == "cpu"  # the host runs its ops itself, so it waits for each of them
     copied_in_turn = HostWork.of(role.graph.provenance).waits  # the batch, once the device is done with the step before
+    waits = priced.waits | alone
+    if copied_in_turn and len(waits):
+        waits[0] = True
     durations = Durations(
-        device=[p.seconds for p in priced.prices],
+        device=priced.seconds,
         host=model.host.seconds(role.graph, host),
-        waits=[alone or p.work.waits or (first == 0 and copied_in_turn) for first, p in enumerate(priced.prices)],
+        waits=waits,
         collectives=[0.0] * len(role.collectives),
         gap=model.host.gap,
     )

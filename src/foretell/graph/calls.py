@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from foretell.graph.operators import operator_of
 from foretell.graph.types import Op, Signature, Storage, Tensor
@@ -26,7 +30,7 @@ class Call(NamedTuple):
         return not self.is_view and not self.on_host and operator_of(self.signature.name).launches
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Calls:
     distinct: tuple[Call, ...]  # in order of first use
     first: tuple[int, ...]  # op of each that comes first
@@ -39,6 +43,16 @@ class Calls:
 
     def of_ops(self, of_calls: Sequence[T]) -> list[T]:
         return [of_calls[call] for call in self.of_op]
+
+    @cached_property
+    def places(self) -> npt.NDArray[np.intp]:
+        """`of_op`, to take from arrays that have a value for each call."""
+        return np.array(self.of_op, dtype=np.intp)
+
+    def sums(self, of_ops: npt.NDArray[np.float64]) -> list[float]:
+        """What the ops of each call have together."""
+        found: list[float] = np.bincount(self.places, of_ops, len(self.distinct)).tolist()
+        return found
 
 
 def calls_of(ops: Sequence[Op], tensors: Sequence[Tensor], storages: Sequence[Storage]) -> Calls:

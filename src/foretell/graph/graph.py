@@ -9,6 +9,9 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from foretell.graph import file, reading
 from foretell.graph.calls import Calls, calls_of
 from foretell.graph.types import Caveat, Op, Signature, Storage, Tensor
@@ -61,6 +64,11 @@ class Graph:
     def op_times(self) -> tuple[int, ...]:
         """Runs of each op in the step."""
         return tuple([op.times for op in self.ops])
+
+    @cached_property
+    def runs(self) -> npt.NDArray[np.int64]:
+        """`op_times` as an array."""
+        return np.array(self.op_times, dtype=np.int64)
 
     def remember(self, key: Hashable, make: Callable[[], T]) -> T:
         """What `make` gives, made once for a key: for what is costly and follows from the graph and the key alone."""

@@ -48,22 +48,26 @@ class _Files(Generic[T]):
     ) -> None:
         self.kind, self.table, self.make, self.spelt_otherwise = kind, table, make, spelt_otherwise
         self._parsed: dict[Path, tuple[T, tuple[str, ...]]] = {}
+        self._found: dict[tuple[str, Folders], T] = {}  # a forecast asks for the same few many times
         self._listed: dict[Folders, tuple[dict[str, T], dict[str, str]]] = {}
 
     def get(self, name: str) -> T:
         """By file name, which reads that one file; else by alias or another spelling, which reads them all."""
         wanted, places = name.strip().lower(), folders()
+        if (known := self._found.get((wanted, places))) is not None:
+            return known
         if catalog_file.NAME.fullmatch(wanted) and len(wanted) <= _LONGEST:
             for path in (self._path(folder, wanted) for folder in places):
                 if path in self._parsed or path.is_file():
-                    return self._parse(wanted, path)[0]
+                    found = self._found[wanted, places] = self._parse(wanted, path)[0]
+                    return found
         things, aliases = self.listed()
         if wanted in aliases:
             return things[aliases[wanted]]
         if (known := self.spelt_otherwise(wanted[:_LONGEST])) is not None:
             return known
-        if (found := _NOT_MODELLED.match(wanted)) is not None:
-            kind = _MADE_BY.get(found[1][:2], "TPU")
+        if (other := _NOT_MODELLED.match(wanted)) is not None:
+            kind = _MADE_BY.get(other[1][:2], "TPU")
             raise CatalogError(
                 f"{name[:_LONGEST]!r} is not modelled: Foretell knows no {kind}, whose compiler decides what runs. "
                 "Choose a GPU; foretell devices lists them."
@@ -97,6 +101,7 @@ class _Files(Generic[T]):
     def forget(self) -> None:
         """What is listed is read again: there is a new file."""
         self._listed.clear()
+        self._found.clear()
 
     def _path(self, folder: Path, name: str) -> Path:
         """`aws:p5.48xlarge` lies in the folder aws: a colon is no good in a file name."""

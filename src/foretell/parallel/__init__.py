@@ -36,12 +36,22 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
     micro_steps = plan.grad_accumulation or graph.grad_accumulation
     if plan.pp == 1 and not graph.training:
         micro_steps = 1
-    role = _replica(graph, plan, micro_steps)
-    whole = graph if role.graph.caveats == graph.caveats else replace(graph, caveats=role.graph.caveats)
     if plan.pp == 1:
-        return Program(roles=(_replicated(role, plan),), ranks=plan.devices, whole=whole, micro_steps=micro_steps)
+        return graph.remember(("program", plan), lambda: _without_stages(graph, plan, micro_steps))
+    role = _replica(graph, plan, micro_steps)
+    whole = _whole(graph, role)
     roles, pipeline = pipelined(role, plan, micro_steps, weigh, lambda part: _replicated(part, plan))
     return Program(roles=roles, ranks=plan.devices, whole=whole, micro_steps=micro_steps, pipeline=pipeline)
+
+
+def _without_stages(graph: Graph, plan: Plan, micro_steps: int) -> Program:
+    role = _replica(graph, plan, micro_steps)
+    whole = _whole(graph, role)
+    return Program(roles=(_replicated(role, plan),), ranks=plan.devices, whole=whole, micro_steps=micro_steps)
+
+
+def _whole(graph: Graph, role: Role) -> Graph:
+    return graph if role.graph.caveats == graph.caveats else replace(graph, caveats=role.graph.caveats)
 
 
 def _check(plan: Plan) -> None:

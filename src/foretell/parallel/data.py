@@ -69,7 +69,7 @@ def _ready(graph: Graph, leave_out: frozenset[int]) -> list[tuple[int, Bytes]]:
     kept, reduced = (graph.mixed.gradients, graph.mixed.reduce) if graph.mixed else ("fp32", "fp32")
     share = Fraction(ITEM_BYTES[DTYPES[str(reduced)]], ITEM_BYTES[DTYPES[str(kept)]])
     return sorted(
-        (position, int(graph.storages[i].nbytes * share))
+        (position, graph.storages[i].nbytes * share.numerator // share.denominator)
         for i, position in ready.items()
         if graph.storages[i].role == "gradient" and i not in leave_out
     )

@@ -98,8 +98,8 @@ def price_replica(
         return Replica(why=str(error))
     slowest = max(placed[0], key=lambda p: p.device_seconds)
     role, durations, trace = slowest.role, slowest.durations, slowest.trace
-    units, forward, update = _by_block(role.graph, durations.device)
-    ahead = simulate(role, replace(durations, host=[0.0] * len(durations.host)), draw=False).period
+    units, forward, update = _by_block(role.graph, durations.device.tolist())
+    ahead = simulate(role, replace(durations, host=0.0 * durations.host), draw=False).period
     scale = max(ahead - update, 0.0) / (sum(units) or 1.0)  # communication is spread evenly
     issuing = sum(s for op, s in zip(role.graph.ops, durations.host, strict=True) if op.phase != "optimizer")
     parts = slowest.memory.breakdown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from functools import cache
+from functools import cache, lru_cache
 from statistics import NormalDist, fmean
 from typing import Final
 
@@ -12,7 +12,7 @@ _SAMPLES: Final = 512
 _SEED: Final = 2026
 
 
-@cache
+@lru_cache(maxsize=1 << 12)
 def slowest_of(ranks: int, sigma: float) -> float:
     """How many times its median the slowest of `ranks` takes, on average over steps; one rank takes its median.
 
@@ -24,7 +24,12 @@ def slowest_of(ranks: int, sigma: float) -> float:
         raise ValueError(f"ranks must be at least 1 and sigma at least 0, got {ranks} and {sigma}")
     if ranks == 1 or sigma == 0:
         return 1.0
-    draw, normal = random.Random(_SEED), NormalDist(0.0, sigma)
+    return max(fmean([math.exp(sigma * drawn) for drawn in _largest(ranks)]), 1.0)
+
+
+@cache
+def _largest(ranks: int) -> tuple[float, ...]:
+    """Draws of the largest of so many standard normal numbers."""
+    draw, normal = random.Random(_SEED), NormalDist()
     even = ((i + draw.random()) / _SAMPLES for i in range(_SAMPLES))  # one in each of as many equal parts
-    logs = [normal.inv_cdf(min(max(u ** (1 / ranks), 1e-12), 1 - 1e-12)) for u in even]
-    return max(fmean(map(math.exp, logs)), 1.0)
+    return tuple(normal.inv_cdf(min(max(u ** (1 / ranks), 1e-12), 1 - 1e-12)) for u in even)

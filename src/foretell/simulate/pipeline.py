@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from foretell.program import Action, Pipeline, Program
 from foretell.simulate.rank import Durations, Rank
-from foretell.simulate.timeline import WHOLE_PASS, Span, Timeline
+from foretell.simulate.timeline import WHOLE_PASS, Drawn, Span, Timeline
 from foretell.units import Seconds
 
 _LONG_AGO: Seconds = -1e4
@@ -157,9 +157,9 @@ class _Run:
     def _draw_ops(self, number: int, stage: _Stage, ops: tuple[int, int], begin: tuple[Seconds, int]) -> None:
         rank = Rank(self.program.roles[number], self.durations[number])
         rank.host, rank.device = (stage.host, -1), (begin[0], -1)
-        rank.run(*ops, draw=True, reduces=False)
+        rank.run(*ops, record="ops", reduces=False)
         offset = len(self.spans)
-        for span in rank.spans:
+        for span in Drawn(rank.role, rank.durations, lambda: rank.records):
             after = span.after + offset if span.after >= 0 else begin[1]
             self.spans.append(span._replace(after=after))
 
@@ -196,7 +196,7 @@ class _Run:
             warm.host = (_LONG_AGO, -1)
             cold.device = (_LONG_AGO, -1)
             for rank in (warm, cold):
-                rank.run(begin, end, draw=False, reduces=reduces)
+                rank.run(begin, end, reduces=reduces)
                 if phase == "optimizer":
                     rank.wait_for_the_last()
             self._passes[key] = _Pass(

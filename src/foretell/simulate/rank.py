@@ -1,32 +1,21 @@
 """One rank's streams: the host issues ops one after another, the device runs them in order, lanes of the network run
-beside. Every span remembers the one it waited for, which makes the critical path."""
+beside. Clocks leap over stretches of ops; what is recorded remembers what it waited for, which makes the critical path."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import defaultdict, deque
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Set
+from typing import Final, Literal, NamedTuple
 
 from foretell.program import Role
-from foretell.simulate.timeline import Span
+from foretell.simulate.cuts import NO_MARKS, Cut, cut_range
+from foretell.simulate.stretches import Durations, Pace, Sums, sums_of
+from foretell.simulate.timeline import DEVICE, HOST, LATE, LEAP, NETWORK, OUT, Record
 from foretell.units import Seconds
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Durations:
-    """Plain numbers, one per op or collective, predicted or measured."""
-
-    device: Sequence[Seconds]
-    host: Sequence[Seconds]
-    waits: Sequence[bool]  # the host goes on only when the device is done with the op
-    collectives: Sequence[Seconds]
-    gap: Seconds = 0.0  # between two kernels of a busy device
-    slowdown: float = 1.0  # how many times longer compute takes while the network is busy
-
-
-_Event = tuple[Seconds, int]  # when, and the span whose end it is (-1: not drawn)
+Recording = Literal["nothing", "stretches", "ops"]
+_Event = tuple[Seconds, int]  # when, and the record whose end it is (-1: not recorded)
+_ROUNDING: Final[Seconds] = 1e-13
 
 
 class Clocks(NamedTuple):
@@ -45,7 +34,7 @@ class Rank:
         self.host: _Event = (0.0, -1)
         self.device: _Event = (0.0, -1)
         self.network: dict[str, _Event] = {}
-        self.spans: list[Span] = []
+        self.records: list[Record] = []
         self.computing: Seconds = 0.0  # so far: kernels running
         self.communicating: Seconds = 0.0  # at least one lane busy
         self._busy: deque[tuple[Seconds, Seconds]] = deque()  # when lanes are busy, from the device's clock on
@@ -53,25 +42,11 @@ class Rank:
         self._debt: Seconds = 0.0  # what communication cost compute that was already laid out
         self._finished: dict[int, _Event] = {}  # collective → its end
         self._ready: dict[int, _Event] = {}
-        # By op: collectives that the host issues before it and after it, that it waits for, that it makes ready.
-        self._before: dict[int, list[int]] = defaultdict(list)
-        self._after: dict[int, list[int]] = defaultdict(list)
-        self._awaited: dict[int, list[int]] = defaultdict(list)
-        self._made_ready: dict[int, list[int]] = defaultdict(list)
-        if any(durations.collectives):  # those that take no time change nothing
-            self._place_collectives()
-        self._eventful = sorted(
-            self._before.keys() | self._after.keys() | self._awaited.keys() | self._made_ready.keys()
-        )
-
-    def _place_collectives(self) -> None:
-        for number, collective in enumerate(self.role.collectives):
-            if collective.issued_by is None:
-                self._after[collective.starts_after].append(number)
-            else:
-                self._before[collective.issued_by].append(number)
-                self._made_ready[collective.starts_after].append(number)
-            self._awaited[collective.waited_for_by].append(number)
+        self._marks = role.marks if any(durations.collectives) else NO_MARKS  # those that take no time change nothing
+        # Ops that take the device no time, and wait for a collective all the same.
+        self._idle = {at for at in self._marks.awaited if at < len(durations.device) and not durations.device[at] > 0}
+        self._ranges: dict[tuple[int, int], Sums] = {}
+        self._lanes: Set[str] = frozenset()
 
     @property
     def end(self) -> Seconds:
@@ -82,16 +57,24 @@ class Rank:
         lanes = {lane: event[0] for lane, event in self.network.items()}
         return Clocks(self.host[0], self.device[0], lanes, self.computing, self.communicating)
 
+    @property
+    def ranges(self) -> list[Sums]:
+        """Those that were run."""
+        return list(self._ranges.values())
+
+    def range_at(self, op: int) -> Sums:
+        return next(sums for (first, last), sums in self._ranges.items() if first <= op < last)
+
     def forget_results(self) -> None:
         """What one step waited for is not what the next does."""
         self._finished.clear()
 
     def wait_for_the_last(self) -> None:
-        for number in self._awaited.get(len(self.role.graph.ops), ()):
+        for number in self._marks.awaited.get(len(self.role.graph.ops), ()):
             self.device = max(self.device, self._finished.get(number, self.device))
 
     def repeat(self, since: Clocks, times: int) -> None:
-        """Let all that happened since happen `times` more, undrawn."""
+        """Let all that happened since happen `times` more, unrecorded."""
         now = self.clocks
         ahead = (now.device - since.device) * times
         self.host = (now.host + (now.host - since.host) * times, -1)
@@ -103,57 +86,181 @@ class Rank:
         self._busy = deque((begin + ahead, end + ahead) for begin, end in self._busy)
         self._busy_until += ahead
 
-    def run(self, first: int, last: int, *, draw: bool, reduces: bool) -> None:
+    def run(self, first: int, last: int, *, reduces: bool, record: Recording = "nothing") -> None:
         """Run the ops from `first` up to `last`; `reduces`: this is the last micro-step, which reduces gradients."""
-        for number in self._made_ready.get(first - 1, ()):  # what came before the range has happened
+        for number in self._marks.made_ready.get(first - 1, ()):  # what came before the range has happened
             self._ready[number] = self.device
-        begin, end = (bisect_left(self._eventful, at) for at in (first, last))
-        for position in self._eventful[begin:end]:
-            self._run_ops(first, position, draw)
-            self._run_op_with_collectives(position, draw, reduces)
-            first = position + 1
-        self._run_ops(first, last, draw)
+        found, draw, leaps = self._sums(first, last), record != "nothing", record != "ops"
+        cut, self._lanes = found.cut, found.cut.lanes
+        columns = (cut.first, cut.last, cut.begins, cut.ends, cut.waits)
+        sums = zip(found.host, found.communicating, found.alone, found.slowed, strict=True)
+        for (begin, end, begins, ends, waits), each in zip(zip(*columns, strict=True), sums, strict=True):
+            if begins:
+                self._begin_op(begin, draw, reduces)
+            if not (leaps and cut.summed and self._leap(found, begin, end, waits, *each, draw)):
+                self._run_slowly(begin, end, cut, draw)
+            if ends:
+                self._end_op(end - 1, draw, reduces)
+
+    def _sums(self, first: int, last: int) -> Sums:
+        if (first, last) not in self._ranges:
+            d, role, silent = self.durations, self.role, self._marks is NO_MARKS
+            busy, short = d.device > 0, d.slowdown > 1
+            key = ("cut", first, last, silent, short, busy.tobytes(), d.waits.tobytes())
+            if key not in role.found:
+                role.found[key] = cut_range(role, first, last, busy=busy, waits=d.waits, silent=silent, short=short)
+            self._ranges[first, last] = sums_of(role.found[key], d)
+        return self._ranges[first, last]
+
+    def _leap(
+        self,
+        sums: Sums,
+        first: int,
+        last: int,
+        waits: bool,
+        issuing: Seconds,
+        communicating: Seconds,
+        alone: Pace,
+        slowed: Pace,
+        draw: bool,
+    ) -> bool:
+        """Move the clocks over a stretch at once; not where other communication is beside a part of it."""
+        (host, host_record), (device, device_record), busy = self.host, self.device, self._busy
+        soon = device + self.durations.gap + _ROUNDING  # no kernel begins before
+        while busy and busy[0][1] <= soon:
+            busy.popleft()
+        slower, pace = 1.0, self._with_debt(alone, 1.0) if self._debt else alone
+        until = max(device + pace[0], host + pace[1])
+        if busy and until > busy[0][0]:
+            slower = self.durations.slowdown
+            pace = self._with_debt(slowed, slower) if self._debt else slowed
+            until = max(device + pace[0], host + pace[1])
+            if busy[0][0] > device or (communicating and self._in_turn(soon)):
+                return False
+            if until > busy[0][1]:
+                if communicating or self._debt:
+                    return False
+                return self._leap_out(sums, first, last, waits, issuing, alone, draw)
+        elif communicating:
+            if self._busy_until > soon:
+                return False
+            self.communicating += communicating
+        late = host + pace[1] > device + pace[0]
+        if draw:
+            if late or pace[1] > -1e300:
+                stream, after = (LATE, host_record) if late else (LEAP, device_record)
+                more = self._debt * slower if pace[3] else 0.0
+                self.records.append(Record(stream, first, last, device, slower, more, after))
+                device_record = len(self.records) - 1
+            self.records.append(Record(HOST, first, last, host, 1.0, 0.0, host_record))
+            host_record = len(self.records) - 1
+        elif late:
+            device_record = host_record
+        if pace[3]:
+            self._debt = 0.0
+            self.computing += pace[3]
+        host += issuing
+        self.device = until, device_record
+        self.host = self.device if waits and self.device > (host, host_record) else (host, host_record)
+        return True
+
+    def _leap_out(
+        self, sums: Sums, first: int, last: int, waits: bool, issuing: Seconds, alone: Pace, draw: bool
+    ) -> bool:
+        """Over a stretch in which communication beside it ends, if the device does not wait for the host in it."""
+        (host, host_record), (device, device_record), busy = self.host, self.device, self._busy
+        if host + alone[1] > device + alone[0]:
+            return False
+        _, before, within = sums.beside(first, busy[0][1] - device)
+        lost = (before + within) * (1 - 1 / self.durations.slowdown)
+        until = device + alone[0] + lost
+        if len(busy) > 1 and until > busy[1][0]:
+            return False
+        if draw:
+            slowed = (self.durations.slowdown, busy[0][1] - device)
+            self.records.append(Record(OUT, first, last, device, *slowed, device_record))
+            self.records.append(Record(HOST, first, last, host, 1.0, 0.0, host_record))
+            host_record = len(self.records) - 1
+            device_record = host_record - 1
+        busy.popleft()
+        host += issuing
+        self.computing += alone[3] + lost
+        self.device = until, device_record
+        self.host = self.device if waits and until > host else (host, host_record)
+        return True
+
+    def _in_turn(self, soon: Seconds) -> bool:
+        """Whether collectives that are waited for at once have to wait for others of their lane."""
+        return any(self.network[lane][0] > soon for lane in self._lanes if lane in self.network)
+
+    def _with_debt(self, pace: Pace, slower: float) -> Pace:
+        own, behind, behind_first, computing = pace
+        if not computing:
+            return pace
+        debt = self._debt * slower
+        return own + debt, max(behind, behind_first + debt), behind_first + debt, computing + debt
+
+    def _run_slowly(self, first: int, last: int, cut: Cut, draw: bool) -> None:
+        """Op by op, with the collectives that are waited for at once."""
+        begin = first
+        for at in range(first, last) if cut.at_once else ():
+            if at in cut.at_once:
+                self._run_ops(begin, at + 1, draw)
+                self._end_op(at, draw, reduces=False)
+                self._begin_op(cut.at_once[at][1], draw, reduces=False)
+                begin = at + 1
+            elif at in self._idle and at in cut.only_wait:
+                self._run_ops(begin, at + 1, draw)
+                self.device = max(self.device, self.host)
+                begin = at + 1
+        self._run_ops(begin, last, draw)
 
     def _run_ops(self, first: int, last: int, draw: bool) -> None:
-        """Ops at which no collective begins or ends: most of a forecast's time goes here."""
-        d, (host, host_span), (device, device_span) = self.durations, self.host, self.device
-        gap, computing, busy, debt = d.gap, self.computing, self._busy, self._debt
+        """Op by op, between two events."""
+        d, (host, host_record), (device, device_record) = self.durations, self.host, self.device
+        gap, computing, busy, debt, records = d.gap, self.computing, self._busy, self._debt, self.records
         position = first - 1
-        for issuing, length, waits in zip(d.host[first:last], d.device[first:last], d.waits[first:last], strict=True):
+        columns = (column[first:last].tolist() for column in (d.host, d.device, d.waits))
+        for issuing, length, waits in zip(*columns, strict=True):
             position += 1
             if draw and issuing > 0:
-                host_span = self._draw("host", position, host, issuing, host_span)
+                records.append(Record(HOST, position, position + 1, host, 1.0, 0.0, host_record))
+                host_record = len(records) - 1
             host += issuing
             if length > 0:
                 device += gap
-                if host > device or (host == device and host_span > device_span):
-                    device, device_span = host, host_span
+                if host > device or (host == device and host_record > device_record):
+                    device, device_record = host, host_record
+                slower = 1.0
                 if busy or debt:
-                    length, debt = self._slowed(device, length), 0.0
+                    slowed, debt = self._slowed(device, length), 0.0
+                    length, slower = slowed, slowed / length
                 if draw:
-                    device_span = self._draw("device", position, device, length, device_span)
+                    records.append(Record(DEVICE, position, position + 1, device, slower, 0.0, device_record))
+                    device_record = len(records) - 1
                 computing += length
                 device += length
-            if waits and (device, device_span) > (host, host_span):
-                host, host_span = device, device_span
-        self.computing, self.host, self.device = computing, (host, host_span), (device, device_span)
+            if waits and (device, device_record) > (host, host_record):
+                host, host_record = device, device_record
+        self.computing, self.host, self.device = computing, (host, host_record), (device, device_record)
 
-    def _run_op_with_collectives(self, position: int, draw: bool, reduces: bool) -> None:
-        d, phase = self.durations, self.role.graph.ops[position].phase
-        for number in self._before.get(position, ()):
-            self._communicate(number, self._ready.get(number, (0.0, -1)), phase, draw, reduces)
-        awaited = self._awaited.get(position, ())
-        gap = d.gap if d.device[position] > 0 else 0.0  # none is left where the device was idle
-        for number in awaited:
-            done, span = self._finished.get(number, self.device)
-            self.device = max(self.device, (done - gap, span))
-        self._run_ops(position, position + 1, draw)
-        if awaited and not d.device[position] > 0:
+    def _begin_op(self, position: int, draw: bool, reduces: bool) -> None:
+        """What happens before an op: the host issues collectives, and the device waits for some."""
+        for number in self._marks.before.get(position, ()):
+            self._communicate(number, self._ready.get(number, (0.0, -1)), draw, reduces)
+        gap = 0.0 if position in self._idle else self.durations.gap  # none is left where the device was idle
+        for number in self._marks.awaited.get(position, ()):
+            done, record = self._finished.get(number, self.device)
+            self.device = max(self.device, (done - gap, record))
+
+    def _end_op(self, position: int, draw: bool, reduces: bool) -> None:
+        """What happens after an op: data is ready, and the host issues collectives of it."""
+        if position in self._idle:
             self.device = max(self.device, self.host)
-        for number in self._made_ready.get(position, ()):
+        for number in self._marks.made_ready.get(position, ()):
             self._ready[number] = self.device
-        for number in self._after.get(position, ()):
-            self._communicate(number, self.device, phase, draw, reduces)
+        for number in self._marks.after.get(position, ()):
+            self._communicate(number, self.device, draw, reduces)
 
     def _slowed(self, begin: Seconds, length: Seconds) -> Seconds:
         """How long compute takes that loses some of the device to communication beside it."""
@@ -172,21 +279,18 @@ class Rank:
             busy.popleft()
         return now + left - begin
 
-    def _communicate(self, number: int, ready: _Event, phase: str, draw: bool, reduces: bool) -> None:
+    def _communicate(self, number: int, ready: _Event, draw: bool, reduces: bool) -> None:
         collective = self.role.collectives[number]
         if not (reduces or collective.every_micro_step):
             return
         lane, seconds = collective.lane, self.durations.collectives[number]
-        begin, span = max(self.network.get(lane, (0.0, -1)), ready, self.host)
+        begin, record = max(self.network.get(lane, (0.0, -1)), ready, self.host)
         if seconds > 0:
             self._occupy_network(begin, begin + seconds)
         if draw:
-            stream = "network" if lane == "dp" else f"network {lane}"
-            task = len(self.role.graph.ops) + number
-            drawn = (collective.name, "", phase, begin, seconds, task, span, collective.kind, collective.nbytes)
-            self.spans.append(Span(self.role.name, stream, *drawn))
-            span = len(self.spans) - 1
-        self.network[lane] = self._finished[number] = (begin + seconds, span)
+            self.records.append(Record(NETWORK, number, number + 1, begin, 1.0, 0.0, record))
+            record = len(self.records) - 1
+        self.network[lane] = self._finished[number] = (begin + seconds, record)
 
     def _occupy_network(self, begin: Seconds, end: Seconds) -> None:
         """The network is busy; lanes that are busy together count once."""
@@ -199,11 +303,7 @@ class Rank:
             now = self.device[0]
             self._debt += max(min(end, now) - begin, 0.0) * (1 - 1 / slower)  # compute before now had it beside
             if end > now:
-                self._busy.append((max(begin, now), end))
-
-    def _draw(self, stream: str, position: int, begin: Seconds, seconds: Seconds, after: int) -> int:
-        """The number of the new span."""
-        op = self.role.graph.ops[position]
-        span = Span(self.role.name, stream, op.signature.target, op.module, op.phase, begin, seconds, position, after)
-        self.spans.append(span)
-        return len(self.spans) - 1
+                if self._busy and self._busy[-1][1] == begin:
+                    self._busy[-1] = (self._busy[-1][0], end)
+                else:
+                    self._busy.append((max(begin, now), end))

@@ -6,44 +6,55 @@ step follows the first as in training, its host running ahead: what it adds is t
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 
 from foretell.graph import Graph
 from foretell.program import Role
-from foretell.simulate.rank import Durations, Rank
-from foretell.simulate.timeline import Timeline
+from foretell.simulate.path import critical_path
+from foretell.simulate.rank import Rank, Recording
+from foretell.simulate.stretches import Durations, Floats
+from foretell.simulate.timeline import Drawn, Record, Timeline
 from foretell.units import Seconds
 
-__all__ = ["Durations", "simulate"]
+__all__ = ["Durations", "Floats", "simulate"]
 
 
 def simulate(role: Role, durations: Durations, *, draw: bool = True) -> Timeline:
-    """One step of a rank; undrawn, its spans are left out."""
+    """One step of a rank; undrawn, its spans and its critical path are left out."""
     rank = Rank(role, durations)
-    makespan = _run_step(rank, draw=draw)
+    makespan = _run_step(rank, "stretches" if draw else "nothing")
+    path = critical_path(rank) if draw else None
     first = rank.clocks
     rank.forget_results()
-    period = _run_step(rank, draw=False) - makespan
+    period = _run_step(rank, "nothing") - makespan
     second = rank.clocks
     return Timeline(
-        spans=tuple(rank.spans),
+        spans=Drawn(role, durations, partial(_drawn, role, durations)) if draw else (),
         makespan=makespan,
         period=period,
         computing=second.computing - first.computing,
         communicating=min(second.communicating - first.communicating, period),
+        path=path,
     )
 
 
-def _run_step(rank: Rank, *, draw: bool) -> Seconds:
+def _drawn(role: Role, durations: Durations) -> list[Record]:
+    rank = Rank(role, durations)
+    _run_step(rank, "ops")
+    return rank.records
+
+
+def _run_step(rank: Rank, record: Recording) -> Seconds:
     graph = rank.role.graph
     for times, first, last in graph.remember("repeated parts", lambda: _repeated(graph)):
         if times > 1:
-            rank.run(first, last, draw=False, reduces=False)
+            rank.run(first, last, reduces=False)
         if times > 2:
             before = rank.clocks
-            rank.run(first, last, draw=False, reduces=False)
+            rank.run(first, last, reduces=False)
             rank.repeat(before, times - 3)
-        rank.run(first, last, draw=draw, reduces=True)
+        rank.run(first, last, record=record, reduces=True)
     rank.wait_for_the_last()
     return rank.end
 

@@ -18,7 +18,7 @@ from foretell.cost.host import HostCosts
 from foretell.cost.interaction import Interaction
 from foretell.cost.model import CostModel, Priced
 from foretell.cost.operators import matrix
-from foretell.cost.roofline import Price, price_ops
+from foretell.cost.roofline import Price, price_calls
 from foretell.forecasting.step import Pricing, one_device_step
 from foretell.graph import Graph
 from foretell.hardware import Device
@@ -141,16 +141,21 @@ class _Variant:
     bounded: bool = True  # by the roofline
 
     def price(self, graph: Graph, device: Device) -> Priced:
-        prices = price_ops(graph, device)
-        kernels = {id(op.signature): op.signature for op, p in zip(graph.ops, prices, strict=True) if p.work.kernel}
+        calls, prices = graph.calls, price_calls(graph, device)
+        kernels = {
+            id(call.signature): call.signature
+            for call, p in zip(calls.distinct, prices, strict=True)
+            if p.work.kernel
+        }
         descriptions = [describe(s, device, tf32=graph.precision == "tf32") for s in kernels.values()]
         seconds = self.operators.seconds([s.name for s in kernels.values()], descriptions)
         of = dict(zip(kernels, seconds.tolist(), strict=True))
         return Priced(
-            prices=[
-                Price(p.work, max(of[id(op.signature)], p.seconds if self.bounded else 0.0)) if p.work.kernel else p
-                for op, p in zip(graph.ops, prices, strict=True)
-            ]
+            calls=calls,
+            of_calls=[
+                Price(p.work, max(of[id(call.signature)], p.seconds if self.bounded else 0.0)) if p.work.kernel else p
+                for call, p in zip(calls.distinct, prices, strict=True)
+            ],
         )
 
 

@@ -1,0 +1,160 @@
+"""Where the ops of a rank are cut into stretches: wherever something begins or ends beside them.
+
+It follows from which ops take the device's time and not from how much, so that a step is cut once and timed often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from foretell.program import Marks, Role
+
+Numbers = npt.NDArray[np.intp]
+Bools = npt.NDArray[np.bool_]
+NO_MARKS: Final = Marks()
+_LONGEST: Final = 24  # ops beside communication: where it begins or ends amid a stretch, that one is run op by op
+_OFTEN: Final = 0.125  # of the ops: a host that waits more often is followed op by op
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """A range of ops in stretches, and what the device does in it: kernels, collectives that it waits for at once, and ops
+    that do nothing but wait for one of these. Each of these has its place in one row."""
+
+    range: tuple[int, int]
+    # Of each stretch: its first op and the one past its last, whether something happens before and after it, and whether
+    # the host waits for its last op.
+    first: Sequence[int]
+    last: Sequence[int]
+    begins: Sequence[bool]
+    ends: Sequence[bool]
+    waits: Sequence[bool]
+    summed: bool  # False: the host waits all the time, which leaves nothing to sum up
+    at_once: dict[int, tuple[int, int]]  # op → the collective that follows it, and the op that waits for that
+    lanes: Set[str]  # of these collectives
+    only_wait: Set[int]  # ops that wait for one of them and take the device no time
+    first_op: Numbers  # as `first` and `last`, from the begin of the range
+    last_op: Numbers
+    first_place: Numbers
+    last_place: Numbers
+    first_collective: Numbers  # of those that are waited for at once
+    last_collective: Numbers
+    op: Numbers  # of each place, from the begin of the range
+    kernels: Numbers  # ops that take the device's time
+    kernel_places: Numbers
+    collectives: Sequence[int]
+    collective_places: Numbers
+    gaps: Numbers  # 1 where a kernel waits for the collective, whose gap passes meanwhile
+
+
+def cut_range(role: Role, first: int, last: int, *, busy: Bools, waits: Bools, silent: bool, short: bool) -> Cut:
+    """The ops from `first` up to `last`, of which some keep the device `busy` and the host `waits` for some.
+
+    `silent`: collectives take no time, so they change nothing. `short`: communication slows down what is beside it.
+    """
+    marks = NO_MARKS if silent else role.marks
+    summed = int(waits[first:last].sum()) <= _OFTEN * (last - first)
+    at_once = _at_once(role, first, last, busy, waits) if summed and not silent else {}
+    waited = {then for _, then in at_once.values()}
+    begins = {at for at in (*marks.before, *marks.awaited) if at not in waited}
+    ends = {at + 1 for at in (*marks.after, *marks.made_ready) if at not in at_once}
+    idle = {at for at in marks.awaited if at < len(busy) and not busy[at]}
+    ends |= {at + 1 for at in idle - waited}
+    cuts = {first, *begins, *ends}
+    if summed:
+        cuts.update((np.flatnonzero(waits[first:last]) + first + 1).tolist())
+    if short and not silent:
+        cuts.update(_beside(role, first, last, {number for number, _ in at_once.values()}))
+    firsts = sorted(at for at in cuts if first <= at < last)
+    lasts = [*firsts[1:], last] if firsts else []
+    return _with_places(
+        role, (first, last), firsts, lasts, begins, ends, busy, waits, summed, at_once, sorted(idle & waited)
+    )
+
+
+def _at_once(role: Role, first: int, last: int, busy: Bools, waits: Bools) -> dict[int, tuple[int, int]]:
+    """Collectives between whose begin and end the device does nothing: they are as good as its own work.
+
+    None where others are issued early: these might be under way beside them unnoticed.
+    """
+    marks = role.marks
+    if marks.before:
+        return {}
+    events = np.zeros(len(busy) + 1, dtype=np.intp)  # that something happens at an op, or the device is busy with it
+    events[:-1] = busy | waits
+    for kind in (marks.after, marks.awaited):
+        events[[at for at in kind if 0 <= at < len(busy)]] += 1
+    happened = np.cumsum(events)
+    found = {}
+    for number, c in enumerate(role.collectives):
+        at, then = c.starts_after, c.waited_for_by
+        if not (c.every_micro_step and c.issued_by is None and first <= at < then < last):
+            continue
+        alone = marks.after[at] == [number] and marks.awaited[then] == [number] and at not in marks.awaited
+        if alone and not waits[at] and happened[then - 1] == happened[at]:
+            found[at] = number, then
+    return found
+
+
+def _beside(role: Role, first: int, last: int, at_once: set[int]) -> list[int]:
+    """Every so many ops, wherever one of the other collectives may be under way."""
+    under_way = np.zeros(len(role.graph.ops) + 2, dtype=np.intp)
+    for number, c in enumerate(role.collectives):
+        if number not in at_once:
+            under_way[max(c.starts_after, 0)] += 1
+            under_way[c.waited_for_by] -= 1
+    regular = np.arange(first, last, _LONGEST)
+    found: list[int] = regular[np.cumsum(under_way)[regular] > 0].tolist()
+    return found
+
+
+def _with_places(
+    role: Role,
+    where: tuple[int, int],
+    firsts: list[int],
+    lasts: list[int],
+    begins: set[int],
+    ends: set[int],
+    busy: Bools,
+    waits: Bools,
+    summed: bool,
+    at_once: dict[int, tuple[int, int]],
+    only_wait: list[int],
+) -> Cut:
+    first, last = where
+    kernels = np.flatnonzero(busy[first:last])
+    collectives = np.array(sorted(at_once), dtype=np.intp) - first
+    ops = np.concatenate((kernels, np.array(only_wait, dtype=np.intp) - first, collectives))
+    order = np.argsort(ops, kind="stable")
+    place = np.empty(len(ops), dtype=np.intp)
+    place[order] = np.arange(len(ops))
+    row, first_op, last_op = ops[order], np.array(firsts, dtype=np.intp) - first, np.array(lasts, dtype=np.intp) - first
+    return Cut(
+        range=where,
+        first=firsts,
+        last=lasts,
+        begins=[at in begins for at in firsts],
+        ends=[at in ends for at in lasts],
+        waits=[bool(waits[at - 1]) for at in lasts],
+        summed=summed and bool(firsts),
+        at_once=at_once,
+        lanes={role.collectives[number].lane for number, _ in at_once.values()},
+        only_wait=set(only_wait),
+        first_op=first_op,
+        last_op=last_op,
+        first_place=np.searchsorted(row, first_op),
+        last_place=np.searchsorted(row, last_op),
+        first_collective=np.searchsorted(collectives, first_op),
+        last_collective=np.searchsorted(collectives, last_op),
+        op=row,
+        kernels=kernels + first,
+        kernel_places=place[: len(kernels)],
+        collectives=[at_once[at][0] for at in sorted(at_once)],
+        collective_places=place[len(ops) - len(collectives) :],
+        gaps=busy[[at_once[at][1] for at in sorted(at_once)]].astype(np.intp),
+    )

@@ -1,0 +1,79 @@
+"""The critical path of a rank's step, from records of whole stretches: the ops and collectives that its end depends on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from foretell.simulate.rank import Rank
+from foretell.simulate.stretches import Floats, Sums
+from foretell.simulate.timeline import DEVICE, HOST, LATE, NETWORK, OUT, OnPath, Record
+
+
+def critical_path(rank: Rank) -> OnPath:
+    """Of what the rank has recorded so far."""
+    return _Walk(rank).path()
+
+
+class _Walk:
+    """From the last end backwards, each record to the one that let it begin."""
+
+    def __init__(self, rank: Rank) -> None:
+        self.rank, d = rank, rank.durations
+        self.host, self.device = np.zeros(len(d.host)), np.zeros(len(d.device))
+        self.collectives = np.zeros(len(d.collectives))
+        self.slowdown = {id(sums): np.zeros(len(sums.cut.op)) for sums in rank.ranges}  # of what is on it, by its place
+
+    def path(self) -> OnPath:
+        at = max((self.rank.host, self.rank.device, *self.rank.network.values()), key=lambda event: event[0])[1]
+        while at >= 0:
+            record = self.rank.records[at]
+            self._put(record)
+            at = record.after
+        for sums in self.rank.ranges:
+            self._sum_up(sums)
+        return OnPath(host=self.host, device=self.device, collectives=self.collectives)
+
+    def _put(self, record: Record) -> None:
+        first, last, d = record.first, record.last, self.rank.durations
+        if record.stream == NETWORK:
+            self.collectives[first] += d.collectives[first]
+        elif record.stream == HOST:
+            self.host[first:last] += d.host[first:last]
+        elif record.stream == DEVICE:
+            self.device[first] += d.device[first] * record.slowdown + record.more
+        else:
+            self._put_stretch(record)
+
+    def _put_stretch(self, record: Record) -> None:
+        first, d, sums = record.first, self.rank.durations, self.rank.range_at(record.first)
+        begin, end = sums.places(first)
+        slowdown = self.slowdown[id(sums)]
+        if record.stream == OUT:
+            self._leave(record, sums, slowdown[begin:end], begin)
+            return
+        foremost = begin
+        if record.stream == LATE:
+            begin = sums.last_wait(first, record.slowdown > 1, record.more)
+            issued = sums.cut.range[0] + int(sums.cut.op[begin]) + 1
+            self.host[first:issued] += d.host[first:issued]
+        if record.more and begin == foremost:
+            self.device[sums.cut.range[0] + int(sums.cut.op[begin])] += record.more
+        slowdown[begin:end] = record.slowdown
+
+    def _leave(self, record: Record, sums: Sums, slowdown: Floats, begin: int) -> None:
+        """Slower up to where the communication ended."""
+        at, _, within = sums.beside(record.first, record.more)
+        slowdown[:] = 1.0
+        slowdown[: at - begin] = record.slowdown
+        if within:
+            alone = self.rank.durations.device[sums.cut.range[0] + sums.cut.op.item(at)]
+            slowdown[at - begin] += within * (1 - 1 / record.slowdown) / alone
+
+    def _sum_up(self, sums: Sums) -> None:
+        cut, slowdown, d = sums.cut, self.slowdown[id(sums)], self.rank.durations
+        self.device[cut.kernels] += d.device[cut.kernels] * slowdown[cut.kernel_places]
+        for number, on_path, gap in zip(
+            cut.collectives, slowdown[cut.collective_places] > 0, d.gap * cut.gaps, strict=True
+        ):
+            if on_path and d.collectives[number] > gap:  # shorter ones pass in the gap between two kernels
+                self.collectives[number] += d.collectives[number]
