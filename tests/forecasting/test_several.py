@@ -29,7 +29,7 @@ def jobs(source: str, *errors: float, of: Spread = EVEN) -> list[JobError]:
 
 
 def test_a_slow_network_makes_a_step_less_sure_and_one_device_has_none() -> None:
-    fast, slow = (spread(graph("llama"), f"2x8xa100-80g-sxm@{link}") for link in ("ib-400g", "eth-1g"))
+    fast, slow = (spread(graph("llama"), f"2x8xa100-80g-sxm@{link}", "dp=16,zero=3") for link in ("ib-400g", "eth-1g"))
     assert fast is not None
     assert slow is not None
     assert slow.longer > fast.longer > 0

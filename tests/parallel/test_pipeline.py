@@ -57,9 +57,7 @@ def equal_stages(stages: int, micro_batches: int, schedule: str, chunks: int = 1
     backward = 1.0 if schedule == "zero-bubble" else 2.0
     seconds = [1.0 / chunks] * chunks + [backward / chunks] * chunks + [1.0 / chunks] * chunks
     count = len(seconds)
-    times = Durations(
-        device=np.array(seconds), host=np.zeros(count), waits=np.zeros(count, dtype=bool), collectives=[]
-    )
+    times = Durations(device=np.array(seconds), host=np.zeros(count), waits=np.zeros(count, dtype=bool), collectives=[])
     return program, [times] * stages
 
 

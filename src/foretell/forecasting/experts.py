@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Final
 
+import numpy as np
+
 from foretell.program import Role
 from foretell.simulate.jitter import slowest_of
 from foretell.simulate.step import Floats
@@ -30,4 +32,7 @@ def skewed(role: Role, seconds: Floats, skew: float) -> Floats:
     """Times of ops on the busiest rank: its grouped products have more rows to do."""
     if skew == 1.0:
         return seconds
-    return seconds * role.graph.calls.each(lambda call: skew if call.signature.name == _GROUPED else 1.0)
+    factors: Floats = np.array(
+        role.graph.calls.each(lambda call: skew if call.signature.name == _GROUPED else 1.0), dtype=float
+    )
+    return seconds * factors

@@ -219,15 +219,17 @@ def scaled_device(role: Role, seconds: Floats, profile: Profile) -> Floats:
     if not profile.families and not profile.precisions:
         return seconds * profile.device
     precision = role.graph.precision
-    factors = role.graph.calls.each(lambda call: profile.device_factor(family_of(call.signature), precision))
-    return seconds * np.array(factors)
+    calls = role.graph.calls
+    factors: Floats = np.array(calls.each(lambda call: profile.device_factor(family_of(call.signature), precision)))
+    return seconds * factors
 
 
 def _issuing(role: Role, seconds: Floats) -> Floats:
     """What the host takes for every device it issues ops for."""
     if role.issues_for == 1:
         return seconds
-    return seconds * [1 if op.phase == "optimizer" else role.issues_for for op in role.graph.ops]
+    often: Floats = np.array([1.0 if op.phase == "optimizer" else role.issues_for for op in role.graph.ops])
+    return seconds * often
 
 
 def _place(program: Program, pricing: _Pricing) -> list[list[Placed]]:

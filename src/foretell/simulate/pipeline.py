@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from foretell.program import Action, Pipeline, Program
-from foretell.simulate.rank import Durations, Rank
+from foretell.simulate.rank import Rank
+from foretell.simulate.stretches import Durations
 from foretell.simulate.timeline import WHOLE_PASS, Drawn, Span, Timeline
 from foretell.units import Seconds
 

@@ -152,4 +152,3 @@ class Timeline:
     def to_chakra(self, path: str | os.PathLike[str]) -> list[Path]:
         """Write Chakra execution traces, one for each role: `path` itself, or with the role's number before its ending."""
         return write_chakra(self.spans, Path(path))
-

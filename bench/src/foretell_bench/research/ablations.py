@@ -143,9 +143,7 @@ class _Variant:
     def price(self, graph: Graph, device: Device) -> Priced:
         calls, prices = graph.calls, price_calls(graph, device)
         kernels = {
-            id(call.signature): call.signature
-            for call, p in zip(calls.distinct, prices, strict=True)
-            if p.work.kernel
+            id(call.signature): call.signature for call, p in zip(calls.distinct, prices, strict=True) if p.work.kernel
         }
         descriptions = [describe(s, device, tf32=graph.precision == "tf32") for s in kernels.values()]
         seconds = self.operators.seconds([s.name for s in kernels.values()], descriptions)
