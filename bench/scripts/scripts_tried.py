@@ -67,6 +67,11 @@ SCRIPTS = {
         arguments=("--model_name_or_path", "openai-community/gpt2", "--dataset_name", "trl-lib/Capybara", "--output_dir", "out",
                    "--per_device_train_batch_size", "2", "--report_to", "none"),
     ),
+    "torchtitan trainer": Tried(  # graphs of CUDA that it records itself run no Python: they are turned off
+        project="torchtitan", path="train.py", package="torchtitan", on="8xh100-sxm", fake_data=True,
+        arguments=("--module", "llama3", "--config", "llama3_debugmodel", "--hf_assets_path", "{tokenizer}",
+                   "--training.disable_cuda_graphs"),
+    ),
     "gpt": _ours("nanoGPT", "gpt.py", fake_data=True),
     "gpt, 8 ranks": _ours("nanoGPT", "gpt.py", on="8xh100-sxm", fake_data=True),
     "imagenet, amp, ema": _ours("torchvision", "imagenet.py", "--amp", "--model-ema", fake_data=True),
@@ -116,7 +121,8 @@ def answer(tried: Tried, folder: Path) -> dict[str, object]:
     path = str(root_of(tried, folder) / tried.path)
     asked: foretell.Script | str = path
     if path.endswith(".py"):
-        asked = foretell.Script(path=path, arguments=tried.arguments, fake_data=tried.fake_data)
+        arguments = tuple(a.format(tokenizer=tokenizer(folder)) if "{" in a else a for a in tried.arguments)
+        asked = foretell.Script(path=path, arguments=arguments, fake_data=tried.fake_data)
     started = time.monotonic()
     try:
         forecast = foretell.forecast(asked, tried.on, settings=tried.settings or None)
@@ -131,6 +137,20 @@ def answer(tried: Tried, folder: Path) -> dict[str, object]:
         "seconds": time.monotonic() - started,
         "caveats": sorted({caveat.code for caveat in forecast.caveats}),
     }
+
+
+def tokenizer(folder: Path) -> Path:
+    """The folder of a tokenizer of letters, for scripts that read one from files."""
+    import tokenizers
+
+    made = folder / "tokenizer"
+    made.mkdir(exist_ok=True)
+    words = {word: i for i, word in enumerate(["<s>", "</s>", "<unk>", *map(chr, range(32, 127))])}
+    letters = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
+    letters.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    letters.save(str(made / "tokenizer.json"))
+    (made / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "eos_token": "</s>"}), encoding="utf-8")
+    return made
 
 
 def root_of(tried: Tried, folder: Path) -> Path:

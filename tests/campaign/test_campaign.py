@@ -420,6 +420,40 @@ def test_an_answer_that_comes_twice_is_stored_once(tmp_path: Path) -> None:
     assert sum(stored(tmp_path / "store").values()) == 3
 
 
+def test_a_campaign_says_once_what_it_waits_for(tmp_path: Path) -> None:
+    class Late(Echo):
+        """The device that is asked for comes after a while."""
+
+        patience, asked = 60.0, 0
+
+        def places(self) -> list[Place]:
+            self.asked += 1
+            return [Place(id="0", columns={"device": "h200", "device_name": "H200"})] if self.asked > 20 else []
+
+    said: list[str] = []
+    jobs = Campaign.of(points(2), device="h200")
+    assert run(jobs, Store(tmp_path / "store"), Late(), limit=600, progress=lambda now: said.append(now.event)).measured
+    assert said[0] == "waiting for a device 'h200', for stand-in number=0 and 1 more; there is none"
+    assert said.count(said[0]) == 1
+    assert any("waiting until it is built, warmed up and timed, 10 min at most" in event for event in said)
+
+
+def test_a_point_that_another_campaign_measures_is_waited_for_by_name(tmp_path: Path) -> None:
+    store, (only,), said = Store(tmp_path / "store"), points(1), list[str]()
+    with store.claim(f"{only.key} 0 echo") as mine:
+        assert mine
+
+        class Patient(Echo):
+            def wait(self, seconds: float) -> list[Ended]:
+                if len(said) == 1:
+                    raise KeyboardInterrupt
+                return super().wait(seconds)
+
+        with pytest.raises(KeyboardInterrupt):
+            run(Campaign.of([only]), store, Patient(), progress=lambda now: said.append(now.event))
+    assert said == ["waiting for another campaign, which measures stand-in number=0"]
+
+
 def test_a_store_that_cannot_be_written_is_reported(log: Path, tmp_path: Path) -> None:
     (tmp_path / "store").write_text("a file")
     with pytest.raises((CampaignStopped, InputError), match="is a file, and a store is a folder"):

@@ -146,6 +146,7 @@ class _Driver:
     outcomes: Counter[str] = field(default_factory=Counter)
     left: list[tuple[Job, str]] = field(default_factory=list)
     stored: dict[str, frozenset[str]] = field(default_factory=dict)  # device → points, when last asked
+    said: str = ""  # of what is waited for
     skipped: int = 0
     retried: int = 0
     busy: Seconds = 0.0  # of all places together
@@ -167,6 +168,7 @@ class _Driver:
             elif time.monotonic() - idle_since >= self.executor.patience:
                 self._leave_what_fits_nowhere()
             if self.waiting or self.running:
+                self._say_what_is_waited_for()
                 self._take(self.executor.wait(_AGAIN))
 
     def _give_out(self) -> None:
@@ -176,7 +178,26 @@ class _Driver:
                 del self.waiting[turn]
                 self.running[place.id] = _Running(turn, place, claim, time.monotonic())
                 self.executor.start(place, turn.job.point, self.limit)
-                self._say(f"{turn.job.point} on {place}")
+                self._say(
+                    f"{turn.job.point} on {place}: waiting until it is built, warmed up and timed, {show_seconds(self.limit)} at most"
+                )
+
+    def _say_what_is_waited_for(self) -> None:
+        """Where nothing runs: once, until it is something else."""
+        if self.running or not self.waiting:
+            self.said = ""
+            return
+        turn, others = next(iter(self.waiting)), len(self.waiting) - 1
+        more = f" and {others} more" if others else ""
+        if turn in self.aside:
+            text = f"waiting for another campaign, which measures {turn.job.point}{more}"
+        else:
+            wanted = f"a device {turn.job.device!r}" if turn.job.device else "a device"
+            there = ", ".join(map(str, self.executor.places())) or "none"
+            text = f"waiting for {wanted}, for {turn.job.point}{more}; there is {there}"
+        if text != self.said:
+            self.said = text
+            self._say(text)
 
     def _next_for(self, place: Place) -> tuple[_Turn, ExitStack] | None:
         """The first turn that fits the place and that nobody has measured or measures; with our claim to it."""
