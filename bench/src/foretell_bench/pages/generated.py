@@ -17,9 +17,10 @@ def fill(path: Path, steps: Sequence[BlindStep]) -> None:
 
 
 def _kinds(steps: Sequence[BlindStep]) -> str:
-    lines = ["| kind of data | steps | mean | median | inside 90 % |", "|---|---|---|---|---|"]
+    """`chance`: how likely so few, or so many, inside would be if nine of ten networks belonged there."""
+    lines = ["| kind of data | steps | mean | median | inside 90 % | chance |", "|---|---|---|---|---|---|"]
     lines += [
-        f"| {kind} | {count} | {mean:.1%} | {median:.1%} | {inside:.0%} |"
-        for kind, count, mean, median, inside in by_kind(steps)
+        f"| {kind} | {errors.count} | {errors.mean:.1%} | {errors.median:.1%} | {covered.inside:.0%} | {covered.p_value:.2f} |"
+        for kind, errors, covered in by_kind(steps)
     ]
     return "\n".join(lines) + "\n"

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from foretell import forecast
+from foretell import device, forecast
 from foretell.cost.model import DEFAULT, load_model
 from foretell.design.blind import GENERATED, is_blind
 from foretell.design.generated import kind_of
@@ -20,12 +20,13 @@ from foretell.learn.dataset import is_recorded_alone
 from foretell.learn.fit import read_card
 from foretell.measure.record import StepRow
 from foretell_bench.errors import Errors
-from foretell_bench.research.coverage import Hit, coverage_of
+from foretell_bench.research.coverage import Coverage, Hit, coverage_of
 from foretell_bench.tables.accuracy import BUSY, opened, short
 from foretell_bench.tables.figures import Figure
 
 FIRST: Final = "blind quarter"
 SECOND: Final = "measured last"
+_NEARLY_FULL: Final = 0.95
 _BARS: Final = {"mean error": 0.07, "median error": 0.04, "90th percentile": 0.16}
 
 
@@ -60,6 +61,8 @@ class BlindStep:
     step: Pair
     allocated: tuple[int, int]  # measured, predicted
     reserved: tuple[int, int]
+    fits: bool = True  # as forecast; all of them ran
+    full: float = 0.0  # part of the device's memory that was measured
 
 
 def predict_blind(
@@ -88,6 +91,8 @@ def predict_blind(
                     step=Pair.of(row.step_seconds or 0.0, said.step_time),
                     allocated=(row.peak_allocated or 0, said.memory.allocated),
                     reserved=(row.peak_reserved or 0, said.memory.reserved),
+                    fits=said.memory.fits,
+                    full=(row.peak_reserved or 0) / device(fitted.device).usable_bytes,
                 )
             )
     if not found:
@@ -136,6 +141,11 @@ def _of_part(part: str, steps: Sequence[BlindStep]) -> Iterator[Figure]:
             yield Figure(source=f"{part}: {what}", measure="median error", value=off.median, rows=off.count)
             most = float(np.max([p / m for m, p in known]))
             yield Figure(source=f"{part}: {what}", measure="largest forecast ÷ measured", value=most, rows=off.count)
+    sure = [s for s in steps if s.full < _NEARLY_FULL]
+    wrong = float(np.mean([not s.fits for s in sure])) if sure else None
+    yield Figure(
+        source=f"{part}: fits", measure="ran with 5 % to spare, called unfit", value=wrong, bar=0.0, rows=len(sure)
+    )
 
 
 def _errors(source: str, pairs: Sequence[Pair], bars: dict[str, float]) -> Iterator[Figure]:
@@ -154,16 +164,15 @@ def _hit(step: BlindStep, pair: Pair) -> Hit:
     return step.source, pair.is_inside, pair.high / pair.low
 
 
-def by_kind(steps: Sequence[BlindStep]) -> list[tuple[str, int, float, float, float]]:
-    """Kind of network → how many, mean and median error of device time, part inside the interval."""
-    lines = []
+def by_kind(steps: Sequence[BlindStep]) -> list[tuple[str, Errors, Coverage]]:
+    """Kind of network → errors of device time, and of its interval."""
+    found = []
     for kind in sorted({s.kind for s in steps}):
-        pairs = [s.device for s in steps if s.kind == kind and s.plain]
-        if pairs:
-            errors = Errors.of([p.predicted for p in pairs], [p.measured for p in pairs])
-            inside = float(np.mean([p.is_inside for p in pairs]))
-            lines.append((kind, errors.count, errors.mean, errors.median, inside))
-    return lines
+        those = [s for s in steps if s.kind == kind and s.plain]
+        if those:
+            errors = Errors.of([s.device.predicted for s in those], [s.device.measured for s in those])
+            found.append((kind, errors, coverage_of("device", kind, [_hit(s, s.device) for s in those])))
+    return found
 
 
 def save(steps: Sequence[BlindStep], path: Path) -> None:
