@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Self
 
@@ -177,6 +177,15 @@ def test_lines_of_other_inputs_are_not_gone_on_from(tmp_path: Path, monkeypatch:
     assert told["done"] == {("h200", "unseen architecture", "scaledl")}
 
 
+def test_lines_of_other_inputs_are_marked_and_not_compared_with_newer_ones() -> None:
+    old = replace(a_line("scaledl", 0.2), inputs=1)
+    lines = [asdict(line) for line in (a_line("foretell", 0.1), old)]
+    assert "scaledl ‡" in table_named("method scaledl", {"lines": lines})
+    assert "scaledl" not in table_named("summary device time", {"lines": lines})
+    both = [asdict(replace(a_line("foretell", 0.1), inputs=1)), asdict(old)]
+    assert "| scaledl | 2.00 | 0 of 1 | 1 | 1 |" in table_named("summary device time", {"lines": both})
+
+
 def test_pages_are_filled_and_nothing_else_is_touched(tmp_path: Path) -> None:
     keep = keep_lines(tmp_path / "r.json")
     keep([a_line("foretell", 0.1), a_line("scaledl", 0.2), a_line("ernest", None)])
@@ -195,7 +204,7 @@ def test_pages_are_filled_and_nothing_else_is_touched(tmp_path: Path) -> None:
                                       for name, error in (("after ScaleDL", 0.2), ("Foretell", 0.1))}}  # fmt: skip
     assert "2.00× (20.0% and 10.0%" in table_named("claims", results, {"scaledl": {"tables": compared}})
     assert "it would not" in table_named("refusals", results)
-    assert "| scaledl | 2.00 | 0 of 1 | 1 |  |  | 2.00 (1) |" in table_named("summary device time", results)
+    assert "| scaledl | 2.00 | 0 of 1 | 1 | 0 |  |  | 2.00 (1) |" in table_named("summary device time", results)
     assert "scaledl" not in table_named("summary", results)  # which is of step time
     assert "| 9 † |" in page  # fewer than thirty rows
     assert methods_table(results)

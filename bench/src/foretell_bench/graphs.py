@@ -61,7 +61,7 @@ def graph_of(model: Model) -> Graph:
     """By batch at each length that is captured, then by length."""
     from foretell.graph.rescale import extend
 
-    found = [captured(source, settings) for source, settings in model.captures()]
+    found = [_captured_once(source, tuple(settings.items())) for source, settings in model.captures()]
     by_batch = [_continued(model, pair) for pair in zip(found[::2], found[1::2], strict=True)]
     if model.length is None:
         return by_batch[0]
@@ -76,6 +76,12 @@ def _continued(model: Model, pair: tuple[Graph, Graph]) -> Graph:
     if model.length is None and not same_path(*pair):
         return captured(model.source, {**dict(model.settings), "batch": str(model.batch)})
     return extend(*pair, sizes=model.sizes, to=model.batch)
+
+
+@lru_cache(maxsize=4)
+def _captured_once(source: str, settings: tuple[tuple[str, str], ...]) -> Graph:
+    """What all batches and lengths of a model are continued from."""
+    return captured(source, dict(settings))
 
 
 def captured(source: str, settings: Mapping[str, str]) -> Graph:

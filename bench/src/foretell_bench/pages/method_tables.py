@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from statistics import fmean
 from typing import Any, Final
+
+from foretell_bench.tables import variants
 
 Found = Mapping[str, Any]
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
@@ -29,10 +32,17 @@ def own_tables(beside: Mapping[str, Found]) -> dict[str, Callable[[], Table]]:
     named = {"scaledl ablations": ("architecture", "fold 0")} | {
         f"scaledl {split}": (split, "all") for split in ("architecture", "batch", "family")
     }
+    sources = sorted({str(fit["source"]) for fit in beside.get("variants", {}).values()})
+    made |= {f"variants {source}": partial(_variants, beside["variants"], source) for source in sources}
     return made | {
         name: lambda split=split, those=those: _compared(scaledl, split, those)
         for name, (split, those) in named.items()
     }
+
+
+def _variants(found: Found, source: str) -> Table:
+    heads = ("variant", "mean error of step time", "nine tenths of folds and seeds", "over the whole system's", "fits")
+    return heads, [row[1:] for row in variants.table(found) if row[0] == source]
 
 
 def _compared(found: Found, split: str, those: str) -> Table:

@@ -24,6 +24,7 @@ from foretell.units import show_seconds
 from foretell_bench.pages import claims
 from foretell_bench.pages.method_charts import among_others, searched
 from foretell_bench.pages.method_tables import own_tables
+from foretell_bench.tables.results import INPUTS
 
 Row = Mapping[str, Any]
 Results = Mapping[str, Sequence[Row]]
@@ -34,6 +35,7 @@ _PLACE: Final = re.compile(r"(<!-- table: ([^>]+?) -->\n)(.*?)(<!-- end -->)", r
 _PICTURE: Final = re.compile(r"\]\(([a-z-]+)-errors\.svg\)")
 _OURS: Final = "foretell"
 FEW: Final = 30  # rows: a line of fewer is marked, its error is a guess
+_OLDER: Final = "‡"  # marks what was fitted before all methods had the same inputs
 _NEARLY: Final = 0.9  # of the rows: two methods are compared where one answers so much of what the other does
 _TARGETS: Final = (STEP_TIME, JOB_TIME, DEVICE_TIME, MEMORY)  # as tables have them
 _SPLITS: Final = ("random", "unseen configuration", "unseen architecture", "unseen device", "unseen scale")
@@ -119,24 +121,43 @@ def _taken(row: Row) -> str:
 
 
 def _beside_ours(lines: Sequence[Row], target: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
-    """Each method's mean error over ours: a geometric mean over data and splits where it answers nearly as much."""
+    """Each method's mean error over ours: a geometric mean over data and splits where it answers nearly as much.
+
+    Only lines that were fitted with the same inputs are compared.
+    """
     own = [line for line in lines if line["target"] == target and line["mean"] and line["split"] in _SPLITS]
     ours = {_asked(line): line for line in own if line["method"] == _OURS}
     ratios: dict[str, dict[str, list[float]]] = {}
     few: Counter[str] = Counter()
+    older: Counter[str] = Counter()
     for line in own:
         beside = ours.get(_asked(line))
-        if beside and line["method"] != _OURS and line["answered"] >= _NEARLY * beside["answered"]:
+        if not beside or line["method"] == _OURS or _is_older(line) != _is_older(beside):
+            continue
+        if line["answered"] >= _NEARLY * beside["answered"]:
             row = ratios.setdefault(line["method"], {split: [] for split in _SPLITS})
             row[line["split"]].append(line["mean"] / beside["mean"])
             few[line["method"]] += line["answered"] < FEW
+            older[line["method"]] += _is_older(line)
     rows = []
     for method, by in sorted(ratios.items(), key=lambda t: geometric_mean([r for rs in t[1].values() for r in rs])):
         every = [ratio for those in by.values() for ratio in those]
         cells = (f"{geometric_mean(those):.2f} ({len(those)})" if those else "" for those in by.values())
         lower = f"{sum(r < 1 for r in every)} of {len(every)}"
-        rows.append((method, f"{geometric_mean(every):.2f}", lower, str(few[method]), *cells))
-    return ("method", "its error over Foretell's", "lower than Foretell's in", f"of under {FEW} rows", *_SPLITS), rows
+        rows.append((method, f"{geometric_mean(every):.2f}", lower, str(few[method]), str(older[method]), *cells))
+    heads = (
+        "method",
+        "its error over Foretell's",
+        "lower than Foretell's in",
+        f"of under {FEW} rows",
+        _OLDER,
+        *_SPLITS,
+    )
+    return heads, rows
+
+
+def _is_older(line: Row) -> bool:
+    return line.get("inputs") != INPUTS
 
 
 def _asked(line: Row) -> tuple[str, str, str]:
@@ -160,7 +181,7 @@ def _cells(line: Row) -> tuple[str, ...]:
         line["source"],
         line["split"],
         line["target"].replace("_", " "),
-        line["method"],
+        line["method"] + f" {_OLDER}" * _is_older(line),
         *(_share(line.get(name)) for name in ("mean", "median", "p90", "rmse", "inside")),
         rows,
         _seconds(line["fit_seconds"]),

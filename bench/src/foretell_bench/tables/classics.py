@@ -45,16 +45,19 @@ class Fold:
     test: tuple[int, ...]
 
 
-def lines(store: Path, say: Say = quiet, workers: int = 1) -> list[Line]:
+def lines(store: Path, say: Say = quiet, workers: int = 1, methods: Sequence[str] = METHODS) -> list[Line]:
     """Errors of the classics, fitted on the other steps of the classics."""
-    return lines_of(h200_steps(store, say, only=NETWORKS).items, say, workers)
+    return lines_of(h200_steps(store, say, only=NETWORKS).items, say, workers, methods)
 
 
-def lines_of(examples: Sequence[Example], say: Say = quiet, workers: int = 1) -> list[Line]:
+def lines_of(
+    examples: Sequence[Example], say: Say = quiet, workers: int = 1, methods: Sequence[str] = METHODS
+) -> list[Line]:
     steps = [whole(e) for e in examples]
-    asked = folds(steps)
-    firsts = [next(fold for fold in asked if fold.split == split) for split in SPLITS]
-    chosen = {fold.split: found for fold, found in each(choose, steps, firsts, workers)}
+    asked = [fold for fold in folds(steps) if fold.method in methods]
+    targets = [target for target in _TARGETS if any(target in e.measured for e in steps)]
+    chosen = dict(each(choose, steps, targets, workers)) if "dnnabacus" in methods else {}
+    say(f"settings of trees: {chosen}")
     found = []
     for one in each(predicted, (steps, chosen), asked, workers):
         found.append(one)
@@ -62,9 +65,11 @@ def lines_of(examples: Sequence[Example], say: Say = quiet, workers: int = 1) ->
     return gathered(found, len(steps))
 
 
-def choose(steps: Sequence[Example], first: Fold) -> dict[str, int]:
-    """Settings of DNNAbacus's trees, on what the first fold of a split learns from: once, for all of its folds."""
-    return DNNAbacus().fit([e for i, e in enumerate(steps) if i not in set(first.test)]).chosen_
+def choose(steps: Sequence[Example], target: str) -> int:
+    """Settings of DNNAbacus's trees for a target, without the first network: once, for all folds."""
+    away = set(_tests(steps, LEFT_OUT)[0])
+    seen = [e for i, e in enumerate(steps) if i not in away and target in e.measured]
+    return DNNAbacus().fit([replace(e, measured={target: e.measured[target]}) for e in seen]).chosen_[target]
 
 
 def folds(steps: Sequence[Example]) -> list[Fold]:
@@ -111,10 +116,10 @@ def _point(example: Example) -> str:
     return repr((example.query.architecture, sorted(settings.items())))
 
 
-def predicted(data: tuple[Sequence[Example], Mapping[str, Mapping[str, int]]], fold: Fold) -> Pairs:
+def predicted(data: tuple[Sequence[Example], Mapping[str, int]], fold: Fold) -> Pairs:
     steps, chosen = data
     away = set(fold.test)
-    method = DNNAbacus(chosen=chosen[fold.split]) if fold.method == "dnnabacus" else compared(fold.method)()
+    method = DNNAbacus(chosen=chosen) if fold.method == "dnnabacus" else compared(fold.method)()
     made = method.fit([e for i, e in enumerate(steps) if i not in away])
     test = [steps[i] for i in fold.test]
     found: Pairs = {target: [] for target in _TARGETS}
