@@ -80,7 +80,8 @@ def save(path: Path, part: str, found: Mapping[str, object]) -> None:
 
 async def load(address: str, path: str, body: Callable[[], bytes], asked: argparse.Namespace) -> dict[str, float]:
     """Requests per second, and milliseconds that a share of them took at most."""
-    await asyncio.gather(client(address, path, body, time.perf_counter() + 0.5))  # warm
+    warm = time.perf_counter() + 1.0  # every worker, not the first alone
+    await asyncio.gather(*(client(address, path, body, warm) for _ in range(asked.clients)))
     began = time.perf_counter()
     ends = began + asked.seconds
     took = sorted(chain(*await asyncio.gather(*(client(address, path, body, ends) for _ in range(asked.clients)))))
