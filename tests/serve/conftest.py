@@ -11,6 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -111,16 +112,22 @@ def client(open_service: Open) -> TestClient:
 @pytest.fixture
 def address(engine: InferenceEngine, tmp_path: Path) -> Iterator[str]:
     """A service with a port of its own."""
-    service = Service(Settings(database=f"sqlite:///{tmp_path}/a.sqlite", workers=1, job_runners=1), lambda _: engine)
+    with listening(f"sqlite:///{tmp_path}/a.sqlite", engine) as place:
+        yield place
+
+
+@contextmanager
+def listening(database: str, engine: InferenceEngine) -> Iterator[str]:
+    service = Service(Settings(database=database, workers=1, job_runners=1), lambda _: engine)
     server = uvicorn.Server(uvicorn.Config(make_app(service), log_level="critical"))
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        thread = threading.Thread(target=server.run, args=([listening],))
+    with socket.socket() as port:
+        port.bind(("127.0.0.1", 0))
+        port.listen()
+        thread = threading.Thread(target=server.run, args=([port],))
         thread.start()
         while not server.started:
             time.sleep(0.01)
-        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        yield f"http://127.0.0.1:{port.getsockname()[1]}"
         service.stopping = server.should_exit = True
         thread.join(30)
 

@@ -9,8 +9,11 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from foretell.serve.access.keys import make_key
+from foretell.serve.database.connect import Database
+from foretell.serve.inference_engine import InferenceEngine
 from tests.serve.browser import Browser
-from tests.serve.conftest import BASES
+from tests.serve.conftest import BASES, listening
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 WIDTHS = (1280, 820, 390)
@@ -67,3 +70,21 @@ def test_from_a_file_to_a_plan(address: str, tmp_path: Path) -> None:
         person.click("tr:has(:target) a")
         person.wait("location.pathname.startsWith('/forecasts/')")
         assert [said for said in person.console if "404" not in said] == []
+
+
+def test_signing_in_and_out(engine: InferenceEngine, tmp_path: Path) -> None:
+    """By plain forms, whose origin a browser has to name."""
+    assert CHROMIUM is not None
+    url = f"sqlite:///{tmp_path}/a.sqlite"
+    key = make_key(Database(url), "research", "member")
+    with listening(url, engine) as address, Browser(CHROMIUM, tmp_path / "profile") as person:
+        person.go(f"{address}/history?shared=1")
+        person.fill("[name=key]", "ftl_wrong")
+        person.press("Enter")
+        person.wait("document.body.innerText.includes('This key is not in use')")
+        person.go(f"{address}/history?shared=1")
+        person.fill("[name=key]", key)
+        person.press("Enter")
+        person.wait("location.search === '?shared=1' && document.querySelector('.who').innerText.includes('research')")
+        person.click(".who button")
+        person.wait("document.body.innerText.includes('Show a key')")
