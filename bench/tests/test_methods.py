@@ -324,6 +324,9 @@ def test_classics_are_left_out_by_point_or_by_network() -> None:
     pairs = {"step_time": [(1.1, 1.0)]}
     [line] = classics.gathered([(fold, pairs) for fold in by_network], len(steps))
     assert (line.rows, round(line.mean or 0, 3)) == (len(by_network), 0.1)
+    random = replace(line, split=classics.RANDOM)
+    lines = [asdict(one) for one in (random, replace(random, method="foretell", mean=0.5))]
+    assert f"| 10.0% | – | {line.rows} steps of an H200 |" in table_named("claims", {"lines": lines})
 
 
 @pytest.mark.skipif(not PUBLIC.is_dir(), reason="public measurements are not here")

@@ -1,6 +1,7 @@
 """Packs the batch sweeps of sweeps.py into a store in bench/data/h200-sweep.
 
     python bench/scripts/h200/collect_sweeps.py FILE.jsonl.gz … [--to FOLDER]
+    python bench/scripts/h200/collect_sweeps.py                                   how far what is there varies by itself
 
 Light steps were measured without their graph: it is captured here, at two batches of each network and setting, and continued
 to the others. Of the steps whose ops were timed the graph that was recorded stays, with the ops' times on the device; kernels,
@@ -12,12 +13,14 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import shutil
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean, median
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3] / "src")]
 
@@ -31,6 +34,7 @@ from foretell.measure.record import GraphRow, OpRow, Record
 from foretell.store.lines import RecordFile
 from foretell.store.store import Store
 
+HOST_BOUND = 0.8  # of the step is issuing
 HERE = Path(__file__).parents[2] / "data" / SOURCE
 
 
@@ -61,11 +65,41 @@ def records(paths: list[Path], outcomes: Counter[str]) -> Iterator[Record]:
             yield slim(record if record.graph else with_graph(record))
 
 
+def told(store: Store) -> str:
+    """How far steps vary, and how well the two batches around one tell its time and memory."""
+    sweeps: dict[tuple[str, str], list[tuple[int, float, float]]] = defaultdict(list)
+    spreads, issued = [], []
+    for step in store.steps():
+        settings = json.loads(step.settings)
+        batch = int(settings.pop("batch"))
+        found = (batch, step.step_seconds or 0.0, float(step.peak_allocated or 0))
+        sweeps[step.source, json.dumps(settings, sort_keys=True)].append(found)
+        spreads.append((step.step_high or 0.0) / (step.step_low or 1.0) - 1)
+        issued.append((step.issue_seconds or 0.0) > HOST_BOUND * (step.step_seconds or 0.0))
+    errors: list[list[float]] = [[], []]
+    for sweep in sweeps.values():
+        ordered = sorted(sweep)
+        for low, own, high in zip(ordered, ordered[1:], ordered[2:], strict=False):
+            share = math.log(own[0] / low[0]) / math.log(high[0] / low[0])
+            for which in (1, 2):
+                between = low[which] ** (1 - share) * high[which] ** share
+                errors[which - 1].append(abs(between / own[which] - 1))
+    time, memory = (f"{fmean(those):.1%} on average, {median(those):.1%} in the median" for those in errors)
+    return (
+        f"{len(spreads)} steps; from the 10th to the 90th percentile of a step's repetitions {median(spreads):.1%} in the "
+        f"median; issuing takes over {HOST_BOUND:.0%} of the step in {fmean(issued):.0%}. Interpolated between the batches "
+        f"around it, the time of a step has an error of {time}, its memory of {memory}."
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("files", type=Path, nargs="*")
     parser.add_argument("--to", type=Path, default=HERE)
     options = parser.parse_args()
+    if not options.files:
+        print(told(Store(options.to)))
+        return
     outcomes: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         fresh = Store(folder)
