@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import torch
 
-from foretell.capture.script.imports import provide
+from foretell.capture.script.imports import once_imported, provide
 from foretell.sources.offline import refuse_connections
 
 _SWITCHES: Final = {
@@ -167,6 +167,8 @@ def _save_nothing() -> None:
         import safetensors.torch
 
         vars(safetensors.torch).update(save_file=nothing, save_model=nothing)
+    # Which looks at the addresses of its tensors first, and those of fake ones are all alike.
+    once_imported("transformers.modeling_utils", lambda m: setattr(m.PreTrainedModel, "save_pretrained", nothing))
     if torch.distributed.is_available():
         import torch.distributed.checkpoint as shared
 

@@ -88,6 +88,15 @@ class Updates:
             self._after_backward(len(self._window.backwards))
 
         replace(torch.autograd, "backward", backward)
+        enter = torch.autocast.__enter__
+
+        def casting(autocast: torch.autocast) -> Any:  # also where a library wraps it around a module's own forward
+            entered = enter(autocast)
+            if torch.is_autocast_enabled("cpu"):
+                self._window.autocast = torch.get_autocast_dtype("cpu")
+            return entered
+
+        replace(torch.autocast, "__enter__", casting)
         self.place.arriving, self.place.arrived = self.begin, self._take_batch
         self.place.sent, self.place.drawing, self.place.drawn = self._send, self._draw, self._take_drawn
 
