@@ -88,7 +88,7 @@ class Updates:
             self._after_backward(len(self._window.backwards))
 
         replace(torch.autograd, "backward", backward)
-        enter = torch.autocast.__enter__
+        enter: Callable[[torch.autocast], Any] = torch.autocast.__enter__
 
         def casting(autocast: torch.autocast) -> Any:  # also where a library wraps it around a module's own forward
             entered = enter(autocast)
