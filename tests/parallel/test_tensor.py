@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -187,3 +189,15 @@ def test_what_is_communicated_can_run_beside_products(sequence: bool) -> None:
     assert sorted(c.nbytes for c in plain.collectives) == sorted(c.nbytes for c in beside.collectives)
     with pytest.raises(PlanError, match="tp=1 has none"):
         parallelize(graph("llama"), Plan(dp=2, overlap_tp=True))
+
+
+@pytest.mark.parametrize("plan", ["dp=4,tp=2", "dp=2,cp=2,tp=2", "dp=2,pp=2,tp=2,zero=1"])
+def test_a_replica_that_is_known_from_fewer_devices_is_as_if_it_was_not(plan: str) -> None:
+    asked, whole = Plan.parse(plan), graph("llama")
+    fresh = parallelize(replace(whole), asked).roles
+    again = replace(whole)
+    parallelize(again, replace(asked, dp=1, zero=0))
+    known = parallelize(again, asked).roles
+    assert [r.collectives for r in known] == [r.collectives for r in fresh]
+    assert [r.count for r in known] == [r.count for r in fresh]
+    assert any(c.lane in ("tp", "cp") for r in known for c in r.collectives)

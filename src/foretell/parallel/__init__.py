@@ -101,7 +101,15 @@ def _replica(graph: Graph, plan: Plan, micro_steps: int) -> Role:
         return checkpointed(expert_parallel(tensor_parallel(role, plan), plan), plan)
 
     settings = (plan.tp, plan.sequence_parallel, plan.overlap_tp, plan.cp, plan.ep, plan.zero > 0, plan.checkpointing)
-    return graph.remember(("replica", plan.devices, micro_steps if plan.pp == 1 else 0, settings), make)
+    return _among(graph.remember(("replica", micro_steps if plan.pp == 1 else 0, settings), make), plan.devices)
+
+
+def _among(role: Role, devices: int) -> Role:
+    """A replica's role where so many devices have it: more groups of ranks do what its own group does."""
+    if role.count == devices:
+        return role
+    groups = {c.group: replace(c.group, count=devices // c.group.size) for c in role.collectives}
+    return replace(role, count=devices, collectives=tuple(replace(c, group=groups[c.group]) for c in role.collectives))
 
 
 def _replicated(role: Role, plan: Plan) -> Role:
