@@ -75,8 +75,8 @@ def outcome_of(answer: Forecast) -> Outcome:
         capacity=answer.memory.capacity,
         fits=answer.memory.fits,
         fit_probability=_fit_probability(answer.memory),
-        samples=(rate.samples_per_second or 0.0) * step.seconds,
-        tokens=(rate.tokens_per_second or 0.0) * step.seconds,
+        samples=float(round((rate.samples_per_second or 0.0) * step.seconds)),  # whole numbers, which products are not
+        tokens=float(round((rate.tokens_per_second or 0.0) * step.seconds)),
         mfu=rate.mfu,
         watts=answer.energy.watts if answer.energy else 0.0,
     )
