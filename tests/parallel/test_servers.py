@@ -29,7 +29,7 @@ def test_more_servers_are_faster_and_waiting_for_nobody_is_not_slower() -> None:
     answers = [forecast(graph("llama"), on=on, plan=f"dp=4,servers={n}", model="roofline") for n in (1, 2, 4)]
     one, two, four = (answer.resources.network_tx.active_seconds for answer in answers)
     assert one == pytest.approx(2 * two) == pytest.approx(4 * four)
-    assert step("dp=4,servers=1,asynchronous=true", on) <= answers[0].step_time.seconds
+    assert step("dp=4,servers=1,asynchronous=true", on) <= answers[0].step_time.seconds * (1 + 1e-9)  # sums may round
 
 
 def test_one_process_for_all_devices_is_slower_than_one_each() -> None:
