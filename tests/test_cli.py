@@ -305,6 +305,13 @@ class TestErrors:
         monkeypatch.setenv("FORETELL_DEBUG", "1")
         assert "Traceback" in call("predict", "x", "--on", "h200").stderr
 
+    def test_debug_may_stand_anywhere_before_a_scripts_arguments(
+        self, failing: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("FORETELL_DEBUG", "")  # so that it is put back
+        assert "Traceback" not in call("predict", "x.py", "--on", "h200", "--", "--debug").stderr
+        assert "Traceback" in call("predict", "x", "--on", "h200", "--debug").stderr
+
     def test_an_error_that_cannot_say_what_it_is(self, failing: SimpleNamespace) -> None:
         class Mute(Exception):
             def __str__(self) -> str:

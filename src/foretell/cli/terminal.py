@@ -47,6 +47,10 @@ class Verb(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = {name for parameter in self.get_params(ctx) for name in parameter.opts}
+        own = args.index("--") if "--" in args else len(args)  # what follows is a script's
+        if "--debug" in args[:own]:  # as before the command
+            os.environ["FORETELL_DEBUG"] = "1"
+            args = [argument for argument in args[:own] if argument != "--debug"] + args[own:]
         for place, argument in enumerate(args):
             name, *value = argument.split("=", 1)
             if name not in known and _RENAMED.get(name) in known:

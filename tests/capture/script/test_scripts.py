@@ -276,6 +276,13 @@ def test_a_script_without_an_update_is_told_so(script: Write) -> None:
     assert "make_env" not in str(told.value)
 
 
+def test_shapes_that_do_not_go_together_are_told_once(script: Write) -> None:
+    with pytest.raises(WorkloadError, match="must have same reduction dim") as told:
+        foretell.capture_graph(script("import torch\ntorch.nn.Linear(3, 4).cuda()(torch.randn(2, 5).cuda())\n"))
+    assert "line 2" in str(told.value)
+    assert "It printed" not in str(told.value), "torch's log of the same error"
+
+
 def test_a_script_is_shown_with_what_it_printed_and_an_error_without_a_message_gets_one(script: Write) -> None:
     with pytest.raises(WorkloadError, match=r"AssertionError: .*no message") as told:
         foretell.capture_graph(script("print('almost there')\nassert 1 == 2\n"))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import io
+import logging
 import os
 import pathlib
 import shutil
@@ -47,6 +48,7 @@ _WRITING: Final = frozenset("wax+")
 
 def keep_quiet() -> None:
     os.environ.update(_SWITCHES)
+    logging.getLogger("torch._subclasses.fake_tensor").disabled = True  # it logs the traceback that an error has anyway
     scratch = tempfile.mkdtemp(prefix="foretell-script-")
     tempfile.tempdir = scratch
     os.environ["TMPDIR"] = scratch
