@@ -26,6 +26,7 @@ from foretell.serve.problems import Problem
 from foretell.serve.ray_workers import Desk, _files
 from foretell.serve.settings import Settings
 from foretell.serve.worker import Bench, pack
+from foretell.supervisor import Child, ChildLost
 from tests.campaign.test_campaign import ROOT, wait_until
 from tests.campaign.test_ray import kill_tree, name_of, parent
 
@@ -112,6 +113,21 @@ def test_a_ray_cluster_that_is_not_there_is_said_before_it_serves() -> None:
         engine.read(b"")
     engine.close()
     assert refused.value.status == 503
+
+
+def test_a_worker_lost_with_its_node_before_it_was_ready_is_placed_again(graph_file: bytes) -> None:
+    class Lost:
+        def send(self, message: bytes) -> None: ...
+
+        def receive(self, limit: float) -> bytes:
+            raise ChildLost("was lost on the Ray cluster", "")
+
+        def close(self) -> None: ...
+
+    started = iter([Lost(), Child.fresh("foretell.serve.worker:serve")])
+    engine = InferenceEngine(Settings(ray="127.0.0.1:9", workers=1), start=lambda: next(started))
+    assert engine.read(graph_file)
+    engine.close()
 
 
 def test_a_profile_goes_along_to_a_node(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ class InferenceEngine:
         self._settings = settings
         self._cluster = None if settings.ray is None else RayWorkers(settings.ray)
         self._start = start or (_fresh if self._cluster is None else self._cluster.start)
+        self._tries = 1 if self._cluster is None else _TRIES
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
         self._lock = threading.Lock()
@@ -113,7 +114,7 @@ class InferenceEngine:
     def _ask(
         self, head: dict[str, Any], graph: str, load: Callable[[], bytes], *, send: bool = False
     ) -> tuple[dict[str, Any], bytes]:
-        for left in reversed(range(1 if self._cluster is None else _TRIES)):
+        for left in reversed(range(self._tries)):
             worker = self._ready(graph)
             try:
                 said, body = worker.ask(pack(head, load() if send else b""), self._settings.seconds)
@@ -145,16 +146,18 @@ class InferenceEngine:
         return said, body
 
     def _ready(self, graph: str) -> _Worker:
-        try:
-            return self._take(graph)
-        except (InputError, ChildLost, TimeoutError) as error:
-            why = str(error) or f"it was not ready within {_START:g} s."
-            raise Problem(
-                503,
-                f"no process to answer could be started: {why}",
-                next="Ask again later.",
-                headers={"Retry-After": "5"},
-            ) from None
+        why = ""
+        for _ in range(self._tries):
+            try:
+                return self._take(graph)
+            except ChildLost as lost:  # on a cluster with its node: the next one is placed elsewhere
+                why = str(lost)
+            except (InputError, TimeoutError) as error:
+                why = str(error) or f"it was not ready within {_START:g} s."
+                break
+        raise Problem(
+            503, f"no process to answer could be started: {why}", next="Ask again later.", headers={"Retry-After": "5"}
+        )
 
     def _take(self, graph: str) -> _Worker:
         """An idle worker, one that has the graph at hand where there is one."""
