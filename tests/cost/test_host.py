@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -157,3 +158,11 @@ def adam(*, rates: int) -> Workload:
         loss=lambda model, batch: model(batch).square().mean(),
         optimizer=optimizer,
     )
+
+
+def test_costs_that_were_fitted_before_lists_were_told_apart_still_load(tmp_path: Path) -> None:
+    known = dataclasses.asdict(usual_costs())
+    old = {name: known[name] for name in known if name not in ("made", "number", "parameter")}
+    (tmp_path / "host.json").write_text(json.dumps(old))
+    found = HostCosts.load(tmp_path / "host.json")
+    assert (found.listed, found.made, found.parameter) == (old["listed"], 0.0, 0.0)

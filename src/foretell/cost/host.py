@@ -55,9 +55,9 @@ class HostCosts:
     view: Mapping[str, float] = field(hash=False)  # one that launches none
     listed: float  # an op over a list of tensors
     tensor: float  # each tensor of the list
-    made: float  # each tensor that it makes
-    number: float  # a number in host memory that is read, or counted up by an optimizer
-    parameter: float  # a parameter, once a step of training: its gradient is freed, its state looked up
+    made: float = 0.0  # each tensor that it makes; like the next two, not told apart by files of before
+    number: float = 0.05  # a number in host memory that is read, or counted up by an optimizer
+    parameter: float = 0.0  # a parameter, once a step of training: its gradient is freed, its state looked up
     inner: float  # a kernel that an op launches in a loop of its own
     step: float  # once a step of training: the loop around it
     gap: Seconds = 0.0  # and, in seconds, what passes between two kernels of a busy device
