@@ -197,6 +197,14 @@ def test_recipes_of_megatron_become_plans(tmp_path: Path) -> None:
     assert (question.reports, question.allocated, question.seconds) == (-1, 10**9, None)
 
 
+def test_a_run_of_megatron_is_named_after_what_has_no_column(tmp_path: Path) -> None:
+    names = ("gpt_cross_entropy_loss_fusion", "gpt_defer_embedding_wgrad_compute")
+    write(tmp_path, megatron_memory.SOURCE, [MEGATRON | {"test_case": name} for name in names])
+    taken = megatron_memory.questions(tmp_path)
+    assert [dict(q.ask.model.settings)["kernels"] for q in taken.items] == ["megatron-compiled-loss"]
+    assert "wgrad_deferral_limit (2)" in next(iter(taken.left_out))
+
+
 def test_a_model_says_what_it_is_captured_at() -> None:
     one = named("torchvision/resnet18", {"precision": "fp32"}, 40)
     assert one.captures() == [("torchvision/resnet18", {"precision": "fp32", "batch": size}) for size in ("8", "16")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from foretell.errors import InputError, WorkloadError, check_choice, check_count, check_number
 from foretell.precision import MixedPrecision
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 Precision = Literal["fp32", "torch-fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
 Attention = Literal["flash2", "flash3", "cudnn", "efficient", "math"]
-Kernels = Literal["torch", "megatron", "fused-model"]
+Kernels = Literal["torch", "megatron", "megatron-compiled-loss", "fused-model"]
+MEGATRON: Final[tuple[Kernels, ...]] = ("megatron", "megatron-compiled-loss")  # the latter: --cross-entropy-loss-fusion
 Compile = Literal[False, True, "reduce-overhead", "max-autotune"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
 _PARAMETERS = {

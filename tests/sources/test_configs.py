@@ -194,6 +194,21 @@ def test_megatrons_attention_is_its_backends(tmp_path: Path) -> None:
         assert model["attn_implementation"] == "eager"
 
 
+def test_megatrons_fused_loss_is_compiled_or_named(tmp_path: Path) -> None:
+    fused = written(tmp_path, "a.sh", MEGATRON + "--bf16 --cross-entropy-loss-fusion")
+    assert (fused.settings["kernels"], fused.caveats) == ("megatron-compiled-loss", ())
+    engines = written(tmp_path, "b.sh", MEGATRON + "--cross-entropy-loss-fusion --cross-entropy-fusion-impl te")
+    assert engines.settings["kernels"] == "megatron"
+    assert "cross_entropy_fusion_impl" in engines.caveats[0].text
+
+
+def test_megatrons_norms_of_queries_are_built_or_named(tmp_path: Path) -> None:
+    gated = written(tmp_path, "a.sh", MEGATRON + "--swiglu --qk-layernorm")
+    assert isinstance(gated.model, dict)
+    assert (gated.model["model_type"], gated.caveats) == ("qwen3", ())
+    assert "qk_layernorm" in written(tmp_path, "b.sh", MEGATRON + "--qk-layernorm").caveats[0].text
+
+
 def test_a_recipe_is_read_as_its_arguments(tmp_path: Path) -> None:
     recipe = "ENV_VARS: {A: 1}\nMODEL_ARGS:\n  --num-layers: 4\n  --hidden-size: 64\n  --num-attention-heads: 4\n  --bf16: true\n"
     found = written(tmp_path, "model_config.yaml", recipe)

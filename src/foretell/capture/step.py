@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from foretell.errors import WorkloadError
 from foretell.sources.masters import Copies, OnMasters, keep_main_gradients
-from foretell.workload import Workload
+from foretell.workload import MEGATRON, Workload
 
 _CAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _AUTOCAST = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
@@ -172,7 +172,7 @@ def prepare_optimizer(workload: Workload, model: torch.nn.Module) -> torch.optim
             f"workload {workload.name!r} trains nothing: no parameter requires a gradient. "
             "Leave some parameters unfrozen, or set optimizer=None for inference."
         )
-    make = _fused(workload.optimizer) if workload.kernels == "megatron" else workload.optimizer
+    make = _fused(workload.optimizer) if workload.kernels in MEGATRON else workload.optimizer
     if workload.mixed is not None and workload.mixed.master:
         return OnMasters(trainable, make)
     return make(trainable)

@@ -21,7 +21,7 @@ from foretell.capture.values import Values
 from foretell.errors import WorkloadError
 from foretell.graph import Caveat, Graph
 from foretell.sources.masters import gradient_of
-from foretell.workload import Workload
+from foretell.workload import MEGATRON, Workload
 
 MICRO_STEPS_RECORDED = 2  # the first makes gradients, the second adds to them; all others equal the second
 
@@ -75,7 +75,10 @@ def record(step: Step, recorder: Recorder, values: Values | None = None, *, warm
             **_facts(step),
         },
     )
-    return graph if workload.kernels == "torch" else with_fused_kernels(graph, updates=workload.kernels == "megatron")
+    if workload.kernels == "torch":
+        return graph
+    compiled = workload.kernels == "megatron-compiled-loss"
+    return with_fused_kernels(graph, updates=workload.kernels in MEGATRON, compiled_loss=compiled)
 
 
 def _facts(step: Step) -> dict[str, str]:

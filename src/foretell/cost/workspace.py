@@ -46,16 +46,22 @@ def _workspace(signature: Signature, device: Device, tf32: bool) -> Bytes:
 def kept_workspaces(graph: Graph, device: Device) -> list[tuple[int, Bytes]]:
     """(op, bytes) of workspaces that cuBLAS takes at its first call on a thread and never gives back.
 
-    Forward and backward run on two host threads, so a training step holds two of them.
+    Forward and backward run on two host threads, so a training step holds two of them. Transformer Engine has one more
+    of its own, of the size that cuBLAS recommends.
     """
     if device.vendor != "NVIDIA":
         return []
-    size = 32 * MIB if (device.compute_capability or (0, 0)) >= (9, 0) else (2 * 4096 + 8 * 16) * 1024
+    hopper = (device.compute_capability or (0, 0)) >= (9, 0)
+    size, engines = (32 * MIB, 32 * MIB) if hopper else ((2 * 4096 + 8 * 16) * 1024, 4 * MIB)
     first: dict[bool, int] = {}
+    has_engine = False
     for call, position in zip(graph.calls.distinct, graph.calls.first, strict=True):
-        if operator_of(call.signature.name).family == "matmul":
+        operator = operator_of(call.signature.name)
+        has_engine = has_engine or operator.of_an_engine
+        if operator.family == "matmul":
             first.setdefault(call.phase == "backward", position)
-    return [(position, size) for position in first.values()]
+    kept = [(position, size) for position in first.values()]
+    return [*kept, (kept[0][0], engines)] if has_engine and kept else kept
 
 
 def _copies(layouts: Sequence[Layout | None]) -> Bytes:
@@ -87,6 +93,15 @@ def _reduction(s: Signature, device: Device) -> Bytes:
 @formula("aten._softmax_backward_data")
 def _softmax_backward(s: Signature, device: Device) -> Bytes:
     """The product of gradient and output is made whole before it is summed."""
+    return s.inputs[0].nbytes
+
+
+@formula("foretell.compiled_cross_entropy_backward")
+def _compiled_loss(s: Signature, device: Device) -> Bytes:
+    """Inductor does not scatter into a tensor it scales: the softmax is written anew, then copied back.
+
+    Megatron's `fused_cross_entropy.py` says so, and how many gigabytes it costs.
+    """
     return s.inputs[0].nbytes
 
 

@@ -32,6 +32,7 @@ class Operator:
     reads: Reads = "inputs"  # "no tensor": it takes one for its shape alone; "one per row": of the values it is given
     by_cudnn: bool = False
     weighs: bool = False  # what it reads are parameters even where they are frozen, not buffers
+    of_an_engine: bool = False  # a kernel of Transformer Engine or Apex, not torch's
     like: str = ""  # an operator that takes as long with the same tensors, for models that have not seen this one
 
     @property
@@ -177,12 +178,16 @@ _READS: Final[dict[str, Reads]] = {
 # Kernels of fused trainers, which move their tensors once.
 _FUSED: Final = {
     "rotary": "mul", "gated_backward": "silu_backward", "cross_entropy_backward": "_to_copy", "dropout_add": "native_dropout",
+    "compiled_cross_entropy_backward": "_to_copy",
 }  # fmt: skip
 
 for _fused, _like in _FUSED.items():
     register(
         Operator(
-            name=f"foretell.{_fused}", family="copy" if _like == "_to_copy" else "elementwise", like=f"aten.{_like}"
+            name=f"foretell.{_fused}",
+            family="copy" if _like == "_to_copy" else "elementwise",
+            like=f"aten.{_like}",
+            of_an_engine=True,
         )
     )
 for _family, _kind, _names in _FAMILIES:

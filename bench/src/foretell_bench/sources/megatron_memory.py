@@ -1,6 +1,8 @@
 """`megatron_memory`: peak allocated memory of Megatron-LM's own test runs, through the reader of Megatron's arguments.
 
 Columns of a row that are arguments go to the reader as they are; the rank that reports its memory is the last one.
+A run is named after the arguments it tests. Those that have no column are taken from its name, with the values of the
+public recipe of that name.
 """
 
 from __future__ import annotations
@@ -32,6 +34,14 @@ _SCRIPTS: Final = {
     "moe": "pretrain_gpt.py",
     "bert": "pretrain_bert.py",
     "t5": "pretrain_t5.py",
+}
+_BY_NAME: Final[Mapping[str, Mapping[str, Any]]] = {
+    "cross_entropy_loss_fusion": {"cross_entropy_loss_fusion": True},
+    "defer_embedding_wgrad_compute": {"defer_embedding_wgrad_compute": True, "wgrad_deferral_limit": 2},
+    "multi_dist_optimizer_instances": {"num_distributed_optimizer_instances": 2},
+    "qk_layernorm": {"qk_layernorm": True},
+    "uneven_pipeline": {"decoder_first_pipeline_num_layers": 2, "decoder_last_pipeline_num_layers": 2},
+    "gdn": {"experimental_attention_variant": "gated_delta_net"},
 }
 
 
@@ -75,6 +85,8 @@ def _read(row: Row) -> Configuration:
 def arguments_of(row: Row) -> dict[str, Any]:
     """Megatron's arguments, by their own names, and the script they are for."""
     given = {c.theirs: row[c.ours] for c in formats()[SOURCE].columns if c.ours not in _OF_THE_RUN}
-    return {name: value for name, value in given.items() if value is not None} | {
-        "script": _SCRIPTS[row["model_family"]]
-    }
+    known = {name: value for name, value in given.items() if value is not None}
+    for word, arguments in _BY_NAME.items():
+        if word in row["test_case"]:
+            known |= arguments
+    return known | {"script": _SCRIPTS[row["model_family"]]}

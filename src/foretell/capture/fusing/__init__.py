@@ -16,14 +16,16 @@ from foretell.graph import Graph, Input, Layout, Op, Tensor
 _GATES: Final = {"aten.silu": "aten.silu_backward", "aten.gelu": "aten.gelu_backward"}
 
 
-def with_fused_kernels(graph: Graph, *, updates: bool) -> Graph:
+def with_fused_kernels(graph: Graph, *, updates: bool, compiled_loss: bool = False) -> Graph:
     """The step with its patterns replaced, and a caveat with the share of memory traffic that is still op by op.
 
     `updates`: those of main gradients too, which trainers with an engine of their own add up by themselves.
+    `compiled_loss`: cross entropy is a compiled function, which overwrites the softmax through a copy of it.
     """
     fusing = Fusing(graph)
-    for find in (_norms, _gates, _rotations, _softmaxes, _losses, _dropouts):
+    for find in (_norms, _gates, _rotations, _softmaxes, _dropouts):
         find(fusing)
+    _losses(fusing, "compiled_cross_entropy_backward" if compiled_loss else "cross_entropy_backward")
     if updates:
         _weight_gradients(fusing)
     return fusing.graph_now()
@@ -300,7 +302,7 @@ def _unscaled(step: Fusing, position: int) -> list[int]:
 # Cross entropy: half-precision logits are read once and their softmax is kept in fp32, which becomes the gradient.
 
 
-def _losses(step: Fusing) -> None:
+def _losses(step: Fusing, backward: str) -> None:
     for position, op in list(step.named("forward", "aten._log_softmax")):
         softmax = step.made(position)
         cast = step.maker(step.storage(op.inputs[0]), "aten._to_copy")
@@ -322,7 +324,7 @@ def _losses(step: Fusing) -> None:
                 old.append(uncast)
                 gradient = step.at(uncast).outputs[0]
         flat = step.viewed(gradient, step.tensors[op.outputs[0]])
-        step.put(old, min(old), "foretell.cross_entropy_backward.default", [op.outputs[0]], [flat])
+        step.put(old, min(old), f"foretell.{backward}.default", [op.outputs[0]], [flat])
 
 
 # Dropout and the sum with the residual that follows it.

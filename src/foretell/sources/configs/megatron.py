@@ -72,13 +72,22 @@ def _step(keys: Keys) -> dict[str, Any]:
         "batch": keys.count("micro_batch_size", 1),
         "seq": keys.count("seq_length") or keys.count("encoder_seq_length") or 1024,
         **_precision(keys),
-        "kernels": "megatron",
+        "kernels": _kernels(keys),
     }
     if clip := keys.number("clip_grad", 1.0):
         settings["clip_grad_norm"] = clip
     if (given := keys.text("optimizer", "adam")) != "adam":
         keys.say("optimizer", f"{given}, taken for Adam")
     return settings
+
+
+def _kernels(keys: Keys) -> str:
+    """Megatron's; `--cross-entropy-loss-fusion` compiles the loss, or takes Transformer Engine's."""
+    fused, made_by = keys.flag("cross_entropy_loss_fusion"), keys.text("cross_entropy_fusion_impl", "native")
+    if fused and made_by != "native":
+        keys.say("cross_entropy_fusion_impl", f"{made_by}, taken for a loss that is not fused")
+        return "megatron"
+    return "megatron-compiled-loss" if fused else "megatron"
 
 
 def _attention(keys: Keys) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -42,8 +42,8 @@ FREE: Final = tuple(
 CHANGES: Final = tuple(
     """
     accumulate_allreduce_grads_in_bf16 apply_query_key_layer_scaling barrier_with_L1_time batch_p2p_comm
-    cp_comm_type cpu_offloading_num_layers cross_entropy_fusion_impl cross_entropy_loss_fusion cuda_graph_impl cuda_graph_scope
-    defer_embedding_wgrad_compute delay_wgrad_compute distribute_saved_activations enable_cuda_graph exp_avg_dtype
+    cp_comm_type cpu_offloading_num_layers cuda_graph_impl cuda_graph_scope
+    defer_embedding_wgrad_compute wgrad_deferral_limit delay_wgrad_compute distribute_saved_activations enable_cuda_graph exp_avg_dtype
     exp_avg_sq_dtype experimental_attention_variant external_cuda_graph first_last_layers_bf16 fp8_amax_history_len
     fp8_param_gather fp8_recipe fp8_wgrad freeze_lm fsdp_double_buffer gradient_accumulation_fusion heterogeneous_layers_config_path
     hierarchical_context_parallel_sizes high_priority_stream_groups hybrid_context_parallel keep_fp8_weight_transpose_cache

@@ -59,8 +59,11 @@ def architecture(keys: Keys, layers: int, *, tp: int) -> dict[str, Any]:
         if not swiglu:
             keys.say("swiglu", "not set: the MLP is taken to be gated, of the same bytes")
             mlp = 2 * mlp // 3
-        return {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "intermediate_size": mlp, **shared, **heads_of,
+        name, class_name = ("qwen3", "Qwen3ForCausalLM") if keys.flag("qk_layernorm") else ("llama", "LlamaForCausalLM")
+        return {"model_type": name, "architectures": [class_name], "intermediate_size": mlp, **shared, **heads_of,
                 "attention_dropout": attention_drop}  # fmt: skip
+    if keys.flag("qk_layernorm"):
+        keys.say("qk_layernorm", "the norms of queries and keys are left out")
     if keys.flag("squared_relu"):
         return {"model_type": "nemotron", "architectures": ["NemotronForCausalLM"], "intermediate_size": mlp, **shared, **heads_of,
                 "attention_dropout": attention_drop, "partial_rotary_factor": keys.number("rotary_percent", 1.0)}  # fmt: skip
@@ -141,7 +144,7 @@ def _named_details(keys: Keys) -> None:
     """What changes little, or is not built."""
     keys.not_modelled("mtp_num_layers", why="layers that predict further tokens are left out")
     keys.free(
-        "normalization", "disable_bias_linear", "add_qkv_bias", "qk_layernorm", "apply_layernorm_1p", "rotary_percent", "rotary_base",
+        "normalization", "disable_bias_linear", "add_qkv_bias", "apply_layernorm_1p", "rotary_percent", "rotary_base",
         "rotary_interleaved", "rotary_seq_len_interpolation_factor", "norm_epsilon", "layernorm_epsilon", "openai_gelu", "rope_type",
         "rotary_scaling_factor", "mscale", "mscale_all_dim", "use_rope_scaling", "rope_scaling_factor", "no_position_embedding",
     )  # fmt: skip
