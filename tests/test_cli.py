@@ -65,7 +65,8 @@ def test_version() -> None:
     assert run("--version").stdout == f"foretell {foretell.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [(), ("predict",), ("predict", "x"), ("nosuchverb",), ("devices", "--nosuch")])
+@pytest.mark.parametrize("arguments", [(), ("predict",), ("predict", "x"), ("nosuchverb",), ("devices", "--nosuch"),
+                                       ("predict", "x.py", "--on", "h200", "--headroom", "0.1")])  # fmt: skip
 def test_wrong_use_is_bad_input(arguments: tuple[str, ...]) -> None:
     assert call(*arguments).exit_code == 2
 
@@ -311,6 +312,15 @@ class TestErrors:
         monkeypatch.setenv("FORETELL_DEBUG", "")  # so that it is put back
         assert "Traceback" not in call("predict", "x.py", "--on", "h200", "--", "--debug").stderr
         assert "Traceback" in call("predict", "x", "--on", "h200", "--debug").stderr
+
+    def test_debug_shows_where_in_a_script_it_failed(self, tmp_path: Path) -> None:
+        path = tmp_path / "train.py"
+        path.write_text("def halve(x):\n    return 1 / x\n\nhalve(0)\n")
+        failed = run("--debug", "predict", str(path), "--on", "h200")
+        assert failed.returncode == 2
+        assert 'train.py", line 2, in halve' in failed.stderr
+        assert failed.stderr.index("train.py") < failed.stderr.index("foretell/capture")  # user frames first
+        assert "The whole traceback" in failed.stderr
 
     def test_an_error_that_cannot_say_what_it_is(self, failing: SimpleNamespace) -> None:
         class Mute(Exception):

@@ -32,6 +32,7 @@ def test_memory_parts_sum_to_the_capacity_or_to_what_is_needed() -> None:
     [
         (0.1, 0.0, 0.0, "host-bound: the device waits for the host 92 % of the step"),
         (0.0085, 0.0002, 0.0, "device-bound"),
+        (0.009, 0.0, 0.0, "device-bound"),  # a wait of a tenth
         (0.02, 0.0119, 0.0, "communication-bound"),
         (0.02, 0.0, 0.0119, "pipeline-bound"),
     ],

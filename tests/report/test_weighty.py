@@ -2,7 +2,7 @@
 
 from foretell.forecasting.result import Duration
 from foretell.graph import Caveat
-from foretell.report.findings import largest_batch, show_plus_minus, weighty
+from foretell.report.findings import largest_batch, show_duration, show_plus_minus, weighty
 
 
 def test_small_caveats_are_summed_and_large_ones_come_first() -> None:
@@ -19,7 +19,11 @@ def test_small_caveats_are_summed_and_large_ones_come_first() -> None:
 
 
 def test_errors_and_batches_in_words() -> None:
-    assert show_plus_minus(Duration(seconds=0.1, low=0.09, high=0.11)) == "100 ms ±10 %"
+    assert show_plus_minus(Duration(seconds=0.1, low=0.09, high=0.11)) == "100 ms ±4 %"
     assert show_plus_minus(Duration(seconds=0.1)) == "100 ms"
-    assert largest_batch(37) == "37, the largest that fits with a margin; 32 is the multiple of 8 below"
-    assert largest_batch(40) == "40, the largest that fits with a margin"
+    assert show_duration(Duration(seconds=0.1, low=0.08, high=0.14)) == (
+        "100 ms (80 ms – 140 ms in 9 of 10 cases, typically within 12 %)"
+    )
+    margin = "the largest that fits with a margin, the cache not counted, which gives way"
+    assert largest_batch(37) == f"37, {margin}; 32 is the multiple of 8 below"
+    assert largest_batch(40) == f"40, {margin}"

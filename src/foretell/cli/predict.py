@@ -106,15 +106,15 @@ def predict(
             )
         _say_lengths(source, on, lengths, chosen, asked, as_json)
         return
+    if headroom is not None and not fit_batch:
+        raise InputError(
+            "--headroom is the memory that --fit-batch leaves free. Give --fit-batch too, or leave it out."
+        )
     forecasts: list[Forecast]
     batches: list[int] = []
     if script is not None:
         forecasts = _of_script(script, on, chosen, not no_cache, asked, verbose)
     else:
-        if headroom is not None and not fit_batch:
-            raise InputError(
-                "--headroom is the memory that --fit-batch leaves free. Give --fit-batch too, or leave it out."
-            )
         room = {"headroom": headroom} if fit_batch else {}
         forecasts, batches = (_fit_batches if fit_batch else _forecasts)(
             source, on, chosen, not no_cache, {**asked, **room}

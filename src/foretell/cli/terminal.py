@@ -208,14 +208,18 @@ def _fail(text: str, code: int, error: Exception) -> NoReturn:
     from rich.text import Text
 
     console = console_of(stderr=True)
-    if os.environ.get("FORETELL_DEBUG", "0") not in ("", "0"):
-        import traceback
-
-        with suppress(OSError):
-            sys.stderr.write(plain("".join(traceback.format_exception(error))))
     # A file or pipe gets the paragraph in one line, which is easier to search.
     with suppress(OSError):
         console.print(Text.assemble(("error: ", "bold red"), text), soft_wrap=not console.is_terminal)
+    if os.environ.get("FORETELL_DEBUG", "0") not in ("", "0"):
+        import traceback
+
+        frames = traceback.format_tb(error.__traceback__)  # what it says stands above, with the user's own frames
+        own = ["Traceback (most recent call last), in Foretell:\n", *frames]
+        with suppress(OSError):
+            sys.stderr.write(
+                plain("".join(own if isinstance(error, ForetellError) else traceback.format_exception(error)))
+            )
     raise SystemExit(code)
 
 

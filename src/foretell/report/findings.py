@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
@@ -10,7 +11,10 @@ from foretell.forecasting.result import Duration, Forecast
 from foretell.graph import Caveat
 from foretell.units import Dollars, Seconds, show_bytes, show_count, show_dollars, show_rate, show_seconds, show_share
 
-_WORTH_NAMING = 0.05  # a wait shorter than this part of the step is no bottleneck
+_WORTH_NAMING = 0.2  # a wait for host or data shorter than this part of the step is no bottleneck
+_HALF = (
+    0.41  # half of errors are nearer than this part of what contains 90 % of them, where their logarithms are normal
+)
 _DOMINANT = 1 / 3  # communication or bubbles of this part of the step are
 _SUMMED, _SMALL = "op-without-model", 0.01  # caveats that are summed up where each is less than this part of the step
 _KEYS, _LABELS = {"optimizer": "optimizer-state"}, {"optimizer": "optimizer state"}
@@ -232,7 +236,18 @@ def show_duration(duration: Duration) -> str:
     median = show_seconds(duration.seconds)
     if duration.low is None or duration.high is None:
         return median
-    return f"{median} ({show_seconds(duration.low)} – {show_seconds(duration.high)} in 9 of 10 cases)"
+    between = f"{show_seconds(duration.low)} – {show_seconds(duration.high)} in 9 of 10 cases"
+    typical = typical_error(duration)
+    return (
+        f"{median} ({between})" if typical is None else f"{median} ({between}, typically within {show_share(typical)})"
+    )
+
+
+def typical_error(duration: Duration) -> float | None:
+    """What half of the cases are nearer than, as a part of the median; None where there is no interval."""
+    if not duration.low or duration.high is None or duration.high <= duration.low:
+        return None
+    return math.expm1(_HALF * math.log(duration.high / duration.low) / 2)
 
 
 def show_probability(probability: float) -> str:
@@ -245,15 +260,13 @@ def show_probability(probability: float) -> str:
 
 
 def show_plus_minus(duration: Duration) -> str:
-    """`108 ms ±8 %`: the median and half its 90 % interval as a part of it."""
-    median = show_seconds(duration.seconds)
-    if duration.low is None or duration.high is None or not duration.seconds:
-        return median
-    return f"{median} ±{show_share((duration.high - duration.low) / 2 / duration.seconds)}"
+    """`108 ms ±8 %`: the median and its typical error."""
+    median, typical = show_seconds(duration.seconds), typical_error(duration)
+    return median if typical is None else f"{median} ±{show_share(typical)}"
 
 
 def largest_batch(batch: int) -> str:
     """With the multiple of 8 below it, which most kernels like."""
     eight = batch // 8 * 8
     better = f"; {eight} is the multiple of 8 below" if 0 < eight < batch else ""
-    return f"{batch}, the largest that fits with a margin{better}"
+    return f"{batch}, the largest that fits with a margin, the cache not counted, which gives way{better}"

@@ -128,6 +128,8 @@ def _steps(forecasts: Sequence[Forecast]) -> list[RenderableType]:
     words = dict.fromkeys(" · ".join(findings.asked_words(f)) for f in forecasts)
     prices = dict.fromkeys(f.cost.price for f in forecasts if f.cost.price)
     lines = [*(words if len(words) == 1 else ()), *([f"prices: {'; '.join(prices)}"] if prices else [])]
+    if any(findings.typical_error(f.step_time) is not None for f in forecasts):
+        lines.append("±: typical error, half of such steps were nearer")
     return [Text(line, style="dim") for line in lines if line]
 
 

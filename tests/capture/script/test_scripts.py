@@ -173,6 +173,30 @@ def test_what_is_asked_of_the_device_is_answered_as_the_device(script: Write) ->
     assert forecast.step_time.seconds > 0
 
 
+def test_the_driver_answers_as_the_device(script: Write) -> None:
+    job = script("""
+        import pynvml, torch
+        from pynvml.smi import nvidia_smi
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        assert pynvml.nvmlDeviceGetName(handle) == torch.cuda.get_device_name()
+        assert pynvml.nvmlDeviceGetMemoryInfo(handle).total == torch.cuda.mem_get_info()[1]
+        assert pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU) == 0
+        try:
+            pynvml.nvmlDeviceGetEccMode(handle)
+        except pynvml.NVMLError:
+            pass
+        [gpu] = nvidia_smi.getInstance().DeviceQuery("memory.used, memory.total, utilization.gpu")["gpu"]
+        assert gpu["fb_memory_usage"]["used"] == gpu["utilization"]["gpu_util"] == 0
+        model = torch.nn.Linear(4, 4).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(4):
+            model(torch.randn(8, 4, device="cuda")).sum().backward()
+            optimizer.step()
+    """)
+    assert foretell.capture_graph(job).samples == 8
+
+
 def test_a_process_group_and_ddp_become_the_plan(script: Write) -> None:
     there = script(
         """

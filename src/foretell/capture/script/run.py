@@ -18,7 +18,7 @@ import torch
 from foretell.capture.as_gpu import attention, behave_as_gpu, let_fake_tensors_pass_as_real
 from foretell.capture.as_gpu.eager import run_eagerly, was_compiled
 from foretell.capture.reads import is_library
-from foretell.capture.script import cuda, data, deepspeed, kernels, moving, processes, stand_ins, wrappers
+from foretell.capture.script import cuda, data, deepspeed, kernels, moving, nvml, processes, stand_ins, wrappers
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.placement import Placement, ScriptRecorder
 from foretell.capture.script.quiet import keep_quiet
@@ -72,7 +72,9 @@ class _Capture:
         torch.set_num_threads(1)
         processes.set_environment(ranks, script.accelerator.per_node)
         moving.move_with(self.place)
-        cuda.answer_as(script.accelerator, self.place, min(ranks, script.accelerator.per_node))
+        devices = min(ranks, script.accelerator.per_node)
+        cuda.answer_as(script.accelerator, self.place, devices)
+        nvml.stand_in(script.accelerator, devices)
         processes.stand_in(ranks, self.noted, self.recorder.pause)
         wrappers.recognise(self.noted)
         deepspeed.stand_in(self.noted)
