@@ -22,7 +22,7 @@ def stand_in(chip: Accelerator, devices: int) -> None:
     provide(lambda name: name in ("pynvml", "pynvml.smi"), lambda name: _Module(name, answers), first=True, to_libraries=True)  # fmt: skip
 
 
-def _answers(chip: Accelerator, devices: int) -> dict[str, Callable[..., Any]]:
+def _answers(chip: Accelerator, devices: int) -> dict[str, Any]:
     memory = SimpleNamespace(total=chip.memory, free=chip.memory, used=0)
     smi = {
         "product_name": chip.name,
@@ -38,11 +38,11 @@ def _answers(chip: Accelerator, devices: int) -> dict[str, Callable[..., Any]]:
         "DeviceGetComputeRunningProcesses": [], "DeviceGetGraphicsRunningProcesses": [],
         "DeviceGetCudaComputeCapability": chip.capability,
     }  # fmt: skip
-    found: dict[str, Callable[..., Any]] = {f"nvml{name}": _always(value) for name, value in fixed.items()}
+    found: dict[str, Any] = {f"nvml{name}": _always(value) for name, value in fixed.items()}
     found["nvmlDeviceGetHandleByIndex"] = lambda index=0: index
     found["nvmlDeviceGetHandleByUUID"] = _always(0)
     query = SimpleNamespace(DeviceQuery=lambda *what: {"count": devices, "gpu": [dict(smi) for _ in range(devices)]})
-    return found | {"nvidia_smi": SimpleNamespace(getInstance=lambda: query)}  # type: ignore[dict-item]
+    return found | {"nvidia_smi": SimpleNamespace(getInstance=lambda: query)}
 
 
 def _always(value: Any) -> Callable[..., Any]:
