@@ -15,7 +15,9 @@ from foretell.errors import InputError
 
 
 def case(size: float = 1.0, network: str = "a", device: str = "x", cluster: str = "2x", host: float = 1e-3) -> Case:
-    return Case(parts=Parts(size, host, 0.1), names=(network, device, cluster), values=(math.log(size), 0.0))
+    return Case(
+        parts=Parts(size, host=host, waiting=0.1), names=(network, device, cluster), values=(math.log(size), 0.0)
+    )
 
 
 def forecast(one: Case) -> float:
@@ -69,6 +71,22 @@ def test_one_row_that_all_others_contradict_is_not_believed() -> None:
     measured[12] *= 20
     said = Residuals().fit(cases, measured).predict([replace(cases[12])])[0]
     assert said.value == pytest.approx(forecast(cases[12]), rel=0.1)
+
+
+def test_a_device_of_a_hundredth_of_a_processor_is_told_by_a_factor_and_not_network_by_network() -> None:
+    """Computing and moving data are slowed down apart, and waiting for others is not slowed down at all."""
+
+    def one(compute: float, moving: float, network: str) -> Case:
+        parts = Parts(compute, moving=moving, host=1e-3, waiting=1.0)
+        return Case(parts=parts, names=(network, "x", "2x"), values=(math.log(compute), math.log(moving)))
+
+    def slow(case: Case) -> float:
+        return forecast(replace(case, parts=case.parts._replace(device=150 * case.parts[0], moving=40 * case.parts[1])))
+
+    cases = [one(c, m, f"{c} {m}") for c in (0.001, 0.01, 0.1) for m in (0.002, 0.02, 0.2)]
+    made = Residuals().fit(cases, [slow(c) for c in cases])
+    for asked in (one(0.03, 0.001, "new"), one(0.001, 0.5, "newer"), one(0.5, 0.05, "newest")):
+        assert made.predict([asked])[0].value == pytest.approx(slow(asked), rel=0.1)
 
 
 def test_parts_have_factors() -> None:

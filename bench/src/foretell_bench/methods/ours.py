@@ -121,7 +121,7 @@ class Foretell:
             return _certain(found.step_time.seconds, found.device_time.seconds, found.memory.allocated)
         parts, allocated = self._parts(query)
         corrected = {t: r.predict([_case(query, parts, allocated, t)])[0] for t, r in self.residuals_.items()}
-        return _certain(parts.seconds, parts.device, allocated) | corrected
+        return _certain(parts.seconds, parts.device + parts.moving, allocated) | corrected
 
 
 def _certain(step: Seconds, device: Seconds, allocated: Bytes) -> dict[str, Range]:
@@ -141,8 +141,8 @@ def _case(query: Query, parts: Parts, allocated: Bytes, target: str) -> Case:
     assert query.graph is not None
     cluster, plan, device, precision = query.cluster, query.plan, _device(query), query.graph.precision
     link = cluster.between or cluster.nodes[0].inside
-    busy = max(parts.device, _INSTANT)
-    times = parts._replace(device=busy)
+    busy = max(parts.device + parts.moving, _INSTANT)
+    times = parts if parts.device + parts.moving >= _INSTANT else parts._replace(device=busy)
     sizes = (query.batch / cluster.devices, cluster.devices, len(cluster.nodes))
     rates = (link.bandwidth, device.peak("fp32"), device.bandwidth)
     numbers = (busy, *(part / busy + _LITTLE for part in times[1:]), *sizes, *rates)

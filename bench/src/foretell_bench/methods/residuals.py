@@ -3,6 +3,9 @@
 log(measured ÷ forecast) is a Gaussian process: an offset of all, one of each network, each device and each cluster, and
 a smooth part over numbers that describe a step. How much each part explains, and a factor for each part of a forecast, come
 from the examples (marginal likelihood, with weak priors). Far from all examples only the offset and the factors are left.
+
+Factors are mostly near 1, but a host with a hundredth of a processor has one of a hundred: their prior has long tails, and
+the search begins at the factors that explain most by themselves, or else the smooth part learns by heart what they explain.
 """
 
 from __future__ import annotations
@@ -17,11 +20,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foretell.cost.model import DEFAULT, CostModel
+from foretell.cost.model import DEFAULT, CostModel, load_model
+from foretell.cost.roofline import peak_name
 from foretell.errors import InputError
 from foretell.forecasting.assemble import forecast
 from foretell.graph import Graph
-from foretell.hardware import Cluster
+from foretell.graph.operators import on_tf32
+from foretell.hardware import Cluster, Device
 from foretell.plans import Plan
 from foretell.profile import Profile
 from foretell.units import Bytes, Seconds
@@ -32,6 +37,9 @@ _NOISE: Final = (math.log(0.1), 1.0)
 _LENGTH: Final = (math.log(2.0), 1.0)  # steps that differ sevenfold in one description are strangers
 _FACTOR: Final = (0.0, 0.7)
 _FAR: Final = 6.0  # times as unsure: beyond it no search goes, so that every matrix has a root
+_FAR_FACTOR: Final = math.log(1e4)  # the same of factors, which are seldom far
+_FACTORS: Final = 5  # as many as `Parts` has
+_BEGIN: Final = (1.0, 100.0)  # factors of the device and the host that a search is begun at
 _TINY: Final = 1e-6  # variance that keeps equal rows from making a matrix singular
 _STRANGE: Final = 3.0  # standard deviations from what all other rows say: a measurement not to be believed
 _MOST: Final = 400  # rows that hyper-parameters are learned on, as each try costs their cube
@@ -46,7 +54,8 @@ _NO_HOST: Final = Profile(name="no host", host=1e-3)  # never waited for, so tha
 class Parts(NamedTuple):
     """A forecast in the parts that have a factor each; of what has no parts the first is all."""
 
-    device: float
+    device: float  # of ops that compute, by the roofline
+    moving: float = 0.0  # the device's, of ops that move data
     host: float = 0.0
     waiting: float = 0.0  # for communication that does not hide behind compute
     bubble: float = 0.0
@@ -54,7 +63,7 @@ class Parts(NamedTuple):
     @property
     def seconds(self) -> Seconds:
         """A pipeline runs empty in proportion to what fills it, be that the device or the host."""
-        busy = self.device + self.waiting
+        busy = self.device + self.moving + self.waiting
         paced = float((busy**_SOFT + self.host**_SOFT) ** (1 / _SOFT))
         return paced * (1 + self.bubble / busy)
 
@@ -63,11 +72,23 @@ def forecast_parts(graph: Graph, cluster: Cluster, plan: Plan, model: str | Cost
     """A forecast's time in parts, and the memory it allocates."""
     found = forecast(graph, cluster, plan, model=model, profile=_NO_HOST)
     device, bubble = found.device_time.seconds, found.bubble.seconds
+    moving = device * _moving(graph, cluster.nodes[0].device, load_model(model) if isinstance(model, str) else model)
     parts = Parts(
-        device=device, host=found.host_time.seconds / _NO_HOST.host, bubble=bubble,
+        device=device - moving, moving=moving, host=found.host_time.seconds / _NO_HOST.host, bubble=bubble,
         waiting=max(found.step_time.seconds - device - bubble, 0.0),
     )  # fmt: skip
     return parts, found.memory.allocated
+
+
+def _moving(graph: Graph, device: Device, model: CostModel) -> float:
+    """The share of a step's device time in ops that are bound by memory: on a strange device they may fare otherwise."""
+    priced = model.price(graph, device)
+    moving = all_of = 0.0
+    for call, times, price in zip(priced.calls.distinct, priced.calls.times, priced.of_calls, strict=True):
+        peak = device.peak(peak_name(call.signature, tf32=on_tf32(call.signature.name, graph.precision)))
+        all_of += times * price.seconds
+        moving += times * price.seconds * (price.work.flops / peak < price.work.traffic / device.bandwidth)
+    return moving / all_of if all_of else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +120,7 @@ class Residuals:
         doubt = torch.zeros(len(cases), dtype=torch.float64)
         some = np.unique(np.linspace(0, len(cases) - 1, min(len(cases), _MOST)).astype(int))
         prior = self._prior()
-        self.learned_ = prior[0]
+        self.learned_ = self._begin(prior[0], wanted)
         for _ in range(2):  # the second time without the rows that the others contradict
             self.learned_ = _most_likely(self.learned_, prior, self.table_.at(some), wanted[some], doubt[some])
             self.root_, self.weights_ = _solved(self.learned_, self.table_, wanted, doubt)
@@ -113,9 +134,15 @@ class Residuals:
 
     def _prior(self) -> tuple[Tensor, Tensor]:
         parts, lengths = 2 + self.table_.names.shape[1], self.table_.values.shape[1]
-        usual = [_PART] * parts + [_NOISE] + [_LENGTH] * lengths + [_FACTOR] * (4 * self.factors)
+        usual = [_PART] * parts + [_NOISE] + [_LENGTH] * lengths + [_FACTOR] * (_FACTORS * self.factors)
         centre, width = torch.tensor(usual, dtype=torch.float64).T
         return centre, width
+
+    def _begin(self, usual: Tensor, wanted: Tensor) -> Tensor:
+        """What is usual, with the factors that explain most by themselves."""
+        if not self.factors:
+            return usual
+        return torch.cat([usual[:-_FACTORS], _plain_factors(usual, self.table_, wanted)])
 
     def predict(self, cases: Sequence[Case]) -> list[Range]:
         if not cases:
@@ -159,10 +186,10 @@ def _named(learned: Tensor, table: _Table) -> tuple[Tensor, Tensor, Tensor, Tens
 def _log_forecast(learned: Tensor, table: _Table) -> Tensor:
     """As `Parts.seconds`, with factors; a bubble is a share of the forecast as it was made."""
     logs = _named(learned, table)[3]
-    device, host, waiting, bubble = table.parts.T if not len(logs) else (table.parts * torch.exp(logs)).T
-    busy = device + waiting
+    device, moving, host, waiting, bubble = table.parts.T if not len(logs) else (table.parts * torch.exp(logs)).T
+    busy = device + moving + waiting
     paced = torch.log(busy) + torch.log1p((host / busy) ** _SOFT) / _SOFT
-    return paced + torch.log1p(bubble / (table.parts[:, 0] + table.parts[:, 2]))
+    return paced + torch.log1p(bubble / table.parts[:, [0, 1, 3]].sum(1))
 
 
 def _covariance(learned: Tensor, left: _Table, right: _Table, same: Tensor | None = None) -> Tensor:
@@ -189,21 +216,49 @@ def _solved(
     return root, torch.cholesky_solve(off[:, None], root)[:, 0]
 
 
+def _plain_factors(usual: Tensor, table: _Table, wanted: Tensor) -> Tensor:
+    """Log factors with the least absolute error of logarithms; from several beginnings, as there are valleys."""
+    from scipy.optimize import minimize
+
+    def off(tried: Any) -> tuple[float, Any]:
+        factors = torch.tensor(tried, requires_grad=True)
+        missed = wanted - _log_forecast(torch.cat([usual[:-_FACTORS], factors]), table)
+        value = (missed**2 + _TINY).sqrt().sum() + _far_factors(factors)
+        value.backward()
+        assert factors.grad is not None
+        return value.item(), factors.grad.numpy()
+
+    begins = [[math.log(device), math.log(device), math.log(host), 0.0, 0.0] for device in _BEGIN for host in _BEGIN]
+    bounds = [(-_FAR_FACTOR, _FAR_FACTOR)] * _FACTORS
+    tries = [minimize(off, begin, jac=True, method="L-BFGS-B", bounds=bounds) for begin in begins]
+    return torch.tensor(min(tries, key=lambda found: found.fun).x)
+
+
+def _far_factors(factors: Tensor) -> Tensor:
+    """Minus the logarithm of a Cauchy density: what is far costs little more than what is farther."""
+    centre, width = _FACTOR
+    return torch.log1p(((factors - centre) / width) ** 2).sum()
+
+
 def _most_likely(start: Tensor, prior: tuple[Tensor, Tensor], table: _Table, wanted: Tensor, doubt: Tensor) -> Tensor:
     from scipy.optimize import minimize
 
     centre, width = prior
     same = _same(table, table)
+    usual = len(centre) - len(_named(centre, table)[3])  # those that are no factors
 
     def unlikely(tried: Any) -> tuple[float, Any]:
         learned = torch.tensor(tried, requires_grad=True)
         root, weights = _solved(learned, table, wanted, doubt, same)
         off = wanted - _log_forecast(learned, table)
-        value = off @ weights / 2 + torch.diagonal(root).log().sum() + (((learned - centre) / width) ** 2).sum() / 2
+        unusual = (((learned - centre) / width)[:usual] ** 2).sum() / 2 + _far_factors(learned[usual:])
+        value = off @ weights / 2 + torch.diagonal(root).log().sum() + unusual
         value.backward()
         assert learned.grad is not None
         return value.item(), learned.grad.numpy()
 
-    bounds = torch.stack([centre - _FAR * width, centre + _FAR * width], 1).tolist()
+    far = _FAR * width
+    far[usual:] = _FAR_FACTOR
+    bounds = torch.stack([centre - far, centre + far], 1).tolist()
     found = minimize(unlikely, start.numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _TRIES})
     return torch.tensor(found.x)
