@@ -16,7 +16,7 @@ from typing import Any, Final, get_args
 
 from foretell.errors import ProfileError, check_choice, check_number, did_you_mean
 from foretell.folders import user_folders
-from foretell.graph import Signature
+from foretell.graph import Graph, Signature
 from foretell.graph.operators import Family, operator_of
 from foretell.limits import read_bytes, read_toml
 from foretell.units import Seconds
@@ -70,6 +70,12 @@ def family_of(signature: Signature) -> str:
     return f"{layout}{'depthwise' if weight is not None and weight.shape[1] == 1 else 'grouped'}_{family}"
 
 
+def network_of(graph: Graph) -> str:
+    """What steps of one network share, whatever their batch: its name and size."""
+    size = graph.provenance.get("step.parameters", "")
+    return f"{graph.name}, {size} parameters" if size else graph.name
+
+
 def plain(family: str) -> str:
     """Whose factor counts where a profile has none for convolutions with channels side by side."""
     return family.removeprefix(_LAST)
@@ -105,12 +111,15 @@ class Card:
     form: str = ""  # which numbers were fitted, in words
     error_before: float | None = None
     error_after: float | None = None
+    error_measured: float | None = None  # after, of networks whose other steps were not left out
     rows_left_out: int = 0
+    start: str = ""  # the profile that it was fitted on top of
 
     def __post_init__(self) -> None:
-        if not all(isinstance(text, str) for text in (*self.sources, self.form)):
-            raise ProfileError(f"a card's sources and form must be texts, got {self.sources!r} and {self.form!r}.")
-        for name in ("rows", "rows_left_out", "error_before", "error_after"):
+        if not all(isinstance(text, str) for text in (*self.sources, self.form, self.start)):
+            texts = ", ".join(map(repr, (self.sources, self.form, self.start)))
+            raise ProfileError(f"a card's sources, form and start must be texts, got {texts}.")
+        for name in ("rows", "rows_left_out", "error_before", "error_after", "error_measured"):
             value = getattr(self, name)
             if not (value is None and name.startswith("error")):
                 check_number(f"a card's {name}", value, "a number of at least 0", ProfileError, most=1e12)
@@ -152,11 +161,13 @@ class Intervals:
     """How far steps lie from forecasts with the profile, as a 90 % half-width of log seconds; None: not known."""
 
     width: float | None = None
+    measured: float | None = None  # of networks that the profile was fitted on; None: as of others
 
     def __post_init__(self) -> None:
-        if self.width is not None:
-            allowed = f"a log half-width from 0 to {WIDEST:g}"
-            check_number("a profile's intervals: width", self.width, allowed, ProfileError, most=WIDEST)
+        allowed = f"a log half-width from 0 to {WIDEST:g}"
+        for name in ("width", "measured"):
+            if (value := getattr(self, name)) is not None:
+                check_number(f"a profile's intervals: {name}", value, allowed, ProfileError, most=WIDEST)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +233,9 @@ class Profile:
     precisions: Mapping[str, float] = field(
         default_factory=dict
     )  # of steps; on their products and convolutions, on top
+    networks: Mapping[str, float] = field(
+        default_factory=dict
+    )  # of those that were measured; on all they compute, on top
     links: Links = AS_LISTED
     memory: MemoryFactors = MemoryFactors()
     intervals: Intervals = Intervals()
@@ -240,6 +254,7 @@ class Profile:
             for name in factors:
                 check_choice(f"profile {self.name!r}: {title}", name, names, ProfileError)
             _check_factors(f"profile {self.name!r}: {title}", factors)
+        _check_factors(f"profile {self.name!r}: networks", self.networks)
         allowed = "0 or more seconds per step"
         check_number(f"profile {self.name!r}: fixed_seconds", self.fixed_seconds, allowed, ProfileError, most=_MOST)
 
@@ -248,9 +263,18 @@ class Profile:
         factor = self.device * self.families.get(family, self.families.get(plain(family), 1.0))
         return factor * self.precisions.get(precision, 1.0) if family in ARITHMETIC else factor
 
-    def within(self, seconds: Seconds) -> tuple[Seconds, Seconds] | None:
-        """The 90 % interval around a forecast with this profile."""
+    def for_network(self, network: str) -> Profile:
+        """With what was measured of a network in the factors of all it computes."""
+        if not self.networks:
+            return self
+        factor = self.networks.get(network, 1.0)
+        return dataclasses.replace(self, device=self.device * factor, host=self.host * factor, networks={})
+
+    def within(self, seconds: Seconds, network: str) -> tuple[Seconds, Seconds] | None:
+        """The 90 % interval around a forecast of a network with this profile."""
         width = self.intervals.width
+        if network in self.networks and self.intervals.measured is not None:
+            width = self.intervals.measured
         return None if width is None else (seconds * math.exp(-width), seconds * math.exp(width))
 
     @classmethod
@@ -288,7 +312,7 @@ class Profile:
         if self.residuals is not None:
             lines.append(f"residuals = {_written(beside.name)}")
         for title, table in self._tables():
-            lines += ["", f"[{title}]", *(f"{key} = {_written(value)}" for key, value in table.items())]
+            lines += ["", f"[{title}]", *(f"{_key(key)} = {_written(value)}" for key, value in table.items())]
         try:
             to.parent.mkdir(parents=True, exist_ok=True)
             if self.residuals is not None:
@@ -302,7 +326,7 @@ class Profile:
         """Of the file, without what says nothing."""
         for title, (attribute, allowed) in _TABLES.items():
             if attribute is None:
-                yield title, {key: getattr(self, key) for key in allowed}
+                yield title, {key: getattr(self, key) for key in allowed or ()}
                 continue
             part = getattr(self, attribute)
             says = dict(part) if isinstance(part, Mapping) else dataclasses.asdict(part)
@@ -310,14 +334,16 @@ class Profile:
                 yield title, {key: value for key, value in says.items() if value not in (None, "", ())}
 
 
-# A table of the file: the attribute it becomes, or None where each key is one of its own; and the keys it may have.
-_TABLES: Final[Mapping[str, tuple[str | None, tuple[str, ...]]]] = {
+# A table of the file: the attribute it becomes, or None where each key is one of its own; and the keys it may have, or None
+# for any.
+_TABLES: Final[Mapping[str, tuple[str | None, tuple[str, ...] | None]]] = {
     title: (attribute, allowed if kind is None else tuple(f.name for f in dataclasses.fields(kind)))
     for title, attribute, kind, allowed in (
         ("for", "purpose", Purpose, ()),
         ("factors", None, None, FACTORS),
         ("families", "families", None, FAMILIES),
         ("precisions", "precisions", None, PRECISIONS),
+        ("networks", "networks", None, None),
         ("links", "links", Links, ()),
         ("memory", "memory", MemoryFactors, ()),
         ("intervals", "intervals", Intervals, ()),
@@ -370,11 +396,12 @@ def _find(where: str | Path) -> Path:
     )
 
 
-def _table(path: Path, read: dict[str, Any], name: str, allowed: tuple[str, ...]) -> dict[str, Any]:
+def _table(path: Path, read: dict[str, Any], name: str, allowed: tuple[str, ...] | None) -> dict[str, Any]:
     found = read.get(name, {})
     if not isinstance(found, dict):
         raise ProfileError(f"{path}: {name} must be a table, got {found!r}.")
-    _refuse_unknown(path, name, found, allowed)
+    if allowed is not None:
+        _refuse_unknown(path, name, found, allowed)
     return found
 
 
@@ -385,6 +412,10 @@ def _refuse_unknown(path: Path, table: str, found: Mapping[str, Any], allowed: t
             raise ProfileError(
                 f"{path}: {where} is not known. {did_you_mean(key, allowed)}Allowed: {', '.join(allowed)}."
             )
+
+
+def _key(name: str) -> str:
+    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else _written(name)
 
 
 def _written(value: Any) -> str:

@@ -53,6 +53,12 @@ def adapt(
         Path | None,
         option(_MEASURED, "--store", "Where measurements are kept, to go on later ($FORETELL_STORE).", "FOLDER"),
     ] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--start", metavar="PROFILE", help="A profile of another device or cluster to start from, as far as it helps."
+        ),
+    ] = None,
     trainer: Annotated[
         str, typer.Option("--trainer", metavar="TEXT", help="What trains, for the profile's card.")
     ] = "",
@@ -62,7 +68,7 @@ def adapt(
     """Make a profile of step times: choose what to measure, measure it or read it, fit as far as it helps."""
     from foretell.forecasting.assemble import DEFAULT_MODEL, load_model
     from foretell.learn.adapt.fit import fit_profile
-    from foretell.profile import SUFFIX, Purpose
+    from foretell.profile import SUFFIX, Profile, Purpose
     from foretell.report.profiles import profile_dict, profile_table
 
     if given is not None and (sources or runs is not None or budget is not None or settings or describe):
@@ -77,6 +83,7 @@ def adapt(
             "what shall forecasts fit? Give --from STEPS.csv, or --device NAME to measure here, such as --device cpu."
         )
     priced_by = load_model(model or DEFAULT_MODEL)
+    before = None if start is None else Profile.load(start)
     path = _place_of(save)
     if describe:
         _describe(device)
@@ -97,6 +104,7 @@ def adapt(
             purpose=purpose,
             sources=[given.name] if given else ["measured here"],
             model=priced_by,
+            start=before,
             say=say,
         )
     found.save(path)

@@ -52,7 +52,7 @@ from foretell.graph.operators import OPAQUE
 from foretell.hardware import Cluster
 from foretell.parallel import parallelize
 from foretell.plans import Plan
-from foretell.profile import Profile
+from foretell.profile import Profile, network_of
 from foretell.program import Program
 from foretell.sources.configs import plan_of
 from foretell.sources.scripts import Script, script_of
@@ -227,7 +227,7 @@ class _Assembly:
         ran, whole = self.ran, self.program.whole
         known = intervals(self.program, ran, self.cluster, self.model, self._fixed, self._added)
         step_range = input_range = None
-        bounds = self.profile.within(self._ready) if self.profile else None
+        bounds = self.profile.within(self._ready, network_of(whole)) if self.profile else None
         if bounds := bounds or known.step:
             low, high = bounds
             step_range = max(low, self.loading), max(high, self.loading)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -21,6 +21,7 @@ from foretell.cost.files import check_numbers
 from foretell.cost.model import CostModel
 from foretell.errors import ModelError
 from foretell.hardware import Device
+from foretell.hardware import device as known_device
 from foretell.limits import read_json
 from foretell.units import Seconds
 
@@ -132,6 +133,7 @@ class Unmeasured:
     held: Sequence[HeldOutDevice]
     reach: float  # distance within which errors on one device are likely on another
     unknown: float  # added for ops no model knows, by their part of the step
+    measured: Device | None = None  # the device of the model itself: one beside it is near
 
     def __post_init__(self) -> None:
         check_numbers("reach", self.reach, dims=0, least=1e-3)
@@ -156,17 +158,20 @@ class Unmeasured:
         reached = np.cumsum(weight[order]) / weight.sum()
         tail = (1 - LEVEL) / 2
         low, high = (float(values[order][np.searchsorted(reached, q)]) for q in (tail, 1 - tail))
-        stretch = self._stretch(device, float(away.min()))
+        stretch = self._stretch(device, kind.half)
         return min(low, 0.0) * stretch, max(high, 0.0) * stretch
 
     def is_far(self, device: Device, half: bool) -> bool:
-        return self._stretch(device, float(self._away(device, half).min())) > 1.0
+        return self._stretch(device, half) > 1.0
 
     def _away(self, device: Device, half: bool) -> Floats:
         place = numbers_of(device, half)
         return np.array([math.dist(place, h.numbers) for h in self.held])
 
-    def _stretch(self, device: Device, nearest: float) -> float:
+    def _stretch(self, device: Device, half: bool) -> float:
+        nearest = float(self._away(device, half).min())
+        if self.measured is not None:
+            nearest = min(nearest, math.dist(numbers_of(device, half), numbers_of(self.measured, half)))
         strange = make_of(device) not in {h.make for h in self.held}
         return max(_STRANGE if strange else 1.0, nearest / self.reach)
 
@@ -182,7 +187,8 @@ def calibration_of(model: CostModel) -> Calibration | None:
 
 def unmeasured_of(model: CostModel) -> Unmeasured | None:
     """And on other devices than its own."""
-    return beside(model, OTHER_DEVICES_FILE, Unmeasured.load)
+    found = beside(model, OTHER_DEVICES_FILE, Unmeasured.load)
+    return found and replace(found, measured=known_device(model.device) if model.device else None)
 
 
 def beside(model: CostModel, name: str, load: Callable[[Path], T]) -> T | None:

@@ -20,7 +20,7 @@ from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.description import description, family_seconds
 from foretell.forecasting.run import place, scaled_durations, slower
 from foretell.hardware import Cluster
-from foretell.profile import AS_LISTED, CROWDED, FAMILIES, Links, Profile
+from foretell.profile import AS_LISTED, CROWDED, FAMILIES, Links, Profile, network_of
 from foretell.program import Program
 from foretell.simulate.jitter import slowest_of
 from foretell.simulate.pipeline import simulate_pipeline
@@ -69,11 +69,13 @@ class Response:
         self._communicating = slowest.role
         self.communication: Seconds = sum(slowest.durations.collectives) + sum(self._hand_over)
         self.precision, self.ranks = program.whole.precision, program.ranks
+        self.network = network_of(program.whole)
         self.description = description(program, slowest, collectives)
         self.memory = max((p.memory for options in self._placed for p in options), key=lambda m: m.total / m.capacity)
 
     def seconds(self, profile: Profile) -> Seconds:
         """About what `forecast` says with it; exactly so where it has one factor for all, on a knot."""
+        profile = profile.for_network(self.network)
         factors = [*(profile.device_factor(f, self.precision) for f in FAMILIES), profile.device]
         scaled = float(self.device @ np.array(factors))
         device = math.log(scaled / self.device.sum()) if scaled else 0.0

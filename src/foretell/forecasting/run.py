@@ -20,7 +20,7 @@ from foretell.forecasting.memory import of_ranks, rank_memory, with_persistent
 from foretell.forecasting.result import Memory, RankMemory
 from foretell.forecasting.step import RoleStep, role_step
 from foretell.hardware import Cluster, Node
-from foretell.profile import Profile, family_of
+from foretell.profile import Profile, family_of, network_of
 from foretell.program import Program, Role
 from foretell.simulate.jitter import slowest_of
 from foretell.simulate.memory import MemoryTrace
@@ -104,7 +104,7 @@ def place(
     program: Program, cluster: Cluster, model: CostModel, conditions: Conditions, profile: Profile | None = None
 ) -> tuple[list[list[Placed]], Collectives]:
     """Every role priced on each different node that it lies on, and the collectives of the cluster."""
-    profile = profile or Profile(name="none")
+    profile = (profile or Profile(name="none")).for_network(network_of(program.whole))
     collectives = Collectives(cluster, profile.communication, profile.links)
     pricing = _Pricing(model=model, conditions=conditions, profile=profile, collectives=collectives)
     placed = _place(program, pricing)

@@ -23,6 +23,7 @@ def profile_dict(profile: Profile) -> dict[str, Any]:
         "factors": {name: getattr(profile, name) for name in FACTORS},
         "families": dict(profile.families),
         "precisions": dict(profile.precisions),
+        "networks": dict(profile.networks),
         "links": dataclasses.asdict(profile.links),
         "memory": dataclasses.asdict(profile.memory),
         "intervals": dataclasses.asdict(profile.intervals),

@@ -18,7 +18,7 @@ from foretell.learn.adapt.fit import FORMS, _width, fit_profile, prepared
 from foretell.learn.adapt.numbers import Fitted, Form, fit
 from foretell.learn.adapt.smooth import UNITS
 from foretell.learn.adapt.steps import Prepared, Step, well_spread
-from foretell.profile import FAMILIES, Links, Purpose
+from foretell.profile import FAMILIES, Links, Purpose, network_of
 
 from ...parallel.models import graph
 
@@ -48,6 +48,7 @@ def steps_under(truth: Profile, noise: float = 0.0) -> list[Step]:
         Profile(name="none"),
         Profile(name="parts", device=2.0, host=0.7, communication=3.0, fixed_seconds=0.01),
         replace(BUSY, families={"matmul": 2.0, "elementwise": 0.5}, precisions={"fp32": 1.5}),
+        Profile(name="networks", networks={network_of(graph("llama")): 3.0, "another": 9.0}),
         Profile(name="links", communication=20.0, links=Links(crowding=-1.0, neighbours=2.0, bandwidth=0.7)),
     ],
 )
@@ -128,6 +129,35 @@ def test_links_are_fitted_from_steps_of_several_placements() -> None:
         assert p.response.seconds(found) == pytest.approx(p.seconds, rel=0.1)
 
 
+def test_a_network_that_was_measured_has_a_factor_of_its_own() -> None:
+    """As where nobody says how large the pictures of a job are: other jobs are as they were."""
+    truth = Profile(name="truth", networks={network_of(graph("cnn")): 4.0})
+    steps = steps_under(truth, noise=0.02)
+    found = fit_profile([s for s in steps if s.on != "t4"], name="found")
+    for step in steps:
+        assert step.predicted(found) == pytest.approx(step.seconds, rel=0.15)
+    assert found.card.error_measured is not None
+    assert found.card.error_measured < 0.1
+
+
+def test_a_profile_of_another_cluster_is_what_one_starts_from(tmp_path: Path) -> None:
+    """What is known of networks there needs no step times here."""
+    slow = Profile(name="old", networks={network_of(graph("cnn")): 4.0, network_of(graph("llama")): 0.5})
+    start = Profile.load(slow.save(tmp_path / "old.toml"))
+    here = replace(slow, device=1.5, host=1.5)
+    steps = [s for s in steps_under(here) if s.on == "t4" or "a100" in str(s.on)]
+    alone, started = fit_profile(steps[:3], name="alone"), fit_profile(steps[:3], name="found", start=start)
+    assert started.card.start == "old"
+    missed = [abs(np.log(steps[3].predicted(each) / steps[3].seconds)) for each in (alone, started)]
+    assert missed[1] < 0.2 < missed[0]
+
+
+def test_a_start_with_measured_links_is_refused() -> None:
+    start = Profile(name="wires", links=Links(bandwidth=0.5))
+    with pytest.raises(InputError, match="links of measured collectives"):
+        fit_profile(steps_under(Profile(name="none"))[:4], name="found", start=start)
+
+
 def test_a_profile_with_residuals_is_saved_and_loaded(tmp_path: Path) -> None:
     """Steps of small batches are slower than any factor says; the residual model knows."""
     steps = steps_under(BUSY)
@@ -144,7 +174,7 @@ def test_a_profile_with_residuals_is_saved_and_loaded(tmp_path: Path) -> None:
 class DeviceBound:
     """A step of nothing but ops, so many seconds of each family."""
 
-    communication, precision = 0.0, "fp32"
+    communication, precision, network = 0.0, "fp32", "any"
 
     def __init__(self, device: np.ndarray, description: dict[str, float] | None = None) -> None:
         self.device, self.description = device, description

@@ -8,6 +8,7 @@ is the step that is least known once those before it are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -18,7 +19,7 @@ from foretell.errors import InputError
 from foretell.forecasting.response import Response
 from foretell.learn.adapt.numbers import NOISE, Form, slopes
 from foretell.learn.adapt.smooth import near
-from foretell.learn.adapt.steps import Prepared, Step
+from foretell.learn.adapt.steps import Prepared, Step, is_repeated
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
@@ -70,5 +71,7 @@ def _response(candidate: Step | Prepared | Response, model: str | CostModel) -> 
 def _covariance(responses: Sequence[Response]) -> Floats:
     if not responses:
         return np.zeros((0, 0))
-    wide = slopes(FORM, responses) * FORM.widths
+    form = replace(FORM, levels=(*FORM.levels, "networks")) if is_repeated([r.network for r in responses]) else FORM
+    form = form.knowing(responses)
+    wide = slopes(form, responses) * form.widths
     return np.asarray(wide @ wide.T + _SMOOTH**2 * near([r.description for r in responses]), dtype=np.float64)

@@ -4,6 +4,10 @@ Forms of growing detail are fitted on parts of the steps and asked about the oth
 together. The profile is their mean, each form counting by how likely its errors on steps left out are: with few steps
 several forms are, and what one of them found by chance fades in the mean. Where that is no better than no profile, there is
 none.
+
+Where most networks were measured more than once, forms may have a factor for each of them, and steps are left out one by one
+too: what is asked later may be of a network that was measured, or of another. A profile of another device or cluster can be
+what all of it starts from, as far as that helps.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from foretell.errors import InputError
 from foretell.forecasting.response import Response
 from foretell.learn.adapt.numbers import NOISE, SURE, Fitted, Form, fit
 from foretell.learn.adapt.smooth import fit_residuals
-from foretell.learn.adapt.steps import Prepared, Step
+from foretell.learn.adapt.steps import Prepared, Step, is_repeated
 from foretell.profile import WIDEST, Card, Intervals, MemoryFactors, Profile, Purpose, Residuals
 
 Floats = npt.NDArray[np.float64]
@@ -45,6 +49,11 @@ FORMS: Final = (
     Form(levels=(*_PARTS, "kinds", "precisions")),
     Form(levels=(*_PARTS, "kinds", "precisions", "families")),
 )
+OF_NETWORKS: Final = tuple(
+    Form(levels=(*levels, "networks")) for levels in (("device",), _PARTS, (*_PARTS, "kinds", "precisions"))
+)
+FROM_START: Final = (Form(), Form(levels=("device",)), Form(levels=_PARTS), Form(levels=(*_PARTS, "kinds", "precisions")))
+Candidate = tuple[Form, Profile | None]  # what is fitted, and on top of what
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,34 +71,63 @@ class _Learned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chosen:
-    """How much each form counts, how much the residual model on top of them, and what the steps left out missed by."""
+    """How much each candidate counts, how much the residual model on top of them, and what the steps left out missed by, for
+    each way of leaving them out: with their network first."""
 
+    candidates: Sequence[Candidate]
     weights: Floats
     smooth: float
-    missed: Floats
+    missed: Sequence[Floats]
     before: Floats
 
 
 def fit_profile(
     steps: Sequence[Step | Prepared], *, name: str, purpose: Purpose | None = None, sources: Sequence[str] = (),
-    model: str | CostModel = DEFAULT, say: Say = lambda text: None,
+    model: str | CostModel = DEFAULT, start: Profile | None = None, say: Say = lambda text: None,
 ) -> Profile:  # fmt: skip
-    """A profile for these steps, with its errors on those that were left out in turn."""
+    """A profile for these steps, with its errors on those that were left out in turn; from another profile, if one is given."""
     if not steps:
         raise InputError("a profile is fitted on measured steps, and there are none.")
+    _check_start(start)
     ready = prepared(steps, model, say)
     say(f"fitting {len(ready)} steps")
     responses, measured = [p.response for p in ready], np.array([p.seconds for p in ready])
-    chosen = _choose(responses, measured, _folds([p.network for p in ready]))
-    learned = _learn(_fit_all(responses, measured), chosen.weights, chosen.smooth, responses, measured)
+    again = is_repeated([r.network for r in responses])
+    chosen = _choose(
+        _candidates(again, start), responses, measured,
+        [_folds([p.network for p in ready]), *([_folds_of_steps(len(ready))] if again else ())],
+    )  # fmt: skip
+    learned = _learn(
+        _fit_all(chosen.candidates, responses, measured), chosen.weights, chosen.smooth, responses, measured
+    )
+    found = learned.fitted.profile(name)
+    by_network = found.networks and len(chosen.missed) > 1
     card = Card(
-        rows=len(ready), sources=tuple(sources), form=_in_words(chosen), rows_left_out=len(ready),
-        error_before=_mean_error(chosen.before), error_after=_mean_error(chosen.missed),
+        rows=len(ready), sources=tuple(sources), form=_in_words(chosen), rows_left_out=len(ready), start=start.name if start else "",
+        error_before=_mean_error(chosen.before), error_after=_mean_error(chosen.missed[0]),
+        error_measured=_mean_error(chosen.missed[1]) if by_network else None,
     )  # fmt: skip
     return replace(
-        learned.fitted.profile(name), residuals=learned.residuals, purpose=purpose or Purpose(), card=card,
-        intervals=Intervals(width=_width(chosen.missed)), memory=_memory(ready),
+        found, residuals=learned.residuals, purpose=purpose or Purpose(), card=card, memory=_memory(ready),
+        intervals=Intervals(
+            width=_width(chosen.missed[0]), measured=_width(chosen.missed[1]) if by_network else None
+        ),
     )  # fmt: skip
+
+
+def _check_start(start: Profile | None) -> None:
+    if start is not None and (start.links.bandwidth, start.links.latency) != (1.0, 1.0):
+        raise InputError(
+            f"profile {start.name!r} has links of measured collectives, and steps cannot be fitted on top of those. "
+            "Start from a profile of step times, or from none."
+        )
+
+
+def _candidates(again: bool, start: Profile | None) -> list[Candidate]:
+    """The first changes nothing."""
+    of_networks = OF_NETWORKS if again else ()
+    starting = [] if start is None else [(form, start) for form in (*FROM_START, *of_networks)]
+    return [*((form, None) for form in (*FORMS, *of_networks)), *starting]
 
 
 def prepared(
@@ -102,8 +140,8 @@ def prepared(
     return ready
 
 
-def _fit_all(responses: Sequence[Response], measured: Floats) -> list[Fitted]:
-    return [fit(form, responses, measured) for form in FORMS]
+def _fit_all(candidates: Sequence[Candidate], responses: Sequence[Response], measured: Floats) -> list[Fitted]:
+    return [fit(form, responses, measured, start) for form, start in candidates]
 
 
 def _learn(
@@ -117,49 +155,65 @@ def _learn(
     return _Learned(fitted=mean, residuals=fit_residuals([r.description for r in responses], left, smooth))
 
 
-def _choose(responses: Sequence[Response], measured: Floats, folds: Sequence[Positions]) -> _Chosen:
-    """By what steps left out in turn say."""
-    rests = [np.setdiff1d(np.arange(len(measured)), out) for out in folds]
-    nothing = np.eye(len(FORMS))[0]
-
-    def missed(learned: Sequence[_Learned]) -> Floats:
-        """log(predicted ÷ measured) of every step, while it was left out."""
-        found = np.zeros(len(measured))
-        for out, each in zip(folds, learned, strict=True):
-            found[out] = each.logs([responses[i] for i in out]) - np.log(measured[out])
-        return found
-
-    if len(folds) < 2:
-        alone = missed([_Learned(fitted=fit(FORMS[0], responses, measured))])
-        return _Chosen(weights=nothing, smooth=0.0, missed=alone, before=alone)
-    parts = [([responses[i] for i in rest], measured[rest]) for rest in rests]
-    fitted = [_fit_all(*part) for part in parts]
-    by_form = [missed([_Learned(fitted=forms[f]) for forms in fitted]) for f in range(len(FORMS))]
-    weights = _weights(by_form)
-
-    def mixed(smooth: float) -> Floats:
-        return missed([_learn(forms, weights, smooth, *part) for forms, part in zip(fitted, parts, strict=True)])
-
-    without, whole = mixed(0.0), mixed(1.0)
+def _choose(
+    candidates: Sequence[Candidate], responses: Sequence[Response], measured: Floats, ways: Sequence[Sequence[Positions]]
+) -> _Chosen:
+    """By what steps say that are left out in turn, in one way or two."""
+    ways = [way for way in ways if len(way) > 1]
+    if not ways:
+        alone = fit(Form(), responses, measured).logs(responses) - np.log(measured)
+        nothing = np.eye(len(candidates))[0]
+        return _Chosen(candidates=candidates, weights=nothing, smooth=0.0, missed=[alone], before=alone)
+    trials = [_Trials(candidates, responses, measured, way) for way in ways]
+    by_candidate = [[each.alone(place) for each in trials] for place in range(len(candidates))]
+    weights = _weights(by_candidate)
+    without, whole = ([each.mixed(weights, smooth) for each in trials] for smooth in (0.0, 1.0))
     smooth = float(_weights([without, whole])[1])
     smooth = smooth if smooth > _SEEN else 0.0
-    found = (1 - smooth) * without + smooth * whole
-    if np.abs(found).mean() > np.abs(by_form[0]).mean():
-        return _Chosen(weights=nothing, smooth=0.0, missed=by_form[0], before=by_form[0])
-    return _Chosen(weights=weights, smooth=smooth, missed=found, before=by_form[0])
+    found = [(1 - smooth) * one + smooth * other for one, other in zip(without, whole, strict=True)]
+    before = by_candidate[0]
+    if np.abs(np.concatenate(found)).mean() > np.abs(np.concatenate(before)).mean():
+        weights, smooth, found = np.eye(len(candidates))[0], 0.0, before
+    return _Chosen(candidates=candidates, weights=weights, smooth=smooth, missed=found, before=before[0])
 
 
-def _weights(missed: Sequence[Floats]) -> Floats:
-    """How likely each is, if errors scatter as Laplace has it: by the mean of them to the power of how many there are."""
-    means = np.array(
-        [max(float(np.abs(each).mean()), _EXACT) for each in missed]
-    )  # half as long counts as twice as long
-    likely = np.exp(-_TEMPER * len(missed[0]) * np.log(means / means.min()))
+class _Trials:
+    """Every candidate, fitted while a part of the steps is left out: log(predicted ÷ measured) of those."""
+
+    def __init__(
+        self, candidates: Sequence[Candidate], responses: Sequence[Response], measured: Floats, folds: Sequence[Positions]
+    ) -> None:
+        self._folds, self._responses, self._measured = folds, responses, measured
+        rests = [np.setdiff1d(np.arange(len(measured)), out) for out in folds]
+        self._parts = [([responses[i] for i in rest], measured[rest]) for rest in rests]
+        self._fitted = [_fit_all(candidates, *part) for part in self._parts]
+
+    def alone(self, place: int) -> Floats:
+        return self._missed([_Learned(fitted=fitted[place]) for fitted in self._fitted])
+
+    def mixed(self, weights: Floats, smooth: float) -> Floats:
+        each = zip(self._fitted, self._parts, strict=True)
+        return self._missed([_learn(fitted, weights, smooth, *part) for fitted, part in each])
+
+    def _missed(self, learned: Sequence[_Learned]) -> Floats:
+        found = np.zeros(len(self._measured))
+        for out, each in zip(self._folds, learned, strict=True):
+            found[out] = each.logs([self._responses[i] for i in out]) - np.log(self._measured[out])
+        return found
+
+
+def _weights(missed: Sequence[Sequence[Floats]]) -> Floats:
+    """How likely each is, if errors scatter as Laplace has it: by the mean of them to the power of how many there are, for each
+    way of leaving steps out; two ways count half each."""
+    means = np.array([[max(float(np.abs(way).mean()), _EXACT) for way in each] for each in missed])
+    logs = np.log(means).mean(1)
+    likely = np.exp(-_TEMPER * len(missed[0][0]) * (logs - logs.min()))
     return np.asarray(likely / likely.sum(), dtype=np.float64)
 
 
 def _in_words(chosen: _Chosen) -> str:
-    levels = FORMS[int(np.argmax(chosen.weights))].levels
+    form, start = chosen.candidates[int(np.argmax(chosen.weights))]
+    levels = (*((f"profile {start.name!r}",) if start else ()), *form.levels)
     return ", ".join((*levels, *(("residuals",) if chosen.smooth > 0.5 else ()))) or "nothing"
 
 
@@ -179,6 +233,11 @@ def _folds(networks: Sequence[str]) -> list[Positions]:
     }
     each = np.array([fold_of[network] for network in networks])
     return [np.flatnonzero(each == fold) for fold in range(each.max() + 1)]
+
+
+def _folds_of_steps(steps: int) -> list[Positions]:
+    order = np.random.default_rng(1).permutation(steps)
+    return [order[fold::FOLDS] for fold in range(min(FOLDS, steps))]
 
 
 def _memory(steps: Sequence[Prepared]) -> MemoryFactors:

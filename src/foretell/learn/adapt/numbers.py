@@ -8,7 +8,7 @@ then one family of them. What steps do not show stays.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -25,7 +25,7 @@ _KIND_OF: Final = {family: kind for kind, families in KINDS.items() for family i
 _DEVICE: Final = (*FAMILIES, "gaps")  # what a device's time is made of: ops, and what lies between two of them
 _IS_ARITHMETIC: Final = np.array([part in ARITHMETIC for part in _DEVICE])
 LINKS: Final = ("crowding", "neighbours")
-LEVELS: Final = ("device", "host", "communication", "fixed", "links", "kinds", "precisions", "families")
+LEVELS: Final = ("device", "host", "communication", "fixed", "links", "kinds", "precisions", "families", "networks")
 # One standard deviation of each number before anything was measured: of log factors, of fixed seconds to the median step, and
 # of the exponent of crowding.
 _WIDTHS: Final = {
@@ -37,6 +37,7 @@ _WIDTHS: Final = {
     "kinds": 0.25,
     "precisions": 0.5,
     "families": 0.15,
+    "networks": 0.3,
 }
 _NAMES: Final = {
     "links": LINKS,
@@ -47,7 +48,7 @@ _NAMES: Final = {
 NOISE: Final = 0.1  # by which predicted and measured usually scatter, however well a profile fits
 SURE: Final = 4.0  # steps' worth of belief in that
 _TAIL: Final = 4.0  # degrees of freedom of the scatter: wild measurements happen
-_TAILED: Final = ("kinds", "families")
+_TAILED: Final = ("kinds", "families", "networks")
 _ODD: Final = 2.0  # degrees of freedom of their priors
 _TRUSTING: Final = 3  # first rounds in which no measurement is taken to be wild: several together may tell of a family
 _FAR: Final = 4.0  # a factor stays within e^4, fifty times, of 1
@@ -59,30 +60,46 @@ _NEAR: Final = 1e-3  # a round that changes no number by more is the last
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """Which numbers are fitted, and how wide their priors are, in usual widths."""
+    """Which numbers are fitted."""
 
     levels: tuple[str, ...] = ()
-    loose: float = 1.0
+    networks: tuple[str, ...] = ()  # of that level
 
     @property
     def names(self) -> list[str]:
-        return [name for level in self.levels for name in _NAMES.get(level, (level,))]
+        return [name for level in self.levels for name in self._names(level)]
 
     @property
     def widths(self) -> Floats:
-        return np.array([
-            _WIDTHS[level] * (self.loose if level in _NAMES else 1.0)
-            for level in self.levels for _ in _NAMES.get(level, (level,))
-        ])  # fmt: skip
+        return np.array([_WIDTHS[level] for level in self.levels for _ in self._names(level)])
 
     @property
     def tailed(self) -> npt.NDArray[np.bool_]:
-        return np.array([level in _TAILED for level in self.levels for _ in _NAMES.get(level, (level,))], dtype=bool)
+        return np.array([level in _TAILED for level in self.levels for _ in self._names(level)], dtype=bool)
+
+    def _names(self, level: str) -> tuple[str, ...]:
+        return tuple(map(_of_network, self.networks)) if level == "networks" else _NAMES.get(level, (level,))
+
+    def knowing(self, responses: Sequence[Response]) -> Form:
+        """With a number for each of their networks, where the form has those."""
+        return replace(self, networks=tuple(sorted({r.network for r in responses})) if "networks" in self.levels else ())
+
+    @staticmethod
+    def union(forms: Sequence[Form]) -> Form:
+        """The numbers that any of them has."""
+        return Form(
+            levels=tuple(level for level in LEVELS if any(level in form.levels for form in forms)),
+            networks=tuple(sorted({network for form in forms for network in form.networks})),
+        )
 
     def by_part(self) -> Floats:
         """Part of the device's time × number: which numbers multiply it."""
         chosen = [[name in ("device", part, _KIND_OF.get(part)) for name in self.names] for part in _DEVICE]
         return np.array(chosen, dtype=float).reshape(len(_DEVICE), len(self.names))
+
+
+def _of_network(network: str) -> str:
+    return f"network {network}"
 
 
 class Fitted:
@@ -94,12 +111,31 @@ class Fitted:
     @classmethod
     def mean(cls, those: Sequence[Fitted], weights: Floats) -> Fitted:
         """Of forms that were fitted on the same steps; a number that a form does not have changes nothing there."""
-        full = Form(levels=tuple(level for level in LEVELS if any(level in each.form.levels for each in those)))
+        full = Form.union([each.form for each in those])
+        found = sum(weight * each.among(full) for each, weight in zip(those, weights.tolist(), strict=True))
+        return cls(full, np.asarray(found, dtype=np.float64), those[0].unit)
+
+    @classmethod
+    def of(cls, profile: Profile, unit: Seconds) -> Fitted:
+        """What a profile says in numbers; what it has of kinds is in its families, and a residual model stays behind."""
+        logs = {
+            "device": profile.device, "host": profile.host, "communication": profile.communication,
+            "neighbours": profile.links.neighbours, **profile.precisions,
+            **{family: profile.families.get(family, profile.families.get(plain(family), 1.0)) for family in FAMILIES},
+            **{_of_network(network): factor for network, factor in profile.networks.items()},
+        }  # fmt: skip
+        plainly = {"fixed": profile.fixed_seconds / unit, "crowding": profile.links.crowding}
+        levels = tuple(level for level in LEVELS if level != "kinds")
+        form = Form(levels=levels, networks=tuple(sorted(profile.networks)))
+        found = [plainly[n] if n in plainly else float(np.log(logs.get(n, 1.0))) for n in form.names]
+        return cls(form, np.array(found), unit)
+
+    def among(self, full: Form) -> Floats:
+        """The same numbers in the places of a form that has more."""
         place = {name: i for i, name in enumerate(full.names)}
-        numbers = np.zeros(len(full.names))
-        for each, weight in zip(those, weights.tolist(), strict=True):
-            numbers[[place[name] for name in each.form.names]] += weight * each.numbers
-        return cls(full, numbers, those[0].unit)
+        numbers = np.zeros(len(place))
+        numbers[[place[name] for name in self.form.names]] = self.numbers
+        return numbers
 
     def profile(self, name: str) -> Profile:
         value = dict(zip(self.form.names, self.numbers.tolist(), strict=True))
@@ -112,8 +148,12 @@ class Fitted:
         precisions = {p: round(float(np.exp(value[p])), 4) for p in PRECISIONS if abs(value.get(p, 0.0)) > _SEEN}
         return Profile(
             name=name, device=device, host=host, communication=communication, fixed_seconds=self.fixed, families=families,
-            precisions=precisions, links=self._links(value),
+            precisions=precisions, links=self._links(value), networks=self._networks(value),
         )  # fmt: skip
+
+    def _networks(self, value: Mapping[str, float]) -> dict[str, float]:
+        """Of every network that was measured, so that it is known to be one."""
+        return {n: round(float(np.exp(value.get(_of_network(n), 0.0))), 4) for n in self.form.networks}
 
     def _links(self, value: Mapping[str, float]) -> Links:
         crowding, neighbours = (value.get(name, 0.0) for name in LINKS)
@@ -126,32 +166,43 @@ class Fitted:
         return float(self.numbers[names.index("fixed")]) * self.unit if "fixed" in names else 0.0
 
     def logs(self, responses: Sequence[Response]) -> Floats:
-        return _Trial(self.form, responses, self.unit).logs(self.numbers)[0]
+        return _Trial(self.form, responses, self.unit, self.numbers, []).logs(np.zeros(0))[0]
 
 
-def fit(form: Form, responses: Sequence[Response], measured: Floats) -> Fitted:
-    """The most likely numbers, from several starts: as it is, all times longer alike, and with nothing hidden."""
-    trial = _Trial(form, responses, float(np.median(measured)))
+def fit(form: Form, responses: Sequence[Response], measured: Floats, start: Profile | None = None) -> Fitted:
+    """The most likely numbers, from several starts: as it is, all times longer alike, and with nothing hidden.
+
+    With a profile to start from they come on top of its numbers, towards which the prior pulls.
+    """
+    form, unit = form.knowing(responses), float(np.median(measured))
+    before = Fitted(Form(), np.zeros(0), unit) if start is None else Fitted.of(start, unit)
+    full = Form.union([form, before.form])
+    trial = _Trial(full, responses, unit, before.among(full), [full.names.index(name) for name in form.names])
     if not form.names:
-        return Fitted(form, np.zeros(0), trial.unit)
-    shift = float(np.median(np.log(measured) - trial.logs(np.zeros(len(form.names)))[0]))
+        return Fitted(full, trial.offset, unit)
+    none = np.zeros(len(form.names))
+    as_it_is, slopes = trial.logs(none)
+    shift = float(np.median(np.log(measured) - as_it_is))
     starts = [{}, {"device": shift, "host": shift, "communication": shift}]
-    if "host" in trial.place and np.mean(trial.logs(np.zeros(len(form.names)))[1][:, trial.place["host"]]) > _HIDDEN:
+    if "host" in form.names and np.mean(slopes[:, form.names.index("host")]) > _HIDDEN:
         starts.append({"device": shift, "host": shift - 2.0, "communication": shift})
     if any(r.communication for r in responses):
         starts.append({"communication": 3.0})  # hidden as well, and links of a catalog are often far off
     found = [_search(form, trial, measured, np.array([start.get(n, 0.0) for n in form.names])) for start in starts]
-    return Fitted(form, min(found, key=lambda each: each[0])[1], trial.unit)
+    return Fitted(full, trial.whole(min(found, key=lambda each: each[0])[1]), unit)
 
 
 def _search(form: Form, trial: _Trial, measured: Floats, numbers: Floats) -> tuple[float, Floats]:
     """Gauss and Newton from a start: how unlikely the best numbers are, and they."""
     wanted = np.log(measured)
-    fixed = trial.place.get("fixed")
-    high = np.array([CROWDED if name == "crowding" else _FAR for name in form.names])
+    names = form.names
+    fixed = names.index("fixed") if "fixed" in names else None
+    before = trial.offset[trial.chosen]
+    high = np.array([CROWDED if name == "crowding" else _FAR for name in names])
     low = -high
     if fixed is not None:
         low[fixed], high[fixed] = 0.0, 0.9 * float(measured.min()) / trial.unit
+    low, high = low - before, high - before
     best = np.inf, numbers
     for number in range(_ROUNDS):
         logs, slopes = trial.logs(numbers)
@@ -161,7 +212,7 @@ def _search(form: Form, trial: _Trial, measured: Floats, numbers: Floats) -> tup
         best = min(best, (_unlikely(errors, noise) + unlikely, numbers), key=lambda each: each[0])
         tail = _TAIL if number >= _TRUSTING else np.inf
         counts = (1 + (errors / noise) ** 2 / tail) ** -1 / noise**2
-        way = _solved(slopes, errors, counts, weight, numbers, fixed)
+        way = _solved(slopes, errors, counts, weight, numbers, fixed, 0.0 if fixed is None else float(low[fixed]))
         numbers = np.clip(numbers + np.clip(way, -1.0, 1.0), low, high)
         if np.abs(way).max() < _NEAR:
             break
@@ -198,34 +249,49 @@ def _unlikely(errors: Floats, noise: float) -> float:
 def slopes(form: Form, responses: Sequence[Response]) -> Floats:
     """How log seconds change with each number, from a profile that changes nothing."""
     seconds = [float(np.exp(r.at(0.0, 0.0, 0.0).log)) for r in responses]
-    return _Trial(form, responses, float(np.median(seconds))).logs(np.zeros(len(form.names)))[1]
+    none = np.zeros(len(form.names))
+    return _Trial(form, responses, float(np.median(seconds)), none, list(range(len(none)))).logs(none)[1]
 
 
 def _solved(
-    slopes: Floats, errors: Floats, counts: Floats, weight: Floats, numbers: Floats, fixed: int | None
+    slopes: Floats, errors: Floats, counts: Floats, weight: Floats, numbers: Floats, fixed: int | None, least: float
 ) -> Floats:
-    """The step of Gauss and Newton; fixed seconds that would fall below none go to none."""
+    """The step of Gauss and Newton; fixed seconds that would fall below the least, which is none, go there."""
     matrix = (slopes * counts[:, None]).T @ slopes + np.diag(weight)
     right = (slopes * counts[:, None]).T @ errors - weight * numbers
     way = np.linalg.solve(matrix, right)
-    if fixed is not None and numbers[fixed] + way[fixed] < 0:
+    if fixed is not None and numbers[fixed] + way[fixed] < least:
         others = np.arange(len(numbers)) != fixed
-        way = np.full(len(numbers), -numbers[fixed])
-        rest = right[others] + matrix[others, fixed] * numbers[fixed]
+        way = np.full(len(numbers), least - numbers[fixed])
+        rest = right[others] - matrix[others, fixed] * way[fixed]
         way[others] = np.linalg.solve(matrix[np.ix_(others, others)], rest)
     return np.asarray(way, dtype=np.float64)
 
 
 class _Trial:
-    """Logarithms of predicted seconds, and how they change with each number of a form."""
+    """Logarithms of predicted seconds, and how they change with the chosen ones of a form's numbers, on top of an offset."""
 
-    def __init__(self, form: Form, responses: Sequence[Response], unit: Seconds) -> None:
-        self.responses, self.unit, self.by_part = responses, unit, form.by_part()
-        self.place = {name: i for i, name in enumerate(form.names)}
+    def __init__(
+        self, full: Form, responses: Sequence[Response], unit: Seconds, offset: Floats, chosen: list[int]
+    ) -> None:
+        self.responses, self.unit, self.by_part = responses, unit, full.by_part()
+        self.offset, self.chosen = offset, chosen
+        self.place = {name: i for i, name in enumerate(full.names)}
+        self.network = [self.place.get(_of_network(r.network)) for r in responses]
         seconds = np.array([r.device for r in responses])
         self.shares = seconds / np.maximum(seconds.sum(1, keepdims=True), 1e-30)
 
+    def whole(self, numbers: Floats) -> Floats:
+        """All of the form's numbers."""
+        found = self.offset.copy()
+        found[self.chosen] += numbers
+        return found
+
     def logs(self, numbers: Floats) -> tuple[Floats, Floats]:
+        logs, slopes = self._logs(self.whole(numbers))
+        return logs, slopes[:, self.chosen]
+
+    def _logs(self, numbers: Floats) -> tuple[Floats, Floats]:
         def value(name: str) -> float:
             return float(numbers[self.place[name]]) if name in self.place else 0.0
 
@@ -233,11 +299,12 @@ class _Trial:
         scaled = self.shares * np.exp(self.by_part @ numbers + own[:, None] * _IS_ARITHMETIC)
         total = np.maximum(scaled.sum(1), 1e-30)
         host, wire = value("host"), value("communication")
+        of_network = [0.0 if at is None else float(numbers[at]) for at in self.network]
         crowding, neighbours = (value(name) for name in LINKS)
         links = [r.over_links(crowding, neighbours) for r in self.responses]
         found = [
-            r.at(d, host, wire + over.log)
-            for r, d, over in zip(self.responses, np.log(total).tolist(), links, strict=True)
+            r.at(d + more, host + more, wire + over.log)
+            for r, d, more, over in zip(self.responses, np.log(total).tolist(), of_network, links, strict=True)
         ]
         seconds = np.exp([s.log for s in found])
         fixed = value("fixed") * self.unit
@@ -254,6 +321,9 @@ class _Trial:
         for name in PRECISIONS:
             if name in self.place:
                 slopes[:, self.place[name]] = np.where([r.precision == name for r in self.responses], arithmetic, 0.0)
+        for row, at in enumerate(self.network):
+            if at is not None:
+                slopes[row, at] = 1.0 - by_wire[row]
         slopes *= (seconds / (seconds + fixed))[:, None]
         if "fixed" in self.place:
             slopes[:, self.place["fixed"]] = self.unit / (seconds + fixed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -73,6 +74,12 @@ class Prepared:
         return cls(
             seconds=step.seconds, network=step.network, response=found, allocated=step.allocated, reserved=step.reserved
         )
+
+
+def is_repeated(networks: Sequence[str]) -> bool:
+    """Whether most steps are of networks that others are of too."""
+    count = Counter(networks)
+    return len(count) > 1 and 2 * sum(n for n in count.values() if n > 1) > len(networks)
 
 
 def well_spread(keys: Sequence[tuple[str, float]], most: int = MOST_STEPS) -> list[int]:
