@@ -12,7 +12,7 @@ from foretell_bench.pages.benches import put_table
 from foretell_bench.sources.adapted import BARS
 from foretell_bench.sources.settings import NUMBERS
 from foretell_bench.tables.tailoring import curve, settings, tailored
-from foretell_bench.tables.transfer import DESIGNED, OURS, RANDOM, ZERO_SHOT, Line
+from foretell_bench.tables.transfer import DESIGNED, OURS, RANDOM, STARTED, ZERO_SHOT, Line
 
 _RIVALS: Final = {
     "zero-shot, scaled": "zero-shot × a factor", "roofline, scaled": "roofline × a factor",
@@ -30,7 +30,7 @@ _LEAST, _MOST = 0.02, 1.0  # mean error at the ends of the axis; what is beyond 
 
 def fill(page: Path, lines: Sequence[Line]) -> None:
     for name, table in (
-        ("errors", errors(lines)), ("rivals", rivals(lines)), ("blind", blind(lines)), ("intervals", intervals(lines)),
+        ("errors", errors(lines)), ("started", errors(lines, STARTED)), ("rivals", rivals(lines)), ("blind", blind(lines)), ("intervals", intervals(lines)),
         ("tailoring", tailoring(lines)),
     ):  # fmt: skip
         put_table(page, name, table)
@@ -50,18 +50,21 @@ def _beside_bar(line: Line | None, bar: float | None) -> str:
     return f"**{shown}**" if line and bar is not None and round(line.mean, 3) > bar else shown
 
 
-def errors(lines: Sequence[Line]) -> str:
+def errors(lines: Sequence[Line], method: str = OURS) -> str:
     """Random and designed draws beside each other; what misses its bar is bold."""
     rows = []
     for source, name, own in settings(lines):
-        drawn, designed = curve(own, OURS, RANDOM), curve(own, OURS, DESIGNED)
+        drawn, designed = curve(own, method, RANDOM), curve(own, method, DESIGNED)
+        if not drawn:
+            continue
+        zero = curve(own, OURS)[0]
         cells = []
         for number in NUMBERS:
             bar = BARS[source].get(number)
             both = [_beside_bar(each.get(number), bar) for each in (drawn, designed)]
             cells.append(" / ".join(both) if number in drawn else "")
         bars = ", ".join(f"{bar:.0%}" for bar in BARS[source].values())
-        rows.append([f"`{source}` {name}", str(drawn[0].rows), _percent(drawn[0].mean), *cells, bars])
+        rows.append([f"`{source}` {name}", str(zero.rows), _percent(zero.mean), *cells, bars])
     return _table(["data", "rows", "zero-shot", *(f"after {n}" for n in NUMBERS), "bar"], rows)
 
 
@@ -70,7 +73,7 @@ def rivals(lines: Sequence[Line]) -> str:
     rows = []
     for source, name, own in settings(lines):
         for number in NUMBERS:
-            found = {method: curve(own, method).get(number) for method in (OURS, *_RIVALS)}
+            found = {method: curve(own, method).get(number) for method in (OURS, STARTED, *_RIVALS)}
             if found[OURS] is None:
                 continue
             best = min(line.mean for line in found.values() if line)
@@ -79,7 +82,7 @@ def rivals(lines: Sequence[Line]) -> str:
                 for line in found.values()
             ]
             rows.append([f"`{source}` {name}", str(number), *cells])
-    return _table(["data", "step times", "a profile", *_RIVALS.values()], rows)
+    return _table(["data", "step times", "a profile", "from another's", *_RIVALS.values()], rows)
 
 
 def blind(lines: Sequence[Line]) -> str:

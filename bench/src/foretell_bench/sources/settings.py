@@ -58,6 +58,10 @@ class Setting:
     numbers: Sequence[int] = NUMBERS  # of step times
     left_out: Mapping[str, int]
 
+    @property
+    def rows(self) -> list[Row]:
+        return [*self.others, *(row for fold in self.folds for row in (*fold.drawn, *fold.tested))]
+
 
 def is_blind(part: str) -> bool:
     return int(_hash(part)[-1], 16) % 2 == 1

@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -30,12 +31,12 @@ from foretell.profile import Profile
 from foretell.store.importers import public_file
 from foretell.units import Seconds
 from foretell_bench.graphs import Say, quiet
-from foretell_bench.research.few_rows import Rivals, Seen, seen
+from foretell_bench.research.few_rows import Rivals, seen
 from foretell_bench.sources.adapted import SETTINGS
 from foretell_bench.sources.settings import Fold, Row, Setting
 
 Floats = npt.NDArray[np.float64]
-OURS, ZERO_SHOT, ROOFLINE_ALONE = "profile", "zero-shot", "roofline"
+OURS, STARTED, ZERO_SHOT, ROOFLINE_ALONE = "profile", "profile from another", "zero-shot", "roofline"
 NONE, RANDOM, DESIGNED = "none", "random", "D-optimal"  # how rows were drawn
 SEEDS: Final = 5
 _ENOUGH: Final = 4  # rows to fit a profile on
@@ -146,22 +147,50 @@ def run(
 def _run(
     data: Path, sources: Sequence[str], say: Say, workers: int, seeds: int, numbers: Sequence[int]
 ) -> Iterator[Found]:
+    settings = [(source, place) for source in sources for place in range(len(SETTINGS[source](data)))]
     if workers == 1:
-        for source in sources:
-            for setting in SETTINGS[source](data):
-                yield _Run(setting, say, seeds, numbers).found()
+        for source, place in settings:
+            yield _Run(SETTINGS[source](data)[place], say, seeds, numbers).found()
         return
     spawning = multiprocessing.get_context("spawn")  # this process may hold threads of other libraries
     with ProcessPoolExecutor(workers, spawning) as pool:
-        # The last take longest, and begin first.
-        waiting = [pool.submit(_one_source, data, source, seeds, tuple(numbers)) for source in reversed(sources)]
-        for number, each in enumerate(as_completed(waiting)):
-            say(f"{number} of {len(sources)} sources")
-            yield from each.result()
+        rows = {row.key: row for source in sources for setting in SETTINGS[source](data) for row in setting.rows}
+        for number, _ in enumerate(pool.map(_kept, rows.values(), chunksize=4)):
+            say(f"{number} of {len(rows)} rows captured")
+        yield from _side_by_side(pool, data, settings, say, seeds, numbers)
 
 
-def _one_source(data: Path, source: str, seeds: int, numbers: Sequence[int]) -> list[Found]:
-    return [_Run(setting, quiet, seeds, numbers).found() for setting in SETTINGS[source](data)]
+def _kept(row: Row) -> None:
+    """Captured, and kept where the next process finds it."""
+    with suppress(ForetellError):
+        row.load()
+
+
+def _side_by_side(
+    pool: ProcessPoolExecutor, data: Path, settings: Sequence[tuple[str, int]], say: Say, seeds: int,
+    numbers: Sequence[int],
+) -> Iterator[Found]:  # fmt: skip
+    """Every number of step times of a setting in a process; the largest take longest, and begin first."""
+    asked = {each: numbers or SETTINGS[each[0]](data)[each[1]].numbers for each in settings}
+    tasks = sorted(((number, *each) for each, those in asked.items() for number in those), reverse=True)
+    running = {pool.submit(_one, data, source, place, seeds, number): (source, place) for number, source, place in tasks}
+    found: dict[tuple[str, int], list[Found]] = defaultdict(list)
+    for number, done in enumerate(as_completed(running), 1):
+        say(f"{number} of {len(running)} numbers of step times")
+        those = found[running[done]]
+        those.append(done.result())
+        if len(those) == len(asked[running[done]]):
+            yield _joined(those)
+
+
+def _joined(found: Sequence[Found]) -> Found:
+    """Of one setting; what none of its numbers changes is there once."""
+    lines = {(line.method, line.drawn, line.number): line for each in found for line in each.lines}
+    return Found(lines=list(lines.values()), left_out=found[0].left_out)
+
+
+def _one(data: Path, source: str, place: int, seeds: int, number: int) -> Found:
+    return _Run(SETTINGS[source](data)[place], quiet, seeds, (number,)).found()
 
 
 class _Run:
@@ -175,16 +204,17 @@ class _Run:
         self._known: dict[str, _Case | None] = {}  # a row may be drawn in one fold and tested in another
 
     def found(self) -> Found:
-        others = [seen(row, graph) for row in self.setting.others if (graph := row.load()) is not None]
+        others = self._cases(self.setting.others)
+        start = fit_profile([case.step for case in others], name="another") if len(others) >= _ENOUGH else None
         for fold in self.setting.folds:
-            self._fold(fold, others)
+            self._fold(fold, others, start)
         left_out = {why: count for why, count in self.left_out.items() if count}
         return Found(
             lines=list(self.draws.lines(self.setting)),
             left_out={f"{self.setting.source}: {self.setting.name}": left_out},
         )
 
-    def _fold(self, fold: Fold, others: Sequence[Seen]) -> None:
+    def _fold(self, fold: Fold, others: Sequence[_Case], start: Profile | None) -> None:
         drawn, tested = self._cases(fold.drawn), self._cases(fold.tested)
         if len(drawn) < _ENOUGH or not tested:
             return
@@ -195,22 +225,24 @@ class _Run:
             ROOFLINE_ALONE: [case.roofline for case in everywhere],
             ZERO_SHOT: [case.zero[0] for case in everywhere],
         }
-        rivals = Rivals([case.seen for case in drawn], [case.seen for case in tested], others, formulas)
+        rivals = Rivals(*([case.seen for case in those] for those in (drawn, tested, others)), formulas)
         for number in self.numbers:
             if number <= len(drawn):
                 for way, seed in self.ways:
                     self._tell(f"{number} step times, {way}, {seed}")
-                    self._draw(way, number, seed, drawn, tested, rivals)
+                    self._draw(way, number, seed, drawn, tested, rivals, start)
 
     def _draw(
-        self, way: str, number: int, seed: int, drawn: Sequence[_Case], tested: Sequence[_Case], rivals: Rivals
-    ) -> None:
+        self, way: str, number: int, seed: int, drawn: Sequence[_Case], tested: Sequence[_Case], rivals: Rivals,
+        start: Profile | None,
+    ) -> None:  # fmt: skip
         chosen = _chosen(way, drawn, number, seed)
-        began = time.process_time()
-        profile = fit_profile([drawn[i].step for i in chosen], name="step times")
         running = sum(drawn[i].row.seconds for i in chosen)
-        cost = time.process_time() - began, running
-        self.draws.add((OURS, way, number), seed, tested, [case.ask(profile) for case in tested], cost)
+        for name, before in ((OURS, None), *([(STARTED, start)] if start else ())):
+            began = time.process_time()
+            profile = fit_profile([drawn[i].step for i in chosen], name="step times", start=before)
+            cost = time.process_time() - began, running
+            self.draws.add((name, way, number), seed, tested, [case.ask(profile) for case in tested], cost)
         began = time.process_time()
         for name, predicted in rivals.predict(chosen):
             self.draws.add((name, way, number), seed, tested, predicted, (time.process_time() - began, running))
