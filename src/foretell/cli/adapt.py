@@ -56,7 +56,9 @@ def adapt(
     start: Annotated[
         str | None,
         typer.Option(
-            "--start", metavar="PROFILE", help="A profile of another device or cluster to start from, as far as it helps."
+            "--start",
+            metavar="PROFILE",
+            help="A profile of another device or cluster to start from, as far as it helps.",
         ),
     ] = None,
     trainer: Annotated[

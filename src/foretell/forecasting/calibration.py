@@ -116,6 +116,9 @@ class StepKind:
     trains: bool
     convolutions: float  # their part of the device time
     unknown: float  # and that of ops no model knows
+    alike: float = (
+        0.0  # how likely two of its device's seconds are of one call: 1 where it is one product over and over
+    )
 
     @property
     def spread(self) -> float:
@@ -133,17 +136,18 @@ class Unmeasured:
     held: Sequence[HeldOutDevice]
     reach: float  # distance within which errors on one device are likely on another
     unknown: float  # added for ops no model knows, by their part of the step
+    single: float = 0.0  # added for calls whose errors do not even out, by how much of a step is alike
     measured: Device | None = None  # the device of the model itself: one beside it is near
 
     def __post_init__(self) -> None:
         check_numbers("reach", self.reach, dims=0, least=1e-3)
-        check_numbers("unknown", self.unknown, dims=0, least=0, most=_WIDEST)
+        check_numbers("a width", [self.unknown, self.single], least=0, most=_WIDEST)
         if not self.held:
             raise ValueError("errors of no device")
 
     def step_range(self, seconds: Seconds, device: Device, kind: StepKind) -> Range:
         low, high = self.errors(device, kind)
-        more = self.unknown * kind.unknown
+        more = self.unknown * kind.unknown + self.single * kind.alike
         return seconds * math.exp(low * kind.spread - more), seconds * math.exp(high * kind.spread + more)
 
     def errors(self, device: Device, kind: StepKind) -> tuple[float, float]:

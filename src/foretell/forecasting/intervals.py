@@ -194,6 +194,7 @@ def _kind(placed: Placed) -> StepKind:
         trains=placed.role.graph.training,
         convolutions=convolutions(placed.families),
         unknown=placed.unknown,
+        alike=placed.alike,
     )
 
 

@@ -58,6 +58,12 @@ class RoleStep:
         return sum(self.priced.unknown.values()) / busy if busy else 0.0
 
     @property
+    def alike(self) -> float:
+        """How likely two seconds of the device are of one call, whose error does not even out."""
+        each, busy = self.of_calls, self.device_seconds
+        return sum((seconds / busy) ** 2 for seconds in each) if busy else 0.0
+
+    @property
     def families(self) -> dict[str, Seconds]:
         """Device time by family of operators."""
         parts: dict[str, Seconds] = defaultdict(float)

@@ -233,3 +233,17 @@ def test_results_of_earlier_versions_still_load() -> None:
     asked = bench.asked(found)
     assert all(figure.bar is not None and figure.rows for figure in asked)
     assert {"neusight_e2e", "boards of low power", "products in 16 bits"} < {figure.source for figure in asked}
+
+
+def test_a_step_of_one_product_over_and_over_is_less_sure() -> None:
+    """Errors of single ops even out over a network, and not over one of them."""
+    held = Unmeasured(held=[made("rtx-3090", 0.1)], reach=1.0, unknown=0.5, single=0.3)
+    usual, same = (held.step_range(1.0, device("rtx-3090"), kind(alike=alike)) for alike in (0.0, 1.0))
+    assert same[0] == pytest.approx(usual[0] * math.exp(-0.3))
+    assert same[1] == pytest.approx(usual[1] * math.exp(0.3))
+
+
+def test_a_device_beside_the_measured_one_is_near() -> None:
+    held = Unmeasured(held=[made("t4", 0.1)], reach=1.0, unknown=0.5)
+    assert held.is_far(device("h100-sxm"), True)
+    assert not dataclasses.replace(held, measured=device("h200")).is_far(device("h100-sxm"), True)

@@ -173,7 +173,9 @@ def _side_by_side(
     """Every number of step times of a setting in a process; the largest take longest, and begin first."""
     asked = {each: numbers or SETTINGS[each[0]](data)[each[1]].numbers for each in settings}
     tasks = sorted(((number, *each) for each, those in asked.items() for number in those), reverse=True)
-    running = {pool.submit(_one, data, source, place, seeds, number): (source, place) for number, source, place in tasks}
+    running = {
+        pool.submit(_one, data, source, place, seeds, number): (source, place) for number, source, place in tasks
+    }
     found: dict[tuple[str, int], list[Found]] = defaultdict(list)
     for number, done in enumerate(as_completed(running), 1):
         say(f"{number} of {len(running)} numbers of step times")

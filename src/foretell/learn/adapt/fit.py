@@ -52,7 +52,12 @@ FORMS: Final = (
 OF_NETWORKS: Final = tuple(
     Form(levels=(*levels, "networks")) for levels in (("device",), _PARTS, (*_PARTS, "kinds", "precisions"))
 )
-FROM_START: Final = (Form(), Form(levels=("device",)), Form(levels=_PARTS), Form(levels=(*_PARTS, "kinds", "precisions")))
+FROM_START: Final = (
+    Form(),
+    Form(levels=("device",)),
+    Form(levels=_PARTS),
+    Form(levels=(*_PARTS, "kinds", "precisions")),
+)
 Candidate = tuple[Form, Profile | None]  # what is fitted, and on top of what
 
 
@@ -156,7 +161,10 @@ def _learn(
 
 
 def _choose(
-    candidates: Sequence[Candidate], responses: Sequence[Response], measured: Floats, ways: Sequence[Sequence[Positions]]
+    candidates: Sequence[Candidate],
+    responses: Sequence[Response],
+    measured: Floats,
+    ways: Sequence[Sequence[Positions]],
 ) -> _Chosen:
     """By what steps say that are left out in turn, in one way or two."""
     ways = [way for way in ways if len(way) > 1]
@@ -181,7 +189,11 @@ class _Trials:
     """Every candidate, fitted while a part of the steps is left out: log(predicted ÷ measured) of those."""
 
     def __init__(
-        self, candidates: Sequence[Candidate], responses: Sequence[Response], measured: Floats, folds: Sequence[Positions]
+        self,
+        candidates: Sequence[Candidate],
+        responses: Sequence[Response],
+        measured: Floats,
+        folds: Sequence[Positions],
     ) -> None:
         self._folds, self._responses, self._measured = folds, responses, measured
         rests = [np.setdiff1d(np.arange(len(measured)), out) for out in folds]

@@ -82,7 +82,9 @@ class Form:
 
     def knowing(self, responses: Sequence[Response]) -> Form:
         """With a number for each of their networks, where the form has those."""
-        return replace(self, networks=tuple(sorted({r.network for r in responses})) if "networks" in self.levels else ())
+        return replace(
+            self, networks=tuple(sorted({r.network for r in responses})) if "networks" in self.levels else ()
+        )
 
     @staticmethod
     def union(forms: Sequence[Form]) -> Form:
