@@ -30,7 +30,8 @@ _LEAST, _MOST = 0.02, 1.0  # mean error at the ends of the axis; what is beyond 
 
 def fill(page: Path, lines: Sequence[Line]) -> None:
     for name, table in (
-        ("errors", errors(lines)), ("started", errors(lines, STARTED)), ("rivals", rivals(lines)), ("blind", blind(lines)), ("intervals", intervals(lines)),
+        ("errors", errors(lines)), ("started", errors(lines, STARTED)),
+        ("rivals", rivals(lines)), ("blind", blind(lines)), ("intervals", intervals(lines)),
         ("tailoring", tailoring(lines)),
     ):  # fmt: skip
         put_table(page, name, table)

@@ -227,7 +227,8 @@ class _Run:
             ROOFLINE_ALONE: [case.roofline for case in everywhere],
             ZERO_SHOT: [case.zero[0] for case in everywhere],
         }
-        rivals = Rivals(*([case.seen for case in those] for those in (drawn, tested, others)), formulas)
+        known = [[case.seen for case in those] for those in (drawn, tested, others)]
+        rivals = Rivals(known[0], known[1], known[2], formulas)
         for number in self.numbers:
             if number <= len(drawn):
                 for way, seed in self.ways:
