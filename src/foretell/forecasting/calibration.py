@@ -137,7 +137,7 @@ class Unmeasured:
     reach: float  # distance within which errors on one device are likely on another
     unknown: float  # added for ops no model knows, by their part of the step
     single: float = 0.0  # added for calls whose errors do not even out, by how much of a step is alike
-    measured: Device | None = None  # the device of the model itself: one beside it is near
+    measured: Device | None = None  # the model's own device: others of its architecture are near
 
     def __post_init__(self) -> None:
         check_numbers("reach", self.reach, dims=0, least=1e-3)
@@ -174,7 +174,7 @@ class Unmeasured:
 
     def _stretch(self, device: Device, half: bool) -> float:
         nearest = float(self._away(device, half).min())
-        if self.measured is not None:
+        if self.measured is not None and self.measured.architecture == device.architecture:
             nearest = min(nearest, math.dist(numbers_of(device, half), numbers_of(self.measured, half)))
         strange = make_of(device) not in {h.make for h in self.held}
         return max(_STRANGE if strange else 1.0, nearest / self.reach)
