@@ -55,6 +55,11 @@ def test_an_extended_graph_equals_the_captured_one(name: str) -> None:
     assert extended.samples == 64
 
 
+def test_what_is_told_of_inputs_grows_along() -> None:
+    grown = extend(at("transformer", 2), at("transformer", 4), sizes=(2, 4), to=12)
+    assert grown.provenance["step.inputs"] == "12×5×16"
+
+
 def test_a_graph_may_be_made_smaller_too() -> None:
     assert extend(at("recurrent", 16), at("recurrent", 64), sizes=(16, 64), to=8).ops == at("recurrent", 8).ops
 

@@ -46,6 +46,15 @@ def test_bottleneck_names_the_largest_wait(step: float, communication: float, bu
     assert findings.bottleneck(f).startswith(expected)
 
 
+def test_what_is_offloaded_is_waited_for_too() -> None:
+    f = small_forecast(
+        plan="dp=1,zero=3,offload=optimizer",
+        exposed_communication=Duration(seconds=0.9),
+        step_time=Duration(seconds=1.0),
+    )
+    assert "waits for what is offloaded" in findings.bottleneck(f)
+
+
 def test_verdict_gives_the_numbers_both_ways() -> None:
     assert "1.43 GiB of 80 GiB (2 %)" in findings.verdict(small_forecast()).sentence
     over = findings.verdict(small_forecast(capacity=GIB))

@@ -29,6 +29,11 @@ def test_one_forecast_says_everything(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
 
 
+def test_a_long_plan_is_shown_whole() -> None:
+    plan = "dp=2,tp=2,pp=2,zero=1,sequence_parallel=true,stages=6-6,overlap=false"
+    assert "overlap=false" in drawn(tables.forecast_panel(small_forecast(plan=plan)))
+
+
 def test_what_does_not_fit_is_said_without_colour() -> None:
     text = drawn(tables.forecast_panel(small_forecast(capacity=GIB)), width=120)
     assert "DOES NOT FIT" in text

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import foretell
-from foretell.errors import InputError
+from foretell.errors import InputError, WorkloadError
 
 
 def test_a_step_of_live_objects_is_the_workload_of_them() -> None:
@@ -30,6 +30,17 @@ def test_a_step_of_live_objects_is_the_workload_of_them() -> None:
     assert sum(op.signature.name == "aten._foreach_addcdiv_" for op in graph.ops) == 2  # once per group
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     assert not optimizer.state
+
+
+@pytest.mark.parametrize("loss", [nn.CrossEntropyLoss(), nn.functional.cross_entropy], ids=["module", "function"])
+def test_a_loss_of_torchs_own_is_given_outputs_and_targets(loss: Any) -> None:
+    model = nn.Linear(8, 4)
+    pair = (torch.randn(32, 8), torch.randint(4, (32,)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    plain = foretell.step(model, optimizer, lambda m, b: nn.functional.cross_entropy(m(b[0]), b[1]), pair)
+    assert foretell.capture_graph(foretell.step(model, optimizer, loss, pair)).ops == foretell.capture_graph(plain).ops
+    with pytest.raises(WorkloadError, match="no pair"):
+        foretell.step(model, optimizer, loss, {"x": pair[0], "y": pair[1]})
 
 
 def test_a_forecast_shows_itself_in_a_notebook() -> None:

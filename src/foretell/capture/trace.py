@@ -21,6 +21,7 @@ from foretell.capture.values import Values
 from foretell.errors import WorkloadError
 from foretell.graph import Caveat, Graph
 from foretell.sources.masters import gradient_of
+from foretell.sources.named.adapters import quantized_weights
 from foretell.workload import MEGATRON, Workload
 
 MICRO_STEPS_RECORDED = 2  # the first makes gradients, the second adds to them; all others equal the second
@@ -84,7 +85,8 @@ def record(step: Step, recorder: Recorder, values: Values | None = None, *, warm
 def _facts(step: Step) -> dict[str, str]:
     """What an answer says that was asked for, where a graph does not show it."""
     tensors = [t for t in pytree.tree_leaves(step.batch) if isinstance(t, torch.Tensor)]
-    facts = {"step.parameters": str(sum(p.numel() for p in step.model.parameters()))}
+    numbers = sum(p.numel() for p in step.model.parameters()) + quantized_weights(step.model)
+    facts = {"step.parameters": str(numbers)}
     if tensors:
         facts["step.inputs"] = "×".join(map(str, tensors[0].shape))
     if (optimizer := step.optimizer) is not None:

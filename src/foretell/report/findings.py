@@ -71,13 +71,19 @@ def bottleneck(forecast: Forecast) -> str:
     waits = (
         ("input-bound: the device waits for the data loader", forecast.input_wait.seconds, _WORTH_NAMING),
         ("host-bound: the device waits for the host", waiting_seconds(forecast), _WORTH_NAMING),
-        ("communication-bound: the device waits for the network", forecast.exposed_communication.seconds, _DOMINANT),
+        (_communication(forecast), forecast.exposed_communication.seconds, _DOMINANT),
         ("pipeline-bound: the device idles in bubbles", forecast.bubble.seconds, _DOMINANT),
     )
     words, seconds, least = max(waits, key=lambda wait: wait[1])
     if seconds / step <= least:
         words, seconds = "device-bound: the device computes", forecast.device_time.seconds
     return f"{words} {show_share(seconds / step)} of the step"
+
+
+def _communication(forecast: Forecast) -> str:
+    if "offload=" in forecast.plan:  # what the host keeps moves to and fro, and the host computes with it
+        return "communication-bound: the device waits for what is offloaded, and for the network"
+    return "communication-bound: the device waits for the network"
 
 
 def phase_seconds(forecast: Forecast) -> dict[str, Seconds]:

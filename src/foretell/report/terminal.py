@@ -47,6 +47,7 @@ COLOURS = {
 }
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _WIDE = 100  # columns from which a comparison shows everything
+_TITLED = 40  # letters of a plan that go into the title
 
 
 class Bar:
@@ -215,6 +216,7 @@ def _answer(forecast: Forecast, batch: int | None) -> RenderableType:
     facts = facts_table(
         (
             ("Batch", "" if batch is None else findings.largest_batch(batch)),
+            ("Plan", forecast.plan.replace(",", ", ") if len(forecast.plan) > _TITLED else ""),
             ("Step", " · ".join(findings.asked_words(forecast))),
             ("Step time", findings.show_duration(forecast.step_time)),
             ("Throughput", " · ".join(findings.throughput_words(forecast))),
@@ -228,7 +230,8 @@ def _answer(forecast: Forecast, batch: int | None) -> RenderableType:
     mark = Text(f" {verdict.headline.upper()} ", style="bold reverse " + ("green" if verdict.fits else "red"))
     headline = Table.grid(padding=(0, 2, 0, 0))
     headline.add_row(mark, verdict.sentence)
-    title = Text.assemble((forecast.workload, "bold"), f" on {forecast.cluster}", (f" · {forecast.plan}", "dim"))
+    plan = f" · {forecast.plan}" if len(forecast.plan) <= _TITLED else ""
+    title = Text.assemble((forecast.workload, "bold"), f" on {forecast.cluster}", (plan, "dim"))
     colour = "green" if verdict.fits else "red"
     return Panel(Group(headline, "", facts), title=title, title_align="left", border_style=colour, padding=(1, 2))
 

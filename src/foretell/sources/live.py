@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from foretell.errors import WorkloadError
 from foretell.workload import Workload
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ def step(
 ) -> Workload:
     """The step `loss(model, batch).backward(); optimizer.step()` of live objects, which stay as they are.
 
+    A loss of torch's own, a module or a function, is given what the model makes of the first part of the batch, and the
+    second part: `cross_entropy(model(x), y)` of `(x, y)`.
+
     The settings are a Workload's: precision, grad_accumulation, clip_grad_norm and so on.
     """
     from torch.utils import _pytree as pytree
@@ -35,10 +39,25 @@ def step(
         name=name or type(model).__name__,
         model=lambda: copy.deepcopy(model).cpu(),
         batch=lambda: pytree.tree_map(at_home, batch),
-        loss=loss,
+        loss=_of_outputs(loss, batch) if _is_torchs(loss) else loss,
         optimizer=None if optimizer is None else same_optimizer(model, optimizer),
         **settings,
     )
+
+
+def _is_torchs(loss: Any) -> bool:
+    import torch
+
+    return isinstance(loss, torch.nn.Module) or str(getattr(loss, "__module__", "")).partition(".")[0] == "torch"
+
+
+def _of_outputs(loss: Callable[[Any, Any], Any], batch: Any) -> Callable[[Any, Any], Any]:
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise WorkloadError(
+            f"a loss of torch's own takes what the model makes of x, and y, but the batch is no pair (x, y): got "
+            f"{type(batch).__name__}. Give a function of model and batch instead."
+        )
+    return lambda model, pair: loss(model(pair[0]), pair[1])
 
 
 def same_optimizer(model: torch.nn.Module, optimizer: Any) -> Callable[[Any], Any]:

@@ -90,6 +90,12 @@ class Linear8bit(nn.Module):
         return product if self.bias is None else product + self.bias
 
 
+def quantized_weights(model: nn.Module) -> int:
+    """Weights that are no parameters, since they are kept in fewer bits."""
+    layers = (m for m in model.modules() if isinstance(m, Linear4bit | Linear8bit))
+    return sum(layer.in_features * layer.out_features for layer in layers)
+
+
 class LoraLinear(nn.Module):
     """A frozen layer and beside it two narrow ones that are trained."""
 
