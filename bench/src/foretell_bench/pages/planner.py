@@ -11,7 +11,7 @@ from foretell_bench.tables.planner import Figures, Summary, lost
 
 _HEADS = (
     "table", "configurations", "crash", "planner", "fastest forecast", "with runs", "runs", "crashed", "CherryPick",
-    "its runs", "crashed", "runs to its regret",
+    "its runs", "crashed", "runs to its loss",
 )  # fmt: skip
 _MEANS = (
     "mean over", "tables", "planner", "crashes", "fastest forecast", "with runs", "runs", "crashed", "CherryPick", "its runs",
@@ -24,8 +24,8 @@ def rows(found: Sequence[Figures]) -> list[tuple[str, ...]]:
         (
             f.table + ("" if f.seen else " *"), f"{f.configurations}", f"{f.crashing}", _lost(f.regret),
             _lost(f.ranked_regret), _lost(f.measured_regret), f"{f.measured_runs}", f"{f.measured_crashes}",
-            _lost(f.cherrypick_regret), f"{f.cherrypick_runs:.1f}", f"{f.cherrypick_crashes:.1f}",
-            "more" if f.runs_to_cherrypicks_regret is None else f"{f.runs_to_cherrypicks_regret}",
+            _share(f.cherrypick_lost), f"{f.cherrypick_runs:.1f}", f"{f.cherrypick_crashes:.1f}",
+            "more" if f.runs_to_cherrypicks_loss is None else f"{f.runs_to_cherrypicks_loss}",
         )
         for f in found
     ]  # fmt: skip

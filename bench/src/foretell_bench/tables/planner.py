@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import multiprocessing
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from statistics import mean
 from typing import Any, Final
 
 from foretell import Cluster, Plan, PlanResult, plan
+from foretell.planner.steps import steps_of
 from foretell.store.importers import Row, public_rows
 from foretell.units import Seconds
 from foretell_bench.graphs import Say, quiet
@@ -81,9 +84,9 @@ class Figures:
     measured_regret: float | None
     cherrypick_runs: float
     cherrypick_crashes: float
-    cherrypick_regret: float
+    cherrypick_lost: float  # of throughput, mean of its seeds
     cherrypick_runs_to_best: float  # until it has found what it ends with
-    runs_to_cherrypicks_regret: int | None  # None: not after as many runs as it makes
+    runs_to_cherrypicks_loss: int | None  # None: not after as many runs as it makes
 
 
 def tables(data: Path) -> list[Table]:
@@ -112,30 +115,49 @@ def _seconds(plan: Plan, batch: int, rows: Sequence[Row]) -> Seconds | None:
 
 
 def run(data: Path, say: Say = quiet, workers: int = 1, keep: Path | None = None) -> list[Figures]:
-    """Every table in turn; what was found so far is kept."""
-    found: list[Figures] = []
+    """Every table, `workers` of them side by side; what was found so far is kept."""
+    asked = tables(data)
+    found: dict[str, Figures] = {}
     with tempfile.TemporaryDirectory() as folder:
+        sources = {model: f"{folder}/{model}.json" for model in LLAMAS}
         for model, config in LLAMAS.items():
-            Path(folder, f"{model}.json").write_text(json.dumps(config))
-        for table in tables(data):
-            say(f"choosing from {table.name}")
-            found.append(figures(table, f"{folder}/{table.model}.json", workers))
+            Path(sources[model]).write_text(json.dumps(config))
+        for each in _answered(asked, sources, say, workers):
+            found[each.table] = each
             if keep is not None:
-                save(found, keep)
-    return found
+                save([found[table.name] for table in asked if table.name in found], keep)
+    return [found[table.name] for table in asked]
 
 
-def figures(table: Table, source: str, workers: int = 1) -> Figures:
+def _answered(asked: Sequence[Table], sources: Mapping[str, str], say: Say, workers: int) -> Iterator[Figures]:
+    if workers == 1:
+        for table in asked:
+            say(f"choosing from {table.name}")
+            yield figures(table, sources[table.model])
+        return
+    for model in {table.model for table in asked}:  # once, rather than in every process
+        say(f"capturing llama-{model.lower()}")
+        steps_of(sources[model], SETTINGS, {})
+    spawning = multiprocessing.get_context("spawn")  # this process may hold threads of other libraries
+    with ProcessPoolExecutor(workers, spawning) as pool:
+        waiting = [pool.submit(figures, table, sources[table.model]) for table in reversed(asked)]  # the longest first
+        for number, each in enumerate(as_completed(waiting), 1):
+            yield each.result()
+            say(f"{number} of {len(asked)} tables")
+
+
+def figures(table: Table, source: str) -> Figures:
     rates = {(row.plan, row.batch): row.rate for row in table.rows}
     asked: dict[str, Any] = {
-        "on": Cluster.parse(table.cluster), "tokens": 1e10, "settings": SETTINGS, "workers": workers,
+        "on": Cluster.parse(table.cluster), "tokens": 1e10, "settings": SETTINGS,
         "among": [(row.plan, row.batch) for row in table.rows],
     }  # fmt: skip
     choice = plan(source, **asked)
     made = _Runs(table)
     plan(source, **asked, measure=made, runs=RUNS)
     picks = [[table.rows[i].rate for i in CherryPick(seed=s).search(_candidates(table)).tried] for s in range(SEEDS)]
-    reached = mean(r for r in (_regret(table, pick) for pick in picks) if r is not None)
+    loses = mean(lost(_regret(table, pick)) for pick in picks)
+    reached = loses / (1 - loses) if loses < 1 else math.inf  # the same, as regret
     patient = _Runs(table, until=reached)
     with suppress(_Reached):
         plan(source, **asked, measure=patient, runs=math.ceil(mean(map(len, picks))), gain=0.0)
@@ -152,9 +174,9 @@ def figures(table: Table, source: str, workers: int = 1) -> Figures:
         measured_regret=_regret(table, made.rates),
         cherrypick_runs=mean(map(len, picks)),
         cherrypick_crashes=mean(pick.count(None) for pick in picks),
-        cherrypick_regret=reached,
+        cherrypick_lost=loses,
         cherrypick_runs_to_best=mean(_runs_to(pick, _least(pick)) or len(pick) for pick in picks),
-        runs_to_cherrypicks_regret=_runs_to(patient.rates, (1 + reached) * table.best),
+        runs_to_cherrypicks_loss=_runs_to(patient.rates, (1 + reached) * table.best),
     )
 
 
@@ -246,7 +268,7 @@ class Summary:
     cherrypick_runs: float
     cherrypick_crashes: float
     cherrypick_lost: float
-    more_runs: int  # tables on which a search seeded by forecasts takes more runs to CherryPick's regret
+    more_runs: int  # tables on which a search seeded by forecasts takes more runs to lose as little as CherryPick
 
 
 def summaries(found: Sequence[Figures]) -> list[Summary]:
@@ -272,8 +294,8 @@ def _summary(name: str, part: Sequence[Figures]) -> Summary:
         measured_lost=mean(lost(f.measured_regret) for f in part),
         cherrypick_runs=mean(f.cherrypick_runs for f in part),
         cherrypick_crashes=mean(f.cherrypick_crashes for f in part),
-        cherrypick_lost=mean(lost(f.cherrypick_regret) for f in part),
-        more_runs=sum((f.runs_to_cherrypicks_regret or math.inf) > f.cherrypick_runs for f in part),
+        cherrypick_lost=mean(f.cherrypick_lost for f in part),
+        more_runs=sum((f.runs_to_cherrypicks_loss or math.inf) > f.cherrypick_runs for f in part),
     )
 
 
