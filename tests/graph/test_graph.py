@@ -183,3 +183,20 @@ def test_version_1_files_stay_readable() -> None:
     assert graph == small_graph("version-1")
     assert graph.gradients is None
     assert graph.content_hash == "d02cc3d2428dfb64b387ace5dd152e71892f0b81506ad5ef3f1ed250f538b83c"  # as stores know it
+
+
+def test_a_graph_forgets_what_was_asked_for_longest_ago() -> None:
+    graph, made = Graph(name="g", ops=(), tensors=(), storages=()), list[int]()
+
+    def remember(key: int) -> int:
+        return graph.remember(key, lambda: made.append(key) or key)  # type: ignore[func-returns-value]
+
+    for key in range(32):
+        remember(key)
+    remember(0)
+    remember(32)
+    made.clear()
+    assert [remember(key) for key in (0, 2, 31, 32)] == [0, 2, 31, 32]
+    assert not made
+    remember(1)
+    assert made == [1]

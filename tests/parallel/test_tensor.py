@@ -201,3 +201,16 @@ def test_a_replica_that_is_known_from_fewer_devices_is_as_if_it_was_not(plan: st
     assert [r.collectives for r in known] == [r.collectives for r in fresh]
     assert [r.count for r in known] == [r.count for r in fresh]
     assert any(c.lane in ("tp", "cp") for r in known for c in r.collectives)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    ["dp=2,tp=2,sequence_parallel=true,checkpointing=full", "dp=4,zero=3", "dp=2,cp=2,zero=1", "dp=4,checkpointing=selective"],
+)
+def test_any_number_of_micro_steps_is_cut_once(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = Plan.parse(f"{plan},grad_accumulation=7")
+    quick = parallelize(graph("llama"), asked)
+    monkeypatch.setattr("foretell.parallel.MARKED", 1000)  # cut for this number alone
+    anew = parallelize(replace(graph("llama")), asked)
+    assert quick.roles == anew.roles
+    assert {op.times for op in quick.roles[0].graph.ops} == {1, 6}

@@ -232,3 +232,12 @@ def test_every_format_is_text() -> None:
     for to in FORMATS:
         assert hand_over(chosen("dp=16,zero=3"), to).endswith("\n")
     assert json.loads(hand_over(chosen("dp=16,zero=3"), "deepspeed"))["train_batch_size"] == 32
+
+
+def test_a_spot_price_asks_for_spot_nodes() -> None:
+    on_demand, spot = (
+        yaml.safe_load(hand_over(replace(chosen("dp=16,zero=3"), term=term), "skypilot"))["resources"]
+        for term in ("on-demand", "spot")
+    )
+    assert spot == {**on_demand, "use_spot": True}
+    assert "use_spot" not in on_demand

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -17,6 +18,7 @@ from foretell.cli import app
 from foretell.errors import InputError
 from foretell.hardware import Cluster, instance
 from foretell.planner.choose import probability_below
+from foretell.planner.pool import Processes
 from foretell.planner.result import PlanResult
 from foretell.planner.search import SURE, search_cluster
 from foretell.planner.space import Space, decided, enumerate_space
@@ -249,3 +251,20 @@ def test_the_verb(tmp_path: Path) -> None:
     late = CliRunner().invoke(app, [*asked, "--deadline", "1s", "--require"])
     assert late.exit_code == 3
     assert "nothing qualifies" in late.stdout
+
+
+def test_processes_stay_while_they_share_the_same() -> None:
+    pool, shared = Processes(2), object()
+
+    def asked(what: object) -> set[int]:
+        return set(pool.each(_pid, what, range(8)))
+
+    first = asked(shared) | asked(shared)
+    assert os.getpid() not in first
+    assert len(first | asked(shared)) <= 2  # no more than the two that were started
+    assert not first & asked(object())
+    pool.close()
+
+
+def _pid(shared: object, one: int) -> int:
+    return os.getpid()

@@ -6,7 +6,7 @@ import pytest
 
 from foretell.graph import Graph, Op, Signature, Storage
 from foretell.simulate.allocator import OutOfMemory
-from foretell.simulate.memory import replay
+from foretell.simulate.memory import allocated_at_least, peak_op, replay
 from foretell.units import MIB
 
 NOTHING = Signature("aten.relu.default", (), ())
@@ -59,3 +59,19 @@ def test_a_device_that_is_too_small_says_so() -> None:
     assert replay(graph, capacity=400 * MIB).peak_allocated == 144 * MIB
     with pytest.raises(OutOfMemory):
         replay(graph, capacity=140 * MIB)
+
+
+def test_what_lives_together_is_a_bound_on_the_peak() -> None:
+    graph = step(PARAMETER, MOMENT, KEPT, PASSING, GRADIENT, Storage(MIB, "host", -1, 4))
+    assert [allocated_at_least(graph, op) // MIB for op in range(4)] == [112, 136, 144, 128]
+    around = step(PARAMETER, Storage(8 * MIB, "activation", 3, 0))  # made late, used by the next step
+    assert [allocated_at_least(around, op) // MIB for op in range(4)] == [40, 32, 32, 40]
+
+
+def test_the_peak_is_found_without_an_allocator() -> None:
+    graph = step(PARAMETER, MOMENT, KEPT, PASSING, GRADIENT)
+    assert peak_op(graph, [0] * 4) == replay(graph).peak_op == 2
+    inside = [64 * MIB, 0, 0, 0]
+    assert peak_op(graph, inside) == replay(graph, temporaries=inside).peak_op == 0
+    around = step(PARAMETER, KEPT, Storage(8 * MIB, "activation", 3, 0))
+    assert peak_op(around, [0] * 4) == replay(around).peak_op == 0

@@ -96,7 +96,7 @@ def forecast(
     graph = capture(workload, settings)
     if asked is None and (noted := plan_noted(graph, cluster.devices)) is not None:
         cluster, plan = _where(cluster, noted, workload, settings)
-    with _no_garbage_collection():
+    with no_garbage_collection():
         program = _program(graph, cluster, plan, prices_by)
         ran = run(program, cluster, prices_by, conditions, fitted)
         return _Assembly(
@@ -123,7 +123,7 @@ def response(
     cluster, plan = _where(on, plan, workload, settings)
     prices_by = load_model(model) if isinstance(model, str) else model
     graph = capture(workload, settings)
-    with _no_garbage_collection():
+    with no_garbage_collection():
         return Response(_program(graph, cluster, plan, prices_by), cluster, prices_by)
 
 
@@ -138,7 +138,7 @@ def spread(
     """How far the step that `forecast` would answer for may be off by its parts, before errors on jobs scale it."""
     cluster, plan = _where(on, plan, workload, settings)
     prices_by = load_model(model) if isinstance(model, str) else model
-    with _no_garbage_collection():
+    with no_garbage_collection():
         program = _program(capture(workload, settings), cluster, plan, prices_by)
         return spread_of(program, run(program, cluster, prices_by, Conditions()), cluster, prices_by)
 
@@ -173,7 +173,7 @@ _pausing = threading.Lock()
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     """A plan makes a hundred thousand small objects that live to its end: searching them repeatedly is a fifth of it.
 
     It holds for the whole process, so one thread at a time may ask for it; garbage is collected in between.

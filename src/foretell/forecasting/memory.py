@@ -9,11 +9,12 @@ from typing import Final
 
 from foretell.cost.workspace import kept_workspaces, temporary_bytes
 from foretell.forecasting.result import Breakdown, Memory, RankMemory
+from foretell.graph import Graph
 from foretell.hardware import Device
 from foretell.profile import MemoryFactors
 from foretell.program import Role
 from foretell.simulate.allocator import OutOfMemory
-from foretell.simulate.memory import MemoryTrace, replay
+from foretell.simulate.memory import MemoryTrace, allocated_at_least, peak_op, replay
 from foretell.units import MIB, Bytes
 
 # One standard deviation of the logarithm of predicted over measured totals, docs/guide/memory.md.
@@ -49,10 +50,25 @@ def _replay(role: Role, device: Device, capacity: Bytes) -> tuple[MemoryTrace, b
         kept_workspace=kept_workspaces(role.graph, device),
         persistent=role.persistent,
     )
+    free = step()  # of a device without limit: below the limit none is felt
+    if free.peak_reserved <= capacity:
+        return free, True
+    if allocated_at_least(role.graph, free.peak_op) > capacity:
+        return free, False
     try:
         return step(capacity=capacity), True
     except OutOfMemory:
-        return step(), False
+        return free, False
+
+
+def beside_at_peak(graph: Graph, device: Device) -> Bytes:
+    """What a step takes at its peak that is gone thereafter, at least: temporaries and workspace; none if it updates then."""
+    inside = temporary_bytes(graph, device)
+    peak = peak_op(graph, inside)
+    if peak < 0 or graph.ops[peak].phase == "optimizer":
+        return 0
+    kept = sum(nbytes for _, nbytes in kept_workspaces(graph, device))
+    return kept + inside[peak] + allocated_at_least(graph, peak, "temporary")
 
 
 def with_persistent(role: Role, device: Device, like: Role, trace: MemoryTrace) -> tuple[MemoryTrace, Memory]:

@@ -116,6 +116,18 @@ def place(
     return place(program, cluster, model, conditions, replace(profile, residuals=None, **everything))
 
 
+def time_alike(
+    program: Program, cluster: Cluster, model: CostModel, conditions: Conditions, profile: Profile | None = None
+) -> RoleStep:
+    """What the ranks of a program that all do the same take, on nodes that are alike; their memory is left aside."""
+    if profile is not None and profile.residuals is not None:
+        return place(program, cluster, model, conditions, profile)[0][0][0]
+    profile = profile or Profile(name="none")
+    collectives = Collectives(cluster, profile.communication, profile.links)
+    pricing = _Pricing(model=model, conditions=conditions, profile=profile, collectives=collectives)
+    return pricing.time(program.roles[0], cluster.nodes[0])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Timed:
     """A step as it is, and what its parts are found from: the same step without communication, and with uneven ranks."""
@@ -190,6 +202,11 @@ class _Pricing:
     collectives: Collectives
 
     def place(self, role: Role, node: Node) -> Placed:
+        step = self.time(role, node)
+        trace, memory = rank_memory(role, node.device)
+        return Placed(role=role, node=node, priced=step.priced, durations=step.durations, trace=trace, memory=memory)
+
+    def time(self, role: Role, node: Node) -> RoleStep:
         alone = role_step(role, node.device, node.host, self.model)
         skew = busiest(role, self.conditions.expert_skew)
         d = alone.durations
@@ -203,8 +220,7 @@ class _Pricing:
             gap=d.gap * self.profile.device,
             slowdown=self._slowdown(role, node),
         )
-        trace, memory = rank_memory(role, node.device)
-        return Placed(role=role, node=node, priced=alone.priced, durations=durations, trace=trace, memory=memory)
+        return replace(alone, durations=durations)
 
     def _slowdown(self, role: Role, node: Node) -> float:
         """Of compute while a collective runs beside it."""

@@ -76,8 +76,12 @@ class Graph:
         if found is _NOTHING:
             found = make()
             if len(self._remembered) >= _REMEMBERED:
-                self._remembered.clear()  # other threads may be reading: nobody relies on finding a key again
-            self._remembered[key] = found
+                # What was asked for longest ago goes. Other threads may be reading: nobody relies on finding a key again.
+                for oldest in list(self._remembered)[:1]:
+                    self._remembered.pop(oldest, None)
+        else:
+            self._remembered.pop(key, None)
+        self._remembered[key] = found
         return found
 
     @cached_property

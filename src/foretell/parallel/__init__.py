@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 from foretell.errors import NotModelled, PlanError
 from foretell.graph import Graph
-from foretell.parallel.accumulate import accumulate, steady_micro_step
+from foretell.parallel.accumulate import MARKED, accumulate, repeated, steady_micro_step
 from foretell.parallel.checkpoint import checkpointed
 from foretell.parallel.context import context_parallel
 from foretell.parallel.data import data_parallel
@@ -93,15 +93,28 @@ def _check(plan: Plan) -> None:
 
 def _replica(graph: Graph, plan: Plan, micro_steps: int) -> Role:
     """One replica's step, what each of its ranks computes; it is remembered for other plans and devices."""
+    recorded = micro_steps if plan.pp == 1 else 0
+    if graph.grad_accumulation == 1:
+        recorded = min(recorded, MARKED)
 
-    def make() -> Role:
-        own = accumulate(graph, micro_steps) if plan.pp == 1 else steady_micro_step(graph)
+    def cut() -> Role:
+        own = accumulate(graph, recorded) if recorded else steady_micro_step(graph)
         # Sequences are cut first: under sequence parallelism tensor-parallel ranks share what is left of them.
         role = context_parallel(Role(name="dp", count=plan.devices, graph=own), plan)
-        return checkpointed(expert_parallel(tensor_parallel(role, plan), plan), plan)
+        return expert_parallel(tensor_parallel(role, plan), plan)
 
-    settings = (plan.tp, plan.sequence_parallel, plan.overlap_tp, plan.cp, plan.ep, plan.zero > 0, plan.checkpointing)
-    return _among(graph.remember(("replica", micro_steps if plan.pp == 1 else 0, settings), make), plan.devices)
+    sharing = (plan.tp, plan.sequence_parallel, plan.overlap_tp, plan.cp, plan.ep)
+    settings = (*sharing, plan.checkpointing)
+    role = graph.remember(
+        ("replica", recorded, settings),
+        lambda: checkpointed(graph.remember(("cut", recorded, sharing), cut), plan),
+    )
+    if micro_steps > recorded > 0:
+        marked = role
+        role = graph.remember(
+            ("replica", micro_steps, settings), lambda: replace(marked, graph=repeated(marked.graph, micro_steps))
+        )
+    return _among(role, plan.devices)
 
 
 def _among(role: Role, devices: int) -> Role:

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import replace
+from typing import Final
 
 from foretell.graph import Graph, Input, Layout, Op, Signature, Storage, Tensor
 from foretell.parallel.rewrite import NOTHING, first_of
 
+MARKED: Final = 3  # micro-steps of a step whose second one is told from the rest by running twice
 _ADD = (("self", Input(0)), ("other", Input(1)))
 
 
@@ -26,6 +28,15 @@ def accumulate(graph: Graph, micro_steps: int) -> Graph:
         ops = [replace(op, times=micro_steps - 1) if second <= i < update else op for i, op in enumerate(graph.ops)]
         changed = replace(graph, ops=tuple(ops))
     return replace(changed, grad_accumulation=micro_steps)
+
+
+def repeated(graph: Graph, micro_steps: int) -> Graph:
+    """A step of `MARKED` micro-steps, cut for its ranks or not, with more of them: nothing but how often ops run differs."""
+    ops = [
+        op if op.times == 1 else Op(op.signature, op.phase, op.module, op.inputs, op.outputs, micro_steps - 1)
+        for op in graph.ops
+    ]
+    return replace(graph, ops=tuple(ops), grad_accumulation=micro_steps)
 
 
 def steady_micro_step(graph: Graph) -> Graph:

@@ -16,7 +16,8 @@ from foretell.cost.flops import total_flops
 from foretell.cost.model import CostModel
 from foretell.errors import InputError
 from foretell.forecasting.conditions import Conditions
-from foretell.forecasting.run import place
+from foretell.forecasting.memory import beside_at_peak
+from foretell.forecasting.run import time_alike
 from foretell.graph import Graph
 from foretell.hardware import Cluster, Device
 from foretell.parallel import parallelize
@@ -93,20 +94,17 @@ def price_replica(
         grad_accumulation=1,
     )
     try:
-        placed, _ = place(parallelize(graph, alone), corner(cluster, alone.devices), model, conditions, profile)
+        step = time_alike(parallelize(graph, alone), corner(cluster, alone.devices), model, conditions, profile)
     except InputError as error:
         return Replica(why=str(error))
-    slowest = max(placed[0], key=lambda p: p.device_seconds)
-    role, durations, trace = slowest.role, slowest.durations, slowest.trace
+    role, durations = step.role, step.durations
     units, forward, update = _by_block(role.graph, durations.device.tolist())
     ahead = simulate(role, replace(durations, host=0.0 * durations.host), draw=False).period
     scale = max(ahead - update, 0.0) / (sum(units) or 1.0)  # communication is spread evenly
     issuing = sum(s for op, s in zip(role.graph.ops, durations.host, strict=True) if op.phase != "optimizer")
-    parts = slowest.memory.breakdown
     inside = BlockOf(blocks(role.graph))
     turn = last_of(role.graph, "forward")
     alive = [s for s in role.graph.storages if s.role == "activation" and s.born <= turn < s.freed]
-    updating = trace.peak_op >= 0 and role.graph.ops[trace.peak_op].phase == "optimizer"
     return Replica(
         units=tuple(seconds * scale for seconds in units),
         host=issuing,
@@ -117,7 +115,7 @@ def price_replica(
         gradients=role.graph.bytes_of("gradient"),
         optimizer=role.graph.bytes_of("optimizer"),
         activations=sum(s.nbytes for s in alive),
-        beside=0 if updating else parts.temporaries + parts.workspace,
+        beside=beside_at_peak(role.graph, cluster.nodes[0].device),
     )
 
 

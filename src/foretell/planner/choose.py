@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from foretell.errors import InputError, check_number
+from foretell.hardware import Term
 from foretell.planner.outcome import Z90
 from foretell.planner.result import Choice, Range
 from foretell.planner.search import ALIKE, CLASS
@@ -18,11 +19,12 @@ ROOMY: Final = 0.20  # of the memory free: more is no better
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """What a job must keep to, and how sure that shall be."""
+    """What a job must keep to, how sure that shall be, and what it pays for."""
 
     deadline: Seconds | None = None
     budget: Dollars | None = None
     confidence: float = 0.9
+    term: Term = "on-demand"  # on which devices are rented
 
     def __post_init__(self) -> None:
         for name, value in (("deadline", self.deadline), ("budget", self.budget)):

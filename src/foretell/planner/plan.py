@@ -79,7 +79,7 @@ def plan(
     """
     began = time.monotonic()
     check_number("gain", gain, "a part of a step's time from 0 to 1, like 0.03", InputError, most=1.0)
-    goal = Goal(deadline=deadline, budget=budget, confidence=confidence)
+    goal = Goal(deadline=deadline, budget=budget, confidence=confidence, term=term)
     length = job_length(samples, tokens, epochs, dataset, job, term)
     place = Cluster.parse(on) if isinstance(on, str) else on
     if place is not None and gpus:
@@ -104,8 +104,12 @@ def plan(
     )
     say = progress or (lambda text: None)
     found = enumerate_space(space, engine.steps) if among is None else given_plans(place, among, engine.steps)
-    asked = Search(engine, found, length, goal, runner or Processes(workers), say)
-    result = asked.result(began)
+    own = Processes(workers)
+    try:
+        asked = Search(engine, found, length, goal, runner or own, say)
+        result = asked.result(began)
+    finally:
+        own.close()
     return result if measure is None else asked.measured(result, measure, runs, gain)
 
 

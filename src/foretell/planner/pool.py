@@ -34,40 +34,61 @@ class Here:
             yield work(shared, one)
 
 
-_shared: Any = None  # what forked workers inherit
-
-
 class Processes:
-    """Forks of this process, which share its memory."""
+    """Forks of this process, which share its memory; they stay, with what they remember, while what is shared does."""
 
     def __init__(self, workers: int) -> None:
         self.workers = max(1, min(workers, os.cpu_count() or 1))
+        self._pool: ProcessPoolExecutor | None = None
+        self._of: Any = None
 
     def each(self, work: Work, shared: Any, asked: Iterable[Any]) -> Iterator[Any]:
-        global _shared
         if self.workers < 2:
             yield from Here().each(work, shared, asked)
             return
-        _shared, left, running = shared, iter(asked), set[Future[Any]]()
+        pool, left, running = self._sharing(shared), iter(asked), set[Future[Any]]()
         try:
-            with ProcessPoolExecutor(self.workers, mp_context=get_context("fork"), initializer=end_with_parent) as pool:
-                while True:
-                    while len(running) < self.workers and (one := next(left, _NONE)) is not _NONE:
-                        running.add(pool.submit(_in_worker, work, one))
-                    if not running:
-                        return
-                    done, running = wait(running, return_when=FIRST_COMPLETED)
-                    for future in done:
-                        yield future.result()
+            while True:
+                while len(running) < self.workers and (one := next(left, _NONE)) is not _NONE:
+                    running.add(pool.submit(_in_worker, work, one))
+                if not running:
+                    return
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
         except BrokenProcessPool:
+            self.close()
             raise ForetellError(
                 "a process of the search was ended, as the system does when memory is full. Search with one: workers=1."
             ) from None
-        finally:
-            _shared = None
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the processes; the next question starts others."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = self._of = None
+
+    def _sharing(self, shared: Any) -> ProcessPoolExecutor:
+        if self._pool is None or self._of is not shared:
+            self.close()
+            self._pool = ProcessPoolExecutor(
+                self.workers, mp_context=get_context("fork"), initializer=_begin, initargs=(shared,)
+            )
+            self._of = shared
+        return self._pool
 
 
 _NONE: Any = object()
+_shared: Any = None  # what a worker was forked with
+
+
+def _begin(shared: Any) -> None:
+    global _shared
+    _shared = shared
+    end_with_parent()
 
 
 def _in_worker(work: Work, one: Any) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from foretell.forecasting.job import Job
+from foretell.hardware import Term
 from foretell.planner.measured import MeasuredRun
 from foretell.text import json_text
 from foretell.units import Bytes, Dollars, Seconds
@@ -54,6 +55,7 @@ class Choice:
     exposed_communication: Seconds
     bubble: Seconds
     calibrated: bool  # the interval is from validated errors of such steps; else a usual one of published jobs
+    term: Term = "on-demand"
 
     def to_dict(self) -> dict[str, Any]:
         plain: dict[str, Any] = _plain(self)

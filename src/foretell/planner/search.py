@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -46,6 +46,7 @@ class Engine:
     kept: Kept | None
     _facts: dict[tuple[int, int], Facts] = field(default_factory=dict)
     replicas: dict[tuple[object, ...], Replica] = field(default_factory=dict)
+    _rough: dict[tuple[object, ...], Replica] = field(default_factory=dict)
 
     def facts(self, c: Candidate) -> Facts:
         key = c.variant, c.batch
@@ -63,11 +64,11 @@ class Engine:
 
     def rough(self, c: Candidate, cluster: Cluster) -> Replica:
         """A bound on it from replicas that recompute nothing, at the batches that were captured."""
-        key = ("rough", *self.key(c, cluster))
-        if key not in self.replicas:
+        key = self.key(c, cluster)
+        if key not in self._rough:
             plain = c._replace(plan=_without_checkpointing(c.plan))
-            self.replicas[key] = bounds.recomputing(self._at(plain, cluster), c.plan)
-        return self.replicas[key]
+            self._rough[key] = bounds.recomputing(self._at(plain, cluster), c.plan)
+        return self._rough[key]
 
     def _at(self, c: Candidate, cluster: Cluster) -> Replica:
         """One that recomputes nothing; at other batches than those captured, continued."""
@@ -135,6 +136,7 @@ class Found:
     cluster: int
     simulated: tuple[tuple[Candidate, Outcome], ...]
     pruned: Counter[str]
+    priced: Mapping[tuple[object, ...], Replica] = field(default_factory=dict)  # for searches of other clusters
 
 
 def search_cluster(engine: Engine, cluster: Cluster, number: int, candidates: Sequence[Candidate]) -> Found:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from foretell.forecasting.assemble import no_garbage_collection
 from foretell.forecasting.energy import cluster_watts
 from foretell.forecasting.job import Job, JobLength, Pause
 from foretell.forecasting.memory import probability_of_fitting
@@ -74,6 +75,7 @@ def _choice(steps: Steps, cluster: Cluster, c: Candidate, o: Outcome, length: Jo
         time=duration,
         cost=cost,
         price=cluster.price_source if cost else None,
+        term=goal.term,
         goodput=_goodput(job, step),
         kwh=duration.times(job.joules / 3.6e6 / job.seconds),
         job=job,
@@ -109,6 +111,7 @@ def _goodput(job: Job, step: Range) -> Range:
 class _Task:
     number: int
     candidates: Sequence[Candidate]
+    known: Mapping[tuple[object, ...], Replica]  # that others have priced
 
 
 class Search:
@@ -137,6 +140,7 @@ class Search:
         self.pruned = Counter(space.left_out)
         self.choices: list[Choice] = []
         self.simulated = 0
+        self._shared = engine, space.clusters
         self.deferred: list[tuple[float, int]] = []
 
     def result(self, began: float) -> PlanResult:
@@ -171,13 +175,13 @@ class Search:
         )
 
     def _search(self, numbers: Iterator[int]) -> None:
-        tasks = (_Task(number, self.by_cluster[number]) for number in numbers)
-        shared = self.engine, self.space.clusters
-        for found in self.runner.each(_work, shared, tasks):
+        tasks = (_Task(number, self.by_cluster[number], dict(self.engine.replicas)) for number in numbers)
+        for found in self.runner.each(_work, self._shared, tasks):
             self._take(found)
 
     def _take(self, found: Found) -> None:
         self.pruned.update(found.pruned)
+        self.engine.replicas.update(found.priced)
         self.simulated += len(found.simulated)
         self.choices += choices_of(self.engine, self.space.clusters, found.simulated, self.length, self.goal)
         self.say(f"{self.simulated} plans simulated, {len(self.choices)} fit")
@@ -224,7 +228,7 @@ class Search:
                 if key not in seen:
                     seen.add(key)
                     tasks[c.variant, batch, c.plan.tp, c.plan.cp].append((asked, c.cluster))
-        for priced in self.runner.each(_price, (self.engine, self.space.clusters), iter(tasks.values())):
+        for priced in self.runner.each(_price, self._shared, iter(tasks.values())):
             self.engine.replicas.update(priced)
             self.say(f"{len(self.engine.replicas)} replicas priced")
 
@@ -327,11 +331,15 @@ class _Least:
 
 def _work(shared: tuple[Engine, Sequence[Cluster]], task: _Task) -> Found:
     engine, clusters = shared
-    return search_cluster(engine, clusters[task.number], task.number, task.candidates)
+    engine.replicas.update(task.known)
+    with no_garbage_collection():
+        found = search_cluster(engine, clusters[task.number], task.number, task.candidates)
+    return replace(found, priced={key: r for key, r in engine.replicas.items() if key not in task.known})
 
 
 def _price(
     shared: tuple[Engine, Sequence[Cluster]], asked: Sequence[tuple[Candidate, int]]
 ) -> dict[tuple[object, ...], Replica]:
     engine, clusters = shared
-    return {engine.key(c, clusters[number]): engine.replica(c, clusters[number]) for c, number in asked}
+    with no_garbage_collection():
+        return {engine.key(c, clusters[number]): engine.replica(c, clusters[number]) for c, number in asked}

@@ -50,10 +50,8 @@ class CachingAllocator:
         self._blocks: dict[int, Block] = {}  # by key
         self._next_address = 0
 
-    def allocate(self, nbytes: Bytes) -> Block | None:
-        """A block for a request, or None for a request of nothing."""
-        if nbytes <= 0:
-            return None
+    def allocate(self, nbytes: Bytes) -> Block:
+        """A block for a request of a byte or more."""
         size = (nbytes + _ROUND - 1) & -_ROUND
         small = size <= _SMALL
         pool = self._free[small]
@@ -72,9 +70,7 @@ class CachingAllocator:
         self.allocated += block.size
         return block
 
-    def release(self, block: Block | None) -> None:
-        if block is None:
-            return
+    def release(self, block: Block) -> None:
         self.allocated -= block.size
         pool, before, after = self._free[block.small], block.before, block.after
         if after is not None and after.free:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple
 
-from foretell.graph import Graph
+from foretell.graph import Graph, Storage
 from foretell.simulate.allocator import Block, CachingAllocator
 from foretell.units import Bytes
 
@@ -55,6 +56,33 @@ def replay(
     )
 
 
+def allocated_at_least(graph: Graph, op: int, role: str | None = None) -> Bytes:
+    """What storages alone take while an op runs, or those of a role, wherever the allocator finds room for them."""
+    return sum(s.nbytes for s in graph.storages if s.role != "host" and role in (None, s.role) and _lives(s, op))
+
+
+def peak_op(graph: Graph, temporaries: Sequence[Bytes]) -> int:
+    """The op at which a settled step has most allocated, without an allocator's rounding; -1 where nothing is."""
+    if not graph.ops:
+        return -1
+    change = [0] * (len(graph.ops) + 1)
+    for s in graph.storages:
+        if s.born < 0 or s.role == "host":
+            continue
+        change[s.born] += s.nbytes
+        change[min(s.freed, len(graph.ops) - 1) + 1] -= s.nbytes
+        if s.freed < s.born:  # it lives into the next step
+            change[0] += s.nbytes
+    held = [now + inside for now, inside in zip(accumulate(change), temporaries, strict=False)]
+    return held.index(max(held))
+
+
+def _lives(storage: Storage, op: int) -> bool:
+    """While an op of a settled step runs; what is born late and freed early lives on into the next step."""
+    born, freed = storage.born, storage.freed
+    return born < 0 or (born <= op <= freed if born <= freed else not freed < op < born)
+
+
 class _Moment(NamedTuple):
     """An op at which something is allocated or released."""
 
@@ -76,6 +104,7 @@ class _Replay:
         capacity: Bytes | None,
     ) -> None:
         self.storages, self.allocator = graph.storages, CachingAllocator(capacity)
+        self.sizes = [s.nbytes for s in graph.storages]
         self.blocks: list[Block | None] = [None] * len(self.storages)
         self.granted = [0] * len(self.storages)  # what a storage got when it was last allocated, rounded up and all
         self.aside: list[tuple[str, Bytes]] = []
@@ -105,15 +134,16 @@ class _Replay:
         self.moments = [_Moment(i, inside.get(i, 0), born.get(i, ()), freed.get(i, ())) for i in moving]
 
     def take(self, number: int) -> None:
-        block = self.blocks[number] = self.allocator.allocate(self.storages[number].nbytes)
-        self.granted[number] = block.size if block else 0
+        block = self.blocks[number] = self.allocator.allocate(self.sizes[number])
+        self.granted[number] = block.size
 
     def set_aside(self, role: str, nbytes: Bytes) -> None:
-        block = self.allocator.allocate(nbytes)
-        self.aside.append((role, block.size if block else 0))
+        if nbytes > 0:
+            self.aside.append((role, self.allocator.allocate(nbytes).size))
 
     def step(self, *, first: bool) -> None:
-        allocator, blocks, take = self.allocator, self.blocks, self.take
+        allocator, blocks, granted, sizes, take = self.allocator, self.blocks, self.granted, self.sizes, self.take
+        allocate, release = allocator.allocate, allocator.release
         self.before, self.left = before, left = [], []
         for position, temporary, born, freed in self.moments:
             if first:
@@ -121,13 +151,16 @@ class _Replay:
                     self.set_aside("workspace", nbytes)
                 for number in self.optimizer_state if position == self.update else ():
                     take(number)
-            working = allocator.allocate(temporary)
+            working = allocate(temporary) if temporary else None
             for number in born:
-                take(number)
+                block = blocks[number] = allocate(sizes[number])
+                granted[number] = block.size
             before.append(allocator.allocated)
-            allocator.release(working)
+            if working is not None:
+                release(working)
             for number in freed:
-                allocator.release(blocks[number])
+                if (ending := blocks[number]) is not None:  # what lives into the next step is not there in the first
+                    release(ending)
             left.append(allocator.allocated)
 
     def series(self, end: int) -> tuple[Bytes, ...]:
@@ -146,8 +179,7 @@ class _Replay:
         for role, nbytes in self.aside:
             by_role[role] += nbytes
         for s, nbytes in zip(self.storages, self.granted, strict=True):
-            lives = s.born <= position <= s.freed if s.born <= s.freed else not s.freed < position < s.born
-            if nbytes and (s.born < 0 or lives):
+            if nbytes and _lives(s, position):
                 by_role[s.role] += nbytes
         by_role["workspace"] += max(allocated - sum(by_role.values()), 0)
         return dict(by_role)

@@ -100,9 +100,12 @@ srun {_line(handed, "$HEAD_NODE")}
 
 def skypilot(handed: Handed) -> str:
     device = handed.cluster.nodes[0].device.name
+    resources: dict[str, object] = {"accelerators": f"{_SKY.get(device, device.upper())}:{handed.each}"}
+    if handed.choice.term == "spot":
+        resources["use_spot"] = True
     task = {
         "name": handed.name,
-        "resources": {"accelerators": f"{_SKY.get(device, device.upper())}:{handed.each}"},
+        "resources": resources,
         "num_nodes": handed.nodes,
         "run": f'export HEAD_NODE=$(echo "$SKYPILOT_NODE_IPS" | head -n 1)\ntimeout {handed.limit:.0f} {_line(handed, "$HEAD_NODE")}\n',
     }
