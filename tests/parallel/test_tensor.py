@@ -205,7 +205,12 @@ def test_a_replica_that_is_known_from_fewer_devices_is_as_if_it_was_not(plan: st
 
 @pytest.mark.parametrize(
     "plan",
-    ["dp=2,tp=2,sequence_parallel=true,checkpointing=full", "dp=4,zero=3", "dp=2,cp=2,zero=1", "dp=4,checkpointing=selective"],
+    [
+        "dp=2,tp=2,sequence_parallel=true,checkpointing=full",
+        "dp=4,zero=3",
+        "dp=2,cp=2,zero=1",
+        "dp=4,checkpointing=selective",
+    ],
 )
 def test_any_number_of_micro_steps_is_cut_once(plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = Plan.parse(f"{plan},grad_accumulation=7")
