@@ -18,9 +18,9 @@ from pathlib import Path
 HERE = Path(__file__).parents[1]
 sys.path[:0] = [str(HERE.parent / "src"), str(HERE / "src")]
 
-from foretell_bench.sources.examples import five_networks
+from foretell_bench.sources.examples import FIVE_NETWORKS, five_networks, h200_steps
 from foretell_bench.tables import variants
-from foretell_bench.tables.classics import SOURCE
+from foretell_bench.tables.classics import NETWORKS, SOURCE
 from foretell_bench.tables.methods import ROWS, SOURCES, STORES
 
 FIVE = {"five": False, "five-batches": True}  # name → whether batches are left out, or whole networks
@@ -29,7 +29,7 @@ FIVE = {"five": False, "five-batches": True}  # name → whether batches are lef
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="public measurements; without it, the project's own alone")
-    parser.add_argument("--source", action="append", choices=(*SOURCES, *FIVE), help="only this data")
+    parser.add_argument("--source", action="append", choices=(*SOURCES, *FIVE, SOURCE), help="only this data")
     parser.add_argument("--only", action="append", choices=variants.VARIANTS, help="only this variant")
     parser.add_argument("--rows", type=int, help="at most so many rows of a source")
     parser.add_argument("--seeds", type=int, default=5)
@@ -41,16 +41,17 @@ def main() -> None:
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    for source in (options.source or (*SOURCES, *FIVE)) if not options.show else ():
+    for source in (options.source or (*SOURCES, *FIVE, SOURCE)) if not options.show else ():
         if source in FIVE:
-            examples = five_networks(HERE / "data" / SOURCE, say)
+            examples = five_networks(HERE / "data" / FIVE_NETWORKS, say)
             options_of = {"only": options.only or variants.OF_LAYERS, "seeds": options.seeds, "on": options.on}
             variants.run(source, examples, options.out, **options_of, say=say, rows=FIVE[source])
             continue
-        place = HERE / "data" / source if source in STORES else options.data
+        place = HERE / "data" / source if source in (*STORES, SOURCE) else options.data
         if place is None:
             continue
-        taken = SOURCES[source](place, say, options.rows or ROWS[source])
+        drawn = options.rows or ROWS.get(source)
+        taken = SOURCES[source](place, say, drawn) if source in SOURCES else h200_steps(place, say, only=NETWORKS)
         examples = [e for e in taken.items if e.measured]
         variants.run(
             source, examples, options.out, only=options.only or (), seeds=options.seeds, on=options.on, say=say

@@ -199,7 +199,7 @@ def test_pages_are_filled_and_nothing_else_is_touched(tmp_path: Path) -> None:
     assert page.startswith("before\n")
     assert page.endswith("<!-- end -->\nafter\n")
     assert fill_pages(tmp_path, results) == []
-    assert table_named("claims", results).count("not run") == 9
+    assert table_named("claims", results).count("not run") == 12
     compared = {"architecture, all": {name: {what: {"mre": error, "median": error, "rows": 9} for what in ("device", "step")}
                                       for name, error in (("after ScaleDL", 0.2), ("Foretell", 0.1))}}  # fmt: skip
     assert "2.00× (20.0% and 10.0%" in table_named("claims", results, {"scaledl": {"tables": compared}})
@@ -286,19 +286,26 @@ def test_a_search_is_scored_against_the_best_there_is() -> None:
     assert ranked.regret >= 0
 
 
-def test_a_first_choice_that_crashes_counts() -> None:
-    def row(table: str, method: str, regret: float | None, reached: float) -> dict[str, object]:
-        return {"table": table, "method": method, "regret": regret, "reached": reached, "runs": 0, "cost": 0.0,
-                "runs_to_near": 2}  # fmt: skip
+def test_searches_are_compared_where_neither_crashed_and_crashes_counted() -> None:
+    def row(ours: float | None, theirs: float) -> dict[str, float | None]:
+        measured = {"measured_runs": 2, "measured_crashes": 0, "measured_regret": 0.01}
+        return measured | {"regret": ours, "cherrypick_regret": theirs, "cherrypick_runs": 30, "cherrypick_crashes": 9}
 
-    rows = [row("a", "ours", 0.0, 1.0), row("b", "ours", None, 0.0), row("c", "ours", 0.5, 0.0)]
-    rows += [row("a", "CherryPick", 0.1, 1.0), row("b", "CherryPick", 7.5, 0.0), row("c", "CherryPick", 0.3, 0.0)]
-    text = table_named("claims", {"searches": rows})
-    assert "2 tables with a graph where neither crashed" in text  # the same ones for both
-    assert "CherryPick 20% worse than the best on average" in text
-    assert (
-        "Foretell's ranking 25% worse than the best on average, 25% in the median, after 0 runs, 1 of 3 crashed" in text
-    )
+    text = table_named("claims", {}, {"planner": [row(0.0, 0.1), row(None, 7.5), row(0.5, 0.3)]})
+    assert "2 tables of plans on H100 where neither choice crashed" in text  # the same ones for both
+    assert "CherryPick 20.0% worse than the best after 30 runs, 9 of them crashes" in text
+    assert "Foretell's choice 25.0% with no run, 1 of 3 crashed" in text
+
+
+def test_claims_of_variants_have_an_interval_over_folds_and_seeds() -> None:
+    def fit(variant: str, fold: int, seed: int, mean: float) -> dict[str, object]:
+        return {"source": "five-batches", "variant": variant, "fold": fold, "seed": seed, "mean": mean}
+
+    fits = [fit("ScaleDL", 0, 0, 0.1), fit("ScaleDL", 0, 1, 0.2), fit("ScaleDL", 1, 0, 0.1), fit("additive", 0, 0, 0.4),
+            fit("ScaleDL, messages cut", 0, 1, 0.3)]  # fmt: skip
+    text = table_named("claims", {}, {"variants": {str(i): f for i, f in enumerate(fits)}})
+    assert "| 2.8× | 2.1 to 3.9 over nine tenths of 2 folds and seeds |" in text  # 4 and 2; fold 1 has no pair
+    assert "without: 1.5× on five-batches" in text
 
 
 def test_there_are_29_classics_and_the_data_has_them() -> None:

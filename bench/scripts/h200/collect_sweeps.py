@@ -1,6 +1,6 @@
 """Packs the batch sweeps of sweeps.py into a store in bench/data/h200-sweep.
 
-    python bench/scripts/h200/collect_sweeps.py FILE.jsonl.gz … [--to FOLDER]
+    python bench/scripts/h200/collect_sweeps.py FILE.jsonl.gz … [--to FOLDER]    (of `five`: bench/data/h200-five)
     python bench/scripts/h200/collect_sweeps.py                                   how far what is there varies by itself
 
 Light steps were measured without their graph: it is captured here, at two batches of each network and setting, and continued

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, geometric_mean, median
+from statistics import fmean, geometric_mean
 from typing import Any, Final
 
 from foretell_bench.pages.method_tables import sampled, seconds_each, theirs
+from foretell_bench.tables.variants import nine_tenths
 
 Row = Mapping[str, Any]
 HEADS: Final = ("claim of the paper", "here", "interval", "measured on", "why")
 _NOT_RUN: Final = "not run"
+_DATA: Final = {
+    "h200": "300 steps of an H200, architectures left out",
+    "box": "jobs of hosts in a box, architectures left out",
+    "cnn_many_gpus": "240 steps of CNNs on 1 to 4 GPUs, architectures left out",
+    "timm_train": "48 steps of timm's networks, architectures left out",
+    "h200-sweep": "696 steps of 29 classic networks, networks left out",
+    "five": "150 steps of its five networks on an H200, networks left out",
+    "five-batches": "150 steps of its five networks on an H200, batches left out",
+}
+_WHY_FIVE: Final = "dense batches of few networks at one precision: what is left is the host's variation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +38,19 @@ class Found:
     on: str = "–"
 
 
-def rows(results: Mapping[str, Sequence[Row]], beside: Mapping[str, Row]) -> list[tuple[str, ...]]:
+def rows(results: Mapping[str, Sequence[Row]], beside: Mapping[str, Any]) -> list[tuple[str, ...]]:
     scaledl, predictddl, driple = (beside.get(name, {}) for name in ("scaledl", "predictddl", "driple"))
+    fits = list(beside.get("variants", {}).values())
     lines = results.get("lines", ())
     told = [
         ("ScaleDL: 6× lower MRE than additive baselines", _lower(scaledl, "mre"),
          "step times of one device differ by a sixth from one occasion to the next, which no model can predict"),
         ("ScaleDL: 5× lower RMSE than additive baselines", _lower(scaledl, "rmse_seconds"),
          "a few long steps decide it, and an additive model is near on those"),
+        ("ScaleDL: lower MRE than additive baselines, in its own setting", _fold_by_fold(fits, "five-batches", "additive", "ScaleDL"),
+         _WHY_FIVE),
+        ("ScaleDL: messages between layers matter", _messages(fits),
+         "where ops' times add up to the device's, there is nothing for messages to add; they carry collectives"),
         ("Foretell at least 1.5× lower than after-ScaleDL on unseen architectures (our bar)", _ours(scaledl),
          "kernel times are learned better by trees bounded by a roofline; of step time both are near the host's own variation"),
         ("PredictDDL: 9.8× lower error than Ernest", _errors(predictddl),
@@ -47,8 +63,10 @@ def rows(results: Mapping[str, Sequence[Row]], beside: Mapping[str, Row]) -> lis
          "most of these steps wait for the host, whose speed varies: between neighbouring batches, interpolation has 7 %"),
         ("DNNAbacus: 2.8 % of memory, 29 classic networks, random split", _classics(lines, "memory"),
          "counts of ops and totals do not say when memory is freed; of networks seen, the paper's figure is near"),
-        ("CherryPick: near-optimal in few runs", _searched(results.get("searches", ())),
-         "tables are small and have steps where runs crash; its stopping rule ends searches early"),
+        ("PredictDDL: its embedding tells networks apart", _embedding(fits),
+         "FLOPs, bytes and parameters tell most of what a step takes, and the embedding has none of them"),
+        ("CherryPick: near-optimal in few runs", _searched(beside.get("planner", ())),
+         "half of the configurations crash, which it learns run by run and a forecast of memory knows before"),
     ]  # fmt: skip
     return [(claim, found.here, found.interval, found.on, why) for claim, found, why in told]
 
@@ -148,19 +166,63 @@ def _classics(lines: Sequence[Row], target: str) -> Found:
     return Found(here=f"{found['random']['mean']:.1%}{left_out}", on=f"{found['random']['rows']} steps of an H200")
 
 
-def _searched(rows: Sequence[Row]) -> Found:
-    """Both on the same tables: those whose workload has a graph. Regrets where neither crashed, crashes of both beside."""
-    ours = {row["table"]: row for row in rows if row["method"] != "CherryPick" and row["runs_to_near"] is not None}
-    theirs_ = {row["table"]: row for row in rows if row["method"] == "CherryPick" and row["table"] in ours}
-    ran = [t for t in theirs_ if ours[t]["regret"] is not None and theirs_[t]["regret"] is not None]
+def _searched(tables: Sequence[Row]) -> Found:
+    """Both on the planner's tables: how much worse than the best they end where neither crashed, crashes of both beside."""
+    ran = [t for t in tables if t["regret"] is not None and t["cherrypick_regret"] is not None]
     if not ran:
         return Found()
-    texts = []
-    for name, by in (("CherryPick", theirs_), ("Foretell's ranking", ours)):
-        regrets = [by[t]["regret"] for t in ran]
-        crashed = sum(by[t].get("crashed", float(by[t]["regret"] is None)) for t in theirs_)
-        texts.append(
-            f"{name} {fmean(regrets):.0%} worse than the best on average, {median(regrets):.0%} in the median, after "
-            f"{fmean(by[t]['runs'] for t in theirs_):.2g} runs, {crashed:.2g} of {len(theirs_)} crashed"
-        )
-    return Found(here="; ".join(texts), on=f"{len(ran)} tables with a graph where neither crashed")
+
+    def mean(name: str) -> float:
+        return fmean(table[name] for table in ran)
+
+    regrets = [table["cherrypick_regret"] for table in ran]
+    crashed = sum(table["regret"] is None for table in tables)
+    return Found(
+        here=f"CherryPick {mean('cherrypick_regret'):.1%} worse than the best after {mean('cherrypick_runs'):.0f} runs, "
+        f"{mean('cherrypick_crashes'):.0f} of them crashes; Foretell's choice {mean('regret'):.1%} with no run, "
+        f"{crashed} of {len(tables)} crashed, and {mean('measured_regret'):.1%} after {mean('measured_runs'):.1f} runs, "
+        f"{mean('measured_crashes'):.1f} of them crashes",
+        interval=f"CherryPick {min(regrets):.1%} to {max(regrets):.1%} over tables",
+        on=f"{len(ran)} tables of plans on H100 where neither choice crashed",
+    )
+
+
+def _ratios(fits: Sequence[Row], source: str, worse: str, better: str) -> list[float]:
+    """Errors of two variants, fold by fold and seed by seed; one that has no seeds is the same for all."""
+    by = {(f["variant"], f["fold"], f["seed"]): f["mean"] for f in fits if f["source"] == source and f["mean"]}
+    seeds = sorted({(fold, seed) for variant, fold, seed in by if variant in (worse, better)})
+    pairs = [[by.get((v, *at)) or by.get((v, at[0], 0)) for v in (worse, better)] for at in seeds]
+    return [high / low for high, low in pairs if high and low]
+
+
+def _fold_by_fold(fits: Sequence[Row], source: str, worse: str, better: str) -> Found:
+    ratios = _ratios(fits, source, worse, better)
+    if not ratios:
+        return Found()
+    low, high = nine_tenths(ratios)
+    over = f"nine tenths of {len(ratios)} folds and seeds"
+    return Found(here=f"{geometric_mean(ratios):.2g}×", interval=between(low, high, over), on=_DATA.get(source, source))
+
+
+def _messages(fits: Sequence[Row]) -> Found:
+    """Where they were cut, over all data that has it; the interval is of the first."""
+    cut = "ScaleDL, messages cut"
+    sources = [s for s in _DATA if _ratios(fits, s, cut, "ScaleDL")]
+    return _over_sources(fits, sources, cut, "ScaleDL")
+
+
+def _embedding(fits: Sequence[Row]) -> Found:
+    without = "PredictDDL, no embedding"
+    return _over_sources(fits, [s for s in _DATA if _ratios(fits, s, without, "PredictDDL")], without, "PredictDDL")
+
+
+def _over_sources(fits: Sequence[Row], sources: Sequence[str], worse: str, better: str) -> Found:
+    if not sources:
+        return Found()
+    means = {s: geometric_mean(_ratios(fits, s, worse, better)) for s in sources}
+    every = [ratio for s in sources for ratio in _ratios(fits, s, worse, better)]
+    return Found(
+        here=f"without: {', '.join(f'{ratio:.2g}× on {s}' for s, ratio in means.items())}",
+        interval=between(*nine_tenths(every), f"nine tenths of {len(every)} folds and seeds"),
+        on="architectures left out in five folds; batches in five-batches",
+    )

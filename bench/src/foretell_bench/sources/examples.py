@@ -115,6 +115,9 @@ def h200_steps(
     return Taken(items=tuple(examples), left_out={reason: count for reason, count in left_out.items() if count})
 
 
+FIVE_NETWORKS: Final = "h200-five"  # the store of their sweeps: bench/scripts/h200/sweeps.py
+
+
 def five_networks(path: Path, say: Say = quiet) -> list[Example]:
     """Batch sweeps of ScaleDL's five networks, of a store that has the times of their ops."""
     return [e for e in h200_steps(path, say).items if len(e.ops)]

@@ -158,13 +158,14 @@ def table(found: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, ...]]:
         ratios = [
             f["mean"] / of for f in fits if (of := whole.get((f["fold"], f["seed"])) or whole.get((f["fold"], 0)))
         ]
-        low, high = _nine_tenths(errors)
-        times = f"{fmean(ratios):.2f} ({' to '.join(f'{r:.2f}' for r in _nine_tenths(ratios))})" if ratios else ""
+        low, high = nine_tenths(errors)
+        times = f"{fmean(ratios):.2f} ({' to '.join(f'{r:.2f}' for r in nine_tenths(ratios))})" if ratios else ""
         rows.append((source, variant, f"{fmean(errors):.1%}", f"{low:.1%} to {high:.1%}", times, str(len(fits))))
     return rows
 
 
-def _nine_tenths(values: Sequence[float]) -> tuple[float, float]:
+def nine_tenths(values: Sequence[float]) -> tuple[float, float]:
+    """Between which nine tenths of them lie."""
     if len(values) < 2:
         return values[0], values[0]
     low, *_, high = quantiles(values, n=20, method="inclusive")
