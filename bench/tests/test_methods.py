@@ -293,8 +293,8 @@ def test_searches_are_compared_where_neither_crashed_and_crashes_counted() -> No
 
     text = table_named("claims", {}, {"planner": [row(0.0, 0.1), row(None, 7.5), row(0.5, 0.3)]})
     assert "2 tables of plans on H100 where neither choice crashed" in text  # the same ones for both
-    assert "CherryPick 20.0% worse than the best after 30 runs, 9 of them crashes" in text
-    assert "Foretell's choice 25.0% with no run, 1 of 3 crashed" in text
+    assert "CherryPick loses 16.1% of the best after 30 runs, 9 of them crashes" in text
+    assert "Foretell's choice 16.7% with no run, 1 of 3 crashed" in text
 
 
 def test_claims_of_variants_have_an_interval_over_folds_and_seeds() -> None:
