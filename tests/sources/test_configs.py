@@ -185,6 +185,13 @@ def test_megatron_builds_its_model_from_numbers(tmp_path: Path) -> None:
     assert (latent["model_type"], latent["kv_lora_rank"]) == ("deepseek_v3", 16)
 
 
+def test_layers_that_predict_further_tokens_lie_on_the_last_stage(tmp_path: Path) -> None:
+    found = written(tmp_path, "m.sh", MEGATRON + "--pipeline-model-parallel-size 2 --mtp-num-layers 1")
+    assert isinstance(found.model, dict)
+    assert (found.model["num_hidden_layers"], found.plan_for(EIGHT).stages) == (31, (15, 16))
+    assert "mtp_num_layers (1 more layers; their projections and losses are left out)" in found.caveats[0].text
+
+
 def test_megatrons_attention_is_its_backends(tmp_path: Path) -> None:
     found = written(tmp_path, "a.sh", MEGATRON + "--bf16 --attention-backend flash")
     assert (found.settings["attention"], found.settings["kernels"]) == ("flash2", "megatron")

@@ -56,7 +56,8 @@ def from_arguments(keys: Keys) -> Configuration:
     plan = _plan(keys, layers)
     attention, written_out = _attention(keys)
     settings = _step(keys) | attention
-    model = architecture(keys, layers, tp=plan["tp"]) | written_out
+    more = _further_tokens(keys, plan)
+    model = architecture(keys, layers + more, tp=plan["tp"]) | written_out
     nodes, each = keys.count("nnodes"), keys.count("nproc_per_node")
     keys.free(*FREE)
     keys.not_modelled(*CHANGES)
@@ -65,6 +66,16 @@ def from_arguments(keys: Keys) -> Configuration:
         global_batch=keys.count("global_batch_size"), devices=each * (nodes or 1) if each else None,
         replicas=keys.count("num_distributed_optimizer_instances", 1),
     )  # fmt: skip
+
+
+def _further_tokens(keys: Keys, plan: dict[str, Any]) -> int:
+    """Layers that predict further tokens (MTP): each is one more of the model's, on the last stage."""
+    more = keys.count("mtp_num_layers", 0, least=0)
+    if more:
+        keys.say("mtp_num_layers", f"{more} more layers; their projections and losses are left out")
+    if more and "stages" in plan:
+        plan["stages"] = [*plan["stages"][:-1], plan["stages"][-1] + more]
+    return more
 
 
 def _step(keys: Keys) -> dict[str, Any]:

@@ -142,7 +142,6 @@ def _dense_layers(keys: Keys, layers: int) -> int:
 
 def _named_details(keys: Keys) -> None:
     """What changes little, or is not built."""
-    keys.not_modelled("mtp_num_layers", why="layers that predict further tokens are left out")
     keys.free(
         "normalization", "disable_bias_linear", "add_qkv_bias", "apply_layernorm_1p", "rotary_percent", "rotary_base",
         "rotary_interleaved", "rotary_seq_len_interpolation_factor", "norm_epsilon", "layernorm_epsilon", "openai_gelu", "rope_type",
