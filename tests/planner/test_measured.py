@@ -83,6 +83,21 @@ def test_the_answer_has_the_runs_and_the_best_of_them() -> None:
     assert "None of 3 plans ran" in nothing.reason
 
 
+def test_odds_and_intervals_follow_the_run_and_not_the_forecast() -> None:
+    asked = {
+        "on": "2xh100-sxm", "among": [("dp=2,grad_accumulation=1", 2)], "samples": 1e6, "model": "roofline", "deadline": 1e5,
+    }  # fmt: skip
+    small = f"{Path(__file__).parent / 'small.py'}:llama"
+    forecast = foretell.plan(small, **asked).recommended  # type: ignore[arg-type]
+    ran = foretell.plan(small, **asked, measure=lambda plan, batch: 0.5).recommended  # type: ignore[arg-type]
+    assert forecast is not None
+    assert ran is not None
+    assert forecast.deadline_probability == pytest.approx(1.0)
+    assert ran.deadline_probability == pytest.approx(0.0, abs=1e-3)  # 250,000 steps of half a second
+    assert ran.fit_probability == 1.0
+    assert 1.0 < ran.time.high / ran.time.low < 1.15 < forecast.time.high / forecast.time.low
+
+
 def test_plans_to_choose_from_need_their_cluster() -> None:
     small = f"{Path(__file__).parent / 'small.py'}:llama"
     with pytest.raises(foretell.InputError, match="on is not given"):

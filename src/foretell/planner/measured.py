@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 Run = Callable[[Plan, int], Seconds | None]  # a step's seconds with a plan and a micro-batch; None: it failed
 GAIN: Final = 0.03  # expected improvement, as a part of the best, below which the search ends
 FEWEST: Final = 2  # runs before it may
-_NOISE: Final = 0.03  # of the logarithm of a measured step: repeated steps of shared clusters differ by some percent
+NOISE: Final = 0.03  # of the logarithm of a measured step: repeated steps of shared clusters differ by some percent
 _LENGTHS: Final = (1.0, 2.0, 4.0)  # over which errors of forecasts are alike, in doublings of a degree
 _SPREADS: Final = (0.1, 0.2, 0.4)  # of those errors
 _ZERO: Final = 0.5  # how far apart stages of ZeRO are, in doublings
@@ -139,7 +139,7 @@ def _posterior(known: Floats, errors: Floats, wanted: Floats) -> tuple[Floats, F
     best: tuple[float, Floats, Floats] | None = None
     for length, spread in product(_LENGTHS, _SPREADS):
         # A common factor of all forecasts, and what differs from plan to plan.
-        covariance = spread**2 * (1.0 + _matern(known, known, length)) + _NOISE**2 * np.eye(len(known))
+        covariance = spread**2 * (1.0 + _matern(known, known, length)) + NOISE**2 * np.eye(len(known))
         lower = np.linalg.cholesky(covariance)
         weights = np.linalg.solve(covariance, errors)
         likelihood = -0.5 * float(errors @ weights) - float(np.log(np.diag(lower)).sum())

@@ -16,7 +16,7 @@ from foretell.forecasting.memory import probability_of_fitting
 from foretell.hardware import Cluster
 from foretell.planner.bounds import Replica, memory_bound
 from foretell.planner.choose import Goal, choose, describe, front, probability_below, spread
-from foretell.planner.measured import MeasuredRun, Option, Run, search
+from foretell.planner.measured import NOISE, MeasuredRun, Option, Run, search
 from foretell.planner.outcome import Z90, Outcome
 from foretell.planner.pool import Runner
 from foretell.planner.result import Choice, PlanResult, Pruned, Range
@@ -244,7 +244,6 @@ class Search:
         if start is None:
             return result
         number = next(i for i, cluster in enumerate(self.space.clusters) if str(cluster) == start.cluster)
-        known = {(c.plan, c.batch): c for c in self.choices if c.cluster == start.cluster}
         options = self._options(number)
         chosen = [i for i, o in enumerate(options) if (str(o.plan), o.batch) == (start.plan, start.batch)]
         tried = search(
@@ -260,11 +259,7 @@ class Search:
                 result, runs=runs, recommended=None, reason=f"None of {len(tried)} plans ran on {start.cluster}."
             )
         best, seconds = min(ran, key=lambda entry: entry[1] / entry[0].work)
-        choice = known.get((str(best.plan), best.batch)) or self._simulated(number, best)
-        factor = seconds / choice.step.median
-        took = Range(median=seconds, low=seconds, high=seconds)
-        cost = choice.cost.times(factor) if choice.cost else None
-        choice = replace(choice, step=took, time=choice.time.times(factor), cost=cost, kwh=choice.kwh.times(factor))
+        choice = self._as_run(number, best, seconds)
         reason = f"{describe(choice)} is the best of {len(tried)} plans that were run on {start.cluster}."
         return replace(result, runs=runs, recommended=choice, reason=reason)
 
@@ -294,10 +289,16 @@ class Search:
     def _candidate(self, number: int, option: Option) -> Candidate:
         return next(c for c in self.by_cluster[number] if c.plan == option.plan and c.batch == option.batch)
 
-    def _simulated(self, number: int, option: Option) -> Choice:
+    def _as_run(self, number: int, option: Option, seconds: Seconds) -> Choice:
+        """What the job takes with a step that was measured: it fits, and is as sure as measured steps are."""
         c = self._candidate(number, option)
-        outcome = replace(self.engine.simulate(c, self.space.clusters[number]), fits=True)
-        [choice] = choices_of(self.engine, self.space.clusters, [(c, outcome)], self.length, self.goal)
+        o = self.engine.simulate(c, self.space.clusters[number])
+        near = math.exp(Z90 * NOISE)
+        ran = replace(
+            o, seconds=seconds, low=seconds / near, high=seconds * near, fits=True, fit_probability=1.0,
+            mfu=None if o.mfu is None else o.mfu * o.seconds / seconds,
+        )  # fmt: skip
+        [choice] = choices_of(self.engine, self.space.clusters, [(c, ran)], self.length, self.goal)
         return choice
 
     def _caveats(self) -> tuple[str, ...]:
