@@ -27,7 +27,9 @@ from foretell.store.importers import formats
 
 SLOWER = foretell.Profile(name="slower", device=1.5)
 SHAPES = [(m, n, k) for m in (2048, 4096) for n, k in itertools.product((1024, 1536, 2048, 3072, 4096), repeat=2)]
-PAGE = "".join(f"<!-- table: {n} -->\n<!-- end -->\n" for n in ("errors", "rivals", "blind", "intervals", "tailoring"))
+PAGE = "".join(
+    f"<!-- table: {n} -->\n<!-- end -->\n" for n in ("errors", "started", "rivals", "blind", "intervals", "tailoring")
+)
 
 
 def write(folder: Path, name: str, rows: Sequence[Mapping[str, Any]]) -> None:
