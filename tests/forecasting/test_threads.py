@@ -12,7 +12,7 @@ from foretell.capture import capture
 from foretell.cost import model as cost_model
 from foretell.cost.model import load_model
 from foretell.forecasting import assemble
-from foretell.forecasting.assemble import _no_garbage_collection
+from foretell.forecasting.assemble import no_garbage_collection
 from foretell.graph import Graph
 from foretell.hardware import device
 from tests.capture.tiny import mlp
@@ -34,11 +34,11 @@ def test_garbage_is_collected_after_forecasts_that_overlap(monkeypatch: pytest.M
             return found
 
     def second() -> None:
-        with _no_garbage_collection():
+        with no_garbage_collection():
             pass
 
     thread = threading.Thread(target=second)
-    with _no_garbage_collection():
+    with no_garbage_collection():
         monkeypatch.setattr(assemble, "gc", Slow)
         thread.start()
         assert looked.wait(60)
@@ -52,12 +52,12 @@ def test_garbage_is_collected_after_forecasts_that_overlap(monkeypatch: pytest.M
 
 
 def test_one_forecast_goes_without_and_so_does_what_it_calls() -> None:
-    with _no_garbage_collection(), _no_garbage_collection():
+    with no_garbage_collection(), no_garbage_collection():
         assert not gc.isenabled()
     assert gc.isenabled()
     gc.disable()
     try:
-        with _no_garbage_collection():
+        with no_garbage_collection():
             pass
         assert not gc.isenabled()  # as the program wants it
     finally:
