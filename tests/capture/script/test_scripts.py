@@ -379,6 +379,29 @@ def test_a_tracker_that_a_library_imports_when_it_is_asked_to_is_stood_in_for(
     assert foretell.capture_graph(script(text)).ops
 
 
+def test_a_tracker_that_a_library_has_imported_keeps_its_parts(
+    script: Write, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    there = tmp_path_factory.mktemp("libraries")
+    (there / "wandb").mkdir()
+    (there / "usual.py").write_text("import wandb\nwandb.begin()\n")
+    (there / "wandb" / "inner.py").write_text("class Base:\n    pass\n")
+    (there / "wandb" / "__init__.py").write_text(
+        "def begin():\n    from wandb.inner import Base\n    class Own(Base):\n        pass\n"
+    )
+    job = script(f"""
+        import sys
+        sys.path.append({str(there)!r})
+        import usual, torch
+        model = torch.nn.Linear(4, 4).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(4):
+            model(torch.randn(8, 4, device="cuda")).sum().backward()
+            optimizer.step()
+    """)
+    assert foretell.capture_graph(job).samples == 8
+
+
 def test_a_mask_that_torch_makes_for_attention_lies_on_the_device(script: Write) -> None:
     text = """
         import torch

@@ -14,6 +14,7 @@ import logging
 import os
 import pathlib
 import shutil
+import sys
 import tempfile
 import types
 from collections.abc import Callable
@@ -213,4 +214,11 @@ class _Nothing(types.ModuleType):
 def _stand_in_for_missing_trackers() -> None:
     """Modules of trackers that are not installed, so that a script that imports one runs."""
     missing = importlib.util.find_spec("tensorboard") is None  # then torch's own part would ask for it
-    provide(lambda name: name.startswith((_BOARD, *_TRACKERS)), _Nothing, first=missing, to_libraries=True)
+    provide(_is_missing_tracker, _Nothing, first=missing, to_libraries=True)
+
+
+def _is_missing_tracker(name: str) -> bool:
+    """One that a library has imported for real keeps its own parts."""
+    there = sys.modules.get(name.partition(".")[0])
+    real = there is not None and not isinstance(there, _Nothing)
+    return name.startswith(_BOARD) or (name.startswith(_TRACKERS) and not real)
