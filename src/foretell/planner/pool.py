@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
+from multiprocessing.util import Finalize
 from typing import Any, Protocol
 
 from foretell.errors import ForetellError
@@ -78,6 +79,8 @@ class Processes:
                 self.workers, mp_context=get_context("fork"), initializer=_begin, initargs=(shared,)
             )
             self._of = shared
+            # A process that was forked itself waits for its children at its end, and these wait for questions: end them first.
+            Finalize(self, self._pool.shutdown, exitpriority=10)
         return self._pool
 
 
