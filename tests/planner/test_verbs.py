@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from foretell.cli import app
@@ -65,6 +68,22 @@ def test_check_exits_with_3_where_a_limit_is_not_kept(saved: Path) -> None:
     assert late.stdout.count("✅") == 1
     assert late.stdout.count("❌") == 1
     assert "1 of 2 limits are not kept" in late.stderr
+
+
+def test_the_examples_for_pipelines_run_the_check(saved: Path) -> None:
+    """The workflow as GitHub's schema has it; the hook's command as pre-commit runs it."""
+    examples = Path(__file__).parents[2] / "examples" / "ci"
+    validator = Path(sys.executable).parent / "check-jsonschema"
+    if validator.is_file():
+        asked = [validator, "--builtin-schema", "vendor.github-workflows", examples / "foretell-check.yml"]
+        ran = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+    config = yaml.safe_load((examples / "pre-commit-config.yaml").read_text())
+    [hook] = config["repos"][0]["hooks"]
+    program, *arguments = hook["entry"].split()
+    assert (program, hook["language"], hook["pass_filenames"]) == ("foretell", "system", False)
+    agree(saved, step_time="1 ns")
+    assert CliRunner().invoke(app, arguments).exit_code == 3
 
 
 def test_a_tolerance_stretches_every_limit(saved: Path) -> None:
