@@ -6,9 +6,16 @@ from statistics import mean
 
 import pytest
 
+from foretell import Plan, Profile
+from foretell.cost.model import load_model
+from foretell.forecasting.conditions import Conditions
+from foretell.forecasting.run import place, time_alike
 from foretell.hardware import Cluster
+from foretell.parallel import parallelize
 from foretell.planner import bounds
 from foretell.planner.space import Candidate, Space, enumerate_space
+from foretell.profile import network_of
+from tests.parallel.models import graph
 from tests.planner.small import engine, steps
 
 
@@ -54,3 +61,16 @@ def test_the_first_devices_of_a_cluster() -> None:
     cluster = Cluster.parse("4x8xh100-sxm")
     assert [n.count for n in bounds.corner(cluster, 2).nodes] == [2]
     assert [n.count for n in bounds.corner(cluster, 12).nodes] == [8, 4]
+
+
+@pytest.mark.parametrize("factor", [0.5, 3.0])
+def test_a_bound_counts_what_a_profile_says_of_the_network(factor: float) -> None:
+    """As the forecast that it stands below does."""
+    step, cluster, model = graph("cnn"), Cluster.parse("h200"), load_model()
+    profile = Profile(name="measured", networks={network_of(step): factor})
+    program = parallelize(step, Plan())
+    timed = time_alike(program, cluster, model, Conditions(), profile)
+    placed = place(program, cluster, model, Conditions(), profile)[0][0][0]
+    plain = time_alike(program, cluster, model, Conditions())
+    assert timed.device_seconds == pytest.approx(placed.device_seconds) == pytest.approx(factor * plain.device_seconds)
+    assert timed.host_seconds == pytest.approx(placed.host_seconds)

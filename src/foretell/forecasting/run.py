@@ -104,9 +104,8 @@ def place(
     program: Program, cluster: Cluster, model: CostModel, conditions: Conditions, profile: Profile | None = None
 ) -> tuple[list[list[Placed]], Collectives]:
     """Every role priced on each different node that it lies on, and the collectives of the cluster."""
-    profile = (profile or Profile(name="none")).for_network(network_of(program.whole))
-    collectives = Collectives(cluster, profile.communication, profile.links)
-    pricing = _Pricing(model=model, conditions=conditions, profile=profile, collectives=collectives)
+    pricing = _pricing(program, cluster, model, conditions, profile)
+    profile, collectives = pricing.profile, pricing.collectives
     placed = _place(program, pricing)
     if profile.residuals is None:
         return placed, collectives
@@ -122,10 +121,15 @@ def time_alike(
     """What the ranks of a program that all do the same take, on nodes that are alike; their memory is left aside."""
     if profile is not None and profile.residuals is not None:
         return place(program, cluster, model, conditions, profile)[0][0][0]
-    profile = profile or Profile(name="none")
+    return _pricing(program, cluster, model, conditions, profile).time(program.roles[0], cluster.nodes[0])
+
+
+def _pricing(
+    program: Program, cluster: Cluster, model: CostModel, conditions: Conditions, profile: Profile | None
+) -> _Pricing:
+    profile = (profile or Profile(name="none")).for_network(network_of(program.whole))
     collectives = Collectives(cluster, profile.communication, profile.links)
-    pricing = _Pricing(model=model, conditions=conditions, profile=profile, collectives=collectives)
-    return pricing.time(program.roles[0], cluster.nodes[0])
+    return _Pricing(model=model, conditions=conditions, profile=profile, collectives=collectives)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
