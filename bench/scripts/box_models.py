@@ -111,9 +111,24 @@ NETWORKS: Final[dict[str, tuple[Callable[[], nn.Module], int]]] = {
     )
 }  # fmt: skip
 
+# For workers with a device: eight of each family, and the smallest of eight batches, each twice the one before. Gradients
+# are up to 6 MB, so that a slow link takes no more than a tenth of a second a step.
+ON_A_DEVICE: Final[dict[str, tuple[Callable[[], nn.Module], int]]] = {
+    f"{make.__name__}-{width}x{depth}": (partial(make, depth, width), batch)
+    for make, batch, sizes in (
+        (mlp, 64, ((1, 512), (1, 1024), (2, 256), (2, 768), (4, 384), (4, 512), (8, 256), (12, 192))),
+        (plain, 16, ((3, 24), (3, 64), (4, 32), (4, 48), (5, 24), (5, 40), (6, 32), (8, 24))),
+        (residual, 16, ((2, 48), (2, 96), (2, 160), (3, 80), (4, 64), (6, 64), (8, 48), (12, 32))),
+        (separable, 32, ((3, 32), (3, 128), (4, 96), (4, 160), (6, 48), (6, 96), (8, 64), (12, 48))),
+        (transformer, 16, ((2, 64), (2, 128), (2, 192), (3, 128), (4, 96), (4, 160), (6, 64), (8, 96))),
+        (recurrent, 32, ((1, 192), (1, 384), (2, 128), (2, 256), (3, 96), (3, 192), (4, 128), (5, 96))),
+    )
+    for depth, width in sizes
+}  # fmt: skip
+
 
 def network(name: str = "plain-24x3", batch: int = 8) -> foretell.Workload:
-    make, _ = NETWORKS[name]
+    make, _ = (NETWORKS | ON_A_DEVICE)[name]
 
     def data() -> dict[str, torch.Tensor]:
         reads = name.startswith(("transformer", "recurrent"))

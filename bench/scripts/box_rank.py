@@ -107,7 +107,7 @@ class Servers:
 
     def __init__(self, model: torch.nn.Module, workers: int, job: Job, group: Any) -> None:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.flat = torch.cat([p.detach().reshape(-1) for p in self.parameters])
+        self.flat = torch.cat([p.detach().reshape(-1) for p in self.parameters]).cpu()  # servers have no device
         self.shards = list(self.flat.chunk(job.servers))
         self.workers, self.job, self.group = workers, job, group
         self.pulls: list[Any] = []
@@ -115,7 +115,7 @@ class Servers:
 
     def exchange(self) -> None:
         self._take_in()
-        gradients = torch.cat([p.grad.reshape(-1) for p in self.parameters if p.grad is not None])
+        gradients = torch.cat([p.grad.reshape(-1) for p in self.parameters if p.grad is not None]).cpu()
         for p in self.parameters:
             p.grad = None
         places = range(self.workers, self.workers + len(self.shards))
@@ -136,7 +136,7 @@ class Servers:
         for pull in self.pulls:
             pull.wait()
         self.pulls = []
-        values = torch.cat(self.coming).split([p.numel() for p in self.parameters])
+        values = torch.cat(self.coming).to(self.parameters[0].device).split([p.numel() for p in self.parameters])
         with torch.no_grad():
             for p, value in zip(self.parameters, values, strict=True):
                 p.copy_(value.view_as(p))
