@@ -35,7 +35,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "bench" / "scripts")]
 
 from box_gpu_counters import count
 from box_gpu_links import Reading, connections, ports, sampled, why_no_namespaces
-from box_gpu_rank import WORKERS, Place, Task, be_rank
+from box_gpu_rank import WORKERS, Intervals, Place, Task, be_rank, merged
 from box_models import ON_A_DEVICE
 
 from tests.measure import netns
@@ -45,6 +45,7 @@ BATCHES: Final = 8
 PATIENCE: Final = 45.0  # seconds for a network in a setting
 RESTARTS: Final = 5
 SPAWN: Final = get_context("spawn")  # a process that asked for CUDA once can not be forked
+BIN: Final = 10**6  # nanoseconds
 MARGIN: Final = 10**7  # nanoseconds of readings kept around a row
 
 
@@ -220,8 +221,40 @@ def with_readings(told: Sequence[dict[str, Any]], readings: Sequence[Reading]) -
         first, last = bisect_left(readings, [begin]), bisect_right(readings, [end])
         zero = readings[first] if first < last else []
         seen = [[a - b for a, b in zip(reading, zero, strict=True)] for reading in readings[first:last]]
-        rows.append({"workers": own, "zero": zero[:1], "readings": seen})
+        rows.append({"workers": own, "zero": zero[:1], "readings": seen, **device_of(own)})
     return rows
+
+
+def device_of(told: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """When the device ran anybody's kernels: nanoseconds in all, and of every millisecond from the first step on."""
+    spans = [one.pop("busy", None) for one in told]
+    if None in spans:
+        return {}
+    begin, end = min(one["begin"] for one in told), max(one["ends"][-1] for one in told)
+    for one, span in zip(told, spans, strict=True):
+        one["active_ns"] = sum(length for _, length in span)
+    offsets = [one["begin"] - begin for one in told]
+    shifted = [(at + o, at + o + n) for o, span in zip(offsets, spans, strict=True) for at, n in span]
+    busy = merged([(a, min(b, end - begin)) for a, b in shifted])
+    return {
+        "device": {
+            "begin": begin,
+            "end": end,
+            "active_ns": sum(n for _, n in busy),
+            "busy_us": binned(busy, end - begin),
+        }
+    }
+
+
+def binned(busy: Intervals, length: int) -> list[int]:
+    """Microseconds in use of each bin."""
+    bins = [0] * -(-length // BIN)
+    for at, span in busy:
+        while span > 0:
+            here = min(span, BIN - at % BIN)
+            bins[at // BIN] += here
+            at, span = at + here, span - here
+    return [round(n / 1e3) for n in bins]
 
 
 def lines(path: Path) -> list[Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Final
 
-from box_gpu_rank import WORKERS, merged
+from box_gpu_rank import WORKERS
 from box_models import network
 from box_runs import COUNTED, GAPS, INTERVAL, _short, gap_share
 
@@ -56,17 +56,17 @@ def one_row(
         "received_bytes": fmean(rank["received_bytes"] for rank in ranks),
         "finite": all(t["finite"] for t in told), "ranks": ranks, **{name: line[name] for name in KEPT},
     }  # fmt: skip
-    busy: list[list[int]] = []
-    if all("busy" in t for t in told):
-        busy = merged([(t["begin"] + a, t["begin"] + a + length) for t in told for a, length in t["busy"]])
-        facts |= {f"device_{name}": value for name, value in device_facts(busy, begin, end, steps).items()}
+    used: list[float] = []
+    if "device" in row:
+        facts |= {f"device_{name}": value for name, value in device_facts(row["device"], steps).items()}
+        used = row["device"]["busy_us"]
     facts |= counted(counters, begin, end, steps)
     seen = list(pairwise(readings))
     return facts, {
         "run": run, "steps_end_ms": [round((e - begin) / 1e6, 1) for e in told[0]["ends"]],
         "ms": [round(1e3 * (b[0] - a[0]), 1) for a, b in seen],
         "received": [b[1] - a[1] for a, b in seen], "sent": [b[2] - a[2] for a, b in seen],
-        "device_us": [round(share * 1e6 * (b[0] - a[0])) for (a, b), share in zip(seen, shares(busy, seen), strict=True)],
+        "device_us_each_ms": used,
     }  # fmt: skip
 
 
@@ -81,32 +81,18 @@ def worker_facts(number: int, told: Mapping[str, Any], readings: Sequence[Sequen
         facts[what] = sum(b[place] - a[place] for a, b in seen) / len(steps)
         points = [(max(0.0, a[0] - begin), (b[place] - a[place]) / (b[0] - a[0])) for a, b in seen]
         facts |= reduced(name, points, ends[-1] - begin).columns(name, 1 / len(steps))
-    if "busy" in told:
+    if "active_ns" in told:
         facts |= {"kernels": told["kernels"] / len(steps), "staged_seconds": told["staged_ns"] / 1e9 / len(steps),
-                  "kernel_seconds": sum(length for _, length in told["busy"]) / 1e9 / len(steps)}  # fmt: skip
+                  "kernel_seconds": told["active_ns"] / 1e9 / len(steps)}  # fmt: skip
     return facts
 
 
-def device_facts(busy: Sequence[Sequence[int]], begin: int, end: int, steps: int) -> dict[str, float]:
-    """Of the device, whoever's kernels run; the peak is of a share of 5 ms, or of all where that is less."""
-    active = sum(max(0, min(end, a + length) - max(begin, a)) for a, length in busy) / 1e9
-    whole = (end - begin) / 1e9
-    count = max(1, round(whole / INTERVAL))
-    marks = [[begin / 1e9 + whole * i / count] for i in range(count + 1)]
-    return {"idle_seconds": max(0.0, whole - active) / steps, "active_seconds": active / steps,
-            "peak": max(shares(busy, list(pairwise(marks))))}  # fmt: skip
-
-
-def shares(busy: Sequence[Sequence[int]], between: Sequence[tuple[Sequence[float], Sequence[float]]]) -> list[float]:
-    """Of each interval, the part with a kernel running."""
-    found = []
-    for a, b in between:
-        begin, end = round(a[0] * 1e9), round(b[0] * 1e9)
-        first = max(0, bisect_right(busy, begin, key=lambda one: one[0]) - 1)
-        last = bisect_left(busy, end, key=lambda one: one[0])
-        ran = sum(max(0, min(end, at + length) - max(begin, at)) for at, length in busy[first:last])
-        found.append(ran / max(1, end - begin))
-    return found
+def device_facts(device: Mapping[str, Any], steps: int) -> dict[str, float]:
+    """Whoever's kernels run; the peak is of 5 ms, or of all where that is less."""
+    active, whole = device["active_ns"] / 1e9, (device["end"] - device["begin"]) / 1e9
+    bins, width = device["busy_us"], min(len(device["busy_us"]), round(1e3 * INTERVAL))
+    peak = max(sum(bins[i : i + width]) / 1e6 for i in range(len(bins) - width + 1)) / min(width / 1e3, whole)
+    return {"idle_seconds": (whole - active) / steps, "active_seconds": active / steps, "peak": min(1.0, peak)}
 
 
 def counted(counters: Sequence[Sequence[float]], begin: int, end: int, steps: int) -> dict[str, float]:

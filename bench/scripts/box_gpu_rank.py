@@ -27,7 +27,6 @@ WORKERS: Final = 2
 WARM: Final = 3  # steps of a batch before those that count; the last says how long a step takes
 FEWEST, MOST = 3, 10  # steps that count
 SECONDS: Final = 0.2  # of them, about
-GAP: Final = 3_000  # nanoseconds between kernels that count as none: an event has a start and an end of microseconds
 _STAGING: Final = ("Memcpy HtoD", "Memcpy DtoH")  # for the network, by copy engines
 Intervals = list[list[int]]
 
@@ -200,7 +199,7 @@ def merged(intervals: Sequence[tuple[int, int]]) -> Intervals:
     """Their union as [begin, length], in order."""
     found: Intervals = []
     for begin, end in sorted(intervals):
-        if found and begin <= sum(found[-1]) + GAP:
+        if found and begin <= sum(found[-1]):
             found[-1][1] = max(found[-1][1], end - found[-1][0])
         else:
             found.append([begin, end - begin])
