@@ -53,21 +53,24 @@ class Told:
     finite: bool
 
 
-def run(job: Job) -> Told:
+Make = Callable[[str, int], Any]  # of a network's name and a worker's batch: its Workload
+
+
+def run(job: Job, make: Make = network) -> Told:
     dist.barrier()
     begin = time.monotonic()
     group = dist.new_group(backend="gloo")
-    told = _run(job, begin, group)
+    told = _run(job, begin, group, make)
     dist.barrier()  # nobody hangs up on one who still listens
     dist.destroy_process_group(group)
     return told
 
 
-def _run(job: Job, begin: float, group: Any) -> Told:
+def _run(job: Job, begin: float, group: Any, make: Make) -> Told:
     rank = dist.get_rank()
     workers = dist.get_world_size() - job.servers
     torch.manual_seed(0)
-    workload = network(job.name, job.batch)
+    workload = make(job.name, job.batch)
     model, batch = workload.model(), workload.batch()
     if job.servers:
         serve = Servers(model, workers, job, group)

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 import torch
 from foretell_bench.methods.predictddl_operators import PredictDDLOperators
+from foretell_bench.research.ghn import together
 from foretell_bench.research.ghn.cost import OTHER, read_operators, renamed
 from foretell_bench.research.ghn.generator import CLASSES, PICTURES, sample
 from foretell_bench.research.ghn.hypernetwork import Hypernetwork, load
 from foretell_bench.research.ghn.run import random_weights, run
 from foretell_bench.research.ghn.train import Training, digits, judge, pictures, train
+from foretell_bench.research.ghn.traversal import drawn, encode
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -435,3 +437,45 @@ def test_one_predictor_serves_all_types_of_data_where_they_are_pooled() -> None:
     method = PredictDDL(forms=("linear",), pooled=True).fit(mixed)
     assert len(method.checker_.at_hand) == 1
     assert method.predict([replace(mixed[0].query, dataset="a third")])[0].values
+
+
+@pytest.mark.parametrize("number", [3, 11])
+def test_the_traversal_with_its_gradient_written_out_is_the_encoders(number: int) -> None:
+    encoder, architecture = Hypernetwork(16, "lookup").encoder, sample(number, PICTURES)
+    wanted = torch.randn(len(architecture), 16)
+    found = []
+    for states in (lambda: encoder([architecture]), lambda: encode(encoder, drawn(architecture))):
+        encoder.zero_grad()
+        (states() * wanted).sum().backward()
+        found.append([states().detach(), *(p.grad.clone() for p in encoder.parameters() if p.grad is not None)])
+    assert len(found[0]) == len(list(encoder.parameters())) + 1
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_processes_that_train_together_share_parameters_and_go_on(tmp_path: Path) -> None:
+    copy, shared = together.begin(tmp_path, 16, seconds=100.0, budget=100.0)
+    before = shared.parameters.clone()
+    together.work(tmp_path, 0, "digits", 16, "cpu", seconds=1.0)
+    steps = shared["step"]
+    assert steps >= 1
+    assert not torch.equal(shared.parameters, before)
+    shared.learn(torch.full_like(before, torch.nan), 1.0, 1)  # a network that overflows teaches nothing
+    assert shared["step"] == steps
+    assert bool(torch.isfinite(shared.parameters).all())
+    _, again = together.begin(tmp_path, 16, seconds=1.0, budget=1.0)
+    assert again["step"] == steps
+    assert torch.equal(again.parameters, shared.parameters)
+    assert again["budget"] == 100.0
+    copy.take(again.parameters)
+    flat = torch.cat([p.detach().reshape(-1) for p in copy.network.parameters()])
+    assert torch.equal(flat.sort().values, again.parameters.sort().values)
+
+
+def test_a_quick_trial_means_one_call_and_more_networks_in_a_step(tmp_path: Path) -> None:
+    _, shared = together.begin(tmp_path, 16, seconds=500.0, budget=800.0)
+    together.choose(shared, rate=80.0, seconds=500.0, steps=50_000)
+    assert (shared["budget"], shared["networks"]) == (800.0, 1.0)
+    together.choose(shared, rate=350.0, seconds=500.0, steps=50_000)
+    assert (shared["budget"], shared["networks"]) == (500.0, 3.0)
+    assert together.rate_at(0.0) < together.rate_at(0.05) > together.rate_at(0.5) > together.rate_at(1.0) > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -32,34 +33,50 @@ class Hypernetwork(nn.Module):
     def forward(self, batch: Sequence[Architecture], known: Sequence[Paths] | None = None) -> list[dict[int, Tensor]]:
         """For each network its weights, by node."""
         states = self.encoder(batch, known).split([len(architecture) for architecture in batch])
-        return [self._weights(architecture, own) for architecture, own in zip(batch, states, strict=True)]
+        return [self.decode(architecture, own) for architecture, own in zip(batch, states, strict=True)]
 
-    def _weights(self, architecture: Architecture, states: Tensor) -> dict[int, Tensor]:
-        kernels = [i for i, node in enumerate(architecture) if len(node.shape) == 4 and node.kind != "input"]
-        pixels = self.pixels(states[kernels]).view(-1, self.encoder.width, _SIDE, _SIDE)
-        weights = {i: self._kernel(architecture[i], own) for i, own in zip(kernels, pixels, strict=True)}
-        vectors = self.vectors(states)
+    def decode(self, architecture: Architecture, states: Tensor) -> dict[int, Tensor]:
+        """A network's weights by node; kernels of one size are written together."""
+        by_size: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for i, node in enumerate(architecture):
-            if len(node.shape) == 1:
-                gain = node.kind in ("bn", "ln")
-                written = _tiled(vectors[i][:_TILE] if gain else vectors[i][_TILE:], node.shape)
-                weights[i] = 2 * torch.sigmoid(written / 2) if gain else torch.tanh(0.2 * written)
-        return weights
+            if len(node.shape) == 4 and node.kind != "input":
+                by_size[node.shape[2:]].append(i)
+        weights: dict[int, Tensor] = {}
+        for (height, width), nodes in by_size.items():
+            top, left = (_SIDE - height) // 2, (_SIDE - width) // 2
+            chosen = states.index_select(0, torch.tensor(nodes).to(states.device, non_blocking=True))
+            pixels = self.pixels(chosen).view(-1, self.encoder.width, _SIDE, _SIDE)
+            written = self.channels(pixels[:, :, top : top + height, left : left + width])
+            scales = torch.tensor([1.0 if (n := architecture[i]).classes else _scale(n) for i in nodes])
+            written = written.view(-1, _TILE, _TILE, height, width) * scales.to(states.device, non_blocking=True).view(
+                -1, 1, 1, 1, 1
+            )
+            for i, block in zip(nodes, written.unbind(), strict=True):
+                if architecture[i].classes:
+                    block = self.classes(block.movedim(0, -1)).movedim(-1, 0) * _scale(architecture[i])
+                weights[i] = _tiled(block, architecture[i].shape)
+        return weights | self._vectors(architecture, states)
 
-    def _kernel(self, node: Node, pixels: Tensor) -> Tensor:
-        _, into, height, width = node.shape
-        top, left = (_SIDE - height) // 2, (_SIDE - width) // 2
-        block = self.channels(pixels[:, top : top + height, left : left + width]).view(_TILE, _TILE, height, width)
-        if node.classes:
-            block = self.classes(block.movedim(0, -1)).movedim(-1, 0)
-        written = _tiled(block, node.shape)
-        if node.kind == "pos_enc":  # a positional encoding is added, not multiplied with
-            return written
-        scale = 1.0 if into == 1 else 2.0  # GHN-2's: He's for dense kernels, less for depthwise ones
-        return written * math.sqrt(scale / (into * height * width))
+    def _vectors(self, architecture: Architecture, states: Tensor) -> dict[int, Tensor]:
+        gains, biases = self.vectors(states).split(_TILE, dim=1)
+        both = ((2 * torch.sigmoid(gains / 2)).unbind(), torch.tanh(0.2 * biases).unbind())
+        return {
+            i: _tiled(both[node.kind not in ("bn", "ln")][i], node.shape)
+            for i, node in enumerate(architecture)
+            if len(node.shape) == 1
+        }
+
+
+def _scale(node: Node) -> float:
+    """GHN-2's: He's for dense kernels, less for depthwise ones; a positional encoding is added, not multiplied with."""
+    _, into, height, width = node.shape
+    return 1.0 if node.kind == "pos_enc" else math.sqrt((1.0 if into == 1 else 2.0) / (into * height * width))
 
 
 def _tiled(block: Tensor, shape: tuple[int, ...]) -> Tensor:
+    block = block[tuple(slice(0, wanted) for wanted in shape)]
+    if block.shape == shape:
+        return block
     repeats = [-(-wanted // there) for wanted, there in zip(shape, block.shape, strict=True)]
     return block.repeat(repeats)[tuple(slice(0, wanted) for wanted in shape)]
 

@@ -29,9 +29,9 @@ from foretell_bench.research.ghn.hypernetwork import Hypernetwork
 from foretell_bench.research.ghn.run import random_weights, run
 
 STEPS: Final = 2000
-_POOL: Final = {"digits": 2000, "pictures": 100_000}  # networks to learn on; below the numbers of those held out
+POOL: Final = {"digits": 2000, "pictures": 100_000}  # networks to learn on; below the numbers of those held out
 _REMEMBERED: Final = 20_000  # networks whose paths are not found again
-_HELD_OUT: Final = 1_000_000
+HELD_OUT: Final = 1_000_000
 _NETWORKS: Final = 4  # in a step
 _IMAGES: Final = 32
 _RATE: Final = 2e-3
@@ -122,7 +122,7 @@ class Training:
         on: str = "cpu",
     ) -> None:
         self.steps, self.step, self.loss = steps, 0, float("nan")
-        self.space, self.on, self.pool = DATA[data][0], on, _POOL[data]
+        self.space, self.on, self.pool = DATA[data][0], on, POOL[data]
         self._data = DATA[data][1]()
         torch.manual_seed(seed)
         self.network = Hypernetwork(width, shapes).to(on)
@@ -197,7 +197,7 @@ def train(steps: int = STEPS, seed: int = 0, progress: Callable[[str], None] = l
 
 @torch.no_grad()
 def judge(
-    network: Hypernetwork, *, networks: int = 100, first: int = _HELD_OUT, data: str = "digits", on: str = "cpu"
+    network: Hypernetwork, *, networks: int = 100, first: int = HELD_OUT, data: str = "digits", on: str = "cpu"
 ) -> Judged:
     """Networks and images that were never seen, with generated weights and as training from scratch begins."""
     space, load = DATA[data]

@@ -57,22 +57,19 @@ class Wave:
 
 
 def paths(architecture: Sequence[Node], reach: int = REACH) -> Paths:
-    from scipy.sparse import csr_matrix
-    from scipy.sparse.csgraph import dijkstra
-
     count = len(architecture)
-    edges = [(before, at) for at, node in enumerate(architecture) for before in node.inputs]
-    starts, ends = np.array(edges, dtype=np.int64).reshape(-1, 2).T
     depth, height = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    away = np.full((count, count), np.inf, dtype=np.float32)  # [at, from]: a node's inputs come before it
     for at, node in enumerate(architecture):
+        away[at, at] = 0
+        for before in node.inputs:
+            np.minimum(away[at, :at], away[before, :at] + 1, out=away[at, :at])
         depth[at] = max((depth[before] + 1 for before in node.inputs), default=0)
     for at in range(count - 1, -1, -1):
         for before in architecture[at].inputs:
             height[before] = max(height[before], height[at] + 1)
-    graph = csr_matrix((np.ones(len(edges)), (starts, ends)), shape=(count, count))
-    distance = dijkstra(graph, unweighted=True, limit=reach)
-    source, target = np.nonzero(np.isfinite(distance) & (distance > 0))
-    hops = distance[source, target].astype(np.int64)
+    source, target = np.nonzero(((away > 0) & (away <= reach)).T)
+    hops = away[target, source].astype(np.int64)
     return Paths(count=count, source=source, target=target, distance=hops, depth=depth, height=height)
 
 

@@ -28,7 +28,7 @@ _CHANNELS: Final = np.array(
 _PIXELS: Final = np.array([0, 1, 2, 3, 4, 5, 7, 8, 11, 14, 16, 32])
 TRAINED: Final = Path(__file__).with_name("digits.safetensors")
 _OCTAVES: Final = 8.0  # log2 of a size is divided by this, so that usual ones lie between 0 and 1
-_NUMBER: Final = {kind: number for number, kind in enumerate(KINDS)}
+KIND_NUMBER: Final = {kind: number for number, kind in enumerate(KINDS)}
 _PREFIX: Final = "encoder."  # of its weights in the file of the whole hypernetwork
 
 
@@ -95,7 +95,7 @@ class Encoder(nn.Module):
     def forward(self, batch: Sequence[Architecture], known: Sequence[Paths] | None = None) -> Tensor:
         """States of all nodes, network after network; `known` spares finding the paths again."""
         nodes, device = [node for architecture in batch for node in architecture], self.kind.weight.device
-        kinds = torch.tensor([_NUMBER[node.kind] for node in nodes], device=device)
+        kinds = torch.tensor([KIND_NUMBER[node.kind] for node in nodes], device=device)
         encode = looked_up if self.shapes == "lookup" else encoded_shape
         sizes = torch.tensor([encode(node.shape) for node in nodes], device=device)
         found = known or [paths(architecture) for architecture in batch]
