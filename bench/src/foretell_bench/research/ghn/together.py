@@ -158,7 +158,7 @@ def work(folder: Path, number: int, data: str, width: int, on: str, seconds: flo
             states = encode(copy.network.encoder, one).to(on, non_blocking=True)
             weights = copy.network.decode(one.architecture, states)
             loss = F.cross_entropy(run(one.architecture, weights, images[which]), labels[which]) / networks
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             losses.append(loss.detach())
         shared.learn(copy.gradient(), float(torch.stack(losses).sum()), networks)
 

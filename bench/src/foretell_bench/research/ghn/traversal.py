@@ -79,7 +79,7 @@ def _stacked(graph: GatedGraph) -> tuple[Tensor, ...]:
     return (
         cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh,
         torch.cat([near[0].weight, far[0].weight]), torch.cat([near[0].bias, far[0].bias]),  # type: ignore[list-item]
-        torch.block_diag(near[2].weight, far[2].weight), torch.cat([near[2].bias, far[2].bias]),  # type: ignore[no-untyped-call, list-item]
+        torch.block_diag(near[2].weight, far[2].weight), torch.cat([near[2].bias, far[2].bias]),  # type: ignore[list-item]
     )  # fmt: skip
 
 
