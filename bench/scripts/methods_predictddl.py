@@ -1,6 +1,6 @@
 """After PredictDDL on networks it has not seen, beside Ernest, which is fitted anew for each, and Foretell's forecasts.
 
-    python bench/scripts/methods_predictddl.py --data FOLDER [--only digits|cnn|timm|h200|box] [--architectures 80]
+    python bench/scripts/methods_predictddl.py --data FOLDER [--only digits|cnn|timm|h200|box|box-cnns] [--workers 8] [--architectures 80]
     python bench/scripts/methods_predictddl.py --picture
 
 Prints its figures and writes bench/results/predictddl.json, a part at a time. FOLDER holds the public measurements
@@ -17,7 +17,8 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,60 +28,47 @@ import numpy.typing as npt
 sys.path[:0] = [str(Path(__file__).parents[2] / "src")]
 
 from foretell_bench.errors import Errors
+from foretell_bench.methods.nearest import NearestNetwork
 from foretell_bench.methods.ours import Foretell
 from foretell_bench.methods.predictddl_operators import PredictDDLOperators
 from foretell_bench.pages.accuracy import scatter
 from foretell_bench.sources import examples as sources
 from foretell_bench.sources.box import box_runs
 
+from foretell import capture_graph
 from foretell.errors import ForetellError
 from foretell.forecasting.assemble import forecast
-from foretell.graph import Graph
+from foretell.learn.workers import each
 from foretell.methods.ernest import Ernest
-from foretell.methods.predictddl.method import Embedder, PredictDDL
+from foretell.methods.predictddl.method import PredictDDL
 from foretell.methods.predictddl.regressors import FORMS
-from foretell.methods.protocol import JOB_TIME, STEP_TIME, Example, Query
+from foretell.methods.protocol import JOB_TIME, STEP_TIME, Example, Method, Query
 
 HERE = Path(__file__).parents[1]
 RESULTS = HERE / "results" / "predictddl.json"
 PICTURE = HERE.parent / "docs" / "accuracy" / "methods" / "predictddl.svg"
-BOX = HERE / "data" / "box"
 H200 = HERE / "data" / "h200"
 FOLDS = 5
 Floats = npt.NDArray[np.float64]
 Group = Callable[[Query], str]
 Said = dict[str, Floats]
+Judged = dict[str, list[dict[str, float]]]  # method → a fold: form → its error on networks held back in training
 
 
-class Blind(Embedder):
-    """Says the same of every network."""
-
-    __slots__ = ()
-
-    def embed(self, graphs: Sequence[Graph]) -> list[Floats]:
-        return [np.zeros(1) for _ in graphs]
-
-
-def untrained() -> Embedder:
-    """The hypernetwork as its training begins."""
-    import torch
-    from foretell_bench.research.ghn.hypernetwork import Hypernetwork
-
-    torch.manual_seed(0)
-    embedder = Embedder()
-    embedder._encoder = Hypernetwork().encoder.eval()
-    return embedder
-
-
-SHIPPED = Embedder()
-EMBEDDED: dict[str, Callable[[], Embedder]] = {
-    "PredictDDL": lambda: SHIPPED,
-    "PredictDDL, hypernetwork untrained": untrained,
-    "PredictDDL, no embedding": Blind,
+PICTURES = HERE / "data" / "ghn" / "pictures.safetensors"  # the wide hypernetwork that looks shapes up
+KINDS: dict[str, dict[str, Any]] = {
+    "PredictDDL": {},
+    "PredictDDL, hypernetwork untrained": {"trained": False},
+    "PredictDDL, hypernetwork of pictures": {"weights": PICTURES},
+    "PredictDDL, no embedding": {"reads": "work"},
+    "PredictDDL, embedding only": {"reads": "embedding"},
+    "PredictDDL, embedding only, hypernetwork untrained": {"reads": "embedding", "trained": False},
+    "PredictDDL, embedding only, hypernetwork of pictures": {"reads": "embedding", "weights": PICTURES},
 }
-METHODS = (*EMBEDDED, "variant", "Foretell")
+METHODS = (*KINDS, "nearest network", "variant", "Foretell")
+REUSED = "Ernest, reused with no run"
+SCRIPTS = {"box": "box_models.py", "box-cnns": "box_cnn_models.py"}  # part → whose networks it runs
 TAUGHT = "Foretell, taught by the same rows"
-FORMS_JUDGED: list[dict[str, float]] = []  # a fold: form → its error on networks held back in training
 
 
 def say(text: str) -> None:
@@ -88,6 +76,10 @@ def say(text: str) -> None:
 
 
 # Networks left out.
+
+
+def architecture(query: Query) -> str:
+    return query.architecture
 
 
 def folds(examples: Sequence[Example], group: Group, count: int = FOLDS) -> list[list[int]]:
@@ -100,54 +92,78 @@ def folds(examples: Sequence[Example], group: Group, count: int = FOLDS) -> list
     return list(found.values())
 
 
-def left_out(examples: Sequence[Example], group: Group, target: str, which: Sequence[str], count: int = FOLDS,
-             whole: Sequence[Example] = ()) -> Said:  # fmt: skip
-    """What methods say of every row, fitted on the other groups. `which` are names of METHODS.
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A method, and the rows of a fold that it shall not see."""
 
-    `whole` are the same rows with all that was measured, for Foretell, which makes jobs of steps. How validation judged
-    each form of PredictDDL in each fold is left in FORMS_JUDGED.
-    """
-    FORMS_JUDGED.clear()
-    predicted: dict[str, Floats] = defaultdict(lambda: np.full(len(examples), np.nan))
-    embedders = {name: make() for name, make in EMBEDDED.items() if name in which}
-    for number, rows in enumerate(folds(examples, group, count)):
-        held_out = set(rows)
-        seen, asked = [e for i, e in enumerate(examples) if i not in held_out], [examples[i].query for i in rows]
-        for name, embedder in embedders.items():
-            by_form = {form: _answers(PredictDDL(forms=(form,)), embedder, seen, asked, target) for form in FORMS}
-            best = min(by_form, key=lambda form: by_form[form][0])  # as one with all forms would choose
-            predicted[name][rows] = by_form[best][1]
-            if name == "PredictDDL":
-                FORMS_JUDGED.append({form: error for form, (error, _) in by_form.items()})
-                for form, (_, answers) in by_form.items():
-                    predicted[f"PredictDDL, {form} alone"][rows] = answers
-        if "variant" in which:
-            variant = PredictDDLOperators().fit(seen)
-            predicted[variant.name][rows] = [p.values.get(target, np.nan) for p in variant.predict(asked)]
-        if "Foretell" in which:
-            ours = Foretell().fit([e for i, e in enumerate(whole or examples) if i not in held_out])
-            predicted[TAUGHT][rows] = [p.values.get(target, np.nan) for p in ours.predict(asked)]
-        judged = (
-            ", ".join(f"{form} {error:.1%}" for form, error in FORMS_JUDGED[-1].items())
-            if FORMS_JUDGED
-            else "not asked"
-        )
-        say(
-            f"fold {number + 1}: {len(rows)} rows of {len({q.architecture for q in asked})} networks; validation: {judged}"
-        )
-    return dict(predicted)
+    method: str
+    fold: int
+    rows: tuple[int, ...]
 
 
-def _answers(method: PredictDDL, embedder: Embedder, seen: Sequence[Example], asked: Sequence[Query],
-             target: str) -> tuple[float, Floats]:  # fmt: skip
-    """Its validation error, and what it says."""
-    method.embedder = embedder
-    method.fit(seen)
-    errors = [p.regressors[target].validated for p in method.checker_.at_hand.values()]
-    return float(np.mean(errors)), np.array([p.values.get(target, np.nan) for p in method.predict(asked)])
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What all tasks share; `whole` are the same rows with all that was measured, for Foretell, which makes jobs of steps."""
+
+    examples: Sequence[Example]
+    whole: Sequence[Example]
+    target: str
 
 
-def forecasts(examples: Sequence[Example], times: Callable[[Example], float] = lambda e: 1.0) -> Floats:
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Answers by name; and for each form the error on networks held back in training."""
+
+    answers: Said
+    validated: dict[str, float]
+
+
+def left_out(
+    examples: Sequence[Example], group: Group, target: str, options: argparse.Namespace, whole: Sequence[Example] = ()
+) -> tuple[Said, Judged]:
+    """What methods say of every row, fitted on the other groups, and how validation judged each form in each fold."""
+    predicted: Said = defaultdict(lambda: np.full(len(examples), np.nan))
+    judged: Judged = defaultdict(list)
+    there = [n for n in options.methods if n not in KINDS or KINDS[n].get("weights", HERE).exists()]
+    tasks = [Task(n, f, tuple(rows)) for f, rows in enumerate(folds(examples, group)) for n in there]
+    asked = Asked(examples, whole or examples, target)
+    for task, told in each(tell, asked, tasks, options.workers):
+        for name, answers in told.answers.items():
+            predicted[name][list(task.rows)] = answers
+        if told.validated:
+            judged[task.method].append(told.validated)
+        least = f"; validation: {min(told.validated.values()):.1%}" if told.validated else ""
+        say(f"{task.method}, fold {task.fold + 1}: {len(task.rows)} rows{least}")
+    order = [name for n in METHODS for name in predicted if name.startswith(n) or n in ("variant", "Foretell")]
+    return {name: predicted[name] for name in dict.fromkeys(order)}, dict(judged)
+
+
+def tell(asked: Asked, task: Task) -> Told:
+    held_out, target = set(task.rows), asked.target
+    seen = [e for i, e in enumerate(asked.examples) if i not in held_out]
+    queries = [asked.examples[i].query for i in task.rows]
+
+    def said(method: Method) -> Floats:
+        return np.array([p.values.get(target, np.nan) for p in method.predict(queries)])
+
+    if task.method == "nearest network":
+        return Told({task.method: said(NearestNetwork().fit(seen))}, {})
+    if task.method == "variant":
+        variant = PredictDDLOperators().fit(seen)
+        return Told({variant.name: said(variant)}, {})
+    if task.method == "Foretell":
+        return Told({TAUGHT: said(Foretell().fit([e for i, e in enumerate(asked.whole) if i not in held_out]))}, {})
+    answers, validated = {}, {}
+    for form in FORMS:
+        method = PredictDDL(forms=(form,), **KINDS[task.method]).fit(seen)
+        by_type = [p.regressors[target].validated for p in method.checker_.at_hand.values()]
+        validated[form], answers[form] = float(np.mean(by_type)), said(method)
+    best = min(validated, key=lambda form: validated[form])  # as one with all forms would choose
+    alone = {f"PredictDDL, {form} alone": own for form, own in answers.items()} if task.method == "PredictDDL" else {}
+    return Told({task.method: answers[best], **alone}, validated)
+
+
+def forecasts(examples: Sequence[Example], times: Callable[[Example], float]) -> Floats:
     """Foretell's own, which has seen none of these rows."""
     predicted = []
     for e in examples:
@@ -233,44 +249,43 @@ def show(title: str, table: Mapping[str, Mapping[str, float]]) -> None:
         )
 
 
-def timing(part: str, examples: Sequence[Example], which: Sequence[str], most: int = 10) -> dict[str, float]:
-    """Seconds of a processor to answer from a captured graph, and of that to read and embed it; medians over networks."""
-    if "PredictDDL" not in which:
+def timing(part: str, examples: Sequence[Example], options: argparse.Namespace, most: int = 6) -> dict[str, float]:
+    """Seconds to answer: to capture a network nobody has seen, to read and embed its graph, to infer; medians over networks.
+
+    Foretell's, beside: from the same graph to its forecast. Of a processor, but for the capture, which is a process' own.
+    """
+    if options.untimed:
         found: dict[str, float] = results().get(part, {}).get("timing", {})
         return found
     different = list({e.query.architecture: e for e in examples}.values())
-    chosen = different[:: max(1, len(different) // most)]
-    method = PredictDDL(forms=("linear", "polynomial"))
-    method.embedder = SHIPPED
-    method.fit(examples)
+    chosen = different[:: -(-len(different) // most)]
+    method = PredictDDL(forms=("linear", "polynomial")).fit(examples)
     method.predict([chosen[0].query])
-    embed, whole, captured = [], [], []
+    spent: dict[str, list[float]] = defaultdict(list)
+
+    def take(name: str, clock: Callable[[], float], act: Callable[[], object]) -> None:
+        begin = clock()
+        act()
+        spent[name].append(clock() - begin)
+
     for e in chosen:
-        assert e.query.graph is not None
-        if "/" in e.query.architecture and not e.query.architecture.startswith("box/"):
-            captured.append(capture_seconds(e.query))
-        fresh, again = replace(e.query.graph), replace(e.query, graph=replace(e.query.graph))  # nothing read yet
-        begin = time.process_time()
-        method.embedder.embed([fresh])
-        embed.append(time.process_time() - begin)
-        begin = time.process_time()
-        method.predict([again])
-        whole.append(time.process_time() - begin)
-    capture = {"capture": float(np.median(captured))} if captured else {}
-    return {"embed": float(np.median(embed)), "predict": float(np.median(whole)), "networks": len(chosen)} | capture
+        q = e.query
+        assert q.graph is not None
+        fresh = [replace(q.graph) for _ in range(3)]  # nothing read yet
+        take("capture", time.monotonic, partial(capture_again, part, q))
+        take("embed", time.process_time, partial(method.embedder.embed, fresh[:1]))
+        take("predict", time.process_time, partial(method.predict, [replace(q, graph=fresh[1])]))
+        take("forecast", time.process_time, partial(forecast, fresh[2], q.cluster, q.plan))
+    return {name: float(np.median(values)) for name, values in spent.items()} | {"networks": len(chosen)}
 
 
-def capture_seconds(query: Query) -> float:
-    """From a SOURCE to its graph, nothing kept of an earlier one: what a new network costs before it can be read.
-
-    It is the time that passes: the capture works in a process of its own.
-    """
-    from foretell import capture_graph
-
+def capture_again(part: str, query: Query) -> None:
+    """From a SOURCE to its graph, nothing kept of an earlier one: what a new network costs before it can be read."""
     assert query.graph is not None
-    begin = time.monotonic()
-    capture_graph(query.architecture, {"batch": str(query.graph.samples or 1)}, cache=False)
-    return time.monotonic() - begin
+    source, settings = query.architecture, {"batch": str(query.graph.samples or 1)}
+    if part in SCRIPTS:
+        settings["name"], source = source.removeprefix("box/"), f"{HERE / 'scripts' / SCRIPTS[part]}:network"
+    capture_graph(source, settings, cache=False)
 
 
 def rows_of(examples: Sequence[Example], target: str) -> dict[str, Any]:
@@ -281,8 +296,10 @@ def results() -> dict[str, Any]:
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
-def kept(part: str, split: str) -> Said:
+def kept(part: str, split: str, options: argparse.Namespace) -> Said:
     """What was predicted before, by methods that are not asked again."""
+    if set(options.methods) >= set(METHODS):
+        return {}
     predicted = results().get(part, {}).get(split, {}).get("said", {})
     return {name: np.array([np.nan if v is None else v for v in values]) for name, values in predicted.items()}
 
@@ -321,13 +338,8 @@ def cnn_family(query: Query) -> str:
 
 def part_cnn(options: argparse.Namespace) -> dict[str, Any]:
     examples = sources.cnn_many_gpus(options.data, say, precisions=options.precisions).items
-    predicted = kept("cnn", "unseen architectures") | left_out(
-        examples, lambda q: q.architecture, STEP_TIME, options.methods
-    )
-    judged = list(FORMS_JUDGED)
-    by_family = kept("cnn", "unseen families") | left_out(examples, cnn_family, STEP_TIME, options.methods)
-    if "Foretell" in options.methods:
-        predicted["Foretell"] = by_family["Foretell"] = forecasts(examples)
+    found = asked_of("cnn", examples, STEP_TIME, options, cnn_family)
+    predicted = found["unseen architectures"]["said"]
 
     def setting(query: Query) -> object:
         return query.cluster.nodes[0].device.name, query.settings["precision"]
@@ -335,21 +347,40 @@ def part_cnn(options: argparse.Namespace) -> dict[str, Any]:
     def workload(query: Query) -> object:
         return query.architecture, setting(query)
 
-    predicted["Ernest, reused with no run"] = pooled_ernest(examples, lambda q: q.architecture, setting, STEP_TIME)
-    found: dict[str, Any] = {"timing": timing("cnn", examples, options.methods), "ernest": {}, "validated": judged}
-    all_rows = range(len(examples))
-    for split, table in (("unseen architectures", predicted), ("unseen families", by_family)):
-        found[split] = {"errors": errors(table, examples, STEP_TIME, all_rows), "said": table}
-        show(f"cnn_many_gpus, {split}", found[split]["errors"])
+    add(found, "unseen architectures", {REUSED: pooled_ernest(examples, lambda q: q.architecture, setting, STEP_TIME)},
+        examples, STEP_TIME)  # fmt: skip
+    found["ernest"] = {}
     for counts in ((1, 2), (1, 4), (1, 2, 3)):
         fitted, spent = ernest(examples, workload, lambda e, c=counts: e.query.cluster.devices in c, STEP_TIME)
-        rows = [i for i in all_rows if np.isfinite(fitted[i])]
+        rows = [i for i in range(len(examples)) if np.isfinite(fitted[i])]
         key = "+".join(map(str, counts))
         table = errors(predicted | {f"Ernest, runs on {key} GPUs": fitted}, examples, STEP_TIME, rows)
         found["ernest"][key] = {"errors": table, "spent": spent}
         show(f"cnn_many_gpus, the rows Ernest did not sample (runs on {key} GPUs)", table)
         tell_spent(spent, found["timing"])
-    return found | rows_of(examples, STEP_TIME)
+    return found
+
+
+def asked_of(part: str, examples: Sequence[Example], target: str, options: argparse.Namespace, family: Group | None = None,
+             whole: Sequence[Example] = (), times: Callable[[Example], float] | None = lambda e: 1.0) -> dict[str, Any]:  # fmt: skip
+    """What all methods say of networks, and of families, that were left out; `times` makes what is asked of a step."""
+    found: dict[str, Any] = {"timing": timing(part, examples, options), **rows_of(examples, target)}
+    ours = {"Foretell": forecasts(examples, times)} if times and "Foretell" in options.methods else {}
+    for split, group in (("unseen architectures", architecture), ("unseen families", family)):
+        if group is None:
+            continue
+        predicted, judged = left_out(examples, group, target, options, whole)
+        found[split] = {"validated": results().get(part, {}).get(split, {}).get("validated", {}) | judged}
+        add(found, split, kept(part, split, options) | predicted | ours, examples, target)
+    found["validated"] = found["unseen architectures"]["validated"].get("PredictDDL", [])
+    return found
+
+
+def add(found: dict[str, Any], split: str, said: Said, examples: Sequence[Example], target: str) -> None:
+    """Answers to those there are, and their errors."""
+    every = found[split].setdefault("said", {}) | said
+    found[split] |= {"said": every, "errors": errors(every, examples, target, range(len(examples)))}
+    show(f"{split}, {len({e.query.architecture for e in examples})} networks", found[split]["errors"])
 
 
 def tell_spent(spent: Mapping[str, float], timed: Mapping[str, float]) -> None:
@@ -363,19 +394,7 @@ def tell_spent(spent: Mapping[str, float], timed: Mapping[str, float]) -> None:
 
 
 def part_timm(options: argparse.Namespace) -> dict[str, Any]:
-    examples = sources.timm_train(options.data, say, options.architectures).items
-    predicted = kept("timm", "unseen architectures") | left_out(
-        examples, lambda q: q.architecture, STEP_TIME, options.methods
-    )
-    if "Foretell" in options.methods:
-        predicted["Foretell"] = forecasts(examples)
-    table = errors(predicted, examples, STEP_TIME, range(len(examples)))
-    show(f"timm_train, unseen architectures, {len({e.query.architecture for e in examples})} of them", table)
-    return {
-        "unseen architectures": {"errors": table, "said": predicted},
-        "validated": list(FORMS_JUDGED),
-        "timing": timing("timm", examples, options.methods),
-    } | rows_of(examples, STEP_TIME)
+    return asked_of("timm", sources.timm_train(options.data, say, options.architectures).items, STEP_TIME, options)
 
 
 def part_h200(options: argparse.Namespace) -> dict[str, Any]:
@@ -383,23 +402,27 @@ def part_h200(options: argparse.Namespace) -> dict[str, Any]:
     examples = [replace(e, measured={STEP_TIME: e.measured[STEP_TIME]}, ops=())
                 for e in sources.h200_steps(H200, say, options.steps).items if e.query.dataset == "images"]  # fmt: skip
     which = [name for name in options.methods if name != "Foretell"]
-    predicted = kept("h200", "unseen architectures") | left_out(examples, lambda q: q.architecture, STEP_TIME, which)
-    table = errors(predicted, examples, STEP_TIME, range(len(examples)))
-    show(f"H200, unseen architectures, {len({e.query.architecture for e in examples})} of them", table)
-    return {"unseen architectures": {"errors": table, "said": predicted}, "validated": list(FORMS_JUDGED)} | rows_of(
-        examples, STEP_TIME
-    )
+    return asked_of("h200", examples, STEP_TIME, argparse.Namespace(**vars(options) | {"methods": which}), times=None)
 
 
 def part_box(options: argparse.Namespace) -> dict[str, Any]:
-    """Whole jobs of data-parallel workers: what Ernest is made for, data and hosts both vary."""
-    whole = [e for e in box_runs(BOX, say).items if not e.query.plan.servers]
+    cheap = {(0.25, 2), (0.25, 3), (0.25, 4), (0.5, 2), (0.5, 4)}  # small parts of the data, as Ernest samples
+    return jobs("box", options, cheap)
+
+
+def part_cnns(options: argparse.Namespace) -> dict[str, Any]:
+    """Jobs of many CNNs, all on pictures of one size: what PredictDDL is made for."""
+    cheap = {(0.25, 1), (0.25, 2), (0.25, 4), (0.5, 1), (0.5, 2)}
+    return jobs("box-cnns", options, cheap, lambda q: q.architecture.removeprefix("box/").partition("-")[0])
+
+
+def jobs(
+    part: str, options: argparse.Namespace, cheap: set[tuple[float, int]], family: Group | None = None
+) -> dict[str, Any]:
+    """Whole jobs of data-parallel workers: what Ernest is made for, data and workers both vary."""
+    whole = [e for e in box_runs(HERE / "data" / part, say).items if not e.query.plan.servers]
     examples = [replace(e, measured={JOB_TIME: e.measured[JOB_TIME]}) for e in whole]
-    predicted = kept("box", "unseen architectures") | left_out(
-        examples, lambda q: q.architecture, JOB_TIME, options.methods, whole=whole
-    )
-    if "Foretell" in options.methods:
-        predicted["Foretell"] = forecasts(examples, lambda e: float(e.query.settings["steps"]))
+    found = asked_of(part, examples, JOB_TIME, options, family, whole, lambda e: float(e.query.settings["steps"]))
 
     def setting(query: Query) -> object:
         return query.settings["rate"]
@@ -407,15 +430,16 @@ def part_box(options: argparse.Namespace) -> dict[str, Any]:
     def workload(query: Query) -> object:
         return query.architecture, query.batch / query.plan.dp, setting(query)
 
-    predicted["Ernest, reused with no run"] = pooled_ernest(examples, lambda q: q.architecture, setting, JOB_TIME)
-    found: dict[str, Any] = {"timing": timing("box", examples, options.methods), "validated": list(FORMS_JUDGED)}
-    table = errors(predicted, examples, JOB_TIME, range(len(examples)))
-    found["unseen architectures"] = {"errors": table, "said": predicted}
-    show("hosts in a box, whole jobs, unseen architectures", table)
+    add(
+        found,
+        "unseen architectures",
+        {REUSED: pooled_ernest(examples, architecture, setting, JOB_TIME)},
+        examples,
+        JOB_TIME,
+    )
     sizes = defaultdict(set)
     for e in examples:
         sizes[workload(e.query)].add((e.query.fraction, e.query.plan.dp))
-    cheap = {(0.25, 2), (0.25, 3), (0.25, 4), (0.5, 2), (0.5, 4)}  # small parts of the data, as Ernest samples
 
     def sampled(e: Example) -> bool:
         return (e.query.fraction, e.query.plan.dp) in cheap and cheap < sizes[workload(e.query)]
@@ -423,20 +447,22 @@ def part_box(options: argparse.Namespace) -> dict[str, Any]:
     fitted, spent = ernest(examples, workload, sampled, JOB_TIME)
     rows = [i for i in range(len(examples)) if np.isfinite(fitted[i])]
     if rows:
-        table = errors(predicted | {"Ernest, five runs of each": fitted}, examples, JOB_TIME, rows)
+        said = found["unseen architectures"]["said"] | {"Ernest, five runs of each": fitted}
+        table = errors(said, examples, JOB_TIME, rows)
         found["ernest"] = {"errors": table, "spent": spent}
-        show("hosts in a box, the jobs Ernest did not sample", table)
+        show(f"{part}, the jobs Ernest did not sample", table)
         tell_spent(spent, found["timing"])
-    return found | rows_of(examples, JOB_TIME)
+    return found
 
 
-PARTS = {"digits": part_digits, "cnn": part_cnn, "timm": part_timm, "h200": part_h200, "box": part_box}
+PARTS = {"digits": part_digits, "cnn": part_cnn, "timm": part_timm, "h200": part_h200, "box": part_box,
+         "box-cnns": part_cnns}  # fmt: skip
 
 
 def draw() -> None:
     found = results()
     drawn = []
-    for part in [p for p in ("cnn", "timm", "h200", "box") if p in found]:
+    for part in [p for p in PARTS if "unseen architectures" in found.get(p, {})]:
         predicted = found[part]["unseen architectures"]["said"]["PredictDDL"]
         drawn += list(zip(found[part]["measured"], predicted, found[part]["networks"], strict=True))
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
@@ -453,6 +479,8 @@ def main() -> None:
     parser.add_argument("--architectures", type=int, default=80, help="of timm")
     parser.add_argument("--steps", type=int, default=300, help="of the H200 store, evenly over its networks")
     parser.add_argument("--precisions", nargs="*", default=("fp16", "fp32"), help="of cnn_many_gpus")
+    parser.add_argument("--workers", type=int, default=1, help="processes that fit")
+    parser.add_argument("--untimed", action="store_true", help="keep the times to an answer that are there")
     parser.add_argument("--picture", action="store_true")
     options = parser.parse_args()
     if options.picture:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean, geometric_mean
 from typing import Any, Final
 
-from foretell_bench.pages.method_tables import sampled, seconds_each, theirs
+from foretell_bench.pages.method_tables import answer_seconds, sampled, seconds_each, theirs
 from foretell_bench.tables.planner import lost
 from foretell_bench.tables.variants import nine_tenths
 
@@ -21,6 +21,7 @@ _NOT_RUN: Final = "not run"
 _DATA: Final = {
     "h200": "300 steps of an H200, architectures left out",
     "box": "jobs of hosts in a box, architectures left out",
+    "box-cnns": "jobs of 45 CNNs on one to eight workers, architectures left out",
     "cnn_many_gpus": "240 steps of CNNs on 1 to 4 GPUs, architectures left out",
     "timm_train": "48 steps of timm's networks, architectures left out",
     "h200-sweep": "696 steps of 29 classic networks, networks left out",
@@ -118,7 +119,7 @@ def _errors(predictddl: Row) -> Found:
     return Found(
         here=f"{geometric_mean(ratios):.2g}× (over Ernest without a run {geometric_mean(reused):.2g}×)",
         interval=between(min(ratios), max(ratios), f"{len(parts)} comparisons"),
-        on=f"{count} rows of cnn_many_gpus and jobs in a box that Ernest did not sample",
+        on=f"{count} rows of cnn_many_gpus, jobs in a box and of CNNs that Ernest did not sample",
     )
 
 
@@ -128,10 +129,10 @@ def _inference(predictddl: Row) -> Found:
     if not parts:
         return Found()
     captured = [part for part in parts if "capture" in part[2]]
-    parts = captured or parts  # jobs in a box run networks that no SOURCE names
-    ratios = [seconds_each(one["spent"]) / (timing.get("capture", 0.0) + timing["predict"]) for _, one, timing in parts]
+    parts = captured or parts
+    ratios = [seconds_each(one["spent"]) / answer_seconds(timing) for _, one, timing in parts]
     return Found(
-        here=f"{geometric_mean(ratios):.0f}×" + ("" if captured else ", capturing the graph not counted"),
+        here=f"{geometric_mean(ratios):.2g}×" + ("" if captured else ", capturing the graph not counted"),
         interval=between(min(ratios), max(ratios), f"{len(parts)} comparisons"),
         on="new workloads of cnn_many_gpus and jobs in a box",
     )

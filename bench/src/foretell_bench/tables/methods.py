@@ -25,7 +25,7 @@ from foretell_bench.tables.splits import Split, splits
 
 Loader = Callable[[Path, Say, int | None], Taken[Example]]
 STORES: Final[Mapping[str, Loader]] = MappingProxyType(
-    {"h200": partial(sources.h200_steps, whole=True), "box": box.box_runs}
+    {"h200": partial(sources.h200_steps, whole=True), "box": box.box_runs, "box-cnns": box.box_runs}
 )
 PUBLIC: Final[Mapping[str, Loader]] = MappingProxyType(
     {"cnn_many_gpus": partial(sources.cnn_many_gpus, precisions=("fp32",)), "timm_train": sources.timm_train,
@@ -37,7 +37,7 @@ TARGETS: Final = (STEP_TIME, JOB_TIME, DEVICE_TIME, MEMORY)
 SEARCH: Final = "cherrypick"  # searches and does not predict, so it has a table of its own
 BLACK_BOX: Final = frozenset(("ernest",))  # methods that must run the very workload they are asked about
 # Rows of a source that are asked by default, drawn evenly over architectures: graphs are read and forecasts made one by one.
-ROWS: Final[Mapping[str, int]] = {"h200": 300, "box": 400, "cnn_many_gpus": 240, "timm_train": 48, "ddp_step_times": 240,
+ROWS: Final[Mapping[str, int]] = {"h200": 300, "box": 400, "box-cnns": 540, "cnn_many_gpus": 240, "timm_train": 48, "ddp_step_times": 240,
                                   "llm_h100_sweep": 144, "mlperf_training": 300}  # fmt: skip
 _TIMED: Final = 5  # predictions that are made one by one, to time them
 
