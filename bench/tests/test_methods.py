@@ -219,12 +219,13 @@ def test_tables_of_the_methods_own_benchmarks() -> None:
         "Ernest, reused with no run": e | {"mean": 0.5},
     }
     spent = {"measuring": 10.0, "fit": 0.0, "predict": 0.0, "workloads": 2, "runs": 6}
-    box = {"networks": ["a", "a", "b", "b"], "unseen architectures": {"errors": {"PredictDDL": e}}, "timing": {"predict": 0.05},
+    box = {"networks": ["a", "a", "b", "b"], "unseen architectures": {"errors": {"PredictDDL": e}},
+           "timing": {"predict": 0.05, "forecast": 0.02},
            "ernest": {"errors": errors_of, "spent": spent},
            "validated": [{"linear": 0.1, "polynomial": 0.3, "svr": 0.2, "mlp": 0.4}]}  # fmt: skip
     beside = {"predictddl": {"box": box}}
     assert (
-        "| jobs of hosts in a box | 4 | 10.0%, 8.0% | 20.0%, 8.0% | 2 (1) | 5 | 6, 10 s | 5 s, 50 ms | 100 |"
+        "| jobs of hosts in a box | 4 | 10.0%, 8.0% | 20.0%, 8.0% | 2 (1) | 5 | 6, 10 s | 5 s, 0.05 s, 0.02 s | 100 |"
         in table_named("predictddl ernest", {}, beside)
     )
     assert "box, whole jobs, 4 rows of 2 |" in table_named("predictddl errors", {}, beside)

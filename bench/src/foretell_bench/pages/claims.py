@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean, geometric_mean
 from typing import Any, Final
 
-from foretell_bench.pages.method_tables import answer_seconds, sampled, seconds_each, theirs
+from foretell_bench.pages.method_tables import answer_seconds, sampled, seconds_each, theirs, times
 from foretell_bench.tables.planner import lost
 from foretell_bench.tables.variants import nine_tenths
 
@@ -132,7 +132,7 @@ def _inference(predictddl: Row) -> Found:
     parts = captured or parts
     ratios = [seconds_each(one["spent"]) / answer_seconds(timing) for _, one, timing in parts]
     return Found(
-        here=f"{geometric_mean(ratios):.2g}×" + ("" if captured else ", capturing the graph not counted"),
+        here=f"{times(geometric_mean(ratios))}×" + ("" if captured else ", capturing the graph not counted"),
         interval=between(min(ratios), max(ratios), f"{len(parts)} comparisons"),
         on="new workloads of cnn_many_gpus and jobs in a box",
     )

@@ -138,7 +138,7 @@ def _ernest(found: Found) -> Table:
                 f"{reused['mean'] / ours['mean']:.2g}",
                 f"{spent['runs']:.0f}, {spent['measuring']:,.0f} s",
                 f"{each:.3g} s, {answer_seconds(timing):.2g} s, {answer_seconds(timing, 'forecast'):.2g} s",
-                f"{each / answer_seconds(timing):.2g}",
+                times(each / answer_seconds(timing)),
             )
         )
     return (
@@ -175,6 +175,10 @@ def theirs(one: Found) -> Found:
 def seconds_each(spent: Found) -> float:
     """Of a workload: its runs, its fit, its answers."""
     return float((spent["measuring"] + spent["fit"] + spent["predict"]) / spent["workloads"])
+
+
+def times(ratio: float) -> str:
+    return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
 def answer_seconds(timing: Found, by: str = "predict") -> float:
