@@ -18,7 +18,16 @@ from foretell.hardware import Cluster
 from foretell.methods import conformance
 from foretell.methods.driple.features import coarse, corpus, node_features, typed
 from foretell.methods.driple.method import RELEASED, STEP_TIME, TUNED, TWELVE, Driple, DripleSettings, Epoch, setting_of
-from foretell.methods.driple.network import FROZEN, GROUPS_OF_PARAMETERS, KINDS, Network, Shape, ways_of
+from foretell.methods.driple.network import (
+    FROZEN,
+    GROUPS_OF_PARAMETERS,
+    KINDS,
+    Network,
+    Shape,
+    _pooled,
+    _weighed,
+    ways_of,
+)
 from foretell.methods.protocol import Example, Query
 from foretell.plans import Plan
 
@@ -155,6 +164,20 @@ def test_layers_end_as_those_of_the_release_do() -> None:
     [gin] = Network(Shape(kind="gin"), targets=1).early.along
     assert gin.eps.item() == pytest.approx(0.1)
     assert gin.eps.requires_grad
+
+
+def test_layers_and_readings_give_what_the_librarys_do() -> None:
+    """They are written out here, since the library's take longer to call than to compute."""
+    torch.manual_seed(0)
+    sizes = (3, 7, 1)  # graphs of other sizes, one of them without an edge
+    chains = [torch.tensor([[i, i + 1] for i in range(n - 1)], dtype=torch.long).reshape(-1, 2).T for n in sizes]
+    batch = Batch.from_data_list([Data(x=torch.randn(n, 3), edge_index=c) for n, c in zip(sizes, chains, strict=True)])
+    [way] = ways_of(batch, directed=False)
+    network = Network(Shape(rounds=2, readings=4), targets=2)
+    [layer] = network.embed.along
+    torch.testing.assert_close(_weighed(layer, batch.x, way), layer(batch.x, way.looped, way.weights))
+    state = torch.randn(sum(sizes), 64)
+    torch.testing.assert_close(_pooled(network.pool, state, batch), network.pool(state, batch.batch))
 
 
 def test_who_watches_is_told_the_error_of_validation_and_it_stops_by_it() -> None:

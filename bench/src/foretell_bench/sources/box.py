@@ -1,17 +1,21 @@
 """Real jobs on hosts that are network namespaces of one machine, as examples; and what an H200 does over a step.
 
-`bench/scripts/box_runs.py` makes the runs, bench/data/README.md says what is in them.
+`bench/scripts/box_runs.py` makes the runs, `box_gpu.py` those of workers that share a GPU; bench/data/README.md says what
+is in them.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from foretell.errors import InputError
 from foretell.graph import Graph
+from foretell.graph.rescale import extend
 from foretell.methods.examples import dataset_of
 from foretell.methods.protocol import JOB_TIME, STEP_TIME, Example, Query
 from foretell.plans import Plan
@@ -22,6 +26,9 @@ from foretell_bench.sources.question import evenly
 
 _COUNTED: Final = ("idle_seconds", "active_seconds", "peak")
 BOX_TARGETS: Final = tuple(f"{r}_{what}" for r in ("network_rx", "network_tx", "compute") for what in _COUNTED)
+SHARED_TARGETS: Final = tuple(
+    f"{r}_{what}" for r in ("device", "memory_bandwidth", "network_rx", "network_tx") for what in _COUNTED
+)
 H200_TARGETS: Final = tuple(f"{r}_{what}" for r in ("device", "memory_bandwidth") for what in _COUNTED)
 
 
@@ -49,6 +56,35 @@ def box_runs(folder: Path, say: Say = quiet, most: int | None = None) -> Taken[E
         examples.append(Example(query=query, measured=measured, cost=r["job_seconds"]))
     rest = len(lines) - len(chosen)
     return Taken(items=tuple(examples), left_out={"not drawn": rest} if rest else {})
+
+
+def shared_runs(folder: Path, say: Say = quiet) -> list[Example]:
+    """Two workers that share an H200, each in a host of its own: the device's resources are of both, the network's their mean."""
+    path = folder / "runs.jsonl.gz"
+    if not path.exists():
+        raise InputError(f"there are no runs in {folder}. Make them with: python bench/scripts/box_gpu.py")
+    lines = [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
+    say(f"reading {len(lines)} runs of {folder}")
+    graphs: dict[tuple[str, int], Graph] = {}
+    captured: dict[str, list[tuple[int, Path]]] = defaultdict(list)
+    for file in (folder / "graphs").glob("*.graph"):
+        name, _, batch = file.stem.rpartition("-")
+        captured[name].append((int(batch), file))
+    examples = []
+    for r in sorted(lines, key=lambda r: str(r["run"])):
+        name, batch = r["architecture"].removeprefix("box/"), r["batch"]
+        if (name, batch) not in graphs:
+            (small, first), (large, second) = sorted(captured[name])
+            graphs[name, batch] = extend(Graph.load(first), Graph.load(second), sizes=(small, large), to=batch)
+        query = Query(
+            architecture=r["architecture"], plan=Plan.parse(r["plan"]), graph=graphs[name, batch],
+            settings={"rate": f"{r['mbit']}e6", "run": r["run"], "device": "shared by the workers"},
+            cluster=box_cluster(r["workers"], r["mbit"] * 1e6 / 8, "h200"), batch=float(batch * r["workers"]),
+            dataset=dataset_of(graphs[name, batch]),
+        )  # fmt: skip
+        measured = {STEP_TIME: r["step_time"], **{t: r[t] for t in SHARED_TARGETS if t in r}}
+        examples.append(Example(query=query, measured=measured, cost=r["steps"] * r["step_time"]))
+    return examples
 
 
 def h200_resources(path: Path, say: Say = quiet, most: int | None = None) -> list[Example]:

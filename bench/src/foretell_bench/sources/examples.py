@@ -335,10 +335,10 @@ def mlperf_training(folder: Path, say: Say = quiet, most: int | None = None) -> 
 # Hosts in a box: gloo over links of a limited rate. `box.py` reads the runs.
 
 
-def box_cluster(hosts: int, bytes_per_second: float) -> Cluster:
-    """Hosts of one CPU each, joined by links of this rate."""
-    cpu, usual = device("cpu"), link("eth-1g")
+def box_cluster(hosts: int, bytes_per_second: float, of: str = "cpu") -> Cluster:
+    """Hosts of one device each, joined by links of this rate."""
+    chip, usual = device(of), link("eth-1g")
     wire = Link(name="wire", title="a limited link", bandwidth=bytes_per_second or usual.bandwidth, latency=usual.latency,
                 kind="between", source="tc", fabric="tcp")  # fmt: skip
-    node = Node(device=cpu, count=1, host=host(cpu.host), inside=link(cpu.inside))
+    node = Node(device=chip, count=1, host=host(chip.host), inside=link(chip.inside))
     return Cluster(nodes=(node,) * hosts, between=wire if hosts > 1 else None)

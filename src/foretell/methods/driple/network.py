@@ -140,11 +140,27 @@ class Network(nn.Module):
         convolution = self.late or self.early
         for _ in range(self.shape.rounds - self.shape.rounds // 2):
             state = self.update(state, convolution(state, ways))
-        predicted: Tensor = self.readout(self.pool(state, graphs.batch, dim_size=graphs.num_graphs))
+        predicted: Tensor = self.readout(_pooled(self.pool, state, graphs))
         return predicted
 
     def forward(self, graphs: Batch, ways: Sequence[Way]) -> Tensor:
         return self.end(self.begin(graphs, ways), graphs, ways)
+
+
+def _pooled(pool: nn.Module, state: Tensor, graphs: Batch) -> Tensor:
+    """What Set2Set gives, with the nodes of every graph in a row of their own: a reading is six ops, not twenty."""
+    from torch_geometric.utils import to_dense_batch
+
+    most = int(graphs.ptr.diff().max())
+    nodes, real = to_dense_batch(state, graphs.batch, max_num_nodes=most, batch_size=graphs.num_graphs)
+    nowhere = torch.zeros_like(nodes[..., 0]).masked_fill(~real, float("-inf"))
+    said = nodes.new_zeros(graphs.num_graphs, pool.out_channels)
+    memory = None
+    for _ in range(pool.processing_steps):
+        asked, memory = pool.lstm(said[None], memory)
+        shares = torch.softmax((nodes * asked[0, :, None]).sum(2) + nowhere, dim=1)
+        said = torch.cat([asked[0], (shares[..., None] * nodes).sum(1)], dim=1)
+    return said
 
 
 class _Convolution(nn.Module):
@@ -158,11 +174,19 @@ class _Convolution(nn.Module):
 
     def forward(self, x: Tensor, ways: Sequence[Way]) -> Tensor:
         heard = [
-            one(x, way.looped, way.weights) if self.weighted else one(x, way.edges)
+            _weighed(one, x, way) if self.weighted else one(x, way.edges)
             for one, way in zip(self.along, ways, strict=True)
         ]
         total: Tensor = self.bend(sum(heard[1:], heard[0]))
         return total
+
+
+def _weighed(one: nn.Module, x: Tensor, way: Way) -> Tensor:
+    """What a GCN layer gives: its weights are known, and what the library checks every time takes longer than the sum."""
+    source, target = way.looped
+    sent: Tensor = one.lin(x)
+    heard = torch.zeros_like(sent).index_add(0, target, way.weights[:, None] * sent.index_select(0, source))
+    return heard + one.bias
 
 
 # As the layers of the release end; those of GIN and of messages have theirs inside.
