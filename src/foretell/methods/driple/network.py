@@ -147,7 +147,7 @@ class Network(nn.Module):
         return self.end(self.begin(graphs, ways), graphs, ways)
 
 
-def _pooled(pool: nn.Module, state: Tensor, graphs: Batch) -> Tensor:
+def _pooled(pool: Any, state: Tensor, graphs: Batch) -> Tensor:
     """What Set2Set gives, with the nodes of every graph in a row of their own: a reading is six ops, not twenty."""
     from torch_geometric.utils import to_dense_batch
 
@@ -181,12 +181,13 @@ class _Convolution(nn.Module):
         return total
 
 
-def _weighed(one: nn.Module, x: Tensor, way: Way) -> Tensor:
+def _weighed(one: Any, x: Tensor, way: Way) -> Tensor:
     """What a GCN layer gives: its weights are known, and what the library checks every time takes longer than the sum."""
     source, target = way.looped
     sent: Tensor = one.lin(x)
     heard = torch.zeros_like(sent).index_add(0, target, way.weights[:, None] * sent.index_select(0, source))
-    return heard + one.bias
+    said: Tensor = heard + one.bias
+    return said
 
 
 # As the layers of the release end; those of GIN and of messages have theirs inside.
