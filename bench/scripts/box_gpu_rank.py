@@ -24,9 +24,9 @@ from box_rank import RATE, Job, Servers
 from torch.nn.parallel import DistributedDataParallel
 
 WORKERS: Final = 2
-WARM: Final = 3  # steps of a batch before those that count; the last says how long a step takes
-FEWEST, MOST = 3, 10  # steps that count
-SECONDS: Final = 0.2  # of them, about
+WARM: Final = 2  # steps of a batch before those that count; the last says how long a step takes
+FEWEST, MOST = 3, 8  # steps that count
+SECONDS: Final = 0.12  # of them, about
 _STAGING: Final = ("Memcpy HtoD", "Memcpy DtoH")  # for the network, by copy engines
 Intervals = list[list[int]]
 

@@ -154,7 +154,7 @@ def _pooled(pool: Any, state: Tensor, graphs: Batch) -> Tensor:
     most = int(graphs.ptr.diff().max())
     nodes, real = to_dense_batch(state, graphs.batch, max_num_nodes=most, batch_size=graphs.num_graphs)
     nowhere = torch.zeros_like(nodes[..., 0]).masked_fill(~real, float("-inf"))
-    said = nodes.new_zeros(graphs.num_graphs, pool.out_channels)
+    said: Tensor = nodes.new_zeros(graphs.num_graphs, pool.out_channels)
     memory = None
     for _ in range(pool.processing_steps):
         asked, memory = pool.lstm(said[None], memory)
