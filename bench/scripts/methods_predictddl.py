@@ -32,6 +32,7 @@ from foretell_bench.methods.nearest import NearestNetwork
 from foretell_bench.methods.ours import Foretell
 from foretell_bench.methods.predictddl_operators import PredictDDLOperators
 from foretell_bench.pages.accuracy import scatter
+from foretell_bench.research.ghn.hypernetwork import PICTURES
 from foretell_bench.sources import examples as sources
 from foretell_bench.sources.box import box_runs
 
@@ -55,7 +56,6 @@ Said = dict[str, Floats]
 Judged = dict[str, list[dict[str, float]]]  # method → a fold: form → its error on networks held back in training
 
 
-PICTURES = HERE / "data" / "ghn" / "pictures.safetensors"  # the wide hypernetwork that looks shapes up
 KINDS: dict[str, dict[str, Any]] = {
     "PredictDDL": {},
     "PredictDDL, hypernetwork untrained": {"trained": False},
@@ -134,8 +134,9 @@ def left_out(
             judged[task.method].append(told.validated)
         least = f"; validation: {min(told.validated.values()):.1%}" if told.validated else ""
         say(f"{task.method}, fold {task.fold + 1}: {len(task.rows)} rows{least}")
-    order = [name for n in METHODS for name in predicted if name.startswith(n) or n in ("variant", "Foretell")]
-    return {name: predicted[name] for name in dict.fromkeys(order)}, dict(judged)
+    forms = [f"PredictDDL, {form} alone" for form in FORMS]
+    order = ["PredictDDL", *forms, *KINDS, *predicted]
+    return {name: predicted[name] for name in dict.fromkeys(order) if name in predicted}, dict(judged)
 
 
 def tell(asked: Asked, task: Task) -> Told:

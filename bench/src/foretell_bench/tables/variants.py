@@ -25,6 +25,7 @@ from foretell.methods.scaledl.network import NetworkSettings
 from foretell_bench.graphs import Say, quiet
 from foretell_bench.methods.nearest import NearestNetwork
 from foretell_bench.methods.plainer import Additive, FlopLinear
+from foretell_bench.research.ghn.hypernetwork import PICTURES
 
 FOLDS: Final = 5
 _LEARNED: Final = (STEP_TIME, DEVICE_TIME)  # what a fit is given; step time is what it is asked
@@ -53,6 +54,8 @@ VARIANTS: Final[Mapping[str, Maker]] = {
     "PredictDDL, embedding only, random weights": _predictddl(reads="embedding", trained=False),
     "PredictDDL, embedding only, sum pooling": _predictddl(reads="embedding", pooling="sum"),
     "PredictDDL, embedding only, log-count pooling": _predictddl(reads="embedding", pooling="log-count"),
+    "PredictDDL, embedding only, hypernetwork of pictures": _predictddl(reads="embedding", weights=PICTURES),
+    "PredictDDL, hypernetwork of pictures": _predictddl(weights=PICTURES),
     "PredictDDL, random weights": _predictddl(trained=False),
     "PredictDDL, no embedding": _predictddl(reads="work"),
     "PredictDDL, all data pooled": _predictddl(pooled=True),

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from foretell.methods.predictddl.ghn.architecture import Architecture, Node, Paths
 from foretell.methods.predictddl.ghn.encoder import TRAINED, WIDTH, Encoder, Shapes, made_as, weights_of
 
+PICTURES: Final = Path(__file__).parents[4] / "data" / "ghn" / "pictures.safetensors"  # trained by `together`
 _TILE: Final = 32  # channels that are generated; wider layers repeat them
 _SIDE: Final = 8  # pixels that are generated; smaller kernels are cut from the middle
 _CLASSES: Final = 10
