@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Self
 
 import numpy as np
@@ -22,6 +22,7 @@ from foretell.methods.protocol import DEVICE_TIME, STEP_TIME, Example, Predictio
 from foretell.methods.scaledl.features import FLOOR, Floats, Layer, Sheet, sheet_of
 from foretell.methods.scaledl.layers import LayerModels, LayerSettings
 from foretell.methods.scaledl.network import Across, NetworkSettings
+from foretell.methods.scaledl.rates import divided
 from foretell.units import Seconds
 
 _AT_LEAST: Final = 0.3  # weight of a layer that takes nothing of its step
@@ -111,10 +112,12 @@ class ScaleDL:
         return min(_STRENGTHS, key=lambda strength: float(np.mean(errors[strength])))
 
     def _fit_layers(self, pages: Sequence[Page]) -> LayerModels | None:
-        """None where no op was timed."""
+        """Where no op was timed, from whole steps."""
         if not self.network.told_times:
             return None
         layers, seconds, weight = timed_layers(pages)
+        if not layers:
+            layers, seconds, weight = timed_layers(_divided(pages))
         return LayerModels(self.layers).fit(layers, seconds, weight) if layers else None
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
@@ -166,6 +169,14 @@ def read(example: Example) -> Page:
         seconds = np.where(total > 0, total / runs, math.nan)
     name, measured = example.query.architecture, dict(example.measured)
     return Page(architecture=name, sheet=sheet, seconds=seconds, runs=runs, measured=measured)
+
+
+def _divided(pages: Sequence[Page]) -> list[Page]:
+    """Pages with a time of the whole, as if their layers had been timed."""
+    whole = [p for p in pages if DEVICE_TIME in p.measured or STEP_TIME in p.measured]
+    took = [p.measured.get(DEVICE_TIME, p.measured.get(STEP_TIME, math.nan)) for p in whole]
+    found = divided([p.sheet for p in whole], took) if whole else []
+    return [replace(p, seconds=seconds) for p, seconds in zip(whole, found, strict=True)]
 
 
 def timed_layers(pages: Iterable[Page]) -> tuple[list[Layer], Floats, Floats]:
