@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from foretell.cost.features import describe
+from foretell.cost.flops import flops
 from foretell.cost.generations import bandwidth, bound, clock
 from foretell.cost.model import DEFAULT, load_model
 from foretell.cost.operators import OperatorModels
@@ -20,6 +21,11 @@ OWN = device("h200")
 def product(size: int, dtype: str) -> Signature:
     x = Layout.contiguous((size, size), dtype)
     return Signature("aten.mm.default", (x, x), (x,))
+
+
+def linear(rows: int, columns: int, depth: int, dtype: str = "bfloat16") -> Signature:
+    x, weight, y = (Layout.contiguous(shape, dtype) for shape in ((rows, depth), (depth, columns), (rows, columns)))
+    return Signature("aten.mm.default", (x, weight), (y,))
 
 
 def batch_norm(images: int, channels: int) -> Signature:
@@ -57,6 +63,38 @@ def test_more_arithmetic_per_clock_makes_large_products_faster() -> None:
     large, small = product(8192, "bfloat16"), product(128, "bfloat16")
     assert there(large, OWN) > 1.6 * there(large, device("b200"))
     assert there(small, OWN) < 1.3 * there(small, device("b200"))
+
+
+def test_one_tile_more_than_units_takes_another_wave() -> None:
+    """An A100's 108 units make 96 tiles of 256 by 128 as fast as 80, and 112 take more; Hopper's share what is left."""
+    a100, hopper = device("a100-80g-sxm"), device("h100-sxm")
+    few, most, more = (linear(1024, columns, 4096) for columns in (2560, 3072, 3584))
+    assert bound(few, a100, tf32=False) == pytest.approx(bound(most, a100, tf32=False), rel=0.02)
+    assert bound(more, a100, tf32=False) > 1.4 * bound(most, a100, tf32=False)
+    assert bound(more, hopper, tf32=False) < 1.2 * bound(most, hopper, tf32=False)
+
+
+def test_a_long_sum_is_split_among_units() -> None:
+    """The gradient of a small weight over millions of rows is one tile, but no unit makes it alone."""
+    card, depth = device("rtx-3090"), 10_000_000
+    alone = 2 * 64 * 64 * depth * card.compute_units / card.peak("bf16")
+    assert bound(linear(6, 6, depth), card, tf32=False) < alone / 30
+
+
+def test_units_that_wait_leave_their_power_to_others() -> None:
+    """An L40S does not hold its clock: a last wave that is nearly empty costs it less than it costs an A100."""
+    lost = {}
+    for name, columns in (("a100-80g-sxm", 15 * 128), ("l40s", 19 * 128)):  # 120 tiles on 108 units, 152 on 142
+        card, product = device(name), linear(2048, columns, 8192)
+        lost[name] = bound(product, card, tf32=False) * clock(card, "bf16") * card.peak("bf16") / flops(product)
+    assert lost["l40s"] < 1.3 < 1.5 < lost["a100-80g-sxm"]
+
+
+def test_a_weight_is_read_from_memory_and_an_activation_from_the_cache() -> None:
+    card = device("l40s")
+    weights, activations = linear(64, 8192, 2048), linear(8192, 64, 2048)
+    assert bound(weights, card, tf32=False) > 1.3 * bound(activations, card, tf32=False)
+    assert bound(linear(64, 512, 512), card, tf32=False) == pytest.approx(bound(linear(512, 64, 512), card, tf32=False))
 
 
 def test_boards_of_little_power_do_not_hold_their_clock() -> None:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
 from foretell.cost.roofline import peak_name, work_of
+from foretell.cost.tiles import in_waves, sizes
 from foretell.graph import Signature
 from foretell.graph.operators import operator_of
 from foretell.hardware import Device
@@ -57,13 +58,17 @@ _FIRST_STACKS: Final = 0.75  # as STREAM measures them: P100's, the first of the
 _CHECKED: Final = 0.95  # of the memory's size: less is usable where check bits lie in it
 _L2_PER_CLOCK: Final = 4.0  # bytes that a unit reads from the cache
 _IN_L2: Final = 0.35  # the part of the cache in which what was written is found again
+_STAYS: Final = 0.16  # the part in which a weight is found again, with what was used since
 _FASTEST: Final[Seconds] = 1e-7
+_MATRIX: Final = 2
+_FIRST_MATRIX_UNITS, _HOPPER = (7, 0), (9, 0)
 
 # Of a sustained peak, what long kernels attain, in four ages. In fp32: before Volta; on units of 64 lanes; on those of 128 (8.6
 # and later); on Hopper's and later ones, for which libraries have no fp32 kernels of their own. On matrix units: none; before
-# Ampere; before Hopper; since. A Winograd convolution does less arithmetic than is counted.
+# Ampere; before Hopper; since. The first ones attain three quarters in products: V100 95 of 125 TFLOP/s in the micro-benchmarks of
+# github.com/qhduan/transformers-benchmarks. A Winograd convolution does less arithmetic than is counted.
 _ATTAINED: Final[Mapping[Kind, tuple[float, float, float, float]]] = {
-    "matmul fp32": (0.82, 0.95, 0.85, 0.75), "matmul": (0.95, 0.95, 0.95, 0.95), "attention": (0.8, 0.8, 0.8, 0.8),
+    "matmul fp32": (0.82, 0.95, 0.85, 0.75), "matmul": (0.95, 0.75, 0.95, 0.95), "attention": (0.8, 0.8, 0.8, 0.8),
     "convolution fp32": (1.0, 1.1, 0.6, 0.33), "winograd": (1.15, 1.3, 0.8, 0.33), "grouped fp32": (0.8, 0.8, 0.5, 0.29),
     "convolution": (0.8, 0.85, 0.85, 0.85), "gradients": (0.8, 0.5, 0.75, 0.85), "grouped": (0.35, 0.35, 0.35, 0.35),
     "other": (1.0, 1.0, 1.0, 1.0),
@@ -120,17 +125,40 @@ def kind_of(signature: Signature, *, tf32: bool) -> Kind:
 
 def bound(signature: Signature, device: Device, *, tf32: bool) -> Seconds:
     """What an op takes at the rates its device attains; arithmetic and traffic hide each other in part."""
-    work, kind = work_of(signature), kind_of(signature, tf32=tf32)
-    precision = peak_name(signature, tf32=tf32)
-    arithmetic = 0.0
-    if work.flops:
-        rate = device.peak(precision) * clock(device, precision) * _attained(kind, precision, device)
-        arithmetic = work.flops / rate
-    at = bandwidth(device)
-    kept = min(work.traffic, _IN_L2 * device.l2_bytes)
+    kind = kind_of(signature, tf32=tf32)
+    arithmetic = _arithmetic(signature, kind, device, tf32=tf32)
+    return max(math.hypot(arithmetic, _memory(signature, kind, device)), _FASTEST)
+
+
+def _arithmetic(signature: Signature, kind: Kind, device: Device, *, tf32: bool) -> Seconds:
+    work, precision = work_of(signature), peak_name(signature, tf32=tf32)
+    if not work.flops:
+        return 0.0
+    rate = device.peak(precision) * _attained(kind, precision, device)
+    seconds = work.flops / (rate * clock(device, precision))
+    if kind != "matmul" or not _in_waves(device):
+        return seconds
+    held = clock_hz(device)
+    tiled = sizes(signature, work.flops)
+    return max(seconds, in_waves(*tiled, device.compute_units, rate * held / device.clock_hz, held))
+
+
+def _in_waves(device: Device) -> bool:
+    capability = device.compute_capability
+    return capability is not None and _FIRST_MATRIX_UNITS <= capability < _HOPPER
+
+
+def _memory(signature: Signature, kind: Kind, device: Device) -> Seconds:
+    at, traffic = bandwidth(device), work_of(signature).traffic
+    kept = min(traffic - _weights(signature, kind, traffic, device), _IN_L2 * device.l2_bytes)
     cache = max(at, _L2_PER_CLOCK * device.compute_units * clock_hz(device))
-    memory = (work.traffic - kept) / at + kept / cache
-    return max(math.hypot(arithmetic, memory), _FASTEST)
+    return (traffic - kept) / at + kept / cache
+
+
+def _weights(signature: Signature, kind: Kind, traffic: float, device: Device) -> float:
+    """Bytes of a product's second factor, which no op before it has touched: only a small one is still in the cache."""
+    one_of_many = kind == "matmul" and len(signature.inputs[-1].shape) == _MATRIX
+    return signature.inputs[-1].distinct_bytes if one_of_many and traffic > _STAYS * device.l2_bytes else 0.0
 
 
 def _attained(kind: Kind, precision: str, device: Device) -> float:

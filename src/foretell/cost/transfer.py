@@ -35,8 +35,6 @@ from foretell.units import Seconds
 Floats = npt.NDArray[np.float64]
 FILE: Final = "generations.json"
 _START: Final[Seconds] = 2.5e-6  # of a kernel: to begin and to end, which more units do not shorten
-_BEFORE_HOPPER: Final = 1.3  # clocks of a product beside its arithmetic, without units that copy tiles by themselves
-_HOPPER: Final = (9, 0)
 _TILE: Final = 64  # rows and columns of a product that a block makes, at least
 _PRODUCTS: Final[tuple[Family, ...]] = ("matmul", "convolution", "convolution_backward")
 _SMALL_ON_CPU: Final = 3.0  # times its bound: a processor has no launch and no waves that small ops would leave empty
@@ -123,14 +121,11 @@ def _in_fp32(x: Layout) -> Layout:
 
 def _clocks(signature: Signature, own: Device, device: Device) -> float:
     """How many times longer the clocks of a kernel take there, which runs on as many units as it has blocks for."""
-    operator = operator_of(signature.name)
     if walked(signature, own):
         return 1.0  # a thread waits for memory again and again, here as there
     blocks = _blocks(signature)
     there = min(blocks, device.compute_units) * clock_hz(device)
-    slower = min(blocks, own.compute_units) * clock_hz(own) / there
-    early = device.compute_capability is None or device.compute_capability < _HOPPER
-    return slower * (_BEFORE_HOPPER if operator.family == "matmul" and early else 1.0)
+    return min(blocks, own.compute_units) * clock_hz(own) / there
 
 
 def _blocks(signature: Signature) -> float:

@@ -64,20 +64,21 @@ def test_public_ops_are_read_in_seconds_under_the_devices_they_ran_on(tmp_path: 
 
 
 def test_gpts_products_follow_from_its_weights(tmp_path: Path) -> None:
+    """One is as short as issuing it takes, and one was timed with a copy: neither tells of a product."""
     width, tokens, mib = 2048, 4096, 2**20
     sizes = {"enc-attention-qkv": 3, "enc-attention-dense": 1, "enc-MLP-GEMM-1": 4, "enc-MLP-GEMM-2": 4}
     rows = [
-        {"family": "gpt", "size": "1_3B", "mbs": 2, "tp": 1, "algo": 0, "op_name": name, "forward-compute": 1000.0,
-         "backward-compute": 1.0, "input_size": 0.0, "output_size": 0.0, "weights": 2 * n * width**2 / mib,
-         "activations": 0.0, "fwd_reserved": 0.0, "bwd_reserved": 0.0}
+        {"family": "gpt", "size": "1_3B", "mbs": 2, "tp": 1, "algo": 0, "op_name": name,
+         "forward-compute": 100.0 if n == 1 else 1000.0, "backward-compute": 1.0, "input_size": 0.0, "output_size": 0.0,
+         "weights": 2 * n * width**2 / mib, "activations": 0.0, "fwd_reserved": 0.0, "bwd_reserved": 0.0}
         for name, n in sizes.items()
     ]  # fmt: skip
     norm = rows[0] | {"op_name": "enc-1st-layernorm", "input_size": 2 * width * tokens / mib, "weights": 0.0}
     write(tmp_path, "v100_tensor_parallel_ops", [*rows, norm])
     [(name, table)] = public_ops(tmp_path, H200).items()
     assert name == "v100-32g-sxm"
-    assert list(table.seconds) == [1e-3] * 4
-    assert sorted(map(flops, table.signatures)) == sorted(2 * tokens * n * width**2 for n in sizes.values())
+    assert list(table.seconds) == pytest.approx([1e-3 - 0.6e-4] * 2)
+    assert list(map(flops, table.signatures)) == [2 * tokens * 4 * width**2] * 2
 
 
 def test_signatures_of_public_ops_count_as_they_should() -> None:
