@@ -23,7 +23,7 @@ import numpy.typing as npt
 from foretell.cost.convolution import is_channels_last
 from foretell.cost.features import describe, walked
 from foretell.cost.files import check_numbers, reading
-from foretell.cost.generations import bound, clock_hz
+from foretell.cost.generations import bound, clock_hz, kind_of
 from foretell.cost.operators import OperatorModels
 from foretell.cost.roofline import peak_name
 from foretell.graph import Layout, Signature
@@ -35,6 +35,8 @@ from foretell.units import Seconds
 Floats = npt.NDArray[np.float64]
 FILE: Final = "generations.json"
 _START: Final[Seconds] = 2.5e-6  # of a kernel: to begin and to end, which more units do not shorten
+_BEFORE_HOPPER: Final = 1.3  # clocks of an fp32 product beside its arithmetic, where no units copy tiles by themselves
+_HOPPER: Final = (9, 0)
 _TILE: Final = 64  # rows and columns of a product that a block makes, at least
 _PRODUCTS: Final[tuple[Family, ...]] = ("matmul", "convolution", "convolution_backward")
 _SMALL_ON_CPU: Final = 3.0  # times its bound: a processor has no launch and no waves that small ops would leave empty
@@ -95,7 +97,7 @@ def transferred(
     if device.kind == "gpu":
         start = np.minimum(rest, _START)
         rest = start * (clock_hz(own) / clock_hz(device)) + (rest - start) * [
-            _clocks(s, own, device) for s in signatures
+            _clocks(s, own, device, tf32=tf32) for s in signatures
         ]
     else:
         rest = rest * theirs / ours
@@ -119,13 +121,15 @@ def _in_fp32(x: Layout) -> Layout:
     return replace(x, dtype="float32") if x.dtype in ("float16", "bfloat16") else x
 
 
-def _clocks(signature: Signature, own: Device, device: Device) -> float:
+def _clocks(signature: Signature, own: Device, device: Device, *, tf32: bool) -> float:
     """How many times longer the clocks of a kernel take there, which runs on as many units as it has blocks for."""
     if walked(signature, own):
         return 1.0  # a thread waits for memory again and again, here as there
     blocks = _blocks(signature)
     there = min(blocks, device.compute_units) * clock_hz(device)
-    return min(blocks, own.compute_units) * clock_hz(own) / there
+    slower = min(blocks, own.compute_units) * clock_hz(own) / there
+    early = device.compute_capability is None or device.compute_capability < _HOPPER
+    return slower * (_BEFORE_HOPPER if early and kind_of(signature, tf32=tf32) == "matmul fp32" else 1.0)
 
 
 def _blocks(signature: Signature) -> float:
