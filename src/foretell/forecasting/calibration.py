@@ -137,17 +137,19 @@ class Unmeasured:
     reach: float  # distance within which errors on one device are likely on another
     unknown: float  # added for ops no model knows, by their part of the step
     single: float = 0.0  # added for calls whose errors do not even out, by how much of a step is alike
+    usual: float = 0.0  # how much of the held out steps is alike, which their errors count already
     measured: Device | None = None  # the model's own device: others of its architecture are near
 
     def __post_init__(self) -> None:
         check_numbers("reach", self.reach, dims=0, least=1e-3)
         check_numbers("a width", [self.unknown, self.single], least=0, most=_WIDEST)
+        check_numbers("a part", self.usual, dims=0, least=0, most=1)
         if not self.held:
             raise ValueError("errors of no device")
 
     def step_range(self, seconds: Seconds, device: Device, kind: StepKind) -> Range:
         low, high = self.errors(device, kind)
-        more = self.unknown * kind.unknown + self.single * kind.alike
+        more = self.unknown * kind.unknown + self.single * max(0.0, kind.alike - self.usual)
         return seconds * math.exp(low * kind.spread - more), seconds * math.exp(high * kind.spread + more)
 
     def errors(self, device: Device, kind: StepKind) -> tuple[float, float]:

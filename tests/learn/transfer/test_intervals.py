@@ -241,6 +241,8 @@ def test_a_step_of_one_product_over_and_over_is_less_sure() -> None:
     usual, same = (held.step_range(1.0, device("rtx-3090"), kind(alike=alike)) for alike in (0.0, 1.0))
     assert same[0] == pytest.approx(usual[0] * math.exp(-0.3))
     assert same[1] == pytest.approx(usual[1] * math.exp(0.3))
+    counted = dataclasses.replace(held, usual=0.2)  # the errors are of steps that were as much alike
+    assert counted.step_range(1.0, device("rtx-3090"), kind(alike=0.2)) == pytest.approx(usual)
 
 
 def test_a_device_beside_the_measured_one_is_near() -> None:

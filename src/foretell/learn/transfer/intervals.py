@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 from foretell.cost.model import CostModel
@@ -32,9 +33,7 @@ from foretell.units import Seconds
 
 LEARNED, PHYSICS, ROOFLINE = "learned", "physics", "roofline"
 _REACH: Final = 2.0  # doublings of a device's numbers within which errors are likely to be alike
-_SINGLE: Final = (
-    0.3  # contains nine of ten products of a device left out: 2.3 times their mean error, of H100, A100 and L40S
-)
+_SINGLE: Final = 0.2  # contains nine of ten products of a device left out, the mean of H100, A100 and L40S
 _UNKNOWN: Final = 0.5  # the error of an op no model knows, about, as on our own device
 
 
@@ -51,10 +50,17 @@ class OtherDeviceStep:
     predicted: Mapping[str, Seconds]  # by LEARNED (with factors of generations), PHYSICS (without), ROOFLINE
     unknown: float  # part of the device time that no model knows
     convolutions: float = 0.0  # and part that is convolutions
+    alike: float = 0.0  # how likely two seconds of it are of one call
 
     @property
     def kind(self) -> StepKind:
-        return StepKind(half=self.half, trains=self.trains, convolutions=self.convolutions, unknown=self.unknown)
+        return StepKind(
+            half=self.half,
+            trains=self.trains,
+            convolutions=self.convolutions,
+            unknown=self.unknown,
+            alike=self.alike,
+        )
 
     @property
     def error(self) -> float:
@@ -123,6 +129,7 @@ def predict_published(
                 predicted={way: one.step_seconds + fed for way, one in predicted.items()},
                 unknown=predicted[LEARNED].unknown,
                 convolutions=round(convolutions(predicted[LEARNED].families), 3),
+                alike=round(predicted[LEARNED].alike, 3),
             )
         )
     return found
@@ -140,4 +147,5 @@ def errors_by_device(steps: Sequence[OtherDeviceStep]) -> Unmeasured:
         held.append(
             HeldOutDevice(device=name, make=make, half=half, trains=trains, numbers=numbers, errors=sorted(errors))
         )
-    return Unmeasured(held=held, reach=_REACH, unknown=_UNKNOWN, single=_SINGLE)
+    usual = round(median(s.alike for s in steps), 3)
+    return Unmeasured(held=held, reach=_REACH, unknown=_UNKNOWN, single=_SINGLE, usual=usual)
