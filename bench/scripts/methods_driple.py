@@ -117,13 +117,14 @@ def _fit(task: Fit, chosen: DripleSettings, base: Driple | None) -> tuple[dict[s
 
 def run(study: Study, tasks: list[Fit], chosen: DripleSettings, data: str, workers: int, seconds: float) -> None:
     """Everything that is not there yet; none is begun after so many seconds, and none is waited for."""
+    end = time.monotonic() + seconds
     if workers == 1:
         _begin(data, chosen)
         for task in tasks:
-            study.add(task, *_fit(task, chosen, study.base(task.seed)))
-            print(f"{task}", flush=True)
+            if time.monotonic() < end:
+                study.add(task, *_fit(task, chosen, study.base(task.seed)))
+                print(f"{task}", flush=True)
         return
-    end = time.monotonic() + seconds
     with get_context("spawn").Pool(workers, _begin, (data, chosen)) as pool:
         running: dict[Fit, Any] = {}
         while (tasks or running) and time.monotonic() < end:
@@ -173,7 +174,7 @@ def chosen_settings(options: argparse.Namespace, results: dict[str, Any], keep: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", choices=tuple(DATA), default="box-gpu")
+    parser.add_argument("--data", choices=tuple(DATA), default="box")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--only", default="", help="a part of a setting's name")
     parser.add_argument("--workers", type=int, default=1, help="processes, a fit each")
@@ -189,10 +190,12 @@ def main() -> None:
     parser.add_argument("--patience", type=int, help="epochs without a better validation error")
     parser.add_argument("--epochs", type=int, help="at most")
     parser.add_argument("--labels", choices=("largest", "log"))
-    parser.add_argument("--out", type=Path, help="bench/results/driple-DATA.json unless named")
+    parser.add_argument(
+        "--out", type=Path, help="bench/results/driple.json unless named; of box-gpu, driple-box-gpu.json"
+    )
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
-    path = options.out or RESULTS / f"driple-{options.data}.json"
+    path = options.out or RESULTS / ("driple.json" if options.data == "box" else f"driple-{options.data}.json")
     results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"settings": {}}
     if results.get("judged") != JUDGED:
         results = {"judged": JUDGED, "settings": {}}
