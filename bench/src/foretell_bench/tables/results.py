@@ -97,5 +97,6 @@ def read(path: Path) -> dict[str, list[dict[str, Any]]]:
 
 def beside(folder: Path) -> dict[str, Any]:
     """Results of the methods' own benchmarks, where they lie beside the table's."""
-    files = {name: folder / f"{name}.json" for name in ("scaledl", "predictddl", "driple", "variants", "planner")}
+    names = ("scaledl", "predictddl", "driple", "driple-box-gpu", "variants", "planner")
+    files = {name: folder / f"{name}.json" for name in names}
     return {name: json.loads(file.read_text()) for name, file in files.items() if file.is_file()}
