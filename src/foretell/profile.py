@@ -236,6 +236,7 @@ class Profile:
     networks: Mapping[str, float] = field(
         default_factory=dict
     )  # of those that were measured; on all they compute, on top
+    network_seconds: Mapping[str, Seconds] = field(default_factory=dict)  # of those; added to each of their steps
     links: Links = AS_LISTED
     memory: MemoryFactors = MemoryFactors()
     intervals: Intervals = Intervals()
@@ -257,6 +258,9 @@ class Profile:
         _check_factors(f"profile {self.name!r}: networks", self.networks)
         allowed = "0 or more seconds per step"
         check_number(f"profile {self.name!r}: fixed_seconds", self.fixed_seconds, allowed, ProfileError, most=_MOST)
+        for network, seconds in self.network_seconds.items():
+            what = f"profile {self.name!r}: network_seconds of {network}"
+            check_number(what, seconds, allowed, ProfileError, most=_MOST)
 
     def device_factor(self, family: str, precision: str) -> float:
         """Of an op of a family in a step of a precision."""
@@ -264,11 +268,14 @@ class Profile:
         return factor * self.precisions.get(precision, 1.0) if family in ARITHMETIC else factor
 
     def for_network(self, network: str) -> Profile:
-        """With what was measured of a network in the factors of all it computes."""
-        if not self.networks:
+        """With what was measured of a network in the factors of all it computes, and in the fixed seconds."""
+        if not self.networks and not self.network_seconds:
             return self
-        factor = self.networks.get(network, 1.0)
-        return dataclasses.replace(self, device=self.device * factor, host=self.host * factor, networks={})
+        factor, seconds = self.networks.get(network, 1.0), self.network_seconds.get(network, 0.0)
+        return dataclasses.replace(
+            self, device=self.device * factor, host=self.host * factor, fixed_seconds=self.fixed_seconds + seconds,
+            networks={}, network_seconds={},
+        )  # fmt: skip
 
     def within(self, seconds: Seconds, network: str) -> tuple[Seconds, Seconds] | None:
         """The 90 % interval around a forecast of a network with this profile."""
@@ -344,6 +351,7 @@ _TABLES: Final[Mapping[str, tuple[str | None, tuple[str, ...] | None]]] = {
         ("families", "families", None, FAMILIES),
         ("precisions", "precisions", None, PRECISIONS),
         ("networks", "networks", None, None),
+        ("network_seconds", "network_seconds", None, None),
         ("links", "links", Links, ()),
         ("memory", "memory", MemoryFactors, ()),
         ("intervals", "intervals", Intervals, ()),

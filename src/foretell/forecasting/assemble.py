@@ -263,7 +263,7 @@ class _Assembly:
 
     @property
     def _fixed(self) -> Seconds:
-        return self.profile.fixed_seconds if self.profile else 0.0
+        return self.profile.for_network(network_of(self.program.whole)).fixed_seconds if self.profile else 0.0
 
     @property
     def _ready(self) -> Seconds:

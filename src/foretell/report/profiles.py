@@ -24,6 +24,7 @@ def profile_dict(profile: Profile) -> dict[str, Any]:
         "families": dict(profile.families),
         "precisions": dict(profile.precisions),
         "networks": dict(profile.networks),
+        "network_seconds": dict(profile.network_seconds),
         "links": dataclasses.asdict(profile.links),
         "memory": dataclasses.asdict(profile.memory),
         "intervals": dataclasses.asdict(profile.intervals),

@@ -39,6 +39,7 @@ _ALMOST: Final = 0.03  # of the smallest error counts as none
 _EXACT: Final = 1e-3  # an error that counts as none
 _SEEN: Final = 0.02  # a smaller share of a residual model is none
 _TEMPER: Final = 0.5  # of the steps count as if nothing of them was known from the others
+_SIMPLE: Final = 0.3  # e-folds by which one level more is less likely, before anything was measured
 _LEVEL: Final = 0.9  # of an interval
 
 
@@ -50,7 +51,9 @@ FORMS: Final = (
     Form(levels=(*_PARTS, "kinds", "precisions", "families")),
 )
 OF_NETWORKS: Final = tuple(
-    Form(levels=(*levels, "networks")) for levels in (("device",), _PARTS, (*_PARTS, "kinds", "precisions"))
+    Form(levels=(*levels, *own))
+    for own in (("networks",), ("networks", "seconds"))
+    for levels in (("device",), _PARTS, (*_PARTS, "kinds", "precisions"))
 )
 FROM_START: Final = (
     Form(),
@@ -67,7 +70,7 @@ class _Learned:
     residuals: Residuals | None = None
 
     def logs(self, responses: Sequence[Response]) -> Floats:
-        fixed, seconds = self.fitted.fixed, np.exp(self.fitted.logs(responses))
+        fixed, seconds = self.fitted.fixed_of(responses), np.exp(self.fitted.logs(responses))
         if self.residuals is None:
             return np.log(seconds)
         further = np.exp([self.residuals.log_factor(r.description) for r in responses])
@@ -155,7 +158,7 @@ def _learn(
     mean = Fitted.mean(fitted, weights)
     if not smooth:
         return _Learned(fitted=mean)
-    fixed = mean.fixed
+    fixed = mean.fixed_of(responses)
     left = np.log(np.maximum(measured - fixed, 0.05 * measured) / (np.exp(mean.logs(responses)) - fixed))
     return _Learned(fitted=mean, residuals=fit_residuals([r.description for r in responses], left, smooth))
 
@@ -174,9 +177,9 @@ def _choose(
         return _Chosen(candidates=candidates, weights=nothing, smooth=0.0, missed=[alone], before=alone)
     trials = [_Trials(candidates, responses, measured, way) for way in ways]
     by_candidate = [[each.alone(place) for each in trials] for place in range(len(candidates))]
-    weights = _weights(by_candidate)
+    weights = _weights(by_candidate, [len(form.levels) for form, _ in candidates])
     without, whole = ([each.mixed(weights, smooth) for each in trials] for smooth in (0.0, 1.0))
-    smooth = float(_weights([without, whole])[1])
+    smooth = float(_weights([without, whole], [0, 0])[1])
     smooth = smooth if smooth > _SEEN else 0.0
     found = [(1 - smooth) * one + smooth * other for one, other in zip(without, whole, strict=True)]
     before = by_candidate[0]
@@ -214,12 +217,12 @@ class _Trials:
         return found
 
 
-def _weights(missed: Sequence[Sequence[Floats]]) -> Floats:
+def _weights(missed: Sequence[Sequence[Floats]], levels: Sequence[int]) -> Floats:
     """How likely each is, if errors scatter as Laplace has it: by the mean of them to the power of how many there are, for each
-    way of leaving steps out; two ways count half each."""
+    way of leaving steps out; two ways count half each. Every level that it has makes it less likely before that."""
     means = np.array([[max(float(np.abs(way).mean()), _EXACT) for way in each] for each in missed])
-    logs = np.log(means).mean(1)
-    likely = np.exp(-_TEMPER * len(missed[0][0]) * (logs - logs.min()))
+    unlikely = _TEMPER * len(missed[0][0]) * np.log(means).mean(1) + _SIMPLE * np.array(levels)
+    likely = np.exp(unlikely.min() - unlikely)
     return np.asarray(likely / likely.sum(), dtype=np.float64)
 
 

@@ -25,9 +25,20 @@ _KIND_OF: Final = {family: kind for kind, families in KINDS.items() for family i
 _DEVICE: Final = (*FAMILIES, "gaps")  # what a device's time is made of: ops, and what lies between two of them
 _IS_ARITHMETIC: Final = np.array([part in ARITHMETIC for part in _DEVICE])
 LINKS: Final = ("crowding", "neighbours")
-LEVELS: Final = ("device", "host", "communication", "fixed", "links", "kinds", "precisions", "families", "networks")
-# One standard deviation of each number before anything was measured: of log factors, of fixed seconds to the median step, and
-# of the exponent of crowding.
+LEVELS: Final = (
+    "device",
+    "host",
+    "communication",
+    "fixed",
+    "links",
+    "kinds",
+    "precisions",
+    "families",
+    "networks",
+    "seconds",
+)
+# One standard deviation of each number before anything was measured: of log factors, of fixed seconds to the median step, of
+# a network's own seconds to its shortest, and of the exponent of crowding.
 _WIDTHS: Final = {
     "device": 0.5,
     "host": 0.5,
@@ -38,6 +49,7 @@ _WIDTHS: Final = {
     "precisions": 0.5,
     "families": 0.15,
     "networks": 0.3,
+    "seconds": 0.3,
 }
 _NAMES: Final = {
     "links": LINKS,
@@ -53,6 +65,7 @@ _ODD: Final = 2.0  # degrees of freedom of their priors
 _TRUSTING: Final = 3  # first rounds in which no measurement is taken to be wild: several together may tell of a family
 _FAR: Final = 4.0  # a factor stays within e^4, fifty times, of 1
 _SEEN: Final = 5e-4  # by which a factor must differ from 1 to be written
+_SHORT: Final[Seconds] = 1e-6  # that are none
 _ROUNDS: Final = 12
 _HIDDEN: Final = 0.5  # of a step's time is the host's, on average
 _NEAR: Final = 1e-3  # a round that changes no number by more is the last
@@ -63,28 +76,34 @@ class Form:
     """Which numbers are fitted."""
 
     levels: tuple[str, ...] = ()
-    networks: tuple[str, ...] = ()  # of that level
+    networks: tuple[str, ...] = ()  # that have factors, or seconds of their own
 
     @property
     def names(self) -> list[str]:
-        return [name for level in self.levels for name in self._names(level)]
+        return [name for _, name in self.places]
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """The level and the name of each number."""
+        return [(level, name) for level in self.levels for name in self._names(level)]
 
     @property
     def widths(self) -> Floats:
-        return np.array([_WIDTHS[level] for level in self.levels for _ in self._names(level)])
+        return np.array([_WIDTHS[level] for level, _ in self.places])
 
     @property
     def tailed(self) -> npt.NDArray[np.bool_]:
-        return np.array([level in _TAILED for level in self.levels for _ in self._names(level)], dtype=bool)
+        return np.array([level in _TAILED for level, _ in self.places], dtype=bool)
 
     def _names(self, level: str) -> tuple[str, ...]:
-        return tuple(map(_of_network, self.networks)) if level == "networks" else _NAMES.get(level, (level,))
+        if level in _OF_NETWORKS:
+            return tuple(map(_OF_NETWORKS[level], self.networks))
+        return _NAMES.get(level, (level,))
 
     def knowing(self, responses: Sequence[Response]) -> Form:
         """With a number for each of their networks, where the form has those."""
-        return replace(
-            self, networks=tuple(sorted({r.network for r in responses})) if "networks" in self.levels else ()
-        )
+        have = any(level in _OF_NETWORKS for level in self.levels)
+        return replace(self, networks=tuple(sorted({r.network for r in responses})) if have else ())
 
     @staticmethod
     def union(forms: Sequence[Form]) -> Form:
@@ -102,6 +121,13 @@ class Form:
 
 def _of_network(network: str) -> str:
     return f"network {network}"
+
+
+def _seconds_of(network: str) -> str:
+    return f"seconds of {network}"
+
+
+_OF_NETWORKS: Final = {"networks": _of_network, "seconds": _seconds_of}
 
 
 class Fitted:
@@ -126,7 +152,10 @@ class Fitted:
             **{family: profile.families.get(family, profile.families.get(plain(family), 1.0)) for family in FAMILIES},
             **{_of_network(network): factor for network, factor in profile.networks.items()},
         }  # fmt: skip
-        plainly = {"fixed": profile.fixed_seconds / unit, "crowding": profile.links.crowding}
+        plainly = {
+            "fixed": profile.fixed_seconds / unit, "crowding": profile.links.crowding,
+            **{_seconds_of(network): profile.network_seconds.get(network, 0.0) / unit for network in profile.networks},
+        }  # fmt: skip
         levels = tuple(level for level in LEVELS if level != "kinds")
         form = Form(levels=levels, networks=tuple(sorted(profile.networks)))
         found = [plainly[n] if n in plainly else float(np.log(logs.get(n, 1.0))) for n in form.names]
@@ -151,6 +180,7 @@ class Fitted:
         return Profile(
             name=name, device=device, host=host, communication=communication, fixed_seconds=self.fixed, families=families,
             precisions=precisions, links=self._links(value), networks=self._networks(value),
+            network_seconds={n: s for n in self.form.networks if (s := value.get(_seconds_of(n), 0.0) * self.unit) > _SHORT},
         )  # fmt: skip
 
     def _networks(self, value: Mapping[str, float]) -> dict[str, float]:
@@ -166,6 +196,12 @@ class Fitted:
         """Seconds that are added to each step."""
         names = self.form.names
         return float(self.numbers[names.index("fixed")]) * self.unit if "fixed" in names else 0.0
+
+    def fixed_of(self, responses: Sequence[Response]) -> Floats:
+        """Seconds that are added to each of these steps: of all alike, and of its network."""
+        value = dict(zip(self.form.names, self.numbers.tolist(), strict=True))
+        own = [value.get(_seconds_of(r.network), 0.0) for r in responses]
+        return self.fixed + self.unit * np.array(own)
 
     def logs(self, responses: Sequence[Response]) -> Floats:
         return _Trial(self.form, responses, self.unit, self.numbers, []).logs(np.zeros(0))[0]
@@ -197,38 +233,49 @@ def fit(form: Form, responses: Sequence[Response], measured: Floats, start: Prof
 def _search(form: Form, trial: _Trial, measured: Floats, numbers: Floats) -> tuple[float, Floats]:
     """Gauss and Newton from a start: how unlikely the best numbers are, and they."""
     wanted = np.log(measured)
-    names = form.names
-    fixed = names.index("fixed") if "fixed" in names else None
-    before = trial.offset[trial.chosen]
-    high = np.array([CROWDED if name == "crowding" else _FAR for name in names])
-    low = -high
-    if fixed is not None:
-        low[fixed], high[fixed] = 0.0, 0.9 * float(measured.min()) / trial.unit
-    low, high = low - before, high - before
+    low, high, wide = _bounds(form, trial, measured)
+    seconds = np.array([level in ("fixed", "seconds") for level, _ in form.places], dtype=bool)
     best = np.inf, numbers
     for number in range(_ROUNDS):
         logs, slopes = trial.logs(numbers)
         errors = wanted - logs
         noise = _scatter(errors)
-        weight, unlikely = _pull(form, numbers)
+        weight, unlikely = _pull(form.tailed, numbers / wide)
+        weight = weight / wide**2
         best = min(best, (_unlikely(errors, noise) + unlikely, numbers), key=lambda each: each[0])
         tail = _TAIL if number >= _TRUSTING else np.inf
         counts = (1 + (errors / noise) ** 2 / tail) ** -1 / noise**2
-        way = _solved(slopes, errors, counts, weight, numbers, fixed, 0.0 if fixed is None else float(low[fixed]))
+        way = _solved(slopes, errors, counts, weight, numbers, np.where(seconds, low, -np.inf))
         numbers = np.clip(numbers + np.clip(way, -1.0, 1.0), low, high)
         if np.abs(way).max() < _NEAR:
             break
     return best
 
 
-def _pull(form: Form, numbers: Floats) -> tuple[Floats, float]:
+def _bounds(form: Form, trial: _Trial, measured: Floats) -> tuple[Floats, Floats, Floats]:
+    """The least and the most of each number on top of the offset, and one standard deviation of it."""
+    high, wide = np.array([CROWDED if name == "crowding" else _FAR for name in form.names]), form.widths
+    low, shortest = -high, dict[str, Seconds]()
+    for response, took in zip(trial.responses, measured.tolist(), strict=True):
+        name = _seconds_of(response.network)
+        shortest[name] = min(took, shortest.get(name, took))
+    for i, (level, name) in enumerate(form.places):
+        if level == "fixed":
+            low[i], high[i] = 0.0, 0.9 * float(measured.min()) / trial.unit
+        elif level == "seconds":
+            low[i], high[i] = 0.0, 0.9 * shortest[name] / trial.unit
+            wide[i] *= shortest[name] / trial.unit
+    before = trial.offset[trial.chosen]
+    return low - before, high - before, wide
+
+
+def _pull(tailed: npt.NDArray[np.bool_], deviations: Floats) -> tuple[Floats, float]:
     """How strongly the prior pulls each number, and how unlikely it finds them.
 
     Most kinds and families of operators are as they are believed to be, and a few are several times off: tails.
     """
-    far = (numbers / form.widths) ** 2
-    tailed = form.tailed
-    weight = np.where(tailed, (_ODD + 1) / (_ODD + far), 1.0) / form.widths**2
+    far = deviations**2
+    weight = np.where(tailed, (_ODD + 1) / (_ODD + far), 1.0)
     return weight, float(np.where(tailed, (_ODD + 1) * np.log1p(far / _ODD), far).sum())
 
 
@@ -255,18 +302,16 @@ def slopes(form: Form, responses: Sequence[Response]) -> Floats:
     return _Trial(form, responses, float(np.median(seconds)), none, list(range(len(none)))).logs(none)[1]
 
 
-def _solved(
-    slopes: Floats, errors: Floats, counts: Floats, weight: Floats, numbers: Floats, fixed: int | None, least: float
-) -> Floats:
-    """The step of Gauss and Newton; fixed seconds that would fall below the least, which is none, go there."""
+def _solved(slopes: Floats, errors: Floats, counts: Floats, weight: Floats, numbers: Floats, least: Floats) -> Floats:
+    """The step of Gauss and Newton; numbers that would fall below their least go there, and the others follow."""
     matrix = (slopes * counts[:, None]).T @ slopes + np.diag(weight)
     right = (slopes * counts[:, None]).T @ errors - weight * numbers
-    way = np.linalg.solve(matrix, right)
-    if fixed is not None and numbers[fixed] + way[fixed] < least:
-        others = np.arange(len(numbers)) != fixed
-        way = np.full(len(numbers), least - numbers[fixed])
-        rest = right[others] - matrix[others, fixed] * way[fixed]
-        way[others] = np.linalg.solve(matrix[np.ix_(others, others)], rest)
+    way, free = np.linalg.solve(matrix, right), np.ones(len(numbers), dtype=bool)
+    while (below := free & (numbers + way < least)).any():
+        free &= ~below
+        way[~free] = least[~free] - numbers[~free]
+        rest = right[free] - matrix[np.ix_(free, ~free)] @ way[~free]
+        way[free] = np.linalg.solve(matrix[np.ix_(free, free)], rest)
     return np.asarray(way, dtype=np.float64)
 
 
@@ -279,7 +324,7 @@ class _Trial:
         self.responses, self.unit, self.by_part = responses, unit, full.by_part()
         self.offset, self.chosen = offset, chosen
         self.place = {name: i for i, name in enumerate(full.names)}
-        self.network = [self.place.get(_of_network(r.network)) for r in responses]
+        self.network, self.own = ([self.place.get(of(r.network)) for r in responses] for of in _OF_NETWORKS.values())
         seconds = np.array([r.device for r in responses])
         self.shares = seconds / np.maximum(seconds.sum(1, keepdims=True), 1e-30)
 
@@ -309,7 +354,8 @@ class _Trial:
             for r, d, more, over in zip(self.responses, np.log(total).tolist(), of_network, links, strict=True)
         ]
         seconds = np.exp([s.log for s in found])
-        fixed = value("fixed") * self.unit
+        own_seconds = np.array([0.0 if at is None else float(numbers[at]) for at in self.own])
+        fixed = self.unit * (value("fixed") + own_seconds)
         slopes = np.array([s.device for s in found])[:, None] * (scaled / total[:, None]) @ self.by_part
         by_wire = np.array([s.communication for s in found])
         columns = {
@@ -329,4 +375,7 @@ class _Trial:
         slopes *= (seconds / (seconds + fixed))[:, None]
         if "fixed" in self.place:
             slopes[:, self.place["fixed"]] = self.unit / (seconds + fixed)
+        for row, at in enumerate(self.own):
+            if at is not None:
+                slopes[row, at] = self.unit / (seconds[row] + fixed[row])
         return np.log(seconds + fixed), slopes
