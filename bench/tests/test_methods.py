@@ -199,7 +199,7 @@ def test_pages_are_filled_and_nothing_else_is_touched(tmp_path: Path) -> None:
     assert page.startswith("before\n")
     assert page.endswith("<!-- end -->\nafter\n")
     assert fill_pages(tmp_path, results) == []
-    assert table_named("claims", results).count("not run") == 12
+    assert table_named("claims", results).count("not run") == 13
     compared = {"architecture, all": {name: {what: {"mre": error, "median": error, "rows": 9} for what in ("device", "step")}
                                       for name, error in (("after ScaleDL", 0.2), ("Foretell", 0.1))}}  # fmt: skip
     assert "2.00× (20.0% and 10.0%" in table_named("claims", results, {"scaledl": {"tables": compared}})
