@@ -39,7 +39,7 @@ _ALMOST: Final = 0.03  # of the smallest error counts as none
 _EXACT: Final = 1e-3  # an error that counts as none
 _SEEN: Final = 0.02  # a smaller share of a residual model is none
 _TEMPER: Final = 0.5  # of the steps count as if nothing of them was known from the others
-_SIMPLE: Final = 0.3  # e-folds by which one level more is less likely, before anything was measured
+_SIMPLE: Final = 0.1  # e-folds by which one level more is less likely, before anything was measured
 _LEVEL: Final = 0.9  # of an interval
 
 
