@@ -22,6 +22,7 @@ _RECOMPUTED: Final[Mapping[str, float]] = MappingProxyType(
     {"none": 0.0, "selective-op": 0.5, "selective": 0.5, "full": 1.0}  # of a block's activations, about
 )
 _PRECISIONS: Final = ("fp32", "tf32", "fp16", "bf16")
+_HALF_A_BLOCK: Final = 0.5  # what a stage of no blocks counts as, which has embeddings or a head
 
 
 def surroundings(query: Query) -> dict[str, float]:
@@ -72,7 +73,7 @@ def _plan(plan: Plan) -> dict[str, float]:
         "zero": float(plan.zero),
         "sharded among": _log(float(plan.hybrid_shard or plan.dp * plan.cp) if plan.zero else 1.0),
         "sharded as DeepSpeed": float(plan.sharding == "deepspeed"),
-        "uneven stages": _log(max(stages) / min(stages)),
+        "uneven stages": _log(max(stages) / max(min(stages), _HALF_A_BLOCK)),
         "recomputed": _RECOMPUTED[given] if isinstance(given, str) else float(given),
         "servers": float(plan.servers),
         "one process": float(plan.data_parallel == "dp" and plan.dp > 1),

@@ -146,6 +146,7 @@ class Fitted:
     @classmethod
     def of(cls, profile: Profile, unit: Seconds) -> Fitted:
         """What a profile says in numbers; what it has of kinds is in its families, and a residual model stays behind."""
+        networks = tuple(sorted({*profile.networks, *profile.network_seconds}))
         logs = {
             "device": profile.device, "host": profile.host, "communication": profile.communication,
             "neighbours": profile.links.neighbours, **profile.precisions,
@@ -154,10 +155,10 @@ class Fitted:
         }  # fmt: skip
         plainly = {
             "fixed": profile.fixed_seconds / unit, "crowding": profile.links.crowding,
-            **{_seconds_of(network): profile.network_seconds.get(network, 0.0) / unit for network in profile.networks},
+            **{_seconds_of(network): profile.network_seconds.get(network, 0.0) / unit for network in networks},
         }  # fmt: skip
         levels = tuple(level for level in LEVELS if level != "kinds")
-        form = Form(levels=levels, networks=tuple(sorted(profile.networks)))
+        form = Form(levels=levels, networks=networks)
         found = [plainly[n] if n in plainly else float(np.log(logs.get(n, 1.0))) for n in form.names]
         return cls(form, np.array(found), unit)
 
