@@ -11,6 +11,7 @@ from foretell.cost.flops import flops
 from foretell.cost.generations import bandwidth, bound, clock
 from foretell.cost.model import DEFAULT, load_model
 from foretell.cost.operators import OperatorModels
+from foretell.cost.tiles import in_waves
 from foretell.cost.transfer import Generations, transferred
 from foretell.graph import Layout, Signature
 from foretell.hardware import Device, device
@@ -95,6 +96,28 @@ def test_a_weight_is_read_from_memory_and_an_activation_from_the_cache() -> None
     weights, activations = linear(64, 8192, 2048), linear(8192, 64, 2048)
     assert bound(weights, card, tf32=False) > 1.3 * bound(activations, card, tf32=False)
     assert bound(linear(64, 512, 512), card, tf32=False) == pytest.approx(bound(linear(512, 64, 512), card, tf32=False))
+
+
+def test_what_just_fits_in_the_cache_stays_and_twice_that_does_not() -> None:
+    """An L40S has 96 MB: activations of 60 are not read from memory, those of 120 are, all of them."""
+    card = device("l40s")
+    fits, twice = (bound(linear(rows, 32, 8192), card, tf32=False) for rows in (3840, 7680))
+    assert twice > 3 * fits
+    assert twice > 7680 * 8192 * 2 / bandwidth(card)
+
+
+def test_a_weight_stays_where_half_a_dozen_of_its_size_do() -> None:
+    card = device("l40s")
+    stays, goes = (bound(linear(64, columns, 2048), card, tf32=False) for columns in (3072, 6144))
+    assert goes > 2.5 * stays
+
+
+def test_what_waits_for_memory_gains_nothing_by_faster_units() -> None:
+    """Of a short sum reading and ending are a good part, of a long one little."""
+    short, long = (
+        in_waves(1, 4096, 4096, depth, 108, 3e14) / in_waves(1, 4096, 4096, depth, 108, 6e14) for depth in (1024, 65536)
+    )
+    assert 1 < short < 1.7 < 1.9 < long < 2
 
 
 def test_boards_of_little_power_do_not_hold_their_clock() -> None:

@@ -3,9 +3,9 @@
 Before Hopper each block of a product's kernel makes one tile and ends, so the last wave of blocks takes as long as a full one
 however few they are: NVIDIA's guide to matrix multiplication calls it wave quantization. On an A100, whose 108 units take 108 tiles
 at a time, a product of 112 takes twice what one of 96 does. Libraries choose among a few tiles, and split the sum among blocks
-where tiles are fewer than units. A tile takes its arithmetic at the rate of a unit, and clocks to read the more often the smaller
-it is, to begin and to end. The clock is that of light work: units that wait cost no power. Since Hopper, kernels stay on their
-units and share what is left.
+where tiles are fewer than units. A tile takes its arithmetic at the rate of a unit, at the clock of light work, as units that wait
+cost no power; and time to read the more often the smaller it is, to begin and to end, which it spends waiting for cache and
+memory, whatever the clock. Since Hopper, kernels stay on their units and share what is left.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Final
 from foretell.graph import Signature
 from foretell.units import Flops, Seconds
 
-# Read off products of A100, L40S and V100, of half of the shapes; any two of the three choose nearly the same.
+# Read off products of A100, L40S and V100, of half of the shapes; any two of the three choose nearly the same. Times are A100's.
 _TILES: Final = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
-_READING: Final = 0.03  # clocks for a row or column at each step of the sum, beyond what the largest tile has
-_ENDING: Final = 0.3  # clocks to begin and to end, for each of its numbers: at most as long as its sums take
+_READING: Final[Seconds] = 21e-12  # for a row or column at each step of the sum, beyond what the largest tile has
+_ENDING: Final[Seconds] = 0.21e-9  # to begin and to end, for each of its numbers: at most as long as its sums take
 _SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _OF_A_SPLIT: Final = 1.5  # times what a tile takes to end: its sums are added up afterwards
 _SHORTEST: Final = 256  # steps of the sum that a block makes at least
@@ -36,16 +36,16 @@ def sizes(signature: Signature, flops: Flops) -> tuple[int, int, int, int]:
 
 
 @lru_cache(maxsize=1 << 14)
-def in_waves(many: int, rows: int, columns: int, depth: int, units: int, rate: float, clock_hz: float) -> Seconds:
+def in_waves(many: int, rows: int, columns: int, depth: int, units: int, rate: float) -> Seconds:
     """With the tile and the split that take least; `rate` is that of all units, in operations a second."""
     least = math.inf
     for height, width in _TILES:
         tiles, numbers = many * math.ceil(rows / height) * math.ceil(columns / width), height * width
-        step = 2 * numbers * units / rate + _READING * numbers * (1 / height + 1 / width - _LARGEST) / clock_hz
+        step = 2 * numbers * units / rate + _READING * numbers * (1 / height + 1 / width - _LARGEST)
         for split in _SPLITS:
             if split > 1 and (depth < split * _SHORTEST or tiles * split > units):
                 break
             sums = step * depth / split
-            ending = min(_ENDING * numbers / clock_hz, sums) * (_OF_A_SPLIT if split > 1 else 1.0)
+            ending = min(_ENDING * numbers, sums) * (_OF_A_SPLIT if split > 1 else 1.0)
             least = min(least, math.ceil(tiles * split / units) * (sums + ending))
     return least
