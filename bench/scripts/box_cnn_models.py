@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 import torch
+from box_models import CLASSES, classifying
 from torch import nn
 
 from foretell.sources.named.torchvision_ops import make_torchvision_importable
@@ -22,7 +23,6 @@ from torchvision.models import densenet, regnet, resnet, vgg
 
 import foretell
 
-CLASSES: Final = 100
 PIXELS: Final = 32
 
 
@@ -177,11 +177,4 @@ def network(name: str = "resnet-20", batch: int = 8) -> foretell.Workload:
     def data() -> dict[str, torch.Tensor]:
         return {"x": torch.randn(batch, 3, PIXELS, PIXELS), "y": torch.randint(CLASSES, (batch,))}
 
-    return foretell.Workload(
-        name=name,
-        model=make,
-        batch=data,
-        loss=lambda model, b: nn.functional.cross_entropy(model(b["x"]), b["y"]),
-        optimizer=lambda params: torch.optim.SGD(params, lr=1e-3, momentum=0.9),
-        samples=batch,
-    )
+    return classifying(name, make, data, batch)

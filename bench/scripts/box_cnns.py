@@ -12,7 +12,6 @@ there is not run again; after --seconds no job begins. --graphs captures the net
 from __future__ import annotations
 
 import argparse
-import ctypes
 import fcntl
 import json
 import os
@@ -33,12 +32,13 @@ from statistics import median
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "bench" / "scripts")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("", "src", "bench/src", "bench/scripts")]
 
 import torch
 import torch.distributed as dist
 from box_cnn_models import NETWORKS, network
-from box_rank import CLONE_NEWNET, Job, run
+from box_rank import Job, run
+from foretell_bench.rounding import short
 
 from tests.measure import netns
 
@@ -50,6 +50,7 @@ WORKERS: Final = (8, 4, 2, 1)
 MBIT: Final = 1000  # of a link, where links can be made
 PATIENCE: Final = 40.0  # seconds for a job that has begun
 PROBE: Final = 2**22  # numbers that are sent to measure a link
+DIGITS: Final = 6  # more than any of this is worth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +79,7 @@ def name_of(workers: int, link: str, job: Job, fraction: float) -> str:
 def be_worker(seat: Seat, jobs: Sequence[tuple[float, Job]], folder: Path, end: float) -> None:
     """Its group takes the next job that nobody has, until there is none or the time is over."""
     if seat.namespace:
-        with open(f"/run/netns/{seat.namespace}") as namespace:
-            if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), f"cannot enter {seat.namespace}")
+        netns.enter(seat.namespace)
     os.sched_setaffinity(0, {seat.core})
     os.environ["GLOO_SOCKET_IFNAME"] = seat.interface
     torch.set_num_threads(1)
@@ -199,18 +198,9 @@ def line_of(workers: int, link: str, fraction: float, job: Job, told: Sequence[d
     }  # fmt: skip
 
 
-def _short(value: Any) -> Any:
-    """Six digits are more than any of this is worth."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {name: _short(v) for name, v in value.items()}
-    return [_short(v) for v in value] if isinstance(value, list) else value
-
-
 def keep(path: Path, lines: Sequence[dict[str, Any]]) -> None:
     with path.open("a") as file:
-        file.write("".join(json.dumps(_short(line), separators=(",", ":")) + "\n" for line in lines))
+        file.write("".join(json.dumps(short(line, DIGITS), separators=(",", ":")) + "\n" for line in lines))
 
 
 def run_all(folder: Path, cores: Sequence[int], names: Sequence[str], *, namespaces: bool, end: float) -> None:
@@ -241,17 +231,6 @@ def run_all(folder: Path, cores: Sequence[int], names: Sequence[str], *, namespa
                 )
 
 
-def save_graphs(folder: Path) -> None:
-    from foretell.capture import capture
-
-    (folder / "graphs").mkdir(parents=True, exist_ok=True)
-    for name, (_, batch) in NETWORKS.items():
-        path = folder / "graphs" / f"{name}-{batch}.graph"
-        if not path.exists():
-            capture(network(name, batch)).save(path)
-            print(path.name, flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cores", default="0,1", help="one for each worker, as 4,5,6,7")
@@ -262,7 +241,9 @@ def main() -> None:
     parser.add_argument("--graphs", action="store_true", help="capture graphs instead")
     options = parser.parse_args()
     if options.graphs:
-        save_graphs(options.folder)
+        from box_graphs import save_graphs
+
+        save_graphs(options.folder, network, [(name, batch) for name, (_, batch) in NETWORKS.items()])
         return
     end = time.monotonic() + options.seconds
     torch.set_num_threads(1)

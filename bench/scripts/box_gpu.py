@@ -31,12 +31,12 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "bench" / "scripts")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("", "src", "bench/src", "bench/scripts")]
 
 from box_gpu_counters import count
 from box_gpu_links import Reading, connections, ports, sampled, why_no_namespaces
 from box_gpu_rank import WORKERS, Intervals, Place, Task, be_rank, merged
-from box_models import ON_A_DEVICE
+from box_models import ON_A_DEVICE, network
 
 from tests.measure import netns
 
@@ -278,9 +278,11 @@ def main() -> None:
     options = parser.parse_args()
     if options.collect or options.graphs:
         import box_gpu_collect
+        from box_graphs import save_graphs
 
-        if options.graphs:
-            box_gpu_collect.save_graphs({name: batches(name) for name in ON_A_DEVICE})
+        if options.graphs:  # at the two smallest batches, from which the others are continued
+            smallest = [(name, batch) for name in ON_A_DEVICE for batch in batches(name)[:2]]
+            save_graphs(box_gpu_collect.FOLDER, network, smallest)
         if options.collect:
             box_gpu_collect.collect(lines(options.collect / "raw.jsonl"), lines(options.collect / "device.jsonl"))
     else:

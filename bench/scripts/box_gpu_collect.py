@@ -1,4 +1,4 @@
-"""From what workers that share a device told, rows of bench/data/box-gpu; and the graphs of their networks."""
+"""From what workers that share a device told, rows of bench/data/box-gpu."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from statistics import fmean, median
 from typing import Any, Final
 
 from box_gpu_rank import WORKERS
-from box_models import network
-from box_runs import COUNTED, GAPS, INTERVAL, _short, gap_share
+from box_runs import COUNTED, DIGITS, GAPS, INTERVAL, gap_share
+from foretell_bench.rounding import short
 
-from foretell.capture import capture
 from foretell.measure.record import SeriesRow
 from foretell.measure.resources import Reduced, reduce_series
 
@@ -28,7 +27,7 @@ def collect(lines: Iterable[Mapping[str, Any]], counters: Sequence[Sequence[floa
     """`counters` are those of the device: [nanoseconds, share in use, share of bandwidth since the one before]."""
     made = [one_row(line, row, counters) for line in lines for row in line.get("rows", ())]
     folder.mkdir(parents=True, exist_ok=True)
-    text = "".join(json.dumps(_short(row), separators=(",", ":")) + "\n" for row, _ in made)
+    text = "".join(json.dumps(short(row, DIGITS), separators=(",", ":")) + "\n" for row, _ in made)
     (folder / "runs.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     text = "".join(json.dumps(series, separators=(",", ":")) + "\n" for _, series in made)
     (folder / "series.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
@@ -117,14 +116,3 @@ def spaced(readings: Sequence[Sequence[float]]) -> list[Sequence[float]]:
         if reading[0] - kept[-1][0] >= 0.9 * INTERVAL:
             kept.append(reading)
     return kept
-
-
-def save_graphs(batches: Mapping[str, Sequence[int]], folder: Path = FOLDER) -> None:
-    """At the two smallest batches, from which the others are continued."""
-    (folder / "graphs").mkdir(parents=True, exist_ok=True)
-    for name, sizes in batches.items():
-        for batch in sizes[:2]:
-            path = folder / "graphs" / f"{name}-{batch}.graph"
-            if not path.exists():
-                capture(network(name, batch)).save(path)
-                print(path.name, flush=True)

@@ -20,7 +20,6 @@ from typing import Final
 
 from tests.measure import netns
 
-CLONE_NEWNET: Final = 0x40000000  # <sched.h>
 PIDFD_GETFD: Final = 438  # <asm-generic/unistd.h>
 SO_MAX_PACING_RATE: Final = 47  # <asm-generic/socket.h>
 INTERVAL: Final = 0.002  # seconds between readings
@@ -28,13 +27,6 @@ _INFO: Final = struct.Struct("=120xQQ")  # of tcp_info: bytes acknowledged, byte
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 Reading = list[int]  # nanoseconds since the epoch; then of every rank: bytes received, bytes sent
 Counters = Callable[[], list[int]]
-
-
-def enter(namespace: str) -> None:
-    """The calling thread's network is this one from now on."""
-    with open(f"/run/netns/{namespace}") as file:
-        if _LIBC.setns(file.fileno(), CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
 
 
 def pace(bytes_per_second: float) -> None:
@@ -102,7 +94,7 @@ def sampled(read: Counters, namespace: str = "") -> Iterator[list[Reading]]:
 
     def sample() -> None:
         if namespace:
-            enter(namespace)
+            netns.enter(namespace)
         while not over.wait(INTERVAL):
             rows.append([time.time_ns(), *read()])
 

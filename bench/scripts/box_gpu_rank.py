@@ -18,10 +18,12 @@ from typing import Any, Final
 import torch
 import torch._dynamo  # the first optimizer asks for it, which takes seconds
 import torch.distributed as dist
-from box_gpu_links import enter, pace
+from box_gpu_links import pace
 from box_models import network
 from box_rank import RATE, Job, Servers
 from torch.nn.parallel import DistributedDataParallel
+
+from tests.measure import netns
 
 WORKERS: Final = 2
 WARM: Final = 2  # steps of a batch before those that count; the last says how long a step takes
@@ -55,7 +57,7 @@ def be_rank(place: Place, orders: Connection) -> None:
     """Ends when there are no more orders."""
     try:
         if place.namespace:
-            enter(place.namespace)
+            netns.enter(place.namespace)
         os.sched_setaffinity(0, place.cores)
         os.environ |= {"MASTER_ADDR": place.master, "MASTER_PORT": str(place.port)}
         if place.interface:

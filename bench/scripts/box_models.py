@@ -127,14 +127,10 @@ ON_A_DEVICE: Final[dict[str, tuple[Callable[[], nn.Module], int]]] = {
 }  # fmt: skip
 
 
-def network(name: str = "plain-24x3", batch: int = 8) -> foretell.Workload:
-    make, _ = (NETWORKS | ON_A_DEVICE)[name]
-
-    def data() -> dict[str, torch.Tensor]:
-        reads = name.startswith(("transformer", "recurrent"))
-        x = torch.randint(WORDS, (batch, TOKENS)) if reads else torch.randn(batch, 3, 32, 32)
-        return {"x": x, "y": torch.randint(CLASSES, (batch,))}
-
+def classifying(
+    name: str, make: Callable[[], nn.Module], data: Callable[[], dict[str, torch.Tensor]], batch: int
+) -> foretell.Workload:
+    """How every network in the box is trained: to tell the class y of x."""
     return foretell.Workload(
         name=name,
         model=make,
@@ -143,3 +139,14 @@ def network(name: str = "plain-24x3", batch: int = 8) -> foretell.Workload:
         optimizer=lambda params: torch.optim.SGD(params, lr=1e-3, momentum=0.9),
         samples=batch,
     )
+
+
+def network(name: str = "plain-24x3", batch: int = 8) -> foretell.Workload:
+    make, _ = (NETWORKS | ON_A_DEVICE)[name]
+
+    def data() -> dict[str, torch.Tensor]:
+        reads = name.startswith(("transformer", "recurrent"))
+        x = torch.randint(WORDS, (batch, TOKENS)) if reads else torch.randn(batch, 3, 32, 32)
+        return {"x": x, "y": torch.randint(CLASSES, (batch,))}
+
+    return classifying(name, make, data, batch)

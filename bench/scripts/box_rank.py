@@ -6,7 +6,6 @@ each of these ended, on the clock that all ranks share.
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import time
@@ -21,7 +20,8 @@ import torch.distributed as dist
 from box_models import network
 from torch.nn.parallel import DistributedDataParallel
 
-CLONE_NEWNET: Final = 0x40000000  # <sched.h>
+from tests.measure import netns
+
 RATE: Final = 1e-6  # of learning: one batch is repeated, and must not drift into NaN
 
 
@@ -172,10 +172,7 @@ class Servers:
 
 def be_rank(place: Place, jobs: Sequence[Job], out: Path) -> None:
     """Run in a forked process, which has torch already: its import is no part of a job."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    with open(f"/run/netns/{place.namespace}") as namespace:
-        if libc.setns(namespace.fileno(), CLONE_NEWNET):
-            raise OSError(ctypes.get_errno(), f"cannot enter {place.namespace}")
+    netns.enter(place.namespace)
     for controller in ("cpu", "cpuacct"):
         (Path("/sys/fs/cgroup") / controller / place.namespace / "cgroup.procs").write_text(str(os.getpid()))
     os.environ |= {"MASTER_ADDR": place.master, "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": place.interface}

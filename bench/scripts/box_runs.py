@@ -35,10 +35,11 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT), str(ROOT / "bench" / "scripts")]
 
+from box_graphs import save_graphs
 from box_models import NETWORKS, network
 from box_rank import Job, Place, be_rank
+from foretell_bench.rounding import short
 
-from foretell.capture import capture
 from foretell.measure.record import SeriesRow
 from foretell.measure.resources import reduce_series
 from foretell.plans import Plan
@@ -55,6 +56,7 @@ SMOOTH: Final = 5  # samples of processor time in one: a share is kept on averag
 PATIENCE: Final = 300.0  # seconds for the jobs of a setting
 DATA: Final = 40  # usual batches in the data of a job
 BUSY: Final = 0.25  # of its share; below, a host only moves bytes, which takes a processor too
+DIGITS: Final = 6  # more than any of this is worth
 CGROUPS: Final = Path("/sys/fs/cgroup")
 FRACTIONED: Final = (
     "mlp-512x4",
@@ -231,7 +233,7 @@ def line_of(
         "date": datetime.now(UTC).isoformat(timespec="seconds"), "torch": version("torch"),
         "python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count(), "share": SHARE,
     }  # fmt: skip
-    return _short(line), series
+    return short(line, DIGITS), series
 
 
 def host_facts(
@@ -283,15 +285,6 @@ def between(readings: Sequence[Sequence[float]], begin: float, end: float) -> Se
     return readings[bisect_left(readings, begin, key=lambda r: r[0]) : bisect_right(readings, end, key=lambda r: r[0])]
 
 
-def _short(value: Any) -> Any:
-    """Six digits are more than any of this is worth."""
-    if isinstance(value, float):
-        return float(f"{value:.6g}")
-    if isinstance(value, dict):
-        return {name: _short(v) for name, v in value.items()}
-    return [_short(v) for v in value] if isinstance(value, list) else value
-
-
 # Keeping.
 
 
@@ -320,15 +313,6 @@ def keep(folder: Path, lines: Sequence[tuple[dict[str, Any], list[dict[str, Any]
     (folder / "runs.jsonl.new").replace(folder / "runs.jsonl")
 
 
-def save_graphs(folder: Path) -> None:
-    for name, (_, usual) in NETWORKS.items():
-        for batch in (usual, 2 * usual):
-            path = folder / "graphs" / f"{name}-{batch}.graph"
-            if not path.exists():
-                capture(network(name, batch)).save(path)
-                print(path.name, flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=25.0, help="start no setting after these")
@@ -339,7 +323,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=FOLDER)
     options = parser.parse_args()
     if options.graphs:
-        save_graphs(options.folder)
+        usual = [(name, batch) for name, (_, batch) in NETWORKS.items()]
+        save_graphs(options.folder, network, [(name, times * batch) for name, batch in usual for times in (1, 2)])
         return
     if reason := netns.why_not():
         sys.exit(f"no hosts can be made here: {reason}.")

@@ -46,6 +46,7 @@ from driple_fits import (
     warm,
 )
 from driple_report import picture, show, times_less
+from foretell_bench.rounding import short
 
 from foretell.methods.driple.method import RELEASED, Driple, DripleSettings
 
@@ -93,7 +94,7 @@ class Study:
 
     def keep(self) -> None:
         self.results["times less"] = times_less(self.results["settings"], self.source)
-        text = json.dumps(_short(self.results), separators=(",", ":")) + "\n"
+        text = json.dumps(short(self.results), separators=(",", ":")) + "\n"
         (fresh := self.path.with_suffix(".new")).write_text(text)
         fresh.replace(self.path)
 
@@ -215,15 +216,6 @@ def main() -> None:
     show(results, study.source)
     if options.picture:
         picture(results, study.source, options.picture)
-
-
-def _short(value: Any) -> Any:
-    """Four digits say all there is."""
-    if isinstance(value, float):
-        return float(f"{value:.4g}")
-    if isinstance(value, dict):
-        return {k: _short(v) for k, v in value.items()}
-    return [_short(v) for v in value] if isinstance(value, list) else value
 
 
 if __name__ == "__main__":

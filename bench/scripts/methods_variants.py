@@ -1,6 +1,7 @@
 """What parts of the published systems are worth: variants on the same folds and seeds, with intervals.
 
-    python bench/scripts/methods_variants.py --data FOLDER [--source box] [--only "ScaleDL, messages cut"] [--seeds 5] [--on cuda]
+    python bench/scripts/methods_variants.py --data FOLDER [--source box] [--only "ScaleDL, messages cut"] [--seeds 5]
+        [--workers 16] [--on cuda]
     python bench/scripts/methods_variants.py --source five --source five-batches   networks or batches of ScaleDL's five left out
     python bench/scripts/methods_variants.py --show
 
@@ -33,6 +34,7 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=variants.VARIANTS, help="only this variant")
     parser.add_argument("--rows", type=int, help="at most so many rows of a source")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--workers", type=int, default=1, help="fits that run side by side")
     parser.add_argument("--on", default="cpu", help="where ScaleDL's networks are trained: cpu or cuda")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "variants.json")
     parser.add_argument("--show", action="store_true", help="what is there, nothing computed")
@@ -41,11 +43,12 @@ def main() -> None:
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
+    how = {"seeds": options.seeds, "on": options.on, "workers": options.workers}
     for source in (options.source or (*SOURCES, *FIVE, SOURCE)) if not options.show else ():
         if source in FIVE:
             examples = five_networks(HERE / "data" / FIVE_NETWORKS, say)
-            options_of = {"only": options.only or variants.OF_LAYERS, "seeds": options.seeds, "on": options.on}
-            variants.run(source, examples, options.out, **options_of, say=say, rows=FIVE[source])
+            only, rows = options.only or variants.OF_LAYERS, FIVE[source]
+            variants.run(source, examples, options.out, only=only, rows=rows, **how, say=say)
             continue
         place = HERE / "data" / source if source in (*STORES, SOURCE) else options.data
         if place is None:
@@ -53,9 +56,7 @@ def main() -> None:
         drawn = options.rows or ROWS.get(source)
         taken = SOURCES[source](place, say, drawn) if source in SOURCES else h200_steps(place, say, only=NETWORKS)
         examples = [e for e in taken.items if e.measured]
-        variants.run(
-            source, examples, options.out, only=options.only or (), seeds=options.seeds, on=options.on, say=say
-        )
+        variants.run(source, examples, options.out, only=options.only or (), **how, say=say)
     for row in variants.table(variants.read(options.out)):
         print("| " + " | ".join(row) + " |")
 

@@ -164,7 +164,7 @@ def test_what_is_there_is_not_fitted_again(tmp_path: Path, monkeypatch: pytest.M
     rows = table_named("rows", read(tmp_path / "r.json"))
     assert "| h200 | 24 of 27 rows; left out: 3 not drawn |" in rows
     assert {line.split for line in lines} == {"unseen configuration", "unseen architecture", "unseen scale"}
-    assert text[-1] == "h200: 3 of 3 fits done, ernest on unseen scale rows"
+    assert text[-1] == "3 of 3 fits done: ernest on unseen scale rows of h200"
     assert all(line.milliseconds is not None and line.milliseconds > 0 for line in lines)
 
 

@@ -16,6 +16,7 @@ from foretell.hardware import Cluster
 from foretell.methods import METHODS
 from foretell.methods.conformance import CHECKS, check, made_up
 from foretell.methods.protocol import JOB_TIME, MEMORY, STEP_TIME, Example, Prediction, Query
+from foretell.plans import Plan
 
 
 def forecast(query: Query) -> tuple[Parts, int]:
@@ -84,6 +85,28 @@ def test_intervals_hold_the_value_and_jobs_follow_from_steps(several: list[Examp
         for target in (STEP_TIME, JOB_TIME):
             assert found.low[target] < found.values[target] < found.high[target]
             assert found.values[target] == pytest.approx(e.measured[target], rel=0.02)
+
+
+def test_a_start_grows_with_the_parameters_and_the_workers_they_are_sent_to(several: list[Example]) -> None:
+    def sent(query: Query) -> float:
+        assert query.graph is not None
+        link = query.cluster.between or query.cluster.nodes[0].inside
+        return (query.cluster.devices - 1) * query.graph.bytes_of("parameter") / link.bandwidth
+
+    def start(query: Query) -> float:
+        return 0.5 + sent(query) / sent(several[0].query)
+
+    def job(e: Example, steps: int = 9) -> Example:
+        e = right(e)
+        query = replace(e.query, settings={"steps": str(steps)})
+        return replace(e, query=query, measured={JOB_TIME: start(query) + steps * e.measured[STEP_TIME], **e.measured})
+
+    made = Foretell().fit([job(e) for e in several])
+    asked = job(several[0], 2)
+    larger = replace(asked.query, cluster=Cluster.parse("4x8xa100-80g-sxm"), plan=Plan(dp=32))
+    for query in (asked.query, larger):
+        found = answer(made, query).values
+        assert found[JOB_TIME] - 2 * found[STEP_TIME] == pytest.approx(start(query), rel=0.1)
 
 
 def test_a_device_that_is_learned_op_by_op_is_not_corrected() -> None:

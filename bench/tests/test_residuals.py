@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("scipy")
 
-from foretell_bench.methods.residuals import Case, Parts, Range, Residuals
+from foretell_bench.methods.residuals import Case, Parts, Range, Residuals, speed_of
 
 from foretell.errors import InputError
 
@@ -87,6 +87,25 @@ def test_a_device_of_a_hundredth_of_a_processor_is_told_by_a_factor_and_not_netw
     made = Residuals().fit(cases, [slow(c) for c in cases])
     for asked in (one(0.03, 0.001, "new"), one(0.001, 0.5, "newer"), one(0.5, 0.05, "newest")):
         assert made.predict([asked])[0].value == pytest.approx(slow(asked), rel=0.1)
+
+
+def test_a_processor_waits_for_its_own_ops_and_then_for_others() -> None:
+    """The host's own work, device and communication add up: a slow host is told from cases that wait long, too."""
+
+    def one(serial: float, waiting: float, network: str) -> Case:
+        parts = Parts(0.01, serial=serial, waiting=waiting)
+        return Case(parts=parts, names=(network, "cpu", "2x"), values=(math.log(serial), math.log(waiting)))
+
+    def slow(case: Case) -> float:
+        return 0.01 + 5 * case.parts.serial + case.parts.waiting
+
+    cases = [one(s, w, f"{s} {w}") for s in (0.1, 0.3, 1.0) for w in (0.01, 1.0, 10.0)]
+    asked = one(0.5, 20.0, "new")
+    assert Residuals().fit(cases, [slow(c) for c in cases]).predict([asked])[0].value == pytest.approx(
+        slow(asked), rel=0.1
+    )
+    found = speed_of(cases, [slow(c) for c in cases])
+    assert found.host == pytest.approx(5, rel=0.2)
 
 
 def test_parts_have_factors() -> None:

@@ -9,6 +9,7 @@ Everything lives in namespaces of its own, so the machine's network is not touch
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import shutil
@@ -23,7 +24,9 @@ INTERFACE = "eth0"
 # A GSO packet of 64 KB must fit into the bucket, or the kernel splits it and every piece brings headers of its own.
 BURST_BYTES = 256 * 1024
 QUEUE_BYTES = 16 * 2**20  # more than TCP keeps in flight: a dropped packet would be sent, and counted, twice
+CLONE_NEWNET = 0x40000000  # <sched.h>
 _serial = itertools.count()
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +105,13 @@ def cluster(size: int, *, bits_per_second: float) -> Iterator[Cluster]:
                 with suppress(ProcessLookupError):
                     os.kill(int(process), signal.SIGKILL)
             subprocess.run(["ip", "netns", "delete", namespace], capture_output=True, check=False)
+
+
+def enter(namespace: str) -> None:
+    """The calling thread's network is this one from now on."""
+    with open(f"/run/netns/{namespace}") as file:
+        if _LIBC.setns(file.fileno(), CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), f"cannot enter {namespace}")
 
 
 def _run(command: str, stdin: str = "") -> None:

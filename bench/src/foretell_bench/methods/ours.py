@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from statistics import median
 from typing import Final, Self
+
+import numpy as np
 
 from foretell.cost.model import DEFAULT, CostModel, load_model
 from foretell.errors import InputError
@@ -26,7 +27,7 @@ from foretell.measure.record import StepRow
 from foretell.methods.graphs import answers, readable
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Prediction, Query
 from foretell.units import Bytes, Seconds
-from foretell_bench.methods.residuals import Case, Parts, Range, Residuals, forecast_parts
+from foretell_bench.methods.residuals import AS_FORECAST, Case, Parts, Range, Residuals, Speed, forecast_parts, speed_of
 
 _FEWEST_STEPS: Final = 20  # with timed ops, to learn a device from; fewer are predicted by the shipped model
 _TREES: Final = {"num_leaves": 15}  # a few dozen steps do not fill the leaves that a store of thousands does
@@ -45,11 +46,12 @@ class Foretell:
         self.seed = seed
         self.models_: dict[str, CostModel] = {}  # device → what was learned on it
         self.residuals_: dict[str, Residuals] = {}  # target → errors of forecasts
-        self.start_: Seconds = 0.0  # of a job, before its first step
+        self.speed_ = AS_FORECAST  # of the device and the host, by which steps are simulated
+        self.start_: tuple[float, ...] = ()  # what each of `_starting` counts
 
     def fit(self, examples: Sequence[Example]) -> Self:
         known = readable(examples, self.name)
-        self.models_, self.residuals_ = {}, {}
+        self.models_, self.residuals_, self.speed_ = {}, {}, AS_FORECAST
         timed: dict[str, list[Example]] = defaultdict(list)
         for example in known:
             if len(example.ops) and _is_alone(example.query):
@@ -57,7 +59,11 @@ class Foretell:
         for name, own in timed.items():
             if len(own) >= _FEWEST_STEPS:
                 self.models_[name] = self._learn(own)
-        asked = [(e, found) for e in known if not self._is_learned(e.query) and (found := self._possible(e.query))]
+        asked = self._asked(known)
+        if steps := [(e, found) for e, found in asked if e.measured.get(STEP_TIME, 0.0) > 0]:
+            cases = [_case(e.query, *found, STEP_TIME) for e, found in steps]
+            self.speed_ = speed_of(cases, [e.measured[STEP_TIME] for e, _ in steps])
+            asked = self._asked(known)
         for target in (STEP_TIME, MEMORY):
             measured = [(e, found, value) for e, found in asked if (value := e.measured.get(target, 0.0)) > 0]
             if measured:
@@ -66,6 +72,10 @@ class Foretell:
                 self.residuals_[target] = residuals.fit(cases, [value for _, _, value in measured])
         self.start_ = _start(known)
         return self
+
+    def _asked(self, examples: Sequence[Example]) -> list[tuple[Example, tuple[Parts, Bytes]]]:
+        """Those whose forecasts are corrected, with their forecasts."""
+        return [(e, found) for e in examples if not self._is_learned(e.query) and (found := self._possible(e.query))]
 
     def _is_learned(self, query: Query) -> bool:
         """Whether its operators and host were, so that nothing is left to correct."""
@@ -91,7 +101,7 @@ class Foretell:
         assert query.graph is not None
         own = self.models_.get(_device(query).name)
         if own is None:
-            return shipped_parts(query)
+            return shipped_parts(query, self.speed_)
         return forecast_parts(query.graph, query.cluster, query.plan, own)
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
@@ -104,7 +114,8 @@ class Foretell:
             return Prediction(values={}, why=str(error))
         if _STEPS in query.settings:
             steps = float(query.settings[_STEPS])
-            ranges[JOB_TIME] = Range(*(self.start_ + steps * seconds for seconds in ranges[STEP_TIME]))
+            start = sum(a * b for a, b in zip(self.start_, _starting(query, ranges[STEP_TIME].value), strict=False))
+            ranges[JOB_TIME] = Range(*(start + steps * seconds for seconds in ranges[STEP_TIME]))
         ranges = {target: found for target, found in ranges.items() if found.value > 0}
         sure = {target: found for target, found in ranges.items() if found.low < found.high}
         return Prediction(
@@ -129,11 +140,11 @@ def _certain(step: Seconds, device: Seconds, allocated: Bytes) -> dict[str, Rang
     return {target: Range(value, value, value) for target, value in values.items()}
 
 
-def shipped_parts(query: Query) -> tuple[Parts, Bytes]:
-    """By the shipped model, before any factor; every fit of a comparison asks again."""
+def shipped_parts(query: Query, speed: Speed = AS_FORECAST) -> tuple[Parts, Bytes]:
+    """By the shipped model; every fit of a comparison asks again."""
     assert query.graph is not None
     asked = (query.graph, query.cluster, query.plan)
-    return query.graph.remember((Parts, *asked[1:]), lambda: forecast_parts(*asked, load_model(DEFAULT)))
+    return query.graph.remember((Parts, *asked[1:], speed), lambda: forecast_parts(*asked, load_model(DEFAULT), speed))
 
 
 def _case(query: Query, parts: Parts, allocated: Bytes, target: str) -> Case:
@@ -154,11 +165,25 @@ def _case(query: Query, parts: Parts, allocated: Bytes, target: str) -> Case:
     )
 
 
-def _start(examples: Sequence[Example]) -> Seconds:
-    """Of a job, before its first step."""
+def _start(examples: Sequence[Example]) -> tuple[float, ...]:
+    """What a job takes beside its steps, as parts of `_starting`; errors count by the job's length."""
+    from scipy.optimize import nnls
+
     jobs = [e for e in examples if _STEPS in e.query.settings and {JOB_TIME, STEP_TIME} <= set(e.measured)]
-    known = [e.measured[JOB_TIME] - float(e.query.settings[_STEPS]) * e.measured[STEP_TIME] for e in jobs]
-    return max(median(known), 0.0) if known else 0.0
+    if not jobs:
+        return ()
+    took = np.array([e.measured[JOB_TIME] for e in jobs])
+    steps = np.array([float(e.query.settings[_STEPS]) * e.measured[STEP_TIME] for e in jobs])
+    table = np.array([_starting(e.query, e.measured[STEP_TIME]) for e in jobs])
+    return tuple(nnls(table / took[:, None], (took - steps) / took)[0].tolist())
+
+
+def _starting(query: Query, step: Seconds) -> tuple[float, ...]:
+    """A job begins: once, by one worker that sends all others the parameters, and with a step that is slower."""
+    assert query.graph is not None
+    cluster = query.cluster
+    link = cluster.between or cluster.nodes[0].inside
+    return 1.0, (cluster.devices - 1) * query.graph.bytes_of("parameter") / link.bandwidth, step
 
 
 def _device(query: Query) -> Device:

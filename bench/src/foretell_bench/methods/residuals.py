@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any, Final, NamedTuple, Self
 
@@ -38,8 +38,9 @@ _LENGTH: Final = (math.log(2.0), 1.0)  # steps that differ sevenfold in one desc
 _FACTOR: Final = (0.0, 0.7)
 _FAR: Final = 6.0  # times as unsure: beyond it no search goes, so that every matrix has a root
 _FAR_FACTOR: Final = math.log(1e4)  # the same of factors, which are seldom far
-_FACTORS: Final = 5  # as many as `Parts` has
+_FACTORS: Final = 6  # as many as `Parts` has
 _BEGIN: Final = (1.0, 100.0)  # factors of the device and the host that a search is begun at
+_SPEED: Final = 1e3  # the most that the device and the host are simulated slower, or faster, than forecast
 _TINY: Final = 1e-6  # variance that keeps equal rows from making a matrix singular
 _STRANGE: Final = 3.0  # standard deviations from what all other rows say: a measurement not to be believed
 _MOST: Final = 400  # rows that hyper-parameters are learned on, as each try costs their cube
@@ -51,30 +52,45 @@ _SOFT: Final = 6.0  # device and host run side by side: nearly their maximum
 _NO_HOST: Final = Profile(name="no host", host=1e-3)  # never waited for, so that communication can be told apart
 
 
+class Speed(NamedTuple):
+    """Factors of what device and host take, applied before a step is simulated: more hides behind slow compute."""
+
+    device: float = 1.0
+    host: float = 1.0
+
+
+AS_FORECAST: Final = Speed()
+
+
 class Parts(NamedTuple):
     """A forecast in the parts that have a factor each; of what has no parts the first is all."""
 
     device: float  # of ops that compute, by the roofline
     moving: float = 0.0  # the device's, of ops that move data
-    host: float = 0.0
+    host: float = 0.0  # beside the device
+    serial: float = 0.0  # the host's, where it runs the ops itself: a processor
     waiting: float = 0.0  # for communication that does not hide behind compute
     bubble: float = 0.0
 
     @property
     def seconds(self) -> Seconds:
         """A pipeline runs empty in proportion to what fills it, be that the device or the host."""
-        busy = self.device + self.moving + self.waiting
+        busy = self.device + self.moving + self.serial + self.waiting
         paced = float((busy**_SOFT + self.host**_SOFT) ** (1 / _SOFT))
         return paced * (1 + self.bubble / busy)
 
 
-def forecast_parts(graph: Graph, cluster: Cluster, plan: Plan, model: str | CostModel = DEFAULT) -> tuple[Parts, Bytes]:
+def forecast_parts(
+    graph: Graph, cluster: Cluster, plan: Plan, model: str | CostModel = DEFAULT, speed: Speed = AS_FORECAST
+) -> tuple[Parts, Bytes]:
     """A forecast's time in parts, and the memory it allocates."""
-    found = forecast(graph, cluster, plan, model=model, profile=_NO_HOST)
-    device, bubble = found.device_time.seconds, found.bubble.seconds
+    profile = replace(_NO_HOST, device=speed.device, host=speed.host * _NO_HOST.host)
+    found = forecast(graph, cluster, plan, model=model, profile=profile)
+    device, host, bubble = found.device_time.seconds, found.host_time.seconds / _NO_HOST.host, found.bubble.seconds
+    alone = cluster.nodes[0].device.kind == "cpu"
     moving = device * _moving(graph, cluster.nodes[0].device, load_model(model) if isinstance(model, str) else model)
     parts = Parts(
-        device=device - moving, moving=moving, host=found.host_time.seconds / _NO_HOST.host, bubble=bubble,
+        device=device - moving, moving=moving, host=0.0 if alone else host, serial=host if alone else 0.0, bubble=bubble,
         waiting=max(found.step_time.seconds - device - bubble, 0.0),
     )  # fmt: skip
     return parts, found.memory.allocated
@@ -159,6 +175,18 @@ class Residuals:
         ]
 
 
+def speed_of(cases: Sequence[Case], measured: Sequence[float]) -> Speed:
+    """How fast device and host were, by the factors that explain most by themselves."""
+    table, made = _Table.of(cases), Residuals()
+    made.table_ = table
+    factors = torch.exp(_plain_factors(made._prior()[0], table, torch.tensor(np.log(measured))))
+    device, moving, host, serial = table.parts.sum(0)[:4].tolist()
+    found = factors[:4].tolist()
+    compute = (found[0] * device + found[1] * moving) / (device + moving)
+    issued = (found[2] * host + found[3] * serial) / (host + serial) if host + serial else 1.0
+    return Speed(*(min(max(factor, 1 / _SPEED), _SPEED) for factor in (compute, issued)))
+
+
 class _Table(NamedTuple):
     """Cases as columns."""
 
@@ -186,10 +214,11 @@ def _named(learned: Tensor, table: _Table) -> tuple[Tensor, Tensor, Tensor, Tens
 def _log_forecast(learned: Tensor, table: _Table) -> Tensor:
     """As `Parts.seconds`, with factors; a bubble is a share of the forecast as it was made."""
     logs = _named(learned, table)[3]
-    device, moving, host, waiting, bubble = table.parts.T if not len(logs) else (table.parts * torch.exp(logs)).T
-    busy = device + moving + waiting
+    parts = table.parts if not len(logs) else table.parts * torch.exp(logs)
+    device, moving, host, serial, waiting, bubble = parts.T
+    busy = device + moving + serial + waiting
     paced = torch.log(busy) + torch.log1p((host / busy) ** _SOFT) / _SOFT
-    return paced + torch.log1p(bubble / table.parts[:, [0, 1, 3]].sum(1))
+    return paced + torch.log1p(bubble / table.parts[:, [0, 1, 3, 4]].sum(1))
 
 
 def _covariance(learned: Tensor, left: _Table, right: _Table, same: Tensor | None = None) -> Tensor:
@@ -228,7 +257,7 @@ def _plain_factors(usual: Tensor, table: _Table, wanted: Tensor) -> Tensor:
         assert factors.grad is not None
         return value.item(), factors.grad.numpy()
 
-    begins = [[math.log(device), math.log(device), math.log(host), 0.0, 0.0] for device in _BEGIN for host in _BEGIN]
+    begins = [[math.log(f) for f in (device, device, host, host, 1.0, 1.0)] for device in _BEGIN for host in _BEGIN]
     bounds = [(-_FAR_FACTOR, _FAR_FACTOR)] * _FACTORS
     tries = [minimize(off, begin, jac=True, method="L-BFGS-B", bounds=bounds) for begin in begins]
     return torch.tensor(min(tries, key=lambda found: found.fun).x)

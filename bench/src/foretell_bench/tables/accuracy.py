@@ -26,6 +26,7 @@ from foretell_bench.research.ablations import ABOUT, Ablation, ablate
 from foretell_bench.research.coverage import GENERATED, Coverage, coverage
 from foretell_bench.research.groups import SPLITS, groups
 from foretell_bench.research.rivals import NAMES, Rivals
+from foretell_bench.rounding import short
 from foretell_bench.tables.figures import Figure
 
 BUSY: Final = 0.9  # of the step with a kernel running, at least: the device's speed is the step's
@@ -288,12 +289,3 @@ def errors_of(steps: Sequence[HeldOut], what: str) -> Errors:
 def _pair(step: HeldOut, what: str) -> tuple[float, float]:
     """Predicted and measured."""
     return (step.device_predicted, step.device) if what == "device" else (step.step_predicted, step.step)
-
-
-def short(value: Any) -> Any:
-    """Four digits say all there is."""
-    if isinstance(value, float):
-        return float(f"{value:.4g}")
-    if isinstance(value, dict):
-        return {k: short(v) for k, v in value.items()}
-    return [short(v) for v in value] if isinstance(value, list | tuple) else value

@@ -21,7 +21,8 @@ from foretell.learn.fit import read_card
 from foretell.measure.record import StepRow
 from foretell_bench.errors import Errors
 from foretell_bench.research.coverage import Coverage, Hit, coverage_of
-from foretell_bench.tables.accuracy import BUSY, opened, short
+from foretell_bench.rounding import short
+from foretell_bench.tables.accuracy import BUSY, opened
 from foretell_bench.tables.figures import Figure
 
 FIRST: Final = "blind quarter"

@@ -11,6 +11,8 @@ from statistics import median
 from types import MappingProxyType
 from typing import Any, Final
 
+import torch
+
 from foretell.errors import ForetellError, InputError, did_you_mean
 from foretell.learn.workers import each
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Method, Query
@@ -40,6 +42,8 @@ BLACK_BOX: Final = frozenset(("ernest",))  # methods that must run the very work
 ROWS: Final[Mapping[str, int]] = {"h200": 300, "box": 400, "box-cnns": 540, "cnn_many_gpus": 240, "timm_train": 48, "ddp_step_times": 240,
                                   "llm_h100_sweep": 144, "mlperf_training": 300}  # fmt: skip
 _TIMED: Final = 5  # predictions that are made one by one, to time them
+# Methods whose fits take longest begin first, so that none is left running alone in the end.
+_LONG: Final = ("predictddl-operators", "scaledl", "dnnabacus", "driple", "whole-graph")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,8 @@ def run(
     names = list(only) or list(COMPARED)
     for name in names:
         compared(name)  # a name that is not there is refused before an hour is spent
-    found: list[Line] = []
+    loaded: dict[str, list[Example]] = {}
+    jobs: list[Job] = []
     for source in [name for name in chosen if name in SOURCES] if chosen else SOURCES:
         place = stores / source if source in STORES else data
         if place is None or not place.exists():
@@ -84,13 +89,15 @@ def run(
         say(f"loading {source}")
         taken = SOURCES[source](place, say, rows or ROWS[source])
         keep_rows(source, taken)
-        loaded = [_with_targets(e) for e in taken.items if e.measured]
-        fits = [Job(name, source, split) for split in splits(loaded) for name in names]
-        jobs = [job for job in fits if (source, job.split.name, job.method) not in done]
-        for number, (job, lines) in enumerate(each(compare, loaded, jobs, workers), 1):
-            found += lines
-            keep(lines)
-            say(f"{source}: {number} of {len(jobs)} fits done, {job.method} on {job.split.name} rows")
+        loaded[source] = [_with_targets(e) for e in taken.items if e.measured]
+        fits = [Job(name, source, split) for split in splits(loaded[source]) for name in names]
+        jobs += [job for job in fits if (source, job.split.name, job.method) not in done]
+    jobs.sort(key=lambda job: _LONG.index(job.method) if job.method in _LONG else len(_LONG))
+    found: list[Line] = []
+    for number, (job, lines) in enumerate(each(compare, loaded, jobs, workers), 1):
+        found += lines
+        keep(lines)
+        say(f"{number} of {len(jobs)} fits done: {job.method} on {job.split.name} rows of {job.source}")
     return found
 
 
@@ -140,15 +147,16 @@ def run_all(
     if (not only or SEARCH in only) and data is not None:
         for source in searches.SOURCES:
             if (not chosen or source in chosen) and source not in searched:
-                found = [asdict(f) for f in searches.search(source, data, say)]
+                found = [asdict(f) for f in searches.search(source, data, say, workers)]
                 merge(save, "searches", found, lambda row: (row["source"], row["table"], row["method"]))
 
 
-def compare(loaded: Sequence[Example], job: Job) -> list[Line]:
+def compare(loaded: Mapping[str, Sequence[Example]], job: Job) -> list[Line]:
     """Fit on what is not left out, ask about what is."""
-    blind = job.method in BLACK_BOX and job.split.own
-    train = [loaded[i] for i in (job.split.own if blind else job.split.train)]
-    return lines_of(compared(job.method)(), job, train, [loaded[i] for i in job.split.test])
+    torch.set_num_threads(1)  # fits run side by side, and are timed by what a processor spends
+    examples, blind = loaded[job.source], job.method in BLACK_BOX and job.split.own
+    train = [examples[i] for i in (job.split.own if blind else job.split.train)]
+    return lines_of(compared(job.method)(), job, train, [examples[i] for i in job.split.test])
 
 
 def lines_of(made: Method, job: Job, train: Sequence[Example], test: Sequence[Example]) -> list[Line]:

@@ -15,7 +15,8 @@ from foretell.learn.fit import families_of, read_card
 from foretell.learn.holdout import HeldOut, predict
 from foretell.store.store import Store
 from foretell_bench.research.coverage import coverage_of, hits_of
-from foretell_bench.tables.accuracy import errors_of, is_device_bound, short
+from foretell_bench.rounding import short
+from foretell_bench.tables.accuracy import errors_of, is_device_bound
 from foretell_bench.tables.figures import Figure
 
 

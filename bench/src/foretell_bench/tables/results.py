@@ -14,7 +14,7 @@ from foretell.errors import InputError
 from foretell.store.importers import Taken
 from foretell.units import Seconds
 from foretell_bench.errors import Errors
-from foretell_bench.tables.accuracy import short
+from foretell_bench.rounding import short
 
 INPUTS: Final = (
     2  # of what methods are given: 2 has precision, plan and cluster for all; a run does not go on from others

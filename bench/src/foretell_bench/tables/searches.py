@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, median
@@ -16,6 +16,7 @@ from typing import Final
 
 from foretell import Forecast, forecast
 from foretell.errors import InputError
+from foretell.learn.workers import each
 from foretell.methods.protocol import STEP_TIME, Example, Query
 from foretell.units import Seconds
 from foretell_bench.graphs import Say, quiet
@@ -58,12 +59,17 @@ SOURCES: Final = {"llm_h100_sweep": sources.llm_h100_sweep, "ddp_step_times": so
                   "mlperf_training": sources.mlperf_training}  # fmt: skip
 
 
-def search(source: str, data: Path, say: Say = quiet) -> list[Found]:
+def search(source: str, data: Path, say: Say = quiet, workers: int = 1) -> list[Found]:
+    made = {table.name: table for table in tables(source, SOURCES[source](data, say, _ROWS[source]).items)}
     found: list[Found] = []
-    for table in tables(source, SOURCES[source](data, say, _ROWS[source]).items):
-        say(f"searching {table.name}")
-        found += [cherrypick(table), ranked(table)]
+    for name, ways in each(_both, made, made, workers):
+        say(f"searched {name}")
+        found += ways
     return found
+
+
+def _both(made: Mapping[str, Table], name: str) -> list[Found]:
+    return [cherrypick(made[name]), ranked(made[name])]
 
 
 def tables(source: str, examples: Sequence[Example]) -> list[Table]:

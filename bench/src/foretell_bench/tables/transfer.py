@@ -32,6 +32,7 @@ from foretell.store.importers import public_file
 from foretell.units import Seconds
 from foretell_bench.graphs import Say, quiet
 from foretell_bench.research.few_rows import Rivals, seen
+from foretell_bench.rounding import short
 from foretell_bench.sources.adapted import SETTINGS
 from foretell_bench.sources.settings import Fold, Row, Setting
 
@@ -286,18 +287,9 @@ def save(found: Found, path: Path) -> None:
     left_out = {**kept.left_out, **found.left_out}
     order = list(SETTINGS)
     lines.sort(key=lambda line: order.index(line.source))
-    written = ",\n".join(json.dumps(_short(asdict(line))) for line in lines)
+    written = ",\n".join(json.dumps(short(asdict(line))) for line in lines)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f'{{"left_out": {json.dumps(left_out)}, "lines": [\n{written}\n]}}\n')
-
-
-def _short(entry: dict[str, Any]) -> dict[str, Any]:
-    def rounded(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return [rounded(v) for v in value]
-        return float(f"{value:.4g}") if isinstance(value, float) else value
-
-    return {name: rounded(value) for name, value in entry.items()}
 
 
 def read(path: Path) -> Found:

@@ -10,14 +10,16 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean, quantiles
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import torch
 
 from foretell.errors import ForetellError
+from foretell.learn.workers import each
 from foretell.methods import DNNAbacus, PredictDDL, ScaleDL
 from foretell.methods.protocol import DEVICE_TIME, STEP_TIME, Example, Method
 from foretell.methods.scaledl.layers import LayerSettings
@@ -68,6 +70,22 @@ _SEEDED: Final = ("ScaleDL", "DNNAbacus")  # names begin so; the others are the 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Data:
+    """The rows of a source, the fold of each, and where networks are trained."""
+
+    source: str
+    examples: Sequence[Example]
+    folds: Sequence[int]
+    on: str
+
+
+class Task(NamedTuple):
+    variant: str
+    fold: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
     """One variant, fold and seed: the mean error of step time over the rows left out."""
 
@@ -103,44 +121,43 @@ def folds(examples: Sequence[Example], count: int = FOLDS, *, rows: bool = False
 
 def run(
     source: str, examples: Sequence[Example], save: Path, *, only: Sequence[str] = (), seeds: int = 5, on: str = "cpu",
-    say: Say = quiet, rows: bool = False,
+    say: Say = quiet, rows: bool = False, workers: int = 1,
 ) -> None:  # fmt: skip
     """Every variant that the file does not have yet; with `rows`, some batches of each architecture are left out."""
     there = read(save)
     examples = [replace(e, measured={t: v for t, v in e.measured.items() if t in _LEARNED}) for e in examples]
-    fold_of = folds(examples, rows=rows)
-    for name in only or VARIANTS:
-        for seed in range(seeds if name.startswith(_SEEDED) else 1):
-            for fold in sorted(set(fold_of)):
-                asked = [e for e, f in zip(examples, fold_of, strict=True) if f == fold and STEP_TIME in e.measured]
-                seen = [e for e, f in zip(examples, fold_of, strict=True) if f != fold]
-                key = f"{source} | {name} | {fold} | {seed}"
-                if key in there or not asked:
-                    continue
-                found = _fit(VARIANTS[name](seed, on), seen, asked, source=source, variant=name, fold=fold, seed=seed)
-                there[key] = {name: getattr(found, name) for name in Fit.__dataclass_fields__}
-                save.write_text(
-                    "{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in there.items()) + "\n}\n"
-                )
-                error = "no answer" if found.mean is None else f"{found.mean:.1%}"
-                say(f"{source}, {name}, fold {fold}, seed {seed}: {error}, {found.seconds:.0f} s")
+    data = Data(source=source, examples=examples, folds=folds(examples, rows=rows), on=on)
+    asked = sorted({f for e, f in zip(examples, data.folds, strict=True) if STEP_TIME in e.measured})
+    names = only or list(VARIANTS)
+    # Seed by seed, so that a run broken off has the same seeds of all.
+    tasks = [Task(name, fold, seed) for seed in range(seeds) for name in names for fold in asked
+             if not seed or name.startswith(_SEEDED)]  # fmt: skip
+    tasks = [task for task in tasks if f"{source} | {task.variant} | {task.fold} | {task.seed}" not in there]
+    for _, found in each(fit, data, tasks, workers):
+        there[found.key] = asdict(found)
+        save.write_text("{\n" + ",\n".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in there.items()) + "\n}\n")
+        error = "no answer" if found.mean is None else f"{found.mean:.1%}"
+        say(f"{source}, {found.variant}, fold {found.fold}, seed {found.seed}: {error}, {found.seconds:.0f} s")
 
 
-def _fit(made: Method, seen: Sequence[Example], asked: Sequence[Example], **about: Any) -> Fit:
+def fit(data: Data, task: Task) -> Fit:
+    torch.set_num_threads(1)
+    placed = list(zip(data.examples, data.folds, strict=True))
+    asked = [e for e, fold in placed if fold == task.fold and STEP_TIME in e.measured]
+    made = VARIANTS[task.variant](task.seed, data.on)
+    about: dict[str, Any] = {"source": data.source, **task._asdict(), "rows": len(asked)}
     began = time.process_time()
     try:
-        answers = made.fit(seen).predict([e.query for e in asked])
+        answers = made.fit([e for e, fold in placed if fold != task.fold]).predict([e.query for e in asked])
     except ForetellError as error:
-        return Fit(
-            **about, rows=len(asked), answered=0, mean=None, seconds=time.process_time() - began, why=str(error)[:300]
-        )
+        return Fit(**about, answered=0, mean=None, seconds=time.process_time() - began, why=str(error)[:300])
     off = [
         abs(answer.values[STEP_TIME] / e.measured[STEP_TIME] - 1)
         for answer, e in zip(answers, asked, strict=True)
         if STEP_TIME in answer.values
     ]
     seconds = time.process_time() - began
-    return Fit(**about, rows=len(asked), answered=len(off), mean=float(np.mean(off)) if off else None, seconds=seconds)
+    return Fit(**about, answered=len(off), mean=float(np.mean(off)) if off else None, seconds=seconds)
 
 
 def read(path: Path) -> dict[str, dict[str, Any]]:
