@@ -20,8 +20,10 @@ from foretell.forecasting.assemble import response
 from foretell.forecasting.response import Response
 from foretell.graph import Graph
 from foretell.learn.adapt.choose import choose_steps
+from foretell.learn.adapt.operators import Recorded
 from foretell.learn.adapt.steps import Step
-from foretell.measure.record import Point, Record, StepRow
+from foretell.learn.dataset import is_recorded_alone
+from foretell.measure.record import Point, Record
 from foretell.sources.named import LIBRARIES
 from foretell.sources.resolve import load_workload
 from foretell.units import Bytes, Seconds, show_seconds
@@ -83,6 +85,7 @@ def measure_here(
             seconds=seconds,
             allocated=rounds.memory[i][0],
             reserved=rounds.memory[i][1],
+            recorded=rounds.recorded.get(i),
         )
         for i, seconds in rounds.measured.items()
     ]
@@ -97,16 +100,18 @@ class _Rounds:
         self.candidates, self.executor, self.place, self.kept, self.say = candidates, executor, place, kept, say
         self.measured: dict[int, Seconds] = {}
         self.memory: dict[int, tuple[Bytes | None, Bytes | None]] = {}
+        self.recorded: dict[int, Recorded] = {}
         self.failed: set[int] = set()
         self.why = ""
 
     def recall(self) -> None:
         """Take what an earlier run has kept of the same machine."""
         order = {candidate.point.key: i for i, candidate in enumerate(self.candidates)}
-        for step in self.kept.steps("outcome = 'ok'"):
+        for record in self.kept.records("outcome = 'ok'"):
+            step = record.step
             same = step.device_name == self.place.columns["device_name"] and step.world_size == 1
             if same and step.kind == "step" and step.step_seconds and (i := order.get(step.point)) is not None:
-                self._note(i, step)
+                self._note(i, record)
 
     def next(self, left: Seconds, budget: Seconds | None) -> int | None:
         """The most telling candidate that there is time for; at first the shortest, which shows how fast the machine is."""
@@ -148,13 +153,17 @@ class _Rounds:
             self.why = f"{point}: {step.error or step.outcome}"
             self.say(self.why)
             return
-        self._note(i, step)
+        self._note(i, record)
         marks = f", {', '.join(step.marks)}" if step.marks else ""
         self.say(f"[{len(self.measured)}] {point}: {show_seconds(step.step_seconds)}{marks}")
 
-    def _note(self, i: int, step: StepRow) -> None:
+    def _note(self, i: int, record: Record) -> None:
+        step = record.step
         self.measured[i] = step.step_seconds or 0.0
         self.memory[i] = step.peak_allocated, step.peak_reserved
+        if record.graph is not None and record.ops and not is_recorded_alone(step):
+            graph = Graph.from_bytes(record.graph.file, name=record.graph.name)
+            self.recorded[i] = Recorded(graph=graph, seconds=[op.device_seconds for op in record.ops])
 
 
 def _captured(points: Sequence[Point], on: str, model: str | CostModel, until: float, say: Say) -> Iterator[_Candidate]:
