@@ -2,8 +2,10 @@
 
 from foretell.profile.families import ARITHMETIC, FAMILIES, KINDS, family_of, plain
 from foretell.profile.file import (
+    ARRAYS,
     AS_LISTED,
     CROWDED,
+    FACTORS,
     READABLE,
     SUFFIX,
     VERSION,
@@ -22,7 +24,28 @@ from foretell.profile.operators import Operators
 from foretell.profile.residuals import Residuals
 
 __all__ = [
-    "ARITHMETIC", "AS_LISTED", "CROWDED", "FAMILIES", "KINDS", "READABLE", "SUFFIX", "VERSION", "WIDEST", "Card", "Intervals",
-    "Links", "MemoryFactors", "Operators", "Profile", "Purpose", "Residuals", "family_of", "folders", "network_of", "plain",
+    "ARITHMETIC",
+    "ARRAYS",
+    "AS_LISTED",
+    "CROWDED",
+    "FACTORS",
+    "FAMILIES",
+    "KINDS",
+    "READABLE",
+    "SUFFIX",
+    "VERSION",
+    "WIDEST",
+    "Card",
+    "Intervals",
+    "Links",
+    "MemoryFactors",
+    "Operators",
+    "Profile",
+    "Purpose",
+    "Residuals",
+    "family_of",
+    "folders",
+    "network_of",
+    "plain",
     "profile_files",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from statistics import median
-from typing import Final
+from typing import Final, Protocol
 
 from foretell.campaign.driver import Records
 from foretell.campaign.executor import LocalExecutor
@@ -39,6 +39,12 @@ _LEAST: Final = 3  # steps without which there is nothing to fit
 _PATIENCE: Final[Seconds] = 600.0  # for one measurement, without a budget
 
 
+class Kept(Records, Protocol):
+    """Where measurements are kept, and read again with the times of their ops."""
+
+    def records(self) -> Iterator[Record]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
     point: Point
@@ -51,7 +57,7 @@ class _Candidate:
 
 
 def measure_here(
-    points: Sequence[Point], on: str, kept: Records, *, place: str = "auto", runs: int = RUNS, budget: Seconds | None = None,
+    points: Sequence[Point], on: str, kept: Kept, *, place: str = "auto", runs: int = RUNS, budget: Seconds | None = None,
     model: str | CostModel = DEFAULT, say: Say = lambda text: None,
 ) -> list[Step]:  # fmt: skip
     """Up to `runs` steps of the points, in the time of a budget; what `kept` has of them is not measured again."""
@@ -95,7 +101,7 @@ class _Rounds:
     """What was measured so far, by a candidate's place."""
 
     def __init__(
-        self, candidates: Sequence[_Candidate], executor: LocalExecutor, place: Place, kept: Records, say: Say
+        self, candidates: Sequence[_Candidate], executor: LocalExecutor, place: Place, kept: Kept, say: Say
     ) -> None:
         self.candidates, self.executor, self.place, self.kept, self.say = candidates, executor, place, kept, say
         self.measured: dict[int, Seconds] = {}
@@ -107,9 +113,11 @@ class _Rounds:
     def recall(self) -> None:
         """Take what an earlier run has kept of the same machine."""
         order = {candidate.point.key: i for i, candidate in enumerate(self.candidates)}
-        for record in self.kept.records("outcome = 'ok'"):
+        for record in self.kept.records():
             step = record.step
-            same = step.device_name == self.place.columns["device_name"] and step.world_size == 1
+            same = (
+                step.device_name == self.place.columns["device_name"] and step.world_size == 1 and step.outcome == "ok"
+            )
             if same and step.kind == "step" and step.step_seconds and (i := order.get(step.point)) is not None:
                 self._note(i, record)
 

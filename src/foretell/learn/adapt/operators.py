@@ -23,7 +23,7 @@ from foretell.units import Seconds
 
 _OWN: Final = 12  # shapes of an operator, for a curve of its own
 _MOST: Final = 150  # ops of a curve: those that take most of the time
-_FEWEST: Final = 3
+_SURE: Final = 1.0  # networks' worth of belief that the model is right
 _AT_LEAST: Final = 0.1  # of what was recorded is the op itself
 _SHORTEST: Final[Seconds] = 3e-7  # that a clock tells
 
@@ -61,7 +61,7 @@ def fit_operators(
         curves={
             name: _curve(list(those.values()))
             for name, those in sorted(by_curve.items())
-            if len(those) >= (_FEWEST if name in families else _OWN)
+            if name in families or len(those) >= _OWN
         }
     )
 
@@ -70,7 +70,18 @@ def _curve(ops: Sequence[Sequence[_Timed]]) -> Residuals:
     """Of distinct ops, each timed in one step or several."""
     most = sorted(ops, key=lambda same: -sum(one.share for one in same))[:_MOST]
     logs = np.array([np.mean([one.log for one in same]) for same in most])
-    return fit_smooth([same[0].numbers for same in most], logs, [same[0].network for same in most], OF_OPS)
+    networks = [same[0].network for same in most]
+    return fit_smooth(
+        [same[0].numbers for same in most], logs, networks, _mean([one for same in most for one in same]), OF_OPS
+    )
+
+
+def _mean(ops: Sequence[_Timed]) -> float:
+    """Over networks; it counts the less the fewer there are."""
+    by_network: dict[str, list[float]] = {}
+    for op in ops:
+        by_network.setdefault(op.network, []).append(op.log)
+    return sum(float(np.mean(logs)) for logs in by_network.values()) / (len(by_network) + _SURE)
 
 
 def _timed(recorded: Recorded, asked: Graph, cluster: Cluster, model: CostModel) -> Iterator[_Timed]:

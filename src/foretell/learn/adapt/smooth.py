@@ -18,7 +18,6 @@ from foretell.profile import KINDS, Residuals
 
 Floats = npt.NDArray[np.float64]
 _UNSURE: Final = 1.5  # e-folds of each part of a prior
-_SURE: Final = 1.0  # points' worth of belief that a mean is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +58,10 @@ def fit_residuals(described: Sequence[Mapping[str, float]], errors: Floats, shar
 
 
 def fit_smooth(
-    described: Sequence[Mapping[str, float]], errors: Floats, networks: Sequence[str], prior: Prior
+    described: Sequence[Mapping[str, float]], errors: Floats, networks: Sequence[str], mean: float, prior: Prior
 ) -> Residuals:
-    """Around the mean of networks, which counts the less the fewer there are; ops of one network are off together."""
+    """Around a mean; ops of one network are off together."""
     names = np.array(networks)
-    each = [float(errors[names == name].mean()) for name in dict.fromkeys(networks)]
-    mean = sum(each) / (len(each) + _SURE)
     return _fit(described, errors - mean, prior, mean, 1.0, names[:, None] == names)
 
 
