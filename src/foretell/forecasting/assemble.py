@@ -52,7 +52,7 @@ from foretell.graph.operators import OPAQUE
 from foretell.hardware import Cluster
 from foretell.parallel import parallelize
 from foretell.plans import Plan
-from foretell.profile import Profile, network_of
+from foretell.profile import Operators, Profile, network_of
 from foretell.program import Program
 from foretell.sources.configs import plan_of
 from foretell.sources.scripts import Script, script_of
@@ -118,13 +118,14 @@ def response(
     *,
     settings: Mapping[str, str] | None = None,
     model: str | CostModel = DEFAULT_MODEL,
+    timed: Operators | None = None,
 ) -> Response:
-    """How the step that `forecast` would answer for answers to profiles."""
+    """How the step that `forecast` would answer for answers to profiles; all of them with these times of ops, if any."""
     cluster, plan = _where(on, plan, workload, settings)
     prices_by = load_model(model) if isinstance(model, str) else model
     graph = capture(workload, settings)
     with no_garbage_collection():
-        return Response(_program(graph, cluster, plan, prices_by), cluster, prices_by)
+        return Response(_program(graph, cluster, plan, prices_by), cluster, prices_by, timed)
 
 
 def spread(

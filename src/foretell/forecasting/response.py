@@ -20,7 +20,7 @@ from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.description import description, family_seconds
 from foretell.forecasting.run import place, scaled_durations, slower
 from foretell.hardware import Cluster
-from foretell.profile import AS_LISTED, CROWDED, FAMILIES, Links, Profile, network_of
+from foretell.profile import AS_LISTED, CROWDED, FAMILIES, Links, Operators, Profile, network_of
 from foretell.program import Program
 from foretell.simulate.jitter import slowest_of
 from foretell.simulate.pipeline import simulate_pipeline
@@ -54,11 +54,12 @@ class LinkSlopes(NamedTuple):
 
 
 class Response:
-    """A step on a cluster, priced once."""
+    """A step on a cluster, priced once; with a profile's times of single ops, where there are some."""
 
-    def __init__(self, program: Program, cluster: Cluster, model: CostModel) -> None:
+    def __init__(self, program: Program, cluster: Cluster, model: CostModel, timed: Operators | None = None) -> None:
         self._program, self._cluster, self._jitter = program, cluster, Conditions().jitter
-        self._placed, collectives = place(program, cluster, model, Conditions())
+        ops_alone = None if timed is None else Profile(name="times of ops", operators=timed)
+        self._placed, collectives = place(program, cluster, model, Conditions(), ops_alone)
         self._hand_over = collectives.hand_over(program)
         self._known: dict[tuple[int, int], float] = {}
         self._over_links: dict[tuple[int, int], float] = {}

@@ -211,7 +211,7 @@ class _Pricing:
         return Placed(role=role, node=node, priced=step.priced, durations=step.durations, trace=trace, memory=memory)
 
     def time(self, role: Role, node: Node) -> RoleStep:
-        alone = role_step(role, node.device, node.host, self.model)
+        alone = role_step(role, node.device, node.host, self.model, self.profile.operators)
         skew = busiest(role, self.conditions.expert_skew)
         d = alone.durations
         durations = replace(

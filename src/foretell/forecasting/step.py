@@ -12,12 +12,14 @@ from typing import Final, Protocol
 
 from foretell.cost.host import HostCosts
 from foretell.cost.model import Priced
-from foretell.graph import Graph
+from foretell.cost.roofline import Price
+from foretell.graph import Graph, Signature
 from foretell.graph.host_work import HostWork
 from foretell.hardware import Device, Host
 from foretell.hardware import host as known_host
 from foretell.parallel import parallelize
 from foretell.plans import Plan
+from foretell.profile import Operators
 from foretell.program import Role
 from foretell.simulate.step import Durations, Floats, simulate
 from foretell.units import Seconds
@@ -124,9 +126,10 @@ def one_device_step(graph: Graph, device: Device, model: Pricing, host: Host | N
     return role_step(role, device, host or known_host(device.host), model)
 
 
-def role_step(role: Role, device: Device, host: Host, model: Pricing) -> RoleStep:
-    """A role's ops on one of its devices; its collectives take nothing yet."""
+def role_step(role: Role, device: Device, host: Host, model: Pricing, timed: Operators | None = None) -> RoleStep:
+    """A role's ops on one of its devices, where some ops may have been timed; its collectives take nothing yet."""
     priced = model.price(role.graph, device)
+    priced = priced if timed is None else _as_timed(priced, timed)
     alone = device.kind == "cpu"  # the host runs its ops itself, so it waits for each of them
     copied_in_turn = HostWork.of(role.graph.provenance).waits  # the batch, once the device is done with the step before
     waits = priced.waits | alone
@@ -140,3 +143,16 @@ def role_step(role: Role, device: Device, host: Host, model: Pricing) -> RoleSte
         gap=model.host.gap,
     )
     return RoleStep(role=role, priced=priced, durations=durations)
+
+
+def _as_timed(priced: Priced, timed: Operators) -> Priced:
+    """With what ops take where some were timed."""
+
+    def price(signature: Signature, said: Price) -> Price:
+        if not said.work.kernel or not said.seconds:
+            return said
+        log_factor = timed.log_factor(signature, said.work.flops, said.work.traffic, said.seconds)
+        return replace(said, seconds=said.seconds * math.exp(log_factor))
+
+    calls = zip(priced.calls.distinct, priced.of_calls, strict=True)
+    return replace(priced, of_calls=[price(call.signature, said) for call, said in calls])

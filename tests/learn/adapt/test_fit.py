@@ -16,7 +16,7 @@ from foretell.forecasting.response import LinkSlopes, Slopes
 from foretell.learn.adapt.choose import choose_steps
 from foretell.learn.adapt.fit import FORMS, _width, fit_profile, prepared
 from foretell.learn.adapt.numbers import Fitted, Form, fit
-from foretell.learn.adapt.smooth import UNITS
+from foretell.learn.adapt.smooth import OF_STEPS
 from foretell.learn.adapt.steps import Prepared, Step, well_spread
 from foretell.profile import FAMILIES, Links, Purpose, network_of
 
@@ -221,7 +221,7 @@ def _scattered(draw: np.random.Generator, count: int) -> list[Prepared]:
     """Device-bound steps by whose forecasts nothing is wrong but scatter."""
     shares = draw.dirichlet(np.full(len(FAMILIES), 0.3), count)
     responses: list[Any] = [
-        DeviceBound(np.append(each, 0.0), {name: unit * draw.normal() for name, unit in UNITS.items()})
+        DeviceBound(np.append(each, 0.0), {name: unit * draw.normal() for name, unit in OF_STEPS.units.items()})
         for each in shares
     ]
     return [

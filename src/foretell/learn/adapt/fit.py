@@ -23,16 +23,21 @@ import numpy.typing as npt
 from foretell.cost.model import DEFAULT, CostModel
 from foretell.errors import InputError
 from foretell.forecasting.response import Response
+from foretell.graph import Graph
+from foretell.hardware import Cluster
 from foretell.learn.adapt.numbers import NOISE, SURE, Fitted, Form, fit
+from foretell.learn.adapt.operators import fit_operators
 from foretell.learn.adapt.smooth import fit_residuals
 from foretell.learn.adapt.steps import Prepared, Step, is_repeated
-from foretell.profile import WIDEST, Card, Intervals, MemoryFactors, Profile, Purpose, Residuals
+from foretell.profile import WIDEST, Card, Intervals, MemoryFactors, Operators, Profile, Purpose, Residuals
 
 Floats = npt.NDArray[np.float64]
 Say = Callable[[str], None]  # progress, for a person
 Positions = npt.NDArray[np.intp]
 
 FOLDS: Final = 10
+_TIMED_FOLDS: Final = 5
+_NETWORKS_TIMED: Final = 6  # with fewer, curves of ops would know no more than them
 _ENOUGH: Final = 3  # steps with their memory
 _PARTS: Final = ("device", "host", "communication", "fixed", "links")
 _ALMOST: Final = 0.03  # of the smallest error counts as none
@@ -93,11 +98,55 @@ def fit_profile(
     steps: Sequence[Step | Prepared], *, name: str, purpose: Purpose | None = None, sources: Sequence[str] = (),
     model: str | CostModel = DEFAULT, start: Profile | None = None, say: Say = lambda text: None,
 ) -> Profile:  # fmt: skip
-    """A profile for these steps, with its errors on those that were left out in turn; from another profile, if one is given."""
+    """A profile for these steps, with its errors on those that were left out in turn; from another profile, if one is given.
+
+    Where steps were recorded op by op, it may also correct what the model says of ops, as far as that helps.
+    """
     if not steps:
         raise InputError("a profile is fitted on measured steps, and there are none.")
     _check_start(start)
-    ready = prepared(steps, model, say)
+    plainly, missed = _profile(
+        prepared(steps, model, say), name=name, purpose=purpose, sources=sources, start=start, say=say
+    )
+    recorded = [step for step in steps if isinstance(step, Step) and step.recorded is not None]
+    if start is not None or len(recorded) < len(steps) or len({step.network for step in recorded}) < _NETWORKS_TIMED:
+        return plainly
+    say("fitting times of their ops")
+    by_op, missed_by_op = _profile(
+        _priced_by_others(recorded, model), name=name, purpose=purpose, sources=sources, say=say
+    )
+    if np.abs(missed_by_op).mean() >= np.abs(missed).mean():
+        return plainly
+    form = ", ".join(("operators", *(() if by_op.card.form == "nothing" else (by_op.card.form,))))
+    return replace(
+        by_op,
+        operators=_operators(recorded, model),
+        card=replace(by_op.card, form=form, error_before=plainly.card.error_before),
+    )
+
+
+def _priced_by_others(steps: Sequence[Step], model: str | CostModel) -> list[Prepared]:
+    """Each with times of ops from other networks than its own, as they will be for a network that nobody timed."""
+    ready: dict[int, Prepared] = {}
+    for out in _folds([step.network for step in steps], _TIMED_FOLDS):
+        others = _operators([steps[i] for i in np.setdiff1d(np.arange(len(steps)), out)], model)
+        ready |= {int(i): Prepared.of(steps[i], model, others) for i in out}
+    return [ready[i] for i in range(len(steps))]
+
+
+def _operators(steps: Sequence[Step], model: str | CostModel) -> Operators:
+    clusters = {str(step.on): step.on for step in steps}
+    on = next(iter(clusters.values()))
+    pairs = [(step.recorded, step.workload) for step in steps]
+    timed = [(recorded, asked) for recorded, asked in pairs if recorded is not None and isinstance(asked, Graph)]
+    return fit_operators(timed, Cluster.parse(on) if isinstance(on, str) else on, model)
+
+
+def _profile(
+    ready: Sequence[Prepared], *, name: str, purpose: Purpose | None, sources: Sequence[str], say: Say,
+    start: Profile | None = None,
+) -> tuple[Profile, Floats]:  # fmt: skip
+    """And by how much it misses steps left out with their network, as logarithms."""
     say(f"fitting {len(ready)} steps")
     responses, measured = [p.response for p in ready], np.array([p.seconds for p in ready])
     again = is_repeated([r.network for r in responses])
@@ -115,15 +164,21 @@ def fit_profile(
         error_before=_mean_error(chosen.before), error_after=_mean_error(chosen.missed[0]),
         error_measured=_mean_error(chosen.missed[1]) if by_network else None,
     )  # fmt: skip
-    return replace(
+    profile = replace(
         found, residuals=learned.residuals, purpose=purpose or Purpose(), card=card, memory=_memory(ready),
         intervals=Intervals(
             width=_width(chosen.missed[0]), measured=_width(chosen.missed[1]) if by_network else None
         ),
     )  # fmt: skip
+    return profile, chosen.missed[0]
 
 
 def _check_start(start: Profile | None) -> None:
+    if start is not None and start.operators is not None:
+        raise InputError(
+            f"profile {start.name!r} has times of single ops, and steps cannot be fitted on top of those. "
+            "Start from a profile of step times, or from none."
+        )
     if start is not None and (start.links.bandwidth, start.links.latency) != (1.0, 1.0):
         raise InputError(
             f"profile {start.name!r} has links of measured collectives, and steps cannot be fitted on top of those. "
@@ -236,14 +291,14 @@ def _mean_error(missed: Floats) -> float:
     return float(np.abs(np.expm1(missed)).mean())
 
 
-def _folds(networks: Sequence[str]) -> list[Positions]:
+def _folds(networks: Sequence[str], most: int = FOLDS) -> list[Positions]:
     """Steps of one network together; by step where there are too few networks to leave one out."""
     names = list(dict.fromkeys(networks))
     if len(names) < 4:
         names, networks = [str(i) for i in range(len(networks))], [str(i) for i in range(len(networks))]
     order = np.random.default_rng(0).permutation(len(names))
     fold_of = {
-        names[n]: place % min(FOLDS if len(names) > 2 * FOLDS else len(names), len(names))
+        names[n]: place % min(most if len(names) > 2 * most else len(names), len(names))
         for place, n in enumerate(order)
     }
     each = np.array([fold_of[network] for network in networks])

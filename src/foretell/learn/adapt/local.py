@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from statistics import median
-from typing import Final
+from typing import Final, Protocol
 
 from foretell.campaign.driver import Records
 from foretell.campaign.executor import LocalExecutor
@@ -20,8 +20,10 @@ from foretell.forecasting.assemble import response
 from foretell.forecasting.response import Response
 from foretell.graph import Graph
 from foretell.learn.adapt.choose import choose_steps
+from foretell.learn.adapt.operators import Recorded
 from foretell.learn.adapt.steps import Step
-from foretell.measure.record import Point, Record, StepRow
+from foretell.learn.dataset import is_recorded_alone
+from foretell.measure.record import Point, Record
 from foretell.sources.named import LIBRARIES
 from foretell.sources.resolve import load_workload
 from foretell.units import Bytes, Seconds, show_seconds
@@ -37,6 +39,12 @@ _LEAST: Final = 3  # steps without which there is nothing to fit
 _PATIENCE: Final[Seconds] = 600.0  # for one measurement, without a budget
 
 
+class Kept(Records, Protocol):
+    """Where measurements are kept, and read again with the times of their ops."""
+
+    def records(self) -> Iterator[Record]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Candidate:
     point: Point
@@ -49,7 +57,7 @@ class _Candidate:
 
 
 def measure_here(
-    points: Sequence[Point], on: str, kept: Records, *, place: str = "auto", runs: int = RUNS, budget: Seconds | None = None,
+    points: Sequence[Point], on: str, kept: Kept, *, place: str = "auto", runs: int = RUNS, budget: Seconds | None = None,
     model: str | CostModel = DEFAULT, say: Say = lambda text: None,
 ) -> list[Step]:  # fmt: skip
     """Up to `runs` steps of the points, in the time of a budget; what `kept` has of them is not measured again."""
@@ -83,6 +91,7 @@ def measure_here(
             seconds=seconds,
             allocated=rounds.memory[i][0],
             reserved=rounds.memory[i][1],
+            recorded=rounds.recorded.get(i),
         )
         for i, seconds in rounds.measured.items()
     ]
@@ -92,21 +101,25 @@ class _Rounds:
     """What was measured so far, by a candidate's place."""
 
     def __init__(
-        self, candidates: Sequence[_Candidate], executor: LocalExecutor, place: Place, kept: Records, say: Say
+        self, candidates: Sequence[_Candidate], executor: LocalExecutor, place: Place, kept: Kept, say: Say
     ) -> None:
         self.candidates, self.executor, self.place, self.kept, self.say = candidates, executor, place, kept, say
         self.measured: dict[int, Seconds] = {}
         self.memory: dict[int, tuple[Bytes | None, Bytes | None]] = {}
+        self.recorded: dict[int, Recorded] = {}
         self.failed: set[int] = set()
         self.why = ""
 
     def recall(self) -> None:
         """Take what an earlier run has kept of the same machine."""
         order = {candidate.point.key: i for i, candidate in enumerate(self.candidates)}
-        for step in self.kept.steps("outcome = 'ok'"):
-            same = step.device_name == self.place.columns["device_name"] and step.world_size == 1
+        for record in self.kept.records():
+            step = record.step
+            same = (
+                step.device_name == self.place.columns["device_name"] and step.world_size == 1 and step.outcome == "ok"
+            )
             if same and step.kind == "step" and step.step_seconds and (i := order.get(step.point)) is not None:
-                self._note(i, step)
+                self._note(i, record)
 
     def next(self, left: Seconds, budget: Seconds | None) -> int | None:
         """The most telling candidate that there is time for; at first the shortest, which shows how fast the machine is."""
@@ -148,13 +161,17 @@ class _Rounds:
             self.why = f"{point}: {step.error or step.outcome}"
             self.say(self.why)
             return
-        self._note(i, step)
+        self._note(i, record)
         marks = f", {', '.join(step.marks)}" if step.marks else ""
         self.say(f"[{len(self.measured)}] {point}: {show_seconds(step.step_seconds)}{marks}")
 
-    def _note(self, i: int, step: StepRow) -> None:
+    def _note(self, i: int, record: Record) -> None:
+        step = record.step
         self.measured[i] = step.step_seconds or 0.0
         self.memory[i] = step.peak_allocated, step.peak_reserved
+        if record.graph is not None and record.ops and not is_recorded_alone(step):
+            graph = Graph.from_bytes(record.graph.file, name=record.graph.name)
+            self.recorded[i] = Recorded(graph=graph, seconds=[op.device_seconds for op in record.ops])
 
 
 def _captured(points: Sequence[Point], on: str, model: str | CostModel, until: float, say: Say) -> Iterator[_Candidate]:

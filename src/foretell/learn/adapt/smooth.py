@@ -1,12 +1,13 @@
-"""The residual model of a profile: what its numbers leave of log(measured ÷ predicted), as a Gaussian process.
+"""What the numbers of a profile leave of log(measured ÷ predicted), as a Gaussian process: of steps, and of single ops.
 
-How far steps must lie apart to be strangers, how much the smooth part explains and how much is noise come from the steps
-themselves: the most likely of a few, with weak priors, so that a few steps explain little.
+How far points must lie apart to be strangers, how much the smooth part explains, how steep a plane below it is and how much
+is noise come from the points themselves: the most likely of a few, with weak priors, so that a few points explain little.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
@@ -16,48 +17,86 @@ import numpy.typing as npt
 from foretell.profile import KINDS, Residuals
 
 Floats = npt.NDArray[np.float64]
+_UNSURE: Final = 1.5  # e-folds of each part of a prior
 
-# By how much two steps differ in a number, for them to be half strangers.
-UNITS: Final[Mapping[str, float]] = {
-    **dict.fromkeys(KINDS, 0.25), "backward": 0.3, "channels last": 0.25, "half": 1.0, "intensity": 2.0, "kernel": 2.0,
-    "narrow": 1.5, "host": 2.0, "communication": 2.0, "samples": 3.0, "ranks": 3.0,
-}  # fmt: skip
-_LENGTHS: Final = (1.0, 2.0, 4.0)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """What is thought before anything was seen, and what is tried."""
+
+    units: Mapping[str, float]  # by how much two points differ in a number, for them to be half strangers
+    explained: tuple[float, ...]
+    noises: tuple[float, ...]
+    steep: tuple[float, ...]  # of the plane, in a unit of each number; () is none
+    usual: tuple[float, ...]  # of what is explained, of noise and of steepness
+    lengths: tuple[float, ...] = (1.0, 2.0, 4.0)
+    farthest: float = 2.0  # e-folds
+
+
+OF_STEPS: Final = Prior(
+    units={
+        **dict.fromkeys(KINDS, 0.25), "backward": 0.3, "channels last": 0.25, "half": 1.0, "intensity": 2.0, "kernel": 2.0,
+        "narrow": 1.5, "host": 2.0, "communication": 2.0, "samples": 3.0, "ranks": 3.0,
+    },
+    explained=(0.05, 0.1, 0.2, 0.4), noises=(0.03, 0.06, 0.12, 0.25), steep=(), usual=(0.12, 0.08),
+)  # fmt: skip
+OF_OPS: Final = Prior(
+    units={"seconds": 3.0, "flops": 3.0, "traffic": 3.0, "last": 1.5, "channels": 1.5, "narrow": 1.5},
+    explained=(0.2, 0.5, 1.0), noises=(0.1, 0.2, 0.4), steep=(0.01, 0.03, 0.1), usual=(0.4, 0.2, 0.1), farthest=4.0,
+)  # fmt: skip
 _USUAL_LENGTH: Final = 2.0
-_EXPLAINED: Final = (0.05, 0.1, 0.2, 0.4)
-_NOISES: Final = (0.03, 0.06, 0.12, 0.25)
-_USUAL: Final = np.log([0.12, 0.08])  # of what is explained, and of noise, before anything was seen
-_UNSURE: Final = 1.5  # e-folds of either
 
 
 def near(described: Sequence[Mapping[str, float]], length: float = _USUAL_LENGTH) -> Floats:
     """How alike steps are, from 0 to 1."""
-    return _near(_places(described) / length)
+    return _near(_places(described, OF_STEPS) / length)
 
 
 def fit_residuals(described: Sequence[Mapping[str, float]], errors: Floats, share: float = 1.0) -> Residuals:
-    """From steps and the logarithms of measured over predicted seconds; only a share of what it finds is applied."""
-    places = _places(described)
-    likely: tuple[float, float, Floats] | None = None
-    for length in _LENGTHS:
+    """Of steps, from the logarithms of measured over predicted seconds; only a share of what it finds is applied."""
+    return _fit(described, errors, OF_STEPS, 0.0, share)
+
+
+def fit_smooth(
+    described: Sequence[Mapping[str, float]], errors: Floats, networks: Sequence[str], mean: float, prior: Prior
+) -> Residuals:
+    """Around a mean; ops of one network are off together."""
+    names = np.array(networks)
+    return _fit(described, errors - mean, prior, mean, 1.0, names[:, None] == names)
+
+
+def _fit(
+    described: Sequence[Mapping[str, float]], errors: Floats, prior: Prior, mean: float, share: float,
+    together: npt.NDArray[np.bool_] | None = None,
+) -> Residuals:  # fmt: skip
+    places = _places(described, prior)
+    middle = places.mean(0)
+    apart = places - middle
+    along, alone = apart @ apart.T, np.eye(len(errors))
+    alone = alone if together is None else alone + together
+    likely: tuple[float, float, Floats, Floats] | None = None
+    for length in prior.lengths:
         alike = _near(places / length)
-        for explained, noise in product(_EXPLAINED, _NOISES):
-            covariance = explained**2 * alike + noise**2 * np.eye(len(errors))
+        for tried in product(prior.explained, prior.noises, *((prior.steep,) if prior.steep else ())):
+            explained, noise, steep = tried if prior.steep else (*tried, 0.0)
+            covariance = explained**2 * alike + noise**2 * alone + steep**2 * along
             solved = np.linalg.solve(covariance, errors)
-            far = (np.log([explained, noise]) - _USUAL) / _UNSURE
+            far = np.log(np.array(tried) / prior.usual) / _UNSURE
             unlikely = float(np.linalg.slogdet(covariance)[1] + errors @ solved + far @ far)
             if likely is None or unlikely < likely[0]:
-                likely = unlikely, length, np.asarray(explained**2 * solved, dtype=np.float64)
+                likely = unlikely, length, explained**2 * solved, steep**2 * solved @ apart
     assert likely is not None
-    _, length, weights = likely
+    _, length, weights, slopes = likely
     return Residuals(
-        columns=tuple(UNITS), scales=tuple(unit * length for unit in UNITS.values()), weights=tuple((share * weights).tolist()),
-        points=tuple(map(tuple, (places / length).tolist())),
+        columns=tuple(prior.units), scales=tuple(unit * length for unit in prior.units.values()),
+        points=tuple(map(tuple, (places / length).tolist())), weights=tuple((share * weights).tolist()),
+        slopes=tuple((share * length * slopes).tolist()) if prior.steep else (),
+        offset=share * (mean - float(slopes @ middle)), low=-prior.farthest, high=prior.farthest,
     )  # fmt: skip
 
 
-def _places(described: Sequence[Mapping[str, float]]) -> Floats:
-    return np.array([[values[name] / unit for name, unit in UNITS.items()] for values in described])
+def _places(described: Sequence[Mapping[str, float]], prior: Prior) -> Floats:
+    return np.array([[values[name] / unit for name, unit in prior.units.items()] for values in described])
 
 
 def _near(places: Floats) -> Floats:

@@ -13,8 +13,9 @@ from foretell.forecasting.assemble import forecast, response
 from foretell.forecasting.response import Response
 from foretell.graph import Graph
 from foretell.hardware import Cluster
+from foretell.learn.adapt.operators import Recorded
 from foretell.plans import Plan
-from foretell.profile import Profile
+from foretell.profile import Operators, Profile
 from foretell.units import Bytes, Seconds
 from foretell.workload import Workload
 
@@ -33,6 +34,7 @@ class Step:
     seconds: Seconds
     allocated: Bytes | None = None
     reserved: Bytes | None = None
+    recorded: Recorded | None = None  # op by op, where it was
 
     def __post_init__(self) -> None:
         allowed = f"seconds of a step, above 0 and at most {LONGEST:g}"
@@ -46,8 +48,8 @@ class Step:
         """What steps of one model share, whatever their batch: they are left out together."""
         return self.workload if isinstance(self.workload, str) else self.workload.name
 
-    def response(self, model: str | CostModel = DEFAULT) -> Response:
-        return response(self.workload, self.on, self.plan, settings=self._settings, model=model)
+    def response(self, model: str | CostModel = DEFAULT, timed: Operators | None = None) -> Response:
+        return response(self.workload, self.on, self.plan, settings=self._settings, model=model, timed=timed)
 
     def predicted(self, profile: Profile, model: str | CostModel = DEFAULT) -> Seconds:
         found = forecast(self.workload, self.on, self.plan, settings=self._settings, model=model, profile=profile)
@@ -69,8 +71,8 @@ class Prepared:
     reserved: Bytes | None = None
 
     @classmethod
-    def of(cls, step: Step, model: str | CostModel = DEFAULT) -> Prepared:
-        found = step.response(model)
+    def of(cls, step: Step, model: str | CostModel = DEFAULT, timed: Operators | None = None) -> Prepared:
+        found = step.response(model, timed)
         return cls(
             seconds=step.seconds, network=step.network, response=found, allocated=step.allocated, reserved=step.reserved
         )

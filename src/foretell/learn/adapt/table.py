@@ -16,6 +16,7 @@ from foretell.hardware import Cluster
 from foretell.learn.adapt.steps import Step
 from foretell.limits import read_bytes
 from foretell.plans import Plan
+from foretell.units import Bytes
 
 COLUMNS: Final = ("source", "settings", "cluster", "plan", "seconds", "allocated", "reserved")
 _NEEDED: Final = ("source", "seconds")
@@ -63,10 +64,14 @@ def _step(path: Path, line: int, row: Mapping[str, str | None], device: str) -> 
         return Step(
             workload=cell["source"], on=on, plan=Plan.parse(cell["plan"]) if cell["plan"] else None,
             settings=_settings(cell["settings"]), seconds=_number("seconds", cell["seconds"]),
-            **{name: round(_number(name, cell[name])) for name in ("allocated", "reserved") if cell[name]},
+            allocated=_bytes(cell, "allocated"), reserved=_bytes(cell, "reserved"),
         )  # fmt: skip
     except ForetellError as error:
         raise InputError(f"{path}, line {line}: {error}") from None
+
+
+def _bytes(cell: Mapping[str, str], name: str) -> Bytes | None:
+    return round(_number(name, cell[name])) if cell[name] else None
 
 
 def _settings(text: str) -> dict[str, str]:

@@ -12,13 +12,15 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from foretell.errors import ProfileError, check_choice, check_number, did_you_mean
 from foretell.folders import user_folders
-from foretell.graph import Graph, Signature
-from foretell.graph.operators import Family, operator_of
-from foretell.limits import read_bytes, read_toml
+from foretell.graph import Graph
+from foretell.limits import read_toml
+from foretell.profile.families import ARITHMETIC, FAMILIES, plain
+from foretell.profile.operators import Operators
+from foretell.profile.residuals import Residuals
 from foretell.units import Seconds
 from foretell.workload import PRECISIONS
 
@@ -26,59 +28,17 @@ VERSION: Final = 2
 READABLE: Final = (1, 2)  # version 1 has no families, links, memory and intervals
 SUFFIX: Final = ".toml"
 ARRAYS: Final = ".safetensors"
-_FARTHEST: Final = 2.0  # that a residual model may go, in e-folds
 FACTORS: Final = ("device", "host", "communication", "fixed_seconds")
-# Of operators; a convolution in groups, or of each channel alone, runs other kernels than a dense one, and each of them others
-# where channels lie side by side: families of their own.
-_CONVOLUTIONS: Final = ("convolution", "convolution_backward")
-_GROUPED, _DEPTHWISE = (tuple(f"{sort}_{name}" for name in _CONVOLUTIONS) for sort in ("grouped", "depthwise"))
-_LAST: Final = "channels_last_"
-
-
-def _last(families: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(f"{_LAST}{name}" for name in families)
-
-
-FAMILIES: Final[tuple[str, ...]] = (
-    *get_args(Family), *_GROUPED, *_DEPTHWISE, *_last((*_CONVOLUTIONS, *_GROUPED, *_DEPTHWISE)),
-)  # fmt: skip
-KINDS: Final = {
-    "convolutions": (*_CONVOLUTIONS, *_last(_CONVOLUTIONS)),
-    "grouped convolutions": _GROUPED,
-    "grouped convolutions, channels last": _last(_GROUPED),
-    "depthwise convolutions": _DEPTHWISE,
-    "depthwise convolutions, channels last": _last(_DEPTHWISE),
-    "products": ("matmul", "attention", "attention_backward", "rnn"),
-    "streams": ("copy", "elementwise", "foreach", "index", "norm", "norm_backward", "pooling", "reduction"),
-}
-ARITHMETIC: Final = frozenset(family for kind in KINDS if kind != "streams" for family in KINDS[kind])
 _MOST: Final = 1e6  # of a factor, or of seconds
 CROWDED: Final = 3.0  # the most by which crowding may differ from a fabric's
 WIDEST: Final = 10.0  # of an interval, in e-folds to each side
 _FACTOR: Final = f"a factor above 0, {1 / _MOST:g} to {_MOST:g}"
 
 
-def family_of(signature: Signature) -> str:
-    """The family an op counts to in a profile."""
-    family = operator_of(signature.name).family
-    if family not in _CONVOLUTIONS:
-        return family
-    layout = _LAST if any(x.is_channels_last for x in signature.inputs) else ""
-    if signature.argument("groups", 1) == 1:
-        return layout + family
-    weight = signature.tensor("weight")
-    return f"{layout}{'depthwise' if weight is not None and weight.shape[1] == 1 else 'grouped'}_{family}"
-
-
 def network_of(graph: Graph) -> str:
     """What steps of one network share, whatever their batch: its name and size."""
     size = graph.provenance.get("step.parameters", "")
     return f"{graph.name}, {size} parameters" if size else graph.name
-
-
-def plain(family: str) -> str:
-    """Whose factor counts where a profile has none for convolutions with channels side by side."""
-    return family.removeprefix(_LAST)
 
 
 def _check_factors(what: str, values: Mapping[str, Any]) -> None:
@@ -171,58 +131,6 @@ class Intervals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Residuals:
-    """What is left of log(measured ÷ predicted): smooth over numbers that describe a step, nothing far from known steps."""
-
-    columns: tuple[str, ...]  # what describes a step
-    scales: tuple[float, ...]  # how far apart, in each column, steps are strangers
-    points: tuple[tuple[float, ...], ...]  # the known steps, in scales
-    weights: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        rows, wide = len(self.weights), len(self.columns)
-        fits = len(self.points) == rows and {len(x) for x in (self.scales, *self.points)} == {wide}
-        numbers = (*self.scales, *self.weights, *(x for point in self.points for x in point))
-        if not fits or not all(math.isfinite(x) for x in numbers) or not all(scale > 0 for scale in self.scales):
-            raise ProfileError(
-                f"a residual model of {rows} steps and {wide} columns does not hold together. Fit it again."
-            )
-
-    def log_factor(self, described: Mapping[str, float]) -> float:
-        """Of a step, by Matérn's kernel of 3/2: it may bend, not jump."""
-        if missing := [name for name in self.columns if name not in described]:
-            raise ProfileError(f"steps are not described by {', '.join(missing)} any more. Make the profile again.")
-        place = [described[name] / scale for name, scale in zip(self.columns, self.scales, strict=True)]
-        away = (math.sqrt(3) * math.dist(place, point) for point in self.points)
-        total = sum(w * (1 + d) * math.exp(-d) for w, d in zip(self.weights, away, strict=True))
-        return max(-_FARTHEST, min(_FARTHEST, total))
-
-    @classmethod
-    def load(cls, path: Path) -> Residuals:
-        from safetensors.numpy import load
-
-        try:
-            arrays = load(read_bytes(path, "bytes of a file of arrays"))
-            columns = json.loads(bytes(arrays["columns"]).decode())
-            parts = {name: arrays[name].astype(float).tolist() for name in ("scales", "points", "weights")}
-            points = tuple(map(tuple, parts.pop("points")))
-            return cls(columns=tuple(map(str, columns)), points=points, **{k: tuple(v) for k, v in parts.items()})
-        except Exception as error:  # whatever the library makes of a broken file
-            raise ProfileError(
-                f"{path} holds no residual model of a profile: {error}. Make the profile again."
-            ) from error
-
-    def save(self, path: Path) -> None:
-        import numpy as np
-        from safetensors.numpy import save
-
-        points = np.array(self.points, dtype=float).reshape(len(self.weights), len(self.columns))
-        arrays = {"scales": np.array(self.scales), "points": points, "weights": np.array(self.weights)}
-        columns = np.frombuffer(json.dumps(self.columns).encode(), dtype=np.uint8)
-        path.write_bytes(save({**arrays, "columns": columns}))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
     name: str
     device: float = 1.0
@@ -241,6 +149,7 @@ class Profile:
     memory: MemoryFactors = MemoryFactors()
     intervals: Intervals = Intervals()
     residuals: Residuals | None = None
+    operators: Operators | None = None  # on what the model says of each op, before any factor
     purpose: Purpose = Purpose()
     card: Card = Card()
 
@@ -298,32 +207,36 @@ class Profile:
                 f"{path} is a profile of version {version!r}; this Foretell reads versions up to {VERSION}. "
                 "Update Foretell, or make the profile again."
             )
-        name, beside = read.pop("name", path.stem), read.pop("residuals", None)
+        name = read.pop("name", path.stem)
         if not isinstance(name, str):
             raise ProfileError(f"{path}: name must be a text, got {name!r}.")
-        if beside is not None and not (isinstance(beside, str) and beside == Path(beside).name):
-            raise ProfileError(f"{path}: residuals must name a file beside it, got {beside!r}.")
+        residuals, operators = (_beside(path, read, part) for part in ("residuals", "operators"))
         _refuse_unknown(path, "", read, tuple(_TABLES))
         tables = {title: _table(path, read, title, allowed) for title, (_, allowed) in _TABLES.items()}
         try:
-            residuals = None if beside is None else Residuals.load(path.parent / beside)
-            return cls(name=name, residuals=residuals, **_made(tables))
+            return cls(
+                name=name, residuals=None if residuals is None else Residuals.load(residuals),
+                operators=None if operators is None else Operators.load(operators), **_made(tables),
+            )  # fmt: skip
         except TypeError as error:
             raise ProfileError(f"{path}: {error}.") from error
 
     def save(self, path: str | Path) -> Path:
-        """Write the file that `load` reads, and a residual model beside it."""
+        """Write the file that `load` reads, and its residual model and operators beside it."""
         to = Path(path)
-        beside = to.with_suffix(ARRAYS)
+        beside = {
+            name: (part, to.with_suffix(suffix))
+            for name, part, suffix in (("residuals", self.residuals, ARRAYS), ("operators", self.operators, f".operators{ARRAYS}"))
+            if part is not None
+        }  # fmt: skip
         lines = [f"version = {VERSION}", f"name = {_written(self.name)}"]
-        if self.residuals is not None:
-            lines.append(f"residuals = {_written(beside.name)}")
+        lines += [f"{name} = {_written(file.name)}" for name, (_, file) in beside.items()]
         for title, table in self._tables():
             lines += ["", f"[{title}]", *(f"{_key(key)} = {_written(value)}" for key, value in table.items())]
         try:
             to.parent.mkdir(parents=True, exist_ok=True)
-            if self.residuals is not None:
-                self.residuals.save(beside)
+            for part, file in beside.values():
+                part.save(file)
             to.write_text("\n".join(lines) + "\n", encoding="utf-8")
         except OSError as error:
             raise ProfileError(f"the profile cannot be saved to {to}: {error.strerror}. Choose another file.") from None
@@ -402,6 +315,13 @@ def _find(where: str | Path) -> Path:
         f"no profile {str(where)!r}. {did_you_mean(str(where), known)}Give a {SUFFIX} file, or a name out of "
         f"{', '.join(map(str, folders()))}: {', '.join(known) or 'none there'}."
     )
+
+
+def _beside(path: Path, read: dict[str, Any], part: str) -> Path | None:
+    name = read.pop(part, None)
+    if name is not None and not (isinstance(name, str) and name == Path(name).name):
+        raise ProfileError(f"{path}: {part} must name a file beside it, got {name!r}.")
+    return None if name is None else path.parent / name
 
 
 def _table(path: Path, read: dict[str, Any], name: str, allowed: tuple[str, ...] | None) -> dict[str, Any]:
