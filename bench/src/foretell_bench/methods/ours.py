@@ -63,7 +63,7 @@ class Foretell:
         if steps := [(e, found) for e, found in asked if e.measured.get(STEP_TIME, 0.0) > 0]:
             cases = [_case(e.query, *found, STEP_TIME) for e, found in steps]
             self.speed_ = speed_of(cases, [e.measured[STEP_TIME] for e, _ in steps])
-            asked = self._asked(known)
+            asked = self._asked(known) if self.speed_ != AS_FORECAST else asked
         for target in (STEP_TIME, MEMORY):
             measured = [(e, found, value) for e, found in asked if (value := e.measured.get(target, 0.0)) > 0]
             if measured:
