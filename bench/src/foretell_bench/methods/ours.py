@@ -46,7 +46,7 @@ class Foretell:
         self.seed = seed
         self.models_: dict[str, CostModel] = {}  # device → what was learned on it
         self.residuals_: dict[str, Residuals] = {}  # target → errors of forecasts
-        self.speed_ = AS_FORECAST  # of the device and the host, by which steps are simulated
+        self.speed_ = AS_FORECAST  # of processors, by which steps are simulated: the catalog's is a whole socket
         self.start_: tuple[float, ...] = ()  # what each of `_starting` counts
 
     def fit(self, examples: Sequence[Example]) -> Self:
@@ -60,7 +60,7 @@ class Foretell:
             if len(own) >= _FEWEST_STEPS:
                 self.models_[name] = self._learn(own)
         asked = self._asked(known)
-        if steps := [(e, found) for e, found in asked if e.measured.get(STEP_TIME, 0.0) > 0]:
+        if steps := [(e, found) for e, found in asked if _is_cpu(e.query) and e.measured.get(STEP_TIME, 0.0) > 0]:
             cases = [_case(e.query, *found, STEP_TIME) for e, found in steps]
             self.speed_ = speed_of(cases, [e.measured[STEP_TIME] for e, _ in steps])
             asked = self._asked(known)
@@ -101,7 +101,7 @@ class Foretell:
         assert query.graph is not None
         own = self.models_.get(_device(query).name)
         if own is None:
-            return shipped_parts(query, self.speed_)
+            return shipped_parts(query, self.speed_ if _is_cpu(query) else AS_FORECAST)
         return forecast_parts(query.graph, query.cluster, query.plan, own)
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
@@ -188,6 +188,10 @@ def _starting(query: Query, step: Seconds) -> tuple[float, ...]:
 
 def _device(query: Query) -> Device:
     return query.cluster.nodes[0].device
+
+
+def _is_cpu(query: Query) -> bool:
+    return _device(query).kind == "cpu"
 
 
 def _is_alone(query: Query) -> bool:

@@ -40,7 +40,7 @@ _FAR: Final = 6.0  # times as unsure: beyond it no search goes, so that every ma
 _FAR_FACTOR: Final = math.log(1e4)  # the same of factors, which are seldom far
 _FACTORS: Final = 6  # as many as `Parts` has
 _BEGIN: Final = (1.0, 100.0)  # factors of the device and the host that a search is begun at
-_SPEED: Final = 1e3  # the most that the device and the host are simulated slower, or faster, than forecast
+_SPEED: Final = 2.0**10  # the most that the device and the host are simulated slower, or faster, than forecast
 _TINY: Final = 1e-6  # variance that keeps equal rows from making a matrix singular
 _STRANGE: Final = 3.0  # standard deviations from what all other rows say: a measurement not to be believed
 _MOST: Final = 400  # rows that hyper-parameters are learned on, as each try costs their cube
@@ -176,7 +176,10 @@ class Residuals:
 
 
 def speed_of(cases: Sequence[Case], measured: Sequence[float]) -> Speed:
-    """How fast device and host were, by the factors that explain most by themselves."""
+    """How fast device and host were, by the factors that explain most by themselves.
+
+    To a power of two: what hides behind what asks for no more, and a fit on other rows finds its forecasts made.
+    """
     table, made = _Table.of(cases), Residuals()
     made.table_ = table
     factors = torch.exp(_plain_factors(made._prior()[0], table, torch.tensor(np.log(measured))))
@@ -184,7 +187,7 @@ def speed_of(cases: Sequence[Case], measured: Sequence[float]) -> Speed:
     found = factors[:4].tolist()
     compute = (found[0] * device + found[1] * moving) / (device + moving)
     issued = (found[2] * host + found[3] * serial) / (host + serial) if host + serial else 1.0
-    return Speed(*(min(max(factor, 1 / _SPEED), _SPEED) for factor in (compute, issued)))
+    return Speed(*(2.0 ** round(math.log2(min(max(factor, 1 / _SPEED), _SPEED))) for factor in (compute, issued)))
 
 
 class _Table(NamedTuple):
