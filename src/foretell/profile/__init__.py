@@ -16,10 +16,11 @@ from foretell.profile.file import (
     MemoryFactors,
     Profile,
     Purpose,
+    files_of,
     folders,
     network_of,
     profile_files,
-)  # fmt: skip
+)
 from foretell.profile.operators import Operators
 from foretell.profile.residuals import Residuals
 
@@ -44,8 +45,9 @@ __all__ = [
     "Purpose",
     "Residuals",
     "family_of",
+    "files_of",
     "folders",
     "network_of",
     "plain",
     "profile_files",
-]  # fmt: skip
+]

@@ -28,6 +28,7 @@ VERSION: Final = 2
 READABLE: Final = (1, 2)  # version 1 has no families, links, memory and intervals
 SUFFIX: Final = ".toml"
 ARRAYS: Final = ".safetensors"
+_OF_OPERATORS: Final = f".operators{ARRAYS}"
 FACTORS: Final = ("device", "host", "communication", "fixed_seconds")
 _MOST: Final = 1e6  # of a factor, or of seconds
 CROWDED: Final = 3.0  # the most by which crowding may differ from a fabric's
@@ -226,7 +227,7 @@ class Profile:
         to = Path(path)
         beside = {
             name: (part, to.with_suffix(suffix))
-            for name, part, suffix in (("residuals", self.residuals, ARRAYS), ("operators", self.operators, f".operators{ARRAYS}"))
+            for name, part, suffix in (("residuals", self.residuals, ARRAYS), ("operators", self.operators, _OF_OPERATORS))
             if part is not None
         }  # fmt: skip
         lines = [f"version = {VERSION}", f"name = {_written(self.name)}"]
@@ -284,6 +285,12 @@ def _made(tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
         else:
             made[attribute] = _KINDS[attribute](**tables[title]) if attribute in _KINDS else tables[title]
     return made
+
+
+def files_of(path: Path) -> list[Path]:
+    """A profile's file and those that lie beside it."""
+    beside = (path.with_suffix(suffix) for suffix in (ARRAYS, _OF_OPERATORS))
+    return [path, *(file for file in beside if file.is_file())]
 
 
 def folders() -> tuple[Path, ...]:

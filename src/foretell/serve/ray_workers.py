@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from foretell.errors import InputError
-from foretell.profile import ARRAYS
+from foretell.profile import files_of
 from foretell.ray_process import START, RayProcess, answers, check_installed, connect, head_is_gone, link_of
 from foretell.serve.worker import MEMORY, Bench, answer, pack, unpack
 from foretell.supervisor import ChildLost, bound_memory
@@ -143,8 +143,7 @@ class _Speaker:
 
 def _files(profile: Path) -> dict[str, str]:
     """A profile and what lies beside it, as JSON can hold it."""
-    found = [path for path in (profile, profile.with_suffix(ARRAYS)) if path.is_file()]
-    return {path.name: base64.b64encode(path.read_bytes()).decode() for path in found}
+    return {path.name: base64.b64encode(path.read_bytes()).decode() for path in files_of(profile)}
 
 
 # The process that Ray runs in

@@ -23,7 +23,7 @@ from foretell.learn.adapt.fit import fit_profile
 from foretell.learn.adapt.operators import Recorded, fit_operators
 from foretell.learn.adapt.steps import Step
 from foretell.parallel import parallelize
-from foretell.profile import FAMILIES, Operators, Residuals, family_of
+from foretell.profile import FAMILIES, Operators, Residuals, family_of, files_of
 
 from ...parallel.models import graph
 
@@ -148,6 +148,7 @@ def test_nothing_is_fitted_on_top_of_operators() -> None:
 
 def test_a_broken_file_of_operators_says_so(tmp_path: Path) -> None:
     path = Profile(name="lab", operators=fitted()).save(tmp_path / "lab.toml")
+    assert [file.name for file in files_of(path)] == ["lab.toml", "lab.operators.safetensors"]
     beside = tmp_path / "lab.operators.safetensors"
     beside.write_bytes(beside.read_bytes()[:100])
     with pytest.raises(ProfileError, match="Make the profile again"):
