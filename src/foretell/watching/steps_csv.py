@@ -28,6 +28,7 @@ class CsvRow:
     allocated: Bytes | None
     reserved: Bytes | None
     graph: str | None = field(metadata={"column": False})  # content hash
+    step: str = field(default="", metadata={"column": False})  # the last that was measured; "" of a watched job
 
     @property
     def is_graph(self) -> bool:
@@ -61,7 +62,7 @@ def steps_csv(steps: Iterable[StepRow]) -> list[CsvRow]:
         if step.kind == "step" and (on := _measured_on(step)):
             groups.setdefault((step.point, on), []).append(step)
     rows = [_row(course.windows[course.drift.since or 0 :], course.latest.cluster) for course in courses(every)]
-    return [*rows, *(_row(group, on) for (_, on), group in groups.items())]
+    return [*rows, *(dataclasses.replace(_row(group, on), step=group[-1].id) for (_, on), group in groups.items())]
 
 
 def _measured_on(step: StepRow) -> str:

@@ -11,6 +11,7 @@ import pytest
 from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.learn.adapt.kept import kept_collectives, kept_steps
+from foretell.measure.instrument import measure
 from foretell.measure.record import Point, Record, StepRow
 from foretell.profile import Profile
 from foretell.store.lines import RecordFile
@@ -18,6 +19,7 @@ from foretell.store.store import Store
 from foretell.watching.expected import expect_forecast
 from tests.watching.jobs import forecast
 
+SMALL = Path(__file__).parents[2] / "measure" / "small.py"
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -40,6 +42,18 @@ def test_a_watched_workload_without_a_file_comes_with_its_graph(kind: str, tmp_p
     assert isinstance(step.workload, Graph)
     assert step.workload.content_hash == forecast().graph.content_hash
     assert (step.on, step.seconds) == ("cpu", 0.1)
+
+
+@pytest.mark.parametrize("kind", ["store", "file.jsonl"])
+def test_a_measured_step_comes_with_the_times_of_its_ops(kind: str, tmp_path: Path) -> None:
+    record = measure(Point(source=f"{SMALL}:perceptron", settings={"width": "32"}), device="cpu")
+    place = tmp_path / kind
+    (RecordFile(place) if place.suffix else Store(place)).append([record])
+    [step] = kept_steps(place)
+    recorded, asked = step.timed_ops
+    assert len(recorded.seconds) == len(recorded.graph.ops)
+    assert 0 < sum(filter(None, recorded.seconds)) < 60
+    assert {op.module for op in asked.ops} == {op.module for op in recorded.graph.ops}
 
 
 def test_a_place_without_steps_or_collectives_is_named(tmp_path: Path) -> None:

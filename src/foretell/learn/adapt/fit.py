@@ -24,12 +24,11 @@ from foretell.cost.model import DEFAULT, CostModel
 from foretell.errors import InputError
 from foretell.forecasting.response import Response
 from foretell.graph import Graph
-from foretell.hardware import Cluster
 from foretell.learn.adapt.numbers import NOISE, SURE, Fitted, Form, fit
-from foretell.learn.adapt.operators import fit_operators
+from foretell.learn.adapt.operators import Recorded, fit_operators
 from foretell.learn.adapt.smooth import fit_residuals
 from foretell.learn.adapt.steps import Prepared, Step, is_repeated
-from foretell.profile import WIDEST, Card, Intervals, MemoryFactors, Operators, Profile, Purpose, Residuals
+from foretell.profile import WIDEST, Card, Intervals, MemoryFactors, Profile, Purpose, Residuals
 
 Floats = npt.NDArray[np.float64]
 Say = Callable[[str], None]  # progress, for a person
@@ -109,37 +108,38 @@ def fit_profile(
         prepared(steps, model, say), name=name, purpose=purpose, sources=sources, start=start, say=say
     )
     recorded = [step for step in steps if isinstance(step, Step) and step.recorded is not None]
-    if start is not None or len(recorded) < len(steps) or len({step.network for step in recorded}) < _NETWORKS_TIMED:
+    if start is not None or len(recorded) < len(steps) or not _tell_of_ops(recorded):
         return plainly
     say("fitting times of their ops")
+    timed = [step.timed_ops for step in recorded]
     by_op, missed_by_op = _profile(
-        _priced_by_others(recorded, model), name=name, purpose=purpose, sources=sources, say=say
+        _priced_by_others(recorded, timed, model), name=name, purpose=purpose, sources=sources, say=say
     )
     if np.abs(missed_by_op).mean() >= np.abs(missed).mean():
         return plainly
     form = ", ".join(("operators", *(() if by_op.card.form == "nothing" else (by_op.card.form,))))
     return replace(
         by_op,
-        operators=_operators(recorded, model),
+        operators=fit_operators(timed, recorded[0].cluster, model),
         card=replace(by_op.card, form=form, error_before=plainly.card.error_before),
     )
 
 
-def _priced_by_others(steps: Sequence[Step], model: str | CostModel) -> list[Prepared]:
+def _tell_of_ops(steps: Sequence[Step]) -> bool:
+    """Whether there are enough networks, all on one device."""
+    return len({step.network for step in steps}) >= _NETWORKS_TIMED and len({str(step.on) for step in steps}) == 1
+
+
+def _priced_by_others(
+    steps: Sequence[Step], timed: Sequence[tuple[Recorded, Graph]], model: str | CostModel
+) -> list[Prepared]:
     """Each with times of ops from other networks than its own, as they will be for a network that nobody timed."""
     ready: dict[int, Prepared] = {}
     for out in _folds([step.network for step in steps], _TIMED_FOLDS):
-        others = _operators([steps[i] for i in np.setdiff1d(np.arange(len(steps)), out)], model)
+        rest = np.setdiff1d(np.arange(len(steps)), out)
+        others = fit_operators([timed[i] for i in rest], steps[0].cluster, model)
         ready |= {int(i): Prepared.of(steps[i], model, others) for i in out}
     return [ready[i] for i in range(len(steps))]
-
-
-def _operators(steps: Sequence[Step], model: str | CostModel) -> Operators:
-    clusters = {str(step.on): step.on for step in steps}
-    on = next(iter(clusters.values()))
-    pairs = [(step.recorded, step.workload) for step in steps]
-    timed = [(recorded, asked) for recorded, asked in pairs if recorded is not None and isinstance(asked, Graph)]
-    return fit_operators(timed, Cluster.parse(on) if isinstance(on, str) else on, model)
 
 
 def _profile(

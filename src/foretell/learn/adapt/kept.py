@@ -8,6 +8,7 @@ from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.hardware import Cluster
 from foretell.learn.adapt.collectives import Timed, timed
+from foretell.learn.adapt.operators import Recorded, recorded_of
 from foretell.learn.adapt.steps import Step
 from foretell.store.place import Kept, found
 from foretell.watching.steps_csv import CsvRow, steps_csv
@@ -18,7 +19,8 @@ def kept_steps(path: Path) -> list[Step]:
     kept = found(path)
     rows = steps_csv(kept.steps())
     graphs = _graphs(kept, {row.graph for row in rows if row.is_graph and row.graph})
-    steps = [_step(row, graphs) for row in rows if not row.is_graph or row.graph in graphs]
+    recorded = _recorded(kept, {row.step for row in rows if row.step})
+    steps = [_step(row, graphs, recorded) for row in rows if not row.is_graph or row.graph in graphs]
     if not steps:
         raise InputError(
             f"{path} holds no step of a known device and no watched job. Measure some with foretell measure, or watch a job "
@@ -36,11 +38,18 @@ def kept_collectives(path: Path, on: str = "") -> tuple[list[Timed], Cluster]:
     return timed(rows, cluster), cluster
 
 
-def _step(row: CsvRow, graphs: dict[str, Graph]) -> Step:
+def _step(row: CsvRow, graphs: dict[str, Graph], recorded: dict[str, Recorded]) -> Step:
     return Step(
         workload=graphs[row.graph or ""] if row.is_graph else row.source, on=row.cluster, plan=row.plan or None,
         settings=row.settings, seconds=row.seconds, allocated=row.allocated, reserved=row.reserved,
+        recorded=recorded.get(row.step),
     )  # fmt: skip
+
+
+def _recorded(kept: Kept, steps: set[str]) -> dict[str, Recorded]:
+    """Op by op, those of them that were."""
+    found = {r.step.id: recorded_of(r) for r in kept.records() if r.step.id in steps} if steps else {}
+    return {step: recorded for step, recorded in found.items() if recorded is not None}
 
 
 def _graphs(kept: Kept, hashes: set[str]) -> dict[str, Graph]:

@@ -20,9 +20,8 @@ from foretell.forecasting.assemble import response
 from foretell.forecasting.response import Response
 from foretell.graph import Graph
 from foretell.learn.adapt.choose import choose_steps
-from foretell.learn.adapt.operators import Recorded
+from foretell.learn.adapt.operators import Recorded, recorded_of
 from foretell.learn.adapt.steps import Step
-from foretell.learn.dataset import is_recorded_alone
 from foretell.measure.record import Point, Record
 from foretell.sources.named import LIBRARIES
 from foretell.sources.resolve import load_workload
@@ -169,9 +168,8 @@ class _Rounds:
         step = record.step
         self.measured[i] = step.step_seconds or 0.0
         self.memory[i] = step.peak_allocated, step.peak_reserved
-        if record.graph is not None and record.ops and not is_recorded_alone(step):
-            graph = Graph.from_bytes(record.graph.file, name=record.graph.name)
-            self.recorded[i] = Recorded(graph=graph, seconds=[op.device_seconds for op in record.ops])
+        if (recorded := recorded_of(record)) is not None:
+            self.recorded[i] = recorded
 
 
 def _captured(points: Sequence[Point], on: str, model: str | CostModel, until: float, say: Say) -> Iterator[_Candidate]:

@@ -17,6 +17,8 @@ from foretell.cost.roofline import Price
 from foretell.graph import Graph, Signature
 from foretell.hardware import Cluster
 from foretell.learn.adapt.smooth import OF_OPS, fit_smooth
+from foretell.learn.dataset import is_recorded_alone
+from foretell.measure.record import Record
 from foretell.profile import Operators, Residuals, family_of
 from foretell.profile.operators import numbers_of
 from foretell.units import Seconds
@@ -34,6 +36,14 @@ class Recorded:
 
     graph: Graph
     seconds: Sequence[Seconds | None]
+
+
+def recorded_of(record: Record) -> Recorded | None:
+    """What a measurement has of its ops."""
+    if record.graph is None or not record.ops or is_recorded_alone(record.step):
+        return None
+    graph = Graph.from_bytes(record.graph.file, name=record.graph.name)
+    return Recorded(graph=graph, seconds=[op.device_seconds for op in record.ops])
 
 
 class _Timed(NamedTuple):

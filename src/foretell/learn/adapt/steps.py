@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from foretell.capture import capture
 from foretell.cost.model import DEFAULT, CostModel
 from foretell.errors import InputError, check_number
 from foretell.forecasting.assemble import forecast, response
@@ -47,6 +48,17 @@ class Step:
     def network(self) -> str:
         """What steps of one model share, whatever their batch: they are left out together."""
         return self.workload if isinstance(self.workload, str) else self.workload.name
+
+    @property
+    def cluster(self) -> Cluster:
+        return Cluster.parse(self.on) if isinstance(self.on, str) else self.on
+
+    @property
+    def timed_ops(self) -> tuple[Recorded, Graph]:
+        """What it ran, and the graph that a forecast of it is made from."""
+        assert self.recorded is not None
+        asked = self.workload if isinstance(self.workload, Graph) else capture(self.workload, self._settings)
+        return self.recorded, asked
 
     def response(self, model: str | CostModel = DEFAULT, timed: Operators | None = None) -> Response:
         return response(self.workload, self.on, self.plan, settings=self._settings, model=model, timed=timed)
