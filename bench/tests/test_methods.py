@@ -200,9 +200,13 @@ def test_pages_are_filled_and_nothing_else_is_touched(tmp_path: Path) -> None:
     assert page.endswith("<!-- end -->\nafter\n")
     assert fill_pages(tmp_path, results) == []
     assert table_named("claims", results).count("not run") == 13
-    compared = {"architecture, all": {name: {what: {"mre": error, "median": error, "rows": 9} for what in ("device", "step")}
-                                      for name, error in (("after ScaleDL", 0.2), ("Foretell", 0.1))}}  # fmt: skip
-    assert "2.00× (20.0% and 10.0%" in table_named("claims", results, {"scaledl": {"tables": compared}})
+    steps = [
+        asdict(replace(a_line(name, error), target=STEP_TIME))
+        for name, error in (("foretell", 0.1), ("scaledl", 0.2), ("additive", 0.5))
+    ]
+    claims = table_named("claims", {"lines": [*results["lines"], *steps]})
+    assert "| 2.00× (of device time 2×) |" in claims
+    assert "| 2.5× |" in claims
     assert "it would not" in table_named("refusals", results)
     assert "| scaledl | 2.00 | 0 of 1 | 1 | 0 |  |  | 2.00 (1) |" in table_named("summary device time", results)
     assert "scaledl" not in table_named("summary", results)  # which is of step time
