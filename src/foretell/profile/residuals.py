@@ -77,7 +77,13 @@ class Residuals:
 
     @classmethod
     def load(cls, path: Path) -> Residuals:
-        return cls.of(read_arrays(path))
+        arrays = read_arrays(path)
+        try:
+            return cls.of(arrays)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise ProfileError(
+                f"{path} holds no residual model of a profile: {error!r}. Make the profile again."
+            ) from error
 
     def save(self, path: Path) -> None:
         write_arrays(self.arrays(), path)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save
 
 from foretell import Plan, Profile, Workload, forecast
 from foretell.capture import capture
@@ -144,6 +145,14 @@ def test_times_of_ops_that_mislead_are_left_out() -> None:
 def test_nothing_is_fitted_on_top_of_operators() -> None:
     with pytest.raises(InputError, match="times of single ops"):
         fit_profile(steps(None, TRUTH), name="more", start=Profile(name="lab", operators=fitted()))
+
+
+@pytest.mark.parametrize("part", [Operators, Residuals])
+def test_a_file_of_other_arrays_says_so(part: type[Operators] | type[Residuals], tmp_path: Path) -> None:
+    path = tmp_path / "other.safetensors"
+    path.write_bytes(save({"scales": np.ones(2)}))
+    with pytest.raises(ProfileError, match="Make the profile again"):
+        part.load(path)
 
 
 def test_a_broken_file_of_operators_says_so(tmp_path: Path) -> None:
