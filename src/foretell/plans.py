@@ -1,10 +1,11 @@
-"""How a step is parallelized: a `Plan` names degrees of parallelism, schedules and what is sharded."""
+"""How a step is parallelized: a `Plan` names degrees of parallelism, schedules and what is sharded; a `PlanTemplate`
+is a plan for a number of devices that is not known yet."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import index
 from typing import Any, Literal, get_args
 
@@ -125,6 +126,72 @@ class Plan:
             if value != f.default:
                 shown.append(f"{f.name}={_show_setting(value)}")
         return ",".join(shown)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanTemplate:
+    """The plan of a training script or of a trainer's configuration, on as many devices as it will run on."""
+
+    source: str  # the file that asks for it
+    by: Literal["script", "configuration"]
+    settings: Mapping[str, Any] = field(default_factory=dict)  # fields of Plan, but for dp
+    copies: int | Literal["nodes"] = 1  # of a sharded model; "nodes": one on each node
+    global_batch: int | None = None  # samples of a step of all replicas; micro-steps follow from it
+    batch: int = 1  # samples of a micro-step
+    devices: int | None = None  # that the file is written for
+
+    def __post_init__(self) -> None:
+        known = [f.name for f in dataclasses.fields(Plan) if f.name != "dp"]
+        if unknown := [name for name in self.settings if name not in known]:
+            raise PlanError(f"{self.source}: a plan has no {', '.join(unknown)}. Settings: {', '.join(known)}.")
+        for name, count in (("batch", self.batch), ("global_batch", self.global_batch), ("devices", self.devices)):
+            if count is not None:
+                check_count(f"{name} of {self.source}", count, PlanError)
+        if self.copies != "nodes":
+            check_count(f"copies of {self.source}", self.copies, PlanError)
+
+    @property
+    def replica(self) -> Plan:
+        """One model's share of devices, without data parallelism."""
+        return Plan(**{name: self.settings[name] for name in ("tp", "pp", "cp") if name in self.settings})
+
+    def plan_for(self, devices: int, nodes: int = 1) -> Plan:
+        """The plan on so many devices: data parallelism takes what tensor, pipeline and context parallelism leave."""
+        shape = self.replica
+        if devices % shape.devices:
+            raise PlanError(
+                f"{self.source} has tp × pp × cp = {shape.tp} × {shape.pp} × {shape.cp} = {shape.devices}, which does not divide "
+                f"{devices} devices. Choose a cluster with a multiple of {shape.devices} devices."
+            )
+        dp = devices // shape.devices
+        made = dict(self.settings, dp=dp)
+        if (copies := nodes if self.copies == "nodes" else self.copies) > 1:
+            if dp * shape.cp % copies:
+                raise PlanError(
+                    f"{self.source} keeps {copies} copies of a sharded model, which does not divide the {dp * shape.cp} "
+                    f"data-parallel ranks. Choose another number of devices."
+                )
+            made["hybrid_shard"] = dp * shape.cp // copies
+        if self.global_batch is not None:
+            if self.global_batch % (self.batch * dp):
+                raise PlanError(
+                    f"{self.source} has {self.global_batch} samples in a step, which {dp} replicas with {self.batch} samples "
+                    "at a time do not divide. Change the cluster, or --set batch=…"
+                )
+            made["grad_accumulation"] = self.global_batch // (self.batch * dp)
+        return Plan(**made)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a graph's file; `from_dict` reads it back, and checks it."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, written: Mapping[str, Any]) -> PlanTemplate:
+        check_choice("by", written.get("by"), ("script", "configuration"), PlanError)
+        names = {f.name for f in dataclasses.fields(cls)}
+        if written.keys() != names or not isinstance(written["settings"], dict):
+            raise PlanError(f"a plan's template has {', '.join(sorted(names))}, got {', '.join(map(str, written))}.")
+        return cls(**written)
 
 
 def _show_setting(value: Any) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from foretell.graph import Caveat
+    from foretell.plans import PlanTemplate
 
 Precision = Literal["fp32", "torch-fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
 Attention = Literal["flash2", "flash3", "cudnn", "efficient", "math"]
@@ -49,6 +50,7 @@ class Workload:
     tokens: int | None = None
     step: Callable[[Any, Any, Any], Any] | None = None
     caveats: tuple[Caveat, ...] = ()  # what this stands for and does not have
+    plan: PlanTemplate | None = None  # what the file that it is read from asks for
 
     def __post_init__(self) -> None:
         if not self.name or not isinstance(self.name, str):

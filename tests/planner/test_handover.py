@@ -89,7 +89,7 @@ def test_a_trainers_file_reads_back_as_the_plan(plan: str, to: str, tmp_path: Pa
     path.write_text(text)
     read = configuration_of(str(path))
     assert read is not None
-    got, wanted = read.plan_for(16, 2), Plan.parse(plan)
+    got, wanted = read.template().plan_for(16, 2), Plan.parse(plan)
     assert (got.dp, got.zero) == (16, wanted.zero)
     if to == "accelerate":  # its launcher takes them as an argument
         assert f"--gradient_accumulation_steps {wanted.grad_accumulation} " in text
@@ -159,7 +159,7 @@ def test_torchtitan_takes_every_degree(tmp_path: Path) -> None:
     path.write_text('[model]\nname = "llama3"\nflavor = "8B"\n' + text)
     found = configuration_of(str(path))
     assert found is not None
-    read = found.plan_for(16, 2)
+    read = found.template().plan_for(16, 2)
     assert (read.dp, read.tp, read.pp, read.zero, read.checkpointing) == (2, 4, 2, 2, "full")
     assert (found.settings["batch"], read.grad_accumulation) == (
         2,

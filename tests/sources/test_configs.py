@@ -56,7 +56,7 @@ def written(folder: Path, name: str, content: Any) -> Configuration:
 def test_each_example_is_recognised_and_planned(name: str, trainer: str, plan: str) -> None:
     found = of(name)
     assert found.trainer == trainer
-    assert found.plan_for(EIGHT) == Plan.parse(plan)
+    assert found.template().plan_for(EIGHT) == Plan.parse(plan)
 
 
 def test_the_settings_of_a_step_are_the_files() -> None:
@@ -70,10 +70,10 @@ def test_the_settings_of_a_step_are_the_files() -> None:
 
 def test_a_global_batch_becomes_accumulation(tmp_path: Path) -> None:
     found = written(tmp_path, "ds.json", {"train_batch_size": 512, "train_micro_batch_size_per_gpu": 8})
-    assert found.plan_for(EIGHT).grad_accumulation == 8
-    assert found.plan_for(EIGHT, settings={"batch": "16"}).grad_accumulation == 4
+    assert found.template().plan_for(EIGHT).grad_accumulation == 8
+    assert found.template({"batch": "16"}).plan_for(EIGHT).grad_accumulation == 4
     with pytest.raises(PlanError, match="do not divide"):
-        found.plan_for(EIGHT, settings={"batch": "7"})
+        found.template({"batch": "7"}).plan_for(EIGHT)
 
 
 def test_what_is_not_modelled_and_what_is_not_known_are_named(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ MEGATRON = "--num-layers 30 --hidden-size 64 --num-attention-heads 4 --seq-lengt
     ],
 )  # fmt: skip
 def test_megatron_cuts_stages_as_it_says(tmp_path: Path, more: str, stages: tuple[int, ...]) -> None:
-    assert written(tmp_path, "m.sh", MEGATRON + more).plan_for(EIGHT).stages == stages
+    assert written(tmp_path, "m.sh", MEGATRON + more).template().plan_for(EIGHT).stages == stages
 
 
 def test_megatron_builds_its_model_from_numbers(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_megatron_builds_its_model_from_numbers(tmp_path: Path) -> None:
 def test_layers_that_predict_further_tokens_lie_on_the_last_stage(tmp_path: Path) -> None:
     found = written(tmp_path, "m.sh", MEGATRON + "--pipeline-model-parallel-size 2 --mtp-num-layers 1")
     assert isinstance(found.model, dict)
-    assert (found.model["num_hidden_layers"], found.plan_for(EIGHT).stages) == (31, (15, 16))
+    assert (found.model["num_hidden_layers"], found.template().plan_for(EIGHT).stages) == (31, (15, 16))
     assert "mtp_num_layers (1 more layers; their projections and losses are left out)" in found.caveats[0].text
 
 
@@ -227,7 +227,7 @@ def test_hybrid_sharding_keeps_a_copy_per_node(tmp_path: Path) -> None:
     text = (EXAMPLES / "accelerate_fsdp.yaml").read_text()
     text = text.replace("fsdp_reshard_after_forward: true", "fsdp_sharding_strategy: HYBRID_SHARD")
     found = written(tmp_path, "a.yaml", text)
-    assert found.plan_for(32, nodes=4).hybrid_shard == 8
+    assert found.template().plan_for(32, nodes=4).hybrid_shard == 8
 
 
 def test_a_configuration_is_forecast() -> None:
@@ -264,7 +264,7 @@ def test_torchtitans_parallelism_is_the_plan(tmp_path: Path, parallelism: dict[s
         "activation_checkpoint": {"mode": "none"},
     }  # fmt: skip
     found = written(tmp_path, "titan.json", tables)
-    assert found.plan_for(EIGHT) == Plan.parse(plan)
+    assert found.template().plan_for(EIGHT) == Plan.parse(plan)
     pipeline = (
         "pipeline_parallel_degree" in parallelism
     )  # which takes a batch sample by sample, unless it is told otherwise

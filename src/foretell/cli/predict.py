@@ -194,9 +194,9 @@ def _plan(source: str, settings: Mapping[str, str], cluster: str, asked: Mapping
     if found is None or asked["plan"] is not None:
         return asked["plan"]
     where = foretell.Cluster.parse(cluster)
-    if other := found.another_size(where.devices):
-        note(other)
-    return found.plan_for(where.devices, len(where.nodes), settings)
+    if found.devices not in (None, where.devices):
+        note(f"{found.file} is written for {found.devices} devices; this is the forecast for {where.devices}.")
+    return found.template(settings).plan_for(where.devices, len(where.nodes))
 
 
 def _of_script(

@@ -61,7 +61,7 @@ def scale(
     if isinstance(plan, str):
         plan = Plan.parse(plan)
     configured = configuration_of(workload) if plan is None and isinstance(workload, str) else None
-    plan = plan or (configured.replica if configured else Plan())
+    plan = plan or (configured.template().replica if configured else Plan())
     counts = list(_counts(plan, up_to))
     prices_by = load_model(model) if isinstance(model, str) else model
     graph = capture(workload, settings, progress=progress, cache=cache)
@@ -73,7 +73,7 @@ def scale(
         report(f"forecasting {graph.name} on {devices} × {on}")
         cluster = Cluster.parse(f"{devices}x{on}")
         grown = replace(plan, dp=devices * plan.dp // plan.devices)
-        planned = configured.plan_for(devices, len(cluster.nodes), settings) if configured else grown
+        planned = configured.template(settings).plan_for(devices, len(cluster.nodes)) if configured else grown
         answer = forecast(graph, cluster, planned, model=prices_by, profile=profile, conditions=conditions, job=job)
         each = _rate(answer) / devices
         first = _rate(points[0].forecast) / points[0].devices if points else each

@@ -58,7 +58,7 @@ def _configured(found: Configuration, settings: Mapping[str, str]) -> Workload:
     if left := ", ".join(f"{name}={said[name]}" for name in said if name not in known):
         text = f"{found.file} asks for {left}, which {model if isinstance(model, str) else 'its model'} does not take."
         caveats = (*caveats, Caveat("configuration-not-modelled", text))
-    return replace(workload, caveats=(*workload.caveats, *caveats))
+    return replace(workload, caveats=(*workload.caveats, *caveats), plan=found.template(own))
 
 
 def _written(value: object) -> str:

@@ -62,6 +62,6 @@ def use(data: bytes, rng: random.Random) -> None:
         path = Path(folder) / f"a{suffix.decode()}"
         path.write_bytes(content)
         if (found := configuration_of(str(path))) is not None:
-            plan = found.plan_for(16, nodes=2)
+            plan = found.template().plan_for(16, nodes=2)
             assert plan.devices == 16
             assert all(caveat.text for caveat in found.caveats)

@@ -59,7 +59,7 @@ def _question(row: Row) -> Question:
     found = _read(row)
     assert isinstance(found.model, Mapping)
     try:
-        plan = found.plan_for(row["nodes"] * row["gpus_per_node"], row["nodes"])
+        plan = found.template().plan_for(row["nodes"] * row["gpus_per_node"], row["nodes"])
     except InputError as error:
         raise LeftOut(f"whose plan is not possible: {type(error).__name__}") from None
     settings = {name: str(value) for name, value in found.settings.items() if name != "batch"}

@@ -72,4 +72,4 @@ def _reader(name: str) -> Reader:
 def plan_of(source: object, settings: Mapping[str, str] | None, devices: int, nodes: int = 1) -> Plan | None:
     """The plan of a configuration on so many devices; None for any other source."""
     found = configuration_of(source) if isinstance(source, str) else None
-    return None if found is None else found.plan_for(devices, nodes, settings)
+    return None if found is None else found.template(settings).plan_for(devices, nodes)
