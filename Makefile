@@ -8,7 +8,7 @@ READY := .venv/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick slow test lint types imports audit format unit docs picture bench-coverage bench-capture bench-memory fuzz fuzz-openapi soak clean
+.PHONY: help setup demo quick slow test lint types imports audit format unit docs docs-run docs-write picture bench-coverage bench-capture bench-memory fuzz fuzz-openapi soak clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -58,8 +58,14 @@ audit: $(READY)  ## bandit, and pip-audit where its database can be reached
 unit: $(READY)  ## all tests, JOBS at a time
 	$(BIN)/pytest -n $(JOBS)
 
-docs: $(READY)  ## run the code blocks of README.md and docs/
+docs: $(READY)  ## build the documentation site into out/site, strictly
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs-run: $(READY)  ## run the code blocks of README.md and docs/
 	$(BIN)/pytest tests/test_docs.py
+
+docs-write: $(READY)  ## write what README.md and docs/ quote: outputs under commands, numbers of the catalog
+	$(BIN)/python -m tests.test_docs
 
 format: $(READY)  ## rewrite the code in the project's style
 	$(BIN)/ruff format .

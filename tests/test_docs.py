@@ -9,11 +9,13 @@ What is run, page by page, in a folder of the page's own that also holds example
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +26,9 @@ from typer.main import get_command
 from foretell.cli import app
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+NOTES = sorted((ROOT / "bench" / "notes").rglob("*.md"))
+PAGES = [ROOT / "README.md", *DOCS, *NOTES]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)#\s]*)#?([^)\s]*)\)")
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -129,8 +133,18 @@ def anchors(page: str) -> set[str]:
 def test_the_index_names_every_page() -> None:
     index = ROOT / "docs" / "README.md"
     named = {(index.parent / target).resolve() for target, _ in LINK.findall(index.read_text(encoding="utf-8"))}
-    methods = ROOT / "docs" / "accuracy" / "methods"
-    assert {p for p in PAGES[1:] if p != index and p.parent != methods} <= named
+    assert {p for p in DOCS if p != index} <= named
+
+
+@pytest.mark.slow
+def test_the_site_builds_strictly(tmp_path: Path) -> None:
+    """Every page is in the navigation, every link and every name of the API page leads somewhere."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    built = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    )
+    assert built.returncode == 0, built.stderr[-4000:]
+    assert (tmp_path / "site" / "reference" / "api" / "index.html").is_file()
 
 
 def test_the_command_line_page_names_every_option() -> None:

@@ -1,6 +1,6 @@
 """What a worker's step does to its network and processor, drawn from the measured series in bench/data/box.
 
-python bench/scripts/box_picture.py [--network transformer-128x3] [--out docs/accuracy/methods/driple-series.svg]
+python bench/scripts/box_picture.py [--network transformer-128x3] [--out bench/notes/methods/driple-series.svg]
 """
 
 from __future__ import annotations

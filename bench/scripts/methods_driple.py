@@ -3,7 +3,7 @@
     python bench/scripts/methods_driple.py [--data box] [--only SETTING] [--seeds 5] [--workers 2]
     python bench/scripts/methods_driple.py --as-released --on cuda --workers 10 --seconds 500
     python bench/scripts/methods_driple.py --forecasts                         # Foretell and the median, on the same rows
-    python bench/scripts/methods_driple.py --show [--picture docs/accuracy/methods/driple.svg]
+    python bench/scripts/methods_driple.py --show [--picture bench/notes/methods/driple.svg]
     python bench/scripts/methods_driple.py --h200 60
 
 Each seed leaves another architecture of each family out of every setting, fits each setting from scratch with all, half

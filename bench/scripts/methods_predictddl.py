@@ -4,7 +4,7 @@
     python bench/scripts/methods_predictddl.py --picture
 
 Prints its figures and writes bench/results/predictddl.json, a part at a time. FOLDER holds the public measurements
-(docs/internals/data.md); --picture draws docs/accuracy/methods/predictddl.svg from the results. A fifth of the
+(docs/internals/data.md); --picture draws bench/notes/methods/predictddl.svg from the results. A fifth of the
 networks, or of the families, is left out at a time. Every figure is of rows whose network the method never saw, but for
 Ernest, which sees its own sampled runs of it.
 """

@@ -10,7 +10,7 @@ once, seven variants each, on a fifth of the architectures that fold 0 trains on
 at before. Foretell's forecasts are those of its settings as shipped, whatever its seven say. What measuring costs is what
 it took. Parts of the method are taken away in fold 0 and the batch split alone, messages with every
 seed. What is in the file of --said is not
-fitted again. Writes results/scaledl.json and, from it alone, the chart of docs/accuracy/methods/scaledl.md.
+fitted again. Writes results/scaledl.json and, from it alone, the chart of bench/notes/methods/scaledl.md.
 """
 
 from __future__ import annotations

@@ -23,15 +23,18 @@ if TYPE_CHECKING:
     from foretell.forecasting.scale import ScalePoint, scale
     from foretell.graph import Graph
     from foretell.hardware import Cluster, Device, Node, device, devices, host, instance, link
+    from foretell.hardware.catalog import cheapest as cheapest_instance
     from foretell.learn.adapt.fit import fit_profile as adapt
     from foretell.learn.adapt.steps import Step as MeasuredStep
     from foretell.measure.instrument import measure as measure_step
     from foretell.measure.ranks.measure import join as join_ranks
     from foretell.measure.ranks.measure import measure_ranks
     from foretell.measure.record import Point
+    from foretell.parallel import parallelize
     from foretell.planner.plan import plan
     from foretell.planner.result import Choice, PlanResult
     from foretell.profile import Profile
+    from foretell.serve.client import Client
     from foretell.sources.live import step
     from foretell.sources.scripts import Script
     from foretell.store.lines import RecordFile
@@ -43,6 +46,7 @@ __all__ = [
     "BatchFit",
     "Campaign",
     "Choice",
+    "Client",
     "Cluster",
     "Conditions",
     "Device",
@@ -71,6 +75,7 @@ __all__ = [
     "__version__",
     "adapt",
     "capture_graph",
+    "cheapest_instance",
     "device",
     "devices",
     "fit_batch",
@@ -82,6 +87,7 @@ __all__ = [
     "measure_ranks",
     "measure_step",
     "opaque",
+    "parallelize",
     "plan",
     "run_campaign",
     "scale",
@@ -103,15 +109,18 @@ _FOUND_IN = {
     "foretell.forecasting.scale": "ScalePoint scale",
     "foretell.graph": "Graph",
     "foretell.hardware": "Cluster Device Node device devices host instance link",
+    "foretell.hardware.catalog": "cheapest_instance=cheapest",
     "foretell.learn.adapt.fit": "adapt=fit_profile",
     "foretell.learn.adapt.steps": "MeasuredStep=Step",
     "foretell.measure.instrument": "measure_step=measure",
     "foretell.measure.ranks.measure": "join_ranks=join measure_ranks",
     "foretell.measure.record": "Point",
+    "foretell.parallel": "parallelize",
     "foretell.planner.plan": "plan",
     "foretell.planner.result": "Choice PlanResult",
     "foretell.profile": "Profile",
     "foretell.forecasting.notebook": "load_ipython_extension=register",
+    "foretell.serve.client": "Client",
     "foretell.sources.live": "step",
     "foretell.sources.scripts": "Script",
     "foretell.store.lines": "RecordFile",

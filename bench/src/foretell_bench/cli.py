@@ -403,7 +403,8 @@ def methods(
         Path | None, typer.Option("--from", metavar="FILE", help="Show what was saved, and fit nothing.")
     ] = None,
     pages: Annotated[
-        Path | None, typer.Option("--pages", metavar="FOLDER", help="Fill in the tables of these pages.")
+        list[Path] | None,
+        typer.Option("--pages", metavar="PATH", help="Fill in the tables of this page, or of a folder's pages."),
     ] = None,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Fits that run side by side.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Leave out what the results have already.")] = False,
@@ -429,6 +430,6 @@ def methods(
     results = read(saved or save)
     from foretell_bench.pages.methods import fill_pages, methods_table
 
-    if pages is not None:
-        fill_pages(pages, results, beside((saved or save).parent))
+    for page in pages or ():
+        fill_pages(page, results, beside((saved or save).parent))
     answer(as_json, lambda: results, lambda width: methods_table(results))

@@ -15,9 +15,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from foretell.errors import InputError, did_you_mean
-from foretell.methods.protocol import Example, Method, Prediction, Query
+from foretell.methods.protocol import STEP_TIME, Example, Method, Prediction, Query
 
 if TYPE_CHECKING:
+    from foretell.methods.conformance import check, made_up
     from foretell.methods.dnnabacus import DNNAbacus
     from foretell.methods.driple.method import Driple
     from foretell.methods.ernest import Ernest
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "METHODS",
+    "STEP_TIME",
     "DNNAbacus",
     "Driple",
     "Ernest",
@@ -37,8 +39,10 @@ __all__ = [
     "Prediction",
     "Query",
     "ScaleDL",
+    "check",
     "examples_of",
     "load",
+    "made_up",
     "method",
     "query_of",
     "save",
@@ -47,6 +51,7 @@ _LAZY: Final[Mapping[str, str]] = MappingProxyType(
     {
         "DNNAbacus": "dnnabacus", "Driple": "driple.method", "Ernest": "ernest", "PredictDDL": "predictddl.method",
         "ScaleDL": "scaledl.method", "examples_of": "examples", "query_of": "examples", "load": "saved", "save": "saved",
+        "check": "conformance", "made_up": "conformance",
     }
 )  # fmt: skip
 

@@ -1,4 +1,5 @@
-"""The comparison of methods, drawn: a table for the terminal, and the tables of docs/accuracy/methods/, filled in from results.
+"""The comparison of methods, drawn: a table for the terminal, and the tables of docs/accuracy/methods.md and
+bench/notes/methods/, filled in from results.
 
 A page holds `<!-- table: NAME -->` and `<!-- end -->`; what stands between is written here and never by hand.
 """
@@ -64,17 +65,17 @@ def methods_table(results: Results) -> RenderableType:
     return Group(*parts)
 
 
-def fill_pages(folder: Path, results: Results, beside: Beside = MappingProxyType({})) -> list[Path]:
-    """Write every table that the pages of a folder ask for, and every picture; the pages that changed.
+def fill_pages(pages: Path, results: Results, beside: Beside = MappingProxyType({})) -> list[Path]:
+    """Write every table that a page, or each page of a folder, asks for, and every picture; the pages that changed.
 
     `beside` are results of the methods' own benchmarks, by name: what they claim of layers and of transfer.
     """
     changed = []
-    for path in sorted(folder.glob("*.md")):
+    for path in sorted(pages.glob("*.md")) if pages.is_dir() else [pages]:
         page = path.read_text()
         filled = _PLACE.sub(lambda m: f"{m[1]}{table_named(m[2], results, beside)}\n{m[4]}", page)
         for name in _PICTURE.findall(page):
-            (folder / f"{name}-errors.svg").write_text(_drawn(name, results))
+            path.with_name(f"{name}-errors.svg").write_text(_drawn(name, results))
         if filled != page:
             path.write_text(filled)
             changed.append(path)

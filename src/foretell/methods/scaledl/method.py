@@ -1,5 +1,5 @@
 """After ScaleDL (arXiv 2511.04162): a nonlinear model for each kind of layer, a graph network across layers, and
-D-optimal choice of what to measure. docs/accuracy/methods/scaledl.md says what the paper leaves open and how it is filled here.
+D-optimal choice of what to measure. bench/notes/methods/scaledl.md says what the paper leaves open and how it is filled here.
 """
 
 from __future__ import annotations
