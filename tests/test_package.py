@@ -51,7 +51,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     assert not hasattr(foretell, "nosuch")
 
 
-@pytest.mark.parametrize("first", ["foretell.forecasting.assemble", "foretell.cli", "foretell.hardware"])
+@pytest.mark.parametrize("first", ["foretell.forecasting.forecast", "foretell.cli", "foretell.hardware"])
 def test_public_names_stay_what_they_are_whatever_is_imported_first(first: str) -> None:
     check = f"import {first}, foretell; assert callable(foretell.forecast) and isinstance(foretell.Cluster, type)"
     subprocess.run([sys.executable, "-c", check], check=True, timeout=120)

@@ -39,7 +39,7 @@ from foretell_bench.sources.box import box_runs
 
 from foretell import capture_graph
 from foretell.errors import ForetellError
-from foretell.forecasting.assemble import forecast
+from foretell.forecasting.forecast import forecast
 from foretell.learn.workers import each
 from foretell.methods.ernest import Ernest
 from foretell.methods.predictddl.method import PredictDDL

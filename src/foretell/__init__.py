@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from foretell.campaign.executor import LocalExecutor
     from foretell.campaign.jobs import Campaign
     from foretell.capture import capture as capture_graph
-    from foretell.forecasting.assemble import forecast
     from foretell.forecasting.conditions import Conditions
     from foretell.forecasting.fit_batch import BatchFit, fit_batch
+    from foretell.forecasting.forecast import forecast
     from foretell.forecasting.job import Interruptions, JobLength, Pause
     from foretell.forecasting.result import Forecast
     from foretell.forecasting.scale import ScalePoint, scale
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from foretell.planner.result import Choice, PlanResult
     from foretell.profile import Profile
     from foretell.serve.client import Client
-    from foretell.sources.live import step
+    from foretell.sources.objects import step
     from foretell.sources.scripts import Script
     from foretell.store.lines import RecordFile
     from foretell.store.store import Store
@@ -101,7 +101,7 @@ _FOUND_IN = {
     "foretell.campaign.executor": "LocalExecutor",
     "foretell.campaign.jobs": "Campaign",
     "foretell.capture": "capture_graph=capture",
-    "foretell.forecasting.assemble": "forecast",
+    "foretell.forecasting.forecast": "forecast",
     "foretell.forecasting.conditions": "Conditions",
     "foretell.forecasting.fit_batch": "BatchFit fit_batch",
     "foretell.forecasting.job": "Interruptions JobLength Pause",
@@ -121,7 +121,7 @@ _FOUND_IN = {
     "foretell.profile": "Profile",
     "foretell.forecasting.notebook": "load_ipython_extension=register",
     "foretell.serve.client": "Client",
-    "foretell.sources.live": "step",
+    "foretell.sources.objects": "step",
     "foretell.sources.scripts": "Script",
     "foretell.store.lines": "RecordFile",
     "foretell.store.store": "Store",

@@ -21,7 +21,7 @@ from foretell.design.pool.shapes import OPERATORS
 from foretell.design.pool.shapes import candidates as drawn_candidates
 from foretell.errors import ForetellError
 from foretell.measure.record import Point
-from foretell.sources.moved import current_source
+from foretell.sources.former_names import current_source
 from foretell.sources.resolve import find_function, load_workload
 from foretell.sources.settings import settings_of
 from foretell.store.store import Store

@@ -11,8 +11,8 @@ import pytest
 import foretell
 from foretell.cost.model import load_model
 from foretell.errors import InputError, ModelError
-from foretell.forecasting.assemble import spread
 from foretell.forecasting.conditions import Conditions
+from foretell.forecasting.forecast import spread
 from foretell.forecasting.run import run
 from foretell.forecasting.several import FILE, PublishedJobs, Source, Spread
 from foretell.hardware import Cluster

@@ -11,8 +11,8 @@ import pytest
 from foretell.capture import capture
 from foretell.cost import model as cost_model
 from foretell.cost.model import load_model
-from foretell.forecasting import assemble
-from foretell.forecasting.assemble import no_garbage_collection
+from foretell.forecasting import garbage
+from foretell.forecasting.garbage import no_garbage_collection
 from foretell.graph import Graph
 from foretell.hardware import device
 from tests.capture.tiny import mlp
@@ -39,10 +39,10 @@ def test_garbage_is_collected_after_forecasts_that_overlap(monkeypatch: pytest.M
 
     thread = threading.Thread(target=second)
     with no_garbage_collection():
-        monkeypatch.setattr(assemble, "gc", Slow)
+        monkeypatch.setattr(garbage, "gc", Slow)
         thread.start()
         assert looked.wait(60)
-        monkeypatch.setattr(assemble, "gc", gc)
+        monkeypatch.setattr(garbage, "gc", gc)
     goes_on.set()
     thread.join()
     try:

@@ -22,7 +22,7 @@ from foretell.campaign.driver import Progress
 from foretell.campaign.executor import LocalExecutor
 from foretell.cli.campaign import progress_bar
 from foretell.errors import StoreError
-from foretell.forecasting.assemble import forecast
+from foretell.forecasting.forecast import forecast
 from foretell.graph import Graph
 from foretell.measure.record import OpRow, Record, SeriesRow, StepRow
 from foretell.report.measured import measured, measured_dict, measured_ranks

@@ -21,8 +21,8 @@ sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[3] / "src
 from configurations import located
 
 from foretell.capture import capture
-from foretell.forecasting.assemble import forecast
 from foretell.forecasting.fit_batch import fit_batch
+from foretell.forecasting.forecast import forecast
 from foretell.graph.rescale import extend
 
 LIMITS = Path(__file__).parents[2] / "data" / "h200_memory_limits.jsonl"

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from foretell.errors import WorkloadError
-from foretell.sources.masters import Copies, OnMasters, keep_main_gradients
+from foretell.sources.master_weights import Copies, OnMasters, keep_main_gradients
 from foretell.workload import MEGATRON, Workload
 
 _CAST = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -20,7 +20,7 @@ from foretell.capture.step import ATTENTION, Step, batch_sizes, prepare_model
 from foretell.capture.values import Values
 from foretell.errors import WorkloadError
 from foretell.graph import Caveat, Graph
-from foretell.sources.masters import gradient_of
+from foretell.sources.master_weights import gradient_of
 from foretell.sources.named.adapters import quantized_weights
 from foretell.workload import MEGATRON, Workload
 

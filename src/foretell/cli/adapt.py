@@ -68,7 +68,7 @@ def adapt(
     as_json: AsJson = False,
 ) -> None:
     """Make a profile of step times: choose what to measure, measure it or read it, fit as far as it helps."""
-    from foretell.forecasting.assemble import DEFAULT_MODEL, load_model
+    from foretell.forecasting.forecast import DEFAULT_MODEL, load_model
     from foretell.learn.adapt.fit import fit_profile
     from foretell.profile import SUFFIX, Profile, Purpose
     from foretell.report.profiles import profile_dict, profile_table
@@ -166,7 +166,7 @@ def _measured(
     from importlib.metadata import version
 
     from foretell import hardware
-    from foretell.forecasting.assemble import DEFAULT_MODEL
+    from foretell.forecasting.forecast import DEFAULT_MODEL
     from foretell.learn.adapt.local import RUNS, measure_here
     from foretell.learn.adapt.pool import usual_points
     from foretell.measure.record import Point

@@ -30,7 +30,7 @@ def check(
     model: options.Model = None,
 ) -> None:
     """Forecast the steps of a file and exit with 3 if one is slower, bigger or dearer than agreed."""
-    from foretell.forecasting.assemble import DEFAULT_MODEL
+    from foretell.forecasting.forecast import DEFAULT_MODEL
     from foretell.planner.agreed import check as checked
     from foretell.planner.agreed import read_agreement
 

@@ -255,7 +255,7 @@ def _show(records: Sequence[Record], *, compare: bool, top: int, as_json: bool, 
 
 
 def _forecast(record: Record) -> Forecast | None:
-    from foretell.forecasting.assemble import forecast
+    from foretell.forecasting.forecast import forecast
     from foretell.graph import Graph
 
     step, graph = record.step, record.graph

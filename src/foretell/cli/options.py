@@ -156,7 +156,7 @@ def question(
 ) -> dict[str, Any]:
     """What forecast, fit_batch and scale all take; a slip in a name is an error at once, not after a long capture."""
     import foretell
-    from foretell.forecasting.assemble import DEFAULT_MODEL, load_model
+    from foretell.forecasting.forecast import DEFAULT_MODEL, load_model
 
     for cluster in on:
         foretell.Cluster.parse(cluster)

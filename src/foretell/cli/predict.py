@@ -204,7 +204,7 @@ def _of_script(
 ) -> list[Forecast]:
     """A script is run once for each cluster: it may ask what it runs on."""
     import foretell
-    from foretell.forecasting.scripts import on_cluster
+    from foretell.forecasting.question import on_cluster
 
     forecasts = []
     with progress() as report:
@@ -253,7 +253,7 @@ def _tables(
 ) -> RenderableType:
     from rich.console import Group
 
-    from foretell.report.beside import method_section, resources_section
+    from foretell.report.methods import method_section, resources_section
     from foretell.report.terminal import forecast_panel, forecast_table
 
     one = len(forecasts) == 1
@@ -271,7 +271,7 @@ def _tables(
 def _answers(
     forecasts: Sequence[Forecast], batches: Sequence[int], resources: bool = False, said: Sequence[methods.Said] = ()
 ) -> Any:
-    from foretell.report.beside import method_dict, series_dict
+    from foretell.report.methods import method_dict, series_dict
 
     answers = [f.to_dict() for f in forecasts]
     for each, batch in zip(answers, batches, strict=False):

@@ -10,8 +10,8 @@ from typing import Final
 from foretell.capture import capture
 from foretell.cost.model import ROOFLINE, CostModel
 from foretell.errors import InputError, RequirementNotMet, check_number
-from foretell.forecasting.assemble import DEFAULT_MODEL, forecast
 from foretell.forecasting.conditions import Conditions
+from foretell.forecasting.forecast import DEFAULT_MODEL, forecast
 from foretell.forecasting.job import JobLength
 from foretell.forecasting.result import Forecast
 from foretell.graph import Graph

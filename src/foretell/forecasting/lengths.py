@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from foretell.capture import capture
 from foretell.errors import InputError, check_count
-from foretell.forecasting.assemble import forecast
+from foretell.forecasting.forecast import forecast
 from foretell.forecasting.result import Forecast
 from foretell.graph.rescale import extend
 from foretell.hardware import Cluster

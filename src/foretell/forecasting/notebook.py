@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from foretell.errors import InputError
-from foretell.forecasting.assemble import forecast
+from foretell.forecasting.forecast import forecast
 from foretell.forecasting.result import Forecast
 from foretell.sources.scripts import Script
 

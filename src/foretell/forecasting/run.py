@@ -12,13 +12,13 @@ import numpy as np
 from foretell.cost.collectives import compute_slowdown
 from foretell.cost.model import CostModel
 from foretell.forecasting.communication import Collectives, Traffic
+from foretell.forecasting.communication_copies import with_copies
 from foretell.forecasting.conditions import Conditions
-from foretell.forecasting.copies import with_copies
-from foretell.forecasting.description import description
 from foretell.forecasting.experts import LANE, busiest, skewed
 from foretell.forecasting.memory import of_ranks, rank_memory, with_persistent
 from foretell.forecasting.result import Memory, RankMemory
 from foretell.forecasting.step import RoleStep, role_step
+from foretell.forecasting.step_features import step_features
 from foretell.hardware import Cluster, Node
 from foretell.profile import Profile, family_of, network_of
 from foretell.program import Program, Role
@@ -110,7 +110,7 @@ def place(
     if profile.residuals is None:
         return placed, collectives
     slowest = max((p for options in placed for p in options), key=lambda p: p.device_seconds)
-    factor = math.exp(profile.residuals.log_factor(description(program, slowest, Collectives(cluster), profile.host)))
+    factor = math.exp(profile.residuals.log_factor(step_features(program, slowest, Collectives(cluster), profile.host)))
     everything = {name: getattr(profile, name) * factor for name in ("device", "host", "communication")}
     return place(program, cluster, model, conditions, replace(profile, residuals=None, **everything))
 

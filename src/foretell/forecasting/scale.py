@@ -10,8 +10,8 @@ from typing import Any
 from foretell.capture import capture
 from foretell.cost.model import CostModel, load_model
 from foretell.errors import InputError, PlanError, check_count
-from foretell.forecasting.assemble import DEFAULT_MODEL, forecast
 from foretell.forecasting.conditions import Conditions
+from foretell.forecasting.forecast import DEFAULT_MODEL, forecast
 from foretell.forecasting.job import JobLength
 from foretell.forecasting.result import Forecast
 from foretell.forecasting.several import same_trainer

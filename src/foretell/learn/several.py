@@ -15,8 +15,8 @@ import numpy as np
 from foretell.cost.files import CHECKSUMS, seal
 from foretell.cost.model import CostModel, load_model
 from foretell.errors import InputError
-from foretell.forecasting.assemble import spread
 from foretell.forecasting.calibration import Range
+from foretell.forecasting.forecast import spread
 from foretell.forecasting.several import FILE, PublishedJobs, Source, Spread
 from foretell.units import Seconds
 

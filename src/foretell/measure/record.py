@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 from foretell.errors import InputError
 from foretell.graph.types import PHASES
 from foretell.measure.columns import check_rows
-from foretell.sources.moved import stored_source
+from foretell.sources.former_names import stored_source
 from foretell.units import Bytes, Seconds
 
 VERSION: Final = 1

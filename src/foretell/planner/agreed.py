@@ -23,7 +23,7 @@ import yaml
 
 from foretell.cost.model import CostModel
 from foretell.errors import InputError, check_number, did_you_mean
-from foretell.forecasting.assemble import DEFAULT_MODEL, forecast
+from foretell.forecasting.forecast import DEFAULT_MODEL, forecast
 from foretell.forecasting.result import Forecast
 from foretell.units import parse_bytes, parse_seconds, show_bytes, show_dollars, show_seconds
 

@@ -9,8 +9,8 @@ from typing import Final
 
 from foretell.cost.model import CostModel, load_model
 from foretell.errors import InputError, check_number
-from foretell.forecasting.assemble import DEFAULT_MODEL
 from foretell.forecasting.conditions import Conditions
+from foretell.forecasting.forecast import DEFAULT_MODEL
 from foretell.forecasting.job import USUAL_PREEMPTIONS, Interruptions, JobLength
 from foretell.forecasting.several import same_trainer
 from foretell.graph import Graph

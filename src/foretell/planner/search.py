@@ -14,8 +14,8 @@ from typing import Final
 
 from foretell.cost.model import CostModel
 from foretell.errors import ForetellError
-from foretell.forecasting.assemble import forecast
 from foretell.forecasting.conditions import Conditions
+from foretell.forecasting.forecast import forecast
 from foretell.hardware import Cluster
 from foretell.planner import bounds
 from foretell.planner.bounds import Facts, Replica

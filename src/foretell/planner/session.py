@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from foretell.forecasting.assemble import no_garbage_collection
 from foretell.forecasting.energy import cluster_watts
+from foretell.forecasting.garbage import no_garbage_collection
 from foretell.forecasting.job import Job, JobLength, Pause
 from foretell.forecasting.memory import probability_of_fitting
 from foretell.hardware import Cluster

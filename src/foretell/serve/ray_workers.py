@@ -213,7 +213,7 @@ class Desk:
 
     def __init__(self) -> None:
         from foretell.cost.model import load_model
-        from foretell.forecasting.assemble import forecast  # noqa: F401  (loaded before the first question)
+        from foretell.forecasting.forecast import forecast  # noqa: F401  (loaded before the first question)
 
         load_model()
         bound_memory(MEMORY)

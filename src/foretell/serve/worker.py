@@ -36,7 +36,7 @@ def unpack(message: bytes) -> tuple[dict[str, Any], bytes]:
 def serve(link: Connection) -> None:
     """Answer until nobody asks any more."""
     from foretell.cost.model import load_model
-    from foretell.forecasting.assemble import forecast  # noqa: F401  (loaded before the first question)
+    from foretell.forecasting.forecast import forecast  # noqa: F401  (loaded before the first question)
 
     load_model()
     link.send_bytes(b"ready")
@@ -98,7 +98,7 @@ class Bench:
 
     def _priced(self, head: dict[str, Any], data: bytes) -> Forecast | None:
         """None where the graph is not at hand and was not sent along."""
-        from foretell.forecasting.assemble import forecast
+        from foretell.forecasting.forecast import forecast
         from foretell.graph import Graph
         from foretell.serve.questions import Question
 

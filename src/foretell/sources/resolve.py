@@ -17,7 +17,7 @@ from foretell.sources import check_source, named
 from foretell.sources.config import config_file_function, function_of_entries
 from foretell.sources.configs import Configuration, configuration_of
 from foretell.sources.files import Wanted, described, function_in, import_file, import_module
-from foretell.sources.moved import current_source
+from foretell.sources.former_names import current_source
 from foretell.sources.offline import kept_offline
 from foretell.sources.settings import converted, settings_of
 from foretell.workload import Workload

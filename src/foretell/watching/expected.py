@@ -13,8 +13,8 @@ import torch
 from foretell.capture import capture
 from foretell.cost.model import CostModel
 from foretell.errors import InputError
-from foretell.forecasting.assemble import forecast
 from foretell.forecasting.conditions import Conditions
+from foretell.forecasting.forecast import forecast
 from foretell.forecasting.result import Forecast
 from foretell.graph import Graph
 from foretell.hardware import Cluster

@@ -11,8 +11,8 @@ import pytest
 
 from foretell import Plan, Profile, forecast
 from foretell.errors import InputError
-from foretell.forecasting.assemble import response
-from foretell.forecasting.response import LinkSlopes, Slopes
+from foretell.forecasting.forecast import profile_response
+from foretell.forecasting.profile_response import LinkSlopes, Slopes
 from foretell.learn.adapt.choose import choose_steps
 from foretell.learn.adapt.fit import FORMS, _width, fit_profile, prepared
 from foretell.learn.adapt.numbers import Fitted, Form, fit
@@ -54,7 +54,7 @@ def steps_under(truth: Profile, noise: float = 0.0) -> list[Step]:
 )
 def test_a_response_is_what_forecast_says(on: str, plan: Plan | None, profile: Profile) -> None:
     said = forecast(graph("llama"), on, plan, profile=profile).step_time.seconds
-    assert response(graph("llama"), on, plan).seconds(profile) == pytest.approx(said, rel=0.02)
+    assert profile_response(graph("llama"), on, plan).seconds(profile) == pytest.approx(said, rel=0.02)
 
 
 def test_known_factors_are_found() -> None:
@@ -193,8 +193,8 @@ class DeviceBound:
 
     communication, precision, network = 0.0, "fp32", "any"
 
-    def __init__(self, device: np.ndarray, description: dict[str, float] | None = None) -> None:
-        self.device, self.description = device, description
+    def __init__(self, device: np.ndarray, features: dict[str, float] | None = None) -> None:
+        self.device, self.features = device, features
 
     def at(self, device: float, host: float, communication: float) -> Slopes:
         return Slopes(float(np.log(self.device.sum())) + device, 0.0, 0.0)
@@ -241,7 +241,7 @@ def test_five_steps_of_good_forecasts_change_them_little() -> None:
         factors = [found.device_factor(family, "fp32") for family in FAMILIES]
         said = np.array([float(p.response.device[:-1] @ factors) for p in others])
         if found.residuals is not None:
-            said *= np.exp([found.residuals.log_factor(p.response.description) for p in others])
+            said *= np.exp([found.residuals.log_factor(p.response.features) for p in others])
         worse.append(np.abs((said + found.fixed_seconds) / measured - 1).mean() - np.abs(1 / measured - 1).mean())
     assert np.mean(worse) < 0.01
     assert max(worse) < 0.03

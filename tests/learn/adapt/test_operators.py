@@ -14,7 +14,7 @@ from foretell import Plan, Profile, Workload, forecast
 from foretell.capture import capture
 from foretell.cost.model import load_model
 from foretell.errors import InputError, ProfileError
-from foretell.forecasting.assemble import response
+from foretell.forecasting.forecast import profile_response
 from foretell.forecasting.step import role_step
 from foretell.graph import Graph, Op
 from foretell.hardware import Cluster
@@ -52,7 +52,7 @@ def fitted(scatter: float = 0.0) -> Operators:
 
 
 def device_seconds(asked: Graph, operators: Operators | None) -> dict[str, float]:
-    return dict(zip(FAMILIES, response(asked, ON, timed=operators).device.tolist(), strict=False))
+    return dict(zip(FAMILIES, profile_response(asked, ON, timed=operators).device.tolist(), strict=False))
 
 
 @pytest.mark.parametrize("scatter", [0.0, 0.2])

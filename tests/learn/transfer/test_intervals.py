@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 from foretell.cli import app
 from foretell.cost.model import load_model
 from foretell.errors import InputError, ModelError
-from foretell.forecasting.assemble import forecast
 from foretell.forecasting.calibration import (
     OTHER_DEVICES_FILE,
     HeldOutDevice,
@@ -28,6 +27,7 @@ from foretell.forecasting.calibration import (
     make_of,
     numbers_of,
 )
+from foretell.forecasting.forecast import forecast
 from foretell.graph import Graph, Layout, Op, Signature, Storage, Tensor
 from foretell.hardware import device, host
 from foretell.learn.transfer.intervals import LEARNED, OtherDeviceStep, errors_by_device, save_errors

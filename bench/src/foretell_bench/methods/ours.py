@@ -17,7 +17,7 @@ import numpy as np
 
 from foretell.cost.model import DEFAULT, CostModel, load_model
 from foretell.errors import InputError
-from foretell.forecasting.assemble import forecast
+from foretell.forecasting.forecast import forecast
 from foretell.hardware import Device
 from foretell.learn.dataset import Measured, op_table
 from foretell.learn.host import fit_host

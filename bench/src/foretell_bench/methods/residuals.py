@@ -23,7 +23,7 @@ from torch import Tensor
 from foretell.cost.model import DEFAULT, CostModel, load_model
 from foretell.cost.roofline import peak_name
 from foretell.errors import InputError
-from foretell.forecasting.assemble import forecast
+from foretell.forecasting.forecast import forecast
 from foretell.graph import Graph
 from foretell.graph.operators import on_tf32
 from foretell.hardware import Cluster, Device

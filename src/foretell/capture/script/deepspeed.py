@@ -22,9 +22,9 @@ from foretell.capture.script.wrappers import Wrapper
 from foretell.errors import WorkloadError
 from foretell.precision import MixedPrecision
 from foretell.sources.configs import read_configuration
-from foretell.sources.live import same_optimizer
-from foretell.sources.masters import OnMasters, keep_main_gradients
+from foretell.sources.master_weights import OnMasters, keep_main_gradients
 from foretell.sources.named.optimizers import optimizer_named
+from foretell.sources.objects import same_optimizer
 
 NAME = "deepspeed"
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

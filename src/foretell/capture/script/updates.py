@@ -22,7 +22,7 @@ from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.placement import Finished, Placement, ScriptRecorder
 from foretell.capture.script.wrappers import unwrapped
 from foretell.capture.trace import host_state
-from foretell.sources.masters import gradient_of
+from foretell.sources.master_weights import gradient_of
 
 _WARM: Final = 2  # periods that are run before the one that is recorded
 _PATIENCE: Final = 64  # updates after which an optimizer that has made none is taken for unused

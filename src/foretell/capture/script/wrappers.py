@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.precision import DTYPES, MixedPrecision
-from foretell.sources.masters import Copies
+from foretell.sources.master_weights import Copies
 
 _FLOATS = {getattr(torch, name): said for said, name in DTYPES.items()}
 _ZERO_OF_STRATEGY = {

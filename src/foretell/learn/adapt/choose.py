@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from foretell.cost.model import DEFAULT, CostModel
 from foretell.errors import InputError
-from foretell.forecasting.response import Response
+from foretell.forecasting.profile_response import ProfileResponse
 from foretell.learn.adapt.numbers import NOISE, Form, slopes
 from foretell.learn.adapt.smooth import near
 from foretell.learn.adapt.steps import Prepared, Step, is_repeated
@@ -29,8 +29,8 @@ _SMOOTH: Final = 0.1  # one standard deviation of what a residual model explains
 
 
 def choose_steps(
-    candidates: Sequence[Step | Prepared | Response], count: int, *, costs: Sequence[Seconds] | None = None,
-    budget: Seconds | None = None, known: Sequence[Response] = (), model: str | CostModel = DEFAULT,
+    candidates: Sequence[Step | Prepared | ProfileResponse], count: int, *, costs: Sequence[Seconds] | None = None,
+    budget: Seconds | None = None, known: Sequence[ProfileResponse] = (), model: str | CostModel = DEFAULT,
 ) -> list[int]:  # fmt: skip
     """Positions of `count` candidates, the most telling first; with costs, as many as a budget has room for.
 
@@ -62,16 +62,16 @@ def _once_known(covariance: Floats, place: int) -> Floats:
     return covariance - np.outer(share, covariance[place])
 
 
-def _response(candidate: Step | Prepared | Response, model: str | CostModel) -> Response:
+def _response(candidate: Step | Prepared | ProfileResponse, model: str | CostModel) -> ProfileResponse:
     if isinstance(candidate, Step):
         return candidate.response(model)
     return candidate.response if isinstance(candidate, Prepared) else candidate
 
 
-def _covariance(responses: Sequence[Response]) -> Floats:
+def _covariance(responses: Sequence[ProfileResponse]) -> Floats:
     if not responses:
         return np.zeros((0, 0))
     form = replace(FORM, levels=(*FORM.levels, "networks")) if is_repeated([r.network for r in responses]) else FORM
     form = form.knowing(responses)
     wide = slopes(form, responses) * form.widths
-    return np.asarray(wide @ wide.T + _SMOOTH**2 * near([r.description for r in responses]), dtype=np.float64)
+    return np.asarray(wide @ wide.T + _SMOOTH**2 * near([r.features for r in responses]), dtype=np.float64)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from foretell.cost.model import DEFAULT, CostModel
 from foretell.errors import InputError
-from foretell.forecasting.response import Response
+from foretell.forecasting.profile_response import ProfileResponse
 from foretell.graph import Graph
 from foretell.learn.adapt.numbers import NOISE, SURE, Fitted, Form, fit
 from foretell.learn.adapt.operators import Recorded, fit_operators
@@ -73,11 +73,11 @@ class _Learned:
     fitted: Fitted
     residuals: Residuals | None = None
 
-    def logs(self, responses: Sequence[Response]) -> Floats:
+    def logs(self, responses: Sequence[ProfileResponse]) -> Floats:
         fixed, seconds = self.fitted.fixed_of(responses), np.exp(self.fitted.logs(responses))
         if self.residuals is None:
             return np.log(seconds)
-        further = np.exp([self.residuals.log_factor(r.description) for r in responses])
+        further = np.exp([self.residuals.log_factor(r.features) for r in responses])
         return np.asarray(np.log((seconds - fixed) * further + fixed), dtype=np.float64)
 
 
@@ -203,24 +203,24 @@ def prepared(
     return ready
 
 
-def _fit_all(candidates: Sequence[Candidate], responses: Sequence[Response], measured: Floats) -> list[Fitted]:
+def _fit_all(candidates: Sequence[Candidate], responses: Sequence[ProfileResponse], measured: Floats) -> list[Fitted]:
     return [fit(form, responses, measured, start) for form, start in candidates]
 
 
 def _learn(
-    fitted: Sequence[Fitted], weights: Floats, smooth: float, responses: Sequence[Response], measured: Floats
+    fitted: Sequence[Fitted], weights: Floats, smooth: float, responses: Sequence[ProfileResponse], measured: Floats
 ) -> _Learned:
     mean = Fitted.mean(fitted, weights)
     if not smooth:
         return _Learned(fitted=mean)
     fixed = mean.fixed_of(responses)
     left = np.log(np.maximum(measured - fixed, 0.05 * measured) / (np.exp(mean.logs(responses)) - fixed))
-    return _Learned(fitted=mean, residuals=fit_residuals([r.description for r in responses], left, smooth))
+    return _Learned(fitted=mean, residuals=fit_residuals([r.features for r in responses], left, smooth))
 
 
 def _choose(
     candidates: Sequence[Candidate],
-    responses: Sequence[Response],
+    responses: Sequence[ProfileResponse],
     measured: Floats,
     ways: Sequence[Sequence[Positions]],
 ) -> _Chosen:
@@ -249,7 +249,7 @@ class _Trials:
     def __init__(
         self,
         candidates: Sequence[Candidate],
-        responses: Sequence[Response],
+        responses: Sequence[ProfileResponse],
         measured: Floats,
         folds: Sequence[Positions],
     ) -> None:

@@ -16,8 +16,8 @@ from foretell.campaign.worker import Place
 from foretell.capture import cache, capture
 from foretell.cost.model import DEFAULT, CostModel
 from foretell.errors import ForetellError, InputError, RequirementNotMet
-from foretell.forecasting.assemble import response
-from foretell.forecasting.response import Response
+from foretell.forecasting.forecast import profile_response
+from foretell.forecasting.profile_response import ProfileResponse
 from foretell.graph import Graph
 from foretell.learn.adapt.choose import choose_steps
 from foretell.learn.adapt.operators import Recorded, recorded_of
@@ -48,7 +48,7 @@ class Kept(Records, Protocol):
 class _Candidate:
     point: Point
     graph: Graph
-    response: Response
+    response: ProfileResponse
 
     @property
     def predicted(self) -> Seconds:
@@ -181,7 +181,7 @@ def _captured(points: Sequence[Point], on: str, model: str | CostModel, until: f
         say(f"capturing {point}, {number + 1} of {len(points)}")
         try:
             graph = _graph(point)
-            yield _Candidate(point=point, graph=graph, response=response(graph, on, model=model))
+            yield _Candidate(point=point, graph=graph, response=profile_response(graph, on, model=model))
         except ForetellError as error:
             say(f"{point} is left out: {error}")
 

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from foretell.forecasting.response import Response
+from foretell.forecasting.profile_response import ProfileResponse
 from foretell.profile import ARITHMETIC, CROWDED, FAMILIES, KINDS, Links, Profile, plain
 from foretell.units import Seconds
 from foretell.workload import PRECISIONS
@@ -100,7 +100,7 @@ class Form:
             return tuple(map(_OF_NETWORKS[level], self.networks))
         return _NAMES.get(level, (level,))
 
-    def knowing(self, responses: Sequence[Response]) -> Form:
+    def knowing(self, responses: Sequence[ProfileResponse]) -> Form:
         """With a number for each of their networks, where the form has those."""
         have = any(level in _OF_NETWORKS for level in self.levels)
         return replace(self, networks=tuple(sorted({r.network for r in responses})) if have else ())
@@ -198,17 +198,17 @@ class Fitted:
         names = self.form.names
         return float(self.numbers[names.index("fixed")]) * self.unit if "fixed" in names else 0.0
 
-    def fixed_of(self, responses: Sequence[Response]) -> Floats:
+    def fixed_of(self, responses: Sequence[ProfileResponse]) -> Floats:
         """Seconds that are added to each of these steps: of all alike, and of its network."""
         value = dict(zip(self.form.names, self.numbers.tolist(), strict=True))
         own = [value.get(_seconds_of(r.network), 0.0) for r in responses]
         return self.fixed + self.unit * np.array(own)
 
-    def logs(self, responses: Sequence[Response]) -> Floats:
+    def logs(self, responses: Sequence[ProfileResponse]) -> Floats:
         return _Trial(self.form, responses, self.unit, self.numbers, []).logs(np.zeros(0))[0]
 
 
-def fit(form: Form, responses: Sequence[Response], measured: Floats, start: Profile | None = None) -> Fitted:
+def fit(form: Form, responses: Sequence[ProfileResponse], measured: Floats, start: Profile | None = None) -> Fitted:
     """The most likely numbers, from several starts: as it is, all times longer alike, and with nothing hidden.
 
     With a profile to start from they come on top of its numbers, towards which the prior pulls.
@@ -296,7 +296,7 @@ def _unlikely(errors: Floats, noise: float) -> float:
     )
 
 
-def slopes(form: Form, responses: Sequence[Response]) -> Floats:
+def slopes(form: Form, responses: Sequence[ProfileResponse]) -> Floats:
     """How log seconds change with each number, from a profile that changes nothing."""
     seconds = [float(np.exp(r.at(0.0, 0.0, 0.0).log)) for r in responses]
     none = np.zeros(len(form.names))
@@ -320,7 +320,7 @@ class _Trial:
     """Logarithms of predicted seconds, and how they change with the chosen ones of a form's numbers, on top of an offset."""
 
     def __init__(
-        self, full: Form, responses: Sequence[Response], unit: Seconds, offset: Floats, chosen: list[int]
+        self, full: Form, responses: Sequence[ProfileResponse], unit: Seconds, offset: Floats, chosen: list[int]
     ) -> None:
         self.responses, self.unit, self.by_part = responses, unit, full.by_part()
         self.offset, self.chosen = offset, chosen

@@ -10,8 +10,8 @@ from typing import Final
 from foretell.capture import capture
 from foretell.cost.model import DEFAULT, CostModel
 from foretell.errors import InputError, check_number
-from foretell.forecasting.assemble import forecast, response
-from foretell.forecasting.response import Response
+from foretell.forecasting.forecast import forecast, profile_response
+from foretell.forecasting.profile_response import ProfileResponse
 from foretell.graph import Graph
 from foretell.hardware import Cluster
 from foretell.learn.adapt.operators import Recorded
@@ -60,8 +60,8 @@ class Step:
         asked = self.workload if isinstance(self.workload, Graph) else capture(self.workload, self._settings)
         return self.recorded, asked
 
-    def response(self, model: str | CostModel = DEFAULT, timed: Operators | None = None) -> Response:
-        return response(self.workload, self.on, self.plan, settings=self._settings, model=model, timed=timed)
+    def response(self, model: str | CostModel = DEFAULT, timed: Operators | None = None) -> ProfileResponse:
+        return profile_response(self.workload, self.on, self.plan, settings=self._settings, model=model, timed=timed)
 
     def predicted(self, profile: Profile, model: str | CostModel = DEFAULT) -> Seconds:
         found = forecast(self.workload, self.on, self.plan, settings=self._settings, model=model, profile=profile)
@@ -78,7 +78,7 @@ class Prepared:
 
     seconds: Seconds
     network: str
-    response: Response
+    response: ProfileResponse
     allocated: Bytes | None = None
     reserved: Bytes | None = None
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from foretell.errors import SourceError, did_you_mean
-from foretell.sources.masters import OnMasters
+from foretell.sources.master_weights import OnMasters
 from foretell.sources.named.eight_bit import BlockwiseOptimizer
 
 MakeOptimizer = Callable[[Iterable[Any]], torch.optim.Optimizer]

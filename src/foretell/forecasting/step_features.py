@@ -16,7 +16,7 @@ from foretell.program import Program
 from foretell.units import Seconds
 
 
-def description(program: Program, slowest: RoleStep, listed: Collectives, host: float = 1.0) -> dict[str, float]:
+def step_features(program: Program, slowest: RoleStep, listed: Collectives, host: float = 1.0) -> dict[str, float]:
     """From its slowest rank, which was placed under a factor of the host; links are as listed. Shares of device time, and logarithms."""
     parts = family_seconds(slowest)
     busy = max(sum(parts.values()), 1e-12)

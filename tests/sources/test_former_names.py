@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from foretell.measure.record import Point, StepRow
-from foretell.sources.moved import current_source, stored_source
+from foretell.sources.former_names import current_source, stored_source
 from foretell.sources.resolve import find_function
 from foretell.sources.settings import converted, settings_of
 from foretell.store.store import Store

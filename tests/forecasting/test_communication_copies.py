@@ -6,7 +6,7 @@ import pytest
 
 import foretell
 from foretell.cost.model import load_model
-from foretell.forecasting.copies import with_copies
+from foretell.forecasting.communication_copies import with_copies
 from foretell.hardware import device
 from foretell.parallel import parallelize
 from foretell.plans import Plan

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from foretell.cost.model import CostModel
 from foretell.forecasting.communication import Collectives
 from foretell.forecasting.conditions import Conditions
-from foretell.forecasting.description import description, family_seconds
 from foretell.forecasting.run import place, scaled_durations, slower
+from foretell.forecasting.step_features import family_seconds, step_features
 from foretell.hardware import Cluster
 from foretell.profile import AS_LISTED, CROWDED, FAMILIES, Links, Operators, Profile, network_of
 from foretell.program import Program
@@ -53,7 +53,7 @@ class LinkSlopes(NamedTuple):
     neighbours: float
 
 
-class Response:
+class ProfileResponse:
     """A step on a cluster, priced once; with a profile's times of single ops, where there are some."""
 
     def __init__(self, program: Program, cluster: Cluster, model: CostModel, timed: Operators | None = None) -> None:
@@ -71,7 +71,7 @@ class Response:
         self.communication: Seconds = sum(slowest.durations.collectives) + sum(self._hand_over)
         self.precision, self.ranks = program.whole.precision, program.ranks
         self.network = network_of(program.whole)
-        self.description = description(program, slowest, collectives)
+        self.features = step_features(program, slowest, collectives)
         self.memory = max((p.memory for options in self._placed for p in options), key=lambda m: m.total / m.capacity)
 
     def seconds(self, profile: Profile) -> Seconds:
@@ -82,7 +82,7 @@ class Response:
         device = math.log(scaled / self.device.sum()) if scaled else 0.0
         wire = math.log(profile.communication) + (self._over(profile.links) if profile.links != AS_LISTED else 0.0)
         log = self.at(device, math.log(profile.host), wire).log
-        further = profile.residuals.log_factor(self.description) if profile.residuals else 0.0
+        further = profile.residuals.log_factor(self.features) if profile.residuals else 0.0
         return math.exp(log + further) + profile.fixed_seconds
 
     def at(self, device: float, host: float, communication: float) -> Slopes:

@@ -1,0 +1,182 @@
+"""A run made into a forecast: times, memory, resources, cost and energy of the step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from foretell.cost.model import CostModel
+from foretell.cost.roofline import seconds_at_peak
+from foretell.forecasting.calibration import Range
+from foretell.forecasting.critical import critical_path
+from foretell.forecasting.energy import cluster_watts
+from foretell.forecasting.intervals import between, intervals
+from foretell.forecasting.job import Job, JobLength
+from foretell.forecasting.memory import adjusted
+from foretell.forecasting.result import (
+    Asked,
+    Cost,
+    Energy,
+    Forecast,
+    LinkUse,
+    Network,
+    Resources,
+    Throughput,
+    Use,
+)
+from foretell.forecasting.run import Run
+from foretell.graph import Caveat
+from foretell.hardware import Cluster
+from foretell.plans import Plan
+from foretell.profile import Profile, network_of
+from foretell.program import Program
+from foretell.units import Seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembly:
+    """A run made into a forecast."""
+
+    program: Program
+    cluster: Cluster
+    plan: Plan
+    ran: Run
+    model: CostModel
+    profile: Profile | None
+    loading: Seconds
+    lost: float
+
+    def forecast(self, length: JobLength | None, caveats: Iterable[Caveat]) -> Forecast:
+        ran, whole = self.ran, self.program.whole
+        known = intervals(self.program, ran, self.cluster, self.model, self._fixed, self.added)
+        step_range = input_range = None
+        bounds = self.profile.within(self._ready, network_of(whole)) if self.profile else None
+        if bounds := bounds or known.step:
+            low, high = bounds
+            step_range = max(low, self.loading), max(high, self.loading)
+            input_range = max(self.loading - high, 0.0), max(self.loading - low, 0.0)
+        return Forecast(
+            model=self.model.name,
+            workload=whole.name,
+            cluster=str(self.cluster),
+            plan=str(self.plan),
+            asked=self._asked(),
+            profile=self.profile.name if self.profile else None,
+            step_time=between(self.step, step_range),
+            device_time=between(self.busy, known.device),
+            host_time=between(ran.slowest.host_seconds, known.host),
+            exposed_communication=between(ran.exposed, known.exposed),
+            bubble=between(ran.bubble, known.waiting and known.waiting(ran.bubble)),
+            stragglers=between(ran.stragglers, known.waiting and known.waiting(ran.stragglers)),
+            trainer=between(self.added, known.waiting and known.waiting(self.added)),
+            input_wait=between(self.step - self._ready, input_range),
+            memory=ran.memory if self.profile is None else adjusted(ran.memory, self.profile.memory),
+            network=self._network(),
+            resources=self._resources(),
+            throughput=self._throughput(),
+            cost=self._cost(),
+            energy=Energy(watts=self._watts, joules_per_step=self._watts * self.step),
+            critical_path=critical_path(ran.timeline, self.program.roles),
+            job=None if length is None else self._job(length, step_range),
+            caveats=(*whole.caveats, *caveats),
+            timeline=ran.timeline,
+            memory_trace=ran.heaviest.trace,
+            graph=ran.heaviest.role.graph,
+        )
+
+    @property
+    def _fixed(self) -> Seconds:
+        return self.profile.for_network(network_of(self.program.whole)).fixed_seconds if self.profile else 0.0
+
+    @property
+    def _ready(self) -> Seconds:
+        return self.ran.timeline.period + self.ran.stragglers + self.added + self._fixed
+
+    @property
+    def added(self) -> Seconds:
+        return (self.ran.timeline.period + self.ran.stragglers) * self.lost
+
+    @cached_property
+    def step(self) -> Seconds:
+        return max(self._ready, self.loading)
+
+    @cached_property
+    def busy(self) -> Seconds:
+        return self.ran.slowest.device_seconds
+
+    @cached_property
+    def _watts(self) -> float:
+        return cluster_watts(self.cluster, self.busy / self.step if self.step else 0.0)
+
+    @property
+    def _micro_steps(self) -> int:
+        """Of all replicas together."""
+        return self.program.micro_steps * self.plan.dp
+
+    def _asked(self) -> Asked:
+        whole = self.program.whole
+        said, numbers = whole.provenance, whole.provenance.get("step.parameters", "")
+        return Asked(
+            samples=whole.samples,
+            tokens=whole.tokens,
+            inputs=said.get("step.inputs"),
+            precision=str(whole.mixed or whole.precision),
+            optimizer=said.get("step.optimizer"),
+            parameters=int(numbers) if numbers.isdecimal() else None,
+            grad_accumulation=self.program.micro_steps,
+        )
+
+    def _throughput(self) -> Throughput:
+        whole, step = self.program.whole, self.step
+        at_peak = seconds_at_peak(whole, self.ran.slowest.node.device) / whole.grad_accumulation * self._micro_steps
+        return Throughput(
+            samples_per_second=whole.samples * self._micro_steps / step if whole.samples else None,
+            tokens_per_second=whole.tokens * self._micro_steps / step if whole.tokens else None,
+            mfu=at_peak / step / self.plan.devices,
+        )
+
+    def _cost(self) -> Cost:
+        price = self.cluster.dollars_per_hour
+        return Cost(
+            dollars_per_hour=price,
+            dollars_per_step=None if price is None else price * self.step / 3600,
+            price=None if price is None else self.cluster.price_source,
+        )
+
+    def _job(self, length: JobLength, within: Range | None) -> Job:
+        whole = self.program.whole
+        return length.cost(
+            step=self.step,
+            within=within,
+            devices=self.cluster.devices,
+            samples=(whole.samples or 0) * self._micro_steps,
+            tokens=(whole.tokens or 0) * self._micro_steps,
+            dollars_per_hour=self.cluster.dollars_per_hour,
+            watts=self._watts,
+            idle_watts=cluster_watts(self.cluster, 0.0),
+        )
+
+    def _network(self) -> Network:
+        traffic = self.ran.traffic
+        links = tuple(LinkUse(link=name, sent_bytes=nbytes) for name, nbytes in sorted(traffic.links.items()))
+        return Network(sent_bytes=traffic.sent, received_bytes=traffic.sent, links=links)
+
+    def _resources(self) -> Resources:
+        """Idle, active and peak of the slowest rank's step, from when its streams are busy."""
+        placed, timeline, step = self.ran.slowest, self.ran.timeline, self.step
+        computing, communicating = min(timeline.computing, step), min(timeline.communicating, step)
+        moving, fullest = 0.0, 0.0
+        for price, times in zip(placed.priced.of_calls, placed.priced.calls.times, strict=True):
+            if price.seconds > 0 and price.work.traffic:
+                moving += price.seconds * times
+                fullest = max(fullest, price.work.traffic / price.seconds / placed.node.device.bandwidth)
+        if self.busy:
+            moving *= computing / self.busy  # kernels beside communication take longer
+        network = Use(idle_seconds=step - communicating, active_seconds=communicating, peak=self.ran.traffic.peak)
+        return Resources(
+            device=Use(idle_seconds=step - computing, active_seconds=computing, peak=1.0 if computing else 0.0),
+            memory_bandwidth=Use(idle_seconds=max(step - moving, 0.0), active_seconds=moving, peak=min(fullest, 1.0)),
+            network_rx=network,
+            network_tx=network,
+        )

@@ -1,0 +1,88 @@
+"""Caveats of a forecast: what it rests on, and what it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from foretell.cost.model import ROOFLINE
+from foretell.cost.offload import HOST_BYTES
+from foretell.forecasting.assembly import Assembly
+from foretell.forecasting.intervals import interval_source, uncertain_ops, why_no_interval
+from foretell.forecasting.run import Placed
+from foretell.graph import Caveat
+from foretell.graph.operators import OPAQUE
+from foretell.units import show_bytes
+
+_PEAK_OF_PRECISION: Final = {"torch-fp32": "tf32", "amp-bf16": "bf16", "amp-fp16": "fp16"}
+
+
+def caveats(made: Assembly) -> Iterator[Caveat]:
+    """What a reader of the forecast should know, beside what the capture noted."""
+    placed, model = made.ran.slowest, made.model
+    device = placed.node.device.name
+    if model.name == ROOFLINE:
+        text = "Device time is the roofline of published peaks; real kernels are slower, often by half or more."
+        yield Caveat("roofline-costs", text)
+    elif model.device != device:
+        text = f"Operators were measured on {model.device} and transferred to {device} by its published numbers."
+        yield Caveat("device-not-measured", text)
+    if layout := made.cluster.partly_filled:
+        yield Caveat("racks-partly-filled", f"Placed as {layout}. Write another layout like 2x72xNAME.")
+    if made.lost:
+        text = f"{made.lost:.0%} is added to the step for what its trainer does around it."
+        yield Caveat("trainer-added", text, made.added / made.step)
+    yield from _precision_caveats(made, placed)
+    yield from _offload_caveats(made, placed)
+    yield from _interval_caveats(made, placed)
+    for name, seconds in sorted(placed.priced.unknown.items()):
+        share = seconds / made.busy if made.busy else 0.0
+        if name == OPAQUE:
+            targets = (s.target for s in placed.role.graph.signatures if s.name == OPAQUE)
+            names = ", ".join(dict.fromkeys(target.rpartition(".")[2] for target in targets))
+            text = f"Operations that cannot be looked into are priced by what is declared of them: {names}."
+            yield Caveat("opaque-operations", text, share)
+        else:
+            yield Caveat("op-without-model", f"{name} priced by bytes", share)
+
+
+def _precision_caveats(made: Assembly, placed: Placed) -> Iterator[Caveat]:
+    """Where a device has no units for a precision, or has faster ones that it leaves out."""
+    device, precision = placed.node.device, made.program.whole.precision
+    wanted = _PEAK_OF_PRECISION.get(precision, precision)
+    if wanted in ("bf16", "fp16") and wanted not in device.peaks:
+        text = f"{device.name} has no units for {wanted}: products are converted and run as fp32, so it saves memory alone."
+        yield Caveat("precision-without-units", text)
+    elif wanted == "fp32" and "tf32" in device.peaks and device.kind == "gpu":
+        times = device.peak("tf32") / device.peak("fp32")
+        text = f"fp32 leaves out tensor cores. With precision=tf32 products are up to {times:.0f} times as fast on {device.name}."
+        yield Caveat("fp32-without-tensor-cores", text)
+
+
+def _offload_caveats(made: Assembly, placed: Placed) -> Iterator[Caveat]:
+    if made.plan.offload == "none":
+        return
+    updated = sum(c.nbytes for c in placed.role.collectives if c.kind in ("host-update", "nvme-update"))
+    kept = updated * HOST_BYTES[made.plan.offload] * placed.node.count
+    where = "drives" if made.plan.offload_to == "nvme" else "memory"
+    text = f"The host's {where} must keep {show_bytes(kept)} per node. How fast it updates, and the link to it, are usual values."
+    yield Caveat("offload-assumed", text)
+
+
+def _interval_caveats(made: Assembly, placed: Placed) -> Iterator[Caveat]:
+    profile = made.profile
+    if profile is not None and profile.intervals.width is not None:
+        text = f"The interval is from errors of profile {profile.name!r} on steps left out of its fit."
+        yield Caveat("calibrated-by-profile", text)
+        return
+    if why := why_no_interval(made.program, placed, made.model):
+        yield Caveat("not-calibrated", f"No interval is given: {why}.")
+        return
+    if source := interval_source(made.program, placed, made.model):
+        yield Caveat("calibrated-by-jobs" if made.program.ranks > 1 else "calibrated-elsewhere", source)
+    text, share = uncertain_ops(placed, made.model)
+    if text:
+        yield Caveat("uncertain-ops", text, share)
+    if profile is not None:
+        text = f"Times follow profile {profile.name!r}; the interval is the model's, from errors without a profile."
+        yield Caveat("profile-not-calibrated", text)

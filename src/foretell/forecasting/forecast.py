@@ -1,0 +1,137 @@
+"""The composition: a workload goes in, what its step will cost comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from foretell.cost.model import DEFAULT as DEFAULT_MODEL
+from foretell.cost.model import CostModel, load_model
+from foretell.errors import InputError
+from foretell.forecasting.assembly import Assembly
+from foretell.forecasting.caveats import caveats
+from foretell.forecasting.conditions import Conditions
+from foretell.forecasting.garbage import no_garbage_collection
+from foretell.forecasting.intervals import spread_of
+from foretell.forecasting.job import JobLength
+from foretell.forecasting.profile_response import ProfileResponse
+from foretell.forecasting.question import Question, Subject, decide
+from foretell.forecasting.result import Forecast
+from foretell.forecasting.run import run
+from foretell.forecasting.several import Spread, jobs_of
+from foretell.hardware import Cluster
+from foretell.parallel import parallelize
+from foretell.plans import Plan
+from foretell.profile import Operators, Profile
+from foretell.program import Program
+from foretell.units import Seconds
+
+__all__ = ["DEFAULT_MODEL", "answer", "forecast", "load_model"]
+
+
+def forecast(
+    workload: Subject,
+    on: str | Cluster,
+    plan: Plan | str | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    model: str | CostModel = DEFAULT_MODEL,
+    profile: Profile | str | Path | None = None,
+    conditions: Conditions | None = None,
+    job: JobLength | None = None,
+) -> Forecast:
+    """Forecast one steady-state step of a Workload, a captured Graph or a SOURCE on a cluster.
+
+    `settings` are the parameters of a SOURCE. `model` names what prices operators: one that is shipped, the folder of one
+    you fitted, or `roofline`. `profile` makes the forecast fit one machine, cluster or trainer. `conditions` are the data
+    loader, the jitter of ranks and the routing of experts; `job` asks what a whole training costs.
+    """
+    prices_by = load_model(model) if isinstance(model, str) else model
+    fitted = Profile.load(profile) if isinstance(profile, str | Path) else profile
+    question = decide(workload, on, plan, settings=settings)
+    return answer(question, model=prices_by, profile=fitted, conditions=conditions, job=job)
+
+
+def answer(
+    question: Question,
+    *,
+    model: CostModel,
+    profile: Profile | None = None,
+    conditions: Conditions | None = None,
+    job: JobLength | None = None,
+) -> Forecast:
+    """The forecast of a question that is decided."""
+    conditions = conditions or Conditions()
+    with no_garbage_collection():
+        program = _program(question, model)
+        made = Assembly(
+            program=program,
+            cluster=question.cluster,
+            plan=question.plan,
+            ran=run(program, question.cluster, model, conditions, profile),
+            model=model,
+            profile=profile,
+            loading=_loading(program, conditions),
+            lost=_lost(program, model, profile, conditions),
+        )
+        return made.forecast(job, caveats(made))
+
+
+def profile_response(
+    workload: Subject,
+    on: str | Cluster,
+    plan: Plan | str | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    model: str | CostModel = DEFAULT_MODEL,
+    timed: Operators | None = None,
+) -> ProfileResponse:
+    """How the step that `forecast` would answer for answers to profiles; all of them with these times of ops, if any."""
+    question = decide(workload, on, plan, settings=settings)
+    prices_by = load_model(model) if isinstance(model, str) else model
+    with no_garbage_collection():
+        return ProfileResponse(_program(question, prices_by), question.cluster, prices_by, timed)
+
+
+def spread(
+    workload: Subject,
+    on: str | Cluster,
+    plan: Plan | str | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    model: str | CostModel = DEFAULT_MODEL,
+) -> Spread | None:
+    """How far the step that `forecast` would answer for may be off by its parts, before errors on jobs scale it."""
+    question = decide(workload, on, plan, settings=settings)
+    prices_by = load_model(model) if isinstance(model, str) else model
+    with no_garbage_collection():
+        program = _program(question, prices_by)
+        ran = run(program, question.cluster, prices_by, Conditions())
+        return spread_of(program, ran, question.cluster, prices_by)
+
+
+def _program(question: Question, model: CostModel) -> Program:
+    device = question.cluster.nodes[0].device
+    return parallelize(question.graph, question.plan, lambda g: model.price(g, device).seconds.tolist())
+
+
+def _loading(program: Program, conditions: Conditions) -> Seconds:
+    """What a replica's data loader takes for a step; it works ahead, so the longer of the two sets the pace."""
+    if conditions.loader is None:
+        return 0.0
+    if not program.whole.samples:
+        raise InputError(
+            f"a data loader of {conditions.loader:g} samples/s was given, but the samples of a step of "
+            f"{program.whole.name!r} are not known. Set Workload(samples=…)."
+        )
+    return program.whole.samples * program.micro_steps / conditions.loader
+
+
+def _lost(program: Program, model: CostModel, profile: Profile | None, conditions: Conditions) -> float:
+    """What a trainer adds to its steps, as a part of them. Steps of one device are measured without one, and a profile
+    knows its own."""
+    if conditions.trainer is not None:
+        return conditions.trainer
+    known = jobs_of(model) if program.ranks > 1 and profile is None and program.whole.training else None
+    return known.lost if known else 0.0

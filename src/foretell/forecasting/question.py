@@ -1,0 +1,111 @@
+"""One question: which step, on which cluster, by which plan, and who decided the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from types import NoneType
+from typing import Any, Literal
+
+from foretell.capture import capture
+from foretell.errors import InputError, PlanError, check_kind
+from foretell.graph import Graph
+from foretell.hardware import Cluster
+from foretell.plans import Plan, PlanTemplate
+from foretell.sources.configs import configuration_of
+from foretell.sources.scripts import Accelerator, Script, script_of
+from foretell.workload import Workload
+
+Subject = Workload | Graph | Script | str  # a str is a SOURCE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a forecast is made of: a step, a cluster and a plan that fills it."""
+
+    graph: Graph
+    cluster: Cluster
+    plan: Plan
+    decided_by: Literal["caller", "script", "configuration", "cluster"]  # the plan
+
+
+def decide(
+    workload: Subject,
+    on: str | Cluster,
+    plan: Plan | str | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    progress: Callable[[str], None] | None = None,
+    cache: bool = True,
+    output: Callable[[bytes], None] | None = None,
+) -> Question:
+    """Decide the graph, the cluster and the plan: as given, as a script or a configuration asks for, or data parallelism.
+
+    A script is run as it would find itself on the cluster. What is wrong with cluster and plan is said before a capture.
+    """
+    check_kind("on", on, (str, Cluster), "a Cluster or its name, like '8xh100-sxm'", InputError)
+    check_kind("plan", plan, (str, Plan, NoneType), "a Plan, text like 'dp=4,tp=2', or None", PlanError)
+    cluster = Cluster.parse(on) if isinstance(on, str) else on
+    given = Plan.parse(plan) if isinstance(plan, str) else plan
+    subject = script_of(workload)
+    check_kind(
+        "workload", subject, (Workload, Graph, Script, str), "a Workload, a Graph, a Script or a SOURCE", InputError
+    )
+    if given is not None:
+        _check(given, cluster)
+    template = None
+    if given is None and isinstance(subject, str) and (configuration := configuration_of(subject)) is not None:
+        template = configuration.template(settings)
+        _planned(template, cluster)
+    if isinstance(subject, Script):
+        subject = on_cluster(subject, cluster, given)
+    graph = capture(subject, settings, progress=progress, cache=cache, output=output)
+    if given is not None:
+        return Question(graph=graph, cluster=cluster, plan=given, decided_by="caller")
+    if (template := template or _noted(graph)) is not None:
+        return Question(graph=graph, cluster=cluster, plan=_planned(template, cluster), decided_by=template.by)
+    return Question(graph=graph, cluster=cluster, plan=Plan(dp=cluster.devices), decided_by="cluster")
+
+
+def _noted(graph: Graph) -> PlanTemplate | None:
+    if (written := graph.provenance.get("plan")) is None:
+        return None
+    plan = Plan.parse(written)
+    usual = Plan()
+    settings = {f.name: getattr(plan, f.name) for f in fields(Plan) if f.name != "dp"}
+    given = {name: value for name, value in settings.items() if value != getattr(usual, name)}
+    return PlanTemplate(source=graph.provenance.get("script", graph.name), by="script", settings=given)
+
+
+def _planned(template: PlanTemplate, cluster: Cluster) -> Plan:
+    plan = template.plan_for(cluster.devices, len(cluster.nodes))
+    _check(plan, cluster)
+    return plan
+
+
+def _check(plan: Plan, cluster: Cluster) -> None:
+    plan.check_devices(cluster.devices)
+    if plan.data_parallel == "dp" and len(cluster.nodes) > 1:
+        raise PlanError(
+            f"data_parallel=dp drives all devices from one process, but {cluster} has {len(cluster.nodes)} nodes and a "
+            f"process runs on one. Use data_parallel=ddp, or at most {cluster.nodes[0].count} devices of one node."
+        )
+
+
+def on_cluster(script: Script, cluster: Cluster, plan: Plan | None = None) -> Script:
+    """The script as it would find itself there: one process per replica or device, on its node's accelerators."""
+    devices = cluster.devices
+    if script.processes not in (None, devices) and plan is None:
+        raise InputError(
+            f"{script.processes} processes do not fill {cluster}, which has {devices} devices. Leave out --nproc for one "
+            "process per device, choose another cluster, or say with --plan what the other devices do."
+        )
+    node = cluster.nodes[0]
+    chip = Accelerator(
+        name=node.device.title,
+        capability=node.device.compute_capability or Accelerator().capability,
+        memory=node.device.usable_bytes,
+        units=node.device.compute_units,
+        per_node=node.count,
+    )
+    return replace(script, processes=script.processes or devices, accelerator=chip)
