@@ -10,6 +10,7 @@ import typer
 
 from foretell.cli.options import AsJson
 from foretell.cli.terminal import answer, guarded, progress
+from foretell_bench.answers.command import answers as answers_verb
 
 if TYPE_CHECKING:
     from foretell_bench.tables.figures import Figure
@@ -39,6 +40,9 @@ app = typer.Typer(
 @app.callback()
 def _bench() -> None:
     """Compare what Foretell predicts with what was measured."""
+
+
+app.command("answers")(guarded(answers_verb))
 
 
 @app.command()

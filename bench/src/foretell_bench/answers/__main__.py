@@ -1,0 +1,7 @@
+"""Runs the verb by itself, so that a Foretell without it can be asked too."""
+
+import typer
+
+from foretell_bench.answers.command import answers
+
+typer.run(answers)
