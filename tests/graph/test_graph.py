@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from foretell.errors import GraphFileError
 from foretell.graph import Caveat, Graph, Input, Layout, Op, Signature, Storage, Tensor
+from foretell.graph.facts import HostWork, StepFacts
+from foretell.plans import PlanTemplate
 
 MATRIX = Layout((64, 32), (32, 1), "float32")
 ROW = Layout((1, 32), (0, 1), "bfloat16")
@@ -139,7 +141,7 @@ def test_foreign_and_newer_files_are_named_as_such(tmp_path: Path) -> None:
     path = tmp_path / "a.graph"
     small_graph().save(path)
     changed_header(path, version=99)
-    with pytest.raises(GraphFileError, match="reads up to 3"):
+    with pytest.raises(GraphFileError, match="reads up to 4"):
         Graph.load(path)
     changed_header(path, format="something-else")
     with pytest.raises(GraphFileError, match="not a Foretell graph"):
@@ -183,6 +185,54 @@ def test_version_1_files_stay_readable() -> None:
     assert graph == small_graph("version-1")
     assert graph.gradients is None
     assert graph.content_hash == "d02cc3d2428dfb64b387ace5dd152e71892f0b81506ad5ef3f1ed250f538b83c"  # as stores know it
+
+
+FACTS = StepFacts(
+    parameters=2048,
+    inputs=(64, 32),
+    optimizer="fused AdamW",
+    plan=PlanTemplate(source="train.py", by="script", settings={"zero": 3}, devices=8),
+    host=HostWork(ops=3, drawn=5, moved=7, copied=11, pinned=13, waits=True),
+)
+
+
+def test_version_3_files_stay_readable_with_their_facts_as_types(tmp_path: Path) -> None:
+    graph = Graph.load(Path(__file__).parents[1] / "data" / "version-3.graph")
+    assert graph.facts == FACTS
+    assert dict(graph.provenance) == {"torch": "2.13.0", "python": "3.11.9", "captured_on": "x86_64"}
+    assert str(graph.mixed) == "parameters:fp32/compute:bf16/reduce:fp32"
+    hashed = "b4fa3aab188de68f49a9ca0a3bd2a7284f2017adf7b826178a5f3ba4895a1f1d"  # as stores know it
+    graph.save(tmp_path / "a.graph")
+    again = Graph.load(tmp_path / "a.graph")
+    assert again == graph
+    assert graph.content_hash == again.content_hash == hashed
+
+
+OTHER_PLAN = PlanTemplate(source="run.toml", by="configuration", settings={"zero": 3}, copies="nodes", global_batch=64)
+
+
+@pytest.mark.parametrize("facts", [StepFacts(), FACTS, replace(FACTS, plan=OTHER_PLAN), StepFacts(inputs=())])
+@pytest.mark.parametrize("gradients", [None, {}])
+def test_facts_of_a_step_are_read_back_equal(
+    tmp_path: Path, facts: StepFacts, gradients: dict[int, int] | None
+) -> None:
+    graph = replace(small_graph(), facts=facts, gradients=gradients)
+    graph.save(tmp_path / "a.graph")
+    assert Graph.load(tmp_path / "a.graph") == graph
+    assert (graph.content_hash == small_graph().content_hash) == (facts == StepFacts() and gradients is None)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [[], {"parameters": -1}, {"parameters": "2048"}, {"inputs": [8, -1]}, {"plan": "dp=8"}, {"plan": {"zero": 3}}, {"host": {"ops": 1.5}},
+     {"optimizer": 7}, {"colour": "red"}],
+)  # fmt: skip
+def test_facts_that_are_none_are_refused(tmp_path: Path, facts: object) -> None:
+    path = tmp_path / "a.graph"
+    replace(small_graph(), facts=FACTS).save(path)
+    changed_header(path, facts=facts)
+    with pytest.raises(GraphFileError, match="not a whole Foretell graph file"):
+        Graph.load(path)
 
 
 def test_a_graph_forgets_what_was_asked_for_longest_ago() -> None:

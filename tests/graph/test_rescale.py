@@ -57,7 +57,7 @@ def test_an_extended_graph_equals_the_captured_one(name: str) -> None:
 
 def test_what_is_told_of_inputs_grows_along() -> None:
     grown = extend(at("transformer", 2), at("transformer", 4), sizes=(2, 4), to=12)
-    assert grown.provenance["step.inputs"] == "12×5×16"
+    assert grown.facts.inputs == (12, 5, 16)
 
 
 def test_a_graph_may_be_made_smaller_too() -> None:

@@ -45,7 +45,7 @@ def test_four_bits_take_half_a_byte_and_their_scales() -> None:
         0.5 + 1 / 64 + 2 / 64 / 256
     )  # half a byte, a byte of scale per block, and the scales of scales (cast to bf16)
     assert saved == pytest.approx(linear_numbers() * (2 - kept), rel=1e-3)
-    assert four.provenance["step.parameters"] == lora.provenance["step.parameters"]  # as many, in fewer bits
+    assert four.facts.parameters == lora.facts.parameters  # as many, in fewer bits
 
 
 def test_weights_are_dequantized_in_both_passes() -> None:

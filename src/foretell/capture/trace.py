@@ -20,6 +20,7 @@ from foretell.capture.step import ATTENTION, Step, batch_sizes, prepare_model
 from foretell.capture.values import Values
 from foretell.errors import WorkloadError
 from foretell.graph import Caveat, Graph
+from foretell.graph.facts import StepFacts
 from foretell.sources.master_weights import gradient_of
 from foretell.sources.named.adapters import quantized_weights
 from foretell.workload import MEGATRON, Workload
@@ -69,12 +70,8 @@ def record(step: Step, recorder: Recorder, values: Values | None = None, *, warm
         samples=samples,
         tokens=tokens,
         caveats=tuple(_caveats(step, values)),
-        provenance={
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "captured_on": platform.machine(),
-            **_facts(step),
-        },
+        facts=_facts(step),
+        provenance=versions(),
     )
     if workload.kernels == "torch":
         return graph
@@ -82,16 +79,19 @@ def record(step: Step, recorder: Recorder, values: Values | None = None, *, warm
     return with_fused_kernels(graph, updates=workload.kernels in MEGATRON, compiled_loss=compiled)
 
 
-def _facts(step: Step) -> dict[str, str]:
-    """What an answer says that was asked for, where a graph does not show it."""
+def versions() -> dict[str, str]:
+    """What a graph is captured with."""
+    return {"torch": torch.__version__, "python": platform.python_version(), "captured_on": platform.machine()}
+
+
+def _facts(step: Step) -> StepFacts:
     tensors = [t for t in pytree.tree_leaves(step.batch) if isinstance(t, torch.Tensor)]
-    numbers = sum(p.numel() for p in step.model.parameters()) + quantized_weights(step.model)
-    facts = {"step.parameters": str(numbers)}
-    if tensors:
-        facts["step.inputs"] = "×".join(map(str, tensors[0].shape))
-    if (optimizer := step.optimizer) is not None:
-        facts["step.optimizer"] = optimizer_name(optimizer)
-    return facts
+    return StepFacts(
+        parameters=sum(p.numel() for p in step.model.parameters()) + quantized_weights(step.model),
+        inputs=tuple(map(int, tensors[0].shape)) if tensors else None,
+        optimizer=None if step.optimizer is None else optimizer_name(step.optimizer),
+        plan=step.workload.plan,
+    )
 
 
 def optimizer_name(optimizer: torch.optim.Optimizer) -> str:

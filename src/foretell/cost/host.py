@@ -21,7 +21,7 @@ import numpy.typing as npt
 from foretell.cost.files import check_numbers, reading
 from foretell.graph import Graph, Signature
 from foretell.graph.calls import Call
-from foretell.graph.host_work import HostWork
+from foretell.graph.facts import HostWork
 from foretell.graph.operators import Family, operator_of
 from foretell.graph.types import Op
 from foretell.hardware import Host
@@ -80,7 +80,7 @@ class HostCosts:
 
     def _beside(self, graph: Graph) -> float:
         """What the host computes and copies itself."""
-        work = HostWork.of(graph.provenance)
+        work = graph.facts.host or HostWork()
         return (
             self.view["forward"] * work.ops
             + _DRAWN * work.drawn

@@ -116,14 +116,14 @@ class Assembly:
 
     def _asked(self) -> Asked:
         whole = self.program.whole
-        said, numbers = whole.provenance, whole.provenance.get("step.parameters", "")
+        facts = whole.facts
         return Asked(
             samples=whole.samples,
             tokens=whole.tokens,
-            inputs=said.get("step.inputs"),
+            inputs=None if facts.inputs is None else "×".join(map(str, facts.inputs)),
             precision=str(whole.mixed or whole.precision),
-            optimizer=said.get("step.optimizer"),
-            parameters=int(numbers) if numbers.isdecimal() else None,
+            optimizer=facts.optimizer,
+            parameters=facts.parameters,
             grad_accumulation=self.program.micro_steps,
         )
 

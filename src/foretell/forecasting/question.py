@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from types import NoneType
 from typing import Any, Literal
 
@@ -62,19 +62,9 @@ def decide(
     graph = capture(subject, settings, progress=progress, cache=cache, output=output)
     if given is not None:
         return Question(graph=graph, cluster=cluster, plan=given, decided_by="caller")
-    if (template := template or _noted(graph)) is not None:
+    if (template := template or graph.facts.plan) is not None:
         return Question(graph=graph, cluster=cluster, plan=_planned(template, cluster), decided_by=template.by)
     return Question(graph=graph, cluster=cluster, plan=Plan(dp=cluster.devices), decided_by="cluster")
-
-
-def _noted(graph: Graph) -> PlanTemplate | None:
-    if (written := graph.provenance.get("plan")) is None:
-        return None
-    plan = Plan.parse(written)
-    usual = Plan()
-    settings = {f.name: getattr(plan, f.name) for f in fields(Plan) if f.name != "dp"}
-    given = {name: value for name, value in settings.items() if value != getattr(usual, name)}
-    return PlanTemplate(source=graph.provenance.get("script", graph.name), by="script", settings=given)
 
 
 def _planned(template: PlanTemplate, cluster: Cluster) -> Plan:

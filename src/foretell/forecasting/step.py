@@ -14,7 +14,7 @@ from foretell.cost.host import HostCosts
 from foretell.cost.model import Priced
 from foretell.cost.roofline import Price
 from foretell.graph import Graph, Signature
-from foretell.graph.host_work import HostWork
+from foretell.graph.facts import HostWork
 from foretell.hardware import Device, Host
 from foretell.hardware import host as known_host
 from foretell.parallel import parallelize
@@ -131,7 +131,9 @@ def role_step(role: Role, device: Device, host: Host, model: Pricing, timed: Ope
     priced = model.price(role.graph, device)
     priced = priced if timed is None else _as_timed(priced, timed)
     alone = device.kind == "cpu"  # the host runs its ops itself, so it waits for each of them
-    copied_in_turn = HostWork.of(role.graph.provenance).waits  # the batch, once the device is done with the step before
+    copied_in_turn = (
+        role.graph.facts.host or HostWork()
+    ).waits  # the batch, once the device is done with the step before
     waits = priced.waits | alone
     if copied_in_turn and len(waits):
         waits[0] = True

@@ -1,7 +1,7 @@
 """The graph file: a zip of one JSON header and one .npy column per field; `reading.py` reads it.
 
-Version 2 adds which gradient belongs to which parameter, version 3 precisions said apart. A graph is written in the
-oldest version that can say what it knows.
+Version 2 adds which gradient belongs to which parameter, version 3 mixed precision, version 4 facts of the step apart from
+its provenance. A graph is written in the oldest version that can hold what is known of it.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from foretell.graph.facts import StepFacts
 from foretell.graph.types import PHASES, ROLES, Input, Value
 
 if TYPE_CHECKING:
     from foretell.graph.graph import Graph
 
 FORMAT: Final = "foretell-graph"
-VERSION: Final = 3
+VERSION: Final = 4
 HEADER: Final = "header.json"
 PAIRS: Final = ("gradient_parameter", "gradient_storage")  # since version 2
 
@@ -37,8 +38,9 @@ class _Interned(dict[Any, int]):
         return number
 
 
-def members(graph: Graph) -> Iterator[tuple[str, bytes]]:
-    """The files inside the archive, by name."""
+def members(graph: Graph, *, hashed: bool = False) -> Iterator[tuple[str, bytes]]:
+    """The files inside the archive, by name; or, of the same content, what its hash is of, which stays that of version 3."""
+    version = _version(graph, hashed)
     layouts, signatures, modules = _Interned(), _Interned(), _Interned()
     ops = graph.ops
     columns: dict[str, Iterable[int]] = {
@@ -58,7 +60,7 @@ def members(graph: Graph) -> Iterator[tuple[str, bytes]]:
         "storage_born": [s.born for s in graph.storages],
         "storage_freed": [s.freed for s in graph.storages],
     }
-    if _version(graph) > 1:
+    if graph.gradients is not None or version == 3:
         pairs = graph.gradients or {}
         columns |= dict(zip(PAIRS, (list(pairs), list(pairs.values())), strict=True))
     signature_rows = [
@@ -66,16 +68,19 @@ def members(graph: Graph) -> Iterator[tuple[str, bytes]]:
          [[name, _encode(value)] for name, value in s.arguments], list(s.mutates)]
         for s in signatures
     ]  # fmt: skip
+    provenance = {**graph.provenance, **(graph.facts.to_provenance() if hashed else {})}
     header = {
-        "format": FORMAT, "version": _version(graph), "name": graph.name,
+        "format": FORMAT, "version": version, "name": graph.name,
         "training": graph.training, "precision": graph.precision, "grad_accumulation": graph.grad_accumulation,
         "samples": graph.samples, "tokens": graph.tokens,
-        "caveats": [[c.code, c.text, c.share] for c in graph.caveats], "provenance": dict(graph.provenance),
+        "caveats": [[c.code, c.text, c.share] for c in graph.caveats], "provenance": provenance,
         "modules": list(modules), "layouts": [[x.shape, x.strides, x.dtype] for x in layouts],
         "signatures": signature_rows,
     }  # fmt: skip
     if graph.mixed is not None:
         header["mixed"] = str(graph.mixed)
+    if version > 3:
+        header["facts"] = graph.facts.to_dict()
     yield HEADER, json.dumps(header, separators=(",", ":"), sort_keys=True).encode()
     for name, column in columns.items():
         # Differences compress far better than the rising numbers themselves, and lose nothing.
@@ -85,7 +90,9 @@ def members(graph: Graph) -> Iterator[tuple[str, bytes]]:
         yield f"{name}.npy", buffer.getvalue()
 
 
-def _version(graph: Graph) -> int:
+def _version(graph: Graph, hashed: bool) -> int:
+    if graph.facts != StepFacts() and not hashed:
+        return 4
     if graph.mixed is not None:
         return 3
     return 1 if graph.gradients is None else 2

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from foretell.graph import file, reading
 from foretell.graph.calls import Calls, calls_of
+from foretell.graph.facts import StepFacts
 from foretell.graph.types import Caveat, Op, Signature, Storage, Tensor
 from foretell.precision import MixedPrecision
 from foretell.units import Bytes
@@ -40,12 +41,14 @@ class Graph:
     samples: int | None = None
     tokens: int | None = None
     caveats: tuple[Caveat, ...] = ()
-    provenance: Mapping[str, str] = field(default_factory=dict)
+    facts: StepFacts = field(default_factory=StepFacts)
+    provenance: Mapping[str, str] = field(default_factory=dict)  # versions of what it was captured with
 
     @cached_property
     def content_hash(self) -> str:
+        """The hash by which stores know it, the same whichever format it was read from."""
         digest = hashlib.sha256()
-        for name, data in file.members(self):
+        for name, data in file.members(self, hashed=True):
             digest.update(f"{name}:{len(data)}:".encode())
             digest.update(data)
         return digest.hexdigest()

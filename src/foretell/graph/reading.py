@@ -20,8 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.errors import GraphFileError
+from foretell.graph.facts import StepFacts
 from foretell.graph.file import FORMAT, HEADER, PAIRS, VERSION
-from foretell.graph.host_work import HostWork
 from foretell.graph.signatures import check_signature
 from foretell.graph.types import (
     ITEM_BYTES,
@@ -76,7 +76,8 @@ def read(data: bytes, name: str) -> dict[str, Any]:
         parts = _unpack(data)
         header = parse_json(parts[HEADER])
         _check_format(header, name)
-        return _fields(header, {n: _column(parts, n) for n in (*_COLUMNS, *(PAIRS if header["version"] > 1 else ()))})
+        pairs = PAIRS if header["version"] in (2, 3) or f"{PAIRS[0]}.npy" in parts else ()
+        return _fields(header, {n: _column(parts, n) for n in (*_COLUMNS, *pairs)})
     except GraphFileError:
         raise
     except Exception as error:  # whatever a stranger's bytes break in zip, JSON or NumPy, the file is to blame
@@ -164,7 +165,7 @@ def _fields(header: Mapping[str, Any], columns: Columns) -> dict[str, Any]:
                              plain["tensor_offset"])),
         "storages": tuple(map(Storage, plain["storage_nbytes"], _picked(ROLES, plain["storage_role"]),
                               plain["storage_born"], plain["storage_freed"])),
-        "gradients": dict(zip(*(plain[name] for name in PAIRS), strict=True)) if header["version"] > 1 else None,
+        "gradients": dict(zip(*(plain[name] for name in PAIRS), strict=True)) if PAIRS[0] in plain else None,
     }  # fmt: skip
 
 
@@ -184,7 +185,8 @@ def _header(header: Mapping[str, Any]) -> dict[str, Any]:
     provenance, training, precision = header["provenance"], header["training"], header["precision"]
     if not isinstance(provenance, dict) or type(training) is not bool or precision not in PRECISIONS:
         raise ValueError("provenance, training or precision are not what they should be")
-    HostWork.of(provenance)
+    versions = {_text(key, "provenance"): _text(value, "provenance") for key, value in provenance.items()}
+    facts = _facts(header["facts"]) if header["version"] > 3 else StepFacts.from_provenance(versions)
     samples, tokens = (
         None if header[name] is None else _whole(header[name], name, 1, _LARGEST) for name in ("samples", "tokens")
     )
@@ -192,15 +194,29 @@ def _header(header: Mapping[str, Any]) -> dict[str, Any]:
         "name": _text(header["name"], "the name"),
         "training": training,
         "precision": precision,
-        "mixed": MixedPrecision.parse(_text(header["mixed"], "the precision")) if header["version"] > 2 else None,
+        "mixed": _mixed(header),
         "grad_accumulation": _whole(
             header["grad_accumulation"], "grad_accumulation", 1, limit("micro-steps of a step")
         ),
         "samples": samples,
         "tokens": tokens,
         "caveats": tuple(_caveat(row) for row in _list(header["caveats"], "caveats")),
-        "provenance": {_text(key, "provenance"): _text(value, "provenance") for key, value in provenance.items()},
+        "facts": facts,
+        "provenance": versions,
     }
+
+
+def _mixed(header: Mapping[str, Any]) -> MixedPrecision | None:
+    """Version 3 is of graphs that have it, and later ones may."""
+    if header["version"] < 3 or (header["version"] > 3 and "mixed" not in header):
+        return None
+    return MixedPrecision.parse(_text(header["mixed"], "the precision"))
+
+
+def _facts(entries: Any) -> StepFacts:
+    if not isinstance(entries, dict):
+        raise ValueError("the facts of the step are no table")
+    return StepFacts.from_dict({k: _text(v, k) if isinstance(v, str) else v for k, v in entries.items()})
 
 
 def _caveat(row: Any) -> Caveat:

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from foretell.errors import CaptureError
 from foretell.graph import Graph, Input, Layout, Op, Signature, Storage, Tensor, Value
 
-INPUTS = "step.inputs"  # of a graph's provenance: the shape of the first, for people
-
 
 def same_path(first: Graph, second: Graph) -> bool:
     """Whether two graphs run the same ops on the same tensors, sizes apart."""
@@ -71,18 +69,13 @@ def _map(first: Graph, second: Graph, continued: Callable[[int, int], int]) -> G
     def counted(a: int | None, b: int | None) -> int | None:
         return b if a is None or b is None else continued(a, b)
 
-    def shown(a: str, b: str) -> str:
-        """A shape as it is told: 8×1024."""
-        pairs = list(zip(a.split("×"), b.split("×"), strict=False))
-        whole = all(x.isdecimal() and y.isdecimal() for x, y in pairs)
-        return "×".join(str(continued(int(x), int(y))) for x, y in pairs) if whole else b
-
-    said = {**second.provenance}
-    if INPUTS in said and INPUTS in first.provenance:
-        said[INPUTS] = shown(first.provenance[INPUTS], said[INPUTS])
+    facts = second.facts
+    if first.facts.inputs is not None and facts.inputs is not None:
+        shape = tuple(continued(a, b) for a, b in zip(first.facts.inputs, facts.inputs, strict=False))
+        facts = dataclasses.replace(facts, inputs=shape)
     return dataclasses.replace(
         second,
-        provenance=said,
+        facts=facts,
         samples=counted(first.samples, second.samples),
         tokens=counted(first.tokens, second.tokens),
         ops=tuple(op(a, b) for a, b in zip(first.ops, second.ops, strict=True)),

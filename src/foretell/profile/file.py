@@ -38,8 +38,8 @@ _FACTOR: Final = f"a factor above 0, {1 / _MOST:g} to {_MOST:g}"
 
 def network_of(graph: Graph) -> str:
     """What steps of one network share, whatever their batch: its name and size."""
-    size = graph.provenance.get("step.parameters", "")
-    return f"{graph.name}, {size} parameters" if size else graph.name
+    size = graph.facts.parameters
+    return graph.name if size is None else f"{graph.name}, {size} parameters"
 
 
 def _check_factors(what: str, values: Mapping[str, Any]) -> None:

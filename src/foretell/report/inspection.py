@@ -59,6 +59,7 @@ def inspection_dict(forecast: Forecast, *, top: int, depth: int | None) -> dict[
         "tokens": graph.tokens,
         "state_values": _state_values(graph),
         "state_bytes": graph.bytes_of("parameter"),
+        "facts": graph.facts.to_dict(),
         "provenance": dict(graph.provenance),
         "top_operators": [asdict(use) for use in operators(forecast)[:top]],
         "modules": [_module_dict(module, level) for level, module in walk(module_tree(forecast), depth)],
@@ -100,9 +101,7 @@ def facts(graph: Graph) -> Iterator[tuple[str, str]]:
     runs = sum(op.times for op in graph.ops)
     yield "Ops", f"{runs:,} in a step, {len(graph.signatures):,} distinct"
     if versions := ", ".join(
-        f"{name.removeprefix('captured_')} {version}"
-        for name, version in graph.provenance.items()
-        if not name.startswith("step.")
+        f"{name.removeprefix('captured_')} {version}" for name, version in graph.provenance.items()
     ):
         yield "Captured with", versions
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import foretell
-from foretell.graph.host_work import KEY, HostWork
+from foretell.graph.facts import HostWork, StepFacts
 from tests.capture.script.conftest import Write
 
 LOOP = """
@@ -19,7 +19,8 @@ LOOP = """
 
 
 def work(graph: foretell.Graph) -> HostWork:
-    return HostWork.of(graph.provenance)
+    assert graph.facts.host is not None
+    return graph.facts.host
 
 
 def test_a_batch_drawn_on_the_host_takes_its_time(script: Write) -> None:
@@ -62,11 +63,17 @@ def test_workers_of_a_loader_work_for_themselves(
 
 def test_work_of_a_host_is_read_back_or_refused() -> None:
     some = HostWork(ops=3, drawn=5, moved=7, copied=11, pinned=13, waits=True)
-    assert HostWork.of({KEY: str(some)}) == some
-    assert HostWork.of({}) == HostWork()
-    for text in ("", "ops=-1", f"{some},ops=1", str(some).replace("5", "5e9")):
-        with pytest.raises(ValueError, match=KEY):
-            HostWork.parse(text)
+    text = "ops=3,drawn=5,moved=7,copied=11,pinned=13,waits=1"
+    assert StepFacts(host=some).to_provenance() == {"step.host": text}
+    assert StepFacts.from_provenance({"step.host": text}).host == some
+    assert StepFacts.from_dict(StepFacts(host=some).to_dict()).host == some
+    assert StepFacts.from_provenance({}) == StepFacts()
+    for wrong in ("", "ops=-1", f"{text},ops=1", text.replace("5", "5e9")):
+        with pytest.raises(ValueError, match=r"step\.host"):
+            StepFacts.from_provenance({"step.host": wrong})
+    for entries in ({"ops": -1}, {"ops": 5e9}, {"waits": 1}):
+        with pytest.raises(ValueError, match="host work"):
+            StepFacts.from_dict({"host": entries})
 
 
 def test_an_answer_says_what_was_asked(script: Write) -> None:

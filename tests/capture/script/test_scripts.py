@@ -62,7 +62,9 @@ def test_amp_accumulation_and_clipping_as_a_workload_has_them(script: Write) -> 
     )
     assert ops(graph) == ops(foretell.capture_graph(by_hand))
     assert (graph.samples, graph.precision, graph.grad_accumulation) == (4, "amp-fp16", 5)
-    assert graph.provenance["plan"] == "dp=1"
+    plan = graph.facts.plan
+    assert plan is not None
+    assert (plan.by, plan.settings, plan.devices) == ("script", {}, 1)
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ STOPS = """
 def test_numbers_that_stop_a_script_are_noted_and_averages_of_a_model_are_copies_of_it(script: Write) -> None:
     graph = foretell.capture_graph(script(STOPS.format(least=0.01)))
     assert any("compared in line 17 of train.py are taken as 0.5" in c.text for c in graph.caveats)
-    assert (graph.samples, graph.tokens, graph.provenance["step.inputs"]) == (8, 256, "8×32")  # drawn on the device
+    assert (graph.samples, graph.tokens, graph.facts.inputs) == (8, 256, (8, 32))  # drawn on the device
     storage = [graph.tensors[i].storage for i in range(len(graph.tensors))]
     views = [op for op in graph.ops if op.signature.name == "aten.detach"]
     assert views
@@ -72,7 +72,7 @@ MISSING = """
 
 def test_tables_pictures_weights_and_checkpoints_are_stood_in_for(script: Write) -> None:
     graph = foretell.capture_graph(script(MISSING, fake_data=True))
-    assert graph.provenance["step.inputs"] == "4×3×32×32"
+    assert graph.facts.inputs == (4, 3, 32, 32)
     (told,) = [c.text for c in graph.caveats if c.code == "fake-data"]
     for what in ("/nowhere/labels.csv", "pictures in /nowhere", "squeezenet1_0", "/nowhere/model.pt"):
         assert what in told

@@ -9,7 +9,7 @@ from typing import Any, Final
 import torch
 
 from foretell.capture.recorder import tensors_in
-from foretell.graph.host_work import HostWork
+from foretell.graph.facts import HostWork
 
 aten = torch.ops.aten
 _DRAWS: Final = frozenset(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import math
 import os
-import platform
 import runpy
 import sys
 import traceback
@@ -24,11 +23,12 @@ from foretell.capture.script.placement import Placement, ScriptRecorder
 from foretell.capture.script.quiet import keep_quiet
 from foretell.capture.script.readings import decisions
 from foretell.capture.script.updates import Updates, Window
-from foretell.capture.trace import optimizer_name
+from foretell.capture.trace import optimizer_name, versions
 from foretell.declared import DECLARED
 from foretell.errors import SourceError, WorkloadError
-from foretell.graph import Caveat, Graph, host_work
-from foretell.plans import Plan
+from foretell.graph import Caveat, Graph
+from foretell.graph.facts import StepFacts
+from foretell.plans import PlanTemplate
 from foretell.sources.named.torchvision_ops import make_torchvision_importable, use_declared_operators
 from foretell.sources.offline import refusal_in
 from foretell.sources.scripts import Script
@@ -136,26 +136,20 @@ class _Capture:
             samples=samples,
             tokens=tokens,
             caveats=tuple(self._caveats()),
-            provenance={
-                "torch": torch.__version__,
-                "python": platform.python_version(),
-                "captured_on": platform.machine(),
-                "script": self.script.path,
-                "plan": str(self._plan()),
-                host_work.KEY: str(self.recorder.host.work),
-                **self._facts(window),
-            },
+            facts=self._facts(window),
+            provenance=versions(),
         )
 
-    def _facts(self, window: Window) -> dict[str, str]:
-        """What an answer says that was asked for, where a graph does not show it."""
+    def _facts(self, window: Window) -> StepFacts:
         parameters = {id(p): p.numel() for root in self.updates.roots for p in root.parameters()}
-        facts = {"step.parameters": str(sum(parameters.values()))}
-        if window.batch:
-            facts["step.inputs"] = "×".join(map(str, window.batch[0][0]))
-        if named := ", ".join(dict.fromkeys(map(optimizer_name, self.updates.inner or self.updates.updated))):
-            facts["step.optimizer"] = named
-        return facts
+        optimizers = ", ".join(dict.fromkeys(map(optimizer_name, self.updates.inner or self.updates.updated)))
+        return StepFacts(
+            parameters=sum(parameters.values()),
+            inputs=window.batch[0][0] if window.batch else None,
+            optimizer=optimizers or None,
+            plan=self._plan(),
+            host=self.recorder.host.work,
+        )
 
     def _precision(self, window: Window) -> str:
         if (mixed := self.noted.get("mixed")) is not None:
@@ -172,12 +166,13 @@ class _Capture:
             return "tf32"
         return "torch-fp32" if torch.backends.cudnn.allow_tf32 else "fp32"
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> PlanTemplate:
         noted, ranks = self.noted, self.script.processes or 1
         settings: dict[str, Any] = {
             name: noted[name] for name in ("zero", "bucket_bytes", "data_parallel", "hybrid_shard") if name in noted
         }
-        return Plan(dp=noted.get("world", ranks), **{**settings, **noted.get("plan", {})})
+        settings |= noted.get("plan", {})
+        return PlanTemplate(source=self.script.path, by="script", settings=settings, devices=noted.get("world", ranks))
 
     def _caveats(self) -> Iterator[Caveat]:
         if was_compiled():
