@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -37,7 +38,7 @@ def session(leader: int) -> list[int]:
 
 def is_empty(leader: int) -> bool:
     """Within a time that is far too long."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 300
     while (alive := session(leader)) and time.monotonic() < deadline:
         time.sleep(0.01)
     return not alive
@@ -213,6 +214,24 @@ def test_a_child_ends_with_its_caller_however_that_ends(number: signal.Signals) 
     os.kill(caller.pid or 0, number)
     caller.join(60)
     assert is_empty(leader)
+
+
+def test_the_first_process_of_a_container_is_left_no_zombies() -> None:
+    """It inherits processes whose parent has ended, and nobody else asks how they ended."""
+
+    def call(link: Connection) -> None:
+        ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: it inherits as the first process does
+        with Child.forked(spin) as child:
+            child.receive(300)
+        link.send(Path(f"/proc/self/task/{os.getpid()}/children").read_text())
+
+    fork = multiprocessing.get_context("fork")
+    ours, theirs = fork.Pipe()
+    caller = fork.Process(target=call, args=(theirs,))
+    caller.start()
+    assert ours.poll(300)
+    assert ours.recv() == ""
+    caller.join(300)
 
 
 def hang(pids: Path, number: int) -> None:

@@ -133,11 +133,13 @@ class Child:
             if self._ended:
                 return
             self._ended = True
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)  # a fork may not have its session yet
-                os.killpg(self._pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
-            with contextlib.suppress(ChildProcessError):  # the caller's program may wait for all its children
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):  # the caller may wait for all its children
+                os.kill(self._pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # a fork may not have its session yet
+                    os.killpg(self._pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
                 self._reap()
+                while True:  # the first process of a container inherits those whose parent has ended
+                    os.waitpid(-self._pid, 0)
 
     def close(self, grace: Seconds = 0.0) -> None:
         """As `kill`; one that has answered may have a moment to end in its own way."""

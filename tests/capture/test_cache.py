@@ -260,7 +260,7 @@ def test_where_the_cache_lies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 def test_a_large_cache_forgets_what_was_used_longest_ago(
     store: Path, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(graph_cache, "_MOST_BYTES", 1)
+    monkeypatch.setattr(graph_cache, "_MAX_BYTES", 1)
     graph_cache.put("old", a_graph(), read(file))
     os.utime(store / "old.graph", (0, 0))
     graph_cache.put("new", a_graph(), read(file))

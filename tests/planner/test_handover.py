@@ -217,9 +217,9 @@ def test_the_setup_code_shards_a_model_that_computes_the_same(plan: str, tmp_pat
     ranks = [context.Process(target=_train, args=(rank, code, str(tmp_path / "store"), results)) for rank in range(2)]
     for process in ranks:
         process.start()
-    answers = [results.get(timeout=120) for _ in ranks]
+    answers = [results.get(timeout=300) for _ in ranks]
     for process in ranks:
-        process.join(60)
+        process.join(300)
         assert process.exitcode == 0
     parameters = sum(p.numel() for p in Llama(width=32, layers=2).parameters())
     for expected, got, sharded, batch in answers:

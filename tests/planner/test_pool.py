@@ -21,7 +21,7 @@ def test_processes_that_stay_end_with_a_process_that_was_forked() -> None:
     """It waits for its children before it ends, and they for questions."""
     searching = get_context("fork").Process(target=_search)
     searching.start()
-    searching.join(30)
+    searching.join(300)
     still = searching.is_alive()
     searching.kill()
     assert not still

@@ -15,7 +15,7 @@ FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-sync",
     "--disable-component-update", "--hide-scrollbars", "--remote-debugging-pipe", "about:blank",
 )  # fmt: skip
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 class Browser:

@@ -129,7 +129,7 @@ def listening(database: str, engine: InferenceEngine) -> Iterator[str]:
             time.sleep(0.01)
         yield f"http://127.0.0.1:{port.getsockname()[1]}"
         service.stopping = server.should_exit = True
-        thread.join(30)
+        thread.join(300)
 
 
 @pytest.fixture(scope="session")

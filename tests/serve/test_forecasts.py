@@ -14,6 +14,8 @@ from fastapi.testclient import TestClient
 
 import foretell
 from foretell import Graph
+from foretell.serve.database.connect import now
+from foretell.serve.database.tables import StoredProfile
 from foretell.serve.inference_engine import InferenceEngine
 from foretell.serve.problems import Problem
 from foretell.serve.settings import Settings
@@ -51,6 +53,34 @@ def test_an_answer_is_found_again_after_a_restart(open_service: Open, database_u
     listed = client.get("/v1/forecasts").json()
     assert [(each["cluster"], each["plan"]) for each in listed] == [("h200", "dp=1")]
     assert client.get(f"/v1/forecasts/{listed[0]['id']}").content == first.content
+
+
+def test_a_profile_that_was_fitted_again_answers_anew(client: TestClient, graph_file: bytes) -> None:
+    """Though the question is the same in every word."""
+    service = client.app.state.service  # type: ignore[attr-defined]
+    question = {"graph": send(client, graph_file), "on": "h200", "profile": "ours"}
+    seconds = []
+    for factor in (1.0, 4.0):
+        row = {"name": "ours", "device": "h200", "steps": 3, "created": now(), "arrays": None}
+        text = f"version = 1\n[factors]\ndevice = {factor}\nhost = {factor}\n"
+        with service.database.writing() as session:
+            session.merge(StoredProfile(team_id=service.local.team, text=text, **row))
+        answers = [client.post("/v1/forecasts", json=question) for _ in range(2)]
+        assert [answer.headers["foretell-cache"] for answer in answers] == ["miss", "hit"]
+        seconds.append(answers[1].json()["step_time"]["seconds"])
+    assert seconds[1] == pytest.approx(4 * seconds[0], rel=0.1)
+
+
+def test_another_engine_answers_anew(open_service: Open, graph_file: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the number of its version: an upgraded service has the answers of the one before in its database."""
+    client = open_service()
+    question = {"graph": send(client, graph_file), "on": "h200"}
+    first = client.post("/v1/forecasts", json=question)
+    monkeypatch.setattr("foretell.engine.engine_digest", lambda: "another")
+    again, at_hand = (client.post("/v1/forecasts", json=question) for _ in range(2))
+    upgraded = open_service().post("/v1/forecasts", json=question)
+    found = [answer.headers["foretell-forecast"] for answer in (first, again, at_hand, upgraded)]
+    assert found[0] != found[1] == found[2] == found[3]
 
 
 def test_the_same_question_at_once_is_priced_once(client: TestClient, graph_file: bytes) -> None:

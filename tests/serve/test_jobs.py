@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,7 @@ from foretell.serve.jobs.runner import Runners
 from foretell.serve.jobs.work import Done
 from foretell.serve.problems import Problem
 from foretell.supervisor import Child
+from tests.campaign.test_campaign import is_running, wait_until
 from tests.serve.conftest import Open
 
 GRAPH = "0" * 64
@@ -70,12 +73,7 @@ def ask(client: TestClient, graph_file: bytes, **question: object) -> str:
 
 
 def wait_for(client: TestClient, id: str, state: str) -> None:
-    for _ in range(600):
-        found = client.get(f"/v1/jobs/{id}").json()
-        if found["state"] == state:
-            return
-        time.sleep(0.05)
-    raise AssertionError(found)
+    wait_until(lambda: client.get(f"/v1/jobs/{id}").json()["state"] == state)
 
 
 def test_jobs_are_done_and_tell_how_far_they_are(open_service: Open, database_url: str, graph_file: bytes) -> None:
@@ -137,28 +135,23 @@ def test_a_slip_is_refused_before_anything_waits(
 
 
 def test_a_cancelled_job_is_ended_and_can_be_resumed(
-    client: TestClient, graph_file: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: TestClient, graph_file: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("foretell.serve.jobs.runner._RENEWALS", 150)
-    pid = tmp_path / "pid"
+    begun: SimpleQueue[int] = multiprocessing.SimpleQueue()
 
     def hangs(link: Connection) -> None:
-        pid.write_text(str(os.getpid()))
+        begun.put(os.getpid())
         time.sleep(600)
 
     id = ask(client, graph_file)
     service = client.app.state.service  # type: ignore[attr-defined]
     runners = Runners(service.database, 1, lambda: Child.forked(hangs))
     try:
-        wait_for(client, id, "running")
+        pid = begun.get()  # a job runs before its process has begun, and is cancelled then, too
         assert client.post(f"/v1/jobs/{id}/resume").status_code == 409
         assert client.delete(f"/v1/jobs/{id}").json()["state"] == "cancelled"
-        for _ in range(200):
-            if pid.exists() and not Path(f"/proc/{pid.read_text()}").exists():
-                break
-            time.sleep(0.05)
-        else:
-            raise AssertionError("its process goes on")
+        wait_until(lambda: not is_running(pid))
         assert client.delete(f"/v1/jobs/{id}").status_code == 409
         assert client.post(f"/v1/jobs/{id}/resume").json()["state"] == "queued"
         wait_for(client, id, "running")
@@ -271,8 +264,7 @@ def test_a_network_is_captured_by_its_name(open_service: Open) -> None:
     service = client.app.state.service  # type: ignore[attr-defined]
     runners = Runners(service.database, 1, lambda: Child.forked(job_worker.serve))
     try:
-        while client.get(f"/v1/jobs/{job}").json()["state"] in ("queued", "running"):
-            time.sleep(0.05)
+        wait_until(lambda: client.get(f"/v1/jobs/{job}").json()["state"] not in ("queued", "running"))
     finally:
         runners.close()
     kept = client.get("/v1/graphs").json()

@@ -63,7 +63,7 @@ def test_a_history_leads_to_reports(client: TestClient, graph_file: bytes, monke
     assert 'data-begin="0.250000000"' in part
     assert client.get(f"{address}/timeline", params={"begin": 0.5, "end": 0.5}).status_code == 422
     assert client.get(f"/forecasts/{'0' * 32}").status_code == 404
-    monkeypatch.setattr("foretell.serve.questions.__version__", "9.9")  # another version would answer otherwise
+    monkeypatch.setattr("foretell.engine.engine_digest", lambda: "another")  # which would answer otherwise
     outdated = client.get(address)
     assert (outdated.status_code, "Forecast it again" in outdated.text) == (409, True)
 

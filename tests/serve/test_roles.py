@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +17,7 @@ from foretell.serve.jobs import worker as job_worker
 from foretell.serve.jobs.runner import Runners
 from foretell.serve.workload_embeddings import cosines
 from foretell.supervisor import Child
+from tests.campaign.test_campaign import wait_until
 from tests.serve.conftest import BASES, Open
 
 
@@ -102,8 +102,7 @@ def test_measured_steps_become_a_profile(open_service: Open, monkeypatch: pytest
     service = client.app.state.service  # type: ignore[attr-defined]
     runners = Runners(service.database, 1, lambda: Child.forked(job_worker.serve))
     try:
-        while client.get(f"/v1/jobs/{jobs[0]['id']}").json()["state"] in ("queued", "running"):
-            time.sleep(0.05)
+        wait_until(lambda: client.get(f"/v1/jobs/{jobs[0]['id']}").json()["state"] not in ("queued", "running"))
     finally:
         runners.close()
     assert client.get(f"/v1/jobs/{jobs[0]['id']}").json()["state"] == "done", client.get("/v1/jobs").json()

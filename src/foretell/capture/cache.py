@@ -16,12 +16,14 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from foretell.capture.reads import digest
+from foretell.engine import engine_digest
 from foretell.errors import GraphFileError
 from foretell.graph import VERSION, Graph
 from foretell.graph.file import write_whole
 
 _LIBRARIES = ("foretell", "torch", "torchvision", "timm", "transformers")
-_MOST_BYTES = 512 * 2**20
+_ROOMS = ("capture", "sources", "graph")  # that decide what is captured: a graph does not outlive the code that made it
+_MAX_BYTES = 512 * 2**20
 
 
 def folder() -> Path:
@@ -39,7 +41,7 @@ def key(source: str, settings: Mapping[str, str]) -> str:
     where = [str(path.resolve()), digest(path)] if path.exists() else []
     if ":" in source and not where:  # a module is looked up from here
         where = [os.getcwd(), os.environ.get("PYTHONPATH", "")]
-    question = [source, where, sorted(settings.items()), _versions(), _own_code(), VERSION]
+    question = [source, where, sorted(settings.items()), _versions(), engine_digest(*_ROOMS), VERSION]
     return hashlib.sha256(json.dumps(question).encode()).hexdigest()[:32]
 
 
@@ -74,7 +76,7 @@ def put(key: str, graph: Graph, read: Mapping[str, str]) -> None:
 
 
 def _changed(read: Mapping[str, str]) -> bool:
-    return any(digest(Path(path)) != said for path, said in read.items())
+    return any(digest(Path(path)) != then for path, then in read.items())
 
 
 def _trim() -> None:
@@ -83,7 +85,7 @@ def _trim() -> None:
     entries = sorted(folder().glob("*.graph"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in entries:
         total += path.stat().st_size
-        if total > _MOST_BYTES and now - path.stat().st_mtime > 60:
+        if total > _MAX_BYTES and now - path.stat().st_mtime > 60:
             path.unlink(missing_ok=True)
             path.with_suffix(".json").unlink(missing_ok=True)
     for path in folder().glob(".*"):
@@ -99,10 +101,3 @@ def _versions() -> list[tuple[str, str]]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
-
-
-def _own_code() -> str:
-    """Changes whenever the capture itself changes, so that no graph outlives the code that made it."""
-    rooms = (Path(__file__).parents[1] / room for room in ("capture", "sources", "graph"))
-    code = sorted(path for room in rooms for path in room.rglob("*.*") if path.suffix in (".py", ".toml"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in code)).hexdigest()[:16]

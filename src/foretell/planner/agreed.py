@@ -28,7 +28,7 @@ from foretell.forecasting.result import Forecast
 from foretell.units import parse_bytes, parse_seconds, show_bytes, show_dollars, show_seconds
 
 _STEP: Final = ("name", "source", "on", "plan", "set", "step_time", "memory", "cost")
-_MOST_BYTES: Final = 2**20  # of a file
+_MAX_BYTES: Final = 2**20  # of a file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +68,8 @@ def read_agreement(path: Path) -> Agreement:
         text = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}. Give a file like plan.yaml.") from None
-    if len(text) > _MOST_BYTES:
-        raise InputError(f"{path} has {len(text):,} bytes, and {_MOST_BYTES:,} are enough for any agreement.")
+    if len(text) > _MAX_BYTES:
+        raise InputError(f"{path} has {len(text):,} bytes, and {_MAX_BYTES:,} are enough for any agreement.")
     try:
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:

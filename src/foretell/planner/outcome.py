@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import math
 import sqlite3
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Final
 
-import foretell
 from foretell.capture.cache import folder
 from foretell.forecasting.memory import probability_of_fitting
 from foretell.forecasting.result import Forecast, Memory
@@ -88,7 +85,7 @@ def _fit_probability(memory: Memory) -> float:
     return min(memory.fit_probability, probability_of_fitting(memory.total, memory.capacity, ranks))
 
 
-class Kept:
+class OutcomeCache:
     """Outcomes on disk, by graph, cluster, plan and all that prices them. Losing it costs time alone."""
 
     def __init__(self, path: Path | None = None) -> None:
@@ -113,18 +110,3 @@ class Kept:
         base = sqlite3.connect(self.path, timeout=5.0)
         base.execute("CREATE TABLE IF NOT EXISTS outcomes (key TEXT PRIMARY KEY, answer TEXT)")
         return base
-
-
-def key_of(*parts: object) -> str:
-    return hashlib.sha256(json.dumps([_own_code(), *map(str, parts)]).encode()).hexdigest()
-
-
-@cache
-def _own_code() -> str:
-    """Of the engine, so that another version asks anew."""
-    root = Path(foretell.__file__).parent
-    rooms = ("cost", "forecasting", "hardware", "parallel", "simulate")
-    digest = hashlib.sha256(Path(__file__).read_bytes())
-    for path in sorted(p for room in rooms for p in (root / room).rglob("*") if p.suffix in (".py", ".toml")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from foretell.cost.model import CostModel, load_model
+from foretell.cost.model import ROOFLINE, CostModel, load_model
 from foretell.errors import InputError, check_number
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.forecast import DEFAULT_MODEL
@@ -17,7 +17,7 @@ from foretell.graph import Graph
 from foretell.hardware import Cluster, Term
 from foretell.planner.choose import Goal
 from foretell.planner.measured import GAIN, Run
-from foretell.planner.outcome import Kept
+from foretell.planner.outcome import OutcomeCache
 from foretell.planner.pool import Processes, Runner
 from foretell.planner.result import PlanResult
 from foretell.planner.search import Engine
@@ -100,7 +100,7 @@ def plan(
         model=prices_by,
         conditions=same_trainer(conditions or Conditions(), prices_by, training=trains, profiled=profile is not None),
         profile=Profile.load(profile) if isinstance(profile, str | Path) else profile,
-        kept=Kept() if cache else None,
+        kept=OutcomeCache() if cache and (prices_by.folder or prices_by.name == ROOFLINE) else None,
     )
     say = progress or (lambda text: None)
     found = enumerate_space(space, engine.steps) if among is None else given_plans(place, among, engine.steps)

@@ -9,17 +9,18 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from foretell.cost.model import CostModel
+from foretell.engine import digest, folder_digest
 from foretell.errors import ForetellError
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.forecast import forecast
 from foretell.hardware import Cluster
 from foretell.planner import bounds
 from foretell.planner.bounds import Facts, Replica
-from foretell.planner.outcome import Kept, Outcome, impossible, key_of, outcome_of
+from foretell.planner.outcome import Outcome, OutcomeCache, impossible, outcome_of
 from foretell.planner.space import Candidate
 from foretell.planner.steps import Steps
 from foretell.plans import Plan
@@ -43,7 +44,7 @@ class Engine:
     model: CostModel
     conditions: Conditions
     profile: Profile | None
-    kept: Kept | None
+    kept: OutcomeCache | None
     _facts: dict[tuple[int, int], Facts] = field(default_factory=dict)
     replicas: dict[tuple[object, ...], Replica] = field(default_factory=dict)
     _rough: dict[tuple[object, ...], Replica] = field(default_factory=dict)
@@ -100,10 +101,7 @@ class Engine:
         return 1 + (self.conditions.trainer or 0.0)
 
     def simulate(self, c: Candidate, cluster: Cluster) -> Outcome:
-        key = key_of(
-            self.steps.digest(c.variant, c.batch), cluster, c.plan, self.model.name, self.model.folder, self.conditions,
-            self.profile,
-        ) if self.kept else ""  # fmt: skip
+        key = self._key_of_outcome(c, cluster) if self.kept else ""
         if self.kept and (known := self.kept.get(key)) is not None:
             return known
         graph = self.steps.graph(c.variant, c.batch)
@@ -116,6 +114,14 @@ class Engine:
         if self.kept:
             self.kept.put(key, outcome)
         return outcome
+
+    def _key_of_outcome(self, c: Candidate, cluster: Cluster) -> str:
+        """Name what simulating comes to by all that it rests on; prices are no part of it."""
+        nodes = tuple(replace(node, dollars_per_hour=None, rented_as="", terms="") for node in cluster.nodes)
+        folder = self.model.folder
+        model = self.model.name, None if folder is None else folder_digest(folder)
+        step = self.steps.digest(c.variant, c.batch)
+        return digest(step, replace(cluster, nodes=nodes), c.plan, model, self.conditions, self.profile)
 
 
 def _without_checkpointing(plan: Plan) -> Plan:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from foretell import __version__
 from foretell.cost.model import DEFAULT as DEFAULT_MODEL
 from foretell.cost.model import SHIPPED, names
+from foretell.engine import digest
 from foretell.errors import ModelError, did_you_mean
 from foretell.forecasting.conditions import USUAL_JITTER, Conditions
 from foretell.forecasting.job import USUAL_FAILURES, Interruptions, JobLength, Pause
 from foretell.hardware import Cluster
-from foretell.profile import Profile
+from foretell.profile import files_of
 
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="The content hash of a graph that was sent before.")]
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
@@ -105,14 +104,9 @@ class Question(Asked):
                 part.made()
 
     def key(self, profile: Path | None) -> str:
-        """The same for the same answer: hardware as the catalog has it now, the model and the profile by their content."""
-        asked = self.model_dump() | {
-            "foretell": __version__,
-            "cluster": repr(Cluster.parse(self.on)),
-            "model version": model_version(self.model),
-            "profile version": None if profile is None else repr(Profile.load(profile)),
-        }
-        return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+        """Name the answer by all that it rests on: this engine, hardware as the catalog has it now, the profile's content."""
+        files = [] if profile is None else [path.read_bytes() for path in files_of(profile)]
+        return digest(self.model_dump(), Cluster.parse(self.on), files)
 
     def arguments(self, profile: Path | None) -> dict[str, Any]:
         """For `foretell.forecast`, after the graph; `profile` is the file of the one that was named."""

@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 
+from foretell.engine import engine_digest
 from foretell.errors import ForetellError, InputError
 from foretell.serve.access.audit import AuditLog
 from foretell.serve.access.keys import Caller, Keyring, has_keys, local_caller
@@ -41,6 +42,7 @@ class Service:
     def __init__(
         self, settings: Settings, start_engine: Callable[[Settings], InferenceEngine] = InferenceEngine
     ) -> None:
+        engine_digest()  # of the files as they are while this code is loaded
         self.settings = settings
         self.database = Database(settings.database)
         self.is_open = not has_keys(self.database)
@@ -68,7 +70,7 @@ class Service:
         self.metrics.watch("foretell_questions_waiting", "Questions in work or waiting.", lambda: self.engine.waiting)
         self.metrics.watch("foretell_jobs_waiting", "Jobs in work or waiting.", self.jobs.queue.waiting)
         self.metrics.watch("foretell_audit_lost", "Rows of the audit log that were lost.", lambda: self.audit.lost)
-        self._asking: dict[tuple[str, Question], asyncio.Task[Answer]] = {}
+        self._asking: dict[tuple[str, str], asyncio.Task[Answer]] = {}
 
     def close(self) -> None:
         self.jobs.close()
@@ -126,41 +128,45 @@ class Service:
 
     # Forecasts
 
-    async def forecast(self, caller: Caller, asked: Question) -> tuple[Answer, bool]:
+    async def forecast(self, caller: Caller, question: Question) -> tuple[Answer, bool]:
         """The answer, and whether it was at hand. Who asks the same at the same time waits for the same answer."""
-        key = (caller.team, asked)
+        try:
+            named = question.profile is not None
+            profile = await run_in_threadpool(self.profiles.path, caller.team, question.profile) if named else None
+            key = (caller.team, question.key(profile))
+        except ForetellError as error:
+            raise of_error(error, question.model_dump()) from error
         if (known := self.answers.get(key)) is not None:
             return known, True
         task = self._asking.get(key)
         if task is None:
-            task = self._asking[key] = asyncio.create_task(self._forecast(caller, asked))
+            task = self._asking[key] = asyncio.create_task(self._forecast(caller, question, key[1], profile))
             task.add_done_callback(lambda done: self._asking.pop(key, None))
         return await asyncio.shield(task), False
 
-    async def _forecast(self, caller: Caller, asked: Question) -> Answer:
+    async def _forecast(self, caller: Caller, question: Question, key: str, profile: Path | None) -> Answer:
         try:
-            profile = await run_in_threadpool(self.profiles.path, caller.team, asked.profile)
-            question_key, answer = await run_in_threadpool(self._known, caller, asked, profile)
+            answer = await run_in_threadpool(self._known, caller, question, key)
             if answer is None:
-                answer = await self._in_engine(lambda: self._price(caller, asked, question_key, profile))
+                answer = await self._in_engine(lambda: self._price(caller, question, key, profile))
         except ForetellError as error:
-            raise of_error(error, asked.model_dump()) from error
-        self.answers.put((caller.team, asked), answer)
+            raise of_error(error, question.model_dump()) from error
+        self.answers.put((caller.team, key), answer)
         return answer
 
     async def drawn(self, caller: Caller, id: str, window: tuple[float, float], *, whole: bool) -> str:
         """The whole report of a forecast that was given before, or a part of its timeline alone, as HTML."""
         found = await run_in_threadpool(self.stored, caller, id)
-        asked = Question.model_validate(found.question)
-        profile = await run_in_threadpool(self.profiles.path, caller.team, asked.profile)
-        if await run_in_threadpool(asked.key, profile) != found.key:
+        question = Question.model_validate(found.question)
+        profile = await run_in_threadpool(self.profiles.path, caller.team, question.profile)
+        if await run_in_threadpool(question.key, profile) != found.key:
             raise Problem(
                 409, "the model, the catalog or the profile has changed since this forecast, and a report would be of another.",
                 next=f"Its numbers are at /v1/forecasts/{id}; ask again for a report of today's.",
             )  # fmt: skip
-        load = functools.partial(self.graph, caller, asked.graph)
+        load = functools.partial(self.graph, caller, question.graph)
         return await self._in_engine(
-            lambda: self.engine.draw(asked, profile, lambda: load().data, id=id, window=window, whole=whole)
+            lambda: self.engine.draw(question, profile, lambda: load().data, id=id, window=window, whole=whole)
         )
 
     def stored(self, caller: Caller, id: str) -> StoredForecast:
@@ -170,20 +176,19 @@ class Service:
             raise missing("forecast", id)
         return found
 
-    def _known(self, caller: Caller, asked: Question, profile: Path | None) -> tuple[str, Answer | None]:
-        asked.check()
-        key = asked.key(profile)
+    def _known(self, caller: Caller, question: Question, key: str) -> Answer | None:
+        question.check()
         with self.database.reading() as session:
-            found = _kept(session, caller, key)
-            there = select(StoredGraph.hash).filter_by(team_id=caller.team, hash=asked.graph)
+            found = _stored(session, caller, key)
+            there = select(StoredGraph.hash).filter_by(team_id=caller.team, hash=question.graph)
             if found is None and session.scalar(there) is None:
-                raise missing("graph", asked.graph)
-        return key, found
+                raise missing("graph", question.graph)
+        return found
 
-    def _price(self, caller: Caller, asked: Question, key: str, profile: Path | None) -> Answer:
-        about, body = self.engine.forecast(asked, profile, lambda: self.graph(caller, asked.graph).data)
+    def _price(self, caller: Caller, question: Question, key: str, profile: Path | None) -> Answer:
+        about, body = self.engine.forecast(question, profile, lambda: self.graph(caller, question.graph).data)
         row = {
-            "id": new_id(), "team_id": caller.team, "key": key, "graph": asked.graph, "question": asked.model_dump(),
+            "id": new_id(), "team_id": caller.team, "key": key, "graph": question.graph, "question": question.model_dump(),
             "answer": body.decode(), "asked_by": caller.key, "created": now(), **about,
         }  # fmt: skip
         try:
@@ -191,7 +196,7 @@ class Service:
                 session.execute(insert(StoredForecast), [row])
         except IntegrityError:  # another process of the service was first
             with self.database.reading() as session:
-                if (first := _kept(session, caller, key)) is not None:
+                if (first := _stored(session, caller, key)) is not None:
                     return first
             raise
         return Answer(id=row["id"], body=body)
@@ -204,7 +209,7 @@ class Service:
             self.engine.leave()
 
 
-def _kept(session: Session, caller: Caller, key: str) -> Answer | None:
+def _stored(session: Session, caller: Caller, key: str) -> Answer | None:
     """Columns alone: a row as an object costs a millisecond of every question."""
     wanted = select(StoredForecast.id, StoredForecast.answer).filter_by(team_id=caller.team, key=key)
     found = session.execute(wanted).first()
