@@ -29,10 +29,10 @@ from foretell.hardware import device
 from foretell.learn import interaction
 from foretell.learn.dataset import load
 from foretell.learn.fit import fit
-from foretell.learn.holdout import leave_groups_out
 from foretell.learn.options import FitOptions
+from foretell.learn.uncertainty.left_out import leave_groups_out
 from foretell.store.store import Store
-from tests.learn.test_holdout import WIDTHS, made, network
+from tests.learn.uncertainty.test_left_out import WIDTHS, made, network
 
 pytest.importorskip("torch_geometric")
 pytest.importorskip("duckdb")

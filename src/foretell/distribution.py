@@ -35,6 +35,11 @@ class Distribution(Protocol):
     def shifted(self, amount: float) -> Self: ...
 
 
+def interval(of: Distribution) -> tuple[float, float]:
+    """The 90 % interval, low and high."""
+    return of.quantile(TAILS[0]), of.quantile(TAILS[1])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogNormal:
     """A number whose logarithm is normal on either side of its median, and something sure that is added to it."""

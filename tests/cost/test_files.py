@@ -13,11 +13,13 @@ import pytest
 from safetensors import safe_open
 
 from foretell import Graph, forecast
-from foretell.cost.files import CHECKSUMS, save_arrays, seal
+from foretell.cost.files import save_arrays
+from foretell.cost.folder import CHECKSUMS, seal
 from foretell.cost.model import SHIPPED, load_model
 from foretell.cost.trees import Trees
 from foretell.errors import ModelError
-from foretell.forecasting.calibration import calibration_of, unmeasured_of
+from foretell.forecasting.uncertainty.other_devices import other_devices_of
+from foretell.forecasting.uncertainty.own_device import calibration_of
 
 GRAPH = Path(__file__).parents[1] / "fuzz" / "bases" / "experts.graph"
 
@@ -90,7 +92,7 @@ def test_errors_of_a_model_are_numbers(folder: Path) -> None:
         shutil.copy(SHIPPED / "h200-2026.11" / "elsewhere.json", folder)
         changed(folder / "elsewhere.json", **change)
         with pytest.raises(ModelError, match=r"elsewhere\.json"):
-            unmeasured_of(model)
+            other_devices_of(model)
 
 
 def test_leaves_of_any_size_give_a_time(folder: Path) -> None:

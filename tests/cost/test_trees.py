@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import load_file, save
 
-from foretell.cost.files import CHECKSUMS
+from foretell.cost.folder import CHECKSUMS
 from foretell.cost.operators import FILE, OperatorModels
 from foretell.cost.trees import Trees
 from foretell.errors import ModelError

@@ -18,7 +18,7 @@ from foretell.learn import interaction as learn
 from foretell.learn.dataset import Measured, op_table
 from foretell.learn.interaction import Example, folds, sample, train_interaction
 from foretell.measure.record import StepRow
-from tests.learn.test_holdout import network
+from tests.learn.uncertainty.test_left_out import network
 
 H200 = device("h200")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from foretell.cost.files import seal
+from foretell.cost.folder import seal
 from foretell.errors import ForetellError, InputError
 from foretell.hardware import Cluster
 from foretell.methods import DNNAbacus, Driple, Ernest, PredictDDL, ScaleDL, load, save

@@ -69,8 +69,8 @@ def fit(
     if table:
         raise InputError("--from is a table for a published system. Give --method NAME too, or use --store.")
     from foretell.learn.fit import fit as fit_model
-    from foretell.learn.holdout import read_unseen
     from foretell.learn.interaction import INSTALL, is_installed
+    from foretell.learn.uncertainty.left_out import read_unseen
     from foretell.store.store import Store
 
     if out.exists() and not (out / "operators.json").exists() and any(out.iterdir()):

@@ -1,21 +1,18 @@
-"""Files of a fitted model: arrays with what they are about, checksums, and errors that end in what to do."""
+"""Files of arrays, with what they are about, and errors on strangers' files that end in what to do."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from foretell.errors import ModelError
-from foretell.limits import check_limit, read_bytes, read_json
+from foretell.limits import check_limit
 
-CHECKSUMS: Final = "checksums.json"  # of every other file of a model's folder, by its path there
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
@@ -40,31 +37,6 @@ def load_arrays(path: Path, *, version: int) -> tuple[Arrays, Mapping[str, str]]
                 "Upgrade with: pip install -U foretell"
             )
         return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118  (it is no mapping)
-
-
-def seal(folder: Path) -> None:
-    """Write down the checksums of a model that is complete."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CHECKSUMS)
-    sums = {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-    (folder / CHECKSUMS).write_text(json.dumps(sums, indent=2) + "\n")
-
-
-def check_seal(folder: Path) -> None:
-    """Refuse a model with a file that changed since it was complete; one without checksums is older than they are."""
-    if not (folder / CHECKSUMS).is_file():
-        return
-    with reading(folder / CHECKSUMS, "checksums of a model"):
-        sums = dict(read_json(folder / CHECKSUMS))
-    for name, known in sums.items():
-        if ".." in name or name.startswith("/"):
-            raise ModelError(f"{folder / CHECKSUMS} names {name!r}, which is no file of the model.")
-        with reading(folder / name, "part of the model that its checksums name"):
-            found = hashlib.sha256(read_bytes(folder / name, "bytes of a file of arrays")).hexdigest()
-        if found != known:
-            raise ModelError(
-                f"{folder / name} is damaged, or was changed after the model was fitted: its checksum is not the one in "
-                f"{CHECKSUMS}. Restore the folder from a copy, or fit it anew: foretell fit"
-            )
 
 
 def check_numbers(what: str, numbers: object, *, dims: int = 1, least: float = -1e6, most: float = 1e6) -> None:

@@ -17,13 +17,15 @@ import numpy.typing as npt
 from foretell.cost import interaction
 from foretell.cost.attention_kernels import as_run_on
 from foretell.cost.features import describe
-from foretell.cost.files import check_seal, reading
+from foretell.cost.files import reading
+from foretell.cost.folder import CARD, check_seal, file_of
 from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.interaction import Interaction, Outline, outline
+from foretell.cost.operator_errors import FILE as ERRORS_FILE
+from foretell.cost.operator_errors import OperatorErrors
+from foretell.cost.operators import FILE as OPERATORS_FILE
 from foretell.cost.operators import OperatorModels
 from foretell.cost.roofline import Price, price_calls
-from foretell.cost.spreads import FILE as SPREADS_FILE
-from foretell.cost.spreads import Spreads
 from foretell.cost.transfer import FILE as GENERATIONS_FILE
 from foretell.cost.transfer import Generations, transferred
 from foretell.errors import ModelError, did_you_mean
@@ -50,7 +52,7 @@ class Priced:
     of_calls: Sequence[Price]
     unknown: Mapping[str, Seconds] = field(default_factory=dict)
     families: Mapping[int, str] = field(default_factory=dict)  # call → the family it was priced in
-    spreads: Mapping[int, float] = field(default_factory=dict)  # and the error to expect of it, as a logarithm
+    errors: Mapping[int, float] = field(default_factory=dict)  # and the error to expect of it, as a logarithm
 
     @property
     def prices(self) -> list[Price]:
@@ -72,7 +74,7 @@ class _Learned(NamedTuple):
     seconds: Seconds
     family: str
     known: bool  # whether a model has seen the operator
-    spread: float  # the error to expect, as a logarithm; 0 where no errors are known
+    error: float  # to expect, as a logarithm; 0 where no errors are known
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +86,7 @@ class CostModel:
     generations: Generations = field(default_factory=Generations)  # what was learned of devices other than its own
     host: HostCosts = field(default_factory=usual_costs)
     interaction: Interaction | None = None  # None: a step takes the sum of its ops
-    spreads: Spreads | None = None  # errors of ops on the measured device; None: not known
+    operator_errors: OperatorErrors | None = None  # of ops on the measured device; None: not known
     _seen: dict[tuple[Device, bool], dict[Signature, _Learned]] = field(
         default_factory=dict, init=False, compare=False, repr=False
     )
@@ -100,7 +102,7 @@ class CostModel:
         factors = self._factors(graph, device) if launched else {}
         unknown: dict[str, Seconds] = {}
         families: dict[int, str] = {}
-        spreads: dict[int, float] = {}
+        errors: dict[int, float] = {}
         prices = list(least)
         for i, signature in zip(launched, signatures, strict=True):
             own = learned[signature]
@@ -109,10 +111,10 @@ class CostModel:
                 seconds = max(seconds, least[i].seconds)
             prices[i] = Price(least[i].work, seconds)
             families[i] = own.family
-            spreads[i] = own.spread
+            errors[i] = own.error
             if not own.known:
                 unknown[signature.name] = unknown.get(signature.name, 0.0) + seconds * calls.times[i]
-        return Priced(calls=calls, of_calls=prices, unknown=unknown, families=families, spreads=spreads)
+        return Priced(calls=calls, of_calls=prices, unknown=unknown, families=families, errors=errors)
 
     def embedding(self, graph: Graph, device: Device) -> Floats:
         """A step as a vector: steps of like ops in like surroundings lie close together.
@@ -166,18 +168,18 @@ class CostModel:
         if fresh:
             run = [as_run_on(s, device) for s in fresh]
             names = [operator_of(s.name).like or s.name for s in run]
-            spreads = np.zeros(len(run))
+            errors = np.zeros(len(run))
             if self.device in (device.name, ""):
                 descriptions = [describe(s, device, tf32=tf32) for s in run]
                 seconds, families = self.operators.seconds(names, descriptions), [d.family for d in descriptions]
-                if self.spreads is not None:
-                    spreads = self.spreads.of(names, descriptions)
+                if self.operator_errors is not None:
+                    errors = self.operator_errors.of(names, descriptions)
             else:
                 own = known_device(self.device)
                 seconds, families = transferred(run, own, self.operators, device, self.generations, tf32=tf32)
-            found = zip(fresh, names, families, seconds.tolist(), spreads.tolist(), strict=True)
-            for s, name, family, predicted, spread in found:
-                seen[s] = _Learned(predicted, family, self.operators.knows(name, family), spread)
+            learned = zip(fresh, names, families, seconds.tolist(), errors.tolist(), strict=True)
+            for s, name, family, predicted, error in learned:
+                seen[s] = _Learned(predicted, family, self.operators.knows(name, family), error)
         return seen
 
 
@@ -204,17 +206,17 @@ def load_model(name: str = DEFAULT) -> CostModel:
             "that `foretell fit` wrote."
         )
     check_seal(folder)
-    others, network, errors = (folder / name for name in (GENERATIONS_FILE, interaction.FILE, SPREADS_FILE))
-    operators = OperatorModels.load(folder)
+    others, network, errors = (file_of(folder, name) for name in (GENERATIONS_FILE, interaction.FILE, ERRORS_FILE))
+    operators = OperatorModels.load((file_of(folder, OPERATORS_FILE) or folder / OPERATORS_FILE).parent)
     with reading(folder, "card with the device it was measured on"):
-        measured_on = str(read_json(folder / "card.json")["device"])
+        measured_on = str(read_json(folder / CARD)["device"])
     return CostModel(
         name=folder.name,
         folder=folder,
         device=measured_on,
         operators=operators,
-        generations=Generations.load(others) if others.is_file() else Generations(),
-        host=HostCosts.load(folder / FILE),
-        interaction=Interaction.load(network) if network.is_file() else None,
-        spreads=Spreads.load(errors) if errors.is_file() else None,
+        generations=Generations.load(others) if others else Generations(),
+        host=HostCosts.load(file_of(folder, FILE) or folder / FILE),
+        interaction=Interaction.load(network) if network else None,
+        operator_errors=OperatorErrors.load(errors) if errors else None,
     )

@@ -8,15 +8,15 @@ from functools import cached_property
 
 from foretell.cost.model import CostModel
 from foretell.cost.roofline import seconds_at_peak
-from foretell.forecasting.calibration import Range
+from foretell.distribution import interval
 from foretell.forecasting.critical import critical_path
 from foretell.forecasting.energy import cluster_watts
-from foretell.forecasting.intervals import between, intervals
 from foretell.forecasting.job import Job, JobLength
 from foretell.forecasting.memory import adjusted
 from foretell.forecasting.result import (
     Asked,
     Cost,
+    Duration,
     Energy,
     Forecast,
     LinkUse,
@@ -26,6 +26,8 @@ from foretell.forecasting.result import (
     Use,
 )
 from foretell.forecasting.run import Run
+from foretell.forecasting.trainer import TrainerOverhead
+from foretell.forecasting.uncertainty import StepDistribution, step_distribution
 from foretell.graph import Caveat
 from foretell.hardware import Cluster
 from foretell.plans import Plan
@@ -45,15 +47,14 @@ class Assembly:
     model: CostModel
     profile: Profile | None
     loading: Seconds
-    lost: float
+    trainer: TrainerOverhead
 
     def forecast(self, length: JobLength | None, caveats: Iterable[Caveat]) -> Forecast:
         ran, whole = self.ran, self.program.whole
-        known = intervals(self.program, ran, self.cluster, self.model, self._fixed, self.added)
+        known = self.known
         step_range = input_range = None
-        bounds = self.profile.within(self._ready, network_of(whole)) if self.profile else None
-        if bounds := bounds or known.step:
-            low, high = bounds
+        if known.step is not None:
+            low, high = interval(known.step)
             step_range = max(low, self.loading), max(high, self.loading)
             input_range = max(self.loading - high, 0.0), max(self.loading - low, 0.0)
         return Forecast(
@@ -63,14 +64,14 @@ class Assembly:
             plan=str(self.plan),
             asked=self._asked(),
             profile=self.profile.name if self.profile else None,
-            step_time=between(self.step, step_range),
-            device_time=between(self.busy, known.device),
-            host_time=between(ran.slowest.host_seconds, known.host),
-            exposed_communication=between(ran.exposed, known.exposed),
-            bubble=between(ran.bubble, known.waiting and known.waiting(ran.bubble)),
-            stragglers=between(ran.stragglers, known.waiting and known.waiting(ran.stragglers)),
-            trainer=between(self.added, known.waiting and known.waiting(self.added)),
-            input_wait=between(self.step - self._ready, input_range),
+            step_time=Duration.within(self.step, step_range),
+            device_time=Duration.of(self.busy, known.device),
+            host_time=Duration.of(ran.slowest.host_seconds, known.host),
+            exposed_communication=Duration.of(ran.exposed, known.exposed),
+            bubble=Duration.of(ran.bubble, known.wait(ran.bubble)),
+            stragglers=Duration.of(ran.stragglers, known.wait(ran.stragglers)),
+            trainer=Duration.of(self.added, known.wait(self.added)),
+            input_wait=Duration.within(self.step - self._ready, input_range),
             memory=ran.memory if self.profile is None else adjusted(ran.memory, self.profile.memory),
             network=self._network(),
             resources=self._resources(),
@@ -85,6 +86,18 @@ class Assembly:
             graph=ran.heaviest.role.graph,
         )
 
+    @cached_property
+    def known(self) -> StepDistribution:
+        return step_distribution(
+            self.program,
+            self.ran,
+            self.cluster,
+            self.model,
+            profile=self.profile,
+            fixed=self._fixed,
+            added=self.added,
+        )
+
     @property
     def _fixed(self) -> Seconds:
         return self.profile.for_network(network_of(self.program.whole)).fixed_seconds if self.profile else 0.0
@@ -95,7 +108,7 @@ class Assembly:
 
     @property
     def added(self) -> Seconds:
-        return (self.ran.timeline.period + self.ran.stragglers) * self.lost
+        return self.trainer.seconds(self.ran.timeline.period + self.ran.stragglers)
 
     @cached_property
     def step(self) -> Seconds:
@@ -144,7 +157,7 @@ class Assembly:
             price=None if price is None else self.cluster.price_source,
         )
 
-    def _job(self, length: JobLength, within: Range | None) -> Job:
+    def _job(self, length: JobLength, within: tuple[Seconds, Seconds] | None) -> Job:
         whole = self.program.whole
         return length.cost(
             step=self.step,

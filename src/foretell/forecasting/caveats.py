@@ -8,7 +8,6 @@ from typing import Final
 from foretell.cost.model import ROOFLINE
 from foretell.cost.offload import HOST_BYTES
 from foretell.forecasting.assembly import Assembly
-from foretell.forecasting.intervals import interval_source, uncertain_ops, why_no_interval
 from foretell.forecasting.run import Placed
 from foretell.graph import Caveat
 from foretell.graph.operators import OPAQUE
@@ -29,12 +28,11 @@ def caveats(made: Assembly) -> Iterator[Caveat]:
         yield Caveat("device-not-measured", text)
     if layout := made.cluster.partly_filled:
         yield Caveat("racks-partly-filled", f"Placed as {layout}. Write another layout like 2x72xNAME.")
-    if made.lost:
-        text = f"{made.lost:.0%} is added to the step for what its trainer does around it."
-        yield Caveat("trainer-added", text, made.added / made.step)
+    if made.trainer.fraction:
+        yield made.trainer.caveat(made.added / made.step)
     yield from _precision_caveats(made, placed)
     yield from _offload_caveats(made, placed)
-    yield from _interval_caveats(made, placed)
+    yield from made.known.caveats
     for name, seconds in sorted(placed.priced.unknown.items()):
         share = seconds / made.busy if made.busy else 0.0
         if name == OPAQUE:
@@ -67,22 +65,3 @@ def _offload_caveats(made: Assembly, placed: Placed) -> Iterator[Caveat]:
     where = "drives" if made.plan.offload_to == "nvme" else "memory"
     text = f"The host's {where} must keep {show_bytes(kept)} per node. How fast it updates, and the link to it, are usual values."
     yield Caveat("offload-assumed", text)
-
-
-def _interval_caveats(made: Assembly, placed: Placed) -> Iterator[Caveat]:
-    profile = made.profile
-    if profile is not None and profile.intervals.width is not None:
-        text = f"The interval is from errors of profile {profile.name!r} on steps left out of its fit."
-        yield Caveat("calibrated-by-profile", text)
-        return
-    if why := why_no_interval(made.program, placed, made.model):
-        yield Caveat("not-calibrated", f"No interval is given: {why}.")
-        return
-    if source := interval_source(made.program, placed, made.model):
-        yield Caveat("calibrated-by-jobs" if made.program.ranks > 1 else "calibrated-elsewhere", source)
-    text, share = uncertain_ops(placed, made.model)
-    if text:
-        yield Caveat("uncertain-ops", text, share)
-    if profile is not None:
-        text = f"Times follow profile {profile.name!r}; the interval is the model's, from errors without a profile."
-        yield Caveat("profile-not-calibrated", text)

@@ -13,13 +13,14 @@ from foretell.forecasting.assembly import Assembly
 from foretell.forecasting.caveats import caveats
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.garbage import no_garbage_collection
-from foretell.forecasting.intervals import spread_of
 from foretell.forecasting.job import JobLength
 from foretell.forecasting.profile_response import ProfileResponse
 from foretell.forecasting.question import Question, Subject, decide
 from foretell.forecasting.result import Forecast
 from foretell.forecasting.run import run
-from foretell.forecasting.several import Spread, jobs_of
+from foretell.forecasting.trainer import trainer_overhead
+from foretell.forecasting.uncertainty import error_of_parts
+from foretell.forecasting.uncertainty.jobs import PartsError
 from foretell.hardware import Cluster
 from foretell.parallel import parallelize
 from foretell.plans import Plan
@@ -73,7 +74,13 @@ def answer(
             model=model,
             profile=profile,
             loading=_loading(program, conditions),
-            lost=_lost(program, model, profile, conditions),
+            trainer=trainer_overhead(
+                conditions,
+                model,
+                training=program.whole.training,
+                profiled=profile is not None,
+                several=program.ranks > 1,
+            ),
         )
         return made.forecast(job, caveats(made))
 
@@ -94,21 +101,21 @@ def profile_response(
         return ProfileResponse(_program(question, prices_by), question.cluster, prices_by, timed)
 
 
-def spread(
+def step_error(
     workload: Subject,
     on: str | Cluster,
     plan: Plan | str | None = None,
     *,
     settings: Mapping[str, Any] | None = None,
     model: str | CostModel = DEFAULT_MODEL,
-) -> Spread | None:
+) -> PartsError | None:
     """How far the step that `forecast` would answer for may be off by its parts, before errors on jobs scale it."""
     question = decide(workload, on, plan, settings=settings)
     prices_by = load_model(model) if isinstance(model, str) else model
     with no_garbage_collection():
         program = _program(question, prices_by)
         ran = run(program, question.cluster, prices_by, Conditions())
-        return spread_of(program, ran, question.cluster, prices_by)
+        return error_of_parts(program, ran, question.cluster, prices_by)
 
 
 def _program(question: Question, model: CostModel) -> Program:
@@ -126,12 +133,3 @@ def _loading(program: Program, conditions: Conditions) -> Seconds:
             f"{program.whole.name!r} are not known. Set Workload(samples=…)."
         )
     return program.whole.samples * program.micro_steps / conditions.loader
-
-
-def _lost(program: Program, model: CostModel, profile: Profile | None, conditions: Conditions) -> float:
-    """What a trainer adds to its steps, as a part of them. Steps of one device are measured without one, and a profile
-    knows its own."""
-    if conditions.trainer is not None:
-        return conditions.trainer
-    known = jobs_of(model) if program.ranks > 1 and profile is None and program.whole.training else None
-    return known.lost if known else 0.0

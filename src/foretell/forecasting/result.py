@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from foretell.distribution import Distribution, interval
 from foretell.forecasting.job import Job
 from foretell.graph import Caveat, Graph
 from foretell.simulate.memory import MemoryTrace
@@ -24,6 +25,16 @@ class Duration:
     seconds: Seconds
     low: Seconds | None = None
     high: Seconds | None = None
+
+    @classmethod
+    def within(cls, seconds: Seconds, bounds: tuple[Seconds, Seconds] | None) -> Duration:
+        """With bounds, where they are known."""
+        return cls(seconds=seconds) if bounds is None else cls(seconds=seconds, low=bounds[0], high=bounds[1])
+
+    @classmethod
+    def of(cls, seconds: Seconds, distribution: Distribution | None) -> Duration:
+        """As JSON shows a distribution."""
+        return cls.within(seconds, None if distribution is None else interval(distribution))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

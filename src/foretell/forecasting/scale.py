@@ -14,7 +14,7 @@ from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.forecast import DEFAULT_MODEL, forecast
 from foretell.forecasting.job import JobLength
 from foretell.forecasting.result import Forecast
-from foretell.forecasting.several import same_trainer
+from foretell.forecasting.trainer import same_trainer
 from foretell.graph import Graph
 from foretell.hardware import Cluster
 from foretell.plans import Plan

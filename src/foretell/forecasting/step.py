@@ -60,12 +60,6 @@ class RoleStep:
         return sum(self.priced.unknown.values()) / busy if busy else 0.0
 
     @property
-    def alike(self) -> float:
-        """How likely two seconds of the device are of one call, whose error does not even out."""
-        each, busy = self.of_calls, self.device_seconds
-        return sum((seconds / busy) ** 2 for seconds in each) if busy else 0.0
-
-    @property
     def families(self) -> dict[str, Seconds]:
         """Device time by family of operators."""
         parts: dict[str, Seconds] = defaultdict(float)
@@ -77,30 +71,6 @@ class RoleStep:
     def of_calls(self) -> list[Seconds]:
         """Device time by call, of all its runs."""
         return self.priced.calls.sums(self.durations.device * self.role.graph.runs)
-
-    @property
-    def doubts(self) -> dict[str, float]:
-        """The square of the error to expect of the device time, as a logarithm, by the operator it comes from.
-
-        An op that runs often is as far off each time; errors of different ops have nothing to do with each other.
-        """
-        seconds_of: dict[int, Seconds] = defaultdict(float)
-        spread_of: dict[int, tuple[str, float]] = {}
-        for number, (call, seconds) in enumerate(zip(self.priced.calls.distinct, self.of_calls, strict=True)):
-            seconds_of[id(call.signature)] += seconds
-            if spread := self.priced.spreads.get(number, 0.0):
-                spread_of[id(call.signature)] = call.signature.name, spread
-        doubts: dict[str, float] = defaultdict(float)
-        busy = self.device_seconds
-        for key, (name, spread) in spread_of.items():
-            if busy:
-                doubts[name] += (spread * seconds_of[key] / busy) ** 2
-        return dict(doubts)
-
-    @property
-    def spread(self) -> float:
-        """The error to expect of the device time, as a logarithm."""
-        return math.sqrt(sum(self.doubts.values()))
 
     @property
     def step_seconds(self) -> Seconds:

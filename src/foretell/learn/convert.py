@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from foretell.cost.files import seal
+from foretell.cost.folder import seal
 from foretell.cost.operators import TEXT_INDEX, FamilyModel, OperatorModels
 from foretell.errors import ModelError
 from foretell.learn.lightgbm_text import trees_of

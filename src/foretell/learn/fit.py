@@ -8,27 +8,27 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from foretell.cost import interaction, spreads
-from foretell.cost.files import seal
+from foretell.cost import interaction, operator_errors
+from foretell.cost.folder import CARD, seal
 from foretell.cost.host import FILE, HostCosts
 from foretell.cost.model import CostModel
 from foretell.design.blind import fold_of, is_generated
 from foretell.errors import ModelError
-from foretell.forecasting import calibration
-from foretell.learn.calibrate import calibrate
+from foretell.forecasting.uncertainty import own_device
 from foretell.learn.dataset import Measured, OpTable, joined, load_to_fit
-from foretell.learn.holdout import Unseen, leave_groups_out
 from foretell.learn.host import fit_host
 from foretell.learn.interaction import fit_interaction
 from foretell.learn.operators import fit_operators
 from foretell.learn.options import FitOptions
-from foretell.learn.transfer.intervals import fit_others
 from foretell.learn.transfer.published_ops import own_products
+from foretell.learn.uncertainty.left_out import Unseen, leave_groups_out
+from foretell.learn.uncertainty.other_devices import fit_others
+from foretell.learn.uncertainty.own_device import calibrate
 from foretell.store.store import Store
 
 _FEWEST_GROUPS: Final = 5  # families that must be there for intervals to mean something
-_CARD: Final = "card.json"
 FAMILIES: Final = "families.json"
+_OLD_NAMES: Final = {"elsewhere": "other_devices"}  # of cards up to h200-2026.11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,8 @@ class Card:
     last: str
     seed: int
     network: float = 0.0  # how much of the network's correction is applied; 0: none, or there is no network
-    elsewhere: dict[str, int] = field(default_factory=dict)  # public ops of other devices, by device
+    other_devices: dict[str, int] = field(default_factory=dict)  # public ops of other devices, by device
+    inherits: str = ""  # the version beside it whose other files it goes on using
 
 
 def fit(
@@ -85,27 +86,27 @@ def fit(
     network = fit_interaction(measured, ops, split, options)
     if network is not None:
         network.save(folder)
-    for name in (calibration.FILE, spreads.FILE):
+    for name in (own_device.FILE, operator_errors.FILE):
         (folder / name).unlink(missing_ok=True)
     if intervals and len(set(split.values())) >= _FEWEST_GROUPS:
         known = _of_these_steps(measured, split, unseen) if unseen else None
         save_errors(known or leave_groups_out(measured, split, options, list(beside.values())), folder)
     card = _card(folder.name, measured, beside, seed, network.strength if network else 0.0)
-    _write(folder / _CARD, asdict(card))
+    _write(folder / CARD, asdict(card))
     if others is not None:
         model = CostModel(name=folder.name, device=device, operators=models, host=HostCosts.load(folder / FILE))
         taken = fit_others(model, others, folder, intervals=intervals, progress=progress)
-        card = replace(card, elsewhere=taken)
-        _write(folder / _CARD, asdict(card))
+        card = replace(card, other_devices=taken)
+        _write(folder / CARD, asdict(card))
     seal(folder)
     return card
 
 
 def save_errors(unseen: Unseen, folder: Path) -> None:
     """How wide intervals of a model are, beside it."""
-    (folder / calibration.FILE).write_text(json.dumps(asdict(calibrate(unseen.steps))) + "\n")
-    if unseen.spreads is not None:
-        unseen.spreads.save(folder / spreads.FILE)
+    (folder / own_device.FILE).write_text(json.dumps(asdict(calibrate(unseen.steps))) + "\n")
+    if unseen.operator_errors is not None:
+        unseen.operator_errors.save(folder / operator_errors.FILE)
 
 
 def _write(path: Path, content: Mapping[str, object]) -> None:
@@ -136,8 +137,9 @@ def _of_these_steps(measured: Measured, split: Mapping[int, str], unseen: Unseen
 def read_card(folder: Path) -> Card:
     """What a model was fitted on."""
     try:
-        return Card(**json.loads((folder / _CARD).read_text()))
-    except (OSError, ValueError, TypeError) as error:
+        content = json.loads((folder / CARD).read_text())
+        return Card(**{_OLD_NAMES.get(name, name): value for name, value in content.items()})
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ModelError(f"{folder} holds no card of a model ({error}). Fit one with: foretell fit") from error
 
 

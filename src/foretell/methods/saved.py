@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from foretell.cost.files import check_seal, load_arrays, reading, save_arrays, seal
+from foretell.cost.files import load_arrays, reading, save_arrays
+from foretell.cost.folder import check_seal, seal
 from foretell.errors import InputError, ModelError
 from foretell.limits import read_json
 from foretell.methods.protocol import Method

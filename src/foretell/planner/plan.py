@@ -12,7 +12,7 @@ from foretell.errors import InputError, check_number
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.forecast import DEFAULT_MODEL
 from foretell.forecasting.job import USUAL_PREEMPTIONS, Interruptions, JobLength
-from foretell.forecasting.several import same_trainer
+from foretell.forecasting.trainer import same_trainer
 from foretell.graph import Graph
 from foretell.hardware import Cluster, Term
 from foretell.planner.choose import Goal

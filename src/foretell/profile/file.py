@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from foretell.distribution import LogNormal
 from foretell.errors import ProfileError, check_choice, check_number, did_you_mean
 from foretell.folders import user_folders
 from foretell.graph import Graph
@@ -187,12 +187,12 @@ class Profile:
             networks={}, network_seconds={},
         )  # fmt: skip
 
-    def within(self, seconds: Seconds, network: str) -> tuple[Seconds, Seconds] | None:
-        """The 90 % interval around a forecast of a network with this profile."""
+    def step_time(self, seconds: Seconds, network: str) -> LogNormal | None:
+        """Of a step of a network that was forecast with this profile; None where its errors are not known."""
         width = self.intervals.width
         if network in self.networks and self.intervals.measured is not None:
             width = self.intervals.measured
-        return None if width is None else (seconds * math.exp(-width), seconds * math.exp(width))
+        return None if width is None else LogNormal.symmetric(seconds, width)
 
     @classmethod
     def load(cls, where: str | Path) -> Profile:

@@ -15,7 +15,8 @@ from safetensors import safe_open
 
 import foretell
 from foretell import Graph
-from foretell.cost.files import CHECKSUMS, save_arrays, seal
+from foretell.cost.files import save_arrays
+from foretell.cost.folder import CHECKSUMS, seal
 from foretell.cost.model import SHIPPED, load_model
 from tests.fuzz.answers import check_forecast
 from tests.fuzz.mutate import change, damaged

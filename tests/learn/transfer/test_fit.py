@@ -18,8 +18,8 @@ from foretell.cost.operators import OperatorModels
 from foretell.cost.transfer import FILE, Generations, transferred
 from foretell.hardware import device
 from foretell.learn.transfer.fit import chip, fit_generations, offsets, without_each
-from foretell.learn.transfer.intervals import fit_others
 from foretell.learn.transfer.published_ops import _SIGNATURES, PublicOps, product, public_ops
+from foretell.learn.uncertainty.other_devices import fit_others
 from foretell.store.importers import formats
 
 H200 = device("h200")

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretell.design.blind import is_generated
-from foretell.forecasting.calibration import LEVEL, Calibration
+from foretell.distribution import LEVEL, interval
+from foretell.forecasting.uncertainty.own_device import Calibration
 from foretell.hardware import device as known_device
-from foretell.learn.calibrate import calibrate, sigma
-from foretell.learn.holdout import HeldOut
 from foretell.learn.transfer.fit import chip
-from foretell.learn.transfer.intervals import LEARNED, OtherDeviceStep, errors_by_device
+from foretell.learn.uncertainty.left_out import LeftOutStep
+from foretell.learn.uncertainty.other_devices import LEARNED, OtherDeviceStep, errors_by_device
+from foretell.learn.uncertainty.own_device import calibrate, sigma
 
 GENERATED = "generated"
 Hit = tuple[str, bool, float]  # architecture, inside, high ÷ low
@@ -32,7 +33,7 @@ class Coverage:
     p_value: float  # exact binomial, both ways, of nine in ten
 
 
-def coverage(steps: Sequence[HeldOut]) -> list[Coverage]:
+def coverage(steps: Sequence[LeftOutStep]) -> list[Coverage]:
     """Each group is validated against intervals calibrated on the others; one alone has none.
 
     First all of them, then generated networks among them, then each group.
@@ -55,16 +56,17 @@ def coverage(steps: Sequence[HeldOut]) -> list[Coverage]:
     return found
 
 
-def hits_of(steps: Sequence[HeldOut], calibration: Calibration) -> dict[str, list[Hit]]:
+def hits_of(steps: Sequence[LeftOutStep], calibration: Calibration) -> dict[str, list[Hit]]:
     """Of device and step intervals, whether what was measured lies inside."""
     hits: dict[str, list[Hit]] = {"device": [], "step": []}
     for s in steps:
         errors = calibration.of_kind(s.trains)
         width = sigma(errors, s)
-        for what, measured, (low, high) in (
-            ("device", s.device, errors.device_range(s.device_predicted, width)),
-            ("step", s.step, errors.step_range(s.curve, width)),
+        for what, measured, predicted in (
+            ("device", s.device, errors.device_time(s.device_predicted, width)),
+            ("step", s.step, errors.step_time(s.curve, width)),
         ):
+            low, high = interval(predicted)
             hits[what].append((s.source, low <= measured <= high, high / low))
     return hits
 
@@ -94,7 +96,7 @@ def coverage_on_other_devices(steps: Sequence[OtherDeviceStep]) -> list[Coverage
         known = errors_by_device([s for s in steps if chip(s.device) != chip(device)])
         for s in steps:
             if s.device == device:
-                low, high = known.step_range(s.predicted[LEARNED], known_device(device), s.kind)
+                low, high = interval(known.step_time(s.predicted[LEARNED], known_device(device), s.kind))
                 rows[device].append((f"{device} {s.source}", low <= s.seconds <= high, high / low))
     everything = [row for those in rows.values() for row in those]
     return [coverage_of("step", "", everything), *(coverage_of("step", d, those) for d, those in rows.items())]

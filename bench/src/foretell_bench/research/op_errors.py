@@ -16,8 +16,8 @@ from foretell.cost.transfer import Generations, transferred
 from foretell.graph import Signature
 from foretell.hardware import Device
 from foretell.learn.transfer.fit import chip
-from foretell.learn.transfer.intervals import LEARNED, PHYSICS, ROOFLINE
 from foretell.learn.transfer.published_ops import PublicOps
+from foretell.learn.uncertainty.other_devices import LEARNED, PHYSICS, ROOFLINE
 from foretell_bench.errors import Errors
 
 Floats = npt.NDArray[np.float64]

@@ -16,9 +16,16 @@ from foretell.design.blind import is_generated
 from foretell.errors import InputError
 from foretell.learn.dataset import Measured, OpTable, is_recorded_alone, load_to_fit
 from foretell.learn.fit import families_of
-from foretell.learn.holdout import SUM, HeldOut, Unseen, leave_groups_out, read_unseen, spreads_beside
 from foretell.learn.options import FitOptions
 from foretell.learn.transfer.published_ops import own_products
+from foretell.learn.uncertainty.left_out import (
+    SUM,
+    LeftOutStep,
+    Unseen,
+    leave_groups_out,
+    operator_errors_file,
+    read_unseen,
+)
 from foretell.measure.record import StepRow
 from foretell.store.store import Store
 from foretell_bench.errors import Errors
@@ -110,11 +117,11 @@ def noise(paths: Sequence[Path], device: str = "h200") -> dict[str, float]:
     return {what: float(np.mean(those)) for what, those in moved.items() if those}
 
 
-def is_device_bound(step: HeldOut) -> bool:
+def is_device_bound(step: LeftOutStep) -> bool:
     return step.device >= BUSY * step.step
 
 
-def figures(steps: Sequence[HeldOut], moves: dict[str, float]) -> list[Figure]:
+def figures(steps: Sequence[LeftOutStep], moves: dict[str, float]) -> list[Figure]:
     """The table, with the bars the project set itself for families left out."""
     covered = coverage(steps)
     drawn = [s for s in steps if is_generated(s.source)]
@@ -154,7 +161,7 @@ def figures(steps: Sequence[HeldOut], moves: dict[str, float]) -> list[Figure]:
     return lines + _generated_figures(drawn, covered)
 
 
-def _generated_figures(steps: Sequence[HeldOut], covered: Sequence[Coverage]) -> list[Figure]:
+def _generated_figures(steps: Sequence[LeftOutStep], covered: Sequence[Coverage]) -> list[Figure]:
     """Of generated networks that are fitted on, each fold while it was left out."""
     if not steps:
         return []
@@ -176,12 +183,12 @@ def _generated_figures(steps: Sequence[HeldOut], covered: Sequence[Coverage]) ->
     ]
 
 
-def named(steps: Sequence[HeldOut]) -> Sequence[HeldOut]:
+def named(steps: Sequence[LeftOutStep]) -> Sequence[LeftOutStep]:
     """Steps of networks with a name, where there are any."""
     return [s for s in steps if not is_generated(s.source)] or steps
 
 
-def rival_errors(steps: Sequence[HeldOut]) -> dict[str, Errors]:
+def rival_errors(steps: Sequence[LeftOutStep]) -> dict[str, Errors]:
     measured = [s.device for s in steps]
     found = {"roofline": Errors.of([s.roofline for s in steps], measured)}
     return found | {
@@ -191,13 +198,13 @@ def rival_errors(steps: Sequence[HeldOut]) -> dict[str, Errors]:
     }
 
 
-def tables(steps: Sequence[HeldOut], moves: dict[str, float]) -> dict[str, Any]:
+def tables(steps: Sequence[LeftOutStep], moves: dict[str, float]) -> dict[str, Any]:
     """What a page shows, as plain numbers."""
     covered = {(c.what, c.group): c for c in coverage(steps)}
     if not covered:
         raise InputError("a page needs intervals, and those need several groups. Leave out families or architectures.")
     shown, steps = figures(steps, moves), named(steps)
-    by_group: dict[str, list[HeldOut]] = defaultdict(list)
+    by_group: dict[str, list[LeftOutStep]] = defaultdict(list)
     for s in steps:
         by_group[s.group].append(s)
     kinds = ("device", "step")
@@ -233,8 +240,8 @@ def tables(steps: Sequence[HeldOut], moves: dict[str, float]) -> dict[str, Any]:
 
 def save(unseen: Unseen, moves: dict[str, float], path: Path) -> None:
     lines = [json.dumps(short(asdict(s))) for s in unseen.steps]
-    if unseen.spreads is not None:
-        unseen.spreads.save(spreads_beside(path))
+    if unseen.operator_errors is not None:
+        unseen.operator_errors.save(operator_errors_file(path))
     path.write_text('{"noise": ' + json.dumps(short(moves)) + ', "steps": [\n' + ",\n".join(lines) + "\n]}\n")
 
 
@@ -281,11 +288,11 @@ def read_newer(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} holds no newer steps ({error}). Make some: foretell bench newer --save") from error
 
 
-def errors_of(steps: Sequence[HeldOut], what: str) -> Errors:
+def errors_of(steps: Sequence[LeftOutStep], what: str) -> Errors:
     predicted, measured = zip(*(_pair(s, what) for s in steps), strict=True)
     return Errors.of(predicted, measured)
 
 
-def _pair(step: HeldOut, what: str) -> tuple[float, float]:
+def _pair(step: LeftOutStep, what: str) -> tuple[float, float]:
     """Predicted and measured."""
     return (step.device_predicted, step.device) if what == "device" else (step.step_predicted, step.step)

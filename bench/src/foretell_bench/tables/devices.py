@@ -16,9 +16,11 @@ from typing import Final
 from foretell.cost.model import load_model
 from foretell.errors import InputError
 from foretell.hardware import device as known_device
-from foretell.learn.holdout import current_names
 from foretell.learn.transfer.fit import fit_generations, offsets, without_each
-from foretell.learn.transfer.intervals import (
+from foretell.learn.transfer.published_ops import FILES, public_ops
+from foretell.learn.transfer.published_steps import MAX_STEPS, published_steps
+from foretell.learn.uncertainty.left_out import current_names
+from foretell.learn.uncertainty.other_devices import (
     LEARNED,
     PHYSICS,
     ROOFLINE,
@@ -26,8 +28,6 @@ from foretell.learn.transfer.intervals import (
     captured,
     predict_published,
 )
-from foretell.learn.transfer.published_ops import FILES, public_ops
-from foretell.learn.transfer.published_steps import MOST, published_steps
 from foretell_bench.errors import Errors
 from foretell_bench.research.coverage import Coverage, coverage_on_other_devices
 from foretell_bench.research.op_errors import LINEAR, OpErrors, errors_left_out, mean_errors
@@ -51,7 +51,7 @@ class Found:
     )  # public file → how many of its rows were asked, and why not all
 
 
-def run(data: Path, *, most: int = MOST, progress: Callable[[str], None] = lambda text: None) -> Found:
+def run(data: Path, *, most: int = MAX_STEPS, progress: Callable[[str], None] = lambda text: None) -> Found:
     """Everything anew: what is learned without each chip, and up to `most` steps of each source and device captured."""
     if not data.is_dir():
         raise InputError(

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from foretell.cost.model import DEFAULT, SHIPPED, load_model
 from foretell.errors import InputError
-from foretell.forecasting.calibration import Calibration, calibration_of
+from foretell.forecasting.uncertainty.own_device import Calibration, calibration_of
 from foretell.learn.dataset import load
 from foretell.learn.fit import families_of, read_card
-from foretell.learn.holdout import HeldOut, predict
+from foretell.learn.uncertainty.left_out import LeftOutStep, predict
 from foretell.store.store import Store
 from foretell_bench.research.coverage import coverage_of, hits_of
 from foretell_bench.rounding import short
@@ -26,7 +26,7 @@ class Newer:
 
     model: str
     last: str  # date of the last measurement it was fitted on
-    steps: Sequence[HeldOut]
+    steps: Sequence[LeftOutStep]
     calibration: Calibration | None
 
 
@@ -79,7 +79,7 @@ def figures(found: Newer) -> list[Figure]:
     return lines + (_inside(steps, found.calibration) if found.calibration else [])
 
 
-def _inside(steps: Sequence[HeldOut], calibration: Calibration) -> list[Figure]:
+def _inside(steps: Sequence[LeftOutStep], calibration: Calibration) -> list[Figure]:
     """How many measured steps lie inside the intervals the model itself gives."""
     found = [coverage_of(what, "", hits) for what, hits in hits_of(steps, calibration).items()]
     return [

@@ -13,8 +13,16 @@ from typing import Any, Final
 
 import numpy as np
 
+from foretell.distribution import interval
 from foretell.errors import InputError
-from foretell.learn.several import JobError, Spread, calibrate_jobs, held_out, save_jobs, spread
+from foretell.learn.uncertainty.jobs import (
+    JobError,
+    PartsError,
+    calibrate_jobs,
+    leave_sources_out,
+    save_jobs,
+    step_error,
+)
 from foretell_bench.asking import Answer, Asker
 from foretell_bench.graphs import Say, graph_of, quiet
 from foretell_bench.sources.published_steps import Job, jobs
@@ -77,8 +85,9 @@ def run(
     ]
     predicted = {number: seconds for number, _, seconds, _ in timed}
     several = [(number, error) for number, error in _errors_of_several(timed, say)]
-    for (number, error), (seconds, (low, high)) in zip(several, held_out([e for _, e in several]), strict=True):
+    for (number, error), (seconds, known) in zip(several, leave_sources_out([e for _, e in several]), strict=True):
         predicted[number] = seconds
+        low, high = interval(known) if known else (0.0, math.inf)
         rows[number] = replace(
             rows[number], error=seconds / error.measured - 1, left_out_inside=low <= error.measured <= high,
             left_out_width=high / low if low else None,
@@ -93,10 +102,10 @@ def _errors_of_several(timed: Iterable[tuple[int, Job, float, float]], say: Say)
     """Of jobs on several devices, those of one model together, whose graph is then made once."""
     several = sorted((t for t in timed if t[1].devices > 1), key=lambda t: t[1].ask.key)
     for done, (number, job, predicted, measured) in enumerate(several, start=1):
-        wide: Spread | None = spread(graph_of(job.ask.model), job.ask.cluster, job.ask.plan)
+        parts: PartsError | None = step_error(graph_of(job.ask.model), job.ask.cluster, job.ask.plan)
         say(f"how far parts may be off: {done} of {len(several)}")
-        if wide is not None:
-            yield number, JobError(source=job.source, measured=measured, predicted=predicted, spread=wide)
+        if parts is not None:
+            yield number, JobError(source=job.source, measured=measured, predicted=predicted, parts=parts)
 
 
 def _compared(job: Job, answer: Answer) -> Compared:
@@ -168,10 +177,10 @@ def _intervals(rows: Sequence[Compared]) -> list[Figure]:
     )
     made = []
     for name, inside, widths in parts:
-        held, wide = [i for i in inside if i is not None], [w for w in widths if w is not None]
+        hits, wide = [i for i in inside if i is not None], [w for w in widths if w is not None]
         covered = Figure(
-            source=f"90% intervals, {name}", measure="jobs inside", value=float(np.mean(held)) if held else None,
-            bar=_COVERED, at_least=True, rows=len(held),
+            source=f"90% intervals, {name}", measure="jobs inside", value=float(np.mean(hits)) if hits else None,
+            bar=_COVERED, at_least=True, rows=len(hits),
         )  # fmt: skip
         width = float(np.median(wide)) if wide else None
         made += [

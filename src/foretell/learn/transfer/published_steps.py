@@ -26,7 +26,7 @@ from foretell.store.importers import LeftOut, Row, Taken, public_file, public_ro
 from foretell.units import Seconds
 
 _PAGEABLE: Final = 6e9  # bytes per second to a device from memory that is not pinned
-MOST: Final = 24  # steps of each source and device, unless asked otherwise
+MAX_STEPS: Final = 24  # steps of each source and device, unless asked otherwise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class PublishedStep:
         return self.settings["optimizer"] != "none"
 
 
-def published_steps(folder: Path, most: int = MOST) -> dict[str, Taken[PublishedStep]]:
+def published_steps(folder: Path, most: int = MAX_STEPS) -> dict[str, Taken[PublishedStep]]:
     """Steps of every source in a folder, drawn evenly, whatever the order of rows; what is not taken is counted."""
     found = {}
     for name, source in SOURCES.items():
@@ -82,7 +82,7 @@ def graph_of(step: PublishedStep, progress: Callable[[str], None] = lambda text:
     return replace(graph, ops=tuple(op for op in graph.ops if op.phase != "optimizer"))
 
 
-def beside(step: PublishedStep, graph: Graph, host: Host) -> Seconds:
+def outside_step(step: PublishedStep, graph: Graph, host: Host) -> Seconds:
     """What was timed with a step and is no part of it."""
     if not step.feeds:
         return 0.0

@@ -14,13 +14,14 @@ from foretell_bench.pages.accuracy import write_page
 from foretell_bench.research.coverage import coverage
 from foretell_bench.tables import accuracy
 
-from foretell.forecasting.calibration import Calibration, draw_steps
+from foretell.distribution import interval
 from foretell.forecasting.step import SLOWER
-from foretell.learn.calibrate import calibrate
-from foretell.learn.holdout import HeldOut, Unseen, read_steps
+from foretell.forecasting.uncertainty.own_device import Calibration, draw_steps
+from foretell.learn.uncertainty.left_out import LeftOutStep, Unseen, read_steps
+from foretell.learn.uncertainty.own_device import calibrate
 
 
-def steps(count: int = 400, groups: int = 8, *, seed: int = 0, error: float = 0.1) -> list[HeldOut]:
+def steps(count: int = 400, groups: int = 8, *, seed: int = 0, error: float = 0.1) -> list[LeftOutStep]:
     """Steps whose device has errors of `error` in one family of ops and by a tenth of that in the other."""
     draw = np.random.default_rng(seed)
     made = []
@@ -34,7 +35,7 @@ def steps(count: int = 400, groups: int = 8, *, seed: int = 0, error: float = 0.
         host_predicted = float(predicted * draw.lognormal(0, 1))
         host = host_predicted * math.exp(draw.normal(0, 0.2))
         made.append(
-            HeldOut(
+            LeftOutStep(
                 record=str(i),
                 source=f"net{i // 2}",
                 settings='{"batch":"8"}',
@@ -49,7 +50,7 @@ def steps(count: int = 400, groups: int = 8, *, seed: int = 0, error: float = 0.
                 roofline=predicted / 2,
                 families=families,
                 unknown=0.0,
-                spread=error * (share / 10 + 1 - share),
+                expected_error=error * (share / 10 + 1 - share),
                 curve=[(f, max(predicted * f, host_predicted)) for f in SLOWER],
                 rivals={"formula": predicted / 2, "linear": predicted, "trees": predicted},
             )
@@ -68,7 +69,7 @@ def test_ops_with_larger_errors_make_intervals_wider() -> None:
     known, strange = found.sigma(0.01, 0.0), found.sigma(0.1, 0.0)
     assert strange > 3 * known
     assert found.sigma(0.01, 0.5) > known + 0.2, "what no model knows is uncertain"
-    low, high = found.device_range(1.0, strange)
+    low, high = interval(found.device_time(1.0, strange))
     assert low < 1 < high
     assert low * high == pytest.approx(1)
 
@@ -76,7 +77,7 @@ def test_ops_with_larger_errors_make_intervals_wider() -> None:
 def test_a_host_bound_step_is_as_uncertain_as_its_host() -> None:
     found = calibrate(steps())
     host_bound = [(f, 1.0) for f in SLOWER]
-    wide = found.step_range(host_bound, 0.01)
+    wide = interval(found.step_time(host_bound, 0.01))
     device_bound = [(f, f) for f in SLOWER]
     drawn = draw_steps(device_bound, np.array([(1.0, 0.5)]), 0.1)
     assert drawn[0] == pytest.approx(math.exp(0.1), rel=1e-6), "a slow host costs a busy device nothing"
@@ -97,7 +98,7 @@ def test_steps_without_gradients_have_errors_of_their_own(tmp_path: Path) -> Non
 
 def test_intervals_that_contain_too_little_are_rejected() -> None:
     bad = [s for s in steps() if s.group != "group0"]
-    worse = [replace(s, spread=0.05) for s in steps(seed=1, error=2.0) if s.group == "group0"]
+    worse = [replace(s, expected_error=0.05) for s in steps(seed=1, error=2.0) if s.group == "group0"]
     found = {(c.what, c.group): c for c in coverage([*bad, *worse])}
     assert found["device", "group0"].p_value < 0.05
 
@@ -126,7 +127,7 @@ def test_errors_are_fractions_of_what_was_measured() -> None:
 
 
 def test_results_of_earlier_versions_still_load() -> None:
-    found = read_steps(Path(__file__).parents[2] / "bench" / "results" / "accuracy.json")
+    found = read_steps(Path(__file__).parents[3] / "bench" / "results" / "accuracy.json")
     assert len(found) > 700
     assert abs(math.log(found[0].device_predicted / found[0].device)) < 1
     assert {"sum", "linear"} <= set(found[0].rivals)

@@ -19,28 +19,28 @@ from foretell.cost.operators import FamilyModel, load_families, places_by_family
 
 Floats = npt.NDArray[np.float64]
 FILE: Final = "spreads.safetensors"
-LEAST: Final = 0.005  # no op is known better, as a logarithm
-MOST: Final = 2.0  # beyond, an error says no more
-OTHER: Final = 0.4  # of a family whose errors are not known, about what the worst have
+SMALLEST: Final = 0.005  # no op is known better, as a logarithm
+LARGEST: Final = 2.0  # beyond, an error says no more
+UNKNOWN_FAMILY: Final = 0.4  # of a family whose errors are not known, about what the worst have
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spreads:
+class OperatorErrors:
     families: Mapping[str, FamilyModel]
 
     def of(self, names: Sequence[str], descriptions: Sequence[Description]) -> Floats:
         """The error that is to be expected of each op (the root of the mean square), as a logarithm."""
-        out = np.full(len(names), OTHER)
+        out = np.full(len(names), UNKNOWN_FAMILY)
         for family, places in places_by_family(descriptions).items():
             model = self.families.get(family)
             if model is not None:
-                found = model.log_ratio([names[i] for i in places], [descriptions[i] for i in places])
-                out[places] = np.exp(found / 2).clip(LEAST, MOST)  # trees know the logarithm of its square
+                predicted = model.log_ratio([names[i] for i in places], [descriptions[i] for i in places])
+                out[places] = np.exp(predicted / 2).clip(SMALLEST, LARGEST)  # trees know the logarithm of its square
         return out
 
     def save(self, path: Path) -> None:
         save_families(path, self.families)
 
     @classmethod
-    def load(cls, path: Path) -> Spreads:
+    def load(cls, path: Path) -> OperatorErrors:
         return cls(families=load_families(path, "model of errors"))

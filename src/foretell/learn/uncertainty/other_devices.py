@@ -13,22 +13,27 @@ from typing import Final
 
 from foretell.cost.model import CostModel
 from foretell.cost.transfer import FILE, Generations
-from foretell.forecasting.calibration import (
-    OTHER_DEVICES_FILE,
-    HeldOutDevice,
+from foretell.forecasting.step import one_device_step
+from foretell.forecasting.uncertainty import other_devices
+from foretell.forecasting.uncertainty.other_devices import (
+    LeftOutDevice,
+    OtherDevices,
     StepKind,
-    Unmeasured,
-    convolutions,
     make_of,
     numbers_of,
 )
-from foretell.forecasting.step import one_device_step
 from foretell.graph import Graph
 from foretell.hardware import device as known_device
 from foretell.hardware import host as known_host
 from foretell.learn.transfer.fit import chip, fit_generations, offsets, without_each
 from foretell.learn.transfer.published_ops import public_ops
-from foretell.learn.transfer.published_steps import MOST, PublishedStep, beside, graph_of, published_steps
+from foretell.learn.transfer.published_steps import (
+    MAX_STEPS,
+    PublishedStep,
+    graph_of,
+    outside_step,
+    published_steps,
+)
 from foretell.units import Seconds
 
 LEARNED, PHYSICS, ROOFLINE = "learned", "physics", "roofline"
@@ -64,8 +69,8 @@ class OtherDeviceStep:
 
     @property
     def error(self) -> float:
-        """Over its spread."""
-        return math.log(self.seconds / self.predicted[LEARNED]) / self.kind.spread
+        """Over the scale of its kind."""
+        return math.log(self.seconds / self.predicted[LEARNED]) / self.kind.scale
 
 
 def fit_others(
@@ -74,7 +79,7 @@ def fit_others(
     folder: Path,
     *,
     intervals: bool = True,
-    most: int = MOST,
+    most: int = MAX_STEPS,
     progress: Callable[[str], None] = lambda text: None,
 ) -> dict[str, int]:
     """Fit and save what is learned of other devices than a model's own; how many ops of each it took."""
@@ -90,9 +95,9 @@ def fit_others(
     return {name: len(those.signatures) for name, those in ops.items()}
 
 
-def save_errors(unmeasured: Unmeasured, folder: Path) -> None:
-    written = {name: value for name, value in asdict(unmeasured).items() if name != "measured"}
-    (folder / OTHER_DEVICES_FILE).write_text(json.dumps(written) + "\n")
+def save_errors(errors: OtherDevices, folder: Path) -> None:
+    written = {name: value for name, value in asdict(errors).items() if name != "measured"}
+    (folder / other_devices.FILE).write_text(json.dumps(written) + "\n")
 
 
 def captured(folder: Path, most: int, progress: Callable[[str], None]) -> Iterable[tuple[PublishedStep, Graph]]:
@@ -112,40 +117,41 @@ def predict_published(
     """`left_out` has what is learned without a chip, by its name; a chip nobody measured ops of needs none."""
     learned = {name: replace(model, generations=known) for name, known in {**left_out, "": everything}.items()}
     ways = {PHYSICS: replace(model, generations=Generations()), ROOFLINE: CostModel(name=ROOFLINE, host=model.host)}
-    found = []
+    left_out_steps = []
     for step, graph in steps:
         models = {LEARNED: learned.get(chip(step.device), learned[""]), **ways}
         device = known_device(step.device)
         predicted = {way: one_device_step(graph, device, one) for way, one in models.items()}
-        fed = beside(step, graph, known_host(device.host))
-        found.append(
+        fed = outside_step(step, graph, known_host(device.host))
+        kind = StepKind.of(predicted[LEARNED])
+        left_out_steps.append(
             OtherDeviceStep(
                 origin=step.origin,
                 device=step.device,
                 source=step.source,
                 trains=step.trains,
-                half=graph.precision.endswith("16"),
+                half=kind.half,
                 seconds=step.seconds,
                 predicted={way: one.step_seconds + fed for way, one in predicted.items()},
-                unknown=predicted[LEARNED].unknown,
-                convolutions=round(convolutions(predicted[LEARNED].families), 3),
-                alike=round(predicted[LEARNED].alike, 3),
+                unknown=kind.unknown,
+                convolutions=round(kind.convolutions, 3),
+                alike=round(kind.alike, 3),
             )
         )
-    return found
+    return left_out_steps
 
 
-def errors_by_device(steps: Sequence[OtherDeviceStep]) -> Unmeasured:
+def errors_by_device(steps: Sequence[OtherDeviceStep]) -> OtherDevices:
     """Each device with its errors, by precision and by whether steps train."""
     groups: dict[tuple[str, bool, bool], list[float]] = defaultdict(list)
     for s in steps:
         groups[s.device, s.half, s.trains].append(round(s.error, 4))
-    held = []
+    devices = []
     for (name, half, trains), errors in sorted(groups.items()):
         known = known_device(name)
         numbers, make = numbers_of(known, half), make_of(known)
-        held.append(
-            HeldOutDevice(device=name, make=make, half=half, trains=trains, numbers=numbers, errors=sorted(errors))
+        devices.append(
+            LeftOutDevice(device=name, make=make, half=half, trains=trains, numbers=numbers, errors=sorted(errors))
         )
     usual = round(median(s.alike for s in steps), 3)
-    return Unmeasured(held=held, reach=_REACH, unknown=_UNKNOWN, single=_SINGLE, usual=usual)
+    return OtherDevices(devices=devices, reach=_REACH, unknown=_UNKNOWN, single=_SINGLE, usual=usual)

@@ -10,30 +10,33 @@ import pytest
 
 import foretell
 from foretell.cost.model import load_model
+from foretell.distribution import interval
 from foretell.errors import InputError, ModelError
 from foretell.forecasting.conditions import Conditions
-from foretell.forecasting.forecast import spread
+from foretell.forecasting.forecast import step_error
 from foretell.forecasting.run import run
-from foretell.forecasting.several import FILE, PublishedJobs, Source, Spread
+from foretell.forecasting.uncertainty.jobs import FILE, PartsError, PublishedJobs, Source
 from foretell.hardware import Cluster
-from foretell.learn.several import JobError, calibrate_jobs, held_out, save_jobs
+from foretell.learn.uncertainty.jobs import JobError, calibrate_jobs, leave_sources_out, save_jobs
 from foretell.parallel import parallelize
 from foretell.plans import Plan
 from tests.parallel.models import graph
 
-EVEN = Spread(shorter=0.1, longer=0.1)
+EVEN = PartsError(shorter=0.1, longer=0.1)
 
 
-def jobs(source: str, *errors: float, of: Spread = EVEN) -> list[JobError]:
-    return [JobError(source=source, measured=math.exp(e), predicted=1.0, spread=of) for e in errors]
+def jobs(source: str, *errors: float, of: PartsError = EVEN) -> list[JobError]:
+    return [JobError(source=source, measured=math.exp(e), predicted=1.0, parts=of) for e in errors]
 
 
 def test_a_slow_network_makes_a_step_less_sure_and_one_device_has_none() -> None:
-    fast, slow = (spread(graph("llama"), f"2x8xa100-80g-sxm@{link}", "dp=16,zero=3") for link in ("ib-400g", "eth-1g"))
+    fast, slow = (
+        step_error(graph("llama"), f"2x8xa100-80g-sxm@{link}", "dp=16,zero=3") for link in ("ib-400g", "eth-1g")
+    )
     assert fast is not None
     assert slow is not None
     assert slow.longer > fast.longer > 0
-    assert spread(graph("llama"), "2xa100-80g-sxm", model="roofline") is None
+    assert step_error(graph("llama"), "2xa100-80g-sxm", model="roofline") is None
 
 
 def test_several_devices_have_an_interval_that_says_what_it_rests_on() -> None:
@@ -71,16 +74,16 @@ def test_every_source_counts_as_one() -> None:
     )
     low, high = often.quantiles()
     assert (low, high) == (0.0, 1.0)
-    seconds, wide = 2.0, Spread(shorter=0.3, longer=0.4)
-    assert often.range(seconds, wide) == pytest.approx((2.0, 2.0 * math.exp(math.hypot(0.4, 0.1))))
+    seconds, wide = 2.0, PartsError(shorter=0.3, longer=0.4)
+    assert interval(often.step_time(seconds, wide)) == pytest.approx((2.0, 2.0 * math.exp(math.hypot(0.4, 0.1))))
 
 
 def test_what_jobs_took_longer_in_the_middle_is_what_their_trainers_add() -> None:
     found = calibrate_jobs([*jobs("a", 0.1, 0.2, 0.4), *jobs("b", *[1.0] * 10), *jobs("c", 0.0)])
-    assert found.lost == pytest.approx(math.expm1(0.2), abs=1e-4)
-    low, high = found.range(1.0 + found.lost, EVEN)
-    assert low < 1.0 + found.lost < high
-    assert calibrate_jobs(jobs("a", -0.2)).lost == 0.0  # none is faster than its steps
+    assert found.trainer_overhead == pytest.approx(math.expm1(0.2), abs=1e-4)
+    low, high = interval(found.step_time(1.0 + found.trainer_overhead, EVEN))
+    assert low < 1.0 + found.trainer_overhead < high
+    assert calibrate_jobs(jobs("a", -0.2)).trainer_overhead == 0.0  # none is faster than its steps
 
 
 def test_a_trainer_adds_to_steps_of_several_ranks_and_a_profile_knows_its_own(tmp_path: Path) -> None:
@@ -100,10 +103,10 @@ def test_a_trainer_adds_to_steps_of_several_ranks_and_a_profile_knows_its_own(tm
 
 def test_a_source_that_is_left_out_says_nothing_of_its_own_jobs() -> None:
     calm, wild = jobs("calm", -0.05, 0.0, 0.05), jobs("wild", -0.8, 0.0, 0.8)
-    found = held_out([*calm, *wild])
-    assert all(high / low > 3 for _, (low, high) in found[:3])
-    assert all(high / low < 1.2 for _, (low, high) in found[3:])
-    late = held_out([*calm, *jobs("late", 0.5)])
+    found = [interval(each.step_time) for each in leave_sources_out([*calm, *wild]) if each.step_time]
+    assert all(high / low > 3 for low, high in found[:3])
+    assert all(high / low < 1.2 for low, high in found[3:])
+    late = leave_sources_out([*calm, *jobs("late", 0.5)])
     assert [each.seconds for each in late] == pytest.approx([math.exp(0.5)] * 3 + [1.0], rel=1e-3)
     with pytest.raises(InputError, match="got none"):
         calibrate_jobs([])

@@ -17,11 +17,11 @@ from foretell.capture import capture
 from foretell.cost.model import load_model
 from foretell.cost.roofline import price_ops
 from foretell.errors import InputError, ModelError
-from foretell.forecasting.calibration import calibration_of
+from foretell.forecasting.uncertainty.own_device import calibration_of
 from foretell.graph import Graph
 from foretell.hardware import device
 from foretell.learn.fit import fit
-from foretell.learn.holdout import left_out_together
+from foretell.learn.uncertainty.left_out import left_out_together
 from foretell.measure.record import GraphRow, OpRow, Point, Record, StepRow
 from foretell.store.store import Store
 from foretell.workload import Workload

@@ -1,53 +1,54 @@
-"""How sure a forecast of several ranks is: errors of its parts passed through the simulator, and scaled by how far forecasts of
-published jobs were off.
+"""Steps of several ranks: errors of their parts passed through the simulator, and scaled by how far forecasts of published jobs
+were off.
 
 A step is uncertain by its operators, its host, its network, and by what no part says of a trainer. How much each moves the
 step is found by simulating it again. Whether nine of ten jobs then fall inside is a question to jobs that others published:
-their errors, counted in spreads, are what an interval is made of, every source counting as one. What they took longer in the
-middle is what trainers add to their steps: input, logs, checks, and kernels that wait for each other.
+their errors, counted in errors of their parts, are what an interval is made of, every source counting as one. What they took
+longer in the middle is what trainers add to their steps: input, logs, checks, and kernels that wait for each other.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from foretell.cost.files import check_numbers
+from foretell.cost.folder import read_errors, read_once
 from foretell.cost.model import CostModel
-from foretell.forecasting.calibration import LEVEL, Range, beside, read
-from foretell.forecasting.conditions import Conditions
+from foretell.distribution import TAILS, LogNormal
 from foretell.forecasting.run import Run
 from foretell.hardware import Cluster, fabric_of
 from foretell.program import Program
 from foretell.units import Seconds
 
 FILE: Final = "jobs.json"
+_OLD_KEY: Final = "lost"  # of models up to h200-2026.11
 _HOST, _NETWORK = 0.4, 0.5  # how far they are moved, as logarithms, to see how the step follows
-_WIDEST: Final = 100.0  # spreads
+_WIDEST: Final = 100.0  # errors of parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class PartsError:
     """How far a step may be from its forecast, as logarithms, for all that its parts say."""
 
     shorter: float
     longer: float
 
-    def beyond(self, floor: float) -> Spread:
+    def beyond(self, floor: float) -> PartsError:
         """With what no part says."""
-        return Spread(shorter=math.hypot(self.shorter, floor), longer=math.hypot(self.longer, floor))
+        return PartsError(shorter=math.hypot(self.shorter, floor), longer=math.hypot(self.longer, floor))
 
     def count(self, error: float) -> float:
-        """A logarithm, in spreads."""
+        """How many times itself a logarithm is."""
         return error / (self.longer if error > 0 else self.shorter)
 
 
-def spread(program: Program, ran: Run, *, device: float, host: float, network: float) -> Spread:
+def parts_error(program: Program, ran: Run, *, device: float, host: float, network: float) -> PartsError:
     """Of a run, from how far its device, its host and its network may be off, as logarithms."""
     base = ran.timeline.period
 
@@ -57,7 +58,7 @@ def spread(program: Program, ran: Run, *, device: float, host: float, network: f
         by_device = max(1.0 - by_host - by_wire, 0.0)  # all durations doubled, so is the step
         return math.hypot(by_device * device, by_host * host, by_wire * network)
 
-    return Spread(shorter=side(-1), longer=side(1))
+    return PartsError(shorter=side(-1), longer=side(1))
 
 
 def network_error(cluster: Cluster) -> float:
@@ -71,7 +72,7 @@ class Source:
     """Jobs that one document describes."""
 
     name: str
-    errors: Sequence[float]  # log(measured ÷ predicted) of each beyond what all lose, in its spreads
+    errors: Sequence[float]  # log(measured ÷ predicted) of each beyond what all trainers add, in errors of its parts
 
     def __post_init__(self) -> None:
         check_numbers("errors", self.errors, least=-_WIDEST, most=_WIDEST)
@@ -85,40 +86,48 @@ class PublishedJobs:
 
     sources: Sequence[Source]
     floor: float  # what no part of a step says of a trainer, as a logarithm
-    lost: float = 0.0  # what trainers add to their steps, as a part of them
+    trainer_overhead: float = 0.0  # what trainers add to their steps, as a part of them
 
     def __post_init__(self) -> None:
         check_numbers("floor", self.floor, dims=0, least=1e-3, most=5.0)
-        check_numbers("lost", self.lost, dims=0, least=0.0, most=_WIDEST)
+        check_numbers("trainer_overhead", self.trainer_overhead, dims=0, least=0.0, most=_WIDEST)
         if not self.sources:
             raise ValueError("jobs of no source")
 
-    def range(self, seconds: Seconds, of: Spread) -> Range:
+    def step_time(self, seconds: Seconds, parts: PartsError) -> LogNormal:
         """Of a step, with what its trainer adds."""
         low, high = self.quantiles()
-        wide = of.beyond(self.floor)
-        return seconds * math.exp(low * wide.shorter), seconds * math.exp(high * wide.longer)
+        wide = parts.beyond(self.floor)
+        return LogNormal(median=seconds, below=-(low * wide.shorter), above=high * wide.longer)
 
     def quantiles(self) -> tuple[float, float]:
-        """That hold nine of ten jobs, each source counting as one; the forecast itself lies between them."""
+        """That contain nine of ten jobs, each source counting as one; the forecast itself lies between them."""
         errors = np.concatenate([np.asarray(s.errors, dtype=float) for s in self.sources])
         weights = np.concatenate([np.full(len(s.errors), 1 / len(s.errors)) for s in self.sources])
         order = np.argsort(errors)
         reached = (np.cumsum(weights[order]) - weights[order] / 2) / weights.sum()
-        low, high = np.interp(((1 - LEVEL) / 2, (1 + LEVEL) / 2), reached, errors[order])
+        low, high = np.interp(TAILS, reached, errors[order])
         return min(float(low), 0.0), max(float(high), 0.0)
+
+    @property
+    def source(self) -> str:
+        """What an interval is made from, in words."""
+        jobs = sum(len(source.errors) for source in self.sources)
+        return (
+            f"The interval is from errors of operators, host and network, scaled by those of forecasts of {jobs} published "
+            f"jobs of {len(self.sources)} sources."
+        )
 
     @classmethod
     def load(cls, path: Path) -> PublishedJobs:
-        return read(path, lambda found: cls(**found | {"sources": [Source(**s) for s in found["sources"]]}))
+        return read_errors(path, cls.parse)
+
+    @classmethod
+    def parse(cls, content: Mapping[str, Any]) -> PublishedJobs:
+        rest = {"trainer_overhead" if key == _OLD_KEY else key: value for key, value in content.items()}
+        return cls(**rest | {"sources": [Source(**s) for s in content["sources"]]})
 
 
 def jobs_of(model: CostModel) -> PublishedJobs | None:
     """A model's errors on published jobs; None where they are not known."""
-    return beside(model, FILE, PublishedJobs.load)
-
-
-def same_trainer(conditions: Conditions, model: CostModel, *, training: bool, profiled: bool) -> Conditions:
-    """For who compares numbers of devices: one device has the trainer that several have, or it would win by what that adds."""
-    known = jobs_of(model) if conditions.trainer is None and training and not profiled else None
-    return replace(conditions, trainer=known.lost) if known else conditions
+    return read_once(model.folder, PublishedJobs.load, FILE)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from foretell.cost.spreads import LEAST, MOST, Spreads
+from foretell.cost.operator_errors import LARGEST, SMALLEST, OperatorErrors
 from foretell.learn.dataset import OpTable
 from foretell.learn.operators import training_rows
 
@@ -24,10 +24,10 @@ _ROUNDS: Final = 100
 _FEWEST: Final = 100  # ops of a family whose errors say something
 
 
-def fit_spreads(ops: OpTable, errors: Floats, seed: int = 0) -> Spreads:
+def fit_operator_errors(ops: OpTable, errors: Floats, seed: int = 0) -> OperatorErrors:
     """`errors` are log(measured ÷ predicted) of each op."""
-    rows = training_rows(ops, np.clip(np.abs(errors), LEAST, MOST) ** 2)
-    return Spreads(
+    rows = training_rows(ops, np.clip(np.abs(errors), SMALLEST, LARGEST) ** 2)
+    return OperatorErrors(
         families={
             family: one.fit(seed=seed, rounds=_ROUNDS, trees=_TREES)
             for family, one in rows.items()
@@ -36,12 +36,13 @@ def fit_spreads(ops: OpTable, errors: Floats, seed: int = 0) -> Spreads:
     )
 
 
-def unseen_spreads(ops: OpTable, errors: Floats, fold_of: Mapping[int, int], seed: int = 0) -> Floats:
+def unseen_operator_errors(ops: OpTable, errors: Floats, fold_of: Mapping[int, int], seed: int = 0) -> Floats:
     """The error to expect of each op, from models of errors that saw none of its step's fold."""
     folds = np.array([fold_of[step] for step in ops.step.tolist()])
-    found = np.zeros(len(ops))
+    expected = np.zeros(len(ops))
     for fold in sorted(set(folds.tolist())):
         own = folds == fold
-        asked = ops.where(own)
-        found[own] = fit_spreads(ops.where(~own), errors[~own], seed).of(asked.names, asked.descriptions)
-    return found
+        left_out = ops.where(own)
+        model = fit_operator_errors(ops.where(~own), errors[~own], seed)
+        expected[own] = model.of(left_out.names, left_out.descriptions)
+    return expected

@@ -19,15 +19,16 @@ import numpy.typing as npt
 from foretell.cost.features import LAUNCH_FLOOR
 from foretell.cost.interaction import Interaction
 from foretell.cost.model import ROOFLINE, CostModel, load_model
-from foretell.cost.spreads import OTHER, Spreads
+from foretell.cost.operator_errors import UNKNOWN_FAMILY, OperatorErrors
 from foretell.errors import InputError
 from foretell.forecasting.step import one_device_step
+from foretell.forecasting.uncertainty.operators import expected_error
 from foretell.learn.dataset import Measured, OpTable, joined
 from foretell.learn.host import fit_host
 from foretell.learn.interaction import folds, unseen_networks
 from foretell.learn.operators import fit_operators
 from foretell.learn.options import FitOptions
-from foretell.learn.spreads import fit_spreads, unseen_spreads
+from foretell.learn.uncertainty.operators import fit_operator_errors, unseen_operator_errors
 from foretell.learn.workers import each
 from foretell.units import Seconds
 
@@ -35,14 +36,15 @@ Floats = npt.NDArray[np.float64]
 _SMALL: Final = 0.03  # part of the steps that groups which are left out of one fit may have together
 SUM: Final = "sum"  # our own operators, their times added up with no network over them
 # Names of fields in results that earlier versions saved.
-_OLD_NAMES: Final = {
+_OLD_NAMES: Final = {"spread": "expected_error"}
+_OLDEST_NAMES: Final = _OLD_NAMES | {
     "step": "record", "period": "step", "device_said": "device_predicted", "period_said": "step_predicted",
     "host_said": "host_predicted", "parts": "families", "others": "rivals", "said": "predicted",
 }  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldOut:
+class LeftOutStep:
     """A measured step, and what was predicted of it while its group was left out. Times are seconds."""
 
     record: str  # its id in the store
@@ -61,7 +63,7 @@ class HeldOut:
     unknown: float  # part of the predicted device time that no model knows
     curve: Sequence[tuple[float, Seconds]]  # the step time if the device were so much slower, and the host as predicted
     trains: bool = True
-    spread: float = 0.0  # the error to expect of its device time, as a logarithm, by errors of ops in other steps
+    expected_error: float = 0.0  # of its device time, as a logarithm, by errors of ops in other steps
     rivals: Mapping[str, Seconds] = field(default_factory=dict)  # the device time as other methods predict it
 
 
@@ -69,8 +71,8 @@ class HeldOut:
 class Unseen:
     """Steps predicted while left out, and what error is to be expected of an op."""
 
-    steps: Sequence[HeldOut]
-    spreads: Spreads | None = None
+    steps: Sequence[LeftOutStep]
+    operator_errors: OperatorErrors | None = None
 
 
 def leave_groups_out(
@@ -84,13 +86,13 @@ def leave_groups_out(
     ops = joined([measured.ops, *beside])
     task = _Task(measured, wanted, ops, options, unseen_networks(measured, ops, wanted, options))
     fits = left_out_together(wanted)
-    steps: dict[int, HeldOut] = {}
+    steps: dict[int, LeftOutStep] = {}
     predicted = np.full(len(measured.ops), np.nan)
     for number, (_, (found, seconds)) in enumerate(each(_left_out, task, fits, options.workers), 1):
         steps |= found
         predicted[np.isin(measured.ops.step, list(found))] = seconds
         options.progress(f"predicting groups that nothing has seen: {number} of {len(fits)} fits")
-    return with_spreads(measured, wanted, steps, predicted, options)
+    return with_expected_errors(measured, wanted, steps, predicted, options)
 
 
 def left_out_together(group_of: Mapping[int, str]) -> list[tuple[str, ...]]:
@@ -108,10 +110,10 @@ def left_out_together(group_of: Mapping[int, str]) -> list[tuple[str, ...]]:
     return fits
 
 
-def with_spreads(
+def with_expected_errors(
     measured: Measured,
     group_of: Mapping[int, str],
-    steps: Mapping[int, HeldOut],
+    steps: Mapping[int, LeftOutStep],
     predicted: Floats,
     options: FitOptions,
 ) -> Unseen:
@@ -121,14 +123,17 @@ def with_spreads(
     ops, seconds = measured.ops.where(known), predicted[known]
     errors = np.log(ops.seconds / seconds)
     dealt = folds(group_of)
-    spreads = unseen_spreads(ops, errors, {i: dealt[g] for i, g in group_of.items()}, options.seed)
+    expected = unseen_operator_errors(ops, errors, {i: dealt[g] for i, g in group_of.items()}, options.seed)
     whole, doubt = (
         np.bincount(ops.step, amount, len(measured.steps))
-        for amount in (seconds * ops.count, (seconds * ops.count * spreads) ** 2)
+        for amount in (seconds * ops.count, (seconds * ops.count * expected) ** 2)
     )
-    found = [replace(s, spread=math.sqrt(doubt[i]) / whole[i] if whole[i] else OTHER) for i, s in steps.items()]
-    found.sort(key=lambda f: (f.source, f.settings, f.record))
-    return Unseen(steps=found, spreads=fit_spreads(ops, errors, options.seed))
+    left_out = [
+        replace(s, expected_error=math.sqrt(doubt[i]) / whole[i] if whole[i] else UNKNOWN_FAMILY)
+        for i, s in steps.items()
+    ]
+    left_out.sort(key=lambda s: (s.source, s.settings, s.record))
+    return Unseen(steps=left_out, operator_errors=fit_operator_errors(ops, errors, options.seed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +145,7 @@ class _Task:
     networks: Mapping[str, Interaction]  # by a group they have not seen
 
 
-def _left_out(task: _Task, groups: tuple[str, ...]) -> tuple[dict[int, HeldOut], Floats]:
+def _left_out(task: _Task, groups: tuple[str, ...]) -> tuple[dict[int, LeftOutStep], Floats]:
     """The groups' steps, and the predicted seconds of their measured ops, in the order of the table."""
     measured = task.measured
     left_out = sorted(i for i, g in task.group_of.items() if g in groups)
@@ -165,7 +170,7 @@ def _fit_without(measured: Measured, ops: OpTable, left_out: Sequence[int], opti
     return CostModel(name="left out", device=measured.device.name, operators=operators, host=host)
 
 
-def predict(measured: Measured, index: int, group: str, model: CostModel) -> HeldOut:
+def predict(measured: Measured, index: int, group: str, model: CostModel) -> LeftOutStep:
     """What a model predicts of a measured step."""
     step, graph = measured.steps[index], measured.graph(index)
     predicted = one_device_step(graph, measured.device, model)
@@ -173,7 +178,7 @@ def predict(measured: Measured, index: int, group: str, model: CostModel) -> Hel
     families: dict[str, Seconds] = defaultdict(float)
     for i in np.flatnonzero(measured.ops.step == index).tolist():
         families[measured.ops.descriptions[i].family] += float(measured.ops.seconds[i] * measured.ops.count[i])
-    return HeldOut(
+    return LeftOutStep(
         record=step.id,
         source=step.source,
         settings=step.settings,
@@ -188,7 +193,7 @@ def predict(measured: Measured, index: int, group: str, model: CostModel) -> Hel
         roofline=one_device_step(graph, measured.device, load_model(ROOFLINE)).device_seconds,
         families=_pairs(predicted.families, families),
         unknown=predicted.unknown,
-        spread=predicted.spread,
+        expected_error=expected_error(predicted),
         curve=curve,
         trains=graph.training,
     )
@@ -199,21 +204,21 @@ def _pairs(predicted: Mapping[str, Seconds], measured: Mapping[str, Seconds]) ->
     return {family: pair for family, pair in sorted(pairs.items()) if any(pair)}
 
 
-def spreads_beside(path: Path) -> Path:
+def operator_errors_file(path: Path) -> Path:
     """Where models of errors lie that belong to a file of steps."""
     return path.with_suffix(".spreads.safetensors")
 
 
 def read_unseen(path: Path) -> Unseen:
     """As `foretell bench accuracy --save` writes it."""
-    file = spreads_beside(path)
-    return Unseen(steps=read_steps(path), spreads=Spreads.load(file) if file.is_file() else None)
+    file = operator_errors_file(path)
+    return Unseen(steps=read_steps(path), operator_errors=OperatorErrors.load(file) if file.is_file() else None)
 
 
-def read_steps(path: Path) -> list[HeldOut]:
+def read_steps(path: Path) -> list[LeftOutStep]:
     """Steps as `foretell bench accuracy --save` writes them."""
     try:
-        return [HeldOut(**current_names(row)) for row in json.loads(path.read_text())["steps"]]
+        return [LeftOutStep(**current_names(row)) for row in json.loads(path.read_text())["steps"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path} holds no steps predicted while left out ({error}). Make some: foretell bench accuracy --save"
@@ -222,5 +227,6 @@ def read_steps(path: Path) -> list[HeldOut]:
 
 def current_names(row: Mapping[str, Any]) -> dict[str, Any]:
     """A saved row, its fields named as they are today."""
-    is_old = "device_said" in row or "said" in row
-    return {_OLD_NAMES.get(name, name): value for name, value in row.items()} if is_old else dict(row)
+    oldest = "device_said" in row or "said" in row
+    names = _OLDEST_NAMES if oldest else _OLD_NAMES
+    return {names.get(name, name): value for name, value in row.items()}

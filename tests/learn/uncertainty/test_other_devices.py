@@ -18,20 +18,21 @@ from typer.testing import CliRunner
 
 from foretell.cli import app
 from foretell.cost.model import load_model
+from foretell.distribution import interval
 from foretell.errors import InputError, ModelError
-from foretell.forecasting.calibration import (
-    OTHER_DEVICES_FILE,
-    HeldOutDevice,
+from foretell.forecasting.forecast import forecast
+from foretell.forecasting.uncertainty.other_devices import (
+    FILE,
+    LeftOutDevice,
+    OtherDevices,
     StepKind,
-    Unmeasured,
     make_of,
     numbers_of,
 )
-from foretell.forecasting.forecast import forecast
 from foretell.graph import Graph, Layout, Op, Signature, Storage, Tensor
 from foretell.hardware import device, host
-from foretell.learn.transfer.intervals import LEARNED, OtherDeviceStep, errors_by_device, save_errors
-from foretell.learn.transfer.published_steps import SOURCES, PublishedStep, beside, published_steps
+from foretell.learn.transfer.published_steps import SOURCES, PublishedStep, outside_step, published_steps
+from foretell.learn.uncertainty.other_devices import LEARNED, OtherDeviceStep, errors_by_device, save_errors
 from foretell.store.importers import public_rows
 
 CARDS = ("a100-40g-pcie", "v100-32g-pcie", "t4", "p100-pcie", "rtx-3090", "rtx-4090", "rtx-2080-ti", "titan-xp", "l40s")
@@ -91,49 +92,49 @@ def test_intervals_are_as_wide_as_devices_differ() -> None:
 def test_an_interval_holds_what_was_said_and_grows_with_what_nobody_knows(
     name: str, predicted: float, unknown: float
 ) -> None:
-    held = errors_by_device(steps(0.2, count=4))
-    low, high = held.step_range(predicted, device(name), kind(unknown=unknown))
+    known = errors_by_device(steps(0.2, count=4))
+    low, high = interval(known.step_time(predicted, device(name), kind(unknown=unknown)))
     assert low <= predicted <= high
-    less, more = held.step_range(predicted, device(name), KIND)
+    less, more = interval(known.step_time(predicted, device(name), KIND))
     assert high / low >= more / less
-    less, more = held.step_range(predicted, device(name), kind(convolutions=1.0, unknown=unknown))
+    less, more = interval(known.step_time(predicted, device(name), kind(convolutions=1.0, unknown=unknown)))
     assert high / low <= more / less
 
 
-def made(name: str, error: float, trains: bool = True) -> HeldOutDevice:
+def made(name: str, error: float, trains: bool = True) -> LeftOutDevice:
     d = device(name)
     numbers, make = numbers_of(d, False), make_of(d)
-    return HeldOutDevice(
+    return LeftOutDevice(
         device=name, make=make, half=False, trains=trains, numbers=numbers, errors=[-error, 0.0, error]
     )
 
 
 def test_near_devices_say_more_and_far_ones_stretch() -> None:
-    held = Unmeasured(held=[*[made("rtx-3090", 0.1)] * 12, made("t4", 1.0)], reach=1.0, unknown=0.5)
-    low, high = held.errors(device("rtx-3080"), KIND)
+    known = OtherDevices(devices=[*[made("rtx-3090", 0.1)] * 12, made("t4", 1.0)], reach=1.0, unknown=0.5)
+    low, high = known.errors(device("rtx-3080"), KIND)
     assert -0.2 < low < 0 < high < 0.2
-    assert not held.is_far(device("rtx-3080"), False)
-    assert held.is_far(device("b200"), False)
-    far_low, far_high = held.errors(device("b200"), KIND)
+    assert not known.is_far(device("rtx-3080"), False)
+    assert known.is_far(device("b200"), False)
+    far_low, far_high = known.errors(device("b200"), KIND)
     assert far_high - far_low > high - low
 
 
 def test_steps_that_train_say_little_of_those_that_do_not() -> None:
-    held = Unmeasured(held=[made("rtx-3090", 0.1), made("rtx-3090", 1.0, trains=False)], reach=1.0, unknown=0.5)
-    widths = [np.ptp(held.errors(device("rtx-3080"), kind(trains=trains))) for trains in (True, False)]
+    known = OtherDevices(devices=[made("rtx-3090", 0.1), made("rtx-3090", 1.0, trains=False)], reach=1.0, unknown=0.5)
+    widths = [np.ptp(known.errors(device("rtx-3080"), kind(trains=trains))) for trains in (True, False)]
     assert widths[0] <= widths[1]
-    alone = Unmeasured(held=[made("rtx-3090", 0.1)], reach=1.0, unknown=0.5)
+    alone = OtherDevices(devices=[made("rtx-3090", 0.1)], reach=1.0, unknown=0.5)
     assert np.ptp(alone.errors(device("rtx-3080"), KIND)) == pytest.approx(0.2)
 
 
 def test_a_make_that_nobody_held_out_has_a_wider_interval() -> None:
     """Even one whose numbers are those of a card that was."""
-    held = Unmeasured(held=[made("rtx-3090", 0.1)], reach=1.0, unknown=0.5)
+    known = OtherDevices(devices=[made("rtx-3090", 0.1)], reach=1.0, unknown=0.5)
     card = device("rtx-3090")
     other = dataclasses.replace(card, name="other", vendor="Another")
-    assert held.is_far(other, False)
-    assert np.ptp(held.errors(other, KIND)) == pytest.approx(2 * np.ptp(held.errors(card, KIND)))
-    assert all(held.is_far(device(name), False) for name in ("cpu", "gaudi2", "m3-max"))
+    assert known.is_far(other, False)
+    assert np.ptp(known.errors(other, KIND)) == pytest.approx(2 * np.ptp(known.errors(card, KIND)))
+    assert all(known.is_far(device(name), False) for name in ("cpu", "gaudi2", "m3-max"))
 
 
 def small_graph() -> Graph:
@@ -172,22 +173,22 @@ def test_what_was_timed_beside_a_step_is_the_copy_of_its_batch_and_its_gradients
     graph = dataclasses.replace(graph, storages=(*graph.storages, weight))
     settings = {"batch": "12", "precision": "fp32", "optimizer": "sgd"}
     step = PublishedStep(origin="made up", device="titan-xp", source="net", settings=settings, seconds=1.0)
-    assert beside(step, graph, desktop) == 0
+    assert outside_step(step, graph, desktop) == 0
     fed = dataclasses.replace(step, feeds=True)
     asked = dataclasses.replace(fed, settings={**settings, "optimizer": "none"})
-    assert beside(asked, graph, desktop) == pytest.approx(4096**2 * 4 / 6e9)
-    assert beside(fed, graph, desktop) - beside(asked, graph, desktop) == pytest.approx(desktop.op_seconds)
+    assert outside_step(asked, graph, desktop) == pytest.approx(4096**2 * 4 / 6e9)
+    assert outside_step(fed, graph, desktop) - outside_step(asked, graph, desktop) == pytest.approx(desktop.op_seconds)
 
 
 def test_errors_on_other_devices_come_back_as_they_were_saved(tmp_path: Path) -> None:
-    held = errors_by_device(steps(0.2))
-    save_errors(held, tmp_path)
-    again = Unmeasured.load(tmp_path / OTHER_DEVICES_FILE)
-    predicted = [u.step_range(1.0, device("a10"), kind(unknown=0.1)) for u in (held, again)]
+    known = errors_by_device(steps(0.2))
+    save_errors(known, tmp_path)
+    again = OtherDevices.load(tmp_path / FILE)
+    predicted = [interval(u.step_time(1.0, device("a10"), kind(unknown=0.1))) for u in (known, again)]
     assert predicted[0] == predicted[1]
-    (tmp_path / OTHER_DEVICES_FILE).write_text("{}")
+    (tmp_path / FILE).write_text("{}")
     with pytest.raises(ModelError, match="foretell fit"):
-        Unmeasured.load(tmp_path / OTHER_DEVICES_FILE)
+        OtherDevices.load(tmp_path / FILE)
 
 
 def test_what_the_benchmark_found_comes_back_as_it_was_saved(tmp_path: Path) -> None:
@@ -237,15 +238,15 @@ def test_results_of_earlier_versions_still_load() -> None:
 
 def test_a_step_of_one_product_over_and_over_is_less_sure() -> None:
     """Errors of single ops even out over a network, and not over one of them."""
-    held = Unmeasured(held=[made("rtx-3090", 0.1)], reach=1.0, unknown=0.5, single=0.3)
-    usual, same = (held.step_range(1.0, device("rtx-3090"), kind(alike=alike)) for alike in (0.0, 1.0))
+    known = OtherDevices(devices=[made("rtx-3090", 0.1)], reach=1.0, unknown=0.5, single=0.3)
+    usual, same = (interval(known.step_time(1.0, device("rtx-3090"), kind(alike=alike))) for alike in (0.0, 1.0))
     assert same[0] == pytest.approx(usual[0] * math.exp(-0.3))
     assert same[1] == pytest.approx(usual[1] * math.exp(0.3))
-    counted = dataclasses.replace(held, usual=0.2)  # the errors are of steps that were as much alike
-    assert counted.step_range(1.0, device("rtx-3090"), kind(alike=0.2)) == pytest.approx(usual)
+    counted = dataclasses.replace(known, usual=0.2)  # the errors are of steps that were as much alike
+    assert interval(counted.step_time(1.0, device("rtx-3090"), kind(alike=0.2))) == pytest.approx(usual)
 
 
 def test_a_device_beside_the_measured_one_is_near() -> None:
-    held = Unmeasured(held=[made("t4", 0.1)], reach=1.0, unknown=0.5)
-    assert held.is_far(device("h100-sxm"), True)
-    assert not dataclasses.replace(held, measured=device("h200")).is_far(device("h100-sxm"), True)
+    known = OtherDevices(devices=[made("t4", 0.1)], reach=1.0, unknown=0.5)
+    assert known.is_far(device("h100-sxm"), True)
+    assert not dataclasses.replace(known, measured=device("h200")).is_far(device("h100-sxm"), True)

@@ -9,19 +9,18 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from foretell.forecasting.calibration import LEVEL, Calibration, draw_steps
-from foretell.learn.holdout import HeldOut
+from foretell.distribution import LEVEL, TAILS, Floats
+from foretell.forecasting.uncertainty.own_device import Calibration, draw_steps
+from foretell.learn.uncertainty.left_out import LeftOutStep
 
-Floats = npt.NDArray[np.float64]
 _FLOOR: Final = 0.01
 _FARTHEST: Final = 15.0  # sigmas, or logarithms, beyond which an error says no more
 _FEWEST: Final = 30  # architectures without gradients, for errors of their own
 _UNKNOWN: Final = 0.5  # the error of an op no model knows, about; too few were measured to say more
 
 
-def calibrate(steps: Sequence[HeldOut]) -> Calibration:
+def calibrate(steps: Sequence[LeftOutStep]) -> Calibration:
     """Steps with and without gradients each by themselves, where there are enough of both."""
     training, inference = ([s for s in steps if s.trains == trains] for trains in (True, False))
     if min(len({s.source for s in kind}) for kind in (training, inference)) < _FEWEST:
@@ -29,7 +28,7 @@ def calibrate(steps: Sequence[HeldOut]) -> Calibration:
     return replace(_calibrated(training), inference=_calibrated(inference))
 
 
-def _calibrated(steps: Sequence[HeldOut]) -> Calibration:
+def _calibrated(steps: Sequence[LeftOutStep]) -> Calibration:
     """Every architecture counts the same, however often it was measured."""
     often = Counter(s.source for s in steps)
     weights = np.array([1 / often[s.source] for s in steps])
@@ -48,14 +47,14 @@ def _calibrated(steps: Sequence[HeldOut]) -> Calibration:
     )
 
 
-def sigma(calibration: Calibration, step: HeldOut) -> float:
+def sigma(calibration: Calibration, step: LeftOutStep) -> float:
     """Of the logarithm of a step's device time."""
-    return calibration.sigma(step.spread, step.unknown)
+    return calibration.sigma(step.expected_error, step.unknown)
 
 
-def _margin(step: HeldOut, drawn: Floats) -> float:
+def _margin(step: LeftOutStep, drawn: Floats) -> float:
     """How far the measured step lies outside the quantiles of what was drawn."""
-    low, high = np.quantile(drawn, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
+    low, high = np.quantile(drawn, TAILS)
     low, high = min(low, step.step_predicted), max(high, step.step_predicted)
     return max(math.log(low / step.step), math.log(step.step / high))
 

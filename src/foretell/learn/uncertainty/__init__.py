@@ -1,0 +1,1 @@
+"""How sure forecasts are: errors of models on steps, devices and jobs that they had not seen."""
