@@ -40,10 +40,25 @@ def opaque(
 ) -> Any:
     """Declare the cost and the output shapes of a CUDA extension, a Triton kernel or whatever cannot run without a GPU.
 
-    A decorator of the function that calls it, or the path of one that is imported: `opaque("package.kernels.scan", …)`.
-    `outputs` gets the function's arguments and returns empty tensors as it would. `flops` run on matrix units, `traffic`
-    are bytes; both are numbers or functions of the arguments. Gradients have the shapes of what they belong to. Outside
-    of captures the function is what it was.
+    Gradients have the shapes of what they belong to. Outside of captures the function is what it was.
+
+    Args:
+        function: The function that calls it, as a decorator; or the path of one, like "package.kernels.scan".
+        outputs: Gets the function's arguments and returns empty tensors as it would.
+        flops: On matrix units: a number, or a function of the arguments; `backward_flops` of its gradient.
+        traffic: Bytes read and written, likewise; None: every tensor once.
+        name: Of the op; None: the function's.
+
+    Returns:
+        The function, or a decorator.
+
+    Raises:
+        InputError: A negative amount, or outputs that are no function.
+
+    Examples:
+        >>> @foretell.opaque(flops=lambda x: 2 * x.numel())
+        ... def scan(x):
+        ...     return x.cumsum(0)
     """
     for what, amount in (("flops", flops), ("traffic", traffic), ("backward_flops", backward_flops)):
         if amount is not None and not callable(amount):

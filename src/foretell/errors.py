@@ -10,7 +10,15 @@ from foretell.text import brief, plain
 
 
 class ForetellError(Exception):
-    """Anything that ends a forecast; by itself, our fault."""
+    """Anything that ends a forecast. By itself it is Foretell's own fault (exit code 1).
+
+    Attributes:
+        exit_code: What the command line exits with.
+
+    Examples:
+        >>> foretell.ForetellError("a message").exit_code
+        1
+    """
 
     exit_code = 1
 
@@ -24,7 +32,18 @@ class CaptureError(ForetellError):
 
 
 class InputError(ForetellError):
-    """Something in the question cannot be answered."""
+    """Something in the question cannot be answered: unknown hardware, an impossible plan, a wrong file.
+
+    Attributes:
+        exit_code: 2.
+
+    Examples:
+        >>> try:
+        ...     foretell.device("h1000")
+        ... except foretell.InputError as error:
+        ...     print(error.exit_code)
+        2
+    """
 
     exit_code = 2
 
@@ -66,7 +85,15 @@ class ModelError(InputError):
 
 
 class RequirementNotMet(ForetellError):
-    """The answer is no, and the user asked for an exit code that says so."""
+    """The answer is no, and the caller asked for an exit code that says so (`--require-fit`, `check`).
+
+    Attributes:
+        exit_code: 3.
+
+    Examples:
+        >>> foretell.RequirementNotMet("it does not fit").exit_code
+        3
+    """
 
     exit_code = 3
 

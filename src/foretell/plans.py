@@ -29,7 +29,26 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How a step is parallelized: devices = dp × tp × pp × cp; tp innermost, pp outermost."""
+    """How a step is parallelized: devices = dp × tp × pp × cp; tp innermost, pp outermost.
+
+    Args:
+        dp: Data-parallel replicas; `data_parallel` "dp" is one process for all, `servers` > 0 parameter servers.
+        tp: Tensor-parallel ranks, with `sequence_parallel` and `overlap_tp`.
+        pp: Pipeline stages, by `schedule`, `virtual_stages` and `stages` (blocks of each; None balances them).
+        cp: Context-parallel ranks; `ep`: ranks that experts are divided among, which divides dp × cp.
+        zero: 0 to 3: what data-parallel ranks shard (3 is FSDP), within groups of `hybrid_shard`, by `sharding`.
+        checkpointing: none, full, selective, selective-op, or a fraction of the blocks.
+        grad_accumulation: Micro-steps; None: the workload's.
+        bucket_bytes: Of gradients that are reduced together; `overlap`: while the backward pass runs.
+        offload: What the host keeps: none, optimizer or parameters, in memory or on NVMe (`offload_to`).
+
+    Raises:
+        InputError: Degrees that do not divide each other, or an unknown choice.
+
+    Examples:
+        >>> foretell.Plan.parse("dp=4,tp=2,zero=1").devices
+        8
+    """
 
     dp: int = 1
     tp: int = 1

@@ -32,7 +32,31 @@ _PARAMETERS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """One training (or inference) step; the callables run only when it is captured or measured."""
+    """One training (or inference) step; the callables run only when it is captured or measured.
+
+    Args:
+        name: A short text.
+        model: Builds the module; `batch` makes what one replica processes in a micro-step.
+        loss: Called as `loss(model, batch)`.
+        optimizer: Called with the parameters; None: inference.
+        precision: fp32, torch-fp32, tf32, bf16, fp16, amp-bf16, amp-fp16, or parts as `compute:bf16/reduce:fp32`.
+        grad_accumulation: Micro-steps of a step; `clip_grad_norm`, `channels_last` and `compile` as in torch.
+        attention: The kernel; None: what torch picks. `kernels`: torch's own, or those of a fused trainer.
+        samples: Of a batch, and `tokens`; None: they are counted.
+        step: Called as `step(model, optimizer, batch)` instead of the usual step.
+        caveats: What it stands for and lacks; `plan`: what the file asks for that it is read from.
+
+    Raises:
+        InputError: A part that is no function, or an unknown choice.
+
+    Examples:
+        >>> import torch
+        >>> tiny = foretell.Workload(
+        ...     name="tiny", model=lambda: torch.nn.Linear(8, 8), batch=lambda: torch.randn(4, 8),
+        ...     loss=lambda model, x: model(x).sum(), optimizer=lambda p: torch.optim.SGD(p, lr=0.1))
+        >>> foretell.forecast(tiny, on="h200").memory.fits
+        True
+    """
 
     name: str
     model: Callable[[], torch.nn.Module]

@@ -90,8 +90,24 @@ def run(
 ) -> Summary:
     """Measure what the store does not hold yet, and close the executor.
 
-    A point is tried again `retries` times when the process or node that measures it dies, and stopped after `limit`
-    seconds. Two campaigns may share a store: each waits for what the other measures.
+    Two campaigns may share a store: each waits for what the other measures.
+
+    Args:
+        campaign: What to measure.
+        store: A `Store` or a `RecordFile`.
+        executor: Where: a `LocalExecutor`, or one of Ray.
+        retries: How often a point is tried again when the process or node that measures it dies.
+        limit: Seconds after which a point is stopped.
+        progress: Is called after each point.
+
+    Returns:
+        How many points were measured, known before or failed.
+
+    Raises:
+        InputError: No device is the one a job is wanted on.
+
+    Examples:
+        >>> foretell.run_campaign(campaign, foretell.Store("mine"), foretell.LocalExecutor())  # doctest: +SKIP
     """
     driver = _Driver(campaign, store, executor, retries, limit, progress or (lambda progress: None))
     try:

@@ -52,7 +52,18 @@ class Executor(Protocol):
 
 
 class LocalExecutor:
-    """One worker for each device of this machine: all accelerators; the CPU where there is none, or if it is wanted."""
+    """One worker for each device of this machine: all accelerators; the CPU where there is none, or if it is wanted.
+
+    Args:
+        devices: Torch's names of those to use; none: all.
+        wanted: Devices that a campaign's jobs are wanted on.
+        instrument: The module that measures.
+        seconds: Of measuring for each point; None: the instrument's own.
+
+    Examples:
+        >>> foretell.LocalExecutor(["cpu"]).devices
+        ['cpu']
+    """
 
     patience = 0.0
 

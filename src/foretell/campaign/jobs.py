@@ -48,7 +48,20 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
-    """Jobs in the order they were written; the same question asked twice is one job."""
+    """Jobs in the order they were written; the same question asked twice is one job.
+
+    Args:
+        name: Of the campaign.
+        jobs: A point, the device it is wanted on and how often, each.
+
+    Raises:
+        InputError: A file that `load` cannot read.
+
+    Examples:
+        >>> point = foretell.Point(source="timm/resnet18", settings={"batch": "8"})
+        >>> len(foretell.Campaign.of([point, point]).jobs)
+        1
+    """
 
     name: str
     jobs: tuple[Job, ...]

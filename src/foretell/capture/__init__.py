@@ -27,10 +27,24 @@ def capture(
     cache: bool = True,
     output: Callable[[bytes], None] | None = None,
 ) -> Graph:
-    """The graph of a Workload, of a SOURCE with its settings, of a training script, or of a saved `.graph` file.
+    """Record one step without an accelerator: every operator, with shapes and no contents.
 
-    A Graph is its own. Settings are a SOURCE's: whatever is a workload or a graph already refuses them. `output` is given
-    what the user's code prints.
+    Args:
+        workload: A Workload, a SOURCE, a training script or a saved `.graph` file; a Graph is its own.
+        settings: Parameters of a SOURCE; whatever is a workload or a graph already refuses them.
+        progress: Is called with a line now and then.
+        cache: Whether the graph is kept on disk.
+        output: Is given what the user's code prints.
+
+    Returns:
+        The graph of the steady-state step.
+
+    Raises:
+        InputError: The workload cannot be found, or fails in its own code.
+
+    Examples:
+        >>> foretell.capture_graph("torchvision/resnet18").training
+        True
     """
     report = progress or (lambda text: None)
     workload = script_of(workload)

@@ -15,7 +15,23 @@ USUAL_JITTER: Final = 0.0155
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """What surrounds a step."""
+    """What surrounds a step.
+
+    Args:
+        loader: Samples per second that each replica's data loader delivers; None: it is never late.
+        jitter: Standard deviation of a rank's step around its median, as a part of it.
+        slowdown: Of compute while a collective runs at the same time; None: by the units its links take.
+        expert_skew: Rows of the busiest rank over the average; None: chance under an even router.
+        trainer: What a trainer adds to its steps, as a part of them; None: as published jobs had it.
+
+    Raises:
+        InputError: A number outside its range.
+
+    Examples:
+        >>> slow = foretell.Conditions(loader=100.0)
+        >>> foretell.forecast("torchvision/resnet18", on="h200", conditions=slow).input_wait.seconds > 0
+        True
+    """
 
     loader: float | None = None  # samples per second that each replica's data loader delivers; None: it is never late
     jitter: float = USUAL_JITTER  # sigma of a rank's step around its median, as a part of it

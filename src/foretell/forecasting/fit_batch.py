@@ -29,7 +29,17 @@ _LIKELY: Final = 0.95  # probability that the step fits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchFit:
-    """The largest batch that fits, with its forecast."""
+    """The largest batch that fits, with its forecast.
+
+    Attributes:
+        batch: What one replica processes in a micro-step.
+        forecast: The forecast of that step.
+
+    Examples:
+        >>> fit = foretell.fit_batch("torchvision/resnet18", on="t4")
+        >>> fit.forecast.memory.fits
+        True
+    """
 
     batch: int
     forecast: Forecast
@@ -51,8 +61,25 @@ def fit_batch(
 ) -> BatchFit:
     """Find the largest `batch` whose step fits on every device of the cluster.
 
-    `workload` is a SOURCE with a parameter `batch`, or a function that takes `batch=` and returns a Workload. `headroom` is
-    the part of a device's memory that stays free; without it, as much as makes it likely (0.95) that the step fits.
+    Args:
+        workload: A SOURCE with a parameter `batch`, or a function that takes `batch=` and returns a Workload.
+        on: The cluster, like `8xh100-sxm`.
+        plan: How the step is parallelized; without one, data-parallel over all devices.
+        settings: Parameters of the SOURCE.
+        model: What prices operators; `profile`, `conditions` and `job` are as in `forecast`.
+        headroom: The part of a device's memory that stays free; None: as much as makes a fit likely (0.95).
+        cache: Whether captured graphs are kept on disk.
+        progress: Is called with a line for each batch that is tried.
+
+    Returns:
+        The batch and its forecast.
+
+    Raises:
+        InputError: Not even a batch of 1 fits, or the SOURCE has no parameter `batch`.
+
+    Examples:
+        >>> foretell.fit_batch("torchvision/resnet18", on="t4").batch > 64
+        True
     """
     name = _check(workload, settings)
     if headroom is not None:

@@ -13,7 +13,16 @@ from foretell.units import Dollars, Seconds, parse_seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """Every so many steps the job stops for a while."""
+    """Every so many steps the job stops for a while.
+
+    Args:
+        every: Steps between two pauses.
+        seconds: How long each of them takes.
+
+    Examples:
+        >>> foretell.Pause.parse("1000:45s")
+        Pause(every=1000, seconds=45.0)
+    """
 
     every: int  # steps
     seconds: Seconds
@@ -46,6 +55,15 @@ class Interruptions:
     """How often a job is stopped, by failures or because a spot instance is taken back, and what it takes to go on.
 
     Work since the last checkpoint is done again; without checkpoints, all of it.
+
+    Args:
+        per_device_hour: Failures per device and hour.
+        restart: Seconds until the job goes on.
+        per_node_hour: How often spot nodes are taken back, per node and hour.
+
+    Examples:
+        >>> foretell.Interruptions(per_node_hour=0.1, restart=300.0).restart
+        300.0
     """
 
     per_device_hour: float = USUAL_FAILURES
@@ -98,7 +116,24 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLength:
-    """How long a job trains, in samples or in tokens, its start, its pauses and its interruptions."""
+    """How long a job trains, in samples or in tokens, its start, its pauses and its interruptions.
+
+    Args:
+        samples: To train on, in all; or else `tokens`.
+        tokens: To train on, in all.
+        evaluation: How often the job stops to evaluate, and for how long.
+        checkpoint: The same for checkpoints.
+        startup: Seconds before the first step.
+        interruptions: How often it is stopped; None: never.
+
+    Raises:
+        InputError: Neither samples nor tokens, or both.
+
+    Examples:
+        >>> job = foretell.JobLength(samples=1e6, checkpoint=foretell.Pause(every=1000, seconds=45.0))
+        >>> foretell.forecast("torchvision/resnet18", on="h200", job=job).job.steps
+        31250
+    """
 
     samples: float | None = None
     tokens: float | None = None

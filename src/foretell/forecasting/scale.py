@@ -25,7 +25,17 @@ from foretell.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalePoint:
-    """A number of devices, the forecast there, and throughput per device relative to the smallest."""
+    """A number of devices, the forecast there, and throughput per device relative to the smallest.
+
+    Attributes:
+        devices: How many.
+        efficiency: Throughput per device over that of the smallest number.
+        forecast: The forecast of the step on so many.
+
+    Examples:
+        >>> foretell.scale("torchvision/resnet18", on="h200", up_to=2)[0].efficiency
+        1.0
+    """
 
     devices: int
     efficiency: float
@@ -49,9 +59,26 @@ def scale(
     cache: bool = True,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[ScalePoint, ...]:
-    """Forecast a step on 1, 2, 4, … devices up to `up_to`; `plan` has all but dp, which grows.
+    """Forecast a step on 1, 2, 4, … devices.
 
-    `on` names one device, with its links where they are not the usual: `h100-sxm`, `h100-sxm@eth-100g`.
+    Args:
+        workload: A Workload, a captured Graph or a SOURCE.
+        on: One device, with its links where they are not the usual: `h100-sxm`, `h100-sxm@eth-100g`.
+        plan: All but dp, which grows.
+        up_to: The largest number of devices.
+        settings: Parameters of the SOURCE; `model`, `profile`, `conditions` and `job` are as in `forecast`.
+        cache: Whether captured graphs are kept on disk.
+        progress: Is called with a line for each number.
+
+    Returns:
+        A point for each number of devices.
+
+    Raises:
+        InputError: The question cannot be answered.
+
+    Examples:
+        >>> [point.devices for point in foretell.scale("torchvision/resnet18", on="h200", up_to=4)]
+        [1, 2, 4]
     """
     if not isinstance(on, str) or Cluster.parse(on).devices != 1:
         raise InputError(

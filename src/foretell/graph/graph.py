@@ -26,7 +26,22 @@ _NOTHING: Final[Any] = object()
 
 @dataclass(frozen=True, kw_only=True)
 class Graph:
-    """One steady-state step, as it was captured."""
+    """One steady-state step, as it was captured.
+
+    Attributes:
+        name: Of the workload.
+        ops: In the order in which they are issued, over `tensors`, which lie in `storages`.
+        gradients: Storage of a parameter → storage of its gradient; None: not recorded.
+        training: False for inference; `precision` is of most arithmetic, `mixed` where it is said apart.
+        grad_accumulation: Micro-steps; `samples` and `tokens` are of one of them.
+        caveats: What the capture could not follow; `provenance`: versions of libraries.
+
+    Examples:
+        >>> graph = foretell.capture_graph("torchvision/resnet18")
+        >>> graph.save("step.graph")
+        >>> foretell.Graph.load("step.graph").content_hash == graph.content_hash
+        True
+    """
 
     name: str
     ops: tuple[Op, ...]

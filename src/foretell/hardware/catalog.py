@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 from foretell.errors import CatalogError
 from foretell.folders import asked_folders, user_folders
 from foretell.hardware import catalog_file, driver_names
-from foretell.hardware.device import Device, Instance, Link, Offer, Term
+from foretell.hardware.device import Device, Host, Instance, Link, Offer, Term
 from foretell.hardware.fabric import Fabric
 
 SHIPPED = Path(__file__).parent / "catalog"
@@ -127,12 +127,96 @@ _FABRICS = _Files("fabric", catalog_file.FABRIC, catalog_file.make_fabric)
 _HOSTS = _Files("host", catalog_file.HOST, catalog_file.make_host)
 _INSTANCES = _Files("instance", catalog_file.INSTANCE, catalog_file.make_instance)
 
-# By name or alias: device("h100-sxm"), device("h100"), instance("aws:p5.48xlarge"). And all that there are.
-device, devices = _DEVICES.get, _DEVICES.all
-link, links = _LINKS.get, _LINKS.all
-host, hosts = _HOSTS.get, _HOSTS.all
-instance, instances = _INSTANCES.get, _INSTANCES.all
-fabric = _FABRICS.get
+links, hosts, instances, fabric = _LINKS.all, _HOSTS.all, _INSTANCES.all, _FABRICS.get
+
+
+def device(name: str) -> Device:
+    """Find a device of the catalog.
+
+    Args:
+        name: Its name in the catalog, an alias or another spelling.
+
+    Returns:
+        The device, with the sources of its numbers.
+
+    Raises:
+        InputError: The catalog has none of that name; the message has the nearest.
+
+    Examples:
+        >>> foretell.device("H100").name
+        'h100-sxm'
+    """
+    return _DEVICES.get(name)
+
+
+def devices() -> tuple[Device, ...]:
+    """List every device of the catalog, with those of your own folders.
+
+    Returns:
+        The devices, by name.
+
+    Examples:
+        >>> "h200" in {each.name for each in foretell.devices()}
+        True
+    """
+    return _DEVICES.all()
+
+
+def host(name: str) -> Host:
+    """Find a host of the catalog: the machine that feeds devices.
+
+    Args:
+        name: Its name in the catalog, an alias or another spelling.
+
+    Returns:
+        The host, with the sources of its numbers.
+
+    Raises:
+        InputError: The catalog has none of that name; the message has the nearest.
+
+    Examples:
+        >>> foretell.host("epyc-turin").name
+        'epyc-turin'
+    """
+    return _HOSTS.get(name)
+
+
+def link(name: str) -> Link:
+    """Find a link of the catalog, inside a node or between nodes.
+
+    Args:
+        name: Its name in the catalog, an alias or another spelling.
+
+    Returns:
+        The link, with the sources of its numbers.
+
+    Raises:
+        InputError: The catalog has none of that name; the message has the nearest.
+
+    Examples:
+        >>> foretell.link("ib-400g").kind
+        'between'
+    """
+    return _LINKS.get(name)
+
+
+def instance(name: str) -> Instance:
+    """Find a rented instance of the catalog, with its price.
+
+    Args:
+        name: Its name in the catalog, an alias or another spelling.
+
+    Returns:
+        The instance, with the sources of its numbers.
+
+    Raises:
+        InputError: The catalog has none of that name; the message has the nearest.
+
+    Examples:
+        >>> foretell.instance("aws:p5.48xlarge").count
+        8
+    """
+    return _INSTANCES.get(name)
 
 
 def add_device(name: str, text: str) -> Device:
@@ -193,6 +277,17 @@ def cheapest_offer(device_name: str, term: Term, region: str | None = None) -> t
 
 
 def cheapest(device_name: str) -> Instance | None:
-    """The instance that rents this device for the fewest dollars per device and hour; None when none is priced."""
+    """The instance that rents a device for the fewest dollars per device and hour.
+
+    Args:
+        device_name: The device's name in the catalog.
+
+    Returns:
+        The instance, with its price and the date of it; None when none is priced.
+
+    Examples:
+        >>> foretell.cheapest_instance("h100-sxm").device
+        'h100-sxm'
+    """
     priced = [i for i in instances() if i.device == device_name and i.dollars_per_hour is not None]
     return min(priced, key=lambda i: i.dollars_per_device_hour or 0.0, default=None)

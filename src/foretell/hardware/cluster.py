@@ -23,7 +23,23 @@ _PART = re.compile(r"(?:(\d{1,12})x)?(?:(\d{1,12})x)?([a-z0-9][a-z0-9._:-]{0,99}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """Devices that share a host and the link inside it."""
+    """Devices that share a host and the link inside it.
+
+    Args:
+        device: The accelerator of this node.
+        count: How many of them it has.
+        host: The machine that feeds them.
+        inside: The link between them.
+        dollars_per_hour: Price of the node; None where no known instance rents this device.
+        rented_as: The instance whose price it is.
+        terms: Of that price, where it is not the list price.
+        port: Bytes per second out of the node for all its devices; None: as the link between nodes says.
+
+    Examples:
+        >>> h100 = foretell.device("h100-sxm")
+        >>> foretell.Node(device=h100, count=8, host=foretell.host(h100.host), inside=foretell.link(h100.inside)).count
+        8
+    """
 
     device: Device
     count: int
@@ -42,7 +58,22 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Nodes in rank order. Equal nodes are one object repeated, so a large cluster stays cheap."""
+    """Nodes in rank order. Equal nodes are one object repeated, so a large cluster stays cheap.
+
+    Args:
+        nodes: The nodes.
+        between: The link between nodes; a single node needs none.
+        oversubscription: How many times thinner the network is above the nodes than at them.
+        topology: `fat-tree` or `rail-optimized`.
+        name: The text it was written as.
+
+    Raises:
+        InputError: No node, no link between several, or too many devices.
+
+    Examples:
+        >>> foretell.Cluster.parse("16x8xh100-sxm@ib-400g").devices
+        128
+    """
 
     nodes: tuple[Node, ...]
     between: Link | None = None  # a single node needs none

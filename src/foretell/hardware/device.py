@@ -41,7 +41,21 @@ _POSITIVE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One accelerator (or CPU) as a program sees it: a board with two chips is two devices."""
+    """One accelerator (or CPU) as a program sees it: a board with two chips is two devices.
+
+    Attributes:
+        name: Its name in the catalog; `title` is the product's.
+        memory_bytes: The datasheet's size; `usable_bytes` is what a program can have.
+        bandwidth: Bytes per second of its memory.
+        peaks: FLOP/s of dense matrix products by type; `vector_peaks` where others differ.
+        compute_units: SMs, CUs or cores; `l2_bytes`, `clock_hz`, `power_watts` and `compute_capability` as published.
+        node_size: Devices that usually share a node, over the link `inside`, with `between` among nodes, on `host`.
+        sources: Where each table of numbers is from.
+
+    Examples:
+        >>> foretell.device("h200").architecture
+        'Hopper'
+    """
 
     name: str
     title: str

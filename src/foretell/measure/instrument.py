@@ -43,7 +43,23 @@ _DEVICE_BOUND: Final = 0.9  # of the step with a kernel running
 
 
 def measure(point: Point, *, device: str = "auto", seconds: Seconds = SECONDS) -> Record:
-    """Measure one point here and now. Out of memory and a NaN loss are outcomes; bad input is an error."""
+    """Measure one point here and now. Out of memory and a NaN loss are outcomes.
+
+    Args:
+        point: What to measure.
+        device: Torch's name of the device, or `auto`: the first accelerator, else the CPU.
+        seconds: Of measuring, after warming up.
+
+    Returns:
+        The record: step times, ops, memory, what it was measured on and with.
+
+    Raises:
+        InputError: The point names no workload, or asks for several ranks.
+
+    Examples:
+        >>> foretell.measure_step(foretell.Point(source="timm/resnet18")).step.outcome  # doctest: +SKIP
+        'ok'
+    """
     asked = Asked(point, device)
     try:
         return asked.prepare().take(seconds).record()

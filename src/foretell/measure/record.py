@@ -36,7 +36,18 @@ RESOURCES: Final = ("device", "memory_bandwidth", "network_rx", "network_tx")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """What to measure: a SOURCE with its settings, and the plan of several ranks."""
+    """What to measure: a SOURCE with its settings, and the plan of several ranks.
+
+    Args:
+        source: As in `forecast`.
+        settings: Its parameters, as text.
+        kind: `step`, or `operators` for calls measured by themselves.
+        plan: Of several ranks, like `dp=2`.
+
+    Examples:
+        >>> foretell.Point(source="timm/resnet18", settings={"batch": "8"}).kind
+        'step'
+    """
 
     source: str
     settings: Mapping[str, str] = field(default_factory=dict, hash=False)

@@ -30,7 +30,21 @@ _MODELLED = (
 def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Program:
     """Place a step on ranks. A setting that is not modelled is refused, never ignored.
 
-    `weigh` says what each op of a graph costs, for cutting a pipeline where it balances.
+    Args:
+        graph: The captured step.
+        plan: How it is parallelized.
+        weigh: What each op of a graph costs, for cutting a pipeline where it balances.
+
+    Returns:
+        The program: a role for each kind of rank, with its ops and collectives.
+
+    Raises:
+        InputError: The step cannot be placed so.
+
+    Examples:
+        >>> graph = foretell.capture_graph("torchvision/resnet18")
+        >>> foretell.parallelize(graph, foretell.Plan(dp=8)).roles[0].count
+        8
     """
     _check(plan)
     micro_steps = plan.grad_accumulation or graph.grad_accumulation

@@ -133,6 +133,26 @@ class Intervals:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
+    """What makes a forecast fit one machine, cluster or trainer; `foretell.adapt` makes it, a TOML file keeps it.
+
+    Args:
+        name: Forecasts that use it say so by that name.
+        device: Factor on device time, refined by `families` of operators, `precisions` and measured `networks`.
+        host: Factor on the host's time; `communication` on that of collectives, `links` on links themselves.
+        fixed_seconds: Added to every step; `network_seconds` to those of measured networks.
+        memory: Factors on allocated and reserved bytes; `intervals`: how wide they are.
+        residuals: A model of what is left; `operators`: one of single ops.
+        purpose: What it is for; `card`: rows, sources, errors before and after.
+
+    Raises:
+        InputError: A factor out of range, or an unknown family or precision.
+
+    Examples:
+        >>> slow = foretell.Profile(name="mine", host=1.2)
+        >>> foretell.forecast("torchvision/resnet18", on="h200", profile=slow).profile
+        'mine'
+    """
+
     name: str
     device: float = 1.0
     host: float = 1.0

@@ -27,7 +27,21 @@ class ServiceError(InputError):
 
 
 class Client:
-    """Asks one service; `key` is $FORETELL_KEY without. Use it in a `with`, or close it."""
+    """Asks one service. Use it in a `with`, or close it.
+
+    Args:
+        url: The service's address.
+        key: Of a team; None: $FORETELL_KEY.
+        timeout: Seconds to wait for an answer.
+
+    Raises:
+        InputError: No address, no service there, or a question it refuses.
+
+    Examples:
+        >>> with foretell.Client("http://127.0.0.1:8760") as service:  # doctest: +SKIP
+        ...     service.forecast("torchvision/resnet50", on="8xh100-sxm")["memory"]["fits"]
+        True
+    """
 
     def __init__(self, url: str, key: str | None = None, *, timeout: Seconds = 120.0) -> None:
         key = key or os.environ.get("FORETELL_KEY")

@@ -25,10 +25,27 @@ def step(
 ) -> Workload:
     """The step `loss(model, batch).backward(); optimizer.step()` of live objects, which stay as they are.
 
-    A loss of torch's own, a module or a function, is given what the model makes of the first part of the batch, and the
-    second part: `cross_entropy(model(x), y)` of `(x, y)`.
+    Args:
+        model: The module.
+        optimizer: Made of its parameters; None: inference.
+        loss: Called as `loss(model, batch)`; a loss of torch's own as `loss(model(x), y)` of a batch `(x, y)`.
+        batch: What one step is given.
+        name: Of the workload; None: the model's class.
+        settings: A Workload's: precision, grad_accumulation, clip_grad_norm and so on.
 
-    The settings are a Workload's: precision, grad_accumulation, clip_grad_norm and so on.
+    Returns:
+        The Workload.
+
+    Raises:
+        InputError: Objects that a step cannot be made of.
+
+    Examples:
+        >>> import torch
+        >>> net = torch.nn.Linear(8, 2)
+        >>> workload = foretell.step(net, torch.optim.SGD(net.parameters()), torch.nn.MSELoss(),
+        ...                          (torch.randn(4, 8), torch.randn(4, 2)))
+        >>> foretell.forecast(workload, on="h200").memory.fits
+        True
     """
     from torch.utils import _pytree as pytree
 

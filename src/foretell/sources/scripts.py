@@ -24,8 +24,20 @@ class Accelerator:
 class Script:
     """A training script with its arguments; its step is what runs between two updates of its optimizers.
 
-    `processes`: ranks that a launcher would start; None: one for each device of the cluster. `fake_data`: stand in for
-    data sets and checkpoints that are not on this machine. `opaque`: a file that declares kernels with `foretell.opaque`.
+    Args:
+        path: A Python file.
+        arguments: Of the script.
+        processes: Ranks that a launcher would start; None: one for each device of the cluster.
+        fake_data: Stand in for data sets and checkpoints that are not on this machine.
+        opaque: A file that declares kernels with `foretell.opaque`.
+        accelerator: What the script is told that it runs on.
+
+    Raises:
+        InputError: The path is no Python file.
+
+    Examples:
+        >>> foretell.Script(path="train.py", arguments=("--batch-size", "64")).name
+        'train'
     """
 
     path: str

@@ -24,7 +24,18 @@ _OF_A_POINT: Final = re.compile(r"point = '(\w+)'")
 
 
 class RecordFile:
-    """A file that only grows. A killed writer loses at most the line it was writing."""
+    """A file of records that only grows. A killed writer loses at most the line it was writing.
+
+    Args:
+        path: A file that ends in `.jsonl`.
+
+    Raises:
+        InputError: A record cannot be written.
+
+    Examples:
+        >>> foretell.RecordFile("records.jsonl").append([])
+        0
+    """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)

@@ -25,7 +25,19 @@ _BATCH_SECONDS: Final = 1.0
 
 
 class Store(Folder):
-    """Records in a folder."""
+    """Records of measurements in a folder; `query` asks them in SQL.
+
+    Args:
+        path: The folder, which is made with the first record.
+        warn: Is called with what is broken and skipped.
+
+    Raises:
+        InputError: The folder is no store, or is of a newer version.
+
+    Examples:
+        >>> foretell.Store("measurements").append([])
+        0
+    """
 
     def __repr__(self) -> str:
         return f"Store({str(self.path)!r})"

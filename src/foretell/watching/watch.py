@@ -28,7 +28,16 @@ EVERY: Final = 60.0  # seconds of a window
 
 
 class Watch:
-    """A job being watched. Ends with the job, with `close`, or when nobody holds it any more."""
+    """A job being watched. Ends with the job, with `close`, or when nothing refers to it any more.
+
+    Args:
+        keeper: Who keeps what was seen; None in ranks other than 0, which do nothing.
+        batches_per_step: Of `over`: how many batches make a step.
+
+    Examples:
+        >>> with foretell.watch("torchvision/resnet18", on="h200", store="jobs.jsonl") as watch:
+        ...     watch.step()
+    """
 
     def __init__(self, keeper: Keeper | None, batches_per_step: int) -> None:
         self._keeper = keeper  # None in ranks other than 0, which do nothing

@@ -97,9 +97,28 @@ def fit_profile(
     steps: Sequence[Step | Prepared], *, name: str, purpose: Purpose | None = None, sources: Sequence[str] = (),
     model: str | CostModel = DEFAULT, start: Profile | None = None, say: Say = lambda text: None,
 ) -> Profile:  # fmt: skip
-    """A profile for these steps, with its errors on those that were left out in turn; from another profile, if one is given.
+    """Make a profile of measured steps, with its errors on those that were left out in turn.
 
     Where steps were recorded op by op, it may also correct what the model says of ops, as far as that helps.
+
+    Args:
+        steps: What was measured.
+        name: Of the profile; forecasts that use it say so.
+        purpose: The device, cluster or trainer it is for; `sources`: where the steps are from.
+        model: The cost model that it corrects.
+        start: Another profile to begin with.
+        say: Is called with a line now and then.
+
+    Returns:
+        The profile; `save` keeps it.
+
+    Raises:
+        InputError: No steps, or steps that cannot be forecast.
+
+    Examples:
+        >>> steps = [foretell.MeasuredStep(workload="torchvision/resnet18", on="h200", seconds=s) for s in (0.02, 0.03)]
+        >>> foretell.adapt(steps, name="mine").card.rows
+        2
     """
     if not steps:
         raise InputError("a profile is fitted on measured steps, and there are none.")

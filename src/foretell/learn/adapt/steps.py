@@ -26,7 +26,21 @@ MOST_STEPS: Final = 16  # of many equal ones: a handful of numbers needs no more
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One measured step, asked about as `forecast` is."""
+    """One measured step, asked about as `forecast` is.
+
+    Args:
+        workload: A Workload, a Graph or a SOURCE, with `settings`, `on` a cluster and with a `plan`.
+        seconds: What the step took.
+        allocated: Peak bytes of the allocator, where they were measured; `reserved` those of its cache.
+        recorded: Op by op, where it was.
+
+    Raises:
+        InputError: A time or a size that is not above 0.
+
+    Examples:
+        >>> foretell.MeasuredStep(workload="torchvision/resnet18", on="h200", seconds=0.0215).network
+        'torchvision/resnet18'
+    """
 
     workload: Workload | Graph | str
     on: str | Cluster

@@ -44,9 +44,23 @@ _INTERVAL: Final = 0.005  # between samples
 def measure_ranks(
     point: Point, world: World, *, seconds: Seconds = SECONDS, out: Path | None = None
 ) -> tuple[Record, ...]:
-    """Measure one point in every rank at once. Rank 0 gets the records of all, in order; the others get their own.
+    """Measure one point in every rank at once.
 
-    With `out`, a file of lines, rank 0 appends them there. Until it has, each rank keeps its own in a file beside it.
+    Args:
+        point: What to measure, with its plan.
+        world: What `join_ranks` gives.
+        seconds: Of measuring, after warming up.
+        out: A file of lines, to which rank 0 appends; until then each rank keeps its own record next to it.
+
+    Returns:
+        In rank 0 the records of all, in order; in the others their own.
+
+    Raises:
+        InputError: The plan does not fit the ranks.
+
+    Examples:
+        >>> with foretell.join_ranks() as world:  # doctest: +SKIP
+        ...     foretell.measure_ranks(foretell.Point(source="timm/resnet18", plan="dp=2"), world)
     """
     place = world.place
     plan = plan_for(point.plan, place.size)

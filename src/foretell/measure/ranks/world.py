@@ -167,7 +167,23 @@ class World:
 
 @contextmanager
 def join(*, backend: str | None = None, interface: str | None = None, timeout: Seconds = TIMEOUT) -> Iterator[World]:
-    """Join the ranks that torchrun started. NCCL takes the GPU of LOCAL_RANK, gloo the CPU."""
+    """Join the ranks that torchrun started. NCCL takes the GPU of LOCAL_RANK, gloo the CPU.
+
+    Args:
+        backend: nccl or gloo; None: nccl where there are GPUs.
+        interface: The network interface to use.
+        timeout: Seconds to wait for the others.
+
+    Returns:
+        A context manager that gives the ranks.
+
+    Raises:
+        InputError: Torchrun did not start this process, or the others did not come.
+
+    Examples:
+        >>> with foretell.join_ranks(backend="gloo") as world:  # doctest: +SKIP
+        ...     print(world.rank)
+    """
     place = Place.here()
     backend = backend or ("nccl" if torch.cuda.is_available() else "gloo")
     if backend not in NAMED_BY:
