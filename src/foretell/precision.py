@@ -15,9 +15,19 @@ DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 class MixedPrecision:
     """What is kept, computed and communicated in which precision. What is left out follows from the others.
 
-    `compute` other than `parameters` is FSDP2's `MixedPrecisionPolicy(param_dtype, reduce_dtype)`: the optimizer updates
-    the parameters themselves, copies of them are computed with, nothing is autocast. `master` is what Megatron, Apex and
-    DeepSpeed keep: copies of half-precision parameters, which the optimizer updates.
+    Args:
+        parameters: As they are kept.
+        compute: Forward and backward, on copies of the parameters (FSDP2's `param_dtype`); nothing is autocast.
+        gradients: As they are kept and added up over micro-steps.
+        reduce: As ranks add them up.
+        master: Copies that the optimizer updates, as Megatron, Apex and DeepSpeed keep them.
+
+    Raises:
+        InputError: A combination that is not possible.
+
+    Examples:
+        >>> foretell.MixedPrecision.parse("compute:bf16/reduce:fp32").gradients
+        'fp32'
     """
 
     parameters: Float = "fp32"  # as they are kept

@@ -42,11 +42,28 @@ def forecast(
     conditions: Conditions | None = None,
     job: JobLength | None = None,
 ) -> Forecast:
-    """Forecast one steady-state step of a Workload, a captured Graph or a SOURCE on a cluster.
+    """Forecast one steady-state step on a cluster: time, memory, whether it fits, and cost.
 
-    `settings` are the parameters of a SOURCE. `model` names what prices operators: one that is shipped, the folder of one
-    you fitted, or `roofline`. `profile` makes the forecast fit one machine, cluster or trainer. `conditions` are the data
-    loader, the jitter of ranks and the routing of experts; `job` asks what a whole training costs.
+    Args:
+        workload: A Workload, a captured Graph, a Script or a SOURCE.
+        on: The cluster, like `8xh100-sxm`.
+        plan: How the step is parallelized; without one, what the source says, else data-parallel over all devices.
+        settings: Parameters of a SOURCE, like {"batch": 64}.
+        model: What prices operators: one that is shipped, the folder of one you fitted, or `roofline`.
+        profile: Makes the forecast fit one machine, cluster or trainer.
+        conditions: The data loader, the jitter of ranks, the routing of experts, what a trainer adds.
+        job: How long a job trains, to learn what all of it takes and costs.
+
+    Returns:
+        The forecast; `to_json` is what `foretell predict --json` prints.
+
+    Raises:
+        InputError: The question cannot be answered; the message says what to change.
+
+    Examples:
+        >>> f = foretell.forecast("torchvision/resnet18", on="8xh100-sxm", plan="dp=8")
+        >>> f.memory.fits, f.step_time.low < f.step_time.seconds < f.step_time.high
+        (True, True)
     """
     prices_by = load_model(model) if isinstance(model, str) else model
     fitted = Profile.load(profile) if isinstance(profile, str | Path) else profile

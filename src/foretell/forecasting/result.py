@@ -155,7 +155,22 @@ class Critical:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """One step of a workload on a cluster. Times and memory are of the slowest and heaviest rank."""
+    """One step of a workload on a cluster. Times and memory are of the slowest and heaviest rank.
+
+    Attributes:
+        step_time: The median in `seconds`, and a 90 % interval from `low` to `high`.
+        device_time: Of compute kernels, collectives apart; `host_time` of issuing them.
+        exposed_communication: What it adds to the step, as do `bubble`, `stragglers`, `trainer` and `input_wait`.
+        memory: Peak bytes, their breakdown, `fits` and `fit_probability`.
+        network: Bytes sent and received; `resources`: how busy device, memory and network are.
+        throughput: Samples and tokens per second, MFU; `cost` in dollars, `energy` in joules, `job` of a training.
+        caveats: What to know before relying on it; `critical_path`: what the step waits for.
+        timeline: The step in time, for Perfetto or Chakra; `memory_trace` and `graph` likewise.
+
+    Examples:
+        >>> sorted(foretell.forecast("torchvision/resnet18", on="h200").to_dict()["step_time"])
+        ['high', 'low', 'seconds']
+    """
 
     model: str
     workload: str

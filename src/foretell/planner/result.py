@@ -30,7 +30,19 @@ class Range:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A plan on a cluster, and what the job takes there."""
+    """A plan on a cluster, and what the job takes there.
+
+    Attributes:
+        cluster: Where, with so many `devices`, a `plan`, a micro-`batch` and the `settings` of the source.
+        step: Seconds of a step, `time` of the job, `cost` in dollars: each with its 90 % interval.
+        memory: Bytes of the heaviest rank, of `capacity`; `headroom` is the part that stays free.
+        fit_probability: Of fitting; `deadline_probability` of being done in time, `budget_probability` of costing less.
+
+    Examples:
+        >>> found = foretell.plan("torchvision/resnet18", on="8xt4", samples=1e6)
+        >>> found.recommended.devices
+        8
+    """
 
     cluster: str
     devices: int
@@ -72,7 +84,19 @@ class Pruned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanResult:
-    """The answer of a search. `recommended` is None where nothing qualifies; `reason` then names what would have to give."""
+    """The answer of a search.
+
+    Attributes:
+        recommended: The best choice; None where nothing qualifies.
+        reason: Why it, or what would have to give; `nearest` is what comes closest.
+        front: Choices of which none is beaten in time, cost and memory by another, the fastest first.
+        pruned: Candidates that were not simulated, by reason; `candidates` and `simulated` count them.
+
+    Examples:
+        >>> found = foretell.plan("torchvision/resnet18", on="8xt4", samples=1e6)
+        >>> found.front[0].cluster
+        '8xt4'
+    """
 
     workload: str
     model: str

@@ -105,13 +105,26 @@ def watch(
     batches_per_step: int | None = None,
     server: str | None = None,
 ) -> Watch:
-    """Watch a training loop: `for batch in foretell.watch("train.py:resnet").over(loader)`.
+    """Watch a training loop: step time and peak memory are kept, a row a minute or so, with the forecast of the step.
 
-    Step time and peak memory are kept in the local store, a row for every minute or so, beside the forecast of the step;
-    `foretell drift` compares them. `workload` to `conditions` are as in `forecast`, or `workload` is a forecast made
-    before; without `on` it is the cluster at hand. Among several ranks, rank 0 watches. `store` is a folder, or a record
-    file that ends in .jsonl; `batches_per_step` is the workload's `grad_accumulation`. `server` is the address of a
-    service that is told too, with $FORETELL_KEY.
+    Args:
+        workload: As in `forecast`, with `plan`, `settings`, `model`, `profile` and `conditions`; or a forecast.
+        on: The cluster; None: the one at hand.
+        store: A folder, or a record file that ends in .jsonl; None: the local store. `foretell drift` reads it.
+        every: Seconds of a row.
+        batches_per_step: Of `over`; None: the workload's `grad_accumulation`.
+        server: The address of a service that gets the rows too, with $FORETELL_KEY.
+
+    Returns:
+        The watch; among several ranks, that of rank 0 alone does something.
+
+    Raises:
+        InputError: The question cannot be answered, or there is no service at that address.
+
+    Examples:
+        >>> watch = foretell.watch("torchvision/resnet18", on="h200", store="watched.jsonl")
+        >>> for batch in watch.over([1, 2, 3]):
+        ...     pass  # train on it
     """
     check_number("every", every, "seconds from 0 to a day", InputError, most=86400)
     if batches_per_step is not None:
