@@ -437,3 +437,20 @@ def methods(
     for page in pages or ():
         fill_pages(page, results, beside((saved or save).parent))
     answer(as_json, lambda: results, lambda width: methods_table(results))
+
+
+@app.command()
+@guarded
+def status(
+    page: Annotated[Path, typer.Option("--page", metavar="FILE", help="Write this page.")],
+    results: Annotated[Path, typer.Option("--results", metavar="FOLDER", help="Saved results.")] = Path(
+        "bench/results"
+    ),
+    notes: Annotated[
+        Path, typer.Option("--notes", metavar="FILE", help="What is written by hand: next, and in doubt.")
+    ] = Path("bench/notes/status.md"),
+) -> None:
+    """The page of all figures that have a bar, from saved results."""
+    from foretell_bench.pages.status import write_page
+
+    write_page(page, results, notes)
