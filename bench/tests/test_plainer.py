@@ -11,13 +11,14 @@ from foretell.hardware import Cluster
 from foretell.methods.conformance import CHECKS, check, made_up, perceptron
 from foretell.methods.protocol import STEP_TIME, Example, Query
 from foretell.plans import Plan
+from foretell.precision import Precision
 
 RATES = {"fp32": 1.0, "tf32": 0.25}
 
 
 def step(width: int, precision: str, devices: int = 1) -> Example:
     """Products alone take time, a quarter of it where they run in TF32; on two devices gradients add to it."""
-    graph = replace(perceptron(width, layers=3, batch=64), precision=precision)
+    graph = replace(perceptron(width, layers=3, batch=64), precision=Precision.parse(precision))
     seconds = 1e-10 * width**2 * RATES[precision] + 1e-5 + 3e-11 * graph.bytes_of("parameter") * (devices - 1)
     query = Query(architecture=f"net-{width}", plan=Plan(dp=devices), cluster=Cluster.parse(f"{devices}xh200"), graph=graph,
                   batch=64.0 * devices)  # fmt: skip

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from foretell.declared import opaque
 from foretell.errors import ForetellError, InputError, RequirementNotMet
 from foretell.plans import Plan
-from foretell.precision import MixedPrecision
+from foretell.precision import Precision
 from foretell.workload import Workload
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ __all__ = [
     "JobLength",
     "LocalExecutor",
     "MeasuredStep",
-    "MixedPrecision",
     "Node",
     "Pause",
     "Plan",
     "PlanResult",
     "Point",
+    "Precision",
     "Profile",
     "RecordFile",
     "RequirementNotMet",
@@ -118,6 +118,7 @@ _FOUND_IN = {
     "foretell.parallel": "parallelize",
     "foretell.planner.plan": "plan",
     "foretell.planner.result": "Choice PlanResult",
+    "foretell.precision": "MixedPrecision=Precision",  # its name in 0.1
     "foretell.profile": "Profile",
     "foretell.forecasting.notebook": "load_ipython_extension=register",
     "foretell.serve.client": "Client",

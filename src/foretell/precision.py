@@ -1,102 +1,192 @@
-"""Precisions of a step said apart: parameters, computation, gradients, their reduction, and copies that are updated."""
+"""What a step keeps, computes and communicates its numbers in, and which units of a device that takes.
+
+A precision names what is wanted; which unit runs an op follows from the device.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Final, Literal, get_args
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from foretell.errors import InputError, check_choice, did_you_mean
 
+if TYPE_CHECKING:
+    from foretell.hardware import Device
+
 Float = Literal["fp32", "bf16", "fp16"]
-DTYPES: Final = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+Unit = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
+UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
+PrecisionName = Literal["fp32", "torch-fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
+PRECISIONS: Final[tuple[PrecisionName, ...]] = get_args(PrecisionName)
+DTYPES: Final[dict[Float, str]] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # as graphs write them
+UNIT_OF_DTYPE: Final[dict[str, Unit]] = {
+    "float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "int8": "int8",
+    "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
+}  # fmt: skip
+HALVES: Final[tuple[Float, ...]] = ("bf16", "fp16")
+_ITEM_BYTES: Final[dict[Float, int]] = {"fp32": 4, "bf16": 2, "fp16": 2}
+_PARTS: Final = ("parameters", "compute", "gradients", "reduce", "master")
+_BY_CUDNN: Final = ("convolution", "convolution_backward", "rnn")  # families of operators
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MixedPrecision:
+class Precision:
     """What is kept, computed and communicated in which precision. What is left out follows from the others.
 
     Args:
+        name: A named precision, or "" for the text of the parts below.
         parameters: As they are kept.
         compute: Forward and backward, on copies of the parameters (FSDP2's `param_dtype`); nothing is autocast.
         gradients: As they are kept and added up over micro-steps.
         reduce: As ranks add them up.
         master: Copies that the optimizer updates, as Megatron, Apex and DeepSpeed keep them.
+        autocast: What `torch.autocast` casts products to.
+        tf32: Which ops on fp32 numbers may run on tf32 units.
 
     Raises:
         InputError: A combination that is not possible.
 
     Examples:
-        >>> foretell.MixedPrecision.parse("compute:bf16/reduce:fp32").gradients
+        >>> foretell.Precision.parse("compute:bf16/reduce:fp32").gradients
         'fp32'
     """
 
+    name: str = ""  # one of PRECISIONS; else the shortest text of the parts, which `parse` reads back
     parameters: Float = "fp32"  # as they are kept
-    compute: Float | None = None  # forward and backward; else the parameters'
+    compute: Float | None = None  # forward and backward, outside autocast; else the parameters'
     gradients: Float | None = None  # as they are kept and added up over micro-steps; else the parameters'
     reduce: Float | None = None  # as ranks add them up; else as they are computed or kept
     master: Float | None = None  # copies that the optimizer updates, and its state; else there are none
+    autocast: Float | None = None  # what torch.autocast casts products to
+    tf32: Literal["never", "convolutions", "products"] = "never"  # what of fp32 may run on tf32 units
 
     def __post_init__(self) -> None:
-        for name in ("parameters", "compute", "gradients", "reduce"):
+        for name in _PARTS[:-1]:
             given = getattr(self, name)
             check_choice(name, given, get_args(Float) if name == "parameters" else (None, *get_args(Float)), InputError)
-        compute, gradients = self.compute or self.parameters, self.gradients or self.parameters
-        casts = compute != self.parameters
-        settled = {
-            "compute": compute,
-            "gradients": gradients,
-            "reduce": self.reduce or (compute if casts else gradients),
-        }
-        for name, value in settled.items():
-            object.__setattr__(self, name, value)
         check_choice("master", self.master, (None, "fp32"), InputError)
+        compute, gradients = self.compute or self.parameters, self.gradients or self.parameters
+        reduce = self.reduce or (compute if compute != self.parameters else gradients)
+        for name, value in (("compute", compute), ("gradients", gradients), ("reduce", reduce)):
+            object.__setattr__(self, name, value)
+        self._check_parts()
+        if not self.name:
+            object.__setattr__(self, "name", self._parts_text())
+
+    def _check_parts(self) -> None:
         if self.master is not None and self.parameters == "fp32":
             raise InputError(
                 "master=fp32 keeps copies of half-precision parameters, but parameters=fp32 are their own. "
                 "Set parameters=bf16, or leave master out."
             )
-        if gradients not in (self.parameters, "fp32"):
+        if self.gradients not in (self.parameters, "fp32"):
             raise InputError(
-                f"gradients={gradients} of parameters={self.parameters} are not possible. Allowed: {self.parameters}, fp32."
+                f"gradients={self.gradients} of parameters={self.parameters} are not possible. "
+                f"Allowed: {self.parameters}, fp32."
             )
-        if gradients != self.parameters and self.master is None:
+        if self.gradients != self.parameters and self.master is None:
             raise InputError(
-                f"gradients={gradients} of parameters={self.parameters} are what masters are updated with, but master is left "
-                "out. Set master=fp32, or leave gradients out."
+                f"gradients={self.gradients} of parameters={self.parameters} are what masters are updated with, but master "
+                "is left out. Set master=fp32, or leave gradients out."
             )
-        if casts and self.master is not None:
+        if self.casts and self.master is not None:
             raise InputError(
-                f"master=fp32 with compute={compute} and parameters={self.parameters} is not possible: parameters that "
+                f"master=fp32 with compute={self.compute} and parameters={self.parameters} is not possible: parameters that "
                 "copies are computed of are the masters. Leave out master, or compute."
             )
+
+    def _parts_text(self) -> str:
+        usual = {
+            "compute": self.parameters, "gradients": self.parameters,
+            "reduce": self.compute if self.casts else self.gradients, "master": None,
+        }  # fmt: skip
+        given = {name: getattr(self, name) for name, value in usual.items() if getattr(self, name) != value}
+        return "/".join(f"{name}:{value}" for name, value in {"parameters": self.parameters, **given}.items())
+
+    def __str__(self) -> str:
+        return self.name
+
+    @classmethod
+    def parse(cls, text: str | Precision) -> Precision:
+        """Read a name like `amp-bf16`, or parts like `parameters:bf16/gradients:fp32/master:fp32`."""
+        return text if isinstance(text, Precision) else _parse(text)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it is one of PRECISIONS; else its parts were given."""
+        return self.name in PRECISIONS
 
     @property
     def casts(self) -> bool:
         """Whether copies of the parameters are computed with."""
         return self.compute != self.parameters
 
-    @classmethod
-    def parse(cls, text: str) -> MixedPrecision:
-        """Read `parameters:bf16/gradients:fp32/master:fp32`."""
-        known = [f.name for f in fields(cls)]
-        values: dict[str, str] = {}
-        for part in text.split("/"):
-            name, colon, value = part.strip().partition(":")
-            if name not in known or not colon or name in values:
-                raise InputError(
-                    f"precision {text!r}: {part!r} is not a part of it. {did_you_mean(name, known)}Write parts like "
-                    f"'parameters:bf16/gradients:fp32/master:fp32'; parts: {', '.join(known)}."
-                )
-            values[name] = value
-        return cls(**values)  # type: ignore[arg-type]
+    @property
+    def products(self) -> Float:
+        """What matrix products multiply."""
+        return self.autocast or self.compute or self.parameters
 
-    def __str__(self) -> str:
-        """The shortest text that `parse` reads back."""
-        settled = {
-            "compute": self.parameters,
-            "gradients": self.parameters,
-            "reduce": self.compute if self.casts else self.gradients,
-            "master": None,
-        }
-        said = {name: getattr(self, name) for name, value in settled.items() if getattr(self, name) != value}
-        return "/".join(f"{name}:{value}" for name, value in {"parameters": self.parameters, **said}.items())
+    @property
+    def arithmetic(self) -> PrecisionName:
+        """The named precision that most of the step computes in."""
+        return next((name for name in PRECISIONS if name == self.name), self.products)
+
+    @property
+    def is_half(self) -> bool:
+        return self.products in HALVES
+
+    @property
+    def is_autocast(self) -> bool:
+        return self.autocast is not None
+
+    @property
+    def gathered(self) -> Float | None:
+        """What a sharded step gathers fp32 parameters in; None: as they are kept."""
+        return self.autocast or (self.compute if self.casts else None)
+
+    @property
+    def reduced(self) -> Float | None:
+        """What ranks add up gradients in; None: as the parameters are kept."""
+        return self.reduce if self.reduce != self.parameters else None
+
+    @property
+    def reduces_in_place(self) -> bool:
+        """Whether ranks add up main gradients where they lie; else they copy gradients into buckets."""
+        return self.gradients != self.parameters and self.gradients == self.reduce
+
+    def on_tf32(self, family: str, device: Device) -> bool:
+        """Whether an op on fp32 numbers runs on tf32 units. Unless it is set otherwise, torch lets cuDNN alone use them."""
+        allowed = self.tf32 == "products" or (self.tf32 == "convolutions" and family in _BY_CUDNN)
+        return allowed and device.unit("tf32") == "tf32"
+
+    def unit(self, family: str, device: Device) -> Unit:
+        """The units that run the products of a family of ops on a device."""
+        return "tf32" if not self.is_half and self.on_tf32(family, device) else device.unit(self.products)
+
+
+def bytes_per_number(kept: Float | None) -> int:
+    return _ITEM_BYTES[kept or "fp32"]
+
+
+FP32: Final = Precision(name="fp32")
+_NAMED: Final[dict[str, Precision]] = {p.name: p for p in (
+    FP32, Precision(name="torch-fp32", tf32="convolutions"), Precision(name="tf32", tf32="products"),
+    Precision(name="bf16", parameters="bf16"), Precision(name="fp16", parameters="fp16"),
+    Precision(name="amp-bf16", autocast="bf16"), Precision(name="amp-fp16", autocast="fp16"),
+)}  # fmt: skip
+
+
+def _parse(text: str) -> Precision:
+    if not isinstance(text, str) or ":" not in text:
+        check_choice("precision", text, PRECISIONS, InputError)
+        return _NAMED[text]
+    values: dict[str, str] = {}
+    for part in text.split("/"):
+        name, colon, value = part.strip().partition(":")
+        if name not in _PARTS or not colon or name in values:
+            raise InputError(
+                f"precision {text!r}: {part!r} is not a part of it. {did_you_mean(name, _PARTS)}Write parts like "
+                f"'parameters:bf16/gradients:fp32/master:fp32'; parts: {', '.join(_PARTS)}."
+            )
+        values[name] = value
+    return Precision(**values)  # type: ignore[arg-type]  # each value is checked when it is made

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from foretell.errors import InputError, WorkloadError, check_choice, check_count, check_number
-from foretell.precision import MixedPrecision
+from foretell.precision import Precision, PrecisionName
 
 if TYPE_CHECKING:
     import torch
@@ -15,12 +15,10 @@ if TYPE_CHECKING:
     from foretell.graph import Caveat
     from foretell.plans import PlanTemplate
 
-Precision = Literal["fp32", "torch-fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
 Attention = Literal["flash2", "flash3", "cudnn", "efficient", "math"]
 Kernels = Literal["torch", "megatron", "megatron-compiled-loss", "fused-model"]
 MEGATRON: Final[tuple[Kernels, ...]] = ("megatron", "megatron-compiled-loss")  # the latter: --cross-entropy-loss-fusion
 Compile = Literal[False, True, "reduce-overhead", "max-autotune"]
-PRECISIONS: tuple[str, ...] = get_args(Precision)
 _PARAMETERS = {
     "model": "",
     "batch": "",
@@ -63,7 +61,7 @@ class Workload:
     batch: Callable[[], Any]
     loss: Callable[[Any, Any], Any]
     optimizer: Callable[[Any], torch.optim.Optimizer] | None = None
-    precision: Precision | MixedPrecision = "fp32"  # or as text: `compute:bf16/reduce:fp32`
+    precision: PrecisionName | Precision = "fp32"  # or as text: `compute:bf16/reduce:fp32`
     grad_accumulation: int = 1
     clip_grad_norm: float | None = None
     channels_last: bool = False
@@ -98,25 +96,17 @@ class Workload:
             check_number("clip_grad_norm", self.clip_grad_norm, "a number of at least 0 or None", WorkloadError)
 
     def _check_precision(self) -> None:
-        if isinstance(self.precision, str) and ":" in self.precision:
-            try:
-                object.__setattr__(self, "precision", MixedPrecision.parse(self.precision))
-            except InputError as error:
-                raise WorkloadError(str(error)) from None
-        if not isinstance(self.precision, MixedPrecision):
-            check_choice("precision", self.precision, PRECISIONS, WorkloadError)
-        elif self.precision.master and self.step is not None:
+        try:
+            master = self.arithmetic.master
+        except InputError as error:
+            raise WorkloadError(str(error)) from None
+        if master and self.step is not None:
             raise WorkloadError(
                 f"precision={self.precision} keeps masters for the update, but workload {self.name!r} has a step of its own. "
                 "Keep them in that step, or leave step out."
             )
 
     @property
-    def mixed(self) -> MixedPrecision | None:
-        """The parts of its precision, where they are said apart."""
-        return self.precision if isinstance(self.precision, MixedPrecision) else None
-
-    @property
-    def arithmetic(self) -> str:
-        """The precision that most of the step computes in."""
-        return str(self.mixed.compute) if self.mixed else str(self.precision)
+    def arithmetic(self) -> Precision:
+        """Its precision as a type, however it was written."""
+        return Precision.parse(self.precision)

@@ -12,7 +12,7 @@ from torch import nn
 from foretell.capture import capture
 from foretell.errors import InputError, WorkloadError
 from foretell.graph import Graph
-from foretell.precision import MixedPrecision
+from foretell.precision import Precision
 from tests.capture.tiny import MLP_NUMBERS, mlp, named, names, roles, storage_of, the, workload
 
 AdamW = torch.optim.AdamW
@@ -36,7 +36,7 @@ def dtypes(graph: Graph, name: str) -> set[str]:
 )  # fmt: skip
 def test_bytes_and_types_of_each_precision(precision: Any, parameter: int, computed: str) -> None:
     graph = trained_in(precision)
-    assert graph.precision == precision
+    assert graph.precision.name == precision
     assert dtypes(graph, "addmm") == dtypes(graph, "mm") == {computed}
     held = roles(graph)
     scaler = 8 if precision == "amp-fp16" else 0  # the scale, and for how many steps it has held
@@ -173,13 +173,13 @@ def test_inference_under_autocast_has_no_master_gradient_and_no_scaler() -> None
     assert not [name for name in names(graph) if "_amp_" in name]
 
 
-MEGATRON = MixedPrecision(parameters="bf16", gradients="fp32", master="fp32")
-FSDP2 = MixedPrecision(compute="bf16", reduce="fp32")
+MEGATRON = Precision(parameters="bf16", gradients="fp32", master="fp32")
+FSDP2 = Precision(compute="bf16", reduce="fp32")
 
 
 def test_masters_and_main_gradients_are_fp32_beside_bf16_parameters() -> None:
     graph = trained_in(MEGATRON, grad_accumulation=3, clip_grad_norm=1.0)
-    assert (graph.precision, graph.mixed) == ("bf16", MEGATRON)
+    assert (graph.precision.arithmetic, graph.precision) == ("bf16", MEGATRON)
     held = roles(graph)
     assert (held["parameter"], held["gradient"]) == (2 * MLP_NUMBERS, 4 * MLP_NUMBERS)
     assert held["optimizer"] == (4 + 8) * MLP_NUMBERS  # masters, two moments
@@ -192,7 +192,7 @@ def test_masters_and_main_gradients_are_fp32_beside_bf16_parameters() -> None:
 
 
 def test_gradients_for_masters_are_cast_in_the_update_unless_they_are_kept_in_fp32() -> None:
-    graph = trained_in(MixedPrecision(parameters="bf16", master="fp32"))
+    graph = trained_in(Precision(parameters="bf16", master="fp32"))
     assert roles(graph)["gradient"] == 2 * MLP_NUMBERS
     assert len(named(graph, "_to_copy", "optimizer")) == 4
 
@@ -213,10 +213,10 @@ def test_what_is_computed_with_are_copies_of_fp32_parameters_and_nothing_is_auto
     "text", ["parameters:bf16/gradients:fp32/master:fp32", "parameters:fp32/compute:bf16/reduce:fp32"]
 )
 def test_precisions_said_apart_are_read_and_written(text: str) -> None:
-    assert str(MixedPrecision.parse(text)) == text
-    assert mlp(precision=text).precision == MixedPrecision.parse(text)
-    graph = trained_in(MixedPrecision.parse(text))
-    assert Graph.from_bytes(graph.to_bytes()).mixed == graph.mixed
+    assert str(Precision.parse(text)) == text
+    assert mlp(precision=text).arithmetic == Precision.parse(text)
+    graph = trained_in(Precision.parse(text))
+    assert Graph.from_bytes(graph.to_bytes()).precision == graph.precision
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_precisions_said_apart_are_read_and_written(text: str) -> None:
 )
 def test_precisions_that_do_not_go_together_are_refused(settings: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        MixedPrecision(**settings)
+        Precision(**settings)
 
 
 def test_misspelt_parts_are_named() -> None:

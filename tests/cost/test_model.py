@@ -16,6 +16,7 @@ from foretell.errors import ModelError
 from foretell.graph import Graph
 from foretell.graph.operators import operator_of
 from foretell.hardware import device
+from foretell.precision import Precision
 from tests.report.examples import small_graph
 
 H200 = device("h200")
@@ -121,7 +122,7 @@ def test_an_interval_on_another_device_has_a_caveat_and_is_wider_the_stranger_it
 def test_torch_by_itself_convolves_on_tf32_units_and_multiplies_without() -> None:
     """One graph in three precisions: each op costs what it costs in the precision that its unit runs in."""
     small = capture("torchvision/resnet18", {"batch": "4", "optimizer": "sgd"})
-    of = {name: dataclasses.replace(small, precision=name) for name in ("fp32", "torch-fp32", "tf32")}
+    of = {name: dataclasses.replace(small, precision=Precision.parse(name)) for name in ("fp32", "torch-fp32", "tf32")}
     for on in (H200, device("a100-80g-sxm")):
         alone = dataclasses.replace(load_model(), interaction=None)
         fp32, mixed, tf32 = ([price.seconds for price in alone.price(graph, on).prices] for graph in of.values())

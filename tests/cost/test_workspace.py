@@ -11,6 +11,7 @@ from foretell.cost import convolution
 from foretell.cost.workspace import formula, kept_workspaces, temporary_bytes
 from foretell.graph import Graph, Input, Layout, Op, Signature
 from foretell.hardware import device
+from foretell.precision import Precision
 from foretell.units import MIB
 
 H200 = device("h200")
@@ -49,7 +50,9 @@ def backward(s: Signature, mask: tuple[bool, bool, bool] = (True, True, False)) 
 
 
 def taken(s: Signature, precision: str = "fp32") -> int:
-    graph = Graph(name="one", ops=(Op(s, "forward", "", (), ()),), tensors=(), storages=(), precision=precision)
+    graph = Graph(
+        name="one", ops=(Op(s, "forward", "", (), ()),), tensors=(), storages=(), precision=Precision.parse(precision)
+    )
     return temporary_bytes(graph, H200)[0]
 
 

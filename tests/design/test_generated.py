@@ -33,7 +33,7 @@ def test_a_seed_builds_the_same_network_every_time(kind: str) -> None:
 def test_settings_override_what_was_drawn(capture_in_child: Callable[..., Graph]) -> None:
     source = f"generated/{FIRST_OF_A_KIND['tables']}"
     graph = capture_in_child(source, batch="4", precision="fp32", optimizer="sgd")
-    assert (graph.samples, graph.precision, graph.training) == (4, "fp32", True)
+    assert (graph.samples, graph.precision.name, graph.training) == (4, "fp32", True)
     assert capture_in_child(source, batch="4", optimizer="none").training is False
 
 

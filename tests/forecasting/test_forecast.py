@@ -14,6 +14,7 @@ from foretell.errors import CatalogError, InputError, PlanError, RequirementNotM
 from foretell.forecasting.critical import critical_path
 from foretell.forecasting.fit_batch import fit_batch
 from foretell.graph import Graph, Op, Signature
+from foretell.precision import Precision
 from foretell.program import Role
 from foretell.simulate.timeline import Span, Timeline
 
@@ -133,7 +134,9 @@ def test_a_large_product_runs_at_the_published_peak() -> None:
         Storage(square.nbytes, "input" if i < 2 else "activation", -1 if i < 2 else 0, 1) for i in range(3)
     )
     tensors = tuple(Tensor(square, i) for i in range(3))
-    product = Graph(name="mm", ops=ops, tensors=tensors, storages=storages, training=False, precision="bf16")
+    product = Graph(
+        name="mm", ops=ops, tensors=tensors, storages=storages, training=False, precision=Precision.parse("bf16")
+    )
     [price] = price_ops(product, device("h200"))
     assert price.seconds == pytest.approx(2 * n**3 / 989.4e12, rel=0.02)
 
@@ -266,12 +269,17 @@ def test_an_answer_says_what_was_asked(graph: Graph) -> None:
     asked = foretell.forecast(graph, "8xh100-sxm", "dp=8,grad_accumulation=3").asked
     assert asked is not None
     assert (asked.samples, asked.inputs, asked.grad_accumulation) == (32, "32×3×224×224", 3)
-    assert (asked.precision, asked.optimizer, asked.parameters) == (graph.precision, "AdamW", 4_708_840)
+    assert (asked.precision, asked.optimizer, asked.parameters) == (graph.precision.name, "AdamW", 4_708_840)
 
 
 def test_units_that_a_precision_lacks_or_leaves_out_are_named(graph: Graph) -> None:
     def codes(precision: str, on: str) -> set[str]:
-        return {c.code for c in foretell.forecast(replace(graph, precision=precision), on, model="roofline").caveats}
+        return {
+            c.code
+            for c in foretell.forecast(
+                replace(graph, precision=Precision.parse(precision)), on, model="roofline"
+            ).caveats
+        }
 
     assert "precision-without-units" in codes("amp-bf16", "t4")
     assert "fp32-without-tensor-cores" in codes("fp32", "h100-sxm")

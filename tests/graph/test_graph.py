@@ -18,6 +18,7 @@ from foretell.errors import GraphFileError
 from foretell.graph import Caveat, Graph, Input, Layout, Op, Signature, Storage, Tensor
 from foretell.graph.facts import HostWork, StepFacts
 from foretell.plans import PlanTemplate
+from foretell.precision import Precision
 
 MATRIX = Layout((64, 32), (32, 1), "float32")
 ROW = Layout((1, 32), (0, 1), "bfloat16")
@@ -38,7 +39,7 @@ def small_graph(name: str = "small", scale: float = 0.5) -> Graph:
         ops=(Op(multiply, "forward", "layer.0", (0, 1), (2,)), Op(add_, "backward", "layer.0", (0, 2), (0,), times=3)),
         tensors=(Tensor(MATRIX, 0), Tensor(ROW, 1, 4), Tensor(MATRIX, 2)),
         storages=(Storage(8192, "parameter", -1, 2), Storage(72, "input", -1, 2), Storage(8192, "activation", 0, 1)),
-        samples=64, tokens=None, grad_accumulation=4, precision="amp-bf16",
+        samples=64, tokens=None, grad_accumulation=4, precision=Precision.parse("amp-bf16"),
         caveats=(Caveat("assumed-values", "routing is uniform", 0.25),), provenance={"torch": "2.13.0"},
     )  # fmt: skip
 
@@ -200,7 +201,7 @@ def test_version_3_files_stay_readable_with_their_facts_as_types(tmp_path: Path)
     graph = Graph.load(Path(__file__).parents[1] / "data" / "version-3.graph")
     assert graph.facts == FACTS
     assert dict(graph.provenance) == {"torch": "2.13.0", "python": "3.11.9", "captured_on": "x86_64"}
-    assert str(graph.mixed) == "parameters:fp32/compute:bf16/reduce:fp32"
+    assert graph.precision.name == "parameters:fp32/compute:bf16/reduce:fp32"
     hashed = "b4fa3aab188de68f49a9ca0a3bd2a7284f2017adf7b826178a5f3ba4895a1f1d"  # as stores know it
     graph.save(tmp_path / "a.graph")
     again = Graph.load(tmp_path / "a.graph")

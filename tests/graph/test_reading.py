@@ -7,6 +7,7 @@ import json
 import os
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,7 @@ import pytest
 from foretell.errors import GraphFileError, InputError
 from foretell.graph import Graph, Input, Layout, Signature
 from foretell.graph.signatures import check_signature
-from foretell.graph.types import PRECISIONS
-from foretell.workload import PRECISIONS as OF_WORKLOADS
+from foretell.precision import PRECISIONS, Precision
 
 BASE = Path(__file__).parents[1] / "fuzz" / "bases" / "experts.graph"
 Parts = dict[str, bytes]
@@ -202,5 +202,7 @@ def test_operators_are_called_as_they_can_be(
         check_signature(Signature(f"aten.{name}.default", *layouts, tuple(arguments.items())))
 
 
-def test_precisions_are_those_of_workloads() -> None:
-    assert PRECISIONS == OF_WORKLOADS
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_every_precision_of_a_workload_is_read_back(name: str) -> None:
+    graph = replace(Graph.from_bytes(BASE.read_bytes()), precision=Precision.parse(name))
+    assert Graph.from_bytes(graph.to_bytes()).precision == graph.precision

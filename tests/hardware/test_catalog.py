@@ -24,7 +24,8 @@ from foretell.hardware import (
     link,
     links,
 )
-from foretell.hardware.device import DTYPES, Device, Instance
+from foretell.hardware.device import Device, Instance
+from foretell.precision import UNITS
 
 # A device file with nothing but what is required, and an alias.
 EXAMPLE = """
@@ -78,7 +79,7 @@ def test_every_device_is_sane(d: Device) -> None:
     for wide, narrow in NARROWER:
         if wide in d.peaks and narrow in d.peaks:
             assert d.peaks[wide] <= d.peaks[narrow], f"{wide} is faster than {narrow}"
-    for dtype in DTYPES:
+    for dtype in UNITS:
         assert d.vector_peak(dtype) <= d.peak("fp64" if dtype == "fp64" else "fp32")
     assert 100e6 < d.clock_hz < 5e9
     assert d.sources.keys() >= {"memory", "usable", "context", "peaks", "chip", "node"}

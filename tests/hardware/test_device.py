@@ -53,7 +53,7 @@ def test_fp64_is_emulated_where_there_is_none() -> None:
 
 
 def test_unknown_dtype() -> None:
-    with pytest.raises(CatalogError, match=r"no rate for dtype 'fp61'\. Did you mean .*'fp16'.*Allowed: fp64, fp32"):
+    with pytest.raises(CatalogError, match=r"unknown dtype 'fp61'\. Did you mean .*'fp16'.*Allowed: fp64, fp32"):
         device("h200").peak("fp61")
 
 

@@ -21,6 +21,7 @@ from foretell.methods.scaledl.method import ScaleDL, choose, read, timed_layers
 from foretell.methods.scaledl.network import NetworkSettings
 from foretell.methods.scaledl.rates import divided
 from foretell.plans import Plan
+from foretell.precision import Precision
 
 ALONE, H200 = Plan(), Cluster.parse("h200")
 ISSUING = 8e-6  # what the made-up host pays for an op
@@ -58,7 +59,13 @@ def chain(tokens: int, widths: tuple[int, ...], bends: tuple[bool, ...], repeat:
         gradient = tensor(tensors[weight].layout.shape, "gradient")
         run("aten.mm.default", "backward", [saved, back], gradient)
         back = run("aten.mm.default", "backward", [back, weight], tensor(tensors[saved].layout.shape, "temporary"))
-    return Graph(name="chain", ops=tuple(ops), tensors=tuple(tensors), storages=tuple(storages), precision="bf16")
+    return Graph(
+        name="chain",
+        ops=tuple(ops),
+        tensors=tuple(tensors),
+        storages=tuple(storages),
+        precision=Precision.parse("bf16"),
+    )
 
 
 def truth(graph: Graph, *, context: bool = True) -> list[float]:

@@ -14,6 +14,7 @@ from foretell.methods.predictddl.features import table
 from foretell.methods.protocol import STEP_TIME, Query
 from foretell.methods.surroundings import surroundings
 from foretell.plans import Plan
+from foretell.precision import Precision
 
 BASE = Plan(dp=4, tp=2, pp=2, cp=2, zero=1)
 OTHERS = {
@@ -25,7 +26,7 @@ OTHERS = {
 
 
 def query(plan: Plan = BASE, cluster: str = "4x8xh100-sxm", precision: str = "bf16") -> Query:
-    graph = replace(perceptron(64, layers=2, batch=8), precision=precision)
+    graph = replace(perceptron(64, layers=2, batch=8), precision=Precision.parse(precision))
     return Query(architecture="net", plan=plan, cluster=Cluster.parse(cluster), graph=graph, batch=64.0)
 
 
@@ -46,7 +47,7 @@ def test_no_setting_of_a_plan_is_out_of_sight(name: str) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "amp-fp16", "fp16"])
 def test_precision_is_in_sight(precision: str) -> None:
-    for one, other in zip(seen(query()), seen(query(precision=precision)), strict=True):
+    for one, other in zip(seen(query()), seen(query(precision=Precision.parse(precision))), strict=True):
         assert one != other
 
 

@@ -11,7 +11,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 from foretell.parallel import parallelize
 from foretell.plans import Plan
-from foretell.precision import MixedPrecision
+from foretell.precision import Precision
 
 from .models import FAMILIES, Vit, graph, loss
 from .oracle import Said, fake_ranks, listen, planned
@@ -106,7 +106,7 @@ def test_blocks_without_a_backward_pass_say_what_torch_says(
 @pytest.mark.parametrize("family", ["vit", "llama"])  # on a CPU, batch norm wants its statistics in bf16 too
 @pytest.mark.parametrize("reduce", ["fp32", None])
 def test_precisions_said_apart_say_what_torch_says(family: str, reduce: Any) -> None:
-    ours = MixedPrecision(compute="bf16", reduce=reduce)
+    ours = Precision(compute="bf16", reduce=reduce)
     theirs = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32 if reduce else None)
     program = parallelize(graph(family, precision=ours), Plan(dp=4, zero=3))
     assert planned(program.roles[0].collectives) == fsdp_says(family, 4, mp_policy=theirs)

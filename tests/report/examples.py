@@ -18,6 +18,7 @@ from foretell.forecasting.result import (
     Use,
 )
 from foretell.graph import Caveat, Graph, Layout, Op, Signature, Storage, Tensor
+from foretell.precision import Precision
 from foretell.simulate.memory import replay
 from foretell.simulate.timeline import Span, Timeline
 from foretell.units import GIB
@@ -82,7 +83,7 @@ def small_graph(name: str = "small-transformer") -> tuple[Graph, list[float]]:
         ops=tuple(maker.ops),
         tensors=tuple(maker.tensors),
         storages=tuple(replace(s, freed=min(s.freed, end)) for s in maker.storages),
-        precision="bf16",
+        precision=Precision.parse("bf16"),
         samples=32,
         tokens=TOKENS,
         provenance={"torch": "2.13.0", "python": "3.11.9"},

@@ -26,7 +26,7 @@ def test_a_step_of_live_objects_is_the_workload_of_them() -> None:
     )
     before = [p.clone() for p in model.parameters()]
     graph = foretell.capture_graph(live)
-    assert (graph.samples, graph.precision, live.name) == (32, "amp-bf16", "Sequential")
+    assert (graph.samples, graph.precision.name, live.name) == (32, "amp-bf16", "Sequential")
     assert sum(op.signature.name == "aten._foreach_addcdiv_" for op in graph.ops) == 2  # once per group
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     assert not optimizer.state

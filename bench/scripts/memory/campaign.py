@@ -58,7 +58,7 @@ class MemoryWatch:
 
 
 def make_step(workload: Workload) -> Step:
-    on = workload.precision == "tf32"
+    on = workload.arithmetic.tf32 == "products"
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = on
     with torch.device(DEVICE):
         model = prepare_model(workload, workload.model())

@@ -70,12 +70,13 @@ def facts(folder: Path, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         measured = json.loads((folder / f"{row['key']}.inside.json").read_text())
         for position, taken in inside(graph, measured):
             s = graph.ops[position].signature
-            key = (row["source"], graph.precision, s)
+            precision = graph.precision.arithmetic
+            key = (row["source"], precision, s)
             if s.name not in operators or len(s.inputs) > 16 or key in seen:
                 continue
             seen.add(key)
             yield {
-                "source": row["source"], "precision": graph.precision, "target": s.target, "inputs": [_layout(x) for x in s.inputs],
+                "source": row["source"], "precision": precision, "target": s.target, "inputs": [_layout(x) for x in s.inputs],
                 "outputs": [_layout(x) for x in s.outputs], "arguments": [[name, _plain(v)] for name, v in s.arguments], "taken": taken,
             }  # fmt: skip
 

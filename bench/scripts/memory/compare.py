@@ -79,7 +79,7 @@ def main() -> None:
         taken = temporary_bytes(graph, target)
         trace = replay(graph, temporaries=taken, kept_workspace=kept_workspaces(graph, target))
         errors = {kind: getattr(trace, f"peak_{kind}") / row[f"peak_{kind}"] - 1 for kind in TARGETS}
-        found.append({"source": row["source"], "precision": graph.precision, **errors})
+        found.append({"source": row["source"], "precision": graph.precision.arithmetic, **errors})
         shown = "".join(f"{row[f'peak_{kind}'] / MIB:8.0f} MiB {error:+7.2%}  " for kind, error in errors.items())
         print(f"{row['key']:80} {shown} at {graph.ops[trace.peak_op].target}", flush=True)
         if options.inside and options.recorded and abs(errors["allocated"]) > TARGETS["allocated"]:

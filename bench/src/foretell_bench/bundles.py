@@ -26,16 +26,17 @@ from foretell.design.pool.shapes import (
     seconds_of,
 )
 from foretell.errors import WorkloadError, did_you_mean
+from foretell.precision import PrecisionName
 from foretell.sources.named.optimizers import OPTIMIZERS
 from foretell.units import GIB
-from foretell.workload import Precision, Workload
+from foretell.workload import Workload
 
 SOURCE: Final = "foretell_bench.bundles:bundle"
 _BYTES: Final = 3 * GIB  # of all together, so that several bundles fit beside each other
 _SECONDS: Final = 0.1
 
 
-def bundle(*, of: str = "convolution", count: int = 24, seed: int = 0, precision: Precision = "bf16") -> Workload:
+def bundle(*, of: str = "convolution", count: int = 24, seed: int = 0, precision: PrecisionName = "bf16") -> Workload:
     """Up to `count` operators, each forward and backward."""
     check_asked(of, count, _KINDS)
     operator = getattr(pool, _KINDS[of][0])
@@ -52,7 +53,7 @@ def check_asked(of: str, count: int, kinds: Mapping[str, object]) -> None:
         raise WorkloadError(f"count must be at least 1, got {count}. Give another --set count=….")
 
 
-def together(name: str, parts: Sequence[Workload], precision: Precision, *, trains: bool = True) -> Workload:
+def together(name: str, parts: Sequence[Workload], precision: PrecisionName, *, trains: bool = True) -> Workload:
     """Workloads of single operators as one step."""
 
     def model() -> nn.Module:

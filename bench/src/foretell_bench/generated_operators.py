@@ -25,7 +25,8 @@ from foretell.design.generated.convolutional import (
 )
 from foretell.design.generated.draw import Draw
 from foretell.design.pool.single import Values, applied, workload
-from foretell.workload import Precision, Workload
+from foretell.precision import PrecisionName
+from foretell.workload import Workload
 from foretell_bench.bundles import check_asked, together
 
 SOURCE: Final = "foretell_bench.generated_operators:bundle"
@@ -38,7 +39,7 @@ class TooLarge(Exception):
     """A draw whose tensors or work are beyond the limits: another is made."""
 
 
-def bundle(*, of: str = "convolution", count: int = 24, seed: int = 0, precision: Precision = "bf16") -> Workload:
+def bundle(*, of: str = "convolution", count: int = 24, seed: int = 0, precision: PrecisionName = "bf16") -> Workload:
     """Up to `count` operators of a kind, each forward and, where it has a gradient, backward."""
     check_asked(of, count, KINDS)
     draw, parts, left = Draw(f"{of}/{seed}", "operators"), [], _ALL
@@ -69,7 +70,7 @@ class _Drawn:
     output: tuple[int, ...] | None = None  # its shape, where it cannot be run without storage
 
 
-def _single(drawn: _Drawn, precision: Precision) -> tuple[int, Workload]:
+def _single(drawn: _Drawn, precision: PrecisionName) -> tuple[int, Workload]:
     """With gradients of the shapes that a run without storage gives."""
     shapes = [value for value in drawn.inputs.values() if isinstance(value, tuple)]
     _limited(drawn.work, *shapes)

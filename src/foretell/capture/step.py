@@ -11,12 +11,11 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
+from foretell.capture.dtypes import half_dtype, torch_dtype
 from foretell.errors import WorkloadError
 from foretell.sources.master_weights import Copies, OnMasters, keep_main_gradients
 from foretell.workload import MEGATRON, Workload
 
-_CAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-_AUTOCAST = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
 # FlashAttention 3 is not torch's; cuDNN's kernel does the same work in the same way and about as fast.
 ATTENTION: Final[dict[str, SDPBackend]] = {
     "flash2": SDPBackend.FLASH_ATTENTION, "flash3": SDPBackend.CUDNN_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -39,10 +38,10 @@ class Step:
     main_gradients: list[torch.Tensor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        mixed = self.workload.mixed
-        if mixed is not None and mixed.casts:
-            self.copies = Copies(self.model, _dtype(mixed.compute))
-        if mixed is not None and mixed.gradients != mixed.parameters and self.optimizer is not None:
+        precision = self.workload.arithmetic
+        if precision.casts:
+            self.copies = Copies(self.model, torch_dtype(precision.products))
+        if precision.gradients != precision.parameters and self.optimizer is not None:
             self.main_gradients = keep_main_gradients(p for p in self.model.parameters() if p.requires_grad)
 
     @classmethod
@@ -118,8 +117,8 @@ class Step:
             self.copies.made.clear()
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
-        dtype = _AUTOCAST.get(self.workload.arithmetic)
-        return torch.autocast(self.device, dtype=dtype) if dtype else contextlib.nullcontext()
+        dtype = self.workload.arithmetic.autocast
+        return torch.autocast(self.device, dtype=torch_dtype(dtype)) if dtype else contextlib.nullcontext()
 
 
 def prepare_model(workload: Workload, model: Any) -> torch.nn.Module:
@@ -133,7 +132,7 @@ def prepare_model(workload: Workload, model: Any) -> torch.nn.Module:
         raise WorkloadError(
             f"compile={workload.compile!r} of workload {workload.name!r} is not modelled yet. Set compile=False."
         )
-    if dtype := _CAST.get(workload.mixed.parameters if workload.mixed else workload.arithmetic):
+    if dtype := half_dtype(workload.arithmetic.parameters):
         model.to(dtype)
     if workload.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -143,7 +142,7 @@ def prepare_model(workload: Workload, model: Any) -> torch.nn.Module:
 
 
 def prepare_batch(workload: Workload, batch: Any) -> Any:
-    dtype = _CAST.get(workload.arithmetic)
+    dtype = half_dtype(workload.arithmetic.compute)  # autocast takes inputs as they are
     first = next(_tensors(batch), None)
     if first is not None and first.dim() and not first.shape[0]:
         raise WorkloadError(
@@ -173,7 +172,7 @@ def prepare_optimizer(workload: Workload, model: torch.nn.Module) -> torch.optim
             "Leave some parameters unfrozen, or set optimizer=None for inference."
         )
     make = _fused(workload.optimizer) if workload.kernels in MEGATRON else workload.optimizer
-    if workload.mixed is not None and workload.mixed.master:
+    if workload.arithmetic.master:
         return OnMasters(trainable, make)
     return make(trainable)
 
@@ -192,12 +191,8 @@ def _fused(make: Callable[[Any], torch.optim.Optimizer]) -> Callable[[Any], torc
 
 
 def make_scaler(workload: Workload, device: str) -> torch.amp.GradScaler | None:
-    trains_in_fp16 = workload.precision == "amp-fp16" and workload.optimizer is not None and workload.step is None
+    trains_in_fp16 = workload.arithmetic.autocast == "fp16" and workload.optimizer is not None and workload.step is None
     return torch.amp.GradScaler(device) if trains_in_fp16 else None
-
-
-def _dtype(name: str | None) -> torch.dtype:
-    return _CAST.get(str(name), torch.float32)
 
 
 def batch_sizes(workload: Workload, batch: Any) -> tuple[int | None, int | None]:

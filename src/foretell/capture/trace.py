@@ -65,7 +65,6 @@ def record(step: Step, recorder: Recorder, values: Values | None = None, *, warm
         name=workload.name,
         training=step.optimizer is not None,
         precision=workload.arithmetic,
-        mixed=workload.mixed,
         grad_accumulation=workload.grad_accumulation,
         samples=samples,
         tokens=tokens,

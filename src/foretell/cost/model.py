@@ -25,16 +25,17 @@ from foretell.cost.operator_errors import FILE as ERRORS_FILE
 from foretell.cost.operator_errors import OperatorErrors
 from foretell.cost.operators import FILE as OPERATORS_FILE
 from foretell.cost.operators import OperatorModels
-from foretell.cost.roofline import Price, price_calls
+from foretell.cost.roofline import Price, on_tf32, price_calls
 from foretell.cost.transfer import FILE as GENERATIONS_FILE
 from foretell.cost.transfer import Generations, transferred
 from foretell.errors import ModelError, did_you_mean
 from foretell.graph import Graph, Signature
 from foretell.graph.calls import Calls
-from foretell.graph.operators import on_tf32, operator_of
+from foretell.graph.operators import operator_of
 from foretell.hardware import Device
 from foretell.hardware import device as known_device
 from foretell.limits import read_json
+from foretell.precision import Precision
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
@@ -148,13 +149,13 @@ class CostModel:
         return dict(zip(step.signatures, np.exp(logs).tolist(), strict=True))
 
     def _learn_all(
-        self, signatures: Sequence[Signature], device: Device, precision: str
+        self, signatures: Sequence[Signature], device: Device, precision: Precision
     ) -> Mapping[Signature, _Learned]:
-        if precision != "torch-fp32":
-            return self._learn(signatures, device, precision == "tf32")
+        if precision.tf32 != "convolutions":
+            return self._learn(signatures, device, precision.on_tf32("matmul", device))
         on_units: dict[bool, list[Signature]] = {False: [], True: []}
         for signature in signatures:
-            on_units[on_tf32(signature.name, precision)].append(signature)
+            on_units[on_tf32(signature.name, precision, device)].append(signature)
         learned = {tf32: self._learn(some, device, tf32) for tf32, some in on_units.items()}
         return {signature: learned[tf32][signature] for tf32, some in on_units.items() for signature in some}
 

@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
 
 from foretell.cost.flops import declared, flops, skipped
 from foretell.graph import Graph, Layout, Signature
-from foretell.graph.operators import on_tf32, operator_of
+from foretell.graph.operators import operator_of
 from foretell.hardware import Device
+from foretell.precision import UNIT_OF_DTYPE, Precision, Unit
 from foretell.units import Bytes, Flops, Seconds
-
-_PEAK_OF: Final = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "int8": "int8",
-                   "float8_e4m3fn": "fp8", "float8_e5m2": "fp8"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ def price_calls(graph: Graph, device: Device) -> list[Price]:
     prices = []
     for signature, _, view, on_host in graph.calls.distinct:
         work = work_of(signature, view=view, host=on_host)
-        tf32 = on_tf32(signature.name, graph.precision)
+        tf32 = on_tf32(signature.name, graph.precision, device)
         prices.append(Price(work, roofline_seconds(work, signature, device, tf32=tf32)))
     return prices
 
@@ -58,7 +55,7 @@ def seconds_at_peak(graph: Graph, device: Device) -> Seconds:
     return sum(
         flops(call.signature)
         * times
-        / device.peak(peak_name(call.signature, tf32=on_tf32(call.signature.name, graph.precision)))
+        / device.peak(peak_name(call.signature, tf32=on_tf32(call.signature.name, graph.precision, device)))
         for call, times in counted
     )
 
@@ -79,9 +76,14 @@ def roofline_seconds(work: Work, signature: Signature, device: Device, *, tf32: 
     return max(arithmetic, work.traffic / device.bandwidth)
 
 
-def peak_name(signature: Signature, *, tf32: bool) -> str:
+def on_tf32(name: str, precision: Precision, device: Device) -> bool:
+    """Whether an operator on fp32 numbers runs on tf32 units."""
+    return precision.on_tf32(operator_of(name).family, device)
+
+
+def peak_name(signature: Signature, *, tf32: bool) -> Unit:
     """Which published rate the op's matrix arithmetic runs at."""
-    name = next((_PEAK_OF[x.dtype] for x in signature.inputs if x.dtype in _PEAK_OF), "fp32")
+    name: Unit = next((UNIT_OF_DTYPE[x.dtype] for x in signature.inputs if x.dtype in UNIT_OF_DTYPE), "fp32")
     return "tf32" if name == "fp32" and tf32 else name
 
 

@@ -13,8 +13,9 @@ from typing import Final
 
 from foretell.cost import convolution
 from foretell.cost.attention_kernels import as_run_on
+from foretell.cost.roofline import on_tf32
 from foretell.graph import ITEM_BYTES, Graph, Layout, Signature
-from foretell.graph.operators import Registry, on_tf32, operator_of
+from foretell.graph.operators import Registry, operator_of
 from foretell.hardware import Device
 from foretell.units import MIB, Bytes
 
@@ -27,7 +28,7 @@ def temporary_bytes(graph: Graph, device: Device) -> list[Bytes]:
         return [0] * len(graph.ops)
     return graph.calls.each(
         lambda call: _workspace(
-            as_run_on(call.signature, device), device, on_tf32(call.signature.name, graph.precision)
+            as_run_on(call.signature, device), device, on_tf32(call.signature.name, graph.precision, device)
         )
     )
 

@@ -125,7 +125,7 @@ def _short_name(name: str, bend: float) -> str:
 
 
 def op_set_of(graph: Graph) -> OpSet:
-    tf32 = graph.precision == "tf32"
+    tf32 = graph.precision.tf32 == "products"
     times: dict[Signature, int] = {}
     for call, runs in zip(graph.calls.distinct, graph.calls.times, strict=True):
         if call.launches:
@@ -141,7 +141,7 @@ def _row(s: Signature, times: int, tf32: bool) -> Row:
 
 def row_keys(graph: Graph) -> list[str]:
     """Of every op, the key of its row; there is none for an op that launches no kernel."""
-    tf32 = graph.precision == "tf32"
+    tf32 = graph.precision.tf32 == "products"
     return graph.calls.each(lambda call: _key(call.signature, tf32))
 
 

@@ -134,7 +134,7 @@ class Assembly:
             samples=whole.samples,
             tokens=whole.tokens,
             inputs=None if facts.inputs is None else "×".join(map(str, facts.inputs)),
-            precision=str(whole.mixed or whole.precision),
+            precision=whole.precision.name,
             optimizer=facts.optimizer,
             parameters=facts.parameters,
             grad_accumulation=self.program.micro_steps,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from foretell.cost.model import ROOFLINE
 from foretell.cost.offload import HOST_BYTES
@@ -12,8 +11,6 @@ from foretell.forecasting.run import Placed
 from foretell.graph import Caveat
 from foretell.graph.operators import OPAQUE
 from foretell.units import show_bytes
-
-_PEAK_OF_PRECISION: Final = {"torch-fp32": "tf32", "amp-bf16": "bf16", "amp-fp16": "fp16"}
 
 
 def caveats(made: Assembly) -> Iterator[Caveat]:
@@ -47,11 +44,12 @@ def caveats(made: Assembly) -> Iterator[Caveat]:
 def _precision_caveats(made: Assembly, placed: Placed) -> Iterator[Caveat]:
     """Where a device has no units for a precision, or has faster ones that it leaves out."""
     device, precision = placed.node.device, made.program.whole.precision
-    wanted = _PEAK_OF_PRECISION.get(precision, precision)
-    if wanted in ("bf16", "fp16") and wanted not in device.peaks:
-        text = f"{device.name} has no units for {wanted}: products are converted and run as fp32, so it saves memory alone."
+    wanted, unit = precision.products, precision.unit("matmul", device)
+    if precision.is_half and unit != wanted:
+        saves = ", so it saves memory alone" if unit == "fp32" else ""
+        text = f"{device.name} has no units for {wanted}: products are converted and run as {unit}{saves}."
         yield Caveat("precision-without-units", text)
-    elif wanted == "fp32" and "tf32" in device.peaks and device.kind == "gpu":
+    elif wanted == "fp32" and precision.tf32 == "never" and "tf32" in device.peaks and device.kind == "gpu":
         times = device.peak("tf32") / device.peak("fp32")
         text = f"fp32 leaves out tensor cores. With precision=tf32 products are up to {times:.0f} times as fast on {device.name}."
         yield Caveat("fp32-without-tensor-cores", text)

@@ -69,7 +69,7 @@ class ProfileResponse:
         self.device = np.array([*(parts.get(family, 0.0) for family in FAMILIES), gaps])  # seconds by family, then gaps
         self._communicating = slowest.role
         self.communication: Seconds = sum(slowest.durations.collectives) + sum(self._hand_over)
-        self.precision, self.ranks = program.whole.precision, program.ranks
+        self.precision, self.ranks = program.whole.precision.arithmetic, program.ranks
         self.network = network_of(program.whole)
         self.features = step_features(program, slowest, collectives)
         self.memory = max((p.memory for options in self._placed for p in options), key=lambda m: m.total / m.capacity)

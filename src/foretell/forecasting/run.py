@@ -238,7 +238,7 @@ def scaled_device(role: Role, seconds: Floats, profile: Profile) -> Floats:
     """What each op takes on the device under a profile."""
     if not profile.families and not profile.precisions:
         return seconds * profile.device
-    precision = role.graph.precision
+    precision = role.graph.precision.arithmetic
     calls = role.graph.calls
     factors: Floats = np.array(calls.each(lambda call: profile.device_factor(family_of(call.signature), precision)))
     return seconds * factors

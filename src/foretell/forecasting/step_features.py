@@ -30,7 +30,7 @@ def step_features(program: Program, slowest: RoleStep, listed: Collectives, host
     return shares | {
         "backward": sum(seconds for family, seconds in parts.items() if family.endswith("backward")) / busy,
         "channels last": sum(seconds for family, seconds in parts.items() if family != plain(family)) / busy,
-        "half": float(program.whole.precision.endswith("16")),
+        "half": float(program.whole.precision.is_half),
         "intensity": math.log(max(flops, 1.0) / max(traffic, 1)),
         "kernel": math.log(busy / max(kernels, 1)),
         "narrow": _narrow(slowest),

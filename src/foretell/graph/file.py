@@ -71,14 +71,14 @@ def members(graph: Graph, *, hashed: bool = False) -> Iterator[tuple[str, bytes]
     provenance = {**graph.provenance, **(graph.facts.to_provenance() if hashed else {})}
     header = {
         "format": FORMAT, "version": version, "name": graph.name,
-        "training": graph.training, "precision": graph.precision, "grad_accumulation": graph.grad_accumulation,
+        "training": graph.training, "precision": graph.precision.arithmetic, "grad_accumulation": graph.grad_accumulation,
         "samples": graph.samples, "tokens": graph.tokens,
         "caveats": [[c.code, c.text, c.share] for c in graph.caveats], "provenance": provenance,
         "modules": list(modules), "layouts": [[x.shape, x.strides, x.dtype] for x in layouts],
         "signatures": signature_rows,
     }  # fmt: skip
-    if graph.mixed is not None:
-        header["mixed"] = str(graph.mixed)
+    if not graph.precision.is_named:
+        header["mixed"] = graph.precision.name
     if version > 3:
         header["facts"] = graph.facts.to_dict()
     yield HEADER, json.dumps(header, separators=(",", ":"), sort_keys=True).encode()
@@ -93,7 +93,7 @@ def members(graph: Graph, *, hashed: bool = False) -> Iterator[tuple[str, bytes]
 def _version(graph: Graph, hashed: bool) -> int:
     if graph.facts != StepFacts() and not hashed:
         return 4
-    if graph.mixed is not None:
+    if not graph.precision.is_named:
         return 3
     return 1 if graph.gradients is None else 2
 

@@ -16,7 +16,7 @@ from foretell.graph import file, reading
 from foretell.graph.calls import Calls, calls_of
 from foretell.graph.facts import StepFacts
 from foretell.graph.types import Caveat, Op, Signature, Storage, Tensor
-from foretell.precision import MixedPrecision
+from foretell.precision import FP32, Precision
 from foretell.units import Bytes
 
 T = TypeVar("T")
@@ -50,8 +50,7 @@ class Graph:
     # Storage of a parameter → storage of its gradient. None: not recorded, as in files of format 1.
     gradients: Mapping[int, int] | None = None
     training: bool = True
-    precision: str = "fp32"  # of most arithmetic
-    mixed: MixedPrecision | None = None  # where it is said apart
+    precision: Precision = FP32
     grad_accumulation: int = 1
     samples: int | None = None
     tokens: int | None = None

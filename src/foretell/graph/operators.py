@@ -61,12 +61,6 @@ def operator_of(name: str) -> Operator:
     return _TABLE.get(name) or Operator(name=name)
 
 
-def on_tf32(name: str, precision: str) -> bool:
-    """Whether an op on fp32 numbers may use tf32 units. Unless it is told otherwise, torch lets cuDNN alone do so."""
-    by_cudnn = operator_of(name).family in ("convolution", "convolution_backward", "rnn")
-    return precision == "tf32" or (precision == "torch-fp32" and by_cudnn)
-
-
 def register(operator: Operator) -> None:
     """Add an operator to the table; one that is there already is an error."""
     if operator.name in _TABLE:

@@ -26,7 +26,6 @@ from foretell.graph.signatures import check_signature
 from foretell.graph.types import (
     ITEM_BYTES,
     PHASES,
-    PRECISIONS,
     ROLES,
     Caveat,
     Input,
@@ -38,7 +37,7 @@ from foretell.graph.types import (
     Value,
 )  # fmt: skip
 from foretell.limits import check_limit, limit, parse_json, read_bytes
-from foretell.precision import MixedPrecision
+from foretell.precision import PRECISIONS, Precision
 
 T = TypeVar("T")
 Ints = npt.NDArray[np.int64]
@@ -193,8 +192,7 @@ def _header(header: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "name": _text(header["name"], "the name"),
         "training": training,
-        "precision": precision,
-        "mixed": _mixed(header),
+        "precision": Precision.parse(_text(header.get("mixed", precision), "the precision")),
         "grad_accumulation": _whole(
             header["grad_accumulation"], "grad_accumulation", 1, limit("micro-steps of a step")
         ),
@@ -204,13 +202,6 @@ def _header(header: Mapping[str, Any]) -> dict[str, Any]:
         "facts": facts,
         "provenance": versions,
     }
-
-
-def _mixed(header: Mapping[str, Any]) -> MixedPrecision | None:
-    """Version 3 is of graphs that have it, and later ones may."""
-    if header["version"] < 3 or (header["version"] > 3 and "mixed" not in header):
-        return None
-    return MixedPrecision.parse(_text(header["mixed"], "the precision"))
 
 
 def _facts(entries: Any) -> StepFacts:

@@ -17,7 +17,6 @@ from foretell.units import Bytes
 
 PHASES: Final = ("forward", "backward", "optimizer")
 ROLES: Final = ("parameter", "gradient", "optimizer", "activation", "input", "temporary", "host")
-PRECISIONS: Final = ("fp32", "torch-fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16")
 ITEM_BYTES: Final[Mapping[str, int]] = {
     "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "float8_e4m3fn": 1, "float8_e5m2": 1,
     "float8_e4m3fnuz": 1, "float8_e5m2fnuz": 1, "float8_e8m0fnu": 1,

@@ -11,7 +11,6 @@ from foretell.errors import CatalogError, InputError, did_you_mean
 from foretell.hardware.device import (
     DEFAULT_CONTEXT_BYTES,
     DEFAULT_USABLE_FRACTION,
-    DTYPES,
     Device,
     Host,
     Instance,
@@ -20,6 +19,7 @@ from foretell.hardware.device import (
 )
 from foretell.hardware.fabric import PROTOCOLS, Fabric, Protocol
 from foretell.limits import read_toml
+from foretell.precision import UNITS
 from foretell.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
 
 NAME = re.compile(r"(?!.*\.\.)[a-z0-9][a-z0-9._:-]{0,99}")  # a part of a path, so no way up
@@ -97,7 +97,7 @@ _duration = _quantity(parse_seconds, "2 us")
 # A table is a dict of readers; a name that ends in "?" may be left out.
 Table = Mapping[str, "Reader | Table | list[Table]"]
 
-_RATES: Table = {"source": _text} | {f"{dtype}?": _rate for dtype in DTYPES}
+_RATES: Table = {"source": _text} | {f"{dtype}?": _rate for dtype in UNITS}
 
 DEVICE: Table = {
     "title": _text,

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from foretell.errors import CatalogError, InputError, check_choice, did_you_mean
+from foretell.precision import UNITS, Unit
 from foretell.units import Bytes, BytesPerSecond, Dollars, FlopsPerSecond, Seconds
 
 DeviceKind = Literal["gpu", "cpu", "accelerator"]
 LinkKind = Literal["inside", "between", "both"]
-DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 
 DEFAULT_USABLE_FRACTION = 0.975  # what the driver and ECC leave of the datasheet's size, on the cards we know
 DEFAULT_CONTEXT_BYTES: Bytes = 525 * 2**20  # a CUDA 12 context with the libraries a training step loads
 
-# What a product runs as where the device has no unit for its type: (type it runs as, fraction of that rate).
-_RUNS_AS: dict[str, tuple[str, float]] = {
-    "tf32": ("fp32", 1.0),
-    "bf16": ("fp32", 1.0),  # converted, multiplied as fp32, converted back: so on Turing and older
-    "fp16": ("fp32", 1.0),  # the same on Pascal: PyTorch asks for fp32 accumulation
-    "fp8": ("bf16", 1.0),
-    "int8": ("fp16", 1.0),
-    "fp64": ("fp32", 1 / 32),  # emulated
+# The units that multiply where a device has none of a type, the first that it has.
+_INSTEAD: Final[Mapping[Unit, tuple[Unit, ...]]] = {
+    "tf32": ("fp32",),
+    "bf16": ("fp32",),  # converted, multiplied as fp32, converted back: so on Turing and older
+    "fp16": ("bf16", "fp32"),  # Gaudi; as fp32 on Pascal, where PyTorch wants fp32 accumulation
+    "fp8": ("bf16", "fp32"),
+    "int8": ("fp16", "bf16", "fp32"),
+    "fp64": ("fp32",),
 }
+_EMULATED_FP64: Final = 1 / 32  # of the rate of fp32
 
 _LEAST, _MOST = 1e-12, 1e24  # of any number of hardware, in SI units
 _POSITIVE = (
@@ -94,23 +95,23 @@ class Device:
         if "fp32" not in self.peaks:
             raise CatalogError(f"{what} needs a peak for fp32, got {', '.join(self.peaks) or 'none'}.")
         for dtype, rate in (*self.peaks.items(), *self.vector_peaks.items()):
-            _check_choice(what, "peak", dtype, DTYPES)
+            _check_choice(what, "peak", dtype, UNITS)
             _check_positive(what, f"peak {dtype}", rate)
 
     def peak(self, dtype: str) -> FlopsPerSecond:
         """Dense rate of matrix products in `dtype`.
 
-        Without a unit for it: tf32, bf16 and fp16 run as fp32, fp8 as bf16, int8 as fp16, and fp64 is emulated
-        at 1/32 of fp32. `dtype in device.peaks` tells the two cases apart.
+        Without a unit for it, that of the units which run it instead; fp64 is emulated at 1/32 of fp32.
         """
         if dtype in self.peaks:
             return self.peaks[dtype]
-        if dtype not in _RUNS_AS:
-            raise CatalogError(
-                f"no rate for dtype {dtype!r}. {did_you_mean(dtype, DTYPES)}Allowed: {', '.join(DTYPES)}."
-            )
-        runs_as, fraction = _RUNS_AS[dtype]
-        return self.peak(runs_as) * fraction
+        return self.peaks[self.unit(dtype)] * (_EMULATED_FP64 if dtype == "fp64" else 1.0)
+
+    def unit(self, dtype: str) -> Unit:
+        """The units that multiply numbers of `dtype`: its own, or what a device without them has instead."""
+        _check_choice(f"device {self.name!r}", "dtype", dtype, UNITS)
+        wanted = next(unit for unit in UNITS if unit == dtype)
+        return next(unit for unit in (wanted, *_INSTEAD.get(wanted, ())) if unit in self.peaks)
 
     def vector_peak(self, dtype: str = "fp32") -> FlopsPerSecond:
         """Rate of elementwise work, outside the matrix units; every type narrower than fp32 computes in fp32."""
@@ -222,7 +223,7 @@ def _check_positive(what: str, name: str, value: float) -> None:
         raise CatalogError(f"{what}: {name} must lie between {_LEAST:g} and {_MOST:g}, got {str(value)[:40]}.")
 
 
-def _check_choice(what: str, name: str, value: str, allowed: tuple[str, ...]) -> None:
+def _check_choice(what: str, name: str, value: str, allowed: Sequence[str]) -> None:
     if value not in allowed:
         raise CatalogError(
             f"{what}: unknown {name} {value!r}. {did_you_mean(value, allowed)}Allowed: {', '.join(allowed)}."

@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost.features import Description, describe
+from foretell.cost.roofline import on_tf32
 from foretell.design.blind import is_blind
 from foretell.graph import Graph, Signature
-from foretell.graph.operators import on_tf32
 from foretell.hardware import Device
 from foretell.hardware import device as known_device
 from foretell.measure.record import MEASURED, StepRow
@@ -122,7 +122,7 @@ def op_table(steps: Iterable[Timed], device: Device) -> OpTable:
         whole = sum(total for total, _ in sums.values()) or 1.0
         for signature, (total, times) in sums.items():
             signatures.append(signature)
-            descriptions.append(described(signature, on_tf32(signature.name, graph.precision)))
+            descriptions.append(described(signature, on_tf32(signature.name, graph.precision, device)))
             columns.append((total / times, times, index, total / whole))
     mean, count, step, share = np.array(columns, dtype=np.float64).reshape(-1, 4).T
     return OpTable(

@@ -23,8 +23,8 @@ import numpy.typing as npt
 from foretell.cost.features import Description, describe
 from foretell.cost.interaction import Interaction, Outline, node_table, outline
 from foretell.cost.operators import OperatorModels
+from foretell.cost.roofline import on_tf32
 from foretell.graph import Signature
-from foretell.graph.operators import on_tf32
 from foretell.hardware import Device
 from foretell.learn.dataset import Measured, OpTable
 from foretell.learn.operators import fit_operators
@@ -92,7 +92,7 @@ def examples(measured: Measured, wanted: Iterable[int]) -> list[Example]:
                 source=step.source,
                 step=drawn,
                 names=[s.name for s in signatures],
-                descriptions=[described(s, on_tf32(s.name, graph.precision)) for s in signatures],
+                descriptions=[described(s, on_tf32(s.name, graph.precision, measured.device)) for s in signatures],
                 measured=np.array([seconds_of[index].get(s, math.nan) for s in signatures]),
                 whole=step.device_seconds or 0.0,
             )

@@ -83,13 +83,14 @@ def step_like(step: Step, workload: Workload, device: torch.device) -> Step:
 def workload_columns(workload: Workload) -> dict[str, Any]:
     """Of a `StepRow`."""
     trains = {"training": workload.optimizer is not None, "grad_accumulation": workload.grad_accumulation}
-    return {"workload": workload.name, "precision": str(workload.precision), **trains}
+    return {"workload": workload.name, "precision": workload.arithmetic.name, **trains}
 
 
 def allow_units(workload: Workload) -> None:
     """Let the process use tf32 units or not, as the workload says. It holds for the whole process, until the next."""
-    torch.backends.cuda.matmul.allow_tf32 = workload.precision == "tf32"
-    torch.backends.cudnn.allow_tf32 = workload.precision in ("tf32", "torch-fp32")
+    tf32 = workload.arithmetic.tf32
+    torch.backends.cuda.matmul.allow_tf32 = tf32 == "products"
+    torch.backends.cudnn.allow_tf32 = tf32 != "never"
 
 
 def _steady_scaler(workload: Workload, device: torch.device) -> torch.amp.GradScaler | None:

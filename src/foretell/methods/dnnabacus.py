@@ -141,7 +141,7 @@ def network(graph: Graph) -> dict[str, float]:
     row |= {name: float(np.log1p(value)) for name, value in totals.items()}
     row["training"] = float(graph.training)
     row["accumulation"] = float(graph.grad_accumulation)
-    row[f"precision {graph.precision}"] = 1.0
+    row[f"precision {graph.precision.arithmetic}"] = 1.0
     for kind in sorted({op.signature.name for op in graph.ops if op.phase == "optimizer"}):
         row[f"optimizer {kind}"] = 1.0
     return row

@@ -33,7 +33,7 @@ def surroundings(query: Query) -> dict[str, float]:
 
 def precision_of(query: Query) -> str:
     """Of most arithmetic: the graph's, or what the source says; "": nobody does."""
-    return query.graph.precision if query.graph is not None else query.settings.get("precision", "")
+    return query.graph.precision.arithmetic if query.graph is not None else query.settings.get("precision", "")
 
 
 def micro_steps(query: Query) -> int:

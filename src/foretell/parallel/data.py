@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 
-from foretell.graph import ITEM_BYTES, Graph
+from foretell.graph import Graph
 from foretell.parallel.rewrite import first_of, last_of
+from foretell.parallel.state import reduced_share
 from foretell.plans import Plan
-from foretell.precision import DTYPES
 from foretell.program import Collective, Group, Role
 from foretell.units import MIB, Bytes
 
@@ -26,16 +25,10 @@ def data_parallel(role: Role, plan: Plan, group: Group) -> Role:
         collectives += [
             replace(c, name=f"{c.name} of experts") for c in buckets(role.graph, plan, fewer, leave_out=rest)
         ]
-    if not reduced_in_place(role.graph):  # gradients go into buckets, and what is summed comes back
+    if not role.graph.precision.reduces_in_place:  # gradients go into buckets, and what is summed comes back
         collectives = [replace(c, copied_in=c.nbytes, copied_out=c.nbytes) for c in collectives]
     copies = sum(c.copied_in for c in collectives)
     return replace(role, collectives=(*role.collectives, *collectives)).with_persistent("gradient", copies)
-
-
-def reduced_in_place(graph: Graph) -> bool:
-    """Whether buckets are parts of the buffer that main gradients lie in; else they are copies of the gradients."""
-    mixed = graph.mixed
-    return mixed is not None and mixed.gradients != mixed.parameters and mixed.gradients == mixed.reduce
 
 
 def buckets(graph: Graph, plan: Plan, group: Group, leave_out: frozenset[int] = frozenset()) -> list[Collective]:
@@ -66,8 +59,7 @@ def _ready(graph: Graph, leave_out: frozenset[int]) -> list[tuple[int, Bytes]]:
         if op.phase == "backward":
             for tensor in op.outputs:
                 ready[graph.tensors[tensor].storage] = position
-    kept, reduced = (graph.mixed.gradients, graph.mixed.reduce) if graph.mixed else ("fp32", "fp32")
-    share = Fraction(ITEM_BYTES[DTYPES[str(reduced)]], ITEM_BYTES[DTYPES[str(kept)]])
+    share = reduced_share(graph.precision)
     return sorted(
         (position, graph.storages[i].nbytes * share.numerator // share.denominator)
         for i, position in ready.items()

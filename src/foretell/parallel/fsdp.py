@@ -18,17 +18,13 @@ from typing import Final
 
 from foretell.graph import ITEM_BYTES, Graph, Storage, Tensor
 from foretell.parallel.blocks import BlockOf, Pass, Span, blocks, passes
-from foretell.parallel.data import buckets, reduced_in_place
+from foretell.parallel.data import buckets
 from foretell.parallel.parameters import Parameter, parameters
 from foretell.parallel.rewrite import first_of, last_of, shard_of, shard_update, with_storages
 from foretell.plans import Plan
-from foretell.precision import DTYPES
+from foretell.precision import DTYPES, bytes_per_number
 from foretell.program import Collective, Group, Role
 from foretell.units import Bytes
-
-# Under autocast a sharded step gathers in the dtype of the matrix products and reduces in full precision.
-_GATHERED_AS = {"amp-bf16": "bfloat16", "amp-fp16": "float16"}
-
 
 _BUCKET: Final = 500_000_000  # DeepSpeed's reduce_bucket_size, in numbers
 _LIVE: Final = 1_000_000_000  # its stage3_max_live_parameters
@@ -75,7 +71,7 @@ def _shard_optimizer_state(role: Role, plan: Plan, groups: ShardGroups) -> Role:
     if groups.experts is not None and groups.experts.size > 1:
         rest = frozenset(range(len(graph.storages))) - own
         filled += buckets(graph, plan, groups.experts, leave_out=rest)
-    in_place = reduced_in_place(graph)
+    in_place = graph.precision.reduces_in_place
     scattered = [
         replace(
             bucket,
@@ -105,9 +101,7 @@ def _shard_optimizer_state(role: Role, plan: Plan, groups: ShardGroups) -> Role:
 
 def _kept_per_reduced(graph: Graph) -> Fraction:
     """Bytes of a parameter for each byte that its gradient is reduced in."""
-    if graph.mixed is None:
-        return Fraction(1)
-    return Fraction(ITEM_BYTES[DTYPES[graph.mixed.parameters]], ITEM_BYTES[DTYPES[str(graph.mixed.reduce)]])
+    return Fraction(bytes_per_number(graph.precision.parameters), bytes_per_number(graph.precision.reduce))
 
 
 def _between_replicas(scattered: Sequence[Collective], groups: ShardGroups) -> list[Collective]:
@@ -138,9 +132,9 @@ class _Fsdp:
         for parameter in parameters(graph):
             self.members[self.unit_of[parameter.module]].append(parameter)
         self.order = [path for path in paths if self.members[path]]
-        mixed = graph.mixed
-        self.gathered_as = DTYPES[str(mixed.compute)] if mixed else _GATHERED_AS.get(graph.precision)
-        self.reduced_as = DTYPES[str(mixed.reduce)] if mixed else None
+        precision = graph.precision
+        self.gathered_as = DTYPES[precision.gathered] if precision.gathered else None
+        self.reduced_as = DTYPES[precision.reduced] if precision.reduced else None
         self.update = first_of(graph, "optimizer")
         self.added: list[Storage] = []
         self.collectives: list[Collective] = []
@@ -264,7 +258,11 @@ class _Fsdp:
                     continue
                 yield (
                     p.gradient,
-                    replace(gradient, nbytes=min(made, gradient.nbytes) if self.casts else gradient.nbytes, freed=done),
+                    replace(
+                        gradient,
+                        nbytes=min(made, gradient.nbytes) if self.graph.precision.casts else gradient.nbytes,
+                        freed=done,
+                    ),
                 )
                 self.added.append(Storage(part, "gradient", done, gradient.freed))
         for position, _ in self._runs_on_parts():  # copies of parameters arrive as they are gathered
@@ -272,16 +270,12 @@ class _Fsdp:
                 number = self.graph.tensors[t].storage
                 yield number, replace(self.graph.storages[number], nbytes=0)
 
-    @property
-    def casts(self) -> bool:
-        return self.graph.mixed is not None and self.graph.mixed.casts
-
     def _runs_on_parts(self) -> Iterator[tuple[int, int]]:
         """Ops that a rank runs on its part alone, with how many parts there are: copies of parameters that are made
         before they are gathered, and what adds to main gradients once they are scattered."""
         for p in (p for members in self.members.values() for p in members):
             ways = self._group(p).size
-            if self.casts:
+            if self.graph.precision.casts:
                 yield from ((at, ways) for at in p.used if self.graph.ops[at].signature.name == "aten._to_copy")
             kept = p.gradient is not None and self.graph.storages[p.gradient].born < 0
             if kept and self.graph.ops[p.ready].signature.name == "aten.add_":

@@ -26,6 +26,7 @@ from foretell.parallel.parameters import parameters
 from foretell.parallel.rewrite import last_of
 from foretell.parallel.stages import balanced
 from foretell.plans import Plan
+from foretell.precision import Precision
 from foretell.profile import Profile
 from foretell.program import Collective, Group
 from foretell.simulate.step import simulate
@@ -36,7 +37,6 @@ SLACK: Final = 0.985
 _LINE: Final = 0.95  # of a step that is continued from two batches
 _BLOCKS: Final = 0.9  # of a model's state and activations, in its repeated blocks
 _RECOMPUTED: Final = 0.75  # of a block's forward pass, at least: recomputing ends where the last thing needed is made
-_PEAK_OF: Final = {"amp-bf16": "bf16", "amp-fp16": "fp16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Facts:
     parameters: Bytes
     gradients: Bytes
     optimizer: Bytes
-    precision: str
+    precision: Precision
 
 
 def facts_of(graph: Graph) -> Facts:
@@ -182,7 +182,7 @@ def recomputing(replica: Replica, plan: Plan) -> Replica:
 
 def arithmetic_step(facts: Facts, plan: Plan, device: Device) -> Seconds:
     """Of work at the device's peak."""
-    peak = device.peak(_PEAK_OF.get(facts.precision, facts.precision))
+    peak = max(device.peak(facts.precision.unit(family, device)) for family in ("matmul", "convolution"))
     micro_steps = plan.grad_accumulation or 1
     each = facts.flops / (plan.tp * plan.cp * plan.pp) / peak
     return each * (micro_steps + plan.pp - 1)
@@ -194,13 +194,15 @@ def arithmetic_memory(facts: Facts, plan: Plan) -> Bytes:
     return round(_BLOCKS * _state(facts.parameters / parts, facts.gradients / parts, facts.optimizer / parts, plan))
 
 
-def step_bound(replica: Replica, plan: Plan, cluster: Cluster, precision: str, slowdown: float | None) -> Seconds:
+def step_bound(replica: Replica, plan: Plan, cluster: Cluster, precision: Precision, slowdown: float | None) -> Seconds:
     """The device's time or the host's, whichever is longer."""
     issuing = (plan.grad_accumulation or 1) * replica.host / plan.pp
     return SLACK * max(_device_bound(replica, plan, cluster, precision, slowdown), issuing)
 
 
-def _device_bound(replica: Replica, plan: Plan, cluster: Cluster, precision: str, slowdown: float | None) -> Seconds:
+def _device_bound(
+    replica: Replica, plan: Plan, cluster: Cluster, precision: Precision, slowdown: float | None
+) -> Seconds:
     """Of the plan's stages one after another, its update, and what it communicates where nothing hides it."""
     micro_steps = plan.grad_accumulation or 1
     device = cluster.nodes[0].device
@@ -215,7 +217,7 @@ def _device_bound(replica: Replica, plan: Plan, cluster: Cluster, precision: str
         return computing + update
     size = shards if plan.zero else replicas
     link = _Lane(cluster, Group(size=size, stride=plan.tp, count=plan.devices // size))
-    narrow = 0.5 if precision.startswith("amp") and plan.zero > 1 else 1.0
+    narrow = 0.5 if precision.is_autocast and plan.zero > 1 else 1.0
     whole, again, gradients = (
         n / plan.pp / plan.ep for n in (replica.parameters * narrow, replica.in_blocks * narrow, replica.gradients)
     )

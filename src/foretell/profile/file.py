@@ -18,11 +18,11 @@ from foretell.errors import ProfileError, check_choice, check_number, did_you_me
 from foretell.folders import user_folders
 from foretell.graph import Graph
 from foretell.limits import read_toml
+from foretell.precision import PRECISIONS
 from foretell.profile.families import ARITHMETIC, FAMILIES, plain
 from foretell.profile.operators import Operators
 from foretell.profile.residuals import Residuals
 from foretell.units import Seconds
-from foretell.workload import PRECISIONS
 
 VERSION: Final = 2
 READABLE: Final = (1, 2)  # version 1 has no families, links, memory and intervals

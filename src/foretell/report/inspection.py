@@ -53,7 +53,7 @@ def inspection_dict(forecast: Forecast, *, top: int, depth: int | None) -> dict[
         "ops": len(graph.ops),
         "signatures": len(graph.signatures),
         "training": graph.training,
-        "precision": graph.precision,
+        "precision": graph.precision.arithmetic,
         "grad_accumulation": graph.grad_accumulation,
         "samples": graph.samples,
         "tokens": graph.tokens,
@@ -91,7 +91,7 @@ def _module_dict(module: Module, level: int) -> dict[str, Any]:
 def facts(graph: Graph) -> Iterator[tuple[str, str]]:
     """What the step is, as (name, value) for a reader."""
     accumulated = f", {graph.grad_accumulation} micro-steps" if graph.grad_accumulation > 1 else ""
-    yield "Step", f"{'training' if graph.training else 'inference'} in {graph.precision}{accumulated}"
+    yield "Step", f"{'training' if graph.training else 'inference'} in {graph.precision.arithmetic}{accumulated}"
     sizes = [f"{size:,} {unit}" for size, unit in ((graph.samples, "samples"), (graph.tokens, "tokens")) if size]
     if sizes:
         yield "Batch", " · ".join(sizes)

@@ -15,5 +15,5 @@ def about(graph: Graph) -> dict[str, Any]:
         "name": plain(graph.name),
         "ops": len(graph.ops),
         "training": graph.training,
-        "precision": graph.precision,
+        "precision": graph.precision.arithmetic,
     }

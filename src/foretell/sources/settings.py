@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from foretell.errors import InputError, SourceError, did_you_mean
-from foretell.precision import MixedPrecision
+from foretell.precision import Precision
 
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _WRITTEN: Final[Mapping[Any, tuple[str, dict[str, Any]]]] = {  # types that a few words stand for
@@ -23,16 +23,16 @@ _READ: Final[Mapping[Any, tuple[str, Callable[[str], Any]]]] = {
     str: ("text", str),
     Any: ("text", str),
     Path: ("a path", Path),
-    MixedPrecision: ("parts like parameters:bf16/master:fp32", lambda text: _mixed(text)),
+    Precision: ("parts like parameters:bf16/master:fp32", lambda text: _parts(text)),
 }
 
 
-def _mixed(text: str) -> MixedPrecision:
+def _parts(text: str) -> Precision:
+    if ":" not in text:
+        raise ValueError
     try:
-        return MixedPrecision.parse(text)
+        return Precision.parse(text)
     except InputError as error:
-        if ":" not in text:
-            raise ValueError from None
         raise SourceError(str(error)) from None
 
 

@@ -53,7 +53,7 @@ def test_a_policy_of_fully_shard_is_computed_in_and_becomes_the_precision(script
             optimizer.zero_grad()
     """
     graph = foretell.capture_graph(script(text, processes=8))
-    assert (graph.precision, str(graph.mixed)) == ("bf16", "parameters:fp32/compute:bf16/reduce:fp32")
+    assert (graph.precision.arithmetic, graph.precision.name) == ("bf16", "parameters:fp32/compute:bf16/reduce:fp32")
     assert graph.facts.plan is not None
     assert str(graph.facts.plan.plan_for(8)) == "dp=8,zero=3"
     made = "aten.randn.default"  # the batch, which the script draws on the device
@@ -87,7 +87,7 @@ def test_deepspeed_brings_masters_accumulation_clipping_and_the_plan(script: Wri
     plan = "dp=8,zero=2,overlap=false,sharding=deepspeed,offload=optimizer"
     assert graph.facts.plan is not None
     assert str(graph.facts.plan.plan_for(8)) == plan
-    assert (graph.grad_accumulation, str(graph.mixed)) == (3, "parameters:bf16/master:fp32")
+    assert (graph.grad_accumulation, graph.precision.name) == (3, "parameters:bf16/master:fp32")
     assert any("autotuning" in c.text for c in graph.caveats)
     made = "aten.randn.default"
     assert ops(graph, made) == ops(by_hand("parameters:bf16/master:fp32", fused=True))

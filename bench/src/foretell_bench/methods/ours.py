@@ -157,10 +157,10 @@ def _case(query: Query, parts: Parts, allocated: Bytes, target: str) -> Case:
     sizes = (query.batch / cluster.devices, cluster.devices, len(cluster.nodes))
     rates = (link.bandwidth, device.peak("fp32"), device.bandwidth)
     numbers = (busy, *(part / busy + _LITTLE for part in times[1:]), *sizes, *rates)
-    kinds = (plan.servers > 0, plan.data_parallel == "dp" and cluster.devices > 1, precision.endswith("16"))
+    kinds = (plan.servers > 0, plan.data_parallel == "dp" and cluster.devices > 1, precision.is_half)
     return Case(
         parts=times if target == STEP_TIME else Parts(device=max(allocated, 1)),
-        names=(query.architecture, f"{device.name} {precision}", str(cluster)),
+        names=(query.architecture, f"{device.name} {precision.arithmetic}", str(cluster)),
         values=(*(math.log(number) for number in numbers), *(_APART * kind for kind in kinds)),
     )
 

@@ -21,11 +21,10 @@ import torch
 from torch import Tensor
 
 from foretell.cost.model import DEFAULT, CostModel, load_model
-from foretell.cost.roofline import peak_name
+from foretell.cost.roofline import on_tf32, peak_name
 from foretell.errors import InputError
 from foretell.forecasting.forecast import forecast
 from foretell.graph import Graph
-from foretell.graph.operators import on_tf32
 from foretell.hardware import Cluster, Device
 from foretell.plans import Plan
 from foretell.profile import Profile
@@ -101,7 +100,7 @@ def _moving(graph: Graph, device: Device, model: CostModel) -> float:
     priced = model.price(graph, device)
     moving = all_of = 0.0
     for call, times, price in zip(priced.calls.distinct, priced.calls.times, priced.of_calls, strict=True):
-        peak = device.peak(peak_name(call.signature, tf32=on_tf32(call.signature.name, graph.precision)))
+        peak = device.peak(peak_name(call.signature, tf32=on_tf32(call.signature.name, graph.precision, device)))
         all_of += times * price.seconds
         moving += times * price.seconds * (price.work.flops / peak < price.work.traffic / device.bandwidth)
     return moving / all_of if all_of else 0.0

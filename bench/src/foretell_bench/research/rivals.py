@@ -48,7 +48,7 @@ class Summary:
 
 
 def summary(graph: Graph, device: Device) -> Summary:
-    tf32 = graph.precision == "tf32"
+    tf32 = graph.precision.tf32 == "products"
     formula = 0.0
     work: dict[str, list[float]] = {}
     counts: Counter[str] = Counter()
@@ -72,7 +72,7 @@ def summary(graph: Graph, device: Device) -> Summary:
     totals = {"all flops": sum(w[1] for w in work.values()), "all bytes": sum(w[2] for w in work.values())}
     columns = {name: float(np.log1p(n)) for name, n in (counts | Counter(totals)).items()}
     columns["parameters"] = float(np.log1p(graph.bytes_of("parameter")))
-    columns["half"] = float(graph.precision.endswith("16"))
+    columns["half"] = float(graph.precision.is_half)
     columns["tf32"] = float(tf32)
     return Summary(formula=formula, work={k: (v[0], v[1], v[2]) for k, v in work.items()}, columns=columns)
 

@@ -17,17 +17,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from foretell.capture.dtypes import torch_dtype
 from foretell.capture.script.imports import provide
 from foretell.capture.script.wrappers import Wrapper
 from foretell.errors import WorkloadError
-from foretell.precision import MixedPrecision
+from foretell.precision import Precision
 from foretell.sources.configs import read_configuration
 from foretell.sources.master_weights import OnMasters, keep_main_gradients
 from foretell.sources.named.optimizers import optimizer_named
 from foretell.sources.objects import same_optimizer
 
 NAME = "deepspeed"
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def stand_in(noted: dict[str, Any]) -> None:
@@ -85,9 +85,9 @@ class Engine(Wrapper):
         self.clip = settings.get("clip_grad_norm")
         self.global_steps = self.local_rank = self._done = 0
         self.config, self.device = dict(settings), torch.device("cuda", 0)
-        mixed = MixedPrecision.parse(settings["precision"]) if "precision" in settings else None
+        mixed = Precision.parse(settings["precision"]) if "precision" in settings else None
         if mixed is not None:
-            model.to(_DTYPES[mixed.parameters])
+            model.to(torch_dtype(mixed.parameters))
         make = optimizer_named(settings["optimizer"]) if "optimizer" in settings else None
         if optimizer is not None and not callable(optimizer):
             make = same_optimizer(model, optimizer)

@@ -16,6 +16,7 @@ import torch
 
 from foretell.capture.as_gpu import attention, behave_as_gpu, let_fake_tensors_pass_as_real
 from foretell.capture.as_gpu.eager import run_eagerly, was_compiled
+from foretell.capture.dtypes import FLOATS
 from foretell.capture.reads import is_library
 from foretell.capture.script import cuda, data, deepspeed, kernels, moving, nvml, processes, stand_ins, wrappers
 from foretell.capture.script.imports import once_imported
@@ -29,6 +30,7 @@ from foretell.errors import SourceError, WorkloadError
 from foretell.graph import Caveat, Graph
 from foretell.graph.facts import StepFacts
 from foretell.plans import PlanTemplate
+from foretell.precision import HALVES, Precision
 from foretell.sources.named.torchvision_ops import make_torchvision_importable, use_declared_operators
 from foretell.sources.offline import refusal_in
 from foretell.sources.scripts import Script
@@ -131,7 +133,6 @@ class _Capture:
             name=self.script.name,
             training=True,
             precision=self._precision(window),
-            mixed=self.noted.get("mixed"),
             grad_accumulation=self.updates.micro_steps,
             samples=samples,
             tokens=tokens,
@@ -151,17 +152,18 @@ class _Capture:
             host=self.recorder.host.work,
         )
 
-    def _precision(self, window: Window) -> str:
-        if (mixed := self.noted.get("mixed")) is not None:
-            return str(mixed.compute)
+    def _precision(self, window: Window) -> Precision:
+        return self.noted.get("mixed") or Precision.parse(self._named_precision(window))
+
+    def _named_precision(self, window: Window) -> str:
         if window.autocast is not None:
             return "amp-fp16" if window.autocast is torch.float16 else "amp-bf16"
         numbers: dict[torch.dtype, int] = {}
         for parameter in (p for root in self.updates.roots for p in root.parameters()):
             numbers[parameter.dtype] = numbers.get(parameter.dtype, 0) + parameter.numel()
         most = max(numbers, key=lambda dtype: numbers[dtype], default=torch.float32)
-        if most in (torch.bfloat16, torch.float16):
-            return "bf16" if most is torch.bfloat16 else "fp16"
+        if FLOATS.get(most) in HALVES:
+            return FLOATS[most]
         if torch.get_float32_matmul_precision() != "highest":
             return "tf32"
         return "torch-fp32" if torch.backends.cudnn.allow_tf32 else "fp32"

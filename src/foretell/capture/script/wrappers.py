@@ -11,10 +11,10 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from foretell.capture.as_gpu.patches import replace
-from foretell.precision import DTYPES, MixedPrecision
+from foretell.capture.dtypes import FLOATS
+from foretell.precision import Precision
 from foretell.sources.master_weights import Copies
 
-_FLOATS = {getattr(torch, name): said for said, name in DTYPES.items()}
 _ZERO_OF_STRATEGY = {
     "FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "_HYBRID_SHARD_ZERO2": 2,
 }  # fmt: skip
@@ -161,7 +161,7 @@ def _compute_in(noted: dict[str, Any], module: nn.Module, policy: Any) -> None:
         return
     noted.setdefault("copies", []).append(Copies(module, dtype))
     reduced = getattr(policy, "reduce_dtype", None) or dtype
-    noted["mixed"] = MixedPrecision(parameters=_FLOATS[kept], compute=_FLOATS[dtype], reduce=_FLOATS[reduced])  # type: ignore[arg-type]
+    noted["mixed"] = Precision(parameters=FLOATS[kept], compute=FLOATS[dtype], reduce=FLOATS[reduced])
 
     def cast(value: Any) -> Any:
         return value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value

@@ -11,8 +11,9 @@ from functools import cache
 
 from foretell.design.generated import images, points, recurrent, signals, tables, tokens, volumes
 from foretell.design.generated.draw import Draw, Network
+from foretell.precision import PrecisionName
 from foretell.sources.named.optimizers import optimizer_named
-from foretell.workload import Precision, Workload
+from foretell.workload import Workload
 
 COUNT = 100_000
 KINDS: dict[str, tuple[float, Callable[[Draw], Network]]] = {
@@ -24,7 +25,7 @@ KINDS: dict[str, tuple[float, Callable[[Draw], Network]]] = {
     "points": (3, points.network),
     "recurrent": (2, recurrent.network),
 }
-_PRECISIONS: dict[Precision, float] = {"amp-bf16": 5, "fp32": 4, "tf32": 4, "bf16": 3, "amp-fp16": 2, "fp16": 1}
+_PRECISIONS: dict[PrecisionName, float] = {"amp-bf16": 5, "fp32": 4, "tf32": 4, "bf16": 3, "amp-fp16": 2, "fp16": 1}
 _OPTIMIZERS = {
     "adamw": 5,
     "adam": 3,
@@ -50,13 +51,13 @@ def kind_of(seed: int) -> str:
 def workload_function(name: str) -> Callable[..., Workload]:
     seed = int(name)
     step = Draw(seed, "step")
-    drawn_precision: Precision = step.weighted(_PRECISIONS)
+    drawn_precision: PrecisionName = step.weighted(_PRECISIONS)
     drawn_optimizer = step.weighted(_OPTIMIZERS)
 
     def generated(
         *,
         batch: int = 0,
-        precision: Precision = drawn_precision,
+        precision: PrecisionName = drawn_precision,
         optimizer: str = drawn_optimizer,
         grad_accumulation: int = 1,
         clip_grad_norm: float | None = None,

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from foretell.errors import WorkloadError, check_choice
+from foretell.precision import PrecisionName
 from foretell.sources.named.optimizers import OPTIMIZERS
-from foretell.workload import Precision, Workload
+from foretell.workload import Workload
 
 Shape: TypeAlias = tuple[int, ...]
 Values: TypeAlias = Shape | Callable[[], torch.Tensor]  # random numbers of a shape, or what a function makes
@@ -93,7 +94,7 @@ def workload(
     layer: Callable[[], nn.Module] | None = None,
     wanted: Iterable[str] = ("x",),
     training: bool = True,
-    precision: Precision,
+    precision: PrecisionName,
     channels_last: bool = False,
 ) -> Workload:
     """`call` takes the layer, where there is one, and the inputs; `wanted` names the inputs that get a gradient."""

@@ -64,7 +64,7 @@ class StepKind:
     @classmethod
     def of(cls, step: RoleStep) -> StepKind:
         return cls(
-            half=step.role.graph.precision.endswith("16"),
+            half=step.role.graph.precision.is_half,
             trains=step.role.graph.training,
             convolutions=convolutions(step.families),
             unknown=step.unknown,

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.forecasting.profile_response import ProfileResponse
+from foretell.precision import PRECISIONS
 from foretell.profile import ARITHMETIC, CROWDED, FAMILIES, KINDS, Links, Profile, plain
 from foretell.units import Seconds
-from foretell.workload import PRECISIONS
 
 Floats = npt.NDArray[np.float64]
 

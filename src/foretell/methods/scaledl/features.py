@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost.features import density, describe
-from foretell.cost.roofline import Price, peak_name, price_ops
+from foretell.cost.roofline import Price, on_tf32, peak_name, price_ops
 from foretell.graph import ITEM_BYTES, Graph, Layout, Op, Signature
-from foretell.graph.operators import on_tf32
 from foretell.hardware import Device
 from foretell.methods.graphs import data_flow
 from foretell.methods.protocol import Query
@@ -134,7 +133,9 @@ def _layers(rank: Rank, device: Device, workers: int) -> tuple[list[Layer], Ints
             parameters = _parameter_bytes(op, graph)
             key = (id(op.signature), op.phase, parameters)
             if key not in numbers:
-                layer = _layer(op, price, parameters, device, on_tf32(op.signature.name, graph.precision), workers)
+                layer = _layer(
+                    op, price, parameters, device, on_tf32(op.signature.name, graph.precision, device), workers
+                )
                 numbers[key] = alike.setdefault(layer.key, len(layers))
                 layers += [layer] * (numbers[key] == len(layers))
             of_op[i] = numbers[key]

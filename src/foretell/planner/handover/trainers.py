@@ -9,9 +9,8 @@ import yaml
 
 from foretell.errors import PlanError
 from foretell.planner.handover.job import Handed
-from foretell.precision import MixedPrecision
+from foretell.precision import Precision
 
-_HALF: Final = {"bf16": "bf16", "amp-bf16": "bf16", "fp16": "fp16", "amp-fp16": "fp16"}
 _SCHEDULES: Final = {
     "1f1b": "1F1B",
     "gpipe": "GPipe",
@@ -126,9 +125,8 @@ def _recomputing(checkpointing: str | float) -> dict[str, Any]:
 
 def _half(precision: str) -> str | None:
     """What is computed in, where that is half precision."""
-    if ":" in precision:
-        precision = MixedPrecision.parse(precision).compute or ""
-    return _HALF.get(precision)
+    read = Precision.parse(precision)
+    return read.products if read.is_half else None
 
 
 def _refuse(handed: Handed, tool: str, *settings: str) -> None:

@@ -10,11 +10,11 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 from sqlalchemy.orm import Session
 
+from foretell.precision import PRECISIONS
 from foretell.serve.database.connect import now
 from foretell.serve.database.tables import Job, StoredGraph
 from foretell.serve.graphs import about
 from foretell.serve.jobs.work import AskedLong, Done, Means, Say
-from foretell.workload import PRECISIONS
 
 LIBRARIES: Final = ("timm", "torchvision", "hf")
 _NAME: Final = rf"^({'|'.join(LIBRARIES)})/[A-Za-z0-9][A-Za-z0-9._-]{{0,199}}$"

@@ -10,9 +10,9 @@ from typing import Any, ParamSpec
 
 import torch
 
-from foretell.precision import MixedPrecision
+from foretell.precision import Precision, PrecisionName
 from foretell.sources.named.optimizers import optimizer_named
-from foretell.workload import Attention, Kernels, Precision, Workload
+from foretell.workload import Attention, Kernels, Workload
 
 P = ParamSpec("P")
 MakeTensors = Callable[[], dict[str, Any]]
@@ -38,7 +38,7 @@ def takes_step_settings(recipe: Callable[P, Recipe]) -> Callable[..., Workload]:
 
     def with_step(
         *args: Any,
-        precision: Precision | MixedPrecision = "fp32",
+        precision: PrecisionName | Precision = "fp32",
         optimizer: str = "adamw",
         grad_accumulation: int = 1,
         clip_grad_norm: float | None = None,

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from foretell.design.pool.single import HALF, Shape, check, operator, workload
 from foretell.errors import WorkloadError, check_choice
-from foretell.workload import Precision, Workload
+from foretell.precision import PrecisionName
+from foretell.workload import Workload
 
 # Elementwise operators.
 
@@ -35,7 +36,12 @@ BROADCASTS: Final = ("none", "row", "column", "scalar")
 
 @operator(op=_ELEMENTWISE, broadcast=BROADCASTS)
 def elementwise(
-    *, op: str = "gelu", rows: int = 1024, columns: int = 1024, broadcast: str = "none", precision: Precision = "fp32"
+    *,
+    op: str = "gelu",
+    rows: int = 1024,
+    columns: int = 1024,
+    broadcast: str = "none",
+    precision: PrecisionName = "fp32",
 ) -> Workload:
     """One activation or arithmetic operator; `broadcast` is the shape of the second operand, where there is one."""
     check(op not in UNARY or broadcast == "none", f"{op} has no second operand to broadcast")
@@ -75,7 +81,7 @@ def copy(
     columns: int = 256,
     order: str = "021",
     parts: int = 3,
-    precision: Precision = "fp32",
+    precision: PrecisionName = "fp32",
 ) -> Workload:
     """Numbers moved about: (batch, rows, columns) permuted in `order`, or joined or cut in `parts` along the columns."""
     shape = (batch, rows, columns)
@@ -109,7 +115,7 @@ REDUCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
 
 @operator(op=REDUCTIONS)
 def reduction(
-    *, op: str = "sum", outer: int = 64, size: int = 1024, inner: int = 1, precision: Precision = "fp32"
+    *, op: str = "sum", outer: int = 64, size: int = 1024, inner: int = 1, precision: PrecisionName = "fp32"
 ) -> Workload:
     """Over the middle of (outer, size, inner): inner=1 reduces rows, outer=1 columns, both 1 everything."""
     check(op != "var" or size > 1, "the variance of one number is not a number; give a size of at least 2")
@@ -124,7 +130,7 @@ def softmax(
     columns: int = 1024,
     logarithm: bool = False,
     in_fp32: bool = False,
-    precision: Precision = "fp32",
+    precision: PrecisionName = "fp32",
 ) -> Workload:
     """Softmax over columns; `in_fp32` computes and returns fp32, as attention written by hand does."""
     function = F.log_softmax if logarithm else F.softmax
@@ -142,7 +148,12 @@ LOSSES: Final[Mapping[str, Callable[..., Any]]] = {
 
 @operator(op=LOSSES)
 def loss(
-    *, op: str = "cross_entropy", rows: int = 1024, classes: int = 1000, pixels: int = 1, precision: Precision = "fp32"
+    *,
+    op: str = "cross_entropy",
+    rows: int = 1024,
+    classes: int = 1000,
+    pixels: int = 1,
+    precision: PrecisionName = "fp32",
 ) -> Workload:
     """A loss over (rows, classes), or (rows, classes, pixels) with one label a pixel."""
     shape, places = ((rows, classes), (rows,)) if pixels == 1 else ((rows, classes, pixels), (rows, pixels))

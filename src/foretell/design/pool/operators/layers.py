@@ -10,8 +10,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from foretell.design.pool.single import HALF, Shape, applied, check, check_range, operator, workload
+from foretell.precision import PrecisionName
 from foretell.sources.named.optimizers import OPTIMIZERS, optimizer_named
-from foretell.workload import Precision, Workload
+from foretell.workload import Workload
 
 # Norms.
 
@@ -27,7 +28,7 @@ def norm(
     affine: bool = True,
     channels_last: bool = False,
     training: bool = True,
-    precision: Precision = "fp32",
+    precision: PrecisionName = "fp32",
 ) -> Workload:
     """Over the last of (batch, size, channels) for layer and rms; of (batch, channels) for rows, a batch norm without
     images; of (batch, channels, size, size) for the others.
@@ -70,7 +71,7 @@ def pooling(
     kernel: int = 3,
     stride: int = 2,
     channels_last: bool = False,
-    precision: Precision = "fp32",
+    precision: PrecisionName = "fp32",
 ) -> Workload:
     """Pooling over `dims` equal sides; adaptive averages to `kernel` places a side, whatever the stride."""
     check(kernel <= size, f"kernel={kernel} is larger than size={size}")
@@ -103,7 +104,7 @@ def interpolation(
     size: int = 32,
     target: int = 64,
     channels_last: bool = False,
-    precision: Precision = "fp32",
+    precision: PrecisionName = "fp32",
 ) -> Workload:
     """Images of one size made another; `grid` samples them at places of its own."""
 
@@ -124,7 +125,7 @@ def interpolation(
 
 @operator()
 def embedding(
-    *, rows: int = 30_000, width: int = 256, picks: int = 4096, bag: int = 1, precision: Precision = "fp32"
+    *, rows: int = 30_000, width: int = 256, picks: int = 4096, bag: int = 1, precision: PrecisionName = "fp32"
 ) -> Workload:
     """Rows looked up in a table; with bag > 1, so many are summed each time."""
     shape = (picks, bag) if bag > 1 else (picks,)
@@ -154,7 +155,7 @@ INDEXED: Final[Mapping[str, Callable[..., Any]]] = {
 
 @operator(op=INDEXED)
 def indexing(
-    *, op: str = "gather", rows: int = 4096, width: int = 256, picks: int = 4096, precision: Precision = "fp32"
+    *, op: str = "gather", rows: int = 4096, width: int = 256, picks: int = 4096, precision: PrecisionName = "fp32"
 ) -> Workload:
     """Rows taken from, or put into, a matrix (rows, width), `picks` of them at random."""
     x: dict[str, Any] = {"x": (rows, width), "index": lambda: torch.randint(rows, (picks,))}
@@ -174,7 +175,7 @@ SORTS: Final[Mapping[str, Callable[..., Any]]] = {
 
 @operator(op=SORTS)
 def sorting(
-    *, op: str = "sort", rows: int = 64, columns: int = 1024, k: int = 8, precision: Precision = "fp32"
+    *, op: str = "sort", rows: int = 64, columns: int = 1024, k: int = 8, precision: PrecisionName = "fp32"
 ) -> Workload:
     """Rows sorted, or the `k` largest of each."""
     check_range("k", k, 1, columns)
@@ -202,7 +203,7 @@ def optimizer(
     width: int = 256,
     layers: int = 4,
     clip: bool = False,
-    precision: Precision = "fp32",
+    precision: PrecisionName = "fp32",
 ) -> Workload:
     """One update of the parameters of so many layers, with gradients that are there already."""
     shapes = PARAMETERS[kind](width) * layers

@@ -11,7 +11,8 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from foretell.design.pool.single import HALF, Shape, Values, applied, check, operator, workload
-from foretell.workload import Precision, Workload
+from foretell.precision import PrecisionName
+from foretell.workload import Workload
 
 # Convolutions.
 
@@ -36,7 +37,7 @@ def convolution(
     alone_last: Literal["no", "images", "weight"] = "no",
     input_gradient: bool = True,
     training: bool = True,
-    precision: Precision = "fp32",
+    precision: PrecisionName = "fp32",
 ) -> Workload:
     """A convolution over `dims` equal sides; without `input_gradient` it is a network's first.
 
@@ -91,7 +92,7 @@ def linear(
     bias: bool = True,
     input_gradient: bool = True,
     training: bool = True,
-    precision: Precision = "fp32",
+    precision: PrecisionName = "fp32",
 ) -> Workload:
     """A linear layer: addmm forward, two products backward."""
 
@@ -112,7 +113,7 @@ def matmul(
     first_transposed: bool = False,
     second_transposed: bool = False,
     second_shared: bool = False,
-    precision: Precision = "fp32",
+    precision: PrecisionName = "fp32",
 ) -> Workload:
     """(m × k) times (k × n), `batch` of them: bmm, or mm where batch is 1. A shared second matrix is one for all."""
 
@@ -140,7 +141,7 @@ def grouped_matmul(
     outputs: int = 1024,
     skewed: bool = False,
     training: bool = True,
-    precision: Precision = "bf16",
+    precision: PrecisionName = "bf16",
 ) -> Workload:
     """Rows of one matrix, each group times a matrix of its own, as experts do; skewed: the first groups get most."""
     check(rows >= groups, f"rows={rows} must be at least groups={groups}")
@@ -182,7 +183,7 @@ def attention(
     dropout: float = 0.0,
     backend: Literal["auto", "cudnn", "flash", "efficient", "math"] = "auto",
     training: bool = True,
-    precision: Precision = "bf16",
+    precision: PrecisionName = "bf16",
 ) -> Workload:
     """Scaled dot-product attention; with `heads_inside` its inputs are stored as (batch, length, heads, head_dim)."""
     half = precision in HALF
@@ -229,7 +230,7 @@ def recurrent(
     layers: int = 1,
     bidirectional: bool = False,
     batch_first: bool = True,
-    precision: Precision = "fp32",
+    precision: PrecisionName = "fp32",
 ) -> Workload:
     """Recurrent layers over a sequence, as cuDNN runs them: all layers and steps in one call."""
     kind: type[Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}[cell]

@@ -14,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from foretell import hardware
 from foretell.errors import CatalogError, ForetellError
 from foretell.hardware import Cluster, Device
-from foretell.hardware.device import DTYPES
+from foretell.precision import UNITS
 from foretell.report.page import bar, section, table
 from foretell.serve.access.keys import Caller
 from foretell.serve.listener.callers import Admin, Asked, Reader
@@ -114,7 +114,7 @@ def _side_by_side(compared: list[Device]) -> str:
     facts: dict[str, tuple[list[float], Callable[[float], str]]] = {
         "Memory": ([d.memory_bytes for d in compared], show_bytes),
         "Bandwidth": ([d.bandwidth for d in compared], show_bandwidth),
-        **{f"{t}, per second": ([d.peaks.get(t, 0.0) for d in compared], show_flops) for t in DTYPES},
+        **{f"{t}, per second": ([d.peaks.get(t, 0.0) for d in compared], show_flops) for t in UNITS},
         "Power, W": ([d.power_watts for d in compared], lambda watts: f"{watts:,.0f}"),
         "$ per hour": ([Cluster.parse(d.name).dollars_per_hour or 0.0 for d in compared], show_dollars),
     }

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 
+from foretell.precision import PRECISIONS
 from foretell.serve.access.keys import Caller
 from foretell.serve.database.tables import StoredGraph
 from foretell.serve.jobs.capture import AskedCapture
@@ -17,7 +18,6 @@ from foretell.serve.listener.pages.frame import choose, field, number
 from foretell.serve.problems import Problem
 from foretell.serve.service import Service
 from foretell.serve.zoo import USUAL
-from foretell.workload import PRECISIONS
 
 _SHOWN: Final = 200
 _USUAL_PRECISION: Final = "amp-bf16"
