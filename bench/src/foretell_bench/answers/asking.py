@@ -88,11 +88,22 @@ def _answer(question: Question) -> dict[str, Any]:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-@lru_cache(maxsize=1)
 def _graph(source: str, settings: str) -> foretell.Graph:
+    captured = _captured(source, settings)
+    if isinstance(captured, Exception):
+        raise captured
+    return captured
+
+
+@lru_cache(maxsize=1)
+def _captured(source: str, settings: str) -> foretell.Graph | Exception:
+    """A step that cannot be captured is tried once, not once per question."""
     import foretell
 
-    return foretell.capture_graph(source, json.loads(settings))
+    try:
+        return foretell.capture_graph(source, json.loads(settings))
+    except Exception as error:
+        return error
 
 
 def _forecast(question: Question) -> dict[str, Any]:
