@@ -6,10 +6,12 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from foretell.cost.generations import bandwidth, clock_hz
 from foretell.errors import CatalogError
 from foretell.hardware import (
     Cluster,
@@ -87,6 +89,17 @@ def test_every_device_is_sane(d: Device) -> None:
     assert link(d.inside).kind in ("inside", "both")
     assert link(d.between).kind in ("between", "both")
     assert host(d.host)
+    shares_memory = d.kind == "cpu" or d.vendor == "Apple"
+    assert shares_memory if d.host_link is None else link(d.host_link).kind in ("inside", "both")
+
+
+def test_what_is_no_number_is_said_by_the_file_not_by_a_title_or_a_size() -> None:
+    assert [device(name).consumer for name in ("rtx-4090", "titan-v", "rtx-a6000")] == [True, True, False]
+    assert [device(name).inline_ecc for name in ("t4", "a100-80g-sxm", "m2-ultra")] == [True, False, False]
+    renamed = replace(device("rtx-4090"), title="a board")
+    assert clock_hz(renamed) == clock_hz(device("rtx-4090")) > renamed.clock_hz
+    small = replace(device("a100-80g-sxm"), usable_bytes=60 * 2**30)
+    assert bandwidth(small) == bandwidth(device("a100-80g-sxm"))
 
 
 @pytest.mark.parametrize("d", [d for d in devices() if d.vendor == "NVIDIA"], ids=lambda d: d.name)
@@ -260,7 +273,7 @@ def test_the_user_adds_an_instance(user_folder: Path) -> None:
         (
             "units = 64",
             "units = 64\ncores = 3",
-            "unknown field 'chip.cores'.*Allowed: units, clock_mhz, power_watts, source",
+            "unknown field 'chip.cores'.*Allowed: units, clock_mhz, power_watts, host_link, source",
         ),
         ("units = 64", "units = 6.4", "field 'chip.units': must be a whole number of at least 1, got 6.4"),
         ('"64 GiB"', '"64 GHz"', "field 'memory.size': size '64 GHz' has the unknown unit 'GHz'. Use B, KB"),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import foretell
 from foretell import Forecast, Graph, Plan
 from foretell.cost.offload import host_seconds, to_host
-from foretell.errors import PlanError
-from foretell.hardware import Cluster
+from foretell.errors import CatalogError, PlanError
+from foretell.hardware import Cluster, device
 from foretell.parallel import parallelize
 from foretell.program import Collective, Group
 
@@ -69,6 +71,13 @@ def test_a_drive_is_slower_than_memory_and_grace_is_nearer() -> None:
     assert seconds("nvme-update") > seconds("host-update") > 0.2
     assert seconds("from-nvme") > seconds("from-host")
     assert to_host(Cluster.parse("gh200").nodes[0].device) > to_host(_NODE.device)
+
+
+def test_a_link_that_nobody_knows_is_asked_for_never_assumed() -> None:
+    with pytest.raises(CatalogError, match=r"no link between them.*host_link"):
+        asked("zero=2,offload=optimizer", on="m2-ultra")
+    unknown = replace(device("h100-sxm"), architecture="Unheard of")
+    assert to_host(unknown) == to_host(device("h100-sxm"))
 
 
 @pytest.mark.parametrize(

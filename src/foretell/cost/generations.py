@@ -4,7 +4,7 @@ A board's power limits what its chip's clock allows. An operation costs a genera
 what boards have that hold their boost clock (watts ÷ rate of TITAN RTX, V100, RTX 3090, RTX 4090), on matrix units what was
 measured of those that do not (L40S, H100). Where operations at the peak need more watts than the board has, the clock falls
 with their ratio to the power 0.8: so V100 slowed down when its limit was lowered. Boards for games run above the clock that is
-published for them. Memory that keeps check bits among the data (GDDR whose usable part is a sixteenth smaller) loses as
+published for them. Memory that keeps check bits among the data (`inline_ecc`) loses as
 much of its rate as it must read twice.
 """
 
@@ -50,12 +50,10 @@ _OF_16_BITS: Final = {
     "int8": 0.5,
 }  # energy of an operation, in times
 _FALLS: Final = 0.8  # the clock, with the power that is there over the power it needs
-_FOR_GAMES: Final = ("geforce", "titan")
 _ABOVE: Final = 1.1  # the clock of boards for games
 _BANDWIDTH: Final = 0.94
 _CHECKED_BANDWIDTH: Final = 0.77
 _FIRST_STACKS: Final = 0.75  # as STREAM measures them: P100's, the first of their kind, and AMD's
-_CHECKED: Final = 0.95  # of the memory's size: less is usable where check bits lie in it
 # Bytes that a unit reads and writes: an RTX 4090 copies 32 MB in its cache of 72 at 2318 GB/s in the micro-benchmarks of
 # github.com/smallscientist1/cuda_microbenchmark.
 _L2_PER_CLOCK: Final = 6.5
@@ -84,8 +82,7 @@ _WINOGRAD_CHANNELS: Final = 16
 
 def clock_hz(device: Device) -> float:
     """The clock of light work, which no power limits."""
-    for_games = any(word in device.title.lower() for word in _FOR_GAMES)
-    return device.clock_hz * (_ABOVE if for_games else 1.0)
+    return device.clock_hz * (_ABOVE if device.consumer else 1.0)
 
 
 def clock(device: Device, precision: str) -> float:
@@ -104,8 +101,7 @@ def bandwidth(device: Device) -> float:
     """Bytes per second that long kernels move."""
     if device.compute_capability == (6, 0) or device.vendor == "AMD":
         return device.bandwidth * _FIRST_STACKS
-    checked = device.kind == "gpu" and device.usable_bytes < _CHECKED * device.memory_bytes
-    return device.bandwidth * (_CHECKED_BANDWIDTH if checked else _BANDWIDTH)
+    return device.bandwidth * (_CHECKED_BANDWIDTH if device.inline_ecc else _BANDWIDTH)
 
 
 def kind_of(signature: Signature, *, tf32: bool) -> Kind:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from foretell.errors import CatalogError
 from foretell.hardware import Device, Node, link
 from foretell.program import Collective
 from foretell.units import BytesPerSecond, Seconds
 
 # Of the link's rate, what copies of pinned memory reach: 25 of 31.5 GB/s on PCI Express 4.0 ×16, and the like on 3.0 and 5.0.
 _REACHED: Final = 0.8
-_PCIE: Final = {"Hopper": "pcie-5", "Blackwell": "pcie-5", "Blackwell Ultra": "pcie-5", "CDNA 3": "pcie-5", "CDNA 4": "pcie-5",
-                "Ada": "pcie-4", "Ampere": "pcie-4", "CDNA": "pcie-4", "CDNA 2": "pcie-4"}  # fmt: skip
-_CHIP_TO_CHIP: Final[BytesPerSecond] = 450e9  # NVLink-C2C between Grace and its devices, each way
 # Parameters that a host of two sockets updates in a second: DeepSpeed's CPU Adam, 1 to 10 billion parameters in 0.22 to
 # 2.57 s (Ren et al., ZeRO-Offload, 2021, table 4). The ranks of a node share it.
 _UPDATED: Final = 4.0e9
@@ -37,6 +35,9 @@ def host_seconds(collective: Collective, node: Node) -> Seconds:
 
 def to_host(device: Device) -> BytesPerSecond:
     """Of the link between a device and its host, each way."""
-    if device.host == "grace":
-        return _CHIP_TO_CHIP * _REACHED
-    return link(_PCIE.get(device.architecture, "pcie-3")).bandwidth * _REACHED
+    if device.host_link is None:
+        raise CatalogError(
+            f"offloading moves state between {device.name} and its host, but the catalog has no link between them. Leave "
+            'offload out, or say it in the [chip] table of the device\'s file, like host_link = "pcie-4".'
+        )
+    return link(device.host_link).bandwidth * _REACHED

@@ -236,8 +236,9 @@ def add_device(name: str, text: str) -> Device:
         draft.write_text(text, encoding="utf-8")
         try:
             made = catalog_file.make_device(name, catalog_file.parse_file(draft, catalog_file.DEVICE))
-            for find, other in ((link, made.inside), (link, made.between), (host, made.host)):
-                find(other)
+            for other in filter(None, (made.inside, made.between, made.host_link)):
+                link(other)
+            host(made.host)
             draft.rename(path)
         finally:
             draft.unlink(missing_ok=True)

@@ -73,6 +73,9 @@ class Device:
     clock_hz: float  # boost
     power_watts: float
     compute_capability: tuple[int, int] | None = None
+    consumer: bool = False  # a board for games, which runs above its published clock
+    inline_ecc: bool = False  # check bits lie among the data, and are read with it
+    host_link: str | None = None  # link to its host, by name; None: it has none, or its file does not say
     context_bytes: Bytes = DEFAULT_CONTEXT_BYTES
     node_size: int = 1  # devices that usually share a node
     inside: str  # link between devices of a node, by name
