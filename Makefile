@@ -8,7 +8,7 @@ READY := .venv/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo quick slow test lint types imports audit format unit docs docs-run docs-write picture bench-coverage bench-capture bench-memory fuzz fuzz-openapi soak clean
+.PHONY: help setup demo quick slow test nightly lint types imports audit format unit docs docs-run docs-write picture bench-coverage bench-capture bench-memory fuzz fuzz-openapi soak clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -35,12 +35,16 @@ quick: $(READY)  ## everyday work, in a minute: style, import directions, and th
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/pytest -n $(JOBS) -m "not slow"
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow"
 
 slow: $(READY)  ## measure again which tests `make quick` leaves out (on a quiet machine)
 	$(BIN)/pytest --write-slow
 
-test: lint audit unit  ## lint, types, import directions, known weaknesses, and all tests
+test: $(READY)  ## lint, types, import directions, known weaknesses, and all tests but the nightly ones
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint audit unit
+
+nightly: $(READY)  ## the tests that need a cluster, a server or a browser, or take long; JOBS at a time
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m nightly
 
 lint: types imports  ## what needs no tests: style, types, import directions
 	$(BIN)/ruff check .
@@ -55,8 +59,8 @@ imports: $(READY)
 audit: $(READY)  ## bandit, and pip-audit where its database can be reached
 	$(BIN)/python tests/audit.py
 
-unit: $(READY)  ## all tests, JOBS at a time
-	$(BIN)/pytest -n $(JOBS)
+unit: $(READY)  ## all tests but the nightly ones, JOBS at a time
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not nightly"
 
 docs: $(READY)  ## build the documentation site into out/site, strictly
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

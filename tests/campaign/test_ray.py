@@ -26,6 +26,7 @@ from foretell.store.store import Store
 from tests.campaign.test_campaign import PATIENCE, ROOT, STAND_IN, measured, points, stored, wait_until
 
 pytest.importorskip("ray")
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def check_wire(records: list[Record], times_gradients: float, run: Run) -> None:
         assert step.communication_seconds > 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_namespaces
 @pytest.mark.parametrize("hosts", [3, 4])
 def test_ddp_sends_what_a_ring_must(hosts: int, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_ddp_sends_what_a_ring_must(hosts: int, tmp_path: Path) -> None:
     check_wire(slow, 2 * (hosts - 1) / hosts, runs[1])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_namespaces
 def test_two_hosts_under_torchrun(tmp_path: Path) -> None:
     runs = [
@@ -93,7 +93,7 @@ def test_two_hosts_under_torchrun(tmp_path: Path) -> None:
     assert 0.5 * whole < sent < 1.1 * whole  # the last readings of a busy machine may come late
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_namespaces
 @pytest.mark.parametrize(("end", "hosts"), [(signal.SIGKILL, 3), (signal.SIGSTOP, 2)], ids=["killed", "hanging"])
 def test_a_lost_rank_ends_the_others(end: signal.Signals, hosts: int, tmp_path: Path) -> None:

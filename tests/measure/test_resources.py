@@ -209,6 +209,7 @@ class TestSampler:
         assert _loopback() - before > 3_000_000
         assert counted[0] - quiet[0] < 2_000_000, "of other interfaces, where others may send meanwhile"
 
+    @pytest.mark.nightly
     @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
     def test_what_a_host_sends_is_counted(self, tmp_path: Path) -> None:
         if reason := netns.why_not():

@@ -20,6 +20,7 @@ from tests.campaign.test_ray import kill_tree, name_of, parent
 from tests.planner.tasks import tell_and_wait
 
 pytest.importorskip("ray")
+pytestmark = pytest.mark.nightly
 SMALL = f"{Path(__file__).parent / 'small.py'}:llama"
 ASKED = {
     "gpus": ("l40s",), "max_devices": 4, "global_batch": 8, "batches": (1, 2), "samples": 1e8, "model": "roofline",

@@ -117,6 +117,7 @@ def test_ticks_are_few_and_within(most: int) -> None:
     assert 2 <= len(ticks) <= 7
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed to open the report in")
 def test_report_in_a_browser(tmp_path: Path) -> None:
     write_html([small_forecast()], tmp_path / "fits.html")

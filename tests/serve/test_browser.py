@@ -17,7 +17,7 @@ from tests.serve.conftest import BASES, listening
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 WIDTHS = (1280, 820, 390)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+pytestmark = [pytest.mark.nightly, pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")]
 
 
 def test_from_a_file_to_a_plan(address: str, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = ROOT / "deploy" / "Dockerfile"
 # pip's own settings: the same command, without an index.

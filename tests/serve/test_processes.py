@@ -77,6 +77,7 @@ def raylets_at_work() -> list[int]:
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_two_services_on_two_nodes_lose_one_of_each(ray_cluster: str, database_url: str, graph_file: bytes) -> None:
     """Forecasts and plans go to a Ray cluster; a node and a service are killed while both are at work."""

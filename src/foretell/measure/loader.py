@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
+from time import perf_counter
 from typing import Any, Final
 
 from foretell.errors import ForetellError, InputError, WorkloadError
@@ -25,10 +25,10 @@ def loader_rate(loader: Iterable[Any] | str, seconds: Seconds = _LONG_ENOUGH) ->
     for number in range(_WARM_UP):
         if next(batches, None) is None:
             raise InputError(_too_few(number))
-    began = now = time.perf_counter()
+    began = now = perf_counter()
     samples = count = 0
     for batch in batches:
-        samples, count, now = samples + _samples(batch), count + 1, time.perf_counter()
+        samples, count, now = samples + _samples(batch), count + 1, perf_counter()
         if now - began > seconds and count >= _FEWEST:
             break
     if count < _FEWEST:
