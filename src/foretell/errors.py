@@ -28,7 +28,7 @@ class ForetellError(Exception):
 
 
 class CaptureError(ForetellError):
-    """The capturing process crashed or ran out of time."""
+    """The capturing process crashed, ran out of time, or failed in our own code."""
 
 
 class InputError(ForetellError):

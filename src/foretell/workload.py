@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from foretell.errors import InputError, WorkloadError, check_choice, check_count, check_number
@@ -28,7 +28,7 @@ _PARAMETERS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Workload:
     """One training (or inference) step; the callables run only when it is captured or measured.
 
@@ -72,7 +72,7 @@ class Workload:
     tokens: int | None = None
     step: Callable[[Any, Any, Any], Any] | None = None
     caveats: tuple[Caveat, ...] = ()  # what this stands for and does not have
-    plan: PlanTemplate | None = None  # what the file that it is read from asks for
+    plan: PlanTemplate | None = field(default=None, hash=False)  # what the file that it is read from asks for
 
     def __post_init__(self) -> None:
         if not self.name or not isinstance(self.name, str):

@@ -20,7 +20,9 @@ from torch import nn
 from foretell.capture import capture
 from foretell.capture import child as child_module
 from foretell.capture.explain import explain
+from foretell.capture.recorder import Recorder
 from foretell.errors import CaptureError, InputError, PlanError, SourceError, WorkloadError
+from foretell.sources.settings import texts_of
 from foretell.workload import Workload
 from tests.capture.tiny import mlp, workload
 
@@ -334,3 +336,18 @@ def crash():
     print("goodbye", file=sys.stderr, flush=True)
     os._exit(7)
 """
+
+
+def test_an_error_of_ours_does_not_blame_the_users_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Foretell's own code fails: seen first where a setting was a number and not a text."""
+    monkeypatch.setattr(Recorder, "graph", lambda self, **facts: texts_of(3))  # type: ignore[arg-type]
+    with pytest.raises(
+        CaptureError, match=r"Foretell itself failed with AttributeError.*Your code is not to blame"
+    ) as caught:
+        capture(linear())
+    assert caught.value.exit_code == 1
+    assert "In your code" not in str(caught.value)
+
+
+def test_a_function_that_does_not_take_what_it_is_given_is_the_users() -> None:
+    assert "failed in its own code with TypeError" in failing(loss=lambda model: model.weight.mean())

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
 
 from foretell.capture import cache as graph_cache
 from foretell.capture.child import capture_script, capture_source, capture_workload
+from foretell.capture.fingerprint import fingerprint
 from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.sources import check_source
 from foretell.sources.scripts import Script, script_of
+from foretell.sources.settings import texts_of
 from foretell.workload import Workload
 
 __all__ = ["capture"]
@@ -21,7 +25,7 @@ __all__ = ["capture"]
 
 def capture(
     workload: Workload | Graph | Script | str,
-    settings: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | None = None,
     *,
     progress: Callable[[str], None] | None = None,
     cache: bool = True,
@@ -31,9 +35,9 @@ def capture(
 
     Args:
         workload: A Workload, a SOURCE, a training script or a saved `.graph` file; a Graph is its own.
-        settings: Parameters of a SOURCE; whatever is a workload or a graph already refuses them.
+        settings: Parameters of a SOURCE, as texts or Python values; whatever is a workload or a graph already refuses them.
         progress: Is called with a line now and then.
-        cache: Whether the graph is kept on disk.
+        cache: Whether the graph is kept, on disk or for as long as the Workload lives.
         output: Is given what the user's code prints.
 
     Returns:
@@ -55,8 +59,7 @@ def capture(
     if isinstance(workload, Graph):
         return workload
     if isinstance(workload, Workload):
-        report(f"capturing {workload.name}")
-        return capture_workload(workload, output)
+        return _once(workload, cache and output is None, report, output)
     if isinstance(workload, Script):
 
         def run() -> tuple[Graph, dict[str, str]]:
@@ -67,13 +70,32 @@ def capture(
     if workload.endswith(".graph"):
         report(f"reading {workload}")
         return Graph.load(workload)
-    settings = dict(settings or {})
+    given = texts_of(settings)
 
     def load() -> tuple[Graph, dict[str, str]]:
         report(f"capturing {workload}")
-        return capture_source(workload, settings, output)
+        return capture_source(workload, given, output)
 
-    return _cached(workload, settings, cache, load)
+    return _cached(workload, given, cache, load)
+
+
+_captured: WeakKeyDictionary[Workload, tuple[str, Graph, dict[str, str]]] = WeakKeyDictionary()
+
+
+def _once(
+    workload: Workload, cache: bool, report: Callable[[str], None], output: Callable[[bytes], None] | None
+) -> Graph:
+    """A Workload is captured once in a process, and again when something that its functions refer to has changed."""
+    key = fingerprint(workload) if cache else None
+    if key is not None and (known := _captured.get(workload)) is not None:
+        was, graph, read = known
+        if was == key and not graph_cache.changed(read):
+            return graph
+    report(f"capturing {workload.name}")
+    graph, read = capture_workload(workload, output)
+    if key is not None:
+        _captured[workload] = key, graph, read
+    return graph
 
 
 def _cached(
@@ -88,7 +110,7 @@ def _cached(
     return graph
 
 
-def _refuse_settings(workload: Workload | Graph | Script | str, settings: Mapping[str, str] | None) -> None:
+def _refuse_settings(workload: Workload | Graph | Script | str, settings: Mapping[str, Any] | None) -> None:
     if not settings:
         return
     given = ", ".join(f"{name}={value}" for name, value in settings.items())

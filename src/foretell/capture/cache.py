@@ -50,7 +50,7 @@ def get(key: str) -> Graph | None:
     path = folder() / f"{key}.graph"
     try:
         entry = json.loads(path.with_suffix(".json").read_text())
-        if _changed(entry["read"]) or digest(path) != entry["graph"]:
+        if changed(entry["read"]) or digest(path) != entry["graph"]:
             return None
         graph = Graph.load(path)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, GraphFileError):
@@ -64,7 +64,7 @@ def put(key: str, graph: Graph, read: Mapping[str, str]) -> None:
     """Store a graph with the files it came from; a cache that cannot be written costs time, never the answer."""
     path = folder() / f"{key}.graph"
     try:
-        if _changed(read):
+        if changed(read):
             return  # edited since: which of the two the graph is of, nobody knows
         data = graph.to_bytes()
         write_whole(path, data)
@@ -75,7 +75,8 @@ def put(key: str, graph: Graph, read: Mapping[str, str]) -> None:
         return
 
 
-def _changed(read: Mapping[str, str]) -> bool:
+def changed(read: Mapping[str, str]) -> bool:
+    """Whether one of these files says something else now."""
     return any(digest(Path(path)) != then for path, then in read.items())
 
 

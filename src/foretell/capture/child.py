@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from foretell import errors
-from foretell.capture.explain import explain, words_of
+from foretell.capture.explain import explain, is_ours, own_failure, words_of
 from foretell.capture.reads import Reads
 from foretell.errors import CaptureError, ForetellError, InputError, WorkloadError
 from foretell.graph import Graph
@@ -42,14 +42,15 @@ def capture_script(script: Script, output: Output = None) -> tuple[Graph, dict[s
     return _ask(_new_interpreter, json.dumps({"script": script.to_dict()}).encode(), script.path, output)
 
 
-def capture_workload(workload: Workload, output: Output = None) -> Graph:
+def capture_workload(workload: Workload, output: Output = None) -> tuple[Graph, dict[str, str]]:
+    """As `capture_source`, of a Workload that is made already."""
     if _may_fork():
         _load_what_every_capture_needs()
         serve = partial(_serve, get_graph=lambda: _trace_workload(lambda: workload))
-        return _ask(lambda: Child.forked(serve, memory=_most_memory()), b"", workload.name, output)[0]
+        return _ask(lambda: Child.forked(serve, memory=_most_memory()), b"", workload.name, output)
     import cloudpickle
 
-    return _ask(_new_interpreter, cloudpickle.dumps(workload), workload.name, output)[0]
+    return _ask(_new_interpreter, cloudpickle.dumps(workload), workload.name, output)
 
 
 def _new_interpreter() -> Child:
@@ -173,8 +174,11 @@ def _serve(link: Connection, get_graph: Callable[[], Graph], by: str = "workload
     except ForetellError as error:
         ours = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
         said = {"error": ours.__name__, "text": words_of(error)}
-    except BaseException as error:  # of the user's, whatever it may be
-        said = {"error": WorkloadError.__name__, "text": explain(error, by)}
+    except BaseException as error:  # of the user's, whatever it may be, or of ours
+        if is_ours(error):
+            said = {"error": CaptureError.__name__, "text": own_failure(error, by)}
+        else:
+            said = {"error": WorkloadError.__name__, "text": explain(error, by)}
     said["by"] = by
     if os.getpid() != asked:
         os._exit(0)  # a fork that user code has made and let go on: nobody asked it

@@ -5,25 +5,53 @@ from __future__ import annotations
 import os
 import traceback
 
-from foretell.capture.reads import is_library
+from foretell.capture.reads import OWN, is_library
 
 _NEXT = {
     "workload": "Run the same step on the CPU with plain PyTorch to debug it, then ask again.",
     "script": "It ran on an accelerator that is not there: --debug shows the whole traceback.",
 }
 
+# They run the user's functions, and go on with what these return.
+_CALLERS = ("capture/fallback.py", "capture/script/", "capture/step.py", "capture/trace.py", "sources/resolve.py")
+
 
 def explain(error: BaseException, by: str = "workload") -> str:
     """A failure in the user's code, with the traceback trimmed to the user's own frames; all of it when debugging."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
     lines = "".join(traceback.format_list(frames[-6:])).rstrip()
-    message = words_of(error).split("\n\n")[0][:1000] or "(it has no message; its last line is below)"
     notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()) if isinstance(note, str))
     where = f"\nIn your code:\n{lines}" if lines else ""
-    whole = ""
-    if os.environ.get("FORETELL_DEBUG", "0") not in ("", "0"):
-        whole = "\nThe whole traceback:\n" + "".join(traceback.format_exception(error)).rstrip()
-    return f"the {by} failed in its own code with {type(error).__name__}: {message}{notes}{where}\n{_NEXT[by]}{whole}"
+    return f"the {by} failed in its own code with {_named(error)}{notes}{where}\n{_NEXT[by]}{_traceback(error)}"
+
+
+def is_ours(error: BaseException) -> bool:
+    """Whether Foretell's own code failed. What it raises on purpose is in torch's place, and the caller's to hear."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames or not isinstance(error, Exception) or isinstance(error, MemoryError | RecursionError):
+        return False
+    own = frames[-1].filename.removeprefix(OWN).replace(os.sep, "/")
+    calls_users = own.startswith(_CALLERS)  # with arguments it does not take, perhaps
+    return frames[-1].filename.startswith(OWN) and not calls_users and not (frames[-1].line or "").startswith("raise")
+
+
+def own_failure(error: BaseException, by: str) -> str:
+    return (
+        f"Foretell itself failed with {_named(error)} while it captured the {by}. Your code is not to blame: please report it, "
+        f"with the traceback that --debug shows.{_traceback(error)}"
+    )
+
+
+def _named(error: BaseException) -> str:
+    message = words_of(error).split("\n\n")[0][:1000] or "(it has no message; its last line is below)"
+    return f"{type(error).__name__}: {message}"
+
+
+def _traceback(error: BaseException) -> str:
+    """All of it, when debugging."""
+    if os.environ.get("FORETELL_DEBUG", "0") in ("", "0"):
+        return ""
+    return "\nThe whole traceback:\n" + "".join(traceback.format_exception(error)).rstrip()
 
 
 def words_of(error: BaseException) -> str:

@@ -18,11 +18,11 @@ _OF_THE_SYSTEM: Final = tuple(
     f"{os.sep}{name}{os.sep}" for name in ("dev", "proc", "sys", "etc", "usr/lib", "usr/share")
 )
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-_OWN: Final = str(Path(__file__).resolve().parents[1]) + os.sep
+OWN: Final = str(Path(__file__).resolve().parents[1]) + os.sep
 
 
 def is_library(filename: str) -> bool:
-    return filename.startswith(("<", _OWN)) or "site-packages" in filename or f"{os.sep}lib{os.sep}python3" in filename
+    return filename.startswith(("<", OWN)) or "site-packages" in filename or f"{os.sep}lib{os.sep}python3" in filename
 
 
 def digest(path: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from foretell.capture import capture
 from foretell.cost.model import ROOFLINE, CostModel
@@ -50,7 +50,7 @@ def fit_batch(
     on: str | Cluster,
     plan: Plan | str | None = None,
     *,
-    settings: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | None = None,
     model: str | CostModel = DEFAULT_MODEL,
     profile: Profile | str | Path | None = None,
     conditions: Conditions | None = None,
@@ -90,12 +90,12 @@ def fit_batch(
         report(f"capturing {name} at batch {batch}")
         if callable(workload):
             return capture(workload(batch=batch))
-        return capture(workload, {**(settings or {}), "batch": str(batch)}, cache=cache)
+        return capture(workload, {**(settings or {}), "batch": batch}, cache=cache)
 
     def planned(batch: int) -> Plan | str | None:
         """A configuration's plan may hang on the batch: the samples of a whole step stay."""
         where = Cluster.parse(on) if isinstance(on, str) else on
-        return plan or plan_of(workload, {**(settings or {}), "batch": str(batch)}, where.devices, len(where.nodes))
+        return plan or plan_of(workload, {**(settings or {}), "batch": batch}, where.devices, len(where.nodes))
 
     first, second = (captured(size) for size in _SIZES)
     continues = same_path(first, second)
@@ -126,7 +126,7 @@ def fit_batch(
     )
 
 
-def _check(workload: object, settings: Mapping[str, str] | None) -> str:
+def _check(workload: object, settings: Mapping[str, Any] | None) -> str:
     """What the workload is called. The batch of a Workload or Graph is fixed, and settings are of a SOURCE."""
     if isinstance(workload, str) and not workload.endswith(".graph"):
         if settings and "batch" in settings:

@@ -20,6 +20,7 @@ from foretell.forecasting.result import Forecast
 from foretell.graph.rescale import extend
 from foretell.hardware import Cluster
 from foretell.limits import read_bytes
+from foretell.sources.settings import texts_of
 from foretell.units import Seconds
 
 _DRAWN: Final = 1000  # batches
@@ -94,15 +95,15 @@ class Varied:
 
 
 def varied(
-    source: str, on: str | Cluster, lengths: Lengths, *, settings: Mapping[str, str] | None = None, **asked: Any
+    source: str, on: str | Cluster, lengths: Lengths, *, settings: Mapping[str, Any] | None = None, **asked: Any
 ) -> Varied:
     """Forecast a SOURCE that takes `batch` and `seq`, with sequences padded to the longest of their batch."""
-    given = dict(settings or {})
+    given = texts_of(settings)
     if "batch" not in given:
         raise InputError("lengths are padded batch by batch, so the batch must be said. Give --set batch=8.")
     longest = int(given["seq"]) if given.get("seq", "").isdecimal() else None
     padded = lengths.batches(int(given["batch"]), longest)
-    graphs = [capture(source, {**given, "seq": str(n)}) for n in _CAPTURED]
+    graphs = [capture(source, {**given, "seq": n}) for n in _CAPTURED]
     points = sorted({padded[round(i * (len(padded) - 1) / (_FORECAST - 1))] for i in range(_FORECAST)})
     answers = [forecast(extend(*graphs, sizes=_CAPTURED, to=n), on, **asked) for n in points]
     times = [_between(points, [f.step_time.seconds for f in answers], n) for n in padded]

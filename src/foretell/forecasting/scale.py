@@ -51,7 +51,7 @@ def scale(
     plan: Plan | str | None = None,
     *,
     up_to: int,
-    settings: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | None = None,
     model: str | CostModel = DEFAULT_MODEL,
     profile: Profile | str | Path | None = None,
     conditions: Conditions | None = None,

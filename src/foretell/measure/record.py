@@ -21,6 +21,7 @@ from foretell.errors import InputError
 from foretell.graph.types import PHASES
 from foretell.measure.columns import check_rows
 from foretell.sources.former_names import stored_source
+from foretell.sources.settings import texts_of
 from foretell.units import Bytes, Seconds
 
 VERSION: Final = 1
@@ -50,9 +51,12 @@ class Point:
     """
 
     source: str
-    settings: Mapping[str, str] = field(default_factory=dict, hash=False)
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)  # kept as texts
     kind: str = "step"
     plan: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "settings", texts_of(self.settings))
 
     @property
     def settings_text(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from foretell.design.blind import is_blind
 from foretell.errors import ForetellError, InputError
@@ -15,6 +15,7 @@ from foretell.learn.dataset import is_recorded_alone
 from foretell.measure.record import RESOURCES, Record, StepRow
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, MEMORY, STEP_TIME, Example, Query
 from foretell.plans import Plan
+from foretell.sources.settings import texts_of
 
 Say = Callable[[str], None]
 _COLUMNS: Final = {  # target → column of a step
@@ -42,7 +43,7 @@ def query_of(
     plan: Plan | str | None = None,
     *,
     architecture: str = "",
-    settings: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Query:
     """A captured step on a cluster, as a question to any method; without a plan, data-parallel over all devices."""
     cluster = Cluster.parse(on) if isinstance(on, str) else on
@@ -51,7 +52,7 @@ def query_of(
     micro_steps = chosen.grad_accumulation or graph.grad_accumulation
     return Query(
         architecture=architecture or graph.name, plan=chosen, cluster=cluster, graph=graph, dataset=dataset_of(graph),
-        batch=float((graph.samples or 1) * micro_steps * chosen.dp), settings=dict(settings or {}),
+        batch=float((graph.samples or 1) * micro_steps * chosen.dp), settings=texts_of(settings),
     )  # fmt: skip
 
 

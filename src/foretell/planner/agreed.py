@@ -25,6 +25,7 @@ from foretell.cost.model import CostModel
 from foretell.errors import InputError, check_number, did_you_mean
 from foretell.forecasting.forecast import DEFAULT_MODEL, forecast
 from foretell.forecasting.result import Forecast
+from foretell.sources.settings import texts_of
 from foretell.units import parse_bytes, parse_seconds, show_bytes, show_dollars, show_seconds
 
 _STEP: Final = ("name", "source", "on", "plan", "set", "step_time", "memory", "cost")
@@ -109,7 +110,7 @@ def _step(path: Path, entry: Any) -> Agreed:
         source=entry["source"],
         on=entry["on"],
         plan=entry.get("plan"),
-        settings={str(k): str(v) for k, v in settings.items()},
+        settings=texts_of({str(k): v for k, v in settings.items()}),
         step_time=parse_seconds(entry["step_time"]) if "step_time" in entry else None,
         memory=parse_bytes(entry["memory"]) if "memory" in entry else None,
         cost=_dollars(path, entry["cost"]) if "cost" in entry else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from foretell.cost.model import ROOFLINE, CostModel, load_model
 from foretell.errors import InputError, check_number
@@ -50,11 +50,11 @@ def plan(
     global_batch: int | None = None,
     batches: Sequence[int] | None = None,
     among: Sequence[tuple[Plan | str, int]] | None = None,
-    vary: Mapping[str, Sequence[str]] | None = None,
+    vary: Mapping[str, Sequence[Any]] | None = None,
     prices: Mapping[str, Dollars] | None = None,
     term: Term = "on-demand",
     region: str | None = None,
-    settings: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | None = None,
     model: str | CostModel = DEFAULT_MODEL,
     profile: Profile | str | Path | None = None,
     conditions: Conditions | None = None,

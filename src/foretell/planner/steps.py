@@ -12,6 +12,7 @@ from foretell.capture import capture
 from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.graph.rescale import extend, same_path
+from foretell.sources.settings import texts_of
 from foretell.workload import Workload
 
 _SIZES: Final = (2, 4)  # captured: at 1 a step may take another path
@@ -71,8 +72,8 @@ class Steps:
 
 def steps_of(
     workload: Workload | Graph | str | Callable[..., Workload],
-    settings: Mapping[str, str],
-    vary: Mapping[str, Sequence[str]],
+    settings: Mapping[str, Any],
+    vary: Mapping[str, Sequence[Any]],
     *,
     cache: bool = True,
     progress: Callable[[str], None] | None = None,
@@ -87,7 +88,7 @@ def steps_of(
         sizes = _SIZES
     variants = []
     for values in product(*vary.values()):
-        chosen = {**settings, **dict(zip(vary, values, strict=True))}
+        chosen = texts_of({**settings, **dict(zip(vary, values, strict=True))})
         graphs = [_capture(workload, chosen, size, cache, progress) for size in sizes]
         captured = {size or _batch_of(g, chosen): g for size, g in zip(sizes, graphs, strict=True)}
         free = len(graphs) == 2 and same_path(*graphs)
@@ -106,7 +107,7 @@ def _capture(
         return capture(workload(batch=batch), progress=progress)
     if batch is None:
         return capture(workload, settings or None, progress=progress, cache=cache)
-    return capture(workload, {**settings, "batch": str(batch)}, progress=progress, cache=cache)
+    return capture(workload, {**settings, "batch": batch}, progress=progress, cache=cache)
 
 
 def _batch_of(graph: Graph, settings: Mapping[str, str]) -> int:

@@ -77,7 +77,7 @@ class Client:
         on: str,
         plan: Plan | str | None = None,
         *,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, Any] | None = None,
         model: str | None = None,
         profile: str | None = None,
         conditions: Conditions | None = None,
@@ -102,7 +102,7 @@ class Client:
         seconds: Seconds,
         allocated: Bytes | None = None,
         reserved: Bytes | None = None,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Tell the service what a step took; it answers with what was predicted."""
         asked = self._about(workload, on, plan, settings)
@@ -111,13 +111,13 @@ class Client:
         return answer
 
     def plans(
-        self, workload: Workload | Graph | str, *, settings: Mapping[str, str] | None = None, **asked: Any
+        self, workload: Workload | Graph | str, *, settings: Mapping[str, Any] | None = None, **asked: Any
     ) -> str:
         """Ask for a search as `foretell.plan` does it, with what POST /v1/plans takes; the id of its job."""
         return self._begin("plans", workload, settings, asked)
 
     def scale(
-        self, workload: Workload | Graph | str, *, settings: Mapping[str, str] | None = None, **asked: Any
+        self, workload: Workload | Graph | str, *, settings: Mapping[str, Any] | None = None, **asked: Any
     ) -> str:
         """Ask for forecasts on more and more devices, with what POST /v1/scales takes; the id of the job."""
         return self._begin("scales", workload, settings, asked)
@@ -186,17 +186,17 @@ class Client:
         return self._list("measurements")
 
     def _about(
-        self, workload: Workload | Graph | str, on: str, plan: Plan | str | None, settings: Mapping[str, str] | None
+        self, workload: Workload | Graph | str, on: str, plan: Plan | str | None, settings: Mapping[str, Any] | None
     ) -> dict[str, Any]:
         return {"graph": self._graph(workload, settings), "on": on, "plan": None if plan is None else str(plan)}
 
-    def _graph(self, workload: Workload | Graph | str, settings: Mapping[str, str] | None) -> str:
+    def _graph(self, workload: Workload | Graph | str, settings: Mapping[str, Any] | None) -> str:
         from foretell.capture import capture
 
         return self.send_graph(capture(workload, settings))
 
     def _begin(
-        self, what: str, workload: Workload | Graph | str, settings: Mapping[str, str] | None, asked: Mapping[str, Any]
+        self, what: str, workload: Workload | Graph | str, settings: Mapping[str, Any] | None, asked: Mapping[str, Any]
     ) -> str:
         accepted = self._ask("POST", f"/v1/{what}", json={"graph": self._graph(workload, settings), **asked})
         return str(accepted["id"])

@@ -57,7 +57,7 @@ def step(
         model=lambda: copy.deepcopy(model).cpu(),
         batch=lambda: pytree.tree_map(at_home, batch),
         loss=_of_outputs(loss, batch) if _is_torchs(loss) else loss,
-        optimizer=None if optimizer is None else same_optimizer(model, optimizer),
+        optimizer=None if optimizer is None else lambda params: same_optimizer(model, optimizer)(params),
         **settings,
     )
 

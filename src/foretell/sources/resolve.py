@@ -19,7 +19,7 @@ from foretell.sources.configs import Configuration, configuration_of
 from foretell.sources.files import Wanted, described, function_in, import_file, import_module
 from foretell.sources.former_names import current_source
 from foretell.sources.offline import kept_offline
-from foretell.sources.settings import converted, settings_of
+from foretell.sources.settings import converted, settings_of, text_of, texts_of
 from foretell.workload import Workload
 
 _FORMS: Final = (
@@ -28,12 +28,13 @@ _FORMS: Final = (
 )
 
 
-def load_workload(source: str, settings: Mapping[str, str] | None = None) -> Workload:
-    """The workload that SOURCE names, made with these settings (texts, as the command line has them)."""
+def load_workload(source: str, settings: Mapping[str, Any] | None = None) -> Workload:
+    """The workload that SOURCE names, made with these settings."""
+    given = texts_of(settings)
     if (configuration := configuration_of(source)) is not None:
-        return _configured(configuration, settings or {})
+        return _configured(configuration, given)
     function = find_function(source)
-    workload = function(**converted(source, settings or {}, settings_of(function)))
+    workload = function(**converted(source, given, settings_of(function)))
     if not isinstance(workload, Workload):
         raise WorkloadError(
             f"{source} returned {described(workload)}, not a foretell.Workload. "
@@ -51,18 +52,14 @@ def _configured(found: Configuration, settings: Mapping[str, str]) -> Workload:
     else:
         function = kept_offline(found.file, function_of_entries(model, Path(found.file).stem, Path(found.file)))
     known = settings_of(function)
-    said = {name: _written(value) for name, value in found.settings.items() if name not in own}
-    taken = {name: text for name, text in said.items() if name in known}
+    asks_for = {name: text_of(name, value) for name, value in found.settings.items() if name not in own}
+    taken = {name: text for name, text in asks_for.items() if name in known}
     workload: Workload = function(**converted(found.file, {**taken, **own}, known))
     caveats = found.caveats
-    if left := ", ".join(f"{name}={said[name]}" for name in said if name not in known):
+    if left := ", ".join(f"{name}={text}" for name, text in asks_for.items() if name not in known):
         text = f"{found.file} asks for {left}, which {model if isinstance(model, str) else 'its model'} does not take."
         caveats = (*caveats, Caveat("configuration-not-modelled", text))
     return replace(workload, caveats=(*workload.caveats, *caveats), plan=found.template(own))
-
-
-def _written(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def find_function(source: str, *, wanted: Wanted = "a Workload") -> Callable[..., Any]:

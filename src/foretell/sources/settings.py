@@ -1,11 +1,12 @@
-"""Settings of a source: what `--set name=value` may set, and text read as the type that is asked for."""
+"""Settings of a source: what `--set name=value` may set, and text read as the type that a parameter has."""
 
 from __future__ import annotations
 
 import inspect
 import types
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from operator import index
+from pathlib import Path, PurePath
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from foretell.errors import InputError, SourceError, did_you_mean
@@ -36,6 +37,25 @@ def _parts(text: str) -> Precision:
         raise SourceError(str(error)) from None
 
 
+def texts_of(settings: Mapping[str, Any] | None) -> dict[str, str]:
+    """Settings as the command line writes them: what a Python user gives as 64 or True is the same setting."""
+    return {name: text_of(name, value) for name, value in (settings or {}).items()}
+
+
+def text_of(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None or isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float | PurePath | Precision):
+        return str(value)
+    if hasattr(value, "__index__"):  # whole numbers of numpy and torch
+        return str(index(value))
+    raise InputError(
+        f"setting {name}={value!r} is a {type(value).__name__}. Settings are text, numbers, True or False, None or paths."
+    )
+
+
 def settings_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """The parameters of a function that makes a workload; each has a type, its default's where it is not annotated."""
     try:
@@ -53,7 +73,7 @@ def _typed(parameter: inspect.Parameter) -> inspect.Parameter:
 
 
 def converted(source: str, settings: Mapping[str, str], known: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    """Settings as the types that are asked for; each is known, and none is missing."""
+    """Settings as the types of their parameters; each is known, and none is missing."""
     given = {}
     for name, text in settings.items():
         if name not in known:
@@ -77,7 +97,7 @@ def _read(text: str, kind: Any) -> Any:
     if get_origin(kind) in (Union, types.UnionType):
         return _read_union(text, get_args(kind))
     if get_origin(kind) is Literal:
-        choices = {str(choice): choice for choice in get_args(kind)}
+        choices = {text_of("", choice): choice for choice in get_args(kind)}
         if text not in choices:
             raise ValueError(f"{did_you_mean(text, choices)}Allowed: {', '.join(choices)}")
         return choices[text]

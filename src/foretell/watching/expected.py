@@ -38,7 +38,7 @@ def expect(
     workload: Workload | Graph | str,
     on: str | Cluster | None,
     plan: Plan | str | None,
-    settings: Mapping[str, str] | None,
+    settings: Mapping[str, Any] | None,
     model: str | CostModel,
     profile: Profile | str | Path | None,
     conditions: Conditions | None,
@@ -58,7 +58,7 @@ def expect_forecast(made: Forecast) -> Expected:
     return _expected(made, made.graph if alone else None, source, {})
 
 
-def _expected(made: Forecast, graph: Graph | None, source: str, settings: Mapping[str, str]) -> Expected:
+def _expected(made: Forecast, graph: Graph | None, source: str, settings: Mapping[str, Any]) -> Expected:
     point = Point(source=source, settings=settings, kind="watched", plan=made.plan)
     time, memory = made.step_time, made.memory
     known = graph or made.graph

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from foretell.cost.model import DEFAULT as DEFAULT_MODEL
 from foretell.cost.model import CostModel
@@ -96,7 +96,7 @@ def watch(
     on: str | Cluster | None = None,
     plan: Plan | str | None = None,
     *,
-    settings: Mapping[str, str] | None = None,
+    settings: Mapping[str, Any] | None = None,
     model: str | CostModel = DEFAULT_MODEL,
     profile: Profile | str | Path | None = None,
     conditions: Conditions | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from foretell.capture import capture
 from foretell.cost.model import DEFAULT, CostModel
@@ -45,7 +45,7 @@ class Step:
     workload: Workload | Graph | str
     on: str | Cluster
     plan: Plan | str | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     seconds: Seconds
     allocated: Bytes | None = None
     reserved: Bytes | None = None
@@ -82,7 +82,7 @@ class Step:
         return found.step_time.seconds
 
     @property
-    def _settings(self) -> Mapping[str, str] | None:
+    def _settings(self) -> Mapping[str, Any] | None:
         return self.settings if isinstance(self.workload, str) else None
 
 

@@ -11,6 +11,7 @@ from foretell.errors import SourceError
 from foretell.graph import Caveat
 from foretell.plans import PlanTemplate
 from foretell.sources.configs.keys import Keys
+from foretell.sources.settings import texts_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +32,17 @@ class Configuration:
 
     def template(self, settings: Mapping[str, Any] | None = None) -> PlanTemplate:
         """Its plan; settings of the user's go before those of the file."""
-        given = settings or {}
+        given = texts_of(settings)
+        batch = given.get("batch") or self.settings.get("batch") or 1
+        if not str(batch).isdecimal():
+            raise SourceError(f"batch={batch} of {self.file} must be a whole number. Write it like batch=8.")
         return PlanTemplate(
             source=self.file,
             by="configuration",
             settings=self.plan,
             copies=self.replicas,
             global_batch=None if "grad_accumulation" in given else self.global_batch,
-            batch=int(given.get("batch") or self.settings.get("batch") or 1),
+            batch=int(batch),
             devices=self.devices,
         )
 
