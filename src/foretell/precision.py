@@ -24,8 +24,11 @@ UNIT_OF_DTYPE: Final[dict[str, Unit]] = {
     "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
 }  # fmt: skip
 HALVES: Final[tuple[Float, ...]] = ("bf16", "fp16")
+_CHOICES: Final = {
+    "master": (None, "fp32"), "autocast": (None, *HALVES), "tf32": ("never", "convolutions", "products"),
+}  # fmt: skip
 _ITEM_BYTES: Final[dict[Float, int]] = {"fp32": 4, "bf16": 2, "fp16": 2}
-_PARTS: Final = ("parameters", "compute", "gradients", "reduce", "master")
+_PARTS: Final = ("parameters", "compute", "gradients", "reduce", "master", "autocast", "tf32")
 _BY_CUDNN: Final = ("convolution", "convolution_backward", "rnn")  # families of operators
 
 
@@ -61,10 +64,11 @@ class Precision:
     tf32: Literal["never", "convolutions", "products"] = "never"  # what of fp32 may run on tf32 units
 
     def __post_init__(self) -> None:
-        for name in _PARTS[:-1]:
+        for name in _PARTS[:4]:
             given = getattr(self, name)
             check_choice(name, given, get_args(Float) if name == "parameters" else (None, *get_args(Float)), InputError)
-        check_choice("master", self.master, (None, "fp32"), InputError)
+        for name, allowed in _CHOICES.items():
+            check_choice(name, getattr(self, name), allowed, InputError)
         compute, gradients = self.compute or self.parameters, self.gradients or self.parameters
         reduce = self.reduce or (compute if compute != self.parameters else gradients)
         for name, value in (("compute", compute), ("gradients", gradients), ("reduce", reduce)):
@@ -99,6 +103,7 @@ class Precision:
         usual = {
             "compute": self.parameters, "gradients": self.parameters,
             "reduce": self.compute if self.casts else self.gradients, "master": None,
+            "autocast": None, "tf32": "never",
         }  # fmt: skip
         given = {name: getattr(self, name) for name, value in usual.items() if getattr(self, name) != value}
         return "/".join(f"{name}:{value}" for name, value in {"parameters": self.parameters, **given}.items())
@@ -129,7 +134,11 @@ class Precision:
     @property
     def arithmetic(self) -> PrecisionName:
         """The named precision that most of the step computes in."""
-        return next((name for name in PRECISIONS if name == self.name), self.products)
+        return next((name for name in PRECISIONS if _NAMED[name]._computes == self._computes), self.products)
+
+    @property
+    def _computes(self) -> tuple[str | None, ...]:
+        return self.products, self.autocast, self.tf32
 
     @property
     def is_half(self) -> bool:

@@ -23,7 +23,7 @@ class HostMeter:
     """Counts while a step is recorded; an op of micro-steps that are recorded once counts as often as it runs."""
 
     def __init__(self) -> None:
-        self._elsewhere = 0
+        self._by_others = 0
         self.reset()
 
     def reset(self) -> None:
@@ -42,16 +42,16 @@ class HostMeter:
         )
 
     @contextmanager
-    def elsewhere(self, really: bool) -> Iterator[None]:
+    def by_others(self, really: bool) -> Iterator[None]:
         """What happens meanwhile would be done by another process."""
-        self._elsewhere += really
+        self._by_others += really
         try:
             yield
         finally:
-            self._elsewhere -= really
+            self._by_others -= really
 
     def count(self, func: Any, args: Any, out: Any, times: int) -> None:
-        if self._elsewhere:
+        if self._by_others:
             return
         self._ops += times
         made = sum(_bytes(out))
@@ -61,7 +61,7 @@ class HostMeter:
             self._moved += times * (made + sum(_bytes(args)))
 
     def send(self, tensor: torch.Tensor, times: int, *, non_blocking: bool) -> None:
-        if self._elsewhere:
+        if self._by_others:
             return
         nbytes, pinned = times * tensor.numel() * tensor.element_size(), is_pinned(tensor)
         self._pinned += nbytes if pinned else 0

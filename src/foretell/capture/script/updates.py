@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
@@ -19,10 +19,13 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from torch.utils import _pytree as pytree
 
 from foretell.capture.as_gpu.patches import replace
-from foretell.capture.script.placement import Finished, Placement, ScriptRecorder
+from foretell.capture.script.pretend.placement import Finished, ScriptRecorder
 from foretell.capture.script.wrappers import unwrapped
 from foretell.capture.trace import host_state
 from foretell.sources.master_weights import gradient_of
+
+if TYPE_CHECKING:
+    from foretell.capture.script.session import Session
 
 _WARM: Final = 2  # periods that are run before the one that is recorded
 _PATIENCE: Final = 64  # updates after which an optimizer that has made none is taken for unused
@@ -46,8 +49,9 @@ class Window:
 class Updates:
     """Follows the script to its third step, recording it; `on_recorded` hands out the second, then the third."""
 
-    def __init__(self, recorder: ScriptRecorder, place: Placement, on_recorded: Callable[[Window], None]) -> None:
-        self.recorder, self.place, self._on_recorded = recorder, place, on_recorded
+    def __init__(self, session: Session, on_recorded: Callable[[Window], None]) -> None:
+        self._session, self._on_recorded = session, on_recorded
+        self.recorder, self.place = session.recorder, session.place
         self.optimizers: WeakSet[Optimizer] = WeakSet()
         self.sequence: list[int] = []  # of optimizers, in order of their updates
         self.roots: list[nn.Module] = []  # modules with parameters that the script calls itself
@@ -62,7 +66,6 @@ class Updates:
         self._stack: list[str] = []
         self._names: dict[int, dict[nn.Module, str]] = {}
         self._window = Window(backwards=[])
-        self.noted: dict[str, Any] = {}  # what wrappers were asked for
 
     def follow(self) -> None:
         register_optimizer_step_pre_hook(self._before_update)
@@ -81,7 +84,7 @@ class Updates:
         def backward(*args: Any, **kwargs: Any) -> None:
             self.begin()
             run(*args, **kwargs)
-            for copies in self.noted.get("copies", ()):
+            for copies in self._session.findings.copies:
                 copies.made.clear()
                 copies.watch = self._take_copy
             self._window.backwards.append(self.recorder.ops_on_device)
@@ -224,7 +227,7 @@ class Updates:
         waiting = [
             o
             for o in self.optimizers
-            if o not in self._numbers and o not in self.inner and o is not self.noted.get("replaced")
+            if o not in self._numbers and o not in self.inner and o is not self._session.findings.optimizer
         ]
         if waiting and len(self.sequence) < _PATIENCE:
             return None

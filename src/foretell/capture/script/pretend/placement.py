@@ -51,7 +51,7 @@ class Placement:
         self._host: dict[int, weakref.ref[Any]] = {}  # storages of fake tensors on the host
 
     @contextmanager
-    def beside(self, tensor: torch.Tensor) -> Iterator[None]:
+    def made_with(self, tensor: torch.Tensor) -> Iterator[None]:
         """What torch makes meanwhile lies where the tensor does."""
         there = self.holds(tensor)
         self.here += there

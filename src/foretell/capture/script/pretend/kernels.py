@@ -10,7 +10,7 @@ import functools
 import importlib
 import types
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import torch.nn.functional as F
@@ -22,6 +22,9 @@ from foretell.capture.opaque import run as run_declared
 from foretell.capture.script.imports import once_imported, provide
 from foretell.declared import DECLARED, Opaque, opaque
 from foretell.errors import WorkloadError
+
+if TYPE_CHECKING:
+    from foretell.capture.script.session import Session
 
 PACKAGES: Final = (
     "apex", "causal_conv1d", "flash_attn", "flash_attn_interface", "fla", "liger_kernel", "mamba_ssm", "transformer_engine",
@@ -175,14 +178,14 @@ KNOWN: Final[Mapping[str, Any]] = {
 # How they are put in place.
 
 
-def stand_in(noted: dict[str, Any]) -> None:
-    """From now on, kernels are those of the table, as declared, or an error that says how to declare them."""
-    provide(_is_of_kernels, lambda name: (_Triton if name.partition(".")[0] == "triton" else _Package)(name, noted))
+def install(session: Session) -> None:
+    """Let kernels be those of the table, as declared, or an error that says how to declare them."""
+    provide(_is_of_kernels, lambda name: (_Triton if name.partition(".")[0] == "triton" else _Package)(name, session))
     once_imported("torch.utils.cpp_extension", _extensions)
-    once_imported("torch.nn.attention.flex_attention", lambda module: _flexible(module, noted))
+    once_imported("torch.nn.attention.flex_attention", _flexible)
     once_imported("triton", _installed_triton)
     for name in {path.rpartition(".")[0] for path in (*KNOWN, *DECLARED)}:
-        once_imported(name, functools.partial(_put, noted=noted))
+        once_imported(name, _put)
 
 
 def _is_of_kernels(name: str) -> bool:
@@ -190,14 +193,14 @@ def _is_of_kernels(name: str) -> bool:
     return package in PACKAGES or any(path.startswith(f"{package}.") for path in DECLARED)
 
 
-def _put(module: Any, noted: dict[str, Any]) -> None:
+def _put(module: Any) -> None:
     """Into a module that is there, what runs instead of its functions."""
-    for path, value in _replacements(module.__name__, noted):
+    for path, value in _replacements(module.__name__):
         if not isinstance(module, _Package):
             vars(module)[path.rpartition(".")[2]] = value
 
 
-def _replacements(module: str, noted: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _replacements(module: str) -> Iterator[tuple[str, Any]]:
     for path, value in KNOWN.items():
         if path.rpartition(".")[0] == module:
             yield path, value
@@ -215,9 +218,9 @@ class _Package(types.ModuleType):
 
     __version__ = "0"
 
-    def __init__(self, name: str, noted: dict[str, Any]) -> None:
+    def __init__(self, name: str, session: Session) -> None:
         super().__init__(name)
-        self.__dict__["noted"] = noted
+        self.__dict__["session"] = session
 
     def __getattr__(self, name: str) -> Any:
         path = f"{self.__name__}.{name}"
@@ -226,7 +229,7 @@ class _Package(types.ModuleType):
         if path in DECLARED:
             return _as_declared(DECLARED[path])
         if path in KNOWN:
-            self.noted.setdefault("kernels", {})[path] = None
+            self.session.find_name("kernels", path)
             return KNOWN[path]
         if any(known.startswith(f"{path}.") for known in (*KNOWN, *DECLARED)):
             return importlib.import_module(path)
@@ -315,16 +318,16 @@ def _extensions(module: Any) -> None:
         replace(module, loader, compiled)
 
 
-def _flexible(module: Any, noted: dict[str, Any]) -> None:
+def _flexible(module: Any) -> None:
     """FlexAttention, one kernel whose scores are changed on their way: its products, and the blocks that its mask leaves."""
 
     def flops(query: Tensor, key: Tensor, value: Tensor, *rest: Any, block_mask: Any = None, **how: Any) -> float:
         pairs = query.numel() / query.shape[-1] * key.shape[-2]
         return 2.0 * pairs * (query.shape[-1] + value.shape[-1]) * _density(block_mask)
 
-    def outputs(query: Tensor, key: Tensor, value: Tensor, *rest: Any, beside: int = 0, **how: Any) -> Any:
+    def outputs(query: Tensor, key: Tensor, value: Tensor, *rest: Any, extra: int = 0, **how: Any) -> Any:
         out = query.new_empty(*query.shape[:-1], value.shape[-1])
-        return (out, *[query.new_empty(query.shape[:-1], dtype=torch.float32) for _ in range(beside)])
+        return (out, *[query.new_empty(query.shape[:-1], dtype=torch.float32) for _ in range(extra)])
 
     def attention(
         query: Tensor, key: Tensor, value: Tensor, score_mod: Any = None, block_mask: Any = None, *rest: Any,
@@ -337,10 +340,10 @@ def _flexible(module: Any, noted: dict[str, Any]) -> None:
         )
         known = Opaque(name="flex_attention", outputs=outputs, flops=flops, traffic=None,
                        backward_flops=lambda *a, **k: 2.5 * flops(*a, **k))  # fmt: skip
-        out, *beside = run_declared(known, (query, key, value), {"block_mask": block_mask, "beside": len(names)})
+        out, *extra = run_declared(known, (query, key, value), {"block_mask": block_mask, "extra": len(names)})
         if return_aux is not None:
-            return out, module.AuxOutput(**dict(zip(names, beside, strict=True)))
-        return (out, *beside) if return_lse else out
+            return out, module.AuxOutput(**dict(zip(names, extra, strict=True)))
+        return (out, *extra) if return_lse else out
 
     class Mask(_Mask, module.BlockMask):  # type: ignore[misc]
         """One that is asked for its class."""

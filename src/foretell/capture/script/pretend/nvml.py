@@ -5,20 +5,23 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from foretell.capture.script.imports import provide
 from foretell.sources.scripts import Accelerator
 from foretell.units import MIB
+
+if TYPE_CHECKING:
+    from foretell.capture.script.session import Session
 
 
 class NVMLError(Exception):
     """What a driver answers to a question that it does not know."""
 
 
-def stand_in(chip: Accelerator, devices: int) -> None:
-    """`pynvml`, installed or not."""
-    answers = _answers(chip, devices)
+def install(session: Session) -> None:
+    """Stand in for `pynvml`, installed or not."""
+    answers = _answers(session.script.accelerator, session.devices)
     provide(lambda name: name in ("pynvml", "pynvml.smi"), lambda name: _Module(name, answers), first=True, to_libraries=True)  # fmt: skip
 
 

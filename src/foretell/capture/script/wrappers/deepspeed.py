@@ -10,16 +10,17 @@ import argparse
 import contextlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from foretell.capture.dtypes import torch_dtype
 from foretell.capture.script.imports import provide
-from foretell.capture.script.wrappers import Wrapper
+from foretell.capture.script.wrappers import Wrapper, keywords
 from foretell.errors import WorkloadError
 from foretell.precision import Precision
 from foretell.sources.configs import read_configuration
@@ -27,19 +28,32 @@ from foretell.sources.master_weights import OnMasters, keep_main_gradients
 from foretell.sources.named.optimizers import optimizer_named
 from foretell.sources.objects import same_optimizer
 
-NAME = "deepspeed"
+if TYPE_CHECKING:
+    from foretell.capture.script.session import Session
+
+NAME: Final = "deepspeed"
+FREE: Final = ("model_parameters", "distributed_port", "dist_init_required")
+NOT_MODELLED: Final = ("mpu", "mesh_param")
+USED: Final = ("args", "model", "optimizer", "training_data", "lr_scheduler", "collate_fn", "config", "config_params")
 
 
-def stand_in(noted: dict[str, Any]) -> None:
-    provide(lambda name: name.partition(".")[0] == NAME, lambda name: _module(name, noted), first=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepSpeed:
+    """What a script's DeepSpeed engine does: its configuration's plan."""
+
+    settings: Mapping[str, Any]
 
 
-def _module(name: str, noted: dict[str, Any]) -> ModuleType:
+def install(session: Session) -> None:
+    provide(lambda name: name.partition(".")[0] == NAME, lambda name: _module(name, session), first=True)
+
+
+def _module(name: str, session: Session) -> ModuleType:
     module = ModuleType(name)
     if name == NAME:
         module.__dict__.update(
             __version__="0.17.0",
-            initialize=lambda *args, **kwargs: _initialize(noted, *args, **kwargs),
+            initialize=lambda *args, **kwargs: _initialize(session, *args, **kwargs),
             init_distributed=lambda *args, **kwargs: torch.distributed.init_process_group("nccl"),
             add_config_arguments=_add_arguments,
             DeepSpeedEngine=Engine,
@@ -49,19 +63,30 @@ def _module(name: str, noted: dict[str, Any]) -> ModuleType:
     return module
 
 
-def _initialize(
-    noted: dict[str, Any], args: Any = None, model: Any = None, optimizer: Any = None, model_parameters: Any = None,
-    training_data: Any = None, lr_scheduler: Any = None, distributed_port: int = 29500, mpu: Any = None,
-    dist_init_required: Any = None, collate_fn: Any = None, config: Any = None, mesh_param: Any = None, config_params: Any = None,
-) -> tuple[Any, ...]:  # fmt: skip
-    said = config or config_params or getattr(args, "deepspeed_config", None)
-    if said is None or model is None:
+def initialize(
+    args: Any = None, model: Any = None, optimizer: Any = None, model_parameters: Any = None, training_data: Any = None,
+    lr_scheduler: Any = None, distributed_port: int = 29500, mpu: Any = None, dist_init_required: Any = None,
+    collate_fn: Any = None, config: Any = None, mesh_param: Any = None, config_params: Any = None,
+) -> None:  # fmt: skip
+    """Have the signature of DeepSpeed's own, which is not installed."""
+
+
+def _initialize(session: Session, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    keys = keywords(initialize, f"deepspeed.initialize in {session.script.name}", args, kwargs)
+    keys.free(*FREE)
+    keys.not_modelled(*NOT_MODELLED)
+    arguments, model = keys.take("args"), keys.take("model")
+    config = keys.take("config") or keys.take("config_params") or getattr(arguments, "deepspeed_config", None)
+    if config is None or model is None:
         raise WorkloadError("deepspeed.initialize is called without a model, or without a config. Give it both.")
     if torch.distributed.is_available() and not torch.distributed.is_initialized():
         torch.distributed.init_process_group("nccl")
-    entries, path = (said, Path("the DeepSpeed config")) if isinstance(said, Mapping) else _read(Path(said))
-    engine = Engine(model, optimizer, lr_scheduler, read_configuration(entries, path), noted)
-    loader = None
+    entries, path = (config, Path("the DeepSpeed config")) if isinstance(config, Mapping) else _read(Path(config))
+    configuration = read_configuration(entries, path)
+    engine = Engine(model, keys.take("optimizer"), keys.take("lr_scheduler"), configuration, session)
+    session.find_wrapper(DeepSpeed(settings=dict(configuration.plan)), keys)
+    session.find_caveats(*configuration.caveats)
+    loader, training_data, collate_fn = None, keys.take("training_data"), keys.take("collate_fn")
     if training_data is not None:
         loader = torch.utils.data.DataLoader(training_data, engine.batch, collate_fn=collate_fn)
     return engine, engine.optimizer, loader, engine.lr_scheduler
@@ -74,13 +99,13 @@ def _read(path: Path) -> tuple[Any, Path]:
 class Engine(Wrapper):
     """One replica of the model with its optimizer, as the configuration says."""
 
-    def __init__(self, model: nn.Module, optimizer: Any, scheduler: Any, config: Any, noted: dict[str, Any]) -> None:
+    def __init__(self, model: nn.Module, optimizer: Any, scheduler: Any, config: Any, session: Session) -> None:
         super().__init__(model.to("cuda"))
         settings = config.settings
         self.batch: int = settings.get("batch", 1)
-        world = noted.get("world", 1)
+        ranks = session.findings.world or 1
         self.micro_steps: int = settings.get("grad_accumulation") or max(
-            (config.global_batch or 1) // (self.batch * world), 1
+            (config.global_batch or 1) // (self.batch * ranks), 1
         )
         self.clip = settings.get("clip_grad_norm")
         self.global_steps = self.local_rank = self._done = 0
@@ -103,8 +128,8 @@ class Engine(Wrapper):
         self.lr_scheduler = (
             scheduler(self.optimizer) if callable(scheduler) and not hasattr(scheduler, "step") else scheduler
         )
-        noted.update(plan=dict(config.plan), mixed=mixed, caveats=config.caveats, data_parallel="ddp")
-        noted["replaced"] = optimizer if mixed is not None else None  # it updates nothing
+        self._stage = int(config.plan.get("zero", 0))
+        session.find(mixed=mixed, optimizer=optimizer if mixed is not None else None)
 
     def backward(self, loss: Tensor, **how: Any) -> Tensor:
         (loss / self.micro_steps).backward()
@@ -135,7 +160,7 @@ class Engine(Wrapper):
         return self.batch
 
     def zero_optimization_stage(self) -> int:
-        return int(self.config.get("zero", 0))
+        return self._stage
 
     def get_global_grad_norm(self) -> float:
         return 1.0

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, dataloader
 
 from foretell.capture.as_gpu.patches import replace
-from foretell.capture.script.host import HostMeter, pin
+from foretell.capture.script.host import pin
+
+if TYPE_CHECKING:
+    from foretell.capture.script.session import Session
+
+_OF_WORKERS: Final = frozenset(
+    ("num_workers", "prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout", "pin_memory")
+)
 
 
 def hash_anything(fingerprint: Any) -> None:
@@ -20,25 +27,22 @@ def hash_anything(fingerprint: Any) -> None:
     fingerprint.Hasher.hash = classmethod(lambda cls, value: f"{next(count):016x}")
 
 
-def load_inline(fetching: Callable[[], None], meter: HostMeter) -> None:
-    """Let loaders work in this process; `fetching` is called before each batch. What workers would do is not metered."""
+def install(session: Session) -> None:
+    """Let loaders work in this process; what their workers would do is not the script's host work."""
     make, iterate = DataLoader.__init__, DataLoader._get_iterator
+    signature = inspect.signature(make)
 
-    def init(self: Any, dataset: Any, *args: Any, **kwargs: Any) -> None:
-        asked = kwargs.get("num_workers", args[4] if len(args) > 4 else 0)  # the fifth after the dataset
-        args = (*args[:4], 0, *args[5:]) if len(args) > 4 else args
-        pinned = kwargs.get("pin_memory", args[6] if len(args) > 6 else False)
-        self.__dict__.update(wanted_workers=asked or 0, wanted_pinned=bool(pinned))
-        kwargs.update({name: kwargs[name] and 0 for name in ("num_workers",) if name in kwargs})
-        for name in ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout", "pin_memory"):
-            kwargs.pop(name, None)
-        make(self, dataset, *args[:6], **kwargs)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        given = signature.bind(self, *args, **kwargs).arguments
+        workers, pinned = given.get("num_workers") or 0, bool(given.get("pin_memory", False))
+        self.__dict__.update(wanted_workers=workers, wanted_pinned=pinned)
+        make(**{name: value for name, value in given.items() if name not in _OF_WORKERS})
 
     take = dataloader._BaseDataLoaderIter.__next__
 
     def following(self: Any) -> Any:
-        fetching()
-        with meter.elsewhere(getattr(self, "wanted_workers", 0) > 0):
+        session.updates.begin()
+        with session.recorder.host.by_others(getattr(self, "wanted_workers", 0) > 0):
             batch = take(self)
         if getattr(self, "wanted_pinned", False):
             pytree.tree_map_only(torch.Tensor, pin, batch)
@@ -50,9 +54,5 @@ def load_inline(fetching: Callable[[], None], meter: HostMeter) -> None:
         return iterator
 
     replace(DataLoader, "_get_iterator", get_iterator)
-
     replace(DataLoader, "__init__", init)
     replace(dataloader._BaseDataLoaderIter, "__next__", following)
-    replace(dataloader._BaseDataLoaderIter, "next", following) if hasattr(
-        dataloader._BaseDataLoaderIter, "next"
-    ) else None

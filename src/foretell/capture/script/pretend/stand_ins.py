@@ -7,15 +7,20 @@ give it: a picture goes through the script's transforms, a model is built from i
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
 
 from foretell.capture.script.imports import once_imported
-from foretell.capture.script.missing_files import PICTURE, WORDS, stand_in_for_files
+from foretell.capture.script.pretend import missing_files
+from foretell.capture.script.pretend.missing_files import PICTURE, WORDS
 from foretell.errors import ForetellError, WorkloadError
+
+if TYPE_CHECKING:
+    from foretell.capture.script.session import Session
 
 _SAMPLES: Final = 2**16
 _FEW_WORDS: Final = 64  # special ones alone
@@ -29,13 +34,15 @@ _SMALL_PICTURES: Final = {
 }  # fmt: skip
 
 
-def stand_in(noted: dict[str, Any]) -> None:
-    """From now on, what is missing is stood in for; what was is noted."""
+def install(session: Session) -> None:
+    """Stand in for what is missing, where the user wants that."""
+    if not session.script.fake_data:
+        return
 
     def note(what: str) -> None:
-        noted.setdefault("stand_ins", {})[what] = None
+        session.find_name("stand_ins", what)
 
-    stand_in_for_files(note)
+    missing_files.install(note)
     once_imported("torchvision.datasets", lambda module: _pictures(module, note))
     once_imported("transformers", lambda module: _pretrained(module, note))
     once_imported("datasets", lambda module: _hub_datasets(module, note))
@@ -46,19 +53,16 @@ def _pictures(datasets: Any, note: Callable[[str], None]) -> None:
     from PIL import Image
 
     folder = datasets.DatasetFolder.__init__
+    signature = inspect.signature(folder)
 
-    def init(self: Any, root: Any, *args: Any, **kwargs: Any) -> None:
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
-            folder(self, root, *args, **kwargs)
+            folder(self, *args, **kwargs)
         except FileNotFoundError:
-            note(f"pictures of {root}")
-            given = dict(zip(("loader", "extensions", "transform", "target_transform"), args, strict=False)) | kwargs
-            self.root, self.transform, self.target_transform = (
-                root,
-                given.get("transform"),
-                given.get("target_transform"),
-            )
-            self.transforms = None
+            given = signature.bind(self, *args, **kwargs).arguments
+            self.root, self.transforms = given["root"], None
+            self.transform, self.target_transform = given.get("transform"), given.get("target_transform")
+            note(f"pictures of {self.root}")
             self.classes = [f"n{i:08}" for i in range(1000)]
             self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
             self.loader = lambda path: Image.new("RGB", PICTURE)
@@ -73,19 +77,17 @@ def _pictures(datasets: Any, note: Callable[[str], None]) -> None:
 
 def _small_pictures(kind: Any, shape: tuple[int, ...], classes: int, note: Callable[[str], None]) -> None:
     make = kind.__init__
+    signature = inspect.signature(make)
 
-    def init(self: Any, root: Any, *args: Any, **kwargs: Any) -> None:
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        bound = signature.bind(self, *args, **kwargs).arguments
+        given = bound.pop("kwargs", {}) | bound | {"download": False}  # some hand keywords on to their parent
         try:
-            make(self, root, *args, **{**kwargs, "download": False})
+            make(**given)
         except (RuntimeError, FileNotFoundError):
             note(f"pictures of {kind.__name__}")
-            given = dict(zip(("train", "transform", "target_transform"), args, strict=False)) | kwargs
-            self.root, self.train = root, given.get("train", True)
-            self.transform, self.target_transform, self.transforms = (
-                given.get("transform"),
-                given.get("target_transform"),
-                None,
-            )
+            self.root, self.train, self.transforms = given["root"], given.get("train", True), None
+            self.transform, self.target_transform = given.get("transform"), given.get("target_transform")
             self.classes = [str(i) for i in range(classes)]
             if not isinstance(getattr(type(self), "class_to_idx", None), property):
                 self.class_to_idx = {name: i for i, name in enumerate(self.classes)}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from foretell.capture.as_gpu.patches import replace
-from foretell.capture.script.placement import Placement
-from foretell.sources.scripts import Accelerator
+
+if TYPE_CHECKING:
+    from foretell.capture.script.session import Session
 
 _NOTHING_HAPPENS = """synchronize empty_cache reset_peak_memory_stats reset_max_memory_allocated init _lazy_init
     reset_max_memory_cached reset_accumulated_memory_stats ipc_collect manual_seed manual_seed_all seed seed_all
@@ -78,7 +79,8 @@ class _Properties(SimpleNamespace):
     """What `get_device_properties` gives."""
 
 
-def answer_as(chip: Accelerator, place: Placement, devices: int) -> None:
+def install(session: Session) -> None:
+    chip, devices = session.script.accelerator, session.devices
     major, minor = chip.capability
     properties = _Properties(
         name=chip.name, major=major, minor=minor, total_memory=chip.memory, multi_processor_count=chip.units,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import csv
+import inspect
 import io
 import os
 from collections.abc import Callable, Iterator
@@ -27,8 +28,8 @@ _COLUMNS: Final = 64
 _SEPARATORS: Final = {".csv": ",", ".tsv": "\t"}
 
 
-def stand_in_for_files(note: Note) -> None:
-    """From now on, files that are not there have contents of their kind; what was stood in for is noted."""
+def install(note: Note) -> None:
+    """Give files that are not there contents of their kind; `note` hears of each."""
     _numbers(note)
     _texts(note)
     _checkpoints(note)
@@ -40,15 +41,16 @@ def stand_in_for_files(note: Note) -> None:
 
 def _numbers(note: Note) -> None:
     real, from_file = np.memmap, np.fromfile
+    signature = inspect.signature(real.__new__)
 
     class Mapped(np.memmap):
-        def __new__(cls, filename: Any, dtype: Any = np.uint8, mode: Any = "r+", *args: Any, **kwargs: Any) -> Any:
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
             try:
-                return real.__new__(real, filename, dtype, mode, *args, **kwargs)
+                return real.__new__(real, *args, **kwargs)
             except FileNotFoundError:
-                note(f"numbers of {filename}")
-                shape = kwargs.get("shape") or (args[1] if len(args) > 1 else None)
-                return np.zeros(shape or _NUMBERS, dtype)
+                given = signature.bind(real, *args, **kwargs).arguments
+                note(f"numbers of {given['filename']}")
+                return np.zeros(given.get("shape") or _NUMBERS, given.get("dtype", np.uint8))
 
     def fromfile(file: Any, dtype: Any = float, *args: Any, **kwargs: Any) -> Any:
         try:

@@ -6,16 +6,20 @@ tensors. What a plan communicates is the plan's to say, and is no part of the gr
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import torch.distributed as dist
 
 from foretell.capture.as_gpu.patches import replace, replace_everywhere
+
+if TYPE_CHECKING:
+    from foretell.capture.script.session import Session
+
+_FREE: Final = ("barrier", "monitored_barrier", "destroy_process_group")  # they send nothing of the step
 
 
 class _Done:
@@ -33,23 +37,24 @@ class _Done:
         return future
 
 
-def set_environment(processes: int, per_node: int) -> None:
-    """What a launcher sets; a script started without one finds nothing."""
-    if processes < 2:
+def set_environment(session: Session) -> None:
+    """Set what a launcher sets; a script started without one finds nothing."""
+    if session.ranks < 2:
         return
-    local = min(processes, per_node)
     os.environ.update(
-        RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(processes), LOCAL_WORLD_SIZE=str(local), GROUP_RANK="0",
+        RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(session.ranks), LOCAL_WORLD_SIZE=str(session.devices), GROUP_RANK="0",
         ROLE_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", TORCHELASTIC_RUN_ID="none",
     )  # fmt: skip
 
 
-def stand_in(processes: int, wrapped: dict[str, Any], unrecorded: Callable[[], AbstractContextManager[None]]) -> None:
-    """Let `torch.distributed` make a group of this size with nobody else in it."""
+def install(session: Session) -> None:
+    """Let `torch.distributed` make a group of as many ranks with nobody else in it."""
 
-    def quietly(function: Callable[..., Any]) -> Callable[..., Any]:
+    def quietly(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
-            with unrecorded():
+            if session.recorder.recording and name not in _FREE:
+                session.find_name("collectives", name)
+            with session.recorder.pause():
                 return function(*args, **kwargs)
 
         return run
@@ -58,16 +63,14 @@ def stand_in(processes: int, wrapped: dict[str, Any], unrecorded: Callable[[], A
     if not dist.is_available():
         return
     start = dist.init_process_group
+    signature = inspect.signature(start)
 
-    def init_process_group(
-        backend: Any = None, init_method: Any = None, timeout: timedelta | None = None, world_size: int = -1,
-        rank: int = -1, store: Any = None, *args: Any, **kwargs: Any,
-    ) -> None:  # fmt: skip
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
         from torch.testing._internal.distributed.fake_pg import FakeStore
 
-        wrapped["process_group"] = True
-        size = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", processes))
-        wrapped["world"] = size
+        size: int = signature.bind(*args, **kwargs).arguments.get("world_size", -1)
+        size = size if size > 0 else int(os.environ.get("WORLD_SIZE", session.ranks))
+        session.find(world=size)
         start(backend="fake", rank=0, world_size=size, store=FakeStore())
 
     import torch.distributed.device_mesh
@@ -79,7 +82,7 @@ def stand_in(processes: int, wrapped: dict[str, Any], unrecorded: Callable[[], A
         setattr(dist, name, lambda *args, **kwargs: None)
     for name, function in _collectives().items():
         if hasattr(dist, name):
-            replace_everywhere(dist, name, quietly(function))
+            replace_everywhere(dist, name, quietly(name, function))
 
 
 def _spawn_inline() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -11,11 +11,15 @@ from torch._subclasses.fake_tensor import FakeTensor
 from foretell.capture.as_gpu.devices import ACCELERATORS, wrap_constructors
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.host import is_pinned, pin
-from foretell.capture.script.placement import Placement
+from foretell.capture.script.pretend.placement import Placement
 from foretell.capture.script.readings import follow_readings
 
+if TYPE_CHECKING:
+    from foretell.capture.script.session import Session
 
-def move_with(place: Placement) -> None:
+
+def install(session: Session) -> None:
+    place = session.place
     _let_tensors_say_where_they_are(place)
     _let_tensors_move(place)
     follow_readings()

@@ -18,12 +18,15 @@ import sys
 import tempfile
 import types
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from foretell.capture.script.imports import once_imported, provide
 from foretell.sources.offline import refuse_connections
+
+if TYPE_CHECKING:
+    from foretell.capture.script.session import Session
 
 _SWITCHES: Final = {
     "WANDB_MODE": "disabled", "WANDB_DISABLED": "true", "WANDB_SILENT": "true", "COMET_MODE": "disabled",
@@ -47,7 +50,7 @@ _RETURNED: Final = {f"{_BOARD}.summary.hparams": 3}  # values, which are taken a
 _WRITING: Final = frozenset("wax+")
 
 
-def keep_quiet() -> None:
+def install(session: Session) -> None:
     os.environ.update(_SWITCHES)
     logging.getLogger("torch._subclasses.fake_tensor").disabled = True  # it logs the traceback that an error has anyway
     scratch = tempfile.mkdtemp(prefix="foretell-script-")

@@ -1,0 +1,201 @@
+"""One run of a training script on an accelerator that is not there, recorded. It changes this process for good."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import torch
+
+from foretell.capture.as_gpu import attention, behave_as_gpu, let_fake_tensors_pass_as_real
+from foretell.capture.as_gpu.eager import run_eagerly, was_compiled
+from foretell.capture.dtypes import FLOATS
+from foretell.capture.script import advice
+from foretell.capture.script.findings import Findings
+from foretell.capture.script.imports import once_imported
+from foretell.capture.script.pretend import cuda, data, kernels, moving, nvml, processes, quiet, stand_ins
+from foretell.capture.script.pretend.placement import Placement, ScriptRecorder
+from foretell.capture.script.readings import decisions
+from foretell.capture.script.updates import Updates, Window
+from foretell.capture.script.wrappers import data_parallel, ddp, deepspeed, fsdp, fully_shard, sync_batch_norm
+from foretell.capture.trace import optimizer_name, versions
+from foretell.declared import DECLARED
+from foretell.errors import SourceError, WorkloadError
+from foretell.graph import Caveat, Graph
+from foretell.graph.facts import StepFacts
+from foretell.precision import HALVES, Precision
+from foretell.sources.configs.keys import Keys
+from foretell.sources.named.torchvision_ops import make_torchvision_importable, use_declared_operators
+from foretell.sources.offline import refusal_in
+from foretell.sources.scripts import Script
+
+_INTEGERS: Final = (torch.int64, torch.int32, torch.int16, torch.uint8)
+
+
+def trace_script(script: Script) -> Graph:
+    if not Path(script.path).is_file():
+        raise SourceError(f"no file '{script.path}'. Give the path of a training script.")
+    return Session(script).graph()
+
+
+class Session:
+    """What stand-ins share while a script runs: its tensors' places, its recorder, and what it was found to ask for."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.findings = Findings()
+        self.place = Placement()
+        self.recorder = ScriptRecorder(self.place)
+        self.updates = Updates(self, self._take_step)
+        self._graph: Graph | None = None
+
+    @property
+    def ranks(self) -> int:
+        return self.script.processes or 1
+
+    @property
+    def devices(self) -> int:
+        """Accelerators that the script's process sees."""
+        return min(self.ranks, self.script.accelerator.per_node)
+
+    def find(self, **changes: Any) -> None:
+        """Put something into the findings."""
+        self.findings = dataclasses.replace(self.findings, **changes)
+
+    def find_name(self, field: Literal["collectives", "kernels", "stand_ins"], name: str) -> None:
+        self.find(**{field: tuple(dict.fromkeys((*getattr(self.findings, field), name)))})
+
+    def find_caveats(self, *caveats: Caveat) -> None:
+        self.find(unmodelled=tuple(dict.fromkeys((*self.findings.unmodelled, *caveats))))
+
+    def find_wrapper(self, wrapper: Any, keys: Keys) -> None:
+        """Of nested ones, the outermost and last decides; what any of them asks for and nobody models is a caveat."""
+        self.find(wrapper=wrapper)
+        self.find_caveats(*keys.caveats())
+
+    def graph(self) -> Graph:
+        for install in _STAND_INS:
+            install(self)
+        try:
+            with self.recorder:
+                self._run()
+                self.updates.end_of_script()
+        except BaseException:
+            if not self.recorder.finished:  # else it is Finished, or an error in what tidies up after it
+                raise
+        if self._graph is None:
+            raise WorkloadError(advice.on_no_step(self.script, len(self.updates.sequence)))
+        return self._graph
+
+    def _run(self) -> None:
+        path = os.path.abspath(self.script.path)
+        sys.argv = [self.script.path, *self.script.arguments]
+        sys.path[0] = os.path.dirname(path)
+        sys.dont_write_bytecode = True
+        try:
+            runpy.run_path(path, run_name="__main__")
+        except Exception as error:
+            if refused := refusal_in(error):
+                raise WorkloadError(advice.on_refusal(self.script, refused, error)) from error
+            if isinstance(error, FileNotFoundError):
+                raise WorkloadError(advice.on_missing_file(self.script, error)) from error
+            raise
+        except SystemExit as wish:
+            if wish.code not in (None, 0) and self._graph is None:
+                raise WorkloadError(
+                    f"the script ended itself with exit code {wish.code!r} before its second update."
+                ) from wish
+
+    def _take_step(self, window: Window) -> None:
+        """Make the graph of a step that was recorded."""
+        if not window.backwards or window.backwards[-1] == 0:
+            return  # nothing but updates ran on the accelerator: it trains on the host
+        samples, tokens = _batch_sizes(window)
+        assumptions = (*self.place.values.assumptions, *filter(None, [decisions()]))
+        self.find(compiled=was_compiled(), assumptions=assumptions)
+        self._graph = self.recorder.graph(
+            name=self.script.name,
+            training=True,
+            precision=self.findings.precision(Precision.parse(self._named_precision(window))),
+            grad_accumulation=self.updates.micro_steps,
+            samples=samples,
+            tokens=tokens,
+            caveats=tuple(self.findings.caveats(self.script)),
+            facts=self._facts(window),
+            provenance=versions(),
+        )
+
+    def _facts(self, window: Window) -> StepFacts:
+        parameters = {id(p): p.numel() for root in self.updates.roots for p in root.parameters()}
+        optimizers = ", ".join(dict.fromkeys(map(optimizer_name, self.updates.inner or self.updates.updated)))
+        return StepFacts(
+            parameters=sum(parameters.values()),
+            inputs=window.batch[0][0] if window.batch else None,
+            optimizer=optimizers or None,
+            plan=self.findings.plan(self.script),
+            host=self.recorder.host.work,
+        )
+
+    def _named_precision(self, window: Window) -> str:
+        """What torch was set to compute in, policies of wrappers apart."""
+        if window.autocast is not None:
+            return "amp-fp16" if window.autocast is torch.float16 else "amp-bf16"
+        numbers: dict[torch.dtype, int] = {}
+        for parameter in (p for root in self.updates.roots for p in root.parameters()):
+            numbers[parameter.dtype] = numbers.get(parameter.dtype, 0) + parameter.numel()
+        most = max(numbers, key=lambda dtype: numbers[dtype], default=torch.float32)
+        if FLOATS.get(most) in HALVES:
+            return FLOATS[most]
+        if torch.get_float32_matmul_precision() != "highest":
+            return "tf32"
+        return "torch-fp32" if torch.backends.cudnn.allow_tf32 else "fp32"
+
+
+def _behave_as_gpu(session: Session) -> None:
+    make_torchvision_importable()
+    behave_as_gpu()
+    torch.set_num_threads(1)
+
+
+def _compute_where_tensors_lie(session: Session) -> None:
+    attention.AROUND_MATH.append(session.place.made_with)
+    run_eagerly()
+
+
+def _declare_operations(session: Session) -> None:
+    """Run the file in which the user declares operations that cannot run here."""
+    if (path := session.script.opaque) is None:
+        return
+    if not Path(path).is_file():
+        raise SourceError(f"no file '{path}'. Give a Python file that calls foretell.opaque(…).")
+    runpy.run_path(path)
+    if not DECLARED:
+        raise SourceError(f"{path} declares nothing. Let it call foretell.opaque('package.function', …).")
+
+
+def _adapt_libraries(session: Session) -> None:
+    once_imported("datasets.fingerprint", data.hash_anything)
+    once_imported("torchvision", lambda module: use_declared_operators())
+    once_imported("transformers", lambda module: let_fake_tensors_pass_as_real())
+
+
+# In this order: what comes later wraps what came before.
+_STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
+    _behave_as_gpu, processes.set_environment, moving.install, cuda.install, nvml.install, processes.install, ddp.install,
+    data_parallel.install, sync_batch_norm.install, fsdp.install, fully_shard.install, deepspeed.install,
+    _compute_where_tensors_lie, _declare_operations, kernels.install, data.install, lambda session: session.updates.follow(),
+    quiet.install, stand_ins.install, _adapt_libraries,
+)  # fmt: skip
+
+
+def _batch_sizes(window: Window) -> tuple[int | None, int | None]:
+    """(samples, tokens) of what was moved to the device first, as of a Workload's batch."""
+    samples = window.batch[0][0][0] if window.batch else None
+    tokens = next((math.prod(shape) for shape, dtype in window.batch if len(shape) == 2 and dtype in _INTEGERS), None)
+    return samples, tokens

@@ -1,0 +1,87 @@
+"""What wraps a model to run it on many devices: recognised, found out for the plan, and left out of the replica's graph."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import nn
+
+from foretell.graph import Caveat
+from foretell.sources.configs.keys import Keys
+
+if TYPE_CHECKING:
+    from foretell.capture.script.session import Session
+
+
+class Wrapper(nn.Module):
+    """Runs the module inside; its other attributes are those of a wrapper of many devices."""
+
+    def __init__(self, module: nn.Module, **attributes: Any) -> None:
+        super().__init__()
+        self.module = module
+        self.__dict__.update(attributes)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        yield
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    while isinstance(module, Wrapper):
+        module = module.module
+    return module
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharded:
+    """A model whose parameters, gradients and state are sharded."""
+
+    zero: int
+    shards: int | Literal["node"] | None = None  # ranks that share a copy; None: all
+    offload: bool = False  # the host keeps parameters and state, and updates them
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Fields of a plan."""
+        found: dict[str, Any] = {"zero": self.zero}
+        if isinstance(self.shards, int):
+            found["hybrid_shard"] = self.shards
+        if self.offload:  # parameters are fetched where they are gathered, or stay on the device
+            found["offload"] = "parameters" if self.zero == 3 else "optimizer"
+        return found
+
+    @property
+    def copies(self) -> int | Literal["nodes"]:
+        return "nodes" if self.shards == "node" else 1
+
+
+def keywords(call: Callable[..., Any], label: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Keys:
+    """The arguments of a call by their names; those that only repeat a default are left out."""
+    signature = inspect.signature(call)
+    given = signature.bind(*args, **kwargs).arguments
+    usual = {name: parameter.default for name, parameter in signature.parameters.items()}
+    return Keys({name: value for name, value in given.items() if not _equal(value, usual[name])}, label)
+
+
+def _equal(value: Any, usual: Any) -> bool:
+    return value is usual or (type(value) is type(usual) and bool(value == usual))
+
+
+def hook_not_modelled(wrapper: str, hook: Any) -> Caveat:
+    name = getattr(hook, "__qualname__", str(hook))
+    text = f"The communication hook {name} of {wrapper} is not modelled: gradients are sent as they are."
+    return Caveat("communication-hook-not-modelled", text)
+
+
+def check_whole_world(session: Session, keys: Keys, name: str) -> None:
+    """Of a group or mesh of ranks: only one of all ranks is what the plan has."""
+    group, world = keys.take(name), session.findings.world
+    if group is not None and world is not None and (ranks := group.size()) != world:
+        keys.say(name, f"{ranks} of {world} ranks; the plan has all of them")

@@ -1,0 +1,45 @@
+"""DataParallel: one process drives all devices of its node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from torch import nn
+
+from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.wrappers import Wrapper, keywords
+
+if TYPE_CHECKING:
+    from foretell.capture.script.session import Session
+
+TORCH_CLASS: Final = nn.DataParallel
+FREE: Final = ("output_device", "dim")
+USED: Final = ("module", "device_ids")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataParallel:
+    """What a script's DataParallel does."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Fields of a plan."""
+        return {"data_parallel": "dp"}
+
+
+def install(session: Session) -> None:
+    class SingleProcess(Wrapper):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            keys = keywords(TORCH_CLASS, f"DataParallel in {session.script.name}", args, kwargs)
+            devices = keys.take("device_ids")
+            super().__init__(keys.take("module"), device_ids=devices)
+            keys.free(*FREE)
+            if devices is not None and len(devices) != session.devices:
+                keys.say("device_ids", f"{len(devices)} of {session.devices} devices; the plan has all of them")
+            session.find_wrapper(DataParallel(), keys)
+
+    SingleProcess.__name__ = SingleProcess.__qualname__ = "DataParallel"
+    replace(nn, "DataParallel", SingleProcess)
+    replace(nn.parallel, "DataParallel", SingleProcess)

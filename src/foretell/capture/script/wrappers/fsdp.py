@@ -1,0 +1,107 @@
+"""FullyShardedDataParallel: parameters are gathered where they are used, among all ranks or those of a node."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import torch
+from torch import nn
+
+from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.wrappers import Sharded, Wrapper, check_whole_world, hook_not_modelled, keywords
+from foretell.capture.script.wrappers.policy import compute_in
+from foretell.sources.configs.keys import Keys
+
+if TYPE_CHECKING:
+    from foretell.capture.script.session import Session
+
+FREE: Final = (
+    "auto_wrap_policy", "param_init_fn", "sync_module_states", "use_orig_params",  # each repeated block is a unit
+)  # fmt: skip
+NOT_MODELLED: Final = ("ignored_modules", "ignored_states", "forward_prefetch")
+USED: Final = (
+    "module", "process_group", "sharding_strategy", "cpu_offload", "backward_prefetch", "mixed_precision", "device_id",
+    "limit_all_gathers", "device_mesh",
+)  # fmt: skip
+_ZERO_OF_STRATEGY: Final = {
+    "FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "_HYBRID_SHARD_ZERO2": 2,
+}  # fmt: skip
+_HYBRID: Final = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fsdp(Sharded):
+    """What a script's FullyShardedDataParallel does."""
+
+
+def install(session: Session) -> None:
+    if not torch.distributed.is_available():
+        return
+    from torch.distributed import fsdp
+
+    original = fsdp.FullyShardedDataParallel
+
+    class FullyShardedDataParallel(Wrapper):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            keys = keywords(original, f"FullyShardedDataParallel in {session.script.name}", args, kwargs)
+            module = keys.take("module")
+            if isinstance(module, FullyShardedDataParallel):
+                module = module.module
+            super().__init__(module)
+            found = _read(session, keys)
+            if (device := keys.take("device_id")) is not None or found.offload:
+                module.to("cuda" if device is None else device)
+            compute_in(session, module, keys, "mixed_precision")
+            session.find_wrapper(found, keys)
+
+        def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
+            return nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
+
+        def register_comm_hook(self, state: object, hook: Any) -> None:
+            session.find_caveats(hook_not_modelled("FullyShardedDataParallel", hook))
+
+        @staticmethod
+        def set_state_dict_type(*args: Any, **kwargs: Any) -> None:
+            return None
+
+        @staticmethod
+        def state_dict_type(*args: Any, **kwargs: Any) -> Any:
+            return contextlib.nullcontext()
+
+        @staticmethod
+        def optim_state_dict(model: Any, optim: Any, *args: Any, **kwargs: Any) -> Any:
+            return optim.state_dict()
+
+    replace(fsdp, "FullyShardedDataParallel", FullyShardedDataParallel)
+    replace(fsdp.fully_sharded_data_parallel, "FullyShardedDataParallel", FullyShardedDataParallel)
+
+
+def _read(session: Session, keys: Keys) -> Fsdp:
+    keys.free(*FREE)
+    keys.not_modelled(*NOT_MODELLED)
+    if "backward_prefetch" in keys:  # and is not BACKWARD_PRE, torch's own choice
+        keys.take("backward_prefetch")
+        keys.say("backward_prefetch", "the next block is taken to be gathered early")
+    if "limit_all_gathers" in keys:
+        keys.take("limit_all_gathers")
+        keys.say("limit_all_gathers", "two blocks at most are taken to be gathered at once")
+    strategy = getattr(keys.take("sharding_strategy"), "name", "FULL_SHARD")
+    zero = _ZERO_OF_STRATEGY[strategy]
+    offload = bool(getattr(keys.take("cpu_offload"), "offload_params", False))
+    if offload and zero != 3:
+        keys.say("cpu_offload", "parameters are taken to stay on the device")
+    return Fsdp(zero=zero, shards=_shards(session, keys, strategy), offload=offload)
+
+
+def _shards(session: Session, keys: Keys, strategy: str) -> int | Literal["node"] | None:
+    """Ranks that share a copy of the model."""
+    if strategy not in _HYBRID:
+        for name in ("process_group", "device_mesh"):
+            check_whole_world(session, keys, name)
+        return None
+    groups, mesh = keys.take("process_group"), keys.take("device_mesh")
+    if mesh is not None:
+        return int(mesh.size(1))
+    return int(groups[0].size()) if isinstance(groups, tuple) else "node"

@@ -1,0 +1,49 @@
+"""Policies of mixed precision that sharded modules take: parameters stay as they are, and copies are computed with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from foretell.capture.dtypes import FLOATS
+from foretell.precision import Precision
+from foretell.sources.configs.keys import Keys
+from foretell.sources.master_weights import Copies
+
+if TYPE_CHECKING:
+    from foretell.capture.script.session import Session
+
+
+def compute_in(session: Session, module: nn.Module, keys: Keys, name: str) -> None:
+    """Let a module compute and communicate as the policy of that keyword says."""
+    policy = keys.take(name)
+    if getattr(policy, "keep_low_precision_grads", False):
+        keys.say(f"{name}.keep_low_precision_grads", "gradients are taken to be kept as parameters are")
+    dtype, reduce = getattr(policy, "param_dtype", None), getattr(policy, "reduce_dtype", None)
+    kept = next((p.dtype for p in module.parameters() if p.is_floating_point()), None)
+    if kept is None or {dtype, reduce} <= {None, kept}:
+        return
+    session.find(
+        mixed=Precision(parameters=FLOATS[kept], compute=FLOATS.get(dtype), reduce=FLOATS.get(reduce or dtype))
+    )
+    if dtype not in (None, kept):
+        _compute_with_copies(session, module, dtype, getattr(policy, "output_dtype", None))
+
+
+def _compute_with_copies(session: Session, module: nn.Module, dtype: torch.dtype, out: torch.dtype | None) -> None:
+    session.find(copies=(*session.findings.copies, Copies(module, dtype)))
+
+    def cast(value: Any) -> Any:
+        return value.to(dtype) if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+    def enter(module: nn.Module, args: Any, kwargs: Any) -> Any:
+        return pytree.tree_map(cast, args), pytree.tree_map(cast, kwargs)
+
+    module.register_forward_pre_hook(enter, with_kwargs=True)
+    if out is not None:
+        module.register_forward_hook(
+            lambda module, args, given: pytree.tree_map_only(torch.Tensor, lambda t: t.to(out), given)
+        )
