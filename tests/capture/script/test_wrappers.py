@@ -1,0 +1,229 @@
+"""What wrappers of many devices are asked for: in the plan, free of cost, or a caveat. Nothing vanishes."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import pytest
+from torch.distributed import fsdp as torch_fsdp
+
+import foretell
+from foretell.capture.script.findings import Findings
+from foretell.capture.script.wrappers import data_parallel, ddp, deepspeed, fsdp, fully_shard
+from foretell.graph import Caveat
+from foretell.precision import MixedPrecision
+from tests.capture.script.conftest import Write
+
+WRAPPERS: list[tuple[ModuleType, Callable[..., Any]]] = [
+    (ddp, ddp.TORCH_CLASS),
+    (data_parallel, data_parallel.TORCH_CLASS),
+    (fsdp, torch_fsdp.FullyShardedDataParallel),
+    (fully_shard, torch_fsdp.fully_shard),
+    (deepspeed, deepspeed.initialize),
+]
+
+
+@pytest.mark.parametrize(("module", "call"), WRAPPERS, ids=lambda value: getattr(value, "__name__", "call"))
+def test_every_keyword_of_a_wrapper_is_used_free_or_a_caveat(module: ModuleType, call: Callable[..., Any]) -> None:
+    read = [*module.USED, *module.FREE, *getattr(module, "NOT_MODELLED", ())]
+    assert len(set(read)) == len(read), "a keyword is read in one way"
+    assert set(inspect.signature(call).parameters) <= set(read)
+
+
+HEAD = """
+    import torch
+    from torch import nn
+    import torch.distributed as dist
+    from torch.distributed import fsdp
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, ShardingStrategy, CPUOffload, MixedPrecision
+    from torch.nn.parallel import DistributedDataParallel as DDP
+    dist.init_process_group("nccl")
+    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))
+"""
+LOOP = """
+    optimizer = torch.optim.AdamW(model.parameters())
+    for step in range(9):
+        model(torch.randn(16, 64, device="cuda")).float().pow(2).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def captured(script: Write, wrapped: str, processes: int = 16) -> foretell.Graph:
+    body = "".join(f"    {line.strip()}\n" for line in wrapped.strip().splitlines())
+    return foretell.capture_graph(script(HEAD + body + LOOP, processes=processes))
+
+
+def plan(graph: foretell.Graph, devices: int = 16, nodes: int = 2) -> str:
+    assert graph.facts.plan is not None
+    return str(graph.facts.plan.plan_for(devices, nodes))
+
+
+def unmodelled(graph: foretell.Graph) -> str:
+    return " ".join(c.text for c in graph.caveats if c.code.endswith("not-modelled"))
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "expected"),
+    [
+        ("device_id=0", "dp=16,zero=3"),
+        ("sharding_strategy=ShardingStrategy.HYBRID_SHARD, device_id=0", "dp=16,zero=3,hybrid_shard=8"),
+        ("sharding_strategy=ShardingStrategy._HYBRID_SHARD_ZERO2, device_id=0", "dp=16,zero=2,hybrid_shard=8"),
+        ("cpu_offload=CPUOffload(offload_params=True)", "dp=16,zero=3,offload=parameters"),
+        (
+            "sharding_strategy=ShardingStrategy.HYBRID_SHARD, cpu_offload=CPUOffload(offload_params=True), device_id=0",
+            "dp=16,zero=3,hybrid_shard=8,offload=parameters",
+        ),
+        (
+            "sharding_strategy=ShardingStrategy.HYBRID_SHARD, device_id=0, device_mesh=init_device_mesh('cuda', (4, 4))",
+            "dp=16,zero=3,hybrid_shard=4",
+        ),
+    ],
+)
+def test_fsdp_says_who_shares_a_copy_and_what_the_host_keeps(script: Write, wrapped: str, expected: str) -> None:
+    graph = captured(script, f"model = FSDP(model, {wrapped})")
+    assert plan(graph) == expected
+    assert not unmodelled(graph)
+
+
+def test_a_forecast_of_a_hybrid_and_offloaded_script_has_them_on_any_number_of_nodes(script: Write) -> None:
+    graph = captured(
+        script,
+        "model = FSDP(model, sharding_strategy=ShardingStrategy.HYBRID_SHARD, cpu_offload=CPUOffload(True), device_id=0)",
+    )
+    hybrid = foretell.forecast(graph, "2x8xh100-sxm")
+    assert hybrid.plan == "dp=16,zero=3,hybrid_shard=8,offload=parameters"
+    assert foretell.forecast(graph, "8xh100-sxm").plan == "dp=8,zero=3,offload=parameters"
+    plain = foretell.forecast(graph, "2x8xh100-sxm", "dp=16,zero=3")
+    assert hybrid.step_time.seconds != plain.step_time.seconds
+
+
+def test_what_fsdp_is_asked_for_and_a_plan_cannot_have_is_a_caveat(script: Write) -> None:
+    graph = captured(
+        script,
+        """
+        few = dist.new_group(list(range(4)))
+        model = FSDP(model, few, ShardingStrategy.SHARD_GRAD_OP, CPUOffload(True), ignored_modules=[model[0]],
+                     backward_prefetch=fsdp.BackwardPrefetch.BACKWARD_POST, limit_all_gathers=False)
+        model.register_comm_hook(None, lambda state, gradient: None)
+        """,
+    )
+    assert plan(graph) == "dp=16,zero=2,offload=optimizer"
+    text = unmodelled(graph)
+    for name in (
+        "ignored_modules",
+        "backward_prefetch",
+        "limit_all_gathers",
+        "process_group (4 of 16 ranks",
+        "cpu_offload",
+    ):
+        assert name in text
+    assert "communication hook" in text
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("", "dp=16,zero=3"),
+        ("offload_policy=fsdp.CPUOffloadPolicy()", "dp=16,zero=3,offload=parameters"),
+        ("offload_policy=fsdp.CPUOffloadPolicy(), reshard_after_forward=False", "dp=16,zero=2,offload=optimizer"),
+        ("mesh=init_device_mesh('cuda', (4, 4))", "dp=16,zero=3,hybrid_shard=4"),
+    ],
+)
+def test_fully_shard_says_what_the_host_keeps(script: Write, how: str, expected: str) -> None:
+    graph = captured(script, f"model = model.cuda()\nfsdp.fully_shard(model[0], {how})\nfsdp.fully_shard(model, {how})")
+    assert plan(graph) == expected
+    assert ("offload_policy" in unmodelled(graph)) == ("offload=optimizer" in expected)
+
+
+def test_fully_shard_of_a_model_on_the_host_computes_on_the_device(script: Write) -> None:
+    graph = captured(script, "fsdp.fully_shard(model, offload_policy=fsdp.CPUOffloadPolicy())")
+    assert plan(graph) == "dp=16,zero=3,offload=parameters"
+
+
+@pytest.mark.parametrize(
+    ("hook", "share"),
+    [
+        ("", 1.0),
+        ("model.register_comm_hook(None, default_hooks.allreduce_hook)", 1.0),
+        ("model.register_comm_hook(None, default_hooks.fp16_compress_hook)", 0.5),
+        ("model.register_comm_hook(None, default_hooks.bf16_compress_hook)", 0.5),
+        ("model._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)", 0.5),
+    ],
+)
+def test_a_hook_that_compresses_gradients_sends_half_the_bytes(script: Write, hook: str, share: float) -> None:
+    graph = captured(script, f"model = DDP(model.cuda())\n{hook}", processes=8)
+    assert not unmodelled(graph)
+    sent = foretell.forecast(graph, "8xh100-sxm").network.sent_bytes
+    numbers = 64 * 128 + 128 + 128 * 64 + 64
+    assert sent == pytest.approx(share * 2 * 7 / 8 * 4 * numbers, rel=0.01)
+
+
+def test_hooks_and_keywords_of_ddp_that_are_not_modelled_are_caveats(script: Write) -> None:
+    graph = captured(
+        script,
+        """
+        few = dist.new_group(list(range(4)))
+        model = DDP(model.cuda(), None, None, 0, True, True, few, 10, find_unused_parameters=True, gradient_as_bucket_view=True)
+        state = powerSGD_hook.PowerSGDState(process_group=None, matrix_approximation_rank=1)
+        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+        """,
+    )
+    assert plan(graph) == f"dp=16,bucket_bytes={10 * 2**20}"  # given by position
+    text = unmodelled(graph)
+    for name in ("find_unused_parameters", "gradient_as_bucket_view", "process_group (4 of 16 ranks", "powerSGD_hook"):
+        assert name in text
+
+
+def test_data_parallel_on_few_devices_is_a_caveat(script: Write) -> None:
+    graph = captured(script, "model = nn.DataParallel(model.cuda(), [0, 1])", processes=4)
+    assert plan(graph, 4, 1) == "dp=4,data_parallel=dp"
+    assert "device_ids (2 of 4 devices" in unmodelled(graph)
+
+
+def test_collectives_of_the_script_itself_are_a_caveat(script: Write) -> None:
+    text = HEAD + "    model = DDP(model.cuda())\n" + LOOP + "        dist.all_reduce(torch.zeros(1, device='cuda'))\n"
+    graph = foretell.capture_graph(script(text, processes=2))
+    assert "all_reduce" in unmodelled(graph)
+
+
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_deepspeeds_engine_knows_its_stage(script: Write, stage: int) -> None:
+    text = f"""
+        import torch, deepspeed
+        model = torch.nn.Linear(8, 8)
+        config = {{"train_micro_batch_size_per_gpu": 4, "zero_optimization": {{"stage": {stage}}},
+                  "optimizer": {{"type": "AdamW", "params": {{"lr": 1e-3}}}}}}
+        engine, *_ = deepspeed.initialize(model=model, config=config, mpu=object())
+        assert engine.zero_optimization_stage() == {stage}, engine.zero_optimization_stage()
+        for step in range(9):
+            engine.backward(engine(torch.randn(4, 8, device="cuda")).sum())
+            engine.step()
+    """
+    graph = foretell.capture_graph(script(text, processes=2))
+    assert graph.facts.plan is not None
+    assert graph.facts.plan.settings.get("zero", 0) == stage
+    assert "mpu" in unmodelled(graph)
+
+
+SCRIPT = foretell.Script(path="train.py", processes=2)
+CHANGES: dict[str, Any] = {
+    "world": 4, "wrapper": fsdp.Fsdp(zero=3), "mixed": MixedPrecision(parameters="bf16", master="fp32"), "compiled": True,
+    "sync_batch_norm": True, "collectives": ("all_reduce",), "kernels": ("apex.x",), "stand_ins": ("pictures",),
+    "unmodelled": (Caveat("x-not-modelled", "x"),), "assumptions": ("a loss",),
+}  # fmt: skip
+RUN_BY = ("copies", "optimizer")  # what the session itself works with: copies are cleared, no update is waited for
+
+
+@pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(Findings) if f.name not in RUN_BY])
+def test_every_finding_changes_the_plan_the_precision_or_the_caveats(name: str) -> None:
+    def answers(findings: Findings) -> tuple[Any, ...]:
+        return findings.plan(SCRIPT), findings.precision("torch-fp32"), tuple(findings.caveats(SCRIPT))
+
+    assert answers(Findings(**{name: CHANGES[name]})) != answers(Findings())
