@@ -15,7 +15,7 @@ import foretell
 from foretell.capture.script.findings import Findings
 from foretell.capture.script.wrappers import data_parallel, ddp, deepspeed, fsdp, fully_shard
 from foretell.graph import Caveat
-from foretell.precision import MixedPrecision
+from foretell.precision import PRECISIONS, Precision
 from tests.capture.script.conftest import Write
 
 WRAPPERS: list[tuple[ModuleType, Callable[..., Any]]] = [
@@ -212,9 +212,19 @@ def test_deepspeeds_engine_knows_its_stage(script: Write, stage: int) -> None:
     assert "mpu" in unmodelled(graph)
 
 
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_a_hook_changes_what_is_sent_and_nothing_else(name: str) -> None:
+    computed = Precision.parse(name)
+    found = Findings(wrapper=ddp.Ddp(bucket_bytes=1, reduce="fp16")).precision(computed)
+    again = Precision.parse(str(found))  # as a graph's file keeps it
+    assert again == found
+    assert (found.reduce, found.arithmetic) == ("fp16", name)
+    assert dataclasses.replace(found, name=name, reduce=computed.reduce) == computed
+
+
 SCRIPT = foretell.Script(path="train.py", processes=2)
 CHANGES: dict[str, Any] = {
-    "world": 4, "wrapper": fsdp.Fsdp(zero=3), "mixed": MixedPrecision(parameters="bf16", master="fp32"), "compiled": True,
+    "world": 4, "wrapper": fsdp.Fsdp(zero=3), "mixed": Precision(parameters="bf16", master="fp32"), "compiled": True,
     "sync_batch_norm": True, "collectives": ("all_reduce",), "kernels": ("apex.x",), "stand_ins": ("pictures",),
     "unmodelled": (Caveat("x-not-modelled", "x"),), "assumptions": ("a loss",),
 }  # fmt: skip
@@ -224,6 +234,6 @@ RUN_BY = ("copies", "optimizer")  # what the session itself works with: copies a
 @pytest.mark.parametrize("name", [f.name for f in dataclasses.fields(Findings) if f.name not in RUN_BY])
 def test_every_finding_changes_the_plan_the_precision_or_the_caveats(name: str) -> None:
     def answers(findings: Findings) -> tuple[Any, ...]:
-        return findings.plan(SCRIPT), findings.precision("torch-fp32"), tuple(findings.caveats(SCRIPT))
+        return findings.plan(SCRIPT), findings.precision(Precision.parse("torch-fp32")), tuple(findings.caveats(SCRIPT))
 
     assert answers(Findings(**{name: CHANGES[name]})) != answers(Findings())
