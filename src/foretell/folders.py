@@ -14,21 +14,21 @@ def home() -> Path | None:
     return found if found.is_absolute() else None
 
 
-def asked_folders(variable: str) -> list[Path]:
+def named_folders(variable: str) -> list[Path]:
     return [Path(os.path.expanduser(part)) for part in os.environ.get(variable, "").split(os.pathsep) if part]
 
 
 def user_folders(variable: str, kind: str) -> tuple[Path, ...]:
     at_home = home()
-    return (*asked_folders(variable), *([at_home / ".config" / "foretell" / kind] if at_home else []))
+    return (*named_folders(variable), *([at_home / ".config" / "foretell" / kind] if at_home else []))
 
 
 def service_folder() -> Path:
     """Where the service keeps what it must not lose: $FORETELL_SERVICE, else by the XDG convention."""
-    if asked := asked_folders("FORETELL_SERVICE"):
-        return asked[0]
-    if (named := Path(os.environ.get("XDG_DATA_HOME", ""))).is_absolute():
-        return named / "foretell"
+    if named := named_folders("FORETELL_SERVICE"):
+        return named[0]
+    if (xdg := Path(os.environ.get("XDG_DATA_HOME", ""))).is_absolute():
+        return xdg / "foretell"
     if (at_home := home()) is None:
         raise InputError("this user has no home to keep data in. Set $FORETELL_SERVICE to a folder.")
     return at_home / ".local" / "share" / "foretell"

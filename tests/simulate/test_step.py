@@ -223,7 +223,7 @@ def random_step(seed: int) -> tuple[Role, Durations]:
 def test_leaping_over_stretches_is_as_good_as_op_by_op(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     step, times = random_step(seed)
     leaping = simulate(step, times)
-    monkeypatch.setattr("foretell.simulate.cuts._OFTEN", -1.0)
+    monkeypatch.setattr("foretell.simulate.segments._OFTEN", -1.0)
     followed = simulate(replace(step), times)
     for name in ("makespan", "period", "computing", "communicating"):
         assert getattr(leaping, name) == pytest.approx(getattr(followed, name), abs=1e-9), name

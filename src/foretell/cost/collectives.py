@@ -74,12 +74,12 @@ def compute_slowdown(collectives: Iterable[Collective], cluster: Cluster, device
     Those that are waited for at once have no compute beside them. The one that takes most counts throughout, so that
     a quicker link can never leave compute beside a heavier collective for longer.
     """
-    groups = {c.group for c in collectives if c.waited_for_by > _asked_at(c) and c.group.size > 1}
+    groups = {c.group for c in collectives if c.waited_for_by > _issued_at(c) and c.group.size > 1}
     taken = max((_units(group, cluster) for group in groups), default=0)
     return 1 / (1 - min(taken / device.compute_units, 0.5))
 
 
-def _asked_at(collective: Collective) -> int:
+def _issued_at(collective: Collective) -> int:
     return collective.starts_after + 1 if collective.issued_by is None else collective.issued_by
 
 

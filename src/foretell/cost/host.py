@@ -73,12 +73,12 @@ class HostCosts:
         """Time to issue every op of a graph."""
         costs = host.op_seconds * np.array(self._weights(graph))[graph.calls.places]
         if len(costs):
-            costs[0] += host.op_seconds * (self._around(graph) + self._beside(graph))
+            costs[0] += host.op_seconds * (self._around(graph) + self._own_work(graph))
             update = next((i for i, op in enumerate(graph.ops) if op.phase == "optimizer"), 0)
             costs[update] += host.op_seconds * self.parameter * updated_parameters(graph)
         return costs
 
-    def _beside(self, graph: Graph) -> float:
+    def _own_work(self, graph: Graph) -> float:
         """What the host computes and copies itself."""
         work = graph.facts.host or HostWork()
         return (

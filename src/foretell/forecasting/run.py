@@ -155,7 +155,7 @@ def _time_ranks(program: Program, placed: Sequence[Placed], jitter: float) -> _T
         silent = simulate(slowest.role, _silent(slowest.durations), draw=False)
     if program.ranks > 1 and jitter:
         uneven = simulate(slowest.role, slower(slowest.durations, slowest_of(program.ranks, jitter)), draw=False)
-    return _Timed(slowest=slowest, timeline=timeline.beside(others), silent=silent, uneven=uneven)
+    return _Timed(slowest=slowest, timeline=timeline.with_ranks(others), silent=silent, uneven=uneven)
 
 
 def _time_stages(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from foretell.errors import CatalogError
-from foretell.folders import asked_folders, user_folders
+from foretell.folders import named_folders, user_folders
 from foretell.hardware import catalog_file, driver_names
 from foretell.hardware.device import Device, Host, Instance, Link, Offer, Term
 from foretell.hardware.fabric import Fabric
@@ -23,7 +23,7 @@ Folders = tuple[Path, ...]
 def folders() -> Folders:
     """Where files are looked for, first one wins: $FORETELL_CATALOG, ~/.config/foretell/catalog, the shipped ones."""
     found = user_folders("FORETELL_CATALOG", "catalog")
-    for folder in asked_folders("FORETELL_CATALOG"):
+    for folder in named_folders("FORETELL_CATALOG"):
         if not folder.is_dir():
             raise CatalogError(f"$FORETELL_CATALOG names {str(folder)!r}, which is no folder. Create it or correct it.")
     return (*found, SHIPPED)

@@ -23,7 +23,7 @@ from foretell.precision import UNITS
 from foretell.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
 
 NAME = re.compile(r"(?!.*\.\.)[a-z0-9][a-z0-9._:-]{0,99}")  # a part of a path, so no way up
-_MOST = 1e12  # of a plain number or count
+_MAX_NUMBER = 1e12  # of a plain number or count
 Reader = Callable[[Any], Any]
 
 
@@ -48,13 +48,13 @@ def _names(value: Any) -> tuple[str, ...]:
 def _number(value: Any) -> float:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise InputError(f"must be a number, got {value!r}.")
-    if not -_MOST <= value <= _MOST:
-        raise InputError(f"must be a number up to {_MOST:g}, got {str(value)[:40]}.")
+    if not -_MAX_NUMBER <= value <= _MAX_NUMBER:
+        raise InputError(f"must be a number up to {_MAX_NUMBER:g}, got {str(value)[:40]}.")
     return float(value)
 
 
 def _count(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MAX_NUMBER:
         raise InputError(f"must be a whole number of at least 1, got {str(value)[:40]}.")
     return value
 

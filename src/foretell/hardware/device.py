@@ -27,7 +27,7 @@ _INSTEAD: Final[Mapping[Unit, tuple[Unit, ...]]] = {
 }
 _EMULATED_FP64: Final = 1 / 32  # of the rate of fp32
 
-_LEAST, _MOST = 1e-12, 1e24  # of any number of hardware, in SI units
+_MIN_NUMBER, _MAX_NUMBER = 1e-12, 1e24  # of any number of hardware, in SI units
 _POSITIVE = (
     "memory_bytes",
     "usable_bytes",
@@ -222,8 +222,10 @@ class Instance:
 def _check_positive(what: str, name: str, value: float) -> None:
     if not value > 0:
         raise CatalogError(f"{what}: {name} must be more than 0, got {value!r}.")
-    if not _LEAST <= value <= _MOST:  # what is computed from it would be 0 or infinite
-        raise CatalogError(f"{what}: {name} must lie between {_LEAST:g} and {_MOST:g}, got {str(value)[:40]}.")
+    if not _MIN_NUMBER <= value <= _MAX_NUMBER:  # what is computed from it would be 0 or infinite
+        raise CatalogError(
+            f"{what}: {name} must lie between {_MIN_NUMBER:g} and {_MAX_NUMBER:g}, got {str(value)[:40]}."
+        )
 
 
 def _check_choice(what: str, name: str, value: str, allowed: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from foretell.program import Action, Collective, Group, Pipeline, Role
 from foretell.units import Bytes
 
 Weigh = Callable[[Graph], Sequence[float]]
-_MOST = 100_000  # passes through stages; each is timed
+_MAX_PASSES = 100_000  # passes through stages; each is timed
 
 
 def bytes_touched(graph: Graph) -> list[float]:
@@ -27,10 +27,10 @@ def pipelined(
     role: Role, plan: Plan, micro_batches: int, weigh: Weigh, replicate: Callable[[Role], Role]
 ) -> tuple[tuple[Role, ...], Pipeline]:
     """Cut a role into stages; `replicate` adds what each stage communicates with its replicas."""
-    if (work := plan.pp * plan.virtual_stages * micro_batches) > _MOST:
+    if (work := plan.pp * plan.virtual_stages * micro_batches) > _MAX_PASSES:
         raise PlanError(
             f"pp × virtual_stages × grad_accumulation = {plan.pp} × {plan.virtual_stages} × {micro_batches} = {work:,}, but a "
-            f"pipeline is timed for at most {_MOST:,} passes. Choose fewer micro-batches: time grows with them evenly."
+            f"pipeline is timed for at most {_MAX_PASSES:,} passes. Choose fewer micro-batches: time grows with them evenly."
         )
     actions = stage_actions(plan, micro_batches, training=role.graph.training)
     stages = Stages(role.graph, plan, weigh(role.graph), micro_batches)

@@ -51,13 +51,13 @@ def tensor_parallel(role: Role, plan: Plan) -> Role:
         raise NotModelled(
             f"tp={plan.tp} cannot keep its parts apart through {graph.name!r}: {reason}. Choose another tp."
         ) from None
-    own = [_beside_product(c, graph) if plan.overlap_tp else c for c in sharding.collectives]
+    own = [_overlapping_product(c, graph) if plan.overlap_tp else c for c in sharding.collectives]
     ordered = sorted(own, key=lambda c: (c.starts_after, c.waited_for_by))
     before = [_of_own_heads(c, sharding) for c in role.collectives]
     return replace(role, graph=sharded, collectives=(*before, *ordered))
 
 
-def _beside_product(collective: Collective, graph: Graph) -> Collective:
+def _overlapping_product(collective: Collective, graph: Graph) -> Collective:
     """As asynchronous tensor parallelism has it: a product starts on the pieces that came first, and what it makes is sent
     piece by piece. All but the first and last of them run side by side."""
     before, after = collective.starts_after, collective.waited_for_by

@@ -73,8 +73,8 @@ def peak_op(graph: Graph, temporaries: Sequence[Bytes]) -> int:
         change[min(s.freed, len(graph.ops) - 1) + 1] -= s.nbytes
         if s.freed < s.born:  # it lives into the next step
             change[0] += s.nbytes
-    held = [now + inside for now, inside in zip(accumulate(change), temporaries, strict=False)]
-    return held.index(max(held))
+    allocated = [now + inside for now, inside in zip(accumulate(change), temporaries, strict=False)]
+    return allocated.index(max(allocated))
 
 
 def _lives(storage: Storage, op: int) -> bool:

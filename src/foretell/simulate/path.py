@@ -1,11 +1,11 @@
-"""The critical path of a rank's step, from records of whole stretches: the ops and collectives that its end depends on."""
+"""The critical path of a rank's step, from records of whole segments: the ops and collectives that its end depends on."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from foretell.simulate.rank import Rank
-from foretell.simulate.stretches import Floats, Sums
+from foretell.simulate.segment_sums import Floats, Sums
 from foretell.simulate.timeline import DEVICE, HOST, LATE, NETWORK, OUT, OnPath, Record
 
 
@@ -21,7 +21,9 @@ class _Walk:
         self.rank, d = rank, rank.durations
         self.host, self.device = np.zeros(len(d.host)), np.zeros(len(d.device))
         self.collectives = np.zeros(len(d.collectives))
-        self.slowdown = {id(sums): np.zeros(len(sums.cut.op)) for sums in rank.ranges}  # of what is on it, by its place
+        self.slowdown = {
+            id(sums): np.zeros(len(sums.segments.op)) for sums in rank.ranges
+        }  # of what is on it, by its place
 
     def path(self) -> OnPath:
         at = max((self.rank.host, self.rank.device, *self.rank.network.values()), key=lambda event: event[0])[1]
@@ -42,9 +44,9 @@ class _Walk:
         elif record.stream == DEVICE:
             self.device[first] += d.device[first] * record.slowdown + record.more
         else:
-            self._put_stretch(record)
+            self._put_segment(record)
 
-    def _put_stretch(self, record: Record) -> None:
+    def _put_segment(self, record: Record) -> None:
         first, d, sums = record.first, self.rank.durations, self.rank.range_at(record.first)
         begin, end = sums.places(first)
         slowdown = self.slowdown[id(sums)]
@@ -54,26 +56,26 @@ class _Walk:
         foremost = begin
         if record.stream == LATE:
             begin = sums.last_wait(first, record.slowdown > 1, record.more)
-            issued = sums.cut.range[0] + int(sums.cut.op[begin]) + 1
+            issued = sums.segments.range[0] + int(sums.segments.op[begin]) + 1
             self.host[first:issued] += d.host[first:issued]
         if record.more and begin == foremost:
-            self.device[sums.cut.range[0] + int(sums.cut.op[begin])] += record.more
+            self.device[sums.segments.range[0] + int(sums.segments.op[begin])] += record.more
         slowdown[begin:end] = record.slowdown
 
     def _leave(self, record: Record, sums: Sums, slowdown: Floats, begin: int) -> None:
         """Slower up to where the communication ended."""
-        at, _, within = sums.beside(record.first, record.more)
+        at, _, within = sums.slowed_until(record.first, record.more)
         slowdown[:] = 1.0
         slowdown[: at - begin] = record.slowdown
         if within:
-            alone = self.rank.durations.device[sums.cut.range[0] + sums.cut.op.item(at)]
+            alone = self.rank.durations.device[sums.segments.range[0] + sums.segments.op.item(at)]
             slowdown[at - begin] += within * (1 - 1 / record.slowdown) / alone
 
     def _sum_up(self, sums: Sums) -> None:
-        cut, slowdown, d = sums.cut, self.slowdown[id(sums)], self.rank.durations
-        self.device[cut.kernels] += d.device[cut.kernels] * slowdown[cut.kernel_places]
+        segments, slowdown, d = sums.segments, self.slowdown[id(sums)], self.rank.durations
+        self.device[segments.kernels] += d.device[segments.kernels] * slowdown[segments.kernel_places]
         for number, on_path, gap in zip(
-            cut.collectives, slowdown[cut.collective_places] > 0, d.gap * cut.gaps, strict=True
+            segments.collectives, slowdown[segments.collective_places] > 0, d.gap * segments.gaps, strict=True
         ):
             if on_path and d.collectives[number] > gap:  # shorter ones pass in the gap between two kernels
                 self.collectives[number] += d.collectives[number]

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from foretell.program import Action, Pipeline, Program
 from foretell.simulate.rank import Rank
-from foretell.simulate.stretches import Durations
-from foretell.simulate.timeline import WHOLE_PASS, Drawn, Span, Timeline
+from foretell.simulate.segment_sums import Durations
+from foretell.simulate.timeline import WHOLE_PASS, LazySpans, Span, Timeline
 from foretell.units import Seconds
 
 _LONG_AGO: Seconds = -1e4
@@ -160,7 +160,7 @@ class _Run:
         rank.host, rank.device = (stage.host, -1), (begin[0], -1)
         rank.run(*ops, record="ops", reduces=False)
         offset = len(self.spans)
-        for span in Drawn(rank.role, rank.durations, lambda: rank.records):
+        for span in LazySpans(rank.role, rank.durations, lambda: rank.records):
             after = span.after + offset if span.after >= 0 else begin[1]
             self.spans.append(span._replace(after=after))
 

@@ -1,5 +1,5 @@
 """One rank's streams: the host issues ops one after another, the device runs them in order, lanes of the network run
-beside. Clocks leap over stretches of ops; what is recorded remembers what it waited for, which makes the critical path."""
+beside. Clocks leap over segments of ops; what is recorded remembers what it waited for, which makes the critical path."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Set
 from typing import Final, Literal, NamedTuple
 
 from foretell.program import Role
-from foretell.simulate.cuts import NO_MARKS, Cut, cut_range
-from foretell.simulate.stretches import Durations, Pace, Sums, sums_of
+from foretell.simulate.segment_sums import Durations, Pace, Sums, sums_of
+from foretell.simulate.segments import NO_MARKS, Segments, segments_of
 from foretell.simulate.timeline import DEVICE, HOST, LATE, LEAP, NETWORK, OUT, Record
 from foretell.units import Seconds
 
-Recording = Literal["nothing", "stretches", "ops"]
+Recording = Literal["nothing", "segments", "ops"]
 _Event = tuple[Seconds, int]  # when, and the record whose end it is (-1: not recorded)
 _ROUNDING: Final[Seconds] = 1e-13
 
@@ -91,14 +91,14 @@ class Rank:
         for number in self._marks.made_ready.get(first - 1, ()):  # what came before the range has happened
             self._ready[number] = self.device
         found, draw, leaps = self._sums(first, last), record != "nothing", record != "ops"
-        cut, self._lanes = found.cut, found.cut.lanes
-        columns = (cut.first, cut.last, cut.begins, cut.ends, cut.waits)
+        segments, self._lanes = found.segments, found.segments.lanes
+        columns = (segments.first, segments.last, segments.begins, segments.ends, segments.waits)
         sums = zip(found.host, found.communicating, found.alone, found.slowed, strict=True)
         for (begin, end, begins, ends, waits), each in zip(zip(*columns, strict=True), sums, strict=True):
             if begins:
                 self._begin_op(begin, draw, reduces)
-            if not (leaps and cut.summed and self._leap(found, begin, end, waits, *each, draw)):
-                self._run_slowly(begin, end, cut, draw)
+            if not (leaps and segments.summed and self._leap(found, begin, end, waits, *each, draw)):
+                self._run_slowly(begin, end, segments, draw)
             if ends:
                 self._end_op(end - 1, draw, reduces)
 
@@ -106,9 +106,9 @@ class Rank:
         if (first, last) not in self._ranges:
             d, role, silent = self.durations, self.role, self._marks is NO_MARKS
             busy, short = d.device > 0, d.slowdown > 1
-            key = ("cut", first, last, silent, short, busy.tobytes(), d.waits.tobytes())
+            key = ("segments", first, last, silent, short, busy.tobytes(), d.waits.tobytes())
             if key not in role.found:
-                role.found[key] = cut_range(role, first, last, busy=busy, waits=d.waits, silent=silent, short=short)
+                role.found[key] = segments_of(role, first, last, busy=busy, waits=d.waits, silent=silent, short=short)
             self._ranges[first, last] = sums_of(role.found[key], d)
         return self._ranges[first, last]
 
@@ -124,7 +124,7 @@ class Rank:
         slowed: Pace,
         draw: bool,
     ) -> bool:
-        """Move the clocks over a stretch at once; not where other communication is beside a part of it."""
+        """Move the clocks over a segment at once; not where other communication is beside a part of it."""
         (host, host_record), (device, device_record), busy = self.host, self.device, self._busy
         soon = device + self.durations.gap + _ROUNDING  # no kernel begins before
         while busy and busy[0][1] <= soon:
@@ -167,13 +167,13 @@ class Rank:
     def _leap_out(
         self, sums: Sums, first: int, last: int, waits: bool, issuing: Seconds, alone: Pace, draw: bool
     ) -> bool:
-        """Over a stretch in which communication beside it ends, if the device does not wait for the host in it."""
+        """Over a segment in which communication beside it ends, if the device does not wait for the host in it."""
         (host, host_record), (device, device_record), busy = self.host, self.device, self._busy
         if host + alone[1] > device + alone[0]:
             return False
-        _, before, within = sums.beside(first, busy[0][1] - device)
-        lost = (before + within) * (1 - 1 / self.durations.slowdown)
-        until = device + alone[0] + lost
+        _, before, within = sums.slowed_until(first, busy[0][1] - device)
+        delay = (before + within) * (1 - 1 / self.durations.slowdown)
+        until = device + alone[0] + delay
         if len(busy) > 1 and until > busy[1][0]:
             return False
         if draw:
@@ -184,7 +184,7 @@ class Rank:
             device_record = host_record - 1
         busy.popleft()
         host += issuing
-        self.computing += alone[3] + lost
+        self.computing += alone[3] + delay
         self.device = until, device_record
         self.host = self.device if waits and until > host else (host, host_record)
         return True
@@ -200,16 +200,16 @@ class Rank:
         debt = self._debt * slower
         return own + debt, max(behind, behind_first + debt), behind_first + debt, computing + debt
 
-    def _run_slowly(self, first: int, last: int, cut: Cut, draw: bool) -> None:
+    def _run_slowly(self, first: int, last: int, segments: Segments, draw: bool) -> None:
         """Op by op, with the collectives that are waited for at once."""
         begin = first
-        for at in range(first, last) if cut.at_once else ():
-            if at in cut.at_once:
+        for at in range(first, last) if segments.at_once else ():
+            if at in segments.at_once:
                 self._run_ops(begin, at + 1, draw)
                 self._end_op(at, draw, reduces=False)
-                self._begin_op(cut.at_once[at][1], draw, reduces=False)
+                self._begin_op(segments.at_once[at][1], draw, reduces=False)
                 begin = at + 1
-            elif at in self._idle and at in cut.only_wait:
+            elif at in self._idle and at in segments.only_wait:
                 self._run_ops(begin, at + 1, draw)
                 self.device = max(self.device, self.host)
                 begin = at + 1

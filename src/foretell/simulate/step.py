@@ -13,8 +13,8 @@ from foretell.graph import Graph
 from foretell.program import Role
 from foretell.simulate.path import critical_path
 from foretell.simulate.rank import Rank, Recording
-from foretell.simulate.stretches import Durations, Floats
-from foretell.simulate.timeline import Drawn, Record, Timeline
+from foretell.simulate.segment_sums import Durations, Floats
+from foretell.simulate.timeline import LazySpans, Record, Timeline
 from foretell.units import Seconds
 
 __all__ = ["Durations", "Floats", "simulate"]
@@ -23,14 +23,14 @@ __all__ = ["Durations", "Floats", "simulate"]
 def simulate(role: Role, durations: Durations, *, draw: bool = True) -> Timeline:
     """One step of a rank; undrawn, its spans and its critical path are left out."""
     rank = Rank(role, durations)
-    makespan = _run_step(rank, "stretches" if draw else "nothing")
+    makespan = _run_step(rank, "segments" if draw else "nothing")
     path = critical_path(rank) if draw else None
     first = rank.clocks
     rank.forget_results()
     period = _run_step(rank, "nothing") - makespan
     second = rank.clocks
     return Timeline(
-        spans=Drawn(role, durations, partial(_drawn, role, durations)) if draw else (),
+        spans=LazySpans(role, durations, partial(_drawn, role, durations)) if draw else (),
         makespan=makespan,
         period=period,
         computing=second.computing - first.computing,

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, overload
 
 from foretell.program import Role
 from foretell.simulate.export import write_chakra, write_perfetto
-from foretell.simulate.stretches import Durations, Floats
+from foretell.simulate.segment_sums import Durations, Floats
 from foretell.units import Bytes, Seconds
 
 WHOLE_PASS: Final = 2**31  # the task of a span that is no op of a graph, but a whole pass of a pipeline's stage
@@ -37,7 +37,7 @@ class Span(NamedTuple):
         return self.start + self.duration
 
 
-# Streams. The device goes over a stretch in a LEAP; in one that is LATE it waited for the host on the way, in one OUT of
+# Streams. The device goes over a segment in a LEAP; in one that is LATE it waited for the host on the way, in one OUT of
 # communication beside it, that ended on the way.
 HOST, DEVICE, LEAP, LATE, OUT, NETWORK = range(6)
 
@@ -54,7 +54,7 @@ class Record(NamedTuple):
     after: int  # the record whose end let it begin; -1: none
 
 
-class Drawn(Sequence[Span]):
+class LazySpans(Sequence[Span]):
     """Spans of one rank, drawn when they are looked at, which few do."""
 
     def __init__(self, role: Role, durations: Durations, draw: Callable[[], Sequence[Record]]) -> None:
@@ -126,7 +126,7 @@ class Timeline:
     def on(self, stream: str) -> Iterator[Span]:
         return (span for span in self.spans if span.stream.partition(" ")[0] == stream)
 
-    def beside(self, others: Mapping[str, Timeline]) -> Timeline:
+    def with_ranks(self, others: Mapping[str, Timeline]) -> Timeline:
         """Drawn together with other ranks of the step, under names of their own."""
         if not others:
             return self

@@ -88,12 +88,12 @@ def elementwise(signature: Signature, cuts: Cuts) -> Outputs:
                 raise CannotShard(f"{signature.name} meets two different cuts")
             found = moved
         if found is not None:
-            _no_whole_one_beside(signature, cuts, found, rank)
+            _check_no_whole_one(signature, cuts, found, rank)
         out.append(found)
     return out
 
 
-def _no_whole_one_beside(signature: Signature, cuts: Cuts, found: Cut, rank: int) -> None:
+def _check_no_whole_one(signature: Signature, cuts: Cuts, found: Cut, rank: int) -> None:
     for source, cut in zip(signature.inputs, cuts, strict=True):
         dim = found.dim - (rank - len(source.shape))
         if cut is None and dim >= 0 and source.shape[dim] != 1 and source.strides[dim]:  # not one row for all

@@ -1,4 +1,4 @@
-"""Where the ops of a rank are cut into stretches: wherever something begins or ends beside them.
+"""Where the ops of a rank are cut into segments: wherever something begins or ends beside them.
 
 It follows from which ops take the device's time and not from how much, so that a step is cut once and timed often.
 """
@@ -17,17 +17,17 @@ from foretell.program import Marks, Role
 Numbers = npt.NDArray[np.intp]
 Bools = npt.NDArray[np.bool_]
 NO_MARKS: Final = Marks()
-_LONGEST: Final = 24  # ops beside communication: where it begins or ends amid a stretch, that one is run op by op
+_LONGEST: Final = 24  # ops beside communication: where it begins or ends amid a segment, that one is run op by op
 _OFTEN: Final = 0.125  # of the ops: a host that waits more often is followed op by op
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
-    """A range of ops in stretches, and what the device does in it: kernels, collectives that it waits for at once, and ops
+class Segments:
+    """A range of ops in segments, and what the device does in it: kernels, collectives that it waits for at once, and ops
     that do nothing but wait for one of these. Each of these has its place in one row."""
 
     range: tuple[int, int]
-    # Of each stretch: its first op and the one past its last, whether something happens before and after it, and whether
+    # Of each segment: its first op and the one past its last, whether something happens before and after it, and whether
     # the host waits for its last op.
     first: Sequence[int]
     last: Sequence[int]
@@ -52,7 +52,7 @@ class Cut:
     gaps: Numbers  # 1 where a kernel waits for the collective, whose gap passes meanwhile
 
 
-def cut_range(role: Role, first: int, last: int, *, busy: Bools, waits: Bools, silent: bool, short: bool) -> Cut:
+def segments_of(role: Role, first: int, last: int, *, busy: Bools, waits: Bools, silent: bool, short: bool) -> Segments:
     """The ops from `first` up to `last`, of which some keep the device `busy` and the host `waits` for some.
 
     `silent`: collectives take no time, so they change nothing. `short`: communication slows down what is beside it.
@@ -69,7 +69,7 @@ def cut_range(role: Role, first: int, last: int, *, busy: Bools, waits: Bools, s
     if summed:
         cuts.update((np.flatnonzero(waits[first:last]) + first + 1).tolist())
     if short and not silent:
-        cuts.update(_beside(role, first, last, {number for number, _ in at_once.values()}))
+        cuts.update(_amid_communication(role, first, last, {number for number, _ in at_once.values()}))
     firsts = sorted(at for at in cuts if first <= at < last)
     lasts = [*firsts[1:], last] if firsts else []
     return _with_places(
@@ -101,7 +101,7 @@ def _at_once(role: Role, first: int, last: int, busy: Bools, waits: Bools) -> di
     return found
 
 
-def _beside(role: Role, first: int, last: int, at_once: set[int]) -> list[int]:
+def _amid_communication(role: Role, first: int, last: int, at_once: set[int]) -> list[int]:
     """Every so many ops, wherever one of the other collectives may be under way."""
     under_way = np.zeros(len(role.graph.ops) + 2, dtype=np.intp)
     for number, c in enumerate(role.collectives):
@@ -125,7 +125,7 @@ def _with_places(
     summed: bool,
     at_once: dict[int, tuple[int, int]],
     only_wait: list[int],
-) -> Cut:
+) -> Segments:
     first, last = where
     kernels = np.flatnonzero(busy[first:last])
     collectives = np.array(sorted(at_once), dtype=np.intp) - first
@@ -134,7 +134,7 @@ def _with_places(
     place = np.empty(len(ops), dtype=np.intp)
     place[order] = np.arange(len(ops))
     row, first_op, last_op = ops[order], np.array(firsts, dtype=np.intp) - first, np.array(lasts, dtype=np.intp) - first
-    return Cut(
+    return Segments(
         range=where,
         first=firsts,
         last=lasts,

@@ -1,8 +1,8 @@
-"""Ops between two events, summed up: what a stretch of them does to the clocks of host and device, whatever these show.
+"""Ops between two events, summed up: what a segment of them does to the clocks of host and device, whatever these show.
 
 Whatever the device does next, it begins when it is done with what came before, and when the host has issued it. After a
-stretch its clock shows the later of two: its own work on end, or the host's lead at one of the ops with the work behind that
-op. So a stretch is a few sums and a maximum (max-plus algebra), found for all stretches of a step at once, and a step costs
+segment its clock shows the later of two: its own work on end, or the host's lead at one of the ops with the work behind that
+op. So a segment is a few sums and a maximum (max-plus algebra), found for all segments of a step at once, and a step costs
 as much as it has events. A collective that the device waits for at once is such work, too.
 """
 
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from foretell.simulate.cuts import Cut, Numbers
+from foretell.simulate.segments import Numbers, Segments
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
@@ -35,16 +35,16 @@ class Durations:
     slowdown: float = 1.0  # how many times longer compute takes while the network is busy
 
 
-# How the device goes through a stretch: how much later it ends than its own clock, were all ops issued before; than the
+# How the device goes through a segment: how much later it ends than its own clock, were all ops issued before; than the
 # host's, were the device idle (minus infinity where nothing is done); the same, were the first kernel the one that waited
 # last; and how long it computes.
 Pace = tuple[Seconds, Seconds, Seconds, Seconds]
 
 
 class Sums(NamedTuple):
-    """Of each stretch."""
+    """Of each segment."""
 
-    cut: Cut
+    segments: Segments
     host: Sequence[Seconds]  # to issue its ops
     communicating: Sequence[Seconds]  # in collectives that are waited for at once
     alone: Sequence[Pace]
@@ -53,12 +53,12 @@ class Sums(NamedTuple):
     worked: tuple[Floats, Floats]  # work on end before each place, and without gaps: slowed
 
     def places(self, first: int) -> tuple[int, int]:
-        """What the device does in the stretch that begins with an op."""
-        number = bisect_left(self.cut.first, first)
-        return self.cut.first_place.item(number), self.cut.last_place.item(number)
+        """What the device does in the segment that begins with an op."""
+        number = bisect_left(self.segments.first, first)
+        return self.segments.first_place.item(number), self.segments.last_place.item(number)
 
-    def beside(self, first: int, seconds: Seconds) -> tuple[int, Seconds, Seconds]:
-        """In the first so many seconds of a stretch, slowed: the place that the device is at by then, if it waits for
+    def slowed_until(self, first: int, seconds: Seconds) -> tuple[int, Seconds, Seconds]:
+        """In the first so many seconds of a segment, slowed: the place that the device is at by then, if it waits for
         nobody, how long it computed before that place, and at it."""
         (worked, computed), (begin, end) = self.worked, self.places(first)
         until = worked.item(begin) + seconds
@@ -70,52 +70,52 @@ class Sums(NamedTuple):
         return place, before, max(length - left, 0.0)
 
     def last_wait(self, first: int, slowed: bool, debt: Seconds) -> int:
-        """The last place in a stretch at which its device waited for the host, where it did so at all."""
+        """The last place in a segment at which its device waited for the host, where it did so at all."""
         begin, end = self.places(first)
         lead = self.leads[slowed][begin:end].copy()
         lead[0] += debt
         return end - 1 - int(np.argmax(lead[::-1]))
 
 
-def sums_of(cut: Cut, d: Durations) -> Sums:
+def sums_of(segments: Segments, d: Durations) -> Sums:
     """Of a range of ops that is cut so."""
-    begin, end = cut.range
+    begin, end = segments.range
     issued = _sums(d.host[begin:end])
-    own = np.array([d.collectives[number] for number in cut.collectives], dtype=float)
-    own -= cut.gaps * d.gap  # which passes meanwhile
-    alone, lead, worked = _paces(cut, d, issued, own, 1.0)
+    own = np.array([d.collectives[number] for number in segments.collectives], dtype=float)
+    own -= segments.gaps * d.gap  # which passes meanwhile
+    alone, lead, worked = _paces(segments, d, issued, own, 1.0)
     slowed, slow = alone, lead
     if d.slowdown > 1:
-        slowed, slow, worked = _paces(cut, d, issued, own, d.slowdown)
-    host = _each(issued, cut.first_op, cut.last_op)
-    communicating = _each(_sums(own + cut.gaps * d.gap), cut.first_collective, cut.last_collective)
-    return Sums(cut, host, communicating, alone, slowed, (lead, slow), worked)
+        slowed, slow, worked = _paces(segments, d, issued, own, d.slowdown)
+    host = _each(issued, segments.first_op, segments.last_op)
+    communicating = _each(_sums(own + segments.gaps * d.gap), segments.first_collective, segments.last_collective)
+    return Sums(segments, host, communicating, alone, slowed, (lead, slow), worked)
 
 
 def _paces(
-    cut: Cut, d: Durations, issued: Floats, own: Floats, slowdown: float
+    segments: Segments, d: Durations, issued: Floats, own: Floats, slowdown: float
 ) -> tuple[list[Pace], Floats, tuple[Floats, Floats]]:
     """Each thing that the device does adds `lengths` to the clock of a device that waits for nobody, and `late` to the
     host's where it waits for that."""
-    late, gaps = np.zeros(len(cut.op)), np.zeros(len(cut.op))
-    late[cut.kernel_places] = d.device[cut.kernels] * slowdown
-    gaps[cut.kernel_places] = d.gap
+    late, gaps = np.zeros(len(segments.op)), np.zeros(len(segments.op))
+    late[segments.kernel_places] = d.device[segments.kernels] * slowdown
+    gaps[segments.kernel_places] = d.gap
     computed = _sums(late)
-    computing = _each(computed, cut.first_place, cut.last_place)
-    late[cut.collective_places] = own
-    gaps[cut.collective_places] = np.maximum(-own, 0.0)
+    computing = _each(computed, segments.first_place, segments.last_place)
+    late[segments.collective_places] = own
+    gaps[segments.collective_places] = np.maximum(-own, 0.0)
     worked = _sums(late + gaps)
-    lead = np.append(issued[cut.op + 1] - worked[1:] + late, -np.inf)  # of the host over work on end
-    since = worked[cut.last_place] - issued[cut.first_op]
-    some = cut.first_place < cut.last_place
-    behind = np.where(some, np.maximum.reduceat(lead, cut.first_place), -np.inf) + since
-    behind_first = np.where(some, lead[cut.first_place], -np.inf) + since
-    lengths = _each(worked, cut.first_place, cut.last_place)
+    lead = np.append(issued[segments.op + 1] - worked[1:] + late, -np.inf)  # of the host over work on end
+    since = worked[segments.last_place] - issued[segments.first_op]
+    some = segments.first_place < segments.last_place
+    behind = np.where(some, np.maximum.reduceat(lead, segments.first_place), -np.inf) + since
+    behind_first = np.where(some, lead[segments.first_place], -np.inf) + since
+    lengths = _each(worked, segments.first_place, segments.last_place)
     return list(zip(lengths, behind.tolist(), behind_first.tolist(), computing, strict=True)), lead, (worked, computed)
 
 
 def _each(sums: Floats, begins: Numbers, ends: Numbers) -> list[float]:
-    """Of running sums, what each stretch adds."""
+    """Of running sums, what each segment adds."""
     found: list[float] = (sums[ends] - sums[begins]).tolist()
     return found
 
