@@ -174,15 +174,3 @@ def test_the_architecture_page_names_what_is_there() -> None:
     there.append("/conftest.py")
     missing = [name for name in named if not any(path.endswith(f"/{name.rstrip('/')}") for path in there)]
     assert missing == []
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "accuracy").glob("*.md")), ids=name_of)
-def test_a_page_of_figures_is_short(path: Path) -> None:
-    """What was tried is told in bench/notes."""
-    words = re.findall(r"\S*\w\S*", path.read_text(encoding="utf-8"))
-    assert len(words) <= 1000
-
-
-@pytest.mark.parametrize("path", [*DOCS, *NOTES], ids=name_of)
-def test_a_bar_is_called_one(path: Path) -> None:
-    assert re.findall(r"\(asked\b.*?\)|asked were|\| asked \|", path.read_text(encoding="utf-8"), re.IGNORECASE) == []

@@ -229,11 +229,11 @@ def test_tables_of_the_methods_own_benchmarks() -> None:
            "validated": [{"linear": 0.1, "polynomial": 0.3, "svr": 0.2, "mlp": 0.4}]}  # fmt: skip
     beside = {"predictddl": {"box": box}}
     assert (
-        "| jobs of hosts in a box | 4 | 10.0%, 8.0% | 20.0%, 8.0% | 2 (1) | 5 | 6, 10 s | 5 s, 0.05 s, 0.02 s | 100 |"
+        "| jobs of emulated hosts | 4 | 10.0%, 8.0% | 20.0%, 8.0% | 2 (1) | 5 | 6, 10 s | 5 s, 0.05 s, 0.02 s | 100 |"
         in table_named("predictddl ernest", {}, beside)
     )
-    assert "box, whole jobs, 4 rows of 2 |" in table_named("predictddl errors", {}, beside)
-    assert "| box, whole jobs | 10.0%, 1 of 1 |" in table_named("predictddl validated", {}, beside)
+    assert "emulated hosts, whole jobs, 4 rows of 2 |" in table_named("predictddl errors", {}, beside)
+    assert "| emulated hosts, whole jobs | 10.0%, 1 of 1 |" in table_named("predictddl validated", {}, beside)
     claims = table_named("claims", {}, beside)
     assert "| 2× (over Ernest without a run 5×) | 2 to 2 over 1 comparisons | 4 rows" in claims
     assert "| 100×, capturing the graph not counted |" in claims

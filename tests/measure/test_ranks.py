@@ -11,6 +11,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from foretell_bench.emulated import namespaces
+from foretell_bench.emulated.models import cnn
+from foretell_bench.emulated.steps import SOURCE, Run, measured, ranks, read
 from torch import nn
 
 from foretell.errors import InputError, PlanError
@@ -19,18 +22,19 @@ from foretell.measure.ranks.world import Place
 from foretell.measure.ranks.wrap import blocks, plan_for
 from foretell.measure.record import Record
 from foretell.measure.sampler import Sample
-from tests.measure import netns
-from tests.measure.box import ROOT, SOURCE, Run, measured, read, started
-from tests.measure.cnn import gradient_bytes
 
 FAST, SLOW = 1e9, 200e6  # bits per second
 PLACE = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 
-why_not = cache(netns.why_not)
-needs_namespaces = pytest.mark.skipif("why_not()", reason="no cluster in a box here")
+why_not = cache(namespaces.why_not)
+needs_namespaces = pytest.mark.skipif("why_not()", reason="no hosts can be emulated here")
 
 
 # What the wire says.
+
+
+def gradient_bytes() -> int:
+    return sum(p.numel() * p.element_size() for p in cnn().model().parameters())
 
 
 def check_wire(records: list[Record], times_gradients: float, run: Run) -> None:
@@ -44,7 +48,7 @@ def check_wire(records: list[Record], times_gradients: float, run: Run) -> None:
         assert 0.99 * expected < (step.received_bytes or 0) < 1.1 * expected
         assert step.step_seconds is not None
         # Each step may start with a full bucket of tokens.
-        assert step.step_seconds >= (expected - netns.BURST_BYTES) * 8 / run.bits_per_second
+        assert step.step_seconds >= (expected - namespaces.BURST_BYTES) * 8 / run.bits_per_second
         assert step.communication_seconds is not None
         assert step.communication_seconds > 0
 
@@ -85,7 +89,7 @@ def test_two_hosts_under_torchrun(tmp_path: Path) -> None:
         assert 0 < part <= row.step_seconds  # type: ignore[operator]
     assert [s.resource for s in series] == ["network_rx", "network_tx"]
     assert all("eth0" in s.counter and s.unit == "bytes/s" for s in series)
-    least = ((row.sent_bytes or 0) - netns.BURST_BYTES) * 8 / SLOW  # that the link takes
+    least = ((row.sent_bytes or 0) - namespaces.BURST_BYTES) * 8 / SLOW  # that the link takes
     assert row.network_tx_active_seconds > 0.5 * least  # type: ignore[operator]
     ends = [*series[1].seconds[1:], series[1].seconds[-1]]
     sent = sum(v * (b - a) for v, a, b in zip(series[1].values, series[1].seconds, ends, strict=True))
@@ -100,8 +104,8 @@ def test_a_lost_rank_ends_the_others(end: signal.Signals, hosts: int, tmp_path: 
     run = Run(bits_per_second=2e6, settings={"width": "40"})  # slow enough to be in the middle of a step
     *others, last = range(hosts)
     with (
-        netns.cluster(hosts, bits_per_second=run.bits_per_second) as made,
-        started(made, [run], tmp_path, timeout=10.0) as job,
+        namespaces.cluster(hosts, bits_per_second=run.bits_per_second) as made,
+        ranks(made, [run], tmp_path, timeout=10.0) as job,
     ):
         patience = time.monotonic() + 300
         while not all("measuring" in job.output(host) for host in range(hosts)) and time.monotonic() < patience:
@@ -129,14 +133,14 @@ def test_two_ranks_on_one_host_have_no_counters_of_their_own(tmp_path: Path) -> 
         "    records = measure_ranks(Point(source=sys.argv[1]), world, out=Path(sys.argv[2]))\n"
         "    print(len(records))\n"
     )
-    ranks = []
+    processes = []
     for rank in "01":
         environment = {**os.environ, **PLACE, "MASTER_PORT": "29517", "RANK": rank, "LOCAL_RANK": rank}
-        environment |= {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "OMP_NUM_THREADS": "1"}
+        environment["OMP_NUM_THREADS"] = "1"
         command = [sys.executable, "-c", program, SOURCE, str(tmp_path / "out.jsonl")]
-        ranks.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
-    message = [rank.communicate(timeout=300)[0].split("\n") for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0]
+        processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+    message = [rank.communicate(timeout=300)[0].split("\n") for rank in processes]
+    assert [rank.returncode for rank in processes] == [0, 0]
     for lines, count in zip(message, "21", strict=True):
         assert "no file 'nothing.py'" in lines[0]  # bad input in every rank leaves the job whole
         assert lines[1] == count

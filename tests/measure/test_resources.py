@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from foretell_bench.emulated import namespaces
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,7 +33,6 @@ from foretell.measure.resources import (
 )
 from foretell.measure.sampler import Sample, Sampler, read_network
 from foretell.measure.traces import Kernel, TracedStep
-from tests.measure import netns
 
 ROOT = Path(__file__).parents[2]
 
@@ -212,7 +212,7 @@ class TestSampler:
     @pytest.mark.nightly
     @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
     def test_what_a_host_sends_is_counted(self, tmp_path: Path) -> None:
-        if reason := netns.why_not():
+        if reason := namespaces.why_not():
             pytest.skip(reason)
         code = """
             import socket, sys, time
@@ -228,7 +228,7 @@ class TestSampler:
             seen = sampler.between(begin, time.monotonic())
             print(seen[-1].sent_bytes - seen[0].sent_bytes)
         """
-        with netns.cluster(2, bits_per_second=1e9) as cluster:
+        with namespaces.cluster(2, bits_per_second=1e9) as cluster:
             log = tmp_path / "log"
             command = [sys.executable, "-c", textwrap.dedent(code), cluster.address(1)]
             process = cluster.start(0, command, log=log, environment={})

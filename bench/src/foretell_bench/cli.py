@@ -11,6 +11,9 @@ import typer
 from foretell.cli.options import AsJson
 from foretell.cli.terminal import answer, guarded, progress
 from foretell_bench.answers.command import answers as answers_verb
+from foretell_bench.emulated.cli import app as emulated
+from foretell_bench.fitting.cli import app as fitting
+from foretell_bench.studies.cli import app as studies
 
 if TYPE_CHECKING:
     from foretell_bench.tables.figures import Figure
@@ -43,6 +46,9 @@ def _bench() -> None:
 
 
 app.command("answers")(guarded(answers_verb))
+app.add_typer(emulated)
+app.add_typer(fitting)
+app.add_typer(studies)
 
 
 @app.command()
@@ -121,11 +127,9 @@ def published(
             bench.save(found, save)
     figures = bench.figures(found)
     if page is not None:
-        from foretell_bench.pages.benches import markdown, put_tables
+        from foretell_bench.pages.benches import fill_page
 
-        parts = [f for f in figures if f.source.partition(": ")[0] in ("network", "regime", "source", "device")]
-        whole = [f for f in figures if f not in parts]
-        put_tables(page, {"published": markdown(whole), "published parts": markdown(parts)})
+        fill_page(page, "published", figures)
     _show(figures, as_json)
 
 
@@ -196,7 +200,7 @@ def accuracy(
     ] = False,
     parts: Annotated[
         Path | None,
-        typer.Option("--ablated", metavar="FILE", help="Put what --ablations --save wrote on the page, and no more."),
+        typer.Option("--ablated", metavar="FILE", help="What --ablations --save wrote, for a table on the page."),
     ] = None,
     later: Annotated[
         Path | None, typer.Option("--newer", metavar="FILE", help="What `bench newer --save` wrote, for the page too.")
@@ -209,9 +213,6 @@ def accuracy(
     from foretell_bench.research.coverage import GENERATED
     from foretell_bench.tables import accuracy as bench
 
-    if parts is not None:
-        _fill_ablated(parts, page)
-        return
     if bool(data) == (saved is not None):
         raise InputError("give --data STORE to predict its steps, or --from FILE to show what was saved, and not both.")
     if split == GENERATED:
@@ -238,6 +239,7 @@ def accuracy(
         write_page(
             page,
             bench.tables(steps, moves),
+            ablations=bench.read_ablations(parts) if parts else (),
             newer=bench.read_newer(later) if later else None,
         )
     _show(bench.figures(steps, moves), as_json)
@@ -273,17 +275,6 @@ def _ablate(
     if save is not None:
         bench.save_ablations(found, save)
     _show(bench.ablation_figures(found), as_json)
-
-
-def _fill_ablated(parts: Path, page: Path | None) -> None:
-    from foretell.errors import InputError
-    from foretell_bench.pages.accuracy import ablation_table
-    from foretell_bench.pages.benches import put_table
-    from foretell_bench.tables import accuracy as bench
-
-    if page is None:
-        raise InputError("--ablated fills in the table of a page. Give --page FILE too.")
-    put_table(page, "ablations", ablation_table(bench.read_ablations(parts)))
 
 
 def _show(found: Sequence[Figure], as_json: bool) -> None:
@@ -353,7 +344,7 @@ def devices(
         for kind in ("ops", "steps"):
             lines = [figure for figure in figures if figure.source.startswith(f"{kind}: ")]
             put_table(page, kind, side_by_side(lines, bench.WAYS[kind]))
-        fill_page(page, "bars", bench.bars(found))
+        fill_page(page, "asked", bench.asked(found))
     _show(figures, as_json)
 
 

@@ -21,7 +21,7 @@ HEADS: Final = ("claim of the paper", "here", "interval", "measured on", "why")
 _NOT_RUN: Final = "not run"
 _DATA: Final = {
     "h200": "300 steps of an H200, architectures left out",
-    "box": "jobs of hosts in a box, architectures left out",
+    "box": "jobs of emulated hosts, architectures left out",
     "box-cnns": "jobs of 45 CNNs on one to eight workers, architectures left out",
     "cnn_many_gpus": "240 steps of CNNs on 1 to 4 GPUs, architectures left out",
     "timm_train": "48 steps of timm's networks, architectures left out",
@@ -62,7 +62,7 @@ def rows(results: Mapping[str, Sequence[Row]], beside: Mapping[str, Any]) -> lis
          "Ernest's runs take seconds, but so does capturing a new network's graph; from a graph, answers take milliseconds"),
         ("Driple: up to 7.3× less time to tailor to a new setting", _transfer(shared, "two workers that share an H200"),
          "with 300 rows a setting, training from scratch needs some ten epochs and a tailored network six"),
-        ("Driple: the same, of a few dozen rows a setting", _transfer(driple, "jobs of hosts in a box"),
+        ("Driple: the same, of a few dozen rows a setting", _transfer(driple, "jobs of emulated hosts"),
          "training from scratch is short too, and what was frozen does not always fit"),
         ("DNNAbacus: 0.9 % of time, 29 classic networks, random split", _classics(lines, "step_time"),
          "most of these steps wait for the host, whose speed varies: between neighbouring batches, interpolation has 7 %"),
@@ -124,7 +124,7 @@ def _errors(predictddl: Row) -> Found:
     return Found(
         here=f"{geometric_mean(ratios):.2g}× (over Ernest without a run {geometric_mean(reused):.2g}×)",
         interval=between(min(ratios), max(ratios), f"{len(parts)} comparisons"),
-        on=f"{count} rows of cnn_many_gpus, jobs in a box and of CNNs that Ernest did not sample",
+        on=f"{count} rows of cnn_many_gpus, jobs of emulated hosts and of CNNs that Ernest did not sample",
     )
 
 
@@ -139,7 +139,7 @@ def _inference(predictddl: Row) -> Found:
     return Found(
         here=f"{times(geometric_mean(ratios))}×" + ("" if captured else ", capturing the graph not counted"),
         interval=between(min(ratios), max(ratios), f"{len(parts)} comparisons"),
-        on="new workloads of cnn_many_gpus, jobs in a box and of CNNs",
+        on="new workloads of cnn_many_gpus, jobs of emulated hosts and of CNNs",
     )
 
 

@@ -14,8 +14,8 @@ Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 _TARGETS: Final = ("device", "step")
 _SETS: Final = (("architecture, all", "architectures left out"), ("architecture, five", "the five among them"),
                 ("batch, all", "largest batches left out"), ("batch, five", "the five's largest batches"))  # fmt: skip
-_PARTS: Final = {"cnn": "cnn_many_gpus", "timm": "timm_train", "h200": "H200, images", "box": "box, whole jobs",
-                 "box-cnns": "CNNs in a box, whole jobs"}  # fmt: skip
+_PARTS: Final = {"cnn": "cnn_many_gpus", "timm": "timm_train", "h200": "H200, images", "box": "emulated hosts, whole jobs",
+                 "box-cnns": "CNNs on emulated hosts, whole jobs"}  # fmt: skip
 _UNSEEN: Final = "unseen architectures"
 
 
@@ -155,12 +155,12 @@ def _ernest(found: Found) -> Table:
 
 
 def sampled(found: Found) -> list[tuple[str, Found, Found]]:
-    """Where Ernest was given runs: `cnn_many_gpus` by the GPUs it ran on, jobs of hosts in a box and of CNNs."""
+    """Where Ernest was given runs: `cnn_many_gpus` by the GPUs it ran on, jobs of emulated hosts and of CNNs."""
     parts = [
         (f"cnn_many_gpus, Ernest's runs on {gpus} GPUs", one, found["cnn"]["timing"])
         for gpus, one in found.get("cnn", {}).get("ernest", {}).items()
     ]
-    for name, about in (("box", "jobs of hosts in a box"), ("box-cnns", "jobs of CNNs on 1 to 8 workers")):
+    for name, about in (("box", "jobs of emulated hosts"), ("box-cnns", "jobs of CNNs on 1 to 8 workers")):
         if "ernest" in found.get(name, {}):
             parts.append((about, found[name]["ernest"], found[name]["timing"]))
     return parts

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from foretell.errors import ForetellError, InputError
 from foretell.graph import Graph
-from foretell.hardware import Cluster, Link, Node, device, host, link, recognise
+from foretell.hardware import Cluster, device, recognise
 from foretell.methods.examples import dataset_of
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, MEMORY, STEP_TIME, Example, Query
 from foretell.plans import Plan
@@ -330,15 +330,3 @@ def mlperf_training(folder: Path, say: Say = quiet, most: int | None = None) -> 
         return Example(query=query, measured={STEP_TIME: row["step_seconds"]}, cost=row["run_seconds"] or 0.0)
 
     return _drawn(public_rows(folder, _MLPERF), most, lambda row: row["benchmark"], wanted, example)
-
-
-# Hosts in a box: gloo over links of a limited rate. `box.py` reads the runs.
-
-
-def box_cluster(hosts: int, bytes_per_second: float, of: str = "cpu") -> Cluster:
-    """Hosts of one device each, joined by links of this rate."""
-    chip, usual = device(of), link("eth-1g")
-    wire = Link(name="wire", title="a limited link", bandwidth=bytes_per_second or usual.bandwidth, latency=usual.latency,
-                kind="between", source="tc", fabric="tcp")  # fmt: skip
-    node = Node(device=chip, count=1, host=host(chip.host), inside=link(chip.inside))
-    return Cluster(nodes=(node,) * hosts, between=wire if hosts > 1 else None)

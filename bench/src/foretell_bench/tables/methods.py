@@ -19,7 +19,7 @@ from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, 
 from foretell.store.importers import Taken
 from foretell_bench.graphs import Say, quiet
 from foretell_bench.methods import COMPARED, compared
-from foretell_bench.sources import box
+from foretell_bench.sources import emulated
 from foretell_bench.sources import examples as sources
 from foretell_bench.tables import classics, searches
 from foretell_bench.tables.results import INPUTS, Line, errors, keep_lines, keep_rows, merge, read
@@ -27,7 +27,7 @@ from foretell_bench.tables.splits import Split, splits
 
 Loader = Callable[[Path, Say, int | None], Taken[Example]]
 STORES: Final[Mapping[str, Loader]] = MappingProxyType(
-    {"h200": partial(sources.h200_steps, whole=True), "box": box.box_runs, "box-cnns": box.box_runs}
+    {"h200": partial(sources.h200_steps, whole=True), "box": emulated.host_jobs, "box-cnns": emulated.host_jobs}
 )
 PUBLIC: Final[Mapping[str, Loader]] = MappingProxyType(
     {"cnn_many_gpus": partial(sources.cnn_many_gpus, precisions=("fp32",)), "timm_train": sources.timm_train,

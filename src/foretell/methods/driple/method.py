@@ -291,7 +291,7 @@ class Driple:
 
 
 def quick() -> Driple:
-    """As it was tuned on hosts in a box (bench/notes/methods/driple.md): small enough to be fitted to many settings."""
+    """As it was tuned on emulated hosts (bench/notes/methods/driple.md): small enough to be fitted to many settings."""
     chosen = DripleSettings(
         kind="gin", labels="log", groups=24, rounds=4, readings=4, epochs=40, patience=40, batch=16, validated=0.0, fewest=4,
         most_ops=4000,

@@ -1,0 +1,60 @@
+"""`foretell bench fit`: what the catalog ships about links, fitted on measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foretell.cli.terminal import guarded, say
+
+app = typer.Typer(
+    name="fit",
+    help="Fit how links perform in collectives, as the catalog ships it.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Data = Annotated[Path, typer.Option("--data", metavar="FOLDER", envvar="FORETELL_DATA", help="Public measurements.")]
+Write = Annotated[bool, typer.Option("--write", help="Write the catalog of this checkout.")]
+
+
+@app.command()
+@guarded
+def fabrics(data: Data, write: Write = False) -> None:
+    """Fabrics and latencies of links, with errors on topologies left out of the fit."""
+    from foretell_bench.fitting import fabrics as fitting
+    from foretell_bench.fitting.collectives import measured_rows
+
+    rows = measured_rows(data)
+    fits = fitting.fit_all(rows)
+    fitting.report(rows, fits, say)
+    if write:
+        fitting.write(fits, rows)
+
+
+@app.command()
+@guarded
+def networks(write: Write = False) -> None:
+    """Networks between nodes, on figures that operators published."""
+    from foretell_bench.fitting import networks as fitting
+
+    made = fitting.fit_all()
+    fitting.report(made, say)
+    if write:
+        fitting.write(made)
+
+
+@app.command()
+@guarded
+def links(
+    data: Data,
+    points: Annotated[str, typer.Option("--points", metavar="N,N", help="How many times are drawn.")] = "0,2,5,10,20",
+    seeds: Annotated[int, typer.Option("--seeds", min=1, metavar="N", help="Random draws of each number.")] = 5,
+) -> None:
+    """A profile's links after a few times of a topology left out of the catalog's fit."""
+    from foretell_bench.fitting.collectives import measured_rows
+    from foretell_bench.fitting.few_times import report
+
+    report(measured_rows(data), [int(n) for n in points.split(",")], seeds, say)

@@ -1,0 +1,1 @@
+"""The study of PredictDDL: its fits, its figures, and what its page shows."""
