@@ -28,7 +28,7 @@ def test_the_public_face_is_what_the_docs_use() -> None:
     assert {"forecast", "Workload"} <= used <= set(foretell.__all__)
 
 
-@pytest.mark.parametrize("name", ["forecast", "fit_batch", "scale"])
+@pytest.mark.parametrize("name", ["forecast", "fit_batch", "scale", "plan"])
 def test_siblings_take_the_same_arguments(name: str) -> None:
     parameters = inspect.signature(getattr(foretell, name)).parameters
     assert list(parameters)[:3] == ["workload", "on", "plan"]

@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from foretell import plan
+from foretell import JobLength, Search, Space, plan
 from foretell.planner.steps import steps_of
 
 LLAMA = {
@@ -51,12 +51,10 @@ def main() -> None:
             began, used = time.monotonic(), _processor_seconds()
             found = plan(
                 str(config),
-                gpus=gpus,
-                max_devices=most,
-                tokens=15e9,
-                global_batch=256,
                 settings=SETTINGS,
-                workers=workers,
+                job=JobLength.usual(tokens=15e9),
+                space=Space(gpus=gpus, max_devices=most, global_batch=256),
+                search=Search(workers=workers),
             )
             took, used = time.monotonic() - began, _processor_seconds() - used
             figures = f"{found.candidates:>12,}{found.simulated:>11,}{took:>9.1f}{used:>13.1f}"

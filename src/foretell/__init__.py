@@ -31,8 +31,11 @@ if TYPE_CHECKING:
     from foretell.measure.ranks.measure import measure_ranks
     from foretell.measure.record import Point
     from foretell.parallel import parallelize
+    from foretell.planner.goal import Goal
     from foretell.planner.plan import plan
     from foretell.planner.result import Choice, PlanResult
+    from foretell.planner.search import Search
+    from foretell.planner.space import Space
     from foretell.profile import Profile
     from foretell.serve.client import Client
     from foretell.sources.objects import step
@@ -52,6 +55,7 @@ __all__ = [
     "Device",
     "Forecast",
     "ForetellError",
+    "Goal",
     "Graph",
     "InputError",
     "Interruptions",
@@ -69,6 +73,8 @@ __all__ = [
     "RequirementNotMet",
     "ScalePoint",
     "Script",
+    "Search",
+    "Space",
     "Store",
     "Watch",
     "Workload",
@@ -116,8 +122,11 @@ _FOUND_IN = {
     "foretell.measure.ranks.measure": "join_ranks=join measure_ranks",
     "foretell.measure.record": "Point",
     "foretell.parallel": "parallelize",
+    "foretell.planner.goal": "Goal",
     "foretell.planner.plan": "plan",
     "foretell.planner.result": "Choice PlanResult",
+    "foretell.planner.search": "Search",
+    "foretell.planner.space": "Space",
     "foretell.precision": "MixedPrecision=Precision",  # its name in 0.1
     "foretell.profile": "Profile",
     "foretell.forecasting.notebook": "load_ipython_extension=register",

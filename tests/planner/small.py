@@ -8,7 +8,8 @@ import torch
 
 from foretell.cost.model import load_model
 from foretell.forecasting.conditions import Conditions
-from foretell.planner.search import Engine
+from foretell.hardware import Cluster
+from foretell.planner.evaluate import PlanEvaluator
 from foretell.planner.steps import Steps, steps_of
 from foretell.workload import Workload
 from tests.parallel.models import Llama, loss
@@ -29,5 +30,8 @@ def steps() -> Steps:
     return steps_of(llama, {}, {})
 
 
-def engine(model: str = "roofline") -> Engine:
-    return Engine(steps=steps(), model=load_model(model), conditions=Conditions(), profile=None, kept=None)
+def evaluator(*clusters: str, trainer: float | None = None) -> PlanEvaluator:
+    return PlanEvaluator(
+        steps=steps(), clusters=tuple(map(Cluster.parse, clusters)), model=load_model("roofline"),
+        conditions=Conditions(trainer=trainer), profile=None, outcomes=None,
+    )  # fmt: skip

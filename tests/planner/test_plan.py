@@ -5,42 +5,60 @@ from __future__ import annotations
 import json
 import math
 import os
-from dataclasses import replace
+from dataclasses import fields, replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
 import foretell
+from foretell import Conditions
 from foretell.cli import app
+from foretell.distribution import LogNormal
 from foretell.errors import InputError
-from foretell.hardware import Cluster, instance
-from foretell.planner.choose import probability_below
+from foretell.hardware import Cluster, Term, instance
+from foretell.planner.candidates import candidates_of, decided
+from foretell.planner.cluster_search import SURE, search_cluster
 from foretell.planner.pool import Processes
-from foretell.planner.result import PlanResult
-from foretell.planner.search import SURE, search_cluster
-from foretell.planner.space import Space, decided, enumerate_space
+from foretell.planner.result import Choice, PlanResult, Range
+from foretell.planner.space import Space
 from foretell.report.plan import front_table, plan_page, plan_panel
 from foretell.units import show_dollars
 from tests.parallel.models import graph
-from tests.planner.small import engine, llama, steps
+from tests.planner.small import evaluator, llama, steps
 
 SMALL = f"{Path(__file__).parent / 'small.py'}:llama"  # as a SOURCE, whose captures are cached
 
 
-def planned(**asked: object) -> PlanResult:
-    given = {"gpus": ("h100-sxm", "l40s"), "max_devices": 4, "global_batch": 8, "batches": (1, 2), "model": "roofline"}
-    return foretell.plan(SMALL, **(given | {"samples": 1e8} | asked))  # type: ignore[arg-type]
+def planned(
+    on: str | None = None, *, model: str = "roofline", conditions: Conditions | None = None, **asked: Any
+) -> PlanResult:
+    """Each setting goes to the type that has it."""
+    given = {
+        "gpus": ("h100-sxm", "l40s"),
+        "max_devices": 4,
+        "global_batch": 8,
+        "batches": (1, 2),
+        "samples": 1e8,
+    } | asked
+    kinds = {foretell.Goal: "goal", foretell.Space: "space", foretell.Search: "search"}
+    made = {
+        name: kind(**{f.name: given.pop(f.name) for f in fields(kind) if f.name in given})
+        for kind, name in kinds.items()
+    }
+    job = foretell.JobLength.usual(**given)
+    return foretell.plan(SMALL, on, job=job, model=model, conditions=conditions, **made)
 
 
 def test_the_search_finds_what_simulating_everything_finds() -> None:
-    asked, cluster = engine(), Cluster.parse("4xh100-sxm")
-    every = enumerate_space(Space(on=cluster, global_batch=8, batches=(2,)), steps()).candidates
-    found = search_cluster(asked, cluster, 0, every)
+    evaluates, cluster = evaluator("4xh100-sxm"), Cluster.parse("4xh100-sxm")
+    every = candidates_of(Space(global_batch=8, batches=(2,)), steps(), cluster).found
+    found = search_cluster(evaluates, 0, every)
     best = min(o.seconds for _, o in found.simulated if o.fit_probability >= SURE)
-    all_of_them = [o for c in every if not (o := asked.simulate(c, cluster)).why and o.fits]
+    all_of_them = [o for c in every if not (o := evaluates.simulate(c)).why and o.fits]
     assert best <= min(o.seconds for o in all_of_them) / 0.98
     assert len(found.simulated) < len(every)
     assert found.pruned.total() + sum(o.fits for _, o in found.simulated) == len(every)
@@ -48,11 +66,9 @@ def test_the_search_finds_what_simulating_everything_finds() -> None:
 
 def test_a_trainer_lengthens_bounds_as_it_lengthens_steps() -> None:
     cluster = Cluster.parse("4xh100-sxm")
-    every = enumerate_space(Space(on=cluster, global_batch=8, batches=(2,)), steps()).candidates
-    bare, slow = (replace(engine(), conditions=foretell.Conditions(trainer=t)) for t in (0.0, 1.0))
-    assert [c for c, _ in search_cluster(slow, cluster, 0, every).simulated] == [
-        c for c, _ in search_cluster(bare, cluster, 0, every).simulated
-    ]
+    every = candidates_of(Space(global_batch=8, batches=(2,)), steps(), cluster).found
+    bare, slow = (search_cluster(evaluator("4xh100-sxm", trainer=t), 0, every) for t in (0.0, 1.0))
+    assert [c for c, _ in slow.simulated] == [c for c, _ in bare.simulated]
 
 
 def test_without_a_goal_the_product_of_time_and_cost_decides() -> None:
@@ -130,17 +146,19 @@ def test_a_narrow_terminal_shortens_no_number() -> None:
 
 
 def test_a_graph_keeps_its_batch_and_a_cluster_its_devices() -> None:
-    result = foretell.plan(graph("llama"), "4xh100-sxm", "tp=2", samples=1e6, global_batch=16, model="roofline")
+    space, job = Space(global_batch=16), foretell.JobLength.usual(samples=1e6)
+    result = foretell.plan(graph("llama"), "4xh100-sxm", "tp=2", job=job, space=space, model="roofline")
     assert {c.cluster for c in result.choices} == {"4xh100-sxm"}
     assert all("tp=2" in c.plan and c.batch == 2 for c in result.choices)
     assert all(c.global_batch == pytest.approx(16) for c in result.choices)
 
 
 def test_a_function_that_takes_a_batch_is_asked_for_it() -> None:
-    result = foretell.plan(llama, "h100-sxm", samples=1e6, batches=(1, 3), model="roofline")
+    job = foretell.JobLength.usual(samples=1e6)
+    result = foretell.plan(llama, "h100-sxm", job=job, space=Space(batches=(1, 3)), model="roofline")
     assert {c.batch for c in result.choices} <= {1, 3}
     with pytest.raises(InputError, match="settings are for a SOURCE"):
-        foretell.plan(llama, "h100-sxm", samples=1e6, settings={"x": "1"})
+        foretell.plan(llama, "h100-sxm", job=job, settings={"x": "1"})
 
 
 def test_processes_answer_as_one_does() -> None:
@@ -155,6 +173,7 @@ def test_processes_answer_as_one_does() -> None:
         ({"samples": None, "epochs": 3}, "give both epochs and dataset"),
         ({"gpus": ("8xh100-sxm",)}, "names of devices or instances"),
         ({"on": "h100-sxm"}, "Give one of them"),
+        ({"gain": 2.0}, "gain must be"),
         ({"deadline": -1.0}, "deadline must be more than 0"),
     ],
 )
@@ -184,7 +203,7 @@ def test_prices_of_ones_own_replace_the_catalogs() -> None:
 
 def test_prices_of_a_term_and_a_region() -> None:
     def dollars(name: str, **terms: str) -> float | None:
-        [cluster] = Space(on=Cluster.parse(name), **terms).clusters()  # type: ignore[arg-type]
+        [cluster] = Space(**terms).clusters(Cluster.parse(name))  # type: ignore[arg-type]
         return cluster.dollars_per_hour
 
     p5 = instance("aws:p5.48xlarge")
@@ -194,7 +213,7 @@ def test_prices_of_a_term_and_a_region() -> None:
     assert dollars("4xh100-sxm", term="spot") == spot.dollars_per_hour / 2
     assert dollars("aws:p5.48xlarge", region="us-west-1") == 68.8
     assert dollars("aws:p5.48xlarge") == p5.dollars_per_hour
-    [cluster] = Space(on=Cluster.parse("aws:p5.48xlarge"), term="spot").clusters()
+    [cluster] = Space(term="spot").clusters(Cluster.parse("aws:p5.48xlarge"))
     assert cluster.price_source == "aws:p5.48xlarge, spot in us-west-2, 2025-08"
     with pytest.raises(InputError, match="no spot price in the-moon"):
         dollars("4xh100-sxm", term="spot", region="the-moon")
@@ -204,17 +223,15 @@ def test_prices_of_a_term_and_a_region() -> None:
 
 def test_a_price_counts_also_where_the_answer_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORETELL_CACHE", str(tmp_path))
-    asked = {
-        "on": "2xl40s",
-        "plan": "dp=2,zero=0,checkpointing=none",
-        "batches": (2,),
-        "samples": 1e8,
-        "model": "roofline",
-    }
-    first, second, spot = (
-        foretell.plan(SMALL, **asked, **more).recommended  # type: ignore[arg-type]
-        for more in ({"prices": {"l40s": 1.0}}, {"prices": {"l40s": 2.0}}, {"prices": {"l40s": 2.0}, "term": "spot"})
-    )
+
+    def best(price: float, term: Term = "on-demand") -> Choice | None:
+        job = foretell.JobLength.usual(samples=1e8, spot=term == "spot")
+        space = Space(batches=(2,), prices={"l40s": price}, term=term)
+        return foretell.plan(
+            SMALL, "2xl40s", "dp=2,zero=0,checkpointing=none", job=job, space=space, model="roofline"
+        ).recommended
+
+    first, second, spot = best(1.0), best(2.0), best(2.0, "spot")
     assert first is not None
     assert second is not None
     assert spot is not None
@@ -233,8 +250,25 @@ def test_settings_of_a_plan_that_are_decided() -> None:
 
 
 def test_odds_of_a_limit() -> None:
-    assert probability_below(10, 10, 0.2) == 0.5
-    assert probability_below(10 * math.exp(0.2 * 1.2816), 10, 0.2) == pytest.approx(0.9, abs=1e-3)
+    known = Range.of(LogNormal.from_sigma(10, 0.2))
+    assert known.distribution.probability_below(10) == pytest.approx(0.5)
+    assert known.distribution.probability_below(10 * math.exp(0.2 * 1.2816)) == pytest.approx(0.9, abs=1e-3)
+
+
+def test_another_cluster_of_the_same_name_is_not_answered_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One made in Python may have any name, and another host."""
+    monkeypatch.setenv("FORETELL_CACHE", str(tmp_path))
+    usual = Cluster.parse("h100-sxm")
+    node = replace(
+        usual.nodes[0], device=replace(usual.nodes[0].device, bandwidth=usual.nodes[0].device.bandwidth / 1000)
+    )
+    job, space = foretell.JobLength.usual(samples=1e6), Space(batches=(2,))
+    fast, slow = (
+        foretell.plan(SMALL, on, job=job, space=space, model="roofline").choices[0]
+        for on in (usual, replace(usual, nodes=(node,), name=str(usual)))
+    )
+    assert slow.cluster == fast.cluster
+    assert slow.step.median > 1.5 * fast.step.median
 
 
 def test_the_verb(tmp_path: Path) -> None:

@@ -22,9 +22,9 @@ from tests.planner.tasks import tell_and_wait
 pytest.importorskip("ray")
 pytestmark = pytest.mark.nightly
 SMALL = f"{Path(__file__).parent / 'small.py'}:llama"
-ASKED = {
-    "gpus": ("l40s",), "max_devices": 4, "global_batch": 8, "batches": (1, 2), "samples": 1e8, "model": "roofline",
-    "cache": False,
+QUESTION = {
+    "space": foretell.Space(gpus=("l40s",), max_devices=4, global_batch=8, batches=(1, 2)),
+    "job": foretell.JobLength.usual(samples=1e8), "model": "roofline",
 }  # fmt: skip
 
 
@@ -45,9 +45,12 @@ def runner() -> Iterator[RayRunner]:
 
 @pytest.mark.slow
 def test_the_same_is_chosen_on_a_cluster(runner: RayRunner) -> None:
-    found = foretell.plan(SMALL, runner=runner, **ASKED)  # type: ignore[arg-type]
+    found, here = (
+        foretell.plan(SMALL, search=foretell.Search(runner=where, cache=False), **QUESTION)  # type: ignore[arg-type]
+        for where in (runner, Here())
+    )
     assert runner.workers == 2
-    assert found.recommended == foretell.plan(SMALL, runner=Here(), **ASKED).recommended  # type: ignore[arg-type]
+    assert found.recommended == here.recommended
 
 
 @pytest.mark.slow

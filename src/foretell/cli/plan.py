@@ -100,23 +100,29 @@ def plan(
             source,
             on,
             **(asked | {"plan": fixed, "job": job}),
-            deadline=None if deadline is None else parse_seconds(deadline),
-            budget=budget,
-            confidence=confidence,
-            gpus=tuple(filter(None, (gpus or "").split(","))),
-            max_devices=max_devices,
-            global_batch=global_batch,
-            batches=_numbers("--micro-batches", micro_batches),
-            vary={name: value.split(",") for name, value in options.read_settings(vary).items()},
-            prices={name: options.count("--price", text) or 0.0 for name, text in options.read_settings(price).items()},
-            term=term_named(term),
-            region=region,
             settings=options.read_settings(settings),
-            cache=not no_cache,
-            runner=options.runner(ray, workers),
-            measure=None if measure is None else Command(measure),
-            runs=runs,
-            gain=gain,
+            goal=foretell.Goal(
+                deadline=None if deadline is None else parse_seconds(deadline), budget=budget, confidence=confidence
+            ),
+            space=foretell.Space(
+                gpus=tuple(filter(None, (gpus or "").split(","))),
+                max_devices=max_devices,
+                global_batch=global_batch,
+                batches=_numbers("--micro-batches", micro_batches),
+                vary={name: value.split(",") for name, value in options.read_settings(vary).items()},
+                prices={
+                    name: options.count("--price", text) or 0.0 for name, text in options.read_settings(price).items()
+                },
+                term=term_named(term),
+                region=region,
+            ),
+            search=foretell.Search(
+                cache=not no_cache,
+                runner=options.runner(ray, workers),
+                measure=None if measure is None else Command(measure),
+                runs=runs,
+                gain=gain,
+            ),
             progress=report,
         )
     answer(as_json, result.to_dict, lambda width: plan_panel(result, width))
@@ -140,13 +146,13 @@ def _job(
     from dataclasses import replace
 
     import foretell
-    from foretell.hardware import term_named
-    from foretell.planner.plan import job_length
 
     evaluate, checkpoint, startup, failures, preemptions, restart = around
     counts = {"--samples": samples, "--tokens": tokens, "--epochs": epochs, "--dataset": dataset}
     n = {name: options.count(name, text) for name, text in counts.items()}
-    length = job_length(n["--samples"], n["--tokens"], n["--epochs"], n["--dataset"], term=term_named(term))
+    length = foretell.JobLength.usual(
+        samples=n["--samples"], tokens=n["--tokens"], epochs=n["--epochs"], dataset=n["--dataset"], spot=term == "spot"
+    )
     usual = length.interruptions or foretell.Interruptions()
     return replace(
         length,

@@ -47,6 +47,7 @@ class Pause:
 USUAL_FAILURES: Final = 2e-5  # per device and hour
 # Bamboo (arXiv 2204.12013) replays traces of spot clusters that lose 10, 16 and 33 % of their nodes per hour.
 USUAL_PREEMPTIONS: Final = 0.10  # per spot node and hour
+USUAL_STARTUP: Final[Seconds] = 300.0  # until the first step (docs/guide/planning.md)
 _LONGEST: Final[Seconds] = 1e12
 
 
@@ -151,6 +152,29 @@ class JobLength:
             )
         check_number("the length of a job", given[0], "samples or tokens, 1 to 1e18", InputError, least=1.0)
         check_number("seconds of a start", self.startup, "a number of at least 0", InputError)
+
+    @classmethod
+    def usual(
+        cls,
+        *,
+        samples: float | None = None,
+        tokens: float | None = None,
+        epochs: float | None = None,
+        dataset: float | None = None,
+        spot: bool = False,
+    ) -> JobLength:
+        """A job with a usual start and usual interruptions; `epochs` are of `dataset` samples, spot nodes are taken back."""
+        if (epochs is None) != (dataset is None):
+            raise InputError(
+                "epochs are counted in samples of a dataset: give both epochs and dataset, like 90 and 1281167."
+            )
+        if epochs is not None and dataset is not None:
+            check_number("epochs", epochs, "more than 0", InputError, least=1e-9)
+            if samples is not None:
+                raise InputError("a job is as long as its samples or its epochs. Give one of them.")
+            samples = epochs * dataset
+        interruptions = Interruptions(per_node_hour=USUAL_PREEMPTIONS if spot else 0.0)
+        return cls(samples=samples, tokens=tokens, startup=USUAL_STARTUP, interruptions=interruptions)
 
     def cost(
         self,

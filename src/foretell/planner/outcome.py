@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from foretell.capture.cache import folder
+from foretell.distribution import LogNormal
 from foretell.forecasting.memory import probability_of_fitting
 from foretell.forecasting.result import Forecast, Memory
+from foretell.planner.result import Range
 from foretell.units import Bytes, Seconds
 
-Z90: Final = 1.6449  # half of a 90 % interval, in standard deviations
 # Where a forecast has no interval: 129 published jobs of 1 to 1,024 devices are 10.7 % off in the median
 # (docs/accuracy/published.md), which is 0.107 / 0.6745 standard deviations of a normal logarithm.
 USUAL_SIGMA: Final = 0.16
@@ -41,11 +42,11 @@ class Outcome:
     why: str = ""  # it cannot be simulated
 
     @property
-    def sigma(self) -> float:
-        """One standard deviation of the logarithm of the step's time."""
-        if self.low and self.high and self.high > self.low:
-            return math.log(self.high / self.low) / (2 * Z90)
-        return USUAL_SIGMA
+    def step(self) -> Range:
+        """Seconds of the step, with the interval that is known or the usual one."""
+        if self.low is not None and self.high is not None:
+            return Range(median=self.seconds, low=self.low, high=self.high)
+        return Range.of(LogNormal.from_sigma(self.seconds, USUAL_SIGMA))
 
     @property
     def headroom(self) -> float:

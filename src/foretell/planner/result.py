@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from foretell.distribution import LogNormal, interval
 from foretell.forecasting.job import Job
 from foretell.hardware import Term
-from foretell.planner.measured import MeasuredRun
 from foretell.text import json_text
 from foretell.units import Bytes, Dollars, Seconds
 
@@ -23,6 +23,15 @@ class Range:
     median: float
     low: float
     high: float
+
+    @classmethod
+    def of(cls, distribution: LogNormal) -> Range:
+        low, high = interval(distribution)
+        return cls(median=distribution.median, low=low, high=high)
+
+    @property
+    def distribution(self) -> LogNormal:
+        return LogNormal.from_interval(self.median, self.low, self.high)
 
     def times(self, factor: float) -> Range:
         return Range(median=self.median * factor, low=self.low * factor, high=self.high * factor)
@@ -39,7 +48,7 @@ class Choice:
         fit_probability: Of fitting; `deadline_probability` of being done in time, `budget_probability` of costing less.
 
     Examples:
-        >>> found = foretell.plan("torchvision/resnet18", on="8xt4", samples=1e6)
+        >>> found = foretell.plan("torchvision/resnet18", on="8xt4", job=foretell.JobLength.usual(samples=1e6))
         >>> found.recommended.devices
         8
     """
@@ -83,6 +92,16 @@ class Pruned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredRun:
+    """A plan that was run, with what was forecast of it and what was measured."""
+
+    plan: str
+    batch: int
+    forecast: Seconds
+    seconds: Seconds | None  # None: it failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanResult:
     """The answer of a search.
 
@@ -93,7 +112,7 @@ class PlanResult:
         pruned: Candidates that were not simulated, by reason; `candidates` and `simulated` count them.
 
     Examples:
-        >>> found = foretell.plan("torchvision/resnet18", on="8xt4", samples=1e6)
+        >>> found = foretell.plan("torchvision/resnet18", on="8xt4", job=foretell.JobLength.usual(samples=1e6))
         >>> found.front[0].cluster
         '8xt4'
     """

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Final
 
-from foretell import Cluster, Plan, PlanResult, plan
+from foretell import Cluster, JobLength, Plan, PlanResult, Search, Space, plan
 from foretell.planner.steps import steps_of
 from foretell.store.importers import Row, public_rows
 from foretell.units import Seconds
@@ -148,19 +148,19 @@ def _answered(asked: Sequence[Table], sources: Mapping[str, str], say: Say, work
 
 def figures(table: Table, source: str) -> Figures:
     rates = {(row.plan, row.batch): row.rate for row in table.rows}
-    asked: dict[str, Any] = {
-        "on": Cluster.parse(table.cluster), "tokens": 1e10, "settings": SETTINGS,
-        "among": [(row.plan, row.batch) for row in table.rows],
+    question: dict[str, Any] = {
+        "on": Cluster.parse(table.cluster), "job": JobLength.usual(tokens=1e10), "settings": SETTINGS,
+        "space": Space(among=[(row.plan, row.batch) for row in table.rows]),
     }  # fmt: skip
-    choice = plan(source, **asked)
+    choice = plan(source, **question)
     made = _Runs(table)
-    plan(source, **asked, measure=made, runs=RUNS)
+    plan(source, **question, search=Search(measure=made, runs=RUNS))
     picks = [[table.rows[i].rate for i in CherryPick(seed=s).search(_candidates(table)).tried] for s in range(SEEDS)]
     loses = mean(lost(_regret(table, pick)) for pick in picks)
     reached = loses / (1 - loses) if loses < 1 else math.inf  # the same, as regret
     patient = _Runs(table, until=reached)
     with suppress(_Reached):
-        plan(source, **asked, measure=patient, runs=math.ceil(mean(map(len, picks))), gain=0.0)
+        plan(source, **question, search=Search(measure=patient, runs=math.ceil(mean(map(len, picks))), gain=0.0))
     return Figures(
         table=table.name,
         seen=table.seen,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlencode
 
 from pydantic import ConfigDict, Field
 from sqlalchemy.orm import Session
 
+from foretell.errors import InputError
+from foretell.forecasting.job import JobLength
 from foretell.graph import Graph
 from foretell.hardware import Cluster, Term
 from foretell.plans import Plan
@@ -17,7 +19,11 @@ from foretell.serve.jobs.work import AskedLong, Done, Gone, Means, Say
 from foretell.serve.questions import EXAMPLE, AskedConditions, AskedJob, Hash, Text, model_version
 from foretell.text import json_text
 
-_MOST_DEVICES: Final = 16_384
+if TYPE_CHECKING:
+    from foretell.planner.goal import Goal
+    from foretell.planner.space import Space
+
+_MAX_DEVICES: Final = 16_384
 
 
 class AskedOfGraph(AskedLong):
@@ -73,7 +79,7 @@ class AskedPlans(AskedOfGraph):
 
     on: Text | None = Field(default=None, description="This cluster and no other.")
     gpus: Annotated[list[Text], Field(max_length=50)] = Field(default=[], examples=[["h100-sxm", "l40s"]])
-    max_devices: Annotated[int, Field(ge=1, le=_MOST_DEVICES)] = 64
+    max_devices: Annotated[int, Field(ge=1, le=_MAX_DEVICES)] = 64
     samples: float | None = None
     tokens: float | None = None
     epochs: float | None = Field(default=None, description="Of `dataset` samples.")
@@ -92,31 +98,50 @@ class AskedPlans(AskedOfGraph):
     region: Text | None = Field(default=None, description="Prices of this region, like us-east-1.")
 
     def check(self) -> None:
-        from foretell.planner.choose import Goal
-        from foretell.planner.plan import job_length
+        super().check()
+        self._search()
+        self._space().clusters(None if self.on is None else Cluster.parse(self.on))
+
+    def _search(self) -> tuple[JobLength, Goal]:
+        """The job, and what it must keep to."""
+        from foretell.planner.goal import Goal
+
+        counts = (self.samples, self.tokens, self.epochs, self.dataset)
+        if self.job is not None and any(count is not None for count in counts):
+            raise InputError("a job has its length already. Give job, or samples, tokens or epochs.")
+        length = (
+            self.job.made()
+            if self.job is not None
+            else JobLength.usual(
+                samples=self.samples,
+                tokens=self.tokens,
+                epochs=self.epochs,
+                dataset=self.dataset,
+                spot=self.term == "spot",
+            )
+        )
+        return length, Goal(deadline=self.deadline, budget=self.budget, confidence=self.confidence)
+
+    def _space(self) -> Space:
         from foretell.planner.space import Space
 
-        super().check()
-        Goal(deadline=self.deadline, budget=self.budget, confidence=self.confidence)
-        job = None if self.job is None else self.job.made()
-        job_length(self.samples, self.tokens, self.epochs, self.dataset, job, self.term)
-        Space(
-            gpus=tuple(self.gpus), max_devices=self.max_devices, global_batch=self.global_batch,
-            batches=None if self.batches is None else tuple(self.batches), prices=self.prices, term=self.term,
-            on=None if self.on is None else Cluster.parse(self.on), region=self.region,
-        ).clusters()  # fmt: skip
+        return Space(
+            gpus=self.gpus, max_devices=self.max_devices, global_batch=self.global_batch, batches=self.batches,
+            prices=self.prices or {}, term=self.term, region=self.region,
+        )  # fmt: skip
 
     def do(self, material: bytes, say: Say, means: Means) -> Done:
         from foretell.planner.plan import plan
         from foretell.planner.ray import RayRunner
         from foretell.planner.result import Choice
+        from foretell.planner.search import Search
         from foretell.report.plan import plan_body
 
-        own = set(AskedPlans.model_fields) - set(AskedOfGraph.model_fields)
-        asked = {name: getattr(self, name) for name in own}  # named as `plan` names them
         graph = Graph.from_bytes(material, "the graph")
-        runner = None if means.ray is None else RayRunner(means.ray)
-        found = plan(graph, **asked, **self.shared(means.profile), progress=say, runner=runner)
+        job, goal = self._search()
+        search = Search(runner=None if means.ray is None else RayRunner(means.ray))
+        arguments = self.shared(means.profile) | {"job": job, "goal": goal, "space": self._space(), "search": search}
+        found = plan(graph, self.on, **arguments, progress=say)
 
         def address(choice: Choice) -> str:
             return "/ask?" + urlencode({"graph": self.graph, "on": choice.cluster, "plan": choice.plan})
@@ -134,7 +159,7 @@ class AskedScale(AskedOfGraph):
     model_config = ConfigDict(json_schema_extra={"examples": [{"graph": EXAMPLE, "on": "h100-sxm", "up_to": 64}]})
 
     on: Text = Field(description="One device, like h100-sxm.")
-    up_to: Annotated[int, Field(ge=1, le=_MOST_DEVICES)]
+    up_to: Annotated[int, Field(ge=1, le=_MAX_DEVICES)]
 
     def check(self) -> None:
         super().check()

@@ -1,4 +1,4 @@
-"""When runs are allowed: a search over real runs, seeded by the forecast and its uncertainty.
+"""Which plan to run next: a search over real runs, seeded by forecasts and their uncertainty.
 
 A Gaussian process learns by which factor runs differ from their forecasts, so that one run corrects all plans like it.
 The plan with the largest expected improvement runs next; a run that fails says which plans need as much memory. The search
@@ -16,13 +16,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from foretell.plans import Plan
+from foretell.planner.candidates import Candidate
+from foretell.planner.search import GAIN, Run
 from foretell.units import Bytes, Seconds
 
 Floats = npt.NDArray[np.float64]
-Run = Callable[[Plan, int], Seconds | None]  # a step's seconds with a plan and a micro-batch; None: it failed
-GAIN: Final = 0.03  # expected improvement, as a part of the best, below which the search ends
-FEWEST: Final = 2  # runs before it may
+FEWEST: Final = 2  # runs before it may end
 NOISE: Final = 0.03  # of the logarithm of a measured step: repeated steps of shared clusters differ by some percent
 _LENGTHS: Final = (1.0, 2.0, 4.0)  # over which errors of forecasts are alike, in doublings of a degree
 _SPREADS: Final = (0.1, 0.2, 0.4)  # of those errors
@@ -31,36 +30,26 @@ _ZERO: Final = 0.5  # how far apart stages of ZeRO are, in doublings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """A plan that could run, and what is forecast of it."""
+    """A candidate that could run, and what is forecast of it."""
 
-    plan: Plan
-    batch: int
+    candidate: Candidate
     seconds: Seconds  # of a step
-    work: float  # that a step does, by which steps are compared
     needed: Bytes
     fit_probability: float
 
     @property
     def rate(self) -> float:
-        return self.seconds / self.work
+        return self.seconds / self.candidate.work
 
     @property
     def place(self) -> tuple[float, ...]:
-        p = self.plan
-        sizes = (p.dp, p.tp, p.pp, p.cp, self.batch)
+        p = self.candidate.plan
+        sizes = (p.dp, p.tp, p.pp, p.cp, self.candidate.batch)
         recomputes = {"none": 0.0, "full": 1.0}.get(str(p.checkpointing), 0.5)
         return (*(math.log2(size) for size in sizes), _ZERO * p.zero, recomputes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredRun:
-    plan: str
-    batch: int
-    forecast: Seconds
-    seconds: Seconds | None  # None: it failed
-
-
-def search(
+def try_plans(
     options: Sequence[Option],
     run: Run,
     *,
@@ -95,7 +84,7 @@ def search(
         if enough and _gain(options, places, tried, results, confidence)[chosen] < gain:
             break
         tried.append(chosen)
-        results.append(run(options[chosen].plan, options[chosen].batch))
+        results.append(run(options[chosen].candidate.plan, options[chosen].candidate.batch))
     return [(options[i], seconds) for i, seconds in zip(tried, results, strict=True)]
 
 
@@ -109,7 +98,7 @@ def _gain(
     """Expected improvement over the best run, in parts of it; before any succeeded, the best forecast that surely fits."""
     forecasts = np.log([option.rate for option in options])
     odds = _odds(options, tried, results)
-    ran = [(i, math.log(s / options[i].work)) for i, s in zip(tried, results, strict=True) if s is not None]
+    ran = [(i, math.log(s / options[i].candidate.work)) for i, s in zip(tried, results, strict=True) if s is not None]
     if not ran:
         return np.asarray(
             np.where(odds >= confidence, 1.0, odds * 1e-3) * np.exp(forecasts.min() - forecasts), dtype=np.float64

@@ -1,4 +1,4 @@
-"""The choice: what cannot be beaten, and which of it to take for a deadline, a budget or neither."""
+"""The verdict on choices: what cannot be beaten, and which of it to take for a deadline, a budget or neither."""
 
 from __future__ import annotations
 
@@ -7,51 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from foretell.errors import InputError, check_number
-from foretell.hardware import Term
-from foretell.planner.outcome import Z90
+from foretell.planner.cluster_search import ALIKE, CLASS
+from foretell.planner.goal import Goal
 from foretell.planner.result import Choice, Range
-from foretell.planner.search import ALIKE, CLASS
-from foretell.units import Dollars, Seconds, show_dollars, show_seconds, show_share
+from foretell.units import show_dollars, show_seconds, show_share
 
 ROOMY: Final = 0.20  # of the memory free: more is no better
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Goal:
-    """What a job must keep to, how sure that shall be, and what it pays for."""
-
-    deadline: Seconds | None = None
-    budget: Dollars | None = None
-    confidence: float = 0.9
-    term: Term = "on-demand"  # on which devices are rented
-
-    def __post_init__(self) -> None:
-        for name, value in (("deadline", self.deadline), ("budget", self.budget)):
-            if value is not None:
-                check_number(name, value, "more than 0", InputError, least=1e-9)
-        check_number(
-            "confidence", self.confidence, "a probability from 0.5 to 0.999", InputError, least=0.5, most=0.999
-        )
-
-    def short_of(self, choice: Choice) -> list[str]:
-        """The requirements that a choice does not surely keep."""
-        odds = {
-            "memory": choice.fit_probability,
-            "deadline": choice.deadline_probability,
-            "budget": choice.budget_probability,
-        }
-        missed = [name for name, p in odds.items() if p is not None and p < self.confidence]
-        if self.budget is not None and choice.cost is None:
-            missed.append("budget")
-        return missed
-
-
-def probability_below(limit: float, median: float, sigma: float) -> float:
-    """That a number with a normal logarithm stays below a limit."""
-    if median <= 0:
-        return 1.0
-    return round(0.5 * math.erfc(-math.log(limit / median) / (sigma * math.sqrt(2))), 4)
 
 
 def front(choices: Sequence[Choice]) -> tuple[Choice, ...]:
@@ -84,7 +45,7 @@ def choose(choices: Sequence[Choice], goal: Goal) -> Verdict:
 
     Time and cost count as they are expected: what may not fit may have to be done again.
     """
-    good = [c for c in choices if not goal.short_of(c)]
+    good = [c for c in choices if not goal.missed_by(c)]
     if not good:
         return _nothing(choices, goal)
     priced = [c for c in good if c.cost is not None]
@@ -114,8 +75,7 @@ def _expected(choice: Choice, of: Range | None) -> float:
     """Over the interval, and with the risk of a plan that fails."""
     if of is None:
         return math.inf
-    sigma = math.log(of.high / of.low) / (2 * Z90) if of.high > of.low > 0 else 0.0
-    return of.median * math.exp(sigma**2 / 2) / max(choice.fit_probability, 1e-9)
+    return of.distribution.mean / max(choice.fit_probability, 1e-9)
 
 
 def _safer(best: Choice, good: Sequence[Choice]) -> Choice:
@@ -149,7 +109,7 @@ def _nothing(choices: Sequence[Choice], goal: Goal) -> Verdict:
             "memory, or a smaller micro-batch."
         )
         return Verdict(recommended=None, reason=text)
-    missed = {id(c): goal.short_of(c) for c in choices}
+    missed = {id(c): goal.missed_by(c) for c in choices}
 
     def distance(c: Choice) -> tuple[int, float]:
         over = 0.0
@@ -179,10 +139,3 @@ def _nothing(choices: Sequence[Choice], goal: Goal) -> Verdict:
 def describe(choice: Choice) -> str:
     cost = f" for {show_dollars(choice.cost.median)}" if choice.cost else ""
     return f"{choice.cluster} with {choice.plan} and micro-batches of {choice.batch} ({show_seconds(choice.time.median)}{cost})"
-
-
-def spread(median: float, low: float | None, high: float | None, sigma: float, z: float) -> Range:
-    """The interval that is known, or one of so many standard deviations of the logarithm."""
-    if low is not None and high is not None:
-        return Range(median=median, low=low, high=high)
-    return Range(median=median, low=median * math.exp(-z * sigma), high=median * math.exp(z * sigma))

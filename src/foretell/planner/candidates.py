@@ -1,0 +1,179 @@
+"""The candidates of a search: for each cluster the plans that divide it, the batch and the model; the others are counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple
+
+from foretell.errors import InputError, PlanError
+from foretell.hardware import Cluster
+from foretell.parallel.blocks import blocks
+from foretell.planner.space import Space
+from foretell.planner.steps import Steps, Variant
+from foretell.plans import Plan
+
+LONG: Final = 16_384  # tokens of a sequence from which context parallelism is tried
+_MAX_BATCH: Final = 64  # of a micro-step, where no global batch bounds it
+_CHECKPOINTING: Final = ("none", "selective", "full")
+_GROUPED: Final = "aten._grouped_mm"
+
+
+class Candidate(NamedTuple):
+    """A plan on a cluster, with one variant of the step at one batch."""
+
+    cluster: int
+    variant: int
+    batch: int  # of a micro-step
+    plan: Plan
+
+    @property
+    def work(self) -> int:
+        """What a step processes, by which steps are comparable."""
+        return self.batch * self.plan.dp * (self.plan.grad_accumulation or 1)
+
+
+@dataclass(slots=True, kw_only=True)
+class Candidates:
+    """The candidates that divide, and how many others there were and why not."""
+
+    clusters: tuple[Cluster, ...]
+    found: list[Candidate]
+    left_out: Counter[str]
+
+    @property
+    def considered(self) -> int:
+        return len(self.found) + self.left_out.total()
+
+
+def candidates_of(space: Space, steps: Steps, on: Cluster | None = None, plan: Plan | str | None = None) -> Candidates:
+    """Every way to divide the clusters that `plan` leaves open, or the plans that are given, on their one cluster."""
+    if space.among is not None:
+        return _given(space.among, on, steps)
+    clusters = space.clusters(on)
+    if not clusters:
+        raise InputError(f"no cluster has at most {space.max_devices} devices. Allow more with max_devices.")
+    every, fixed = Candidates(clusters=clusters, found=[], left_out=Counter()), decided(plan)
+    for v, variant in enumerate(steps.variants):
+        shape = _Shape(variant)
+        for c, cluster in enumerate(clusters):
+            for batch, each in _plans(space, shape, cluster, fixed, every.left_out):
+                every.found.append(Candidate(c, v, batch, each))
+    return every
+
+
+def _given(among: Sequence[tuple[Plan | str, int]], on: Cluster | None, steps: Steps) -> Candidates:
+    """Plans that are given, with their micro-batches, on one cluster."""
+    if on is None:
+        raise InputError("among has plans for one cluster, and on is not given. Say on which cluster.")
+    every = Candidates(clusters=(on,), found=[], left_out=Counter())
+    for written, batch in among:
+        plan = Plan.parse(written) if isinstance(written, str) else written
+        plan.check_devices(on.devices)
+        for v, variant in enumerate(steps.variants):
+            if not variant.free and batch not in variant.captured:
+                raise InputError(
+                    f"the batch of {steps.name!r} is fixed at {', '.join(map(str, variant.captured))}, got {batch}."
+                )
+            every.found.append(Candidate(0, v, batch, plan))
+    if not every.found:
+        raise InputError("among has no plan to choose from. Give at least one.")
+    return every
+
+
+class _Shape:
+    """What of a step decides which plans divide it."""
+
+    def __init__(self, variant: Variant) -> None:
+        graph = variant.graph
+        self.variant = variant
+        self.blocks = len(blocks(graph))
+        self.trains = graph.training
+        self.sequence = graph.tokens // graph.samples if graph.tokens and graph.samples else 0
+        self.experts = any(op.signature.name == _GROUPED for op in graph.ops)
+        self.accumulation = graph.grad_accumulation
+
+    def batches(self, space: Space) -> list[int]:
+        if not self.variant.free:
+            return list(self.variant.captured)
+        if space.batches is not None:
+            return list(space.batches)
+        most = space.global_batch or _MAX_BATCH
+        return [2**k for k in range(21) if 2**k <= most]
+
+
+def _plans(
+    space: Space, shape: _Shape, cluster: Cluster, fixed: Mapping[str, Any], left_out: Counter[str]
+) -> Iterator[tuple[int, Plan]]:
+    devices, inside = cluster.devices, min(node.count for node in cluster.nodes)
+    options: dict[str, Sequence[Any]] = {
+        "tp": _doubling(inside),
+        "cp": _doubling(inside) if shape.sequence >= LONG else (1,),
+        "pp": _doubling(min(devices, max(shape.blocks, 1))) if shape.trains else (1,),
+    }
+    options |= {name: (fixed[name],) for name in options if name in fixed}
+    for tp in options["tp"]:
+        for cp in options["cp"]:
+            for pp in options["pp"]:
+                if devices % (tp * cp * pp):
+                    left_out["tp × cp × pp does not divide the devices"] += 1
+                    continue
+                dp = devices // (tp * cp * pp)
+                if fixed.get("dp", dp) != dp:
+                    left_out["dp is decided otherwise"] += 1
+                    continue
+                degrees = {"dp": dp, "tp": tp, "cp": cp, "pp": pp}
+                yield from _settled(space, shape, degrees, fixed, left_out)
+
+
+def _settled(
+    space: Space, shape: _Shape, degrees: Mapping[str, int], fixed: Mapping[str, Any], left_out: Counter[str]
+) -> Iterator[tuple[int, Plan]]:
+    """The plans with these degrees."""
+    replicas, pp = degrees["dp"] * degrees["cp"], degrees["pp"]
+    zeros = fixed.get("zero"), (0,) if replicas == 1 or not shape.trains else (0, 1, 3) if pp > 1 else (0, 1, 2, 3)
+    recomputing = fixed.get("checkpointing"), _CHECKPOINTING if shape.trains and shape.blocks > 1 else ("none",)
+    shares = fixed.get("ep"), [e for e in _doubling(replicas) if e <= 8] if shape.experts else (1,)
+    rest = {k: v for k, v in fixed.items() if k not in ("dp", "tp", "cp", "pp", "zero", "checkpointing", "ep")}
+    rest.setdefault("sequence_parallel", degrees["tp"] > 1)
+    given: dict[str, Any]
+    for batch in shape.batches(space):
+        micro_steps = _micro_steps(space, shape, degrees["dp"], batch)
+        if micro_steps is None:
+            left_out["dp × micro-batch does not divide the global batch"] += 1
+            continue
+        rest["grad_accumulation"] = fixed.get("grad_accumulation", micro_steps)
+        for zero in zeros[1] if zeros[0] is None else (zeros[0],):
+            for checkpointing in recomputing[1] if recomputing[0] is None else (recomputing[0],):
+                for ep in shares[1] if shares[0] is None else (shares[0],):
+                    given = {**degrees, "zero": zero, "checkpointing": checkpointing, "ep": ep, **rest}
+                    try:
+                        yield batch, Plan(**given)
+                    except PlanError as error:
+                        left_out[str(error)] += 1
+
+
+def _micro_steps(space: Space, shape: _Shape, dp: int, batch: int) -> int | None:
+    """Micro-steps of a replica; without a global batch, as many as the step was written with."""
+    if space.global_batch is None:
+        return shape.accumulation
+    each = dp * batch * shape.variant.per_batch
+    return None if space.global_batch % each else space.global_batch // each
+
+
+def _doubling(most: int) -> list[int]:
+    return [2**k for k in range(21) if 2**k <= most]
+
+
+def decided(plan: Plan | str | None) -> dict[str, Any]:
+    """The settings that a plan decides: those written in a text, or those of a Plan that are not the default."""
+    if plan is None:
+        return {}
+    given = Plan.parse(plan) if isinstance(plan, str) else plan
+    written = {part.partition("=")[0].strip() for part in plan.split(",")} if isinstance(plan, str) else None
+    return {
+        f.name: getattr(given, f.name)
+        for f in fields(Plan)
+        if (f.name in written if written is not None else getattr(given, f.name) != f.default)
+    }

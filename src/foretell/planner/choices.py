@@ -1,0 +1,97 @@
+"""What a job takes with a candidate: its time, its cost, and the odds of keeping to a goal."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+from foretell.forecasting.energy import cluster_watts
+from foretell.forecasting.job import Job, JobLength, Pause
+from foretell.hardware import Cluster, Term
+from foretell.planner.candidates import Candidate
+from foretell.planner.goal import Goal
+from foretell.planner.outcome import Outcome
+from foretell.planner.result import Choice, Range
+from foretell.planner.steps import Variant
+from foretell.units import Seconds
+
+# What a job is taken to be where nothing is given (docs/guide/planning.md).
+SAVED_EVERY: Final[Seconds] = 3600.0
+SAVING: Final[Seconds] = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTerms:
+    """What is the same for every choice: the job, what it must keep to, and on which term devices are rented."""
+
+    length: JobLength
+    goal: Goal
+    term: Term
+
+    def choice(self, cluster: Cluster, variant: Variant, c: Candidate, o: Outcome) -> Choice:
+        """What the job takes with a candidate that fits."""
+        step, job = o.step, self._job(cluster, o)
+        assert job.low is not None
+        assert job.high is not None
+        duration = Range(median=job.seconds, low=job.low, high=job.high)
+        cost = None if job.dollars is None else duration.times(job.dollars / job.seconds)
+        return Choice(
+            cluster=str(cluster),
+            devices=cluster.devices,
+            plan=str(c.plan),
+            batch=c.batch,
+            global_batch=o.samples,
+            settings={**variant.settings, **({"batch": str(c.batch)} if variant.free else {})},
+            step=step,
+            time=duration,
+            cost=cost,
+            price=cluster.price_source if cost else None,
+            term=self.term,
+            goodput=_goodput(job, step),
+            kwh=duration.times(job.joules / 3.6e6 / job.seconds),
+            job=job,
+            memory=o.total,
+            capacity=o.capacity,
+            headroom=o.headroom,
+            fit_probability=o.fit_probability,
+            deadline_probability=_odds(duration, self.goal.deadline),
+            budget_probability=None if cost is None else _odds(cost, self.goal.budget),
+            mfu=o.mfu,
+            exposed_communication=o.exposed,
+            bubble=o.bubble,
+            calibrated=o.low is not None,
+        )
+
+    def _job(self, cluster: Cluster, o: Outcome) -> Job:
+        length, nodes = self.length, len(cluster.nodes)
+        if length.checkpoint is None and length.interruptions is not None:
+            often = _saved_every(length.interruptions.rate(cluster.devices, nodes))
+            length = replace(length, checkpoint=Pause(every=max(1, math.ceil(often / o.seconds)), seconds=SAVING))
+        return length.cost(
+            step=o.seconds,
+            within=(o.step.low, o.step.high),
+            devices=cluster.devices,
+            nodes=nodes,
+            samples=o.samples,
+            tokens=o.tokens,
+            dollars_per_hour=cluster.dollars_per_hour,
+            watts=o.watts,
+            idle_watts=cluster_watts(cluster, 0.0),
+        )
+
+
+def _odds(of: Range, limit: float | None) -> float | None:
+    """The probability of staying below a limit."""
+    return None if limit is None else round(of.distribution.probability_below(limit), 4)
+
+
+def _saved_every(rate: float) -> Seconds:
+    """Young's interval between checkpoints (CACM 17, 1974), √(2 × saving / rate of interruptions), or an hour."""
+    return min(SAVED_EVERY, math.sqrt(2 * SAVING / rate)) if rate else SAVED_EVERY
+
+
+def _goodput(job: Job, step: Range) -> Range:
+    """Steps that count, as a part of the job, with steps as short and as long as the interval has them."""
+    ends = [job.steps * each / whole for each, whole in ((step.low, job.low), (step.high, job.high)) if whole]
+    return Range(median=job.goodput, low=min([job.goodput, *ends]), high=max([job.goodput, *ends]))

@@ -1,0 +1,95 @@
+"""The search on one cluster: the best plans first by what they take at least, simulated until no other can be better.
+
+A candidate's bound is refined step by step: work at the device's peak, then its replica priced alone, then the simulator.
+Whatever has the lowest bound is refined next, so that the first simulated plan that is below all other bounds is the best.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from foretell.planner.bounds.replica import Replica
+from foretell.planner.candidates import Candidate
+from foretell.planner.evaluate import PlanEvaluator, ReplicaKey
+from foretell.planner.outcome import Outcome
+from foretell.units import Seconds
+
+NEAR: Final = 0.98  # a plan whose bound is this near to the best is not worth a simulation
+SURE: Final = 0.9  # probability of fitting from which memory is no concern
+SLOWER: Final = "others are faster: its bound is not below theirs"
+ENDED: Final = "many were simulated, and its bound is above theirs"
+ALIKE: Final = 0.05  # of a job's time: less than forecasts are off
+CLASS: Final = 0.05  # of the memory: headroom is compared in such steps
+_MAX_SIMULATIONS: Final = 24  # on one cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterResult:
+    """What was simulated on a cluster, and why the rest was not."""
+
+    simulated: tuple[tuple[Candidate, Outcome], ...]
+    pruned: Counter[str]
+    priced: Mapping[ReplicaKey, Replica] = field(default_factory=dict)  # for searches of other clusters
+
+
+def search_cluster(evaluator: PlanEvaluator, number: int, candidates: Sequence[Candidate]) -> ClusterResult:
+    """The fastest plans per sample on one cluster, and those about as fast that take less memory.
+
+    Simulated until one that surely fits is below all other bounds.
+    """
+    cluster, pruned = evaluator.clusters[number], Counter[str]()
+    context_bytes = cluster.nodes[0].device.context_bytes
+    room = min(node.device.usable_bytes - node.device.context_bytes for node in cluster.nodes)
+    heap: list[tuple[Seconds, int, int, Candidate]] = []
+    for order, c in enumerate(candidates):
+        if evaluator.first_memory(c) > room:
+            pruned["the model's state alone does not fit"] += 1
+            continue
+        heap.append((evaluator.first_bound(c) / c.work, order, 0, c))
+    heapq.heapify(heap)
+    simulated: list[tuple[Candidate, Outcome]] = []
+    best = _Best()
+    while heap:
+        bound, order, level, c = heapq.heappop(heap)
+        if bound >= (1 + ALIKE) * best.rate or len(simulated) >= _MAX_SIMULATIONS:
+            pruned[SLOWER if bound >= (1 + ALIKE) * best.rate else ENDED] += len(heap) + 1
+            break
+        if level < 2:
+            replica = evaluator.replica(c) if level else evaluator.rough(c)
+            needed = 0 if replica.why else evaluator.memory(c, replica)
+            if replica.why:
+                pruned[replica.why] += 1
+            elif needed > room:
+                pruned["state and activations do not fit"] += 1
+            elif bound >= NEAR * best.rate and needed + context_bytes > best.lighter:
+                pruned[SLOWER] += 1
+            else:
+                heapq.heappush(heap, (max(evaluator.bound(c, replica) / c.work, bound), order, level + 1, c))
+            continue
+        outcome = evaluator.simulate(c)
+        if outcome.why:
+            pruned[outcome.why] += 1
+            continue
+        simulated.append((c, outcome))
+        if not outcome.fits:
+            pruned["it does not fit when simulated"] += 1
+        elif outcome.fit_probability >= SURE:
+            best = best.or_(outcome, c.work)
+    return ClusterResult(simulated=tuple(simulated), pruned=pruned)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Best:
+    """The fastest that surely fits, and with how much memory another as fast would be the safer one."""
+
+    rate: Seconds = float("inf")  # of a sample
+    lighter: float = float("inf")
+
+    def or_(self, outcome: Outcome, work: int) -> _Best:
+        if outcome.seconds / work >= self.rate:
+            return self
+        return _Best(rate=outcome.seconds / work, lighter=outcome.total - CLASS * outcome.capacity)
