@@ -47,7 +47,13 @@ def test_every_function_takes_python_values(source: str) -> None:
     step = foretell.forecast(source, "h200", settings=settings).step_time.seconds
     assert foretell.forecast(graph, "h200").step_time.seconds == step
     assert foretell.scale(source, "h200", up_to=2, settings=settings)[0].forecast.step_time.seconds > 0
-    planned = foretell.plan(source, "2xh200", samples=1e6, settings=settings, vary={"lr": [0.1]})
+    planned = foretell.plan(
+        source,
+        "2xh200",
+        job=foretell.JobLength.usual(samples=1e6),
+        settings=settings,
+        space=foretell.Space(vary={"lr": [0.1]}),
+    )
     assert planned.recommended is not None
     assert foretell.fit_batch(source, "t4", settings={"bias": False}).batch > 1
     assert (
