@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from foretell.cost import generations, tiles
 from foretell.cost.features import describe
 from foretell.cost.flops import flops
-from foretell.cost.generations import bandwidth, bound, clock
 from foretell.cost.model import DEFAULT, load_model
 from foretell.cost.operators import OperatorModels
-from foretell.cost.tiles import in_waves
 from foretell.cost.transfer import Generations, transferred
 from foretell.graph import Layout, Signature
 from foretell.hardware import Device, device
 
 OWN = device("h200")
+ATTAINED = Generations().attained
+bandwidth, bound, clock = (
+    partial(each, attained=ATTAINED) for each in (generations.bandwidth, generations.bound, generations.clock)
+)
+in_waves = partial(tiles.in_waves, times=ATTAINED.tiles)
 
 
 def product(size: int, dtype: str) -> Signature:

@@ -17,11 +17,18 @@ from foretell.cost.files import reading
 from foretell.errors import ModelError
 from foretell.limits import read_bytes, read_json
 
+SHIPPED: Final = Path(__file__).parent / "models"
+DEFAULT: Final = "h200-2026.11.2"
 CARD: Final = "card.json"  # what a model was fitted on
 CHECKSUMS: Final = "checksums.json"  # of every other file of a model's folder, by its path there
 _INHERITS: Final = "inherits"  # of a card: the name of the version before
 _MAX_VERSIONS: Final = 100  # of one line
 T = TypeVar("T")
+
+
+def shipped() -> Path:
+    """The folder of the model that is taken where none is named."""
+    return SHIPPED / DEFAULT
 
 
 def file_of(folder: Path, *names: str) -> Path | None:

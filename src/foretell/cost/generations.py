@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
+from foretell.cost.attained import Attained, Kind
 from foretell.cost.roofline import peak_name, work_of
 from foretell.cost.tiles import in_waves, sizes
 from foretell.graph import Signature
@@ -22,86 +22,43 @@ from foretell.graph.operators import operator_of
 from foretell.hardware import Device
 from foretell.units import Seconds
 
-Kind = Literal[
-    "matmul fp32", "matmul", "attention", "convolution fp32", "winograd", "grouped fp32", "convolution", "gradients",
-    "grouped", "other",
-]  # fmt: skip
-
-
-class Picojoules(NamedTuple):
-    """Of an operation, the board's all."""
-
-    vector: float  # fp32
-    matrix: float  # 16 bits
-
-
-# By compute capability; one that is not here is as the last before it.
-_ENERGY: Final[Mapping[tuple[int, int], Picojoules]] = {
-    (6, 0): Picojoules(26.0, 26.0), (6, 1): Picojoules(22.0, 22.0), (7, 0): Picojoules(17.0, 2.0),
-    (7, 5): Picojoules(17.5, 2.3), (8, 0): Picojoules(15.0, 1.25), (8, 6): Picojoules(9.0, 2.0),
-    (8, 9): Picojoules(5.3, 1.65), (9, 0): Picojoules(7.0, 0.87), (10, 0): Picojoules(7.0, 0.6),
-    (12, 0): Picojoules(5.0, 1.4),
-}  # fmt: skip
-_OF_16_BITS: Final = {
-    "tf32": 2.0,
-    "bf16": 1.0,
-    "fp16": 1.0,
-    "fp8": 0.5,
-    "int8": 0.5,
-}  # energy of an operation, in times
-_FALLS: Final = 0.8  # the clock, with the power that is there over the power it needs
-_ABOVE: Final = 1.1  # the clock of boards for games
-_BANDWIDTH: Final = 0.94
-_CHECKED_BANDWIDTH: Final = 0.77
-_FIRST_STACKS: Final = 0.75  # as STREAM measures them: P100's, the first of their kind, and AMD's
-# Bytes that a unit reads and writes: an RTX 4090 copies 32 MB in its cache of 72 at 2318 GB/s in the micro-benchmarks of
-# github.com/smallscientist1/cuda_microbenchmark.
-_L2_PER_CLOCK: Final = 6.5
-# Parts of the cache: all of what takes less is found again, nothing of what takes more. Products on A100 and H100 get slower per
-# byte where their activations reach 0.8 of it.
-_FITS, _FULL = 0.8, 1.0
+_FULL: Final = 1.0  # part of the cache: nothing of what takes more is found again
 _SINCE: Final = 5  # products of other weights since a weight was read
 _FASTEST: Final[Seconds] = 1e-7
 _MATRIX: Final = 2
 _FIRST_MATRIX_UNITS, _HOPPER = (7, 0), (9, 0)
 
-# Of a sustained peak, what long kernels attain, in four ages. In fp32: before Volta; on units of 64 lanes; on those of 128 (8.6
+# What long kernels attain of a sustained peak, in four ages. In fp32: before Volta; on units of 64 lanes; on those of 128 (8.6
 # and later); on Hopper's and later ones, for which libraries have no fp32 kernels of their own. On matrix units: none; before
-# Ampere; before Hopper; since. The first ones attain three quarters in products: V100 95 of 125 TFLOP/s in the micro-benchmarks of
-# github.com/qhduan/transformers-benchmarks. A Winograd convolution does less arithmetic than is counted.
-_ATTAINED: Final[Mapping[Kind, tuple[float, float, float, float]]] = {
-    "matmul fp32": (0.82, 0.95, 0.85, 0.75), "matmul": (0.95, 0.75, 0.95, 0.95), "attention": (0.8, 0.8, 0.8, 0.8),
-    "convolution fp32": (1.0, 1.1, 0.6, 0.33), "winograd": (1.15, 1.3, 0.8, 0.33), "grouped fp32": (0.8, 0.8, 0.5, 0.29),
-    "convolution": (0.8, 0.85, 0.85, 0.85), "gradients": (0.8, 0.5, 0.75, 0.85), "grouped": (0.35, 0.35, 0.35, 0.35),
-    "other": (1.0, 1.0, 1.0, 1.0),
-}  # fmt: skip
+# Ampere; before Hopper; since.
 _AGES: Final = ((7, 0), (8, 6), (9, 0))  # the first of the next age, in fp32
 _AGES_OF_MATRIX_UNITS: Final = ((7, 0), (8, 0), (9, 0))
 _WINOGRAD_CHANNELS: Final = 16
 
 
-def clock_hz(device: Device) -> float:
+def clock_hz(device: Device, attained: Attained) -> float:
     """The clock of light work, which no power limits."""
-    return device.clock_hz * (_ABOVE if device.consumer else 1.0)
+    return device.clock_hz * (attained.consumer_clock if device.consumer else 1.0)
 
 
-def clock(device: Device, precision: str) -> float:
-    """The clock that matrix work of a precision holds, over the published one."""
-    most = clock_hz(device) / device.clock_hz
-    if device.compute_capability is None or device.compute_capability < min(_ENERGY) or not device.power_watts:
+def clock(device: Device, precision: str, attained: Attained) -> float:
+    """The clock that matrix work of a precision runs at, over the published one."""
+    most = clock_hz(device, attained) / device.clock_hz
+    known = sorted(attained.picojoules)
+    if device.compute_capability is None or device.compute_capability < known[0] or not device.power_watts:
         return most
-    energy = _ENERGY[sorted(_ENERGY)[bisect_right(sorted(_ENERGY), device.compute_capability) - 1]]
-    on_matrix = precision in _OF_16_BITS and precision in device.peaks
-    picojoules = energy.matrix * _OF_16_BITS[precision] if on_matrix else energy.vector
+    energy = attained.picojoules[known[bisect_right(known, device.compute_capability) - 1]]
+    on_matrix = precision in attained.energy and precision in device.peaks
+    picojoules = energy.matrix * attained.energy[precision] if on_matrix else energy.vector
     needed = most * device.peak(precision) * picojoules * 1e-12
-    return most * math.pow(min(1.0, device.power_watts / needed), _FALLS)
+    return most * math.pow(min(1.0, device.power_watts / needed), attained.clock_falls)
 
 
-def bandwidth(device: Device) -> float:
+def bandwidth(device: Device, attained: Attained) -> float:
     """Bytes per second that long kernels move."""
     if device.compute_capability == (6, 0) or device.vendor == "AMD":
-        return device.bandwidth * _FIRST_STACKS
-    return device.bandwidth * (_CHECKED_BANDWIDTH if device.inline_ecc else _BANDWIDTH)
+        return device.bandwidth * attained.bandwidth_first_stacks
+    return device.bandwidth * (attained.bandwidth_checked if device.inline_ecc else attained.bandwidth)
 
 
 def kind_of(signature: Signature, *, tf32: bool) -> Kind:
@@ -123,23 +80,23 @@ def kind_of(signature: Signature, *, tf32: bool) -> Kind:
     return "winograd" if small and strides in ((1, 1), 1, (1,)) else "convolution fp32"
 
 
-def bound(signature: Signature, device: Device, *, tf32: bool) -> Seconds:
+def bound(signature: Signature, device: Device, attained: Attained, *, tf32: bool) -> Seconds:
     """What an op takes at the rates its device attains; arithmetic and traffic hide each other in part."""
     kind = kind_of(signature, tf32=tf32)
-    arithmetic = _arithmetic(signature, kind, device, tf32=tf32)
-    return max(math.hypot(arithmetic, _memory(signature, kind, device)), _FASTEST)
+    arithmetic = _arithmetic(signature, kind, device, attained, tf32=tf32)
+    return max(math.hypot(arithmetic, _memory(signature, kind, device, attained)), _FASTEST)
 
 
-def _arithmetic(signature: Signature, kind: Kind, device: Device, *, tf32: bool) -> Seconds:
+def _arithmetic(signature: Signature, kind: Kind, device: Device, attained: Attained, *, tf32: bool) -> Seconds:
     work, precision = work_of(signature), peak_name(signature, tf32=tf32)
     if not work.flops:
         return 0.0
-    rate = device.peak(precision) * _attained(kind, precision, device)
-    seconds = work.flops / (rate * clock(device, precision))
+    rate = device.peak(precision) * attained.shares[kind][_age(precision, device)]
+    seconds = work.flops / (rate * clock(device, precision, attained))
     if kind != "matmul" or not _in_waves(device):
         return seconds
-    light = rate * clock_hz(device) / device.clock_hz
-    return max(seconds, in_waves(*sizes(signature, work.flops), device.compute_units, light))
+    light = rate * clock_hz(device, attained) / device.clock_hz
+    return max(seconds, in_waves(*sizes(signature, work.flops), device.compute_units, light, attained.tiles))
 
 
 def _in_waves(device: Device) -> bool:
@@ -147,17 +104,18 @@ def _in_waves(device: Device) -> bool:
     return capability is not None and _FIRST_MATRIX_UNITS <= capability < _HOPPER
 
 
-def _memory(signature: Signature, kind: Kind, device: Device) -> Seconds:
+def _memory(signature: Signature, kind: Kind, device: Device, attained: Attained) -> Seconds:
     """Everything passes the cache, at its rate; what it no longer has comes from memory meanwhile."""
-    at, traffic, weight = bandwidth(device), work_of(signature).traffic, _weight(signature, kind)
-    found = (traffic - weight) * _found(traffic, device) + weight * _found(traffic + _SINCE * weight, device)
-    cache = max(at, _L2_PER_CLOCK * device.compute_units * clock_hz(device))
-    return max((traffic - found) / at, traffic / cache)
+    at, traffic, weight = bandwidth(device, attained), work_of(signature).traffic, _weight(signature, kind)
+    again, since = (_in_cache(used, device, attained) for used in (traffic, traffic + _SINCE * weight))
+    cached = (traffic - weight) * again + weight * since
+    cache = max(at, attained.l2_bytes_per_clock * device.compute_units * clock_hz(device, attained))
+    return max((traffic - cached) / at, traffic / cache)
 
 
-def _found(used: float, device: Device) -> float:
+def _in_cache(used: float, device: Device, attained: Attained) -> float:
     """The part of what was used that the cache still has."""
-    return min(1.0, max(0.0, (_FULL - used / device.l2_bytes) / (_FULL - _FITS)))
+    return min(1.0, max(0.0, (_FULL - used / device.l2_bytes) / (_FULL - attained.cache_fits)))
 
 
 def _weight(signature: Signature, kind: Kind) -> float:
@@ -166,7 +124,7 @@ def _weight(signature: Signature, kind: Kind) -> float:
     return signature.inputs[-1].distinct_bytes if one_of_many else 0.0
 
 
-def _attained(kind: Kind, precision: str, device: Device) -> float:
+def _age(precision: str, device: Device) -> int:
     """A device without a compute capability is as one of the second age."""
     ages = _AGES if precision == "fp32" else _AGES_OF_MATRIX_UNITS
-    return _ATTAINED[kind][bisect_right(ages, device.compute_capability or ages[0])]
+    return bisect_right(ages, device.compute_capability or ages[0])

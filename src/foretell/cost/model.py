@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,10 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost import interaction
+from foretell.cost.attained import attained_in
 from foretell.cost.attention_kernels import as_run_on
 from foretell.cost.features import describe
 from foretell.cost.files import reading
 from foretell.cost.folder import CARD, check_seal, file_of
+from foretell.cost.folder import DEFAULT as DEFAULT
+from foretell.cost.folder import SHIPPED as SHIPPED
 from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.interaction import Interaction, Outline, outline
 from foretell.cost.operator_errors import FILE as ERRORS_FILE
@@ -39,9 +42,7 @@ from foretell.precision import Precision
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
-SHIPPED: Final = Path(__file__).parent / "models"
 ROOFLINE: Final = "roofline"
-DEFAULT: Final = "h200-2026.11"
 _REMEMBERED: Final = 50_000  # ops a model keeps the times of, for each device
 
 
@@ -216,7 +217,7 @@ def load_model(name: str = DEFAULT) -> CostModel:
         folder=folder,
         device=measured_on,
         operators=operators,
-        generations=Generations.load(others) if others else Generations(),
+        generations=replace(Generations.load(others) if others else Generations(), attained=attained_in(folder)),
         host=HostCosts.load(file_of(folder, FILE) or folder / FILE),
         interaction=Interaction.load(network) if network else None,
         operator_errors=OperatorErrors.load(errors) if errors else None,

@@ -14,16 +14,13 @@ import math
 from functools import lru_cache
 from typing import Final
 
+from foretell.cost.attained import TileTimes
 from foretell.graph import Signature
 from foretell.units import Flops, Seconds
 
-# Read off products of A100, L40S and V100, of half of the shapes; any two of the three choose nearly the same. Times are A100's.
+# That libraries choose among; what a tile takes beside its arithmetic is in a model's folder.
 _TILES: Final = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
-_READING: Final[Seconds] = 21e-12  # for a row or column at each step of the sum, beyond what the largest tile has
-_ENDING: Final[Seconds] = 0.21e-9  # to begin and to end, for each of its numbers: at most as long as its sums take
 _SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-_OF_A_SPLIT: Final = 1.5  # times what a tile takes to end: its sums are added up afterwards
-_SHORTEST: Final = 256  # steps of the sum that a block makes at least
 _LARGEST: Final = 1 / 256 + 1 / 128  # rows and columns to read for each number of the largest tile
 
 
@@ -36,16 +33,16 @@ def sizes(signature: Signature, flops: Flops) -> tuple[int, int, int, int]:
 
 
 @lru_cache(maxsize=1 << 14)
-def in_waves(many: int, rows: int, columns: int, depth: int, units: int, rate: float) -> Seconds:
+def in_waves(many: int, rows: int, columns: int, depth: int, units: int, rate: float, times: TileTimes) -> Seconds:
     """With the tile and the split that take least; `rate` is that of all units, in operations a second."""
     least = math.inf
     for height, width in _TILES:
         tiles, numbers = many * math.ceil(rows / height) * math.ceil(columns / width), height * width
-        step = 2 * numbers * units / rate + _READING * numbers * (1 / height + 1 / width - _LARGEST)
+        step = 2 * numbers * units / rate + times.reading * numbers * (1 / height + 1 / width - _LARGEST)
         for split in _SPLITS:
-            if split > 1 and (depth < split * _SHORTEST or tiles * split > units):
+            if split > 1 and (depth < split * times.shortest or tiles * split > units):
                 break
             sums = step * depth / split
-            ending = min(_ENDING * numbers, sums) * (_OF_A_SPLIT if split > 1 else 1.0)
+            ending = min(times.ending * numbers, sums) * (times.split if split > 1 else 1.0)
             least = min(least, math.ceil(tiles * split / units) * (sums + ending))
     return least

@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from foretell.cost.attained import Attained, attained_in
 from foretell.cost.convolution import is_channels_last
 from foretell.cost.features import describe, walked
 from foretell.cost.files import check_numbers, reading
@@ -48,6 +49,7 @@ class Generations:
     """What ops of a generation take over what is transferred to it, by generation and then by group of ops."""
 
     factors: Mapping[str, Mapping[str, float]] = field(default_factory=dict, hash=False)
+    attained: Attained = field(default_factory=lambda: attained_in(None), hash=False, repr=False)
 
     def __post_init__(self) -> None:
         for name, groups in self.factors.items():
@@ -91,13 +93,14 @@ def transferred(
     computed = [_as_computed(s, device) for s in signatures]
     here = [describe(s, own, tf32=tf32) for s in computed]
     measured = operators.seconds([s.name for s in computed], here)
-    ours = np.array([bound(s, own, tf32=tf32) for s in computed])
-    theirs = np.array([bound(s, device, tf32=tf32) for s in signatures])
+    attained = generations.attained
+    ours = np.array([bound(s, own, attained, tf32=tf32) for s in computed])
+    theirs = np.array([bound(s, device, attained, tf32=tf32) for s in signatures])
     rest = np.sqrt(np.maximum(measured**2 - ours**2, 0.0))
     if device.kind == "gpu":
         start = np.minimum(rest, _START)
-        rest = start * (clock_hz(own) / clock_hz(device)) + (rest - start) * [
-            _clocks(s, own, device, tf32=tf32) for s in signatures
+        rest = start * (clock_hz(own, attained) / clock_hz(device, attained)) + (rest - start) * [
+            _clocks(s, own, device, attained, tf32=tf32) for s in signatures
         ]
     else:
         rest = rest * theirs / ours
@@ -121,13 +124,13 @@ def _in_fp32(x: Layout) -> Layout:
     return replace(x, dtype="float32") if x.dtype in ("float16", "bfloat16") else x
 
 
-def _clocks(signature: Signature, own: Device, device: Device, *, tf32: bool) -> float:
+def _clocks(signature: Signature, own: Device, device: Device, attained: Attained, *, tf32: bool) -> float:
     """How many times longer the clocks of a kernel take there, which runs on as many units as it has blocks for."""
     if walked(signature, own):
         return 1.0  # a thread waits for memory again and again, here as there
     blocks = _blocks(signature)
-    there = min(blocks, device.compute_units) * clock_hz(device)
-    slower = min(blocks, own.compute_units) * clock_hz(own) / there
+    there = min(blocks, device.compute_units) * clock_hz(device, attained)
+    slower = min(blocks, own.compute_units) * clock_hz(own, attained) / there
     early = device.compute_capability is None or device.compute_capability < _HOPPER
     return slower * (_BEFORE_HOPPER if early and kind_of(signature, tf32=tf32) == "matmul fp32" else 1.0)
 

@@ -7,7 +7,9 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Final
 
+from foretell.cost.accuracy import shipped_accuracy
 from foretell.cost.workspace import kept_workspaces, temporary_bytes
+from foretell.distribution import LogNormal
 from foretell.forecasting.result import Breakdown, Memory, RankMemory
 from foretell.graph import Graph
 from foretell.hardware import Device
@@ -17,9 +19,6 @@ from foretell.simulate.allocator import OutOfMemory
 from foretell.simulate.memory import MemoryTrace, allocated_at_least, peak_op, replay
 from foretell.units import MIB, Bytes
 
-# One standard deviation of the logarithm of predicted over measured totals, docs/guide/memory.md.
-_ERROR: Final = 0.03  # of one device
-_ERROR_OF_SEVERAL: Final = 0.14  # of the heaviest of several, whose trainers keep buffers of their own
 _OF_WORKSPACE: Final = 0.5  # of a library's workspace: which algorithm it picks for a strange shape is a guess
 _NCCL_BUFFERS: Final[Bytes] = 200 * MIB  # an estimate of what NCCL allocates for the channels of a communicator
 _BREAKDOWN: Final = {
@@ -147,6 +146,8 @@ def _memory(role: Role, device: Device, trace: MemoryTrace, fits: bool) -> Memor
 
 def probability_of_fitting(needed: Bytes, capacity: Bytes, ranks: int, workspace: Bytes = 0) -> float:
     """That a rank of so many needs no more than there is."""
-    error = math.hypot(_ERROR if ranks == 1 else _ERROR_OF_SEVERAL, _OF_WORKSPACE * workspace / needed)
-    distance = math.log(capacity / needed) / error
-    return round(0.5 * math.erfc(-distance / math.sqrt(2)), 4)
+    known = shipped_accuracy()
+    sigma = math.hypot(
+        known.memory_sigma if ranks == 1 else known.memory_sigma_several, _OF_WORKSPACE * workspace / needed
+    )
+    return round(LogNormal.from_sigma(needed, sigma).probability_below(capacity), 4)

@@ -1,0 +1,95 @@
+"""A model's folder by version: what is new is its own, the rest is inherited, and nothing shipped changes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from foretell.cost.accuracy import FILE as ACCURACY
+from foretell.cost.attained import FILE as ATTAINED
+from foretell.cost.attained import attained_in
+from foretell.cost.folder import CARD, DEFAULT, SHIPPED, check_seal, file_of, seal, shipped, versions
+from foretell.cost.model import load_model, names
+from foretell.errors import ModelError
+from foretell.forecasting.uncertainty.jobs import jobs_of
+from foretell.forecasting.uncertainty.other_devices import other_devices_of
+
+BEFORE = "h200-2026.11"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    for name in (BEFORE, DEFAULT):
+        shutil.copytree(SHIPPED / name, tmp_path / name)
+    yield tmp_path / DEFAULT
+    load_model.cache_clear()
+
+
+def inherit(folder: Path, name: object) -> None:
+    (folder / CARD).write_text(json.dumps(json.loads((folder / CARD).read_text()) | {"inherits": name}))
+    seal(folder)
+
+
+def test_the_default_model_inherits_what_did_not_change(folder: Path) -> None:
+    assert versions(folder) == (folder, folder.parent / BEFORE)
+    assert not (folder / "operators.safetensors").exists()
+    assert file_of(folder, "operators.safetensors") == folder.parent / BEFORE / "operators.safetensors"
+    assert file_of(folder, "jobs.json") == folder / "jobs.json"
+    assert load_model(str(folder)).device == "h200"
+
+
+def test_models_of_both_versions_are_read() -> None:
+    """The first has the errors on other devices and what trainers add under names of their own."""
+    assert {BEFORE, DEFAULT} <= set(names())
+    old, new = load_model(BEFORE), load_model(DEFAULT)
+    assert other_devices_of(old) == other_devices_of(new)
+    jobs = jobs_of(old), jobs_of(new)
+    assert all(each is not None and each.trainer_overhead == pytest.approx(0.17, abs=0.02) for each in jobs)
+    assert old.generations == new.generations
+
+
+def test_the_version_before_must_be_as_it_was(folder: Path) -> None:
+    path = folder.parent / BEFORE / "operators.safetensors"
+    data = bytearray(path.read_bytes())
+    data[-1000] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ModelError, match=r"operators\.safetensors is damaged"):
+        check_seal(folder)
+
+
+def test_the_version_before_must_be_there(folder: Path) -> None:
+    shutil.rmtree(folder.parent / BEFORE)
+    with pytest.raises(ModelError, match="no model beside it"):
+        load_model(str(folder))
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/etc", 7, "nothing"])
+def test_nothing_but_a_folder_beside_it_is_inherited_from(folder: Path, name: object) -> None:
+    inherit(folder, name)
+    with pytest.raises(ModelError, match="no model beside it"):
+        load_model(str(folder))
+
+
+def test_versions_in_a_circle_are_refused(folder: Path) -> None:
+    inherit(folder.parent / BEFORE, DEFAULT)
+    with pytest.raises(ModelError, match="in a circle"):
+        load_model(str(folder))
+
+
+@pytest.mark.parametrize(
+    "change", [{"shares": {}}, {"bandwidth": -1}, {"tiles": {}}, {"picojoules": {"x": {"vector": 1, "matrix": 1}}}]
+)
+def test_rates_that_devices_attain_are_numbers(folder: Path, change: dict[str, object]) -> None:
+    path = folder / ATTAINED
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ModelError, match="rates that devices attain"):
+        attained_in(folder)
+
+
+def test_a_folder_without_rates_takes_the_shipped_ones(tmp_path: Path) -> None:
+    assert attained_in(tmp_path) == attained_in(None) == attained_in(shipped())
+    assert (shipped() / ACCURACY).is_file()
