@@ -12,7 +12,7 @@ from foretell.errors import InputError, check_number
 
 Amount = float | Callable[..., float]
 _PATH: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
-_MOST: Final = 1e30
+_MAX_AMOUNT: Final = 1e30
 
 DECLARED: Final[dict[str, Opaque]] = {}  # by the path of a function, in this process
 _stands_in: Callable[[Opaque, tuple[Any, ...], dict[str, Any]], Any] | None = None  # set where a step is captured
@@ -62,7 +62,9 @@ def opaque(
     """
     for what, amount in (("flops", flops), ("traffic", traffic), ("backward_flops", backward_flops)):
         if amount is not None and not callable(amount):
-            check_number(what, amount, "at least 0, or a function of the arguments", InputError, least=0.0, most=_MOST)
+            check_number(
+                what, amount, "at least 0, or a function of the arguments", InputError, least=0.0, most=_MAX_AMOUNT
+            )
     if outputs is not None and not callable(outputs):
         raise InputError(
             f"outputs of an opaque operation must be a function, got {outputs!r}. Let it return empty tensors: "

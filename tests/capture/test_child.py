@@ -263,6 +263,22 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert not list(tmp_path.iterdir())
 
 
+def test_a_fork_starts_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a capture in the caller's process has left, and the modes that the caller is in, are not the child's."""
+    from foretell.capture.as_gpu import attention, eager
+
+    monkeypatch.setattr(eager, "_compiled", ["an older model"])
+    monkeypatch.setitem(attention.CALLS, attention.PREFERRED[0], 3)
+    expected = capture(mlp()).content_hash
+    with torch.no_grad():
+        graph = capture(mlp())
+    with torch.inference_mode():
+        assert capture(mlp()).content_hash == graph.content_hash == expected
+    assert not graph.caveats
+    with pytest.raises(WorkloadError, match="nothing calls it"):
+        capture(mlp(attention="flash2"))
+
+
 def test_the_callers_torch_is_left_alone() -> None:
     before = torch.get_num_threads()
     capture(mlp(precision="amp-bf16"))

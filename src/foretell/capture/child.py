@@ -85,19 +85,19 @@ def _ask(start: Callable[[], Child], request: bytes, what: str, output: Output =
                 f"capturing {what} took longer than {limit:g} s and was stopped. "
                 "Set FORETELL_CAPTURE_LIMIT to more seconds, or try a smaller batch to see where it hangs."
             ) from None
-        except ChildLost as lost:
+        except ChildLost as error:
             raise CaptureError(
                 f"the process that captured {what} ended without an answer (out of memory, or a crash in native code): "
-                f"it {lost.how}." + (lost.words or " Try a smaller batch, or watch its memory.")
+                f"it {error.how}." + (error.words or " Try a smaller batch, or watch its memory.")
             ) from None
         child.close(_GRACE)
         printed = child.printed
     head, _, graph = answer.partition(b"\n")
-    said = json.loads(head)
-    if "error" in said:
-        words = f"\nIt printed:\n{printed}" if printed and said.get("by") == "script" else ""
-        raise getattr(errors, said["error"])(said["text"] + words)
-    return Graph.from_bytes(graph, f"the graph of {what}"), said["read"]
+    answer_head = json.loads(head)
+    if "error" in answer_head:
+        words = f"\nIt printed:\n{printed}" if printed and answer_head.get("by") == "script" else ""
+        raise getattr(errors, answer_head["error"])(answer_head["text"] + words)
+    return Graph.from_bytes(graph, f"the graph of {what}"), answer_head["read"]
 
 
 def _most_seconds() -> Seconds:
@@ -131,20 +131,20 @@ def _most_memory() -> Bytes | None:
 def answer(link: Connection) -> None:
     """In a new interpreter: record the one workload that is asked for."""
     request = link.recv_bytes()
-    asked = json.loads(request) if request.startswith(b"{") else {}
-    if "script" in asked:
-        _serve(link, lambda: _trace_script(asked["script"]), by="script")
+    entries = json.loads(request) if request.startswith(b"{") else {}
+    if "script" in entries:
+        _serve(link, lambda: _trace_script(entries["script"]), by="script")
         return
 
     def get_workload() -> Workload:
-        if not asked:
+        if not entries:
             import cloudpickle
 
             workload: Workload = cloudpickle.loads(request)
             return workload
         from foretell.sources.resolve import load_workload
 
-        return load_workload(**asked)
+        return load_workload(**entries)
 
     _serve(link, lambda: _trace_workload(get_workload))
 
@@ -156,30 +156,33 @@ def _trace_script(written: dict[str, Any]) -> Graph:
 
 
 def _trace_workload(get_workload: Callable[[], Workload]) -> Graph:
+    import torch
+
     from foretell.capture.as_gpu import devices, eager
     from foretell.capture.fallback import trace_or_run
 
     eager.run_eagerly()
     devices.mean_here()
-    return trace_or_run(get_workload())
+    with torch.inference_mode(False), torch.enable_grad():  # whatever the caller of a fork was in
+        return trace_or_run(get_workload())
 
 
 def _serve(link: Connection, get_graph: Callable[[], Graph], by: str = "workload") -> None:
     """Record a step, and send a graph or an error: a line of JSON, and the graph's file."""
-    reads, graph, asked = Reads(), b"", os.getpid()
-    said: dict[str, Any]
+    reads, graph, own = Reads(), b"", os.getpid()
+    answer_head: dict[str, Any]
     try:
         graph = get_graph().to_bytes(packed=False)
-        said = {"read": dict(reads.found)}  # other threads may still read
+        answer_head = {"read": dict(reads.found)}  # other threads may still read
     except ForetellError as error:
         ours = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
-        said = {"error": ours.__name__, "text": words_of(error)}
+        answer_head = {"error": ours.__name__, "text": words_of(error)}
     except BaseException as error:  # of the user's, whatever it may be, or of ours
         if is_ours(error):
-            said = {"error": CaptureError.__name__, "text": own_failure(error, by)}
+            answer_head = {"error": CaptureError.__name__, "text": own_failure(error, by)}
         else:
-            said = {"error": WorkloadError.__name__, "text": explain(error, by)}
-    said["by"] = by
-    if os.getpid() != asked:
-        os._exit(0)  # a fork that user code has made and let go on: nobody asked it
-    link.send_bytes(json.dumps(said).encode() + b"\n" + graph)
+            answer_head = {"error": WorkloadError.__name__, "text": explain(error, by)}
+    answer_head["by"] = by
+    if os.getpid() != own:
+        os._exit(0)  # a fork that user code has made and let go on: nobody waits for it
+    link.send_bytes(json.dumps(answer_head).encode() + b"\n" + graph)

@@ -30,8 +30,8 @@ from foretell.units import GIB, show_bytes
 from foretell.workload import Workload
 
 _SIZES = (2, 4)
-_MOST_PARAMETERS = 250_000_000
-_MOST_BATCH = 4 * GIB  # which is made as a whole, before its first samples are taken
+_MAX_PARAMETERS = 250_000_000
+_MAX_BATCH = 4 * GIB  # which is made as a whole, before its first samples are taken
 _RARE_SIZE = 13  # for a step whose path changes with the batch: a width that is a multiple of it would be taken for one
 
 
@@ -46,8 +46,8 @@ def trace_or_run(workload: Workload) -> Graph:
             refusal.add_note(f"It was not run for real instead, because it has {too_large}.")
             raise
         try:
-            said = words_of(refusal).partition("\n")[0][:200]
-            return run_small(workload, why=f"{type(refusal).__name__}: {said}".removesuffix(": "))
+            first_line = words_of(refusal).partition("\n")[0][:200]
+            return run_small(workload, why=f"{type(refusal).__name__}: {first_line}".removesuffix(": "))
         except ForetellError:
             raise
         except Exception:
@@ -58,12 +58,12 @@ def _too_large(workload: Workload) -> str:
     """What would take this machine's memory, or all day; nothing where its size does not show on fake tensors."""
     with contextlib.suppress(Exception), torch.device("meta"):
         parameters = sum(p.numel() for p in workload.model().parameters())
-        if parameters > _MOST_PARAMETERS:  # with gradients and two moments in fp32, a few gigabytes
-            return f"{parameters:,} parameters, more than {_MOST_PARAMETERS:,}"
+        if parameters > _MAX_PARAMETERS:  # with gradients and two moments in fp32, a few gigabytes
+            return f"{parameters:,} parameters, more than {_MAX_PARAMETERS:,}"
     with contextlib.suppress(Exception), FakeTensorMode(allow_non_fake_inputs=True):
         batch = sum(t.nbytes for t in pytree.tree_leaves(workload.batch()) if isinstance(t, torch.Tensor))
-        if batch > _MOST_BATCH:
-            return f"a batch of {show_bytes(batch)}, more than {show_bytes(_MOST_BATCH)}"
+        if batch > _MAX_BATCH:
+            return f"a batch of {show_bytes(batch)}, more than {show_bytes(_MAX_BATCH)}"
     return ""
 
 

@@ -15,7 +15,6 @@ from foretell.errors import WorkloadError
 
 _SCHEMA: Final = "(Tensor[] read, Tensor(a!)[] written, float flops, float traffic) -> ()"
 _LIBRARY: Final[list[Any]] = []  # a library that is collected takes its operators with it
-USED: Final[dict[str, None]] = {}  # names of what was called in this process
 
 
 def use_declarations() -> None:
@@ -37,7 +36,6 @@ class _Call:
         self.declared, self.args, self.kwargs = declared, args, kwargs
         self.label = re.sub(r"\W", "_", declared.name).strip("_") or "unnamed"
         self.shape: Any = None
-        USED[self.label] = None
 
     def outputs(self, tensors: tuple[torch.Tensor, ...]) -> list[torch.Tensor]:
         make = self.declared.outputs

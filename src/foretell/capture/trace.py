@@ -225,8 +225,8 @@ def _caveats(step: Step, values: Values | None) -> Iterator[Caveat]:
     workload = step.workload
     yield from workload.caveats
     if workload.compile or was_compiled(step.model):
-        said = "compile=True" if workload.compile else "torch.compile"
-        yield Caveat("compile-not-modelled", f"{said}: fused kernels are not modelled yet; this is the eager step.")
+        wish = "compile=True" if workload.compile else "torch.compile"
+        yield Caveat("compile-not-modelled", f"{wish}: fused kernels are not modelled yet; this is the eager step.")
     if workload.attention is not None:
         yield from _attention_caveats(workload)
     if getattr(step.optimizer, "paged", False):

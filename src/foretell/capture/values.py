@@ -2,7 +2,7 @@
 
 Fake tensors have shapes and no contents, yet a step may ask: which tokens went to expert 3, is the mask all
 true, how long is the sequence. Integer and boolean tensors whose contents follow from the batch or from constants are
-computed for real beside the fake ones; so are float ones that are small or hold whole numbers alone, as masks do.
+computed for real next to the fake ones; so are float ones that are small or hold whole numbers alone, as masks do.
 Where contents depend on activations, a typical value is drawn and remembered as an assumption: routing is uniform, a
 comparison holds half of the time.
 """
@@ -27,7 +27,7 @@ from foretell.capture import sparse
 
 aten = torch.ops.aten
 UNKNOWN = 0.5  # a number that is read: no loss so small, and no accuracy so high, that training would stop
-_MOST_NUMBERS = 2**24
+_MAX_NUMBERS = 2**24
 _FEW_FLOATS = 4096  # more than these are kept only where they are whole numbers
 _KEY = "_foretell_value"
 _ROUTERS = {aten.topk.default, aten.sort.default, aten.sort.stable, aten.argsort.default, aten.multinomial.default,
@@ -43,7 +43,7 @@ _UNINITIALISED = {aten.empty.memory_format, aten.empty_strided.default, aten.emp
 
 
 class Values:
-    """Runs ops on fake tensors and keeps beside them the contents that control flow may ask for."""
+    """Runs ops on fake tensors and keeps with them the contents that control flow may ask for."""
 
     def __init__(self, fake: FakeTensorMode, seed: int = 0) -> None:
         self.assumptions: dict[str, None] = {}  # what was assumed, in order, once each
@@ -136,7 +136,7 @@ class Values:
             dim = args[2] if func is aten.topk.default and len(args) > 2 else -1
         over_all = func in (aten.argmax.default, aten.argmin.default) and (len(args) < 2 or args[1] is None)
         one_choice = source.dim() == 0 or index.dim() != source.dim() or index.shape[dim] == 1
-        if one_choice or source.numel() > _MOST_NUMBERS:
+        if one_choice or source.numel() > _MAX_NUMBERS:
             high = source.numel() if over_all or source.dim() == 0 else source.shape[dim]
             return torch.randint(max(high, 1), index.shape, generator=self._random)
         order = torch.rand(source.shape, generator=self._random).argsort(dim)
@@ -203,14 +203,14 @@ def contents_of(tensor: torch.Tensor) -> torch.Tensor | None:
 def _may_be_worth_keeping(out: torch.Tensor, func: Any) -> bool:
     """Whether contents should be computed: random numbers in plenty are no mask."""
     random = out.is_floating_point() and torch.Tag.nondeterministic_seeded in func.tags
-    return out.numel() <= (_FEW_FLOATS if random else _MOST_NUMBERS)
+    return out.numel() <= (_FEW_FLOATS if random else _MAX_NUMBERS)
 
 
 def _worth_keeping(value: torch.Tensor) -> bool:
     if not value.is_floating_point() or value.numel() <= _FEW_FLOATS:
-        return value.numel() <= _MOST_NUMBERS
+        return value.numel() <= _MAX_NUMBERS
     # By contents, not by size: a mask must not be forgotten because the batch has grown.
-    return value.numel() <= _MOST_NUMBERS and torch.equal(value, value.round())
+    return value.numel() <= _MAX_NUMBERS and torch.equal(value, value.round())
 
 
 def _is_mask(index: Any) -> bool:

@@ -28,8 +28,11 @@ class HostWork:
     waits: bool = False  # a copy that the host waits for, and so for all that the device has to do before it
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            _check_count(f"host work {field.name}", getattr(self, field.name), bool if field.name == "waits" else int)
+        for name, value in asdict(self).items():
+            if name != "waits":
+                _check_count(f"host work {name}", value)
+        if not isinstance(self.waits, bool):
+            raise ValueError(f"host work waits or does not, got {str(self.waits)[:100]!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,6 +133,6 @@ def _host_of_text(text: str) -> HostWork:
     return HostWork(**dict(zip((f.name for f in fields(HostWork)), counts, strict=False)), waits=bool(waits))
 
 
-def _check_count(name: str, value: Any, kind: type = int) -> None:
-    if type(value) is not kind or not 0 <= value <= _MAX_COUNT:
-        raise ValueError(f"{name} must be a {kind.__name__} of at least 0, got {str(value)[:100]!r}")
+def _check_count(name: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MAX_COUNT:
+        raise ValueError(f"{name} must be a whole number of at least 0, got {str(value)[:100]!r}")

@@ -47,9 +47,9 @@ _TENSORS: Final = ("tensor_layout", "tensor_storage", "tensor_offset")
 _STORAGES: Final = ("storage_nbytes", "storage_role", "storage_born", "storage_freed")
 _COLUMNS: Final = (*_OPS, "op_inputs", "op_outputs", *_TENSORS, *_STORAGES)
 _MEMBERS: Final = frozenset((HEADER, *(f"{name}.npy" for name in (*_COLUMNS, *PAIRS))))
-_MOST_MEMBERS: Final = 32
-_MOST_SIDES: Final = 64  # as torch has
-_MOST_NESTED: Final = 6  # lists in an argument
+_MAX_MEMBERS: Final = 32
+_MAX_SIDES: Final = 64  # as torch has
+_MAX_NESTED: Final = 6  # lists in an argument
 _LARGEST: Final = 2**50  # any size, in elements or bytes: products of a few stay far from what a float can be
 _METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _NPY: Final = re.compile(
@@ -111,8 +111,8 @@ def _unpack(data: bytes) -> dict[str, bytes]:
     mark, here, entries, directory = _END.unpack(data[-_END.size :])[:4]
     if mark != b"PK\5\6" or here != entries or data[-42:-38] == b"PK\6\7":
         raise ValueError("it is no zip file, or cut short")
-    if entries > _MOST_MEMBERS or directory > 2**16:
-        raise ValueError(f"{entries} files inside, not at most {_MOST_MEMBERS}")
+    if entries > _MAX_MEMBERS or directory > 2**16:
+        raise ValueError(f"{entries} files inside, not at most {_MAX_MEMBERS}")
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = archive.infolist()
         check_limit("bytes of a graph file, unpacked", sum(max(info.file_size, 0) for info in members))
@@ -180,7 +180,7 @@ def _slices(flat: list[int], ends: list[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _header(header: Mapping[str, Any]) -> dict[str, Any]:
-    """What it says beside its tables."""
+    """What it holds besides its tables."""
     provenance, training, precision = header["provenance"], header["training"], header["precision"]
     if not isinstance(provenance, dict) or type(training) is not bool or precision not in PRECISIONS:
         raise ValueError("provenance, training or precision are not what they should be")
@@ -220,7 +220,7 @@ def _caveat(row: Any) -> Caveat:
 def _layout(row: Any) -> Layout:
     shape, strides, dtype = _list(row, "a layout", 3)
     sides = _list(shape, "a shape")
-    if not (len(sides) == len(_list(strides, "strides")) <= _MOST_SIDES) or dtype not in ITEM_BYTES:
+    if not (len(sides) == len(_list(strides, "strides")) <= _MAX_SIDES) or dtype not in ITEM_BYTES:
         raise ValueError("a layout's shape and strides disagree, or its dtype is unknown")
     if not all(type(n) is int and 0 <= n < _LARGEST for n in (*sides, *strides)):
         raise ValueError(f"a layout of shape {str(sides)[:100]} and strides {str(strides)[:100]}")
@@ -266,7 +266,7 @@ def _value(value: Any, inputs: int, depth: int = 0) -> Value:
     if kind is str:
         return _text(value, "an argument", 10)
     if kind is list:
-        if depth == _MOST_NESTED:
+        if depth == _MAX_NESTED:
             raise ValueError("an argument of lists in lists, too deep")
         return tuple([_value(item, inputs, depth + 1) for item in value])
     raise ValueError(f"an argument {str(value)[:100]!r}")

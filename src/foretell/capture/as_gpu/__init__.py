@@ -28,7 +28,9 @@ _OVERRIDES: list[torch.library.Library] = []  # a library unregisters its kernel
 
 
 def behave_as_gpu() -> None:
-    """Replace the device-dependent choices of this process by a GPU's, once."""
+    """Replace the device-dependent choices of this process by a GPU's, once; what a capture before has counted is void."""
+    attention.CALLS.clear()
+    attention.AROUND_MATH.clear()
     if _OVERRIDES:
         return
     if "allow_override" not in inspect.signature(torch.library.Library.impl).parameters:

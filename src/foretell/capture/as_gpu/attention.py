@@ -25,8 +25,8 @@ NUMBERED: Final[dict[int, Backend]] = {
     SDPBackend.CUDNN_ATTENTION.value: "cudnn", SDPBackend.FLASH_ATTENTION.value: "flash",
     SDPBackend.EFFICIENT_ATTENTION.value: "efficient", SDPBackend.MATH.value: "math",
 }  # fmt: skip
-AROUND_MATH: Final[list[Callable[[Tensor], AbstractContextManager[None]]]] = []  # it makes a mask beside the query
-_UNASKED: Final = torch._C._get_sdp_priority_order()
+AROUND_MATH: Final[list[Callable[[Tensor], AbstractContextManager[None]]]] = []  # it makes a mask with the query
+_USUAL_ORDER: Final = torch._C._get_sdp_priority_order()
 
 
 def attention_backend(
@@ -61,8 +61,8 @@ def attention_backend(
 
 def enabled_order() -> list[Backend]:
     """What torch may run, the first first: as it is asked to (`torch.nn.attention.sdpa_kernel`), or as on a Hopper GPU."""
-    asked = torch._C._get_sdp_priority_order()
-    order = PREFERRED if asked == _UNASKED else [NUMBERED[n] for n in asked if n in NUMBERED]
+    wanted = torch._C._get_sdp_priority_order()
+    order = PREFERRED if wanted == _USUAL_ORDER else [NUMBERED[n] for n in wanted if n in NUMBERED]
     enabled = {
         "cudnn": torch.backends.cuda.cudnn_sdp_enabled(),
         "flash": torch.backends.cuda.flash_sdp_enabled(),
@@ -84,7 +84,7 @@ def _attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     backend: Backend | None = "math"
-    repeated = query.shape[:-2] != key.shape[:-2] and not enable_gqa  # fused kernels do not repeat heads unasked
+    repeated = query.shape[:-2] != key.shape[:-2] and not enable_gqa  # fused kernels do not repeat heads by themselves
     if query.dim() == 4 and not repeated:
         backend = attention_backend(
             order=enabled_order(),

@@ -15,7 +15,7 @@ _TO_HALF = """_convolution conv1d conv2d conv3d conv_tbc conv_transpose1d conv_t
     convolution prelu addmm addmv addr matmul einsum mm mv linalg_vecdot linear addbmm baddbmm bmm chain_matmul
     linalg_multi_dot _thnn_fused_lstm_cell _thnn_fused_gru_cell lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell
     scaled_dot_product_attention""".split()
-_TO_FP16 = "lstm gru rnn_tanh rnn_relu".split()  # cuDNN's, whatever half type is asked for
+_TO_FP16 = "lstm gru rnn_tanh rnn_relu".split()  # cuDNN's, whatever half type is wanted
 _TO_FULL = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow.Tensor_Scalar
     pow.Tensor_Tensor pow.Scalar softplus layer_norm native_layer_norm rms_norm group_norm frobenius_norm.dim
     nuclear_norm nuclear_norm.dim cosine_similarity poisson_nll_loss cosine_embedding_loss nll_loss nll_loss2d
@@ -24,7 +24,7 @@ _TO_FULL = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rs
     logsumexp upsample_nearest1d _upsample_nearest_exact1d upsample_nearest2d _upsample_nearest_exact2d
     upsample_nearest3d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa
     upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa""".split()
-_TO_FULL_UNLESS_ASKED = """prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm
+_TO_FULL_UNLESS_DTYPE = """prod prod.dim_int softmax.int log_softmax.int cumprod cumsum linalg_vector_norm
     linalg_matrix_norm linalg_matrix_norm.str_ord sum sum.dim_IntList norm.Scalar norm.ScalarOpt_dim""".split()
 _TO_WIDEST = "addcdiv addcmul atan2 bilinear cross dot vdot grid_sampler index_put tensordot scatter_add".split()
 # What CPU autocast casts and CUDA does not; these must do nothing.
@@ -52,7 +52,7 @@ _half_weights: dict[tuple[int, torch.dtype], tuple[torch.Tensor, torch.Tensor]] 
 
 def follow_cuda(library: torch.library.Library) -> None:
     policies: dict[str, Any] = dict.fromkeys(_CPU_ONLY, torch.library.fallthrough_kernel)
-    policies |= dict.fromkeys(_TO_FULL, _in_full) | dict.fromkeys(_TO_FULL_UNLESS_ASKED, _in_full_unless_asked)
+    policies |= dict.fromkeys(_TO_FULL, _in_full) | dict.fromkeys(_TO_FULL_UNLESS_DTYPE, _in_full_unless_dtype)
     policies |= dict.fromkeys(_TO_WIDEST, _in_widest) | dict.fromkeys(_TO_HALF, _in_half)
     policies |= {f"{name}.{form}": _in_fp16 for name in _TO_FP16 for form in ("input", "data")}
     for name, policy in policies.items():
@@ -126,10 +126,10 @@ def _in_full(op: Any, *args: Any, **kwargs: Any) -> Any:
     return _call(op, torch.float32, args, kwargs)
 
 
-def _in_full_unless_asked(op: Any, *args: Any, **kwargs: Any) -> Any:
+def _in_full_unless_dtype(op: Any, *args: Any, **kwargs: Any) -> Any:
     first = args[0]
-    asked = kwargs.get("dtype") is not None or any(isinstance(a, torch.dtype) for a in args)
-    if not asked and _is_castable(first) and first.dtype != torch.float32:
+    has_dtype = kwargs.get("dtype") is not None or any(isinstance(a, torch.dtype) for a in args)
+    if not has_dtype and _is_castable(first) and first.dtype != torch.float32:
         if op._schema.name == "aten::norm":
             return _call(op, torch.float32, args, kwargs)
         kwargs = {**kwargs, "dtype": torch.float32}

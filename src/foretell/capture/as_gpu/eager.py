@@ -8,20 +8,21 @@ import torch
 
 from foretell.capture.as_gpu.patches import replace
 
-_asked: list[str] = []  # what was compiled
+_compiled: list[str] = []  # what was compiled
 
 
 def run_eagerly() -> None:
     """From now on a compiled function or module is itself, also one that was compiled before."""
+    _compiled.clear()  # a fork has its parent's
     if hasattr(torch.compiler, "set_stance"):
         torch.compiler.set_stance("force_eager")
 
     def compile(model: Any = None, **how: Any) -> Any:
-        _asked.append(getattr(model, "__name__", type(model).__name__))
+        _compiled.append(getattr(model, "__name__", type(model).__name__))
         return model if model is not None else lambda function: function
 
     def compile_module(self: torch.nn.Module, *args: Any, **how: Any) -> None:
-        _asked.append(type(self).__name__)
+        _compiled.append(type(self).__name__)
 
     replace(torch, "compile", compile)
     replace(torch.nn.Module, "compile", compile_module)
@@ -29,4 +30,4 @@ def run_eagerly() -> None:
 
 def was_compiled(*models: torch.nn.Module) -> bool:
     """Whether the user's code asks for compiled kernels."""
-    return bool(_asked) or any(type(m).__name__ == "OptimizedModule" for model in models for m in model.modules())
+    return bool(_compiled) or any(type(m).__name__ == "OptimizedModule" for model in models for m in model.modules())

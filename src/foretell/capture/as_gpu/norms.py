@@ -149,7 +149,7 @@ def _layer_norm_backward_shapes(
     """A GPU writes the gradient of its input densely, whatever strides either has."""
     of_input = input.new_empty(input.shape) if wanted[0] else None
     parameters = zip((weight, bias), wanted[1:], strict=True)
-    return of_input, *(torch.empty_like(p) if p is not None and asked else None for p, asked in parameters)
+    return of_input, *(torch.empty_like(p) if p is not None and wanted else None for p, wanted in parameters)
 
 
 COMPOSITES: Final[dict[str, Callable[..., Any]]] = {

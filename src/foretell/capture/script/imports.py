@@ -23,7 +23,7 @@ def once_imported(name: str, adapt: Callable[[Any], None]) -> None:
     _WAITING.setdefault(name, []).append(adapt)
 
 
-def asked_by_script(or_a_function: bool = False) -> bool:
+def is_script_import(or_a_function: bool = False) -> bool:
     """Whether an import that is under way is the script's: a library looks what is there, and shall find what is."""
     frame: Any = sys._getframe(2)
     looks = False  # `importlib.util.find_spec`, which imports nothing
@@ -62,7 +62,7 @@ class _Provider:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         package = name.partition(".")[0]
-        if not self._wanted(name) or not (package in self._packages or asked_by_script(self._to_libraries)):
+        if not self._wanted(name) or not (package in self._packages or is_script_import(self._to_libraries)):
             return None
         self._packages.add(package)
         return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]

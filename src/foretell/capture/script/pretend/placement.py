@@ -27,7 +27,7 @@ from foretell.capture.values import UNKNOWN, Values, contents_of
 CPU: Final = torch.device("cpu")
 _DEVICE_QUERY: Final = torch.ops.prim.device.default
 _FEW: Final = 4096  # numbers of a parameter that are kept: a temperature, a scale
-_MOST_ON_HOST: Final = 2**24  # numbers that come back from the accelerator as real ones
+_MAX_ON_HOST: Final = 2**24  # numbers that come back from the accelerator as real ones
 
 
 class Finished(BaseException):
@@ -118,7 +118,7 @@ class Placement:
                 return value.clone()
             if tensor.numel() <= _FEW and tensor.is_floating_point():
                 return came_unknown(torch.full(tensor.shape, UNKNOWN, dtype=tensor.dtype))
-            if tensor.numel() <= _MOST_ON_HOST:
+            if tensor.numel() <= _MAX_ON_HOST:
                 return torch.zeros(tensor.shape, dtype=tensor.dtype)
         like = self.fake_like(tensor, keep=False)
         self.keep_on_host(like)
@@ -153,9 +153,9 @@ class ScriptRecorder(Recorder):
             return CPU if isinstance(args[0], FakeTensor) else func(*args, **kwargs)
         if self.finished:
             raise Finished  # something has caught it
-        asked = kwargs.get("device")
+        device = kwargs.get("device")
         place = self.placement
-        on_device = bool(place.here) or (asked is not None and asked.type in ACCELERATORS)
+        on_device = bool(place.here) or (device is not None and device.type in ACCELERATORS)
         fakes = [t for t in _leaves(args, kwargs) if isinstance(t, FakeTensor)]
         if not on_device and not fakes:
             if self.updating and self.recording:  # counters of updates, as a Workload's are recorded
@@ -164,7 +164,7 @@ class ScriptRecorder(Recorder):
             if self.recording:
                 self.host.count(func, args, made, self.times)
             return made
-        if on_device and asked is not None:
+        if on_device and device is not None:
             kwargs = {**kwargs, "device": CPU}
         on_device = on_device or any(place.holds(t) for t in fakes)
         draws = on_device and not fakes and torch.Tag.nondeterministic_seeded in func.tags
