@@ -80,13 +80,13 @@ picture: demo  ## draw the picture of the README anew (needs chromium)
 		--screenshot=docs/images/report.png out/demo.html 2>/dev/null
 
 bench-coverage: $(READY)  ## capture every named architecture (hours; goes on where it stopped)
-	$(BIN)/python bench/scripts/capture_coverage.py --jobs $(JOBS)
+	$(BIN)/foretell bench captures --jobs $(JOBS)
 
 bench-capture: $(READY)  ## time the capture beside PyTorch's own FLOP counter
-	$(BIN)/python bench/scripts/capture_speed.py
+	$(BIN)/foretell bench speed captures
 
 bench-memory: $(READY)  ## forecast memory against what was measured on an H200
-	$(BIN)/python bench/scripts/memory/compare.py
+	$(BIN)/foretell bench memory compare
 
 fuzz: $(READY)  ## 20,000 hostile files and questions, JOBS at a time; FUZZ="--seed 1 --only graph" asks for others
 	$(BIN)/python tests/fuzz/run.py --workers $(JOBS) $(FUZZ)

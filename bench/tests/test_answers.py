@@ -42,6 +42,15 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out.jsonl.gz"
 
 
+def test_a_run_that_was_stopped_goes_on_where_it_was(answered: Path, tmp_path: Path) -> None:
+    rows = list(read_answers(answered).values())
+    asking = [Question(**row["question"]) for row in rows]
+    marked = [{**row, "plan": "as it was"} for row in rows]
+    (tmp_path / "again.jsonl.part").write_text("".join(json.dumps(row) + "\n" for row in marked))
+    ask_all(asking, tmp_path / "again.jsonl", workers=1, progress=lambda text: None)
+    assert list(read_answers(tmp_path / "again.jsonl").values()) == marked
+
+
 def test_there_are_enough_questions_and_none_twice() -> None:
     every = questions()
     assert len({question.key for question in every}) == len(every) >= 1000

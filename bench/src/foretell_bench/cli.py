@@ -10,10 +10,15 @@ import typer
 
 from foretell.cli.options import AsJson
 from foretell.cli.terminal import answer, guarded, progress
-from foretell_bench.answers.command import answers as answers_verb
+from foretell_bench.answers.cli import answers
 from foretell_bench.emulated.cli import app as emulated
 from foretell_bench.fitting.cli import app as fitting
+from foretell_bench.measuring.cli import app as measuring
+from foretell_bench.measuring.cli import captures
+from foretell_bench.measuring.memory.cli import app as memory
+from foretell_bench.speed.cli import app as speed
 from foretell_bench.studies.cli import app as studies
+from foretell_bench.studies.scripts.cli import app as scripts
 
 if TYPE_CHECKING:
     from foretell_bench.tables.figures import Figure
@@ -45,10 +50,15 @@ def _bench() -> None:
     """Compare what Foretell predicts with what was measured."""
 
 
-app.command("answers")(guarded(answers_verb))
+app.command()(guarded(answers))
 app.add_typer(emulated)
 app.add_typer(fitting)
 app.add_typer(studies)
+app.command()(captures)
+app.add_typer(measuring)
+app.add_typer(memory)
+app.add_typer(scripts)
+app.add_typer(speed)
 
 
 @app.command()

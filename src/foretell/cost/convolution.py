@@ -1,7 +1,7 @@
 """Workspace of convolutions: what cuDNN's chosen algorithm needs beside inputs and outputs.
 
 cuDNN picks an algorithm by rules of its own; given the algorithm, its workspace follows from the shapes. So the choice
-is learned, as small forests over H200 sweeps (`convolution.json`, made by bench/scripts/memory/fit_convolution.py),
+is learned, as small forests over H200 sweeps (`convolution.json`, made by `foretell bench memory fit-convolution`),
 and the bytes are formulas, derived here from the same sweeps.
 """
 

@@ -39,7 +39,7 @@ _KIND_OF: Final[dict[Family, str]] = {
 # Hidden numbers whose weights a device keeps on chip from one place of a sequence to the next, forward and backward.
 _KEPT_ON_CHIP: Final = {"forward": 192, "backward": 128}
 _READS_NUMBER: Final = "aten._local_scalar_dense"
-# What the host computes itself, as measured where an op takes 25 µs (`bench/scripts/scripts_on_device.py OUT host`).
+# What the host computes itself, as measured where an op takes 25 µs (`foretell bench scripts measure OUT host`).
 _OWN_OP: Final = 5e-6 / 25e-6  # an op on a few numbers in its memory: 1 to 7 µs
 _DRAWN: Final = 3.3e-9 / 25e-6  # a random number, which one thread draws
 _MOVED: Final = 1 / 24e9 / 25e-6  # a byte that one thread reads or writes

@@ -1,7 +1,7 @@
 """Memory that an op takes inside itself and gives back: library workspaces, copies, partial sums.
 
 Each formula is a pure function of the op's signature, registered for its operator. They were derived from
-the rise of allocated memory inside every op of real training steps on an H200 (see bench/scripts/memory), and hold
+the rise of allocated memory inside every op of real training steps on an H200 (see `foretell bench memory`), and hold
 for the kernels PyTorch chooses on NVIDIA GPUs; convolution workspaces are in `convolution.py`.
 """
 

@@ -9,7 +9,7 @@ _MOVED: Final = (
     ("foretell.measure.pool:", "foretell.design.pool.operators:"),
     ("foretell.measure.bundles:", "foretell_bench.bundles:"),
     ("foretell.design.generated.operators:", "foretell_bench.generated_operators:"),
-    ("benchmarks/memory/workloads.py:", "bench/scripts/memory/workloads.py:"),
+    ("benchmarks/memory/workloads.py:", "foretell_bench.measuring.memory.workloads:"),
 )
 
 

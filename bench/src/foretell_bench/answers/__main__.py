@@ -2,6 +2,6 @@
 
 import typer
 
-from foretell_bench.answers.command import answers
+from foretell_bench.answers.cli import answers
 
 typer.run(answers)

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from foretell_bench.answers.questions import Question
 
@@ -27,15 +27,25 @@ _SCALED_DEVICES: Final = 64
 
 
 def ask_all(asking: Sequence[Question], out: Path, *, workers: int, progress: Callable[[str], None]) -> None:
-    """Ask every question and write the answers to `out`; questions of one step share its capture."""
-    steps = [list(same) for _, same in groupby(asking, key=_step)]
-    done = 0
-    with _own_cache(), _writer(out) as lines, _mapper(workers) as apply:
+    """Ask every question and write the answers to `out`; questions of one step share its capture.
+
+    Answers lie in a part file until all are there, so that a run that was stopped goes on where it was.
+    """
+    part = out.with_name(f"{out.name}.part")
+    known = read_answers(part) if part.exists() else {}
+    steps = [list(same) for _, same in groupby([q for q in asking if q.key not in known], key=_step)]
+    done = len(known)
+    with _own_cache(), part.open("a") as lines, _mapper(workers) as apply:
         for rows in apply(_ask_step, steps):
             lines.writelines(json.dumps(row) + "\n" for row in rows)
             lines.flush()
             done += len(rows)
             progress(f"{done:,} of {len(asking):,} questions answered")
+    if out.suffix == ".gz":
+        out.write_bytes(gzip.compress(part.read_bytes(), mtime=0))
+        part.unlink()
+    else:
+        part.rename(out)
 
 
 def read_answers(path: Path) -> dict[str, dict[str, Any]]:
@@ -61,10 +71,6 @@ def _own_cache() -> Iterator[None]:
             os.environ.pop("FORETELL_CACHE")
             if before is not None:
                 os.environ["FORETELL_CACHE"] = before
-
-
-def _writer(out: Path) -> IO[str]:
-    return cast("IO[str]", gzip.open(out, "wt")) if out.suffix == ".gz" else out.open("w")
 
 
 @contextmanager

@@ -115,7 +115,7 @@ def h200_steps(
     return Taken(items=tuple(examples), left_out={reason: count for reason, count in left_out.items() if count})
 
 
-FIVE_NETWORKS: Final = "h200-five"  # the store of their sweeps: bench/scripts/h200/sweeps.py
+FIVE_NETWORKS: Final = "h200-five"  # the store of their sweeps: foretell_bench.measuring.h200.sweeps
 
 
 def five_networks(path: Path, say: Say = quiet) -> list[Example]:

@@ -28,7 +28,7 @@ NETWORKS: Final = tuple(
     timm/dpn68b timm/nasnetalarge timm/darknet53 timm/resnetv2_50 hf/bert-base hf/gpt2 timm/vit_base_patch16_224
     """.split()
 )
-SOURCE: Final = "h200-sweep"  # the store of batch sweeps: bench/scripts/h200/sweeps.py
+SOURCE: Final = "h200-sweep"  # the store of batch sweeps: foretell_bench.measuring.h200.sweeps
 RANDOM: Final = "29 classics: random"
 LEFT_OUT: Final = "29 classics: network left out"
 SPLITS: Final = (RANDOM, LEFT_OUT)

@@ -1,0 +1,1 @@
+"""Memory of real training steps on a CUDA device: measured, packed, and compared with forecasts."""

@@ -1,0 +1,1 @@
+"""Training scripts as they are: measured on a device, forecast, and compared with Workloads written by hand."""
