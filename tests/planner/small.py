@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 import torch
 
@@ -15,23 +15,24 @@ from foretell.workload import Workload
 from tests.parallel.models import Llama, loss
 
 
-def llama(batch: int = 2) -> Workload:
+def llama(batch: int = 2, precision: str = "fp32") -> Workload:
     return Workload(
         name="small llama",
         model=lambda: Llama(width=256, layers=2, vocabulary=512),
         batch=lambda: {"x": torch.randint(512, (batch, 256)), "y": torch.randint(512, (batch, 256))},
         loss=loss,
         optimizer=lambda parameters: torch.optim.AdamW(parameters),
+        precision=precision,
     )
 
 
 @cache
-def steps() -> Steps:
-    return steps_of(llama, {}, {})
+def steps(precision: str = "fp32") -> Steps:
+    return steps_of(partial(llama, precision=precision), {}, {})
 
 
-def evaluator(*clusters: str, trainer: float | None = None) -> PlanEvaluator:
+def evaluator(*clusters: str, trainer: float | None = None, precision: str = "fp32") -> PlanEvaluator:
     return PlanEvaluator(
-        steps=steps(), clusters=tuple(map(Cluster.parse, clusters)), model=load_model("roofline"),
+        steps=steps(precision), clusters=tuple(map(Cluster.parse, clusters)), model=load_model("roofline"),
         conditions=Conditions(trainer=trainer), profile=None, outcomes=None,
     )  # fmt: skip

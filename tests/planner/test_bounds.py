@@ -12,6 +12,7 @@ from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.run import place, time_alike
 from foretell.hardware import Cluster
 from foretell.parallel import parallelize
+from foretell.parallel.state import ModelState
 from foretell.planner.bounds.replica import Replica, first_devices
 from foretell.planner.candidates import Candidate, candidates_of
 from foretell.planner.space import Space
@@ -20,10 +21,10 @@ from tests.parallel.models import graph
 from tests.planner.small import evaluator, steps
 
 
-@pytest.mark.parametrize("on", ["8xl40s", "2x8xh100-sxm"])
-def test_no_plan_is_below_its_bound(on: str) -> None:
-    evaluates, cluster = evaluator(on), Cluster.parse(on)
-    every = candidates_of(Space(global_batch=64, batches=(1, 2)), steps(), cluster).found
+@pytest.mark.parametrize(("on", "precision"), [("8xl40s", "fp32"), ("2x8xh100-sxm", "fp32"), ("8xl40s", "amp-bf16")])
+def test_no_plan_is_below_its_bound(on: str, precision: str) -> None:
+    evaluates, cluster = evaluator(on, precision=precision), Cluster.parse(on)
+    every = candidates_of(Space(global_batch=64, batches=(1, 2)), steps(precision), cluster).found
     ratios = []
     for c in every[:: max(len(every) // 8, 1)]:
         if "cannot share" in (outcome := evaluates.simulate(c)).why:
@@ -63,7 +64,9 @@ def test_a_bound_is_of_its_own_cluster_whatever_was_searched_before() -> None:
 
     def bound(written: str) -> float:
         evaluates = evaluator(written)
-        return evaluates.bound(c, Replica(units=(1e-6,), parameters=2**32, in_blocks=2**32, gradients=2**32))
+        return evaluates.bound(
+            c, Replica(units=(1e-6,), state=ModelState(parameters=2**32, gradients=2**32), in_blocks=2**32)
+        )
 
     alone = {name: bound(name) for name in ("4xh100-sxm", "4x1xh100-sxm@eth-100g")}
     assert alone["4x1xh100-sxm@eth-100g"] > 2 * alone["4xh100-sxm"]

@@ -101,7 +101,7 @@ class PlanEvaluator:
 
     def memory(self, c: Candidate, replica: Replica) -> Bytes:
         """The memory, at least, with this replica."""
-        return memory_bound(replica, c.plan)
+        return memory_bound(replica, c.plan, self._totals_of(c).precision)
 
     def _totals_of(self, c: Candidate) -> StepTotals:
         key = c.variant, c.batch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -20,6 +20,7 @@ from foretell.parallel.blocks import BlockOf, blocks
 from foretell.parallel.parameters import parameters
 from foretell.parallel.rewrite import last_of
 from foretell.parallel.stages import balanced
+from foretell.parallel.state import ModelState
 from foretell.plans import Plan
 from foretell.precision import Precision
 from foretell.profile import Profile
@@ -35,19 +36,23 @@ class StepTotals:
     """A step's work and bytes as it was captured, for bounds that need no prices."""
 
     flops: Flops  # of a micro-step
-    parameters: Bytes
-    gradients: Bytes
-    optimizer: Bytes
+    state: ModelState
     precision: Precision
 
 
 def totals_of(graph: Graph) -> StepTotals:
     return StepTotals(
         flops=total_flops(graph) / graph.grad_accumulation,
+        state=_state_of(graph),
+        precision=graph.precision,
+    )
+
+
+def _state_of(graph: Graph) -> ModelState:
+    return ModelState(
         parameters=graph.bytes_of("parameter"),
         gradients=graph.bytes_of("gradient"),
         optimizer=graph.bytes_of("optimizer"),
-        precision=graph.precision,
     )
 
 
@@ -59,10 +64,8 @@ class Replica:
     host: Seconds = 0.0  # that it takes to issue them
     blocks_forward: Seconds = 0.0  # the part of it that checkpointing of all blocks would repeat
     update: Seconds = 0.0
-    parameters: Bytes = 0
+    state: ModelState = field(default_factory=ModelState)
     in_blocks: Bytes = 0  # of the parameters: what FSDP gathers twice
-    gradients: Bytes = 0
-    optimizer: Bytes = 0
     activations: Bytes = 0  # kept for the backward pass
     temporaries: Bytes = 0  # at the peak, with everything in one stage
     why: str = ""
@@ -101,10 +104,8 @@ def price_replica(
         host=issuing,
         blocks_forward=forward,
         update=update,
-        parameters=role.graph.bytes_of("parameter"),
+        state=_state_of(role.graph),
         in_blocks=sum(p.layout.nbytes for p in parameters(role.graph) if inside[p.module]),
-        gradients=role.graph.bytes_of("gradient"),
-        optimizer=role.graph.bytes_of("optimizer"),
         activations=sum(s.nbytes for s in alive),
         temporaries=beside_at_peak(role.graph, cluster.nodes[0].device),
     )

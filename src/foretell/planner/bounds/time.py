@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from foretell.cost.collectives import collective_seconds, compute_slowdown
 from foretell.hardware import Cluster, Device
+from foretell.parallel.state import gathered_share, shards_of
 from foretell.planner.bounds import SLACK
 from foretell.planner.bounds.replica import Replica, StepTotals, stages_of
 from foretell.plans import Plan
@@ -42,19 +43,18 @@ class StepBounds:
         stages = _stage_seconds(replica.units, plan.pp)
         slowest = max(stages)
         bandwidth = self.cluster.nodes[0].device.bandwidth
-        adding = 3 * replica.gradients / plan.pp / bandwidth  # gradients to those of the micro-step before
+        adding = 3 * replica.state.gradients / plan.pp / bandwidth  # gradients to those of the micro-step before
         computing = sum(stages) + (micro_steps - 1) * (slowest + adding)
         replicas = plan.dp * plan.cp
-        shards = (plan.hybrid_shard or replicas) if plan.zero else 1
+        shards = shards_of(plan)
         update = replica.update / plan.pp / shards
         if replicas == 1 or plan.servers:
             return computing + update
         size = shards if plan.zero else replicas
         group = Group(size=size, stride=plan.tp, count=plan.devices // size)
-        narrow = 0.5 if precision.is_autocast and plan.zero > 1 else 1.0
-        whole, again, gradients = (
-            n / plan.pp / plan.ep for n in (replica.parameters * narrow, replica.in_blocks * narrow, replica.gradients)
-        )
+        narrow = float(gathered_share(precision)) if plan.zero > 1 else 1.0
+        bytes_of = replica.state.parameters * narrow, replica.in_blocks * narrow, replica.state.gradients
+        whole, again, gradients = (n / plan.pp / plan.ep for n in bytes_of)
         if plan.zero == 0:
             return computing + update + max(self._collective("all-reduce", group, gradients) - slowest, 0.0)
         gather = self._collective("all-gather", group, whole)
