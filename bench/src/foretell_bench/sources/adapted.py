@@ -16,6 +16,7 @@ from foretell.learn.transfer import published_steps
 from foretell.learn.transfer.published_ops import product
 from foretell.learn.transfer.published_steps import PublishedStep
 from foretell.plans import Plan
+from foretell.precision import Precision
 from foretell.sources.named import library
 from foretell.store.importers import LeftOut, Taken, public_file, public_rows, read_public, take
 from foretell.store.importers import Row as PublicRow
@@ -152,7 +153,7 @@ def product_graph(m: int, n: int, k: int, dtype: str) -> Graph:
     op = Op(signature=signature, phase="forward", module="", inputs=(0, 1), outputs=(2,))
     roles = ("input", "parameter", "input")
     return Graph(
-        name=f"product {m}×{n}×{k}", ops=(op,) * _CALLS, precision="bf16", training=False, gradients={}, samples=m,
+        name=f"product {m}×{n}×{k}", ops=(op,) * _CALLS, precision=Precision.parse("bf16"), training=False, gradients={}, samples=m,
         tensors=tuple(Tensor(layout, i) for i, layout in enumerate(layouts)),
         storages=tuple(Storage(x.nbytes, role, -1, _CALLS) for x, role in zip(layouts, roles, strict=True)),
     )  # fmt: skip

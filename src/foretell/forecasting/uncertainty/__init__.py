@@ -119,12 +119,12 @@ def _several(
         return _unknown("the model was validated against measurements of single devices alone")
     parts = error_of_parts(program, ran, cluster, model)
     assert parts is not None
-    own = isinstance(errors, Calibration)
+    own = errors if isinstance(errors, Calibration) else None
     device = _device(ran.slowest, errors)
     return StepDistribution(
         step=jobs.step_time(ran.timeline.period + ran.stragglers + added, parts).shifted(fixed),
         device=device,
-        host=errors.host_time(ran.slowest.host_seconds) if own else None,
+        host=own.host_time(ran.slowest.host_seconds) if own else None,
         exposed=LogNormal.symmetric(ran.exposed, network_error(cluster)),
         waiting=device.above,
         caveats=(Caveat("calibrated-by-jobs", jobs.source), *(_uncertain(ran.slowest) if own else ())),

@@ -177,7 +177,9 @@ class Fitted:
         for family, factor in zip(FAMILIES, own.tolist(), strict=True):
             if abs(factor - families.get(plain(family), 1.0)) > _SEEN:
                 families[family] = round(factor, 4)
-        precisions = {p: round(float(np.exp(value[p])), 4) for p in PRECISIONS if abs(value.get(p, 0.0)) > _SEEN}
+        precisions: dict[str, float] = {
+            p: round(float(np.exp(value[p])), 4) for p in PRECISIONS if abs(value.get(p, 0.0)) > _SEEN
+        }
         return Profile(
             name=name, device=device, host=host, communication=communication, fixed_seconds=self.fixed, families=families,
             precisions=precisions, links=self._links(value), networks=self._networks(value),
