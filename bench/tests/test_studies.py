@@ -21,6 +21,7 @@ from foretell_bench.studies.predictddl import report as predictddl_report
 from foretell_bench.studies.predictddl import run as predictddl_run
 from foretell_bench.studies.scaledl import fits as scaledl
 from foretell_bench.studies.scaledl import report as scaledl_report
+from foretell_bench.studies.scaledl.run import read_predictions
 from typer.testing import CliRunner
 
 from foretell.methods.conformance import made_up
@@ -162,6 +163,13 @@ def test_errors_of_scaledl_are_those_of_the_steps_left_out(scaledl_data: scaledl
     assert "<svg" in scaledl_report.chart(made)
 
 
+def test_forecasts_that_accuracy_saved_are_read() -> None:
+    found = read_predictions(Path(__file__).parents[2] / "bench" / "results" / "accuracy.json")
+    assert len(found) > 100
+    assert all(device > 0 and step > 0 for device, step in found.values())
+    assert read_predictions(None) == {}
+
+
 def test_a_fold_of_scaledl_sees_nothing_of_what_it_leaves_out(
     scaledl_data: scaledl.Data, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +235,7 @@ def test_a_fit_is_kept_and_another_is_tailored_from_it(tmp_path: Path) -> None:
     assert study.has(tailored) or tailored.setting == source
 
 
+@pytest.mark.slow  # as above
 def test_a_network_is_saved_with_all_that_belongs_to_it(tmp_path: Path) -> None:
     rows = driple_rows()
     chosen = replace(driple.SMALL, groups=4, rounds=1, readings=1, epochs=1)

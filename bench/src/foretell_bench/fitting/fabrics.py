@@ -58,7 +58,7 @@ class _Numbers:
         for protocol in self.protocols:
             values += [np.log(max(getattr(protocol, each), 0.05)) for each in PROTOCOL]
         low, high = self.bounds()
-        return np.clip(values, low + 1e-3, high - 1e-3)
+        return np.asarray(np.clip(values, low + 1e-3, high - 1e-3), dtype=np.float64)
 
     def bounds(self) -> tuple[Floats, Floats]:
         """Physics bounds what a fit may find: no link beats its rate, and a hop stays a hop."""

@@ -90,7 +90,7 @@ HASHED: Final = {  # how many times slower flows placed by a hash are than the s
 }
 
 
-def made(values: Sequence[float], start: Fabric) -> Fabric:
+def made(values: Floats, start: Fabric) -> Fabric:
     startup, reduce, gather, knee, tree, ring = (float(x) for x in np.exp(values))
     whole = Protocol(efficiency=min(reduce, 0.98), knee=knee, growth=tree)
     parts = Protocol(efficiency=min(gather, 0.98), knee=knee, growth=ring)

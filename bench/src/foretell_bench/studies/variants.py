@@ -34,6 +34,8 @@ def run(
     place = stores / source if source in (*STORES, SOURCE) else data
     if place is None:
         return
-    read = SOURCES.get(source, lambda place, say, rows: h200_steps(place, say, only=NETWORKS))
-    examples = [e for e in read(place, say, rows or ROWS.get(source)).items if e.measured]
+    if source == SOURCE:
+        examples = [e for e in h200_steps(place, say, only=NETWORKS).items if e.measured]
+    else:
+        examples = [e for e in SOURCES[source](place, say, rows or ROWS.get(source)).items if e.measured]
     variants.run(source, examples, out, only=only, seeds=seeds, on=on, workers=workers, say=say)

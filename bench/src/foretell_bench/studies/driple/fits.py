@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import foretell
 from foretell.methods.driple.method import (
-    GROUPS_OF_PARAMETERS,
     TUNED,
     Driple,
     DripleSettings,
@@ -24,7 +23,7 @@ from foretell.methods.driple.method import (
     Fitted,
     setting_of,
 )
-from foretell.methods.driple.network import Network, Shape
+from foretell.methods.driple.network import GROUPS_OF_PARAMETERS, Network, Shape
 from foretell.methods.protocol import STEP_TIME, Example
 from foretell_bench.sources.emulated import (
     H200_TARGETS,
@@ -249,7 +248,7 @@ def foretell_predicts(train: Sequence[Example], test: Sequence[Example]) -> list
     """Forecasts with a profile from the training rows: how much slower than listed a device is, and its host."""
     on_cpus = train[0].query.cluster.nodes[0].device.name == "cpu"
     profile = cpu_profile(train) if on_cpus else gpu_profile(train)
-    answers = []
+    answers: list[Values] = []
     for e in test:
         assert e.query.graph is not None
         found = foretell.forecast(e.query.graph, e.query.cluster, e.query.plan, model="roofline", profile=profile)

@@ -19,8 +19,8 @@ def errors(predicted: Mapping[str, Floats], examples: Sequence[Example], target:
     """By method, of the rows it predicts."""
     found = {}
     for name, values in predicted.items():
-        rows = np.flatnonzero(np.isfinite(values))
-        if len(rows):
+        rows = np.flatnonzero(np.isfinite(values)).tolist()
+        if rows:
             e = Errors.of(values[rows], [examples[i].measured[target] for i in rows])
             found[name] = {"mean": e.mean, "median": e.median, "p90": e.p90, "rmse": e.rmse, "rows": e.count}
     return found

@@ -107,13 +107,14 @@ def collect(
     data = Data([], [], [], [], [], [], [], [], [], [])
     cluster, plan = Cluster.parse("h200"), Plan()
     for s, graph, ops in rows:
-        whole = {} if s.kind == "operators" else {DEVICE_TIME: s.device_seconds, STEP_TIME: s.step_seconds}
-        query = Query(architecture=s.source, plan=plan, cluster=cluster, graph=graph)
-        page = read(Example(query=query, measured=whole, ops=ops))
+        query, ops_seconds = Query(architecture=s.source, plan=plan, cluster=cluster, graph=graph), ops.tolist()
         if s.kind == "operators":
-            data.operators.append(page)
+            data.operators.append(read(Example(query=query, measured={}, ops=ops_seconds)))
             continue
-        data.pages.append(page)
+        assert s.device_seconds is not None, "a step that is timed has both"
+        assert s.step_seconds is not None
+        measured = {DEVICE_TIME: s.device_seconds, STEP_TIME: s.step_seconds}
+        data.pages.append(read(Example(query=query, measured=measured, ops=ops_seconds)))
         data.sources.append(s.source)
         data.names.append(s.id)
         data.training.append(graph.training)
@@ -199,7 +200,8 @@ def left_out(which: int | str) -> Array:
     data = the_data()
     if which == "batch":
         return np.array(data.largest)
-    return np.array(data.folds if isinstance(which, int) else data.families) == which
+    groups = data.folds if isinstance(which, int) else data.families
+    return np.array([group == which for group in groups])
 
 
 def fold(which: int | str, layers: str, network: str, on: str) -> dict[str, Any]:

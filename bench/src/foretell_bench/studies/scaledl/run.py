@@ -135,6 +135,6 @@ def read_predictions(path: Path | None) -> dict[str, tuple[float, float]]:
     """Record → device and step seconds, from what `foretell bench accuracy --save` wrote."""
     if path is None:
         return {}
-    from foretell.learn.holdout import read_steps
+    from foretell.learn.uncertainty.left_out import read_steps
 
     return {s.record: (s.device_predicted, s.step_predicted) for s in read_steps(path)}
