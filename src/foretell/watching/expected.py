@@ -64,7 +64,7 @@ def _expected(made: Forecast, graph: Graph | None, source: str, settings: Mappin
     known = graph or made.graph
     micro_steps = Plan.parse(made.plan).grad_accumulation or known.grad_accumulation
     columns = point.columns | {
-        "workload": made.workload, "precision": known.precision, "training": known.training,
+        "workload": made.workload, "precision": known.precision.arithmetic, "training": known.training,
         "grad_accumulation": micro_steps, "samples": known.samples, "tokens": known.tokens,
         "graph": graph and graph.content_hash,
         "cluster": made.cluster, "model": made.model, "profile": made.profile or "",
