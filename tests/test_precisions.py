@@ -17,6 +17,7 @@ from foretell.capture.dtypes import FLOATS, half_dtype, torch_dtype
 from foretell.cli import app
 from foretell.graph import Graph
 from foretell.hardware import device
+from foretell.learn.adapt.pool import usual_points
 from foretell.learn.adapt.steps import Step
 from foretell.planner.handover import hand_over
 from foretell.precision import PRECISIONS, Precision
@@ -119,6 +120,13 @@ def test_with_tf32_units_convolutions_or_all_products_use_them() -> None:
 def test_what_a_device_lacks_runs_on_units_that_it_has(on: str, precision: str, unit: str) -> None:
     assert Precision.parse(precision).unit("matmul", device(on)) == unit
     assert device(on).peak(Precision.parse(precision).products) == device(on).peaks[unit]
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"), [("h200", "amp-bf16"), ("t4", "amp-fp16"), ("p100-sxm", "fp32"), ("cpu", "fp32")]
+)
+def test_a_device_is_adapted_in_what_it_has_units_for(name: str, precision: str) -> None:
+    assert {point.settings["precision"] for point in usual_points(device(name))} == {precision}
 
 
 def test_floats_of_torch_and_back() -> None:

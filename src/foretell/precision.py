@@ -24,6 +24,7 @@ UNIT_OF_DTYPE: Final[dict[str, Unit]] = {
     "float8_e4m3fn": "fp8", "float8_e5m2": "fp8",
 }  # fmt: skip
 HALVES: Final[tuple[Float, ...]] = ("bf16", "fp16")
+HALF_DTYPES: Final = tuple(DTYPES[half] for half in HALVES)
 _CHOICES: Final = {
     "master": (None, "fp32"), "autocast": (None, *HALVES), "tf32": ("never", "convolutions", "products"),
 }  # fmt: skip
@@ -163,14 +164,18 @@ class Precision:
         """Whether ranks add up main gradients where they lie; else they copy gradients into buckets."""
         return self.gradients != self.parameters and self.gradients == self.reduce
 
-    def on_tf32(self, family: str, device: Device) -> bool:
-        """Whether an op on fp32 numbers runs on tf32 units. Unless it is set otherwise, torch lets cuDNN alone use them."""
-        allowed = self.tf32 == "products" or (self.tf32 == "convolutions" and family in _BY_CUDNN)
-        return allowed and device.unit("tf32") == "tf32"
+    def wanted(self, family: str = "matmul") -> Unit:
+        """The units that products of a family of ops ask for. Unless it is set otherwise, torch lets cuDNN alone use tf32's."""
+        on_tf32 = self.tf32 == "products" or (self.tf32 == "convolutions" and family in _BY_CUDNN)
+        return "tf32" if on_tf32 else self.products
 
     def unit(self, family: str, device: Device) -> Unit:
-        """The units that run the products of a family of ops on a device."""
-        return "tf32" if not self.is_half and self.on_tf32(family, device) else device.unit(self.products)
+        """The units of a device that run the products of a family of ops."""
+        return device.unit(self.wanted(family))
+
+    def on_tf32(self, family: str, device: Device) -> bool:
+        """Whether an op on fp32 numbers runs on tf32 units."""
+        return self.wanted(family) == "tf32" == device.unit("tf32")
 
 
 def bytes_per_number(kept: Float | None) -> int:

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from foretell.graph import Layout, Signature
 from foretell.hardware import Device
+from foretell.precision import HALF_DTYPES
 from foretell.units import Bytes
 
-_HALVES: Final = ("float16", "bfloat16")
 _MIN_FFT: Final = 16
 _MAX_FFT: Final = 256  # of a padded image's longer side, as cuDNN's documentation has it
 _TILE: Final = 32
@@ -246,7 +246,7 @@ def backward_workspace(s: Signature, device: Device, *, tf32: bool) -> Bytes:
 def problem(s: Signature, x: Layout, w: Layout, y: Layout, *, tf32: bool) -> Problem:
     if s.argument("transposed"):
         x, y = y, x
-    precision = "half" if x.dtype in _HALVES else "tf32" if tf32 and x.dtype == "float32" else "fp32"
+    precision = "half" if x.dtype in HALF_DTYPES else "tf32" if tf32 and x.dtype == "float32" else "fp32"
     return Problem(
         precision=precision, channels_last=is_channels_last(s.inputs[0]) or is_channels_last(w),
         batch=x.shape[0] if len(x.shape) == len(w.shape) else 1, channels=x.shape[1 - len(w.shape)], filters=y.shape[1 - len(w.shape)],

@@ -31,6 +31,7 @@ from foretell.graph import Layout, Signature
 from foretell.graph.operators import Family, operator_of
 from foretell.hardware import Device
 from foretell.limits import read_json
+from foretell.precision import HALF_DTYPES, HALVES
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
@@ -113,15 +114,15 @@ def transferred(
 @lru_cache(maxsize=1 << 12)
 def _as_computed(signature: Signature, device: Device) -> Signature:
     """Products of 16 bits are products of fp32 where there are no units for them."""
-    family, precision = operator_of(signature.name).family, peak_name(signature, tf32=False)
-    if family not in _PRODUCTS or precision not in ("fp16", "bf16") or {"fp16", "bf16"} & set(device.peaks):
+    family, wanted = operator_of(signature.name).family, peak_name(signature, tf32=False)
+    if family not in _PRODUCTS or wanted not in HALVES or device.unit(wanted) != "fp32":
         return signature
     inputs, outputs = ([_in_fp32(x) for x in side] for side in (signature.inputs, signature.outputs))
     return replace(signature, inputs=tuple(inputs), outputs=tuple(outputs))
 
 
 def _in_fp32(x: Layout) -> Layout:
-    return replace(x, dtype="float32") if x.dtype in ("float16", "bfloat16") else x
+    return replace(x, dtype="float32") if x.dtype in HALF_DTYPES else x
 
 
 def _clocks(signature: Signature, own: Device, device: Device, attained: Attained, *, tf32: bool) -> float:

@@ -21,6 +21,7 @@ from foretell.graph import Graph, Layout, Signature
 from foretell.graph.operators import operator_of
 from foretell.hardware import Device, host
 from foretell.measure.record import Point
+from foretell.precision import HALF_DTYPES
 from foretell.units import Bytes, Flops, Seconds, show_seconds
 
 FLOOR: Final[Seconds] = 2e-6  # a kernel that has next to nothing to do
@@ -125,7 +126,7 @@ def _short_name(name: str, bend: float) -> str:
 
 
 def op_set_of(graph: Graph) -> OpSet:
-    tf32 = graph.precision.tf32 == "products"
+    tf32 = graph.precision.wanted() == "tf32"
     times: dict[Signature, int] = {}
     for call, runs in zip(graph.calls.distinct, graph.calls.times, strict=True):
         if call.launches:
@@ -141,7 +142,7 @@ def _row(s: Signature, times: int, tf32: bool) -> Row:
 
 def row_keys(graph: Graph) -> list[str]:
     """Of every op, the key of its row; there is none for an op that launches no kernel."""
-    tf32 = graph.precision.tf32 == "products"
+    tf32 = graph.precision.wanted() == "tf32"
     return graph.calls.each(lambda call: _key(call.signature, tf32))
 
 
@@ -165,7 +166,7 @@ def _key(signature: Signature, tf32: bool) -> str:
 def _shape(s: Signature) -> dict[str, float]:
     layouts = (*s.inputs, *s.outputs)
     largest = max(layouts, key=lambda x: x.numel, default=None)
-    half = float(largest is not None and largest.dtype in ("bfloat16", "float16"))
+    half = float(largest is not None and largest.dtype in HALF_DTYPES)
     first = (s.outputs or s.inputs)[0] if layouts else None
     inner = _side(first.shape[-1] if first is not None and first.shape else 1)
     shape = {"half": half, "strided": float(any(map(_is_strided, layouts))), "inner": inner}

@@ -80,7 +80,7 @@ def workload(query: Query, target: str) -> tuple[Hashable, ...]:
     batch = query.batch / query.plan.dp
     own = batch if target == JOB_TIME else batch / micro_steps(query) if query.plan.grad_accumulation else 0.0
     plan = same_but_for_scale(query.plan)
-    return target, query.architecture, kept, device, precision_of(query), str(plan), own
+    return target, query.architecture, kept, device, str(precision_of(query)), str(plan), own
 
 
 def features(query: Query, target: str) -> Floats:

@@ -15,6 +15,7 @@ from typing import Final, get_args
 from foretell.hardware import Cluster
 from foretell.methods.protocol import Query
 from foretell.plans import Plan, Schedule
+from foretell.precision import Precision
 
 _DEGREES: Final = ("dp", "tp", "pp", "cp", "ep", "virtual_stages")
 _FLAGS: Final = ("sequence_parallel", "overlap_tp", "overlap", "asynchronous")
@@ -31,9 +32,11 @@ def surroundings(query: Query) -> dict[str, float]:
     return _asked(query) | _precision(precision) | _plan(query.plan) | _cluster(query.cluster, precision)
 
 
-def precision_of(query: Query) -> str:
-    """Of most arithmetic: the graph's, or what the source says; "": nobody does."""
-    return query.graph.precision.arithmetic if query.graph is not None else query.settings.get("precision", "")
+def precision_of(query: Query) -> Precision | None:
+    """The graph's, or what the source says; None: nobody does."""
+    if query.graph is not None:
+        return query.graph.precision
+    return Precision.parse(query.settings["precision"]) if query.settings.get("precision") else None
 
 
 def micro_steps(query: Query) -> int:
@@ -59,9 +62,9 @@ def _asked(query: Query) -> dict[str, float]:
     return _logs(amounts) | {"training": float(training)}
 
 
-def _precision(precision: str) -> dict[str, float]:
-    of = precision.removeprefix("amp-")
-    return {"mixed": float(precision.startswith("amp-"))} | {f"in {name}": float(of == name) for name in _PRECISIONS}
+def _precision(precision: Precision | None) -> dict[str, float]:
+    mixed, wanted = (precision.is_autocast, precision.wanted()) if precision else (False, None)
+    return {"mixed": float(mixed)} | {f"in {name}": float(wanted == name) for name in _PRECISIONS}
 
 
 def _plan(plan: Plan) -> dict[str, float]:
@@ -83,18 +86,17 @@ def _plan(plan: Plan) -> dict[str, float]:
     }
 
 
-def _cluster(cluster: Cluster, precision: str) -> dict[str, float]:
+def _cluster(cluster: Cluster, precision: Precision | None) -> dict[str, float]:
     """What the nodes have, the least of each where they differ: the others wait."""
     nodes = tuple({id(node): node for node in cluster.nodes}.values())  # equal ones are one object
     devices, most = [node.device for node in nodes], max(node.count for node in nodes)
-    kind = precision.removeprefix("amp-")
-    known = kind if kind in _PRECISIONS else "fp32"
+    wanted = precision.wanted() if precision else "fp32"
     amounts = {
         "devices": float(cluster.devices),
         "nodes": float(len(cluster.nodes)),
         "devices of a node": float(most),
         "cores": min(node.host.cores for node in nodes),
-        "peak": min(device.peak(known) for device in devices),
+        "peak": min(device.peak(wanted) for device in devices),
         "peak in fp32": min(device.peak("fp32") for device in devices),
         "bandwidth": min(device.bandwidth for device in devices),
         "memory": min(device.memory_bytes for device in devices),

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from foretell.forecasting.result import Forecast
 from foretell.graph import Layout, Op
+from foretell.precision import UNIT_OF_DTYPE
 from foretell.report.findings import op_seconds
 from foretell.units import Bytes, Seconds
-
-_SHORT = {"float64": "fp64", "float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +61,7 @@ def show_shape(op: Op) -> str:
 
 
 def show_layout(layout: Layout) -> str:
-    return f"{'×'.join(map(str, layout.shape)) or 'scalar'} {_SHORT.get(layout.dtype, layout.dtype)}"
+    return f"{'×'.join(map(str, layout.shape)) or 'scalar'} {UNIT_OF_DTYPE.get(layout.dtype, layout.dtype)}"
 
 
 def short_name(operator: str) -> str:

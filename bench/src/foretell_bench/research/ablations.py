@@ -145,7 +145,7 @@ class _Variant:
         kernels = {
             id(call.signature): call.signature for call, p in zip(calls.distinct, prices, strict=True) if p.work.kernel
         }
-        descriptions = [describe(s, device, tf32=graph.precision.tf32 == "products") for s in kernels.values()]
+        descriptions = [describe(s, device, tf32=graph.precision.wanted() == "tf32") for s in kernels.values()]
         seconds = self.operators.seconds([s.name for s in kernels.values()], descriptions)
         of = dict(zip(kernels, seconds.tolist(), strict=True))
         return Priced(

@@ -48,7 +48,7 @@ class Summary:
 
 
 def summary(graph: Graph, device: Device) -> Summary:
-    tf32 = graph.precision.tf32 == "products"
+    tf32 = graph.precision.wanted() == "tf32"
     formula = 0.0
     work: dict[str, list[float]] = {}
     counts: Counter[str] = Counter()

@@ -12,6 +12,7 @@ from foretell.cost.host import inner_launches
 from foretell.graph import Layout, Signature
 from foretell.graph.operators import ATTENTION, operator_of
 from foretell.hardware import Device
+from foretell.precision import UNIT_OF_DTYPE, Unit
 from foretell.units import Seconds
 
 _HEAD: Final = 64
@@ -19,16 +20,15 @@ _FP32: Final = 1.0
 _SMALL_TILE: Final = 32  # of the kernel for shapes that no other takes
 _RESIDENT: Final = 4  # such tiles that a compute unit has at a time, about
 _PLACE: Final[Seconds] = 1.6e-8  # what a tile takes for one place of the images, measured
-_UNITS: Final = {"float64": ("fp64", 0.0), "bfloat16": ("bf16", 3.0), "float16": ("fp16", 4.0)}
+_CODES: Final[dict[Unit | None, float]] = {"fp64": 0.0, "fp32": 1.0, "tf32": 2.0, "bf16": 3.0, "fp16": 4.0}
+_NARROWER: Final = 5.0
 
 
 def _compute_type(s: Signature, device: Device, tf32: bool) -> float:
     """0 fp64, 1 fp32, 2 tf32, 3 bf16, 4 fp16, 5 narrower: the unit that multiplies, which is fp32's for want of another."""
     dtype = next((x.dtype for x in s.inputs if x.dtype.startswith(("float", "bfloat"))), "float32")
-    name, code = _UNITS.get(dtype, ("", 5.0))
-    if dtype == "float32":
-        name, code = ("tf32", 2.0) if tf32 else ("fp32", 1.0)
-    return code if not name or name in device.peaks else 1.0
+    unit = "tf32" if tf32 and dtype == "float32" else UNIT_OF_DTYPE.get(dtype)
+    return _CODES.get(unit, _NARROWER) if unit not in _CODES or unit in device.peaks else _FP32
 
 
 def matmul(s: Signature, device: Device, tf32: bool) -> Values:

@@ -16,6 +16,7 @@ from foretell.design.pool.operators import elements
 from foretell.design.pool.operators.layers import INDEXED, PARAMETERS
 from foretell.design.pool.operators.products import convolved
 from foretell.measure.record import Point
+from foretell.precision import HALVES, Precision, bytes_per_number
 
 Settings = dict[str, Any]
 Drawn = tuple[Settings, float, float]  # settings; numbers in tensors, gradients too; floating-point operations
@@ -102,12 +103,12 @@ def _is_wanted(draw: Draw, precision: str, numbers: float, flops: float) -> bool
 
 
 def bytes_of(precision: str, numbers: float) -> float:
-    return numbers * (2 if precision.endswith("16") else 4)
+    return numbers * bytes_per_number(Precision.parse(precision).products)
 
 
 def seconds_of(precision: str, numbers: float, flops: float) -> float:
     """About what a training step of an operator takes: it reads and writes each number a few times."""
-    return flops / _FLOPS[precision.removeprefix("amp-")] + 3 * bytes_of(precision, numbers) / _BANDWIDTH
+    return flops / _FLOPS[Precision.parse(precision).wanted()] + 3 * bytes_of(precision, numbers) / _BANDWIDTH
 
 
 def drawn(name: str, draw: Draw) -> Drawn:
@@ -225,7 +226,7 @@ def _attention(draw: Draw) -> Drawn:
     settings |= {"dropout": 0.1 if draw.chance(0.12) else 0.0, "backend": backend, "training": draw.chance(0.85)}
     scores = batch * heads * queries * keys
     numbers = 4.0 * batch * heads * head_dim * (queries + keys) + batch * queries * keys * (mask != "none")
-    if backend == "math" or (backend == "auto" and kv_heads != heads and precision in ("fp32", "tf32")):
+    if backend == "math" or (backend == "auto" and kv_heads != heads and precision not in HALVES):
         numbers += 5 * scores
     return settings | {"precision": precision}, numbers, (8 if causal else 16) * 1.5 * scores * head_dim
 
@@ -310,7 +311,7 @@ def _softmax(draw: Draw) -> Drawn:
     rows = draw.count(1, 262144)
     precision = draw.precision()
     settings: Settings = {"rows": rows, "columns": columns, "logarithm": draw.chance(0.3)}
-    settings |= {"in_fp32": precision in ("bf16", "fp16") and draw.chance(0.3), "precision": precision}
+    settings |= {"in_fp32": precision in HALVES and draw.chance(0.3), "precision": precision}
     return settings, 6.0 * rows * columns, 0.0
 
 

@@ -17,7 +17,6 @@ from foretell.workload import Workload
 
 Shape: TypeAlias = tuple[int, ...]
 Values: TypeAlias = Shape | Callable[[], torch.Tensor]  # random numbers of a shape, or what a function makes
-HALF: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _LARGEST: Final = 2**31 - 1
 
 

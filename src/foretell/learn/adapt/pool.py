@@ -7,6 +7,7 @@ from typing import Final
 
 from foretell.hardware import Device
 from foretell.measure.record import Point
+from foretell.precision import PrecisionName
 from foretell.sources.named import library
 from foretell.units import FlopsPerSecond
 
@@ -19,12 +20,11 @@ _FIXED_SIZE: Final = frozenset({"timm/mixer_s32_224", "timm/vit_tiny_patch16_224
 _GENERATED: Final = range(24)  # seeds of networks nobody named: images, signals, tokens, tables, recurrent ones
 _SIZES: Final = ((64, 128), (96, 160), (80, 112))  # of images, on a small device
 _SMALL: Final[FlopsPerSecond] = 10e12  # a device below it gets single samples, and smaller images
-_HALF: Final = {"gpu": "amp-bf16", "accelerator": "amp-bf16", "cpu": "fp32"}
 
 
 def usual_points(device: Device) -> list[Point]:
     """In an order that mixes kinds, so that any first part of it is a sample of all."""
-    small, precision = device.peak("fp32") < _SMALL, _HALF[device.kind]
+    small, precision = device.peak("fp32") < _SMALL, _precision(device)
     points = []
     for number, source in enumerate(_images()):
         for training in (True, False):
@@ -41,6 +41,11 @@ def usual_points(device: Device) -> list[Point]:
         points.append(Point(source=f"generated/{seed}", settings=settings))
     random.Random(0).shuffle(points)
     return points
+
+
+def _precision(device: Device) -> PrecisionName:
+    """Mixed, where the device has units for it."""
+    return "amp-bf16" if "bf16" in device.peaks else "amp-fp16" if "fp16" in device.peaks else "fp32"
 
 
 def _images() -> list[str]:

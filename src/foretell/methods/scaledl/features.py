@@ -23,6 +23,7 @@ from foretell.methods.graphs import data_flow
 from foretell.methods.protocol import Query
 from foretell.methods.scaledl.ranks import Exchange, Rank, rank_of
 from foretell.methods.surroundings import surroundings
+from foretell.precision import HALF_DTYPES
 from foretell.units import Seconds
 
 Floats = npt.NDArray[np.float64]
@@ -218,6 +219,6 @@ def _general(s: Signature, parameters: int) -> Values:
         "parameters": _log(parameters), "batch": _log(first.shape[0] if first.shape else 1), "first": _log(first.numel),
         "out": _log(out.numel), "last": _log(out.shape[-1] if out.shape else 1), "rank": float(len(first.shape)),
         "inputs": _log(len(s.inputs)), "item": _log(ITEM_BYTES[first.dtype]), "out item": _log(ITEM_BYTES[out.dtype]),
-        "half": float(largest.dtype in ("bfloat16", "float16")),
+        "half": float(largest.dtype in HALF_DTYPES),
         "strided": float(any(density(x) in (0.0, 3.0) for x in sides[:6])), "channels last": float(density(largest) == 2.0),
     }  # fmt: skip

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from foretell.precision import Float
 from foretell.sources.configs import deepspeed
 from foretell.sources.configs.configuration import Configuration
 from foretell.sources.configs.files import is_file, read_entries
@@ -14,7 +15,7 @@ from foretell.sources.configs.keys import Keys
 from foretell.sources.configs.optimizers import autocast, sharded_half, with_masters
 
 TRAINER: Final = "accelerate"
-_HALF: Final = {"no": None, "fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
+_HALF: Final[dict[str, Float | None]] = {"no": None, "fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
 _ALONE: Final = ("NO", "MULTI_GPU")
 
 
@@ -60,7 +61,7 @@ def read(keys: Keys, folder: Path) -> Configuration:
     )  # fmt: skip
 
 
-def _deepspeed(keys: Keys, half: str | None, folder: Path) -> Configuration:
+def _deepspeed(keys: Keys, half: Float | None, folder: Path) -> Configuration:
     keys.free("zero3_init_flag", "zero3_save_16bit_model", "deepspeed_multinode_launcher", "deepspeed_hostfile",
               "deepspeed_exclusion_filter", "deepspeed_inclusion_filter")  # fmt: skip
     if name := keys.text("deepspeed_config_file"):
@@ -92,7 +93,7 @@ def deepspeed_file(name: str, folder: Path) -> Configuration:
     )  # fmt: skip
 
 
-def _megatron(keys: Keys, half: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def _megatron(keys: Keys, half: Float | None) -> tuple[dict[str, Any], dict[str, Any]]:
     def name(plain: str) -> str:
         return f"megatron_lm_{plain}"
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from foretell.precision import Float
 from foretell.sources.configs.configuration import Configuration
 from foretell.sources.configs.keys import Keys
 from foretell.sources.configs.optimizers import deepspeed_optimizer, with_masters
@@ -46,7 +47,7 @@ def read(keys: Keys, folder: Path) -> Configuration:
     )  # fmt: skip
 
 
-def _half(keys: Keys) -> str | None:
+def _half(keys: Keys) -> Float | None:
     bf16, fp16 = keys.part("bf16"), keys.part("fp16")
     older = keys.part("bfloat16")
     fp16.free("loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis", "min_loss_scale", "consecutive_hysteresis",

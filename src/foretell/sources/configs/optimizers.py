@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from foretell.precision import Float, Precision
 from foretell.sources.configs.keys import Keys
 
 # Transformers' `optim`, which axolotl and LLaMA-Factory share.
@@ -37,19 +38,20 @@ def deepspeed_optimizer(keys: Keys) -> str | None:
     return _DEEPSPEED.get(given, "adamw-fused")
 
 
-def autocast(half: str | None) -> dict[str, Any]:
+def autocast(half: Float | None) -> dict[str, Any]:
     """fp32 parameters, computing in half precision under autocast."""
     return {"precision": f"amp-{half}"} if half else {}
 
 
-def with_masters(half: str | None, *, fp32_sums: bool = False) -> dict[str, Any]:
+def with_masters(half: Float | None, *, fp32_sums: bool = False) -> dict[str, Any]:
     """Parameters in half precision and fp32 copies in the optimizer, as DeepSpeed and Megatron keep them."""
     if half is None:
         return {}
-    gradients = "/gradients:fp32" if fp32_sums else ""
-    return {"precision": f"parameters:{half}{gradients}/master:fp32", "optimizer": "adamw-fused"}
+    precision = Precision(parameters=half, gradients="fp32" if fp32_sums else None, master="fp32")
+    return {"precision": precision.name, "optimizer": "adamw-fused"}
 
 
-def sharded_half(kept: str, compute: str, reduce: str) -> dict[str, Any]:
+def sharded_half(kept: Float, compute: Float, reduce: Float) -> dict[str, Any]:
     """FSDP2's policy: parameters kept in one precision, computed with in another."""
-    return {"precision": kept if compute == kept else f"parameters:{kept}/compute:{compute}/reduce:{reduce}"}
+    apart = Precision(parameters=kept, compute=compute, reduce=reduce)
+    return {"precision": apart.name if apart.casts else kept}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from foretell.precision import DTYPES, Float
 from foretell.sources.configs.configuration import Configuration
 from foretell.sources.configs.keys import Keys
 from foretell.sources.configs.models import named_model
@@ -41,7 +42,7 @@ _SCHEDULES: Final = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved1f1b": "inter
                      "zbvzerobubble": "zero-bubble"}  # fmt: skip
 _OPTIMIZERS: Final = {"adamw": "adamw", "adam": "adam"}
 _FORMS: Final = {"fused": "-fused", "foreach": "-foreach", "for-loop": "-forloop"}
-_HALF: Final = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+_FLOATS: Final[dict[str, Float]] = {dtype: name for name, dtype in DTYPES.items()}
 
 
 def recognises(entries: Mapping[str, Any]) -> bool:
@@ -75,9 +76,9 @@ def _training(keys: Keys) -> dict[str, Any]:
     settings: dict[str, Any] = {"batch": batch, "seq": keys.count("seq_len", 2048)}
     if clip := keys.number("max_norm", 1.0):
         settings["clip_grad_norm"] = clip
-    compute = keys.chosen("mixed_precision_param", _HALF, "bfloat16")
-    reduce = keys.chosen("mixed_precision_reduce", _HALF, "float32")
-    kept = keys.chosen("dtype", _HALF, "float32")
+    compute = keys.chosen("mixed_precision_param", _FLOATS, "bfloat16")
+    reduce = keys.chosen("mixed_precision_reduce", _FLOATS, "float32")
+    kept = keys.chosen("dtype", _FLOATS, "float32")
     settings.update(sharded_half(kept, compute, reduce))
     keys.free(
         "steps", "dataset", "dataset_path", "seed", "deterministic", "warmup_steps", "gc_freq", "gc_debug", "dataloader"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from foretell.precision import Float
 from foretell.sources.configs import deepspeed
 from foretell.sources.configs.accelerate import deepspeed_file
 from foretell.sources.configs.configuration import Configuration
@@ -99,7 +100,7 @@ def trainer_step(keys: Keys, folder: Path) -> tuple[dict[str, Any], dict[str, An
     }
     if clip := keys.number("max_grad_norm", 1.0):
         settings["clip_grad_norm"] = clip
-    half = "bf16" if keys.flag("bf16") else "fp16" if keys.flag("fp16") else None
+    half: Float | None = "bf16" if keys.flag("bf16") else "fp16" if keys.flag("fp16") else None
     if tf32 := keys.flag("tf32"):
         settings["precision"] = "tf32"
     settings.update(autocast(half))

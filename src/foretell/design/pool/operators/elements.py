@@ -8,9 +8,10 @@ from typing import Any, Final
 import torch
 from torch.nn import functional as F
 
-from foretell.design.pool.single import HALF, Shape, check, operator, workload
+from foretell.capture.dtypes import FLOATS, half_dtype
+from foretell.design.pool.single import Shape, check, operator, workload
 from foretell.errors import WorkloadError, check_choice
-from foretell.precision import PrecisionName
+from foretell.precision import Precision, PrecisionName
 from foretell.workload import Workload
 
 # Elementwise operators.
@@ -56,7 +57,7 @@ def elementwise(
 
 # Casts and copies.
 
-_DTYPES: Final = {"fp32": torch.float32, **HALF}
+_DTYPES: Final[dict[str, torch.dtype]] = {name: dtype for dtype, name in FLOATS.items()}
 
 
 @operator(source=_DTYPES, target=_DTYPES)
@@ -134,7 +135,7 @@ def softmax(
 ) -> Workload:
     """Softmax over columns; `in_fp32` computes and returns fp32, as attention written by hand does."""
     function = F.log_softmax if logarithm else F.softmax
-    dtype, half = (torch.float32, HALF.get(precision)) if in_fp32 else (None, None)
+    dtype, half = (torch.float32, half_dtype(Precision.parse(precision).parameters)) if in_fp32 else (None, None)
     x = {"x": lambda: torch.randn(rows, columns, dtype=half)}
     precision = "fp32" if in_fp32 else precision
     return workload(lambda x: function(x, dim=-1, dtype=dtype), x, [(rows, columns)], precision=precision)

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from foretell.design.pool.single import HALF, Shape, applied, check, check_range, operator, workload
-from foretell.precision import PrecisionName
+from foretell.capture.dtypes import half_dtype
+from foretell.design.pool.single import Shape, applied, check, check_range, operator, workload
+from foretell.precision import Precision, PrecisionName
 from foretell.sources.named.optimizers import OPTIMIZERS, optimizer_named
 from foretell.workload import Workload
 
@@ -37,7 +38,8 @@ def norm(
     """
     check(kind != "group" or channels % groups == 0, f"groups={groups} must divide channels={channels}")
     check(not (kind in ("layer", "rms", "rows") and channels_last), "channels_last is a layout of images")
-    check(kind in ("batch", "rows") or not precision.startswith("amp"), "mixed precision is for batch norm alone")
+    autocast = Precision.parse(precision).autocast
+    check(kind in ("batch", "rows") or not autocast, "mixed precision is for batch norm alone")
     images, tokens = (batch, channels, size, size), (batch, size, channels)
     layers: dict[str, tuple[Shape, Callable[[], nn.Module]]] = {
         "layer": (tokens, lambda: nn.LayerNorm(channels, elementwise_affine=affine)),
@@ -48,7 +50,7 @@ def norm(
         "instance": (images, lambda: nn.InstanceNorm2d(channels, affine=affine)),
     }
     shape, layer = layers[kind]
-    dtype = HALF[precision.removeprefix("amp-")] if precision.startswith("amp-") else None
+    dtype = half_dtype(autocast)
 
     def numbers() -> torch.Tensor:
         return torch.randn(shape, dtype=dtype)

@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from foretell.design.pool.single import HALF, Shape, Values, applied, check, operator, workload
-from foretell.precision import PrecisionName
+from foretell.design.pool.single import Shape, Values, applied, check, operator, workload
+from foretell.precision import HALVES, PrecisionName
 from foretell.workload import Workload
 
 # Convolutions.
@@ -186,7 +186,7 @@ def attention(
     precision: PrecisionName = "bf16",
 ) -> Workload:
     """Scaled dot-product attention; with `heads_inside` its inputs are stored as (batch, length, heads, head_dim)."""
-    half = precision in HALF
+    half = precision in HALVES
     check(heads % kv_heads == 0, f"kv_heads={kv_heads} must divide heads={heads}")
     check(mask == "none" or not causal, "causal attention takes no mask")
     check(0 <= dropout < 1, f"dropout must be from 0 up to 1, got {dropout}")
