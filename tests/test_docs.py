@@ -3,12 +3,16 @@
 What is run, page by page, in a folder of the page's own that also holds examples/:
 
 - a ```toml block that begins with `# ~/…` and a ```python block that begins with `# name.py` are written to that file;
-- in a ```console block each line `$ foretell …` must exit 0, or the code given at its end as `# exits 3`;
+- in a ```console block each line `$ foretell …` must exit 0, or the code given at its end as `# exits 3`; output that is
+  shown below it must be what it prints, numbers apart, up to a line `…`;
 - all ```python blocks of a page are one program.
+
+`python -m tests.test_docs` (`make docs-write`) writes what pages quote: those outputs, and `<!-- devices -->131<!-- -->`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import runpy
@@ -16,20 +20,26 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
 from foretell.cli import app
+from foretell.hardware import devices, instances, links
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 NOTES = sorted((ROOT / "bench" / "notes").rglob("*.md"))
-PAGES = [ROOT / "README.md", *DOCS, *NOTES]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, *NOTES]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+COMMAND = re.compile(r"^\$ foretell (.*)\n((?:(?!\$ ).*\n)*)", flags=re.MULTILINE)
+FACT = re.compile(r"<!-- (\w+) -->([\d,]+)<!-- -->")
 LINK = re.compile(r"\]\(([^)#\s]*)#?([^)\s]*)\)")
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -50,6 +60,7 @@ class Command:
     arguments: list[str]
     exit_code: int
     line: int
+    shown: str  # below it; nothing where no output is shown
 
 
 def blocks(page: str) -> Iterator[Block]:
@@ -59,11 +70,47 @@ def blocks(page: str) -> Iterator[Block]:
 
 def commands(page: str) -> Iterator[Command]:
     for block in blocks(page):
-        for offset, text in enumerate(block.text.splitlines()):
-            if block.language == "console" and text.startswith("$ foretell "):
-                wanted = re.search(r"# exits (\d+)$", text)
-                arguments = shlex.split(text.removeprefix("$ foretell "), comments=True)
-                yield Command(arguments=arguments, exit_code=int(wanted[1]) if wanted else 0, line=block.line + offset)
+        for found in COMMAND.finditer(block.text if block.language == "console" else ""):
+            wanted = re.search(r"# exits (\d+)$", found[1])
+            line = block.line + block.text.count("\n", 0, found.start())
+            arguments = shlex.split(found[1], comments=True)
+            yield Command(arguments=arguments, exit_code=int(wanted[1]) if wanted else 0, line=line, shown=found[2])
+
+
+def words_of(output: str) -> str:
+    """Without what may differ as numbers do: digits and their units, bars, frames, where lines break."""
+    plain = " ".join(re.sub(r"[─-▟]+", " ", output).split())
+    return re.sub(r"[<>±]? ?\d[\d.,e-]*(?: (?:[KMGT]iB|[mµ]?s|%))?", "#", plain)
+
+
+def is_shown(shown: str, printed: str) -> bool:
+    beginning, more, _ = shown.partition("…\n")
+    wanted, got = words_of(beginning), words_of(printed)
+    return got.startswith(wanted) if more else got == wanted
+
+
+@cache
+def facts() -> dict[str, int]:
+    """The numbers that pages quote."""
+    captured = Counter(
+        line["name"].partition("/")[0]
+        for line in map(json.loads, (ROOT / "bench" / "results" / "capture_coverage.jsonl").read_text().splitlines())
+        if line["ok"]
+    )
+    kinds = {"devices": devices, "links": links, "instances": instances}
+    return {**{name: len(all_of()) for name, all_of in kinds.items()}, **captured}
+
+
+def write_quotes(path: Path, run: Callable[[list[str]], str]) -> None:
+    page = path.read_text(encoding="utf-8")
+    page = FACT.sub(lambda found: f"<!-- {found[1]} -->{facts()[found[1]]:,}<!-- -->", page)
+    for command in commands(page):
+        if command.shown:
+            printed = run(command.arguments)
+            if "…\n" in command.shown:  # as many lines as were shown
+                printed = "".join(printed.splitlines(keepends=True)[: command.shown.count("\n") - 1]) + "…\n"
+            page = page.replace(command.shown, printed, 1)
+    path.write_text(page, encoding="utf-8")
 
 
 def program(page: str) -> str:
@@ -103,6 +150,8 @@ def test_a_page_runs(
         ended = run_foretell(*command.arguments, cwd=tmp_path)
         told = f"{name_of(path)}:{command.line}: exit code {ended.returncode}\n{ended.stdout[-1000:]}{ended.stderr[-2000:]}"
         assert ended.returncode == command.exit_code, told
+        if command.shown:
+            assert is_shown(command.shown, ended.stdout), f"make docs-write: {told}\n{ended.stdout}"
     code = program(page)
     if code.strip():
         script = tmp_path / f"{path.stem}_page.py"
@@ -157,6 +206,20 @@ def test_the_command_line_page_names_every_option() -> None:
     assert missing == []
 
 
+def test_numbers_of_the_catalog_are_right() -> None:
+    quoted = [found for path in PAGES for found in FACT.findall(path.read_text(encoding="utf-8"))]
+    assert {name for name, _ in quoted} == set(facts())
+    assert [(name, number) for name, number in quoted if number != f"{facts()[name]:,}"] == [], "make docs-write"
+
+
+def test_output_that_is_shown_is_compared() -> None:
+    assert is_shown("│ 29.6 ms ███ 3 % │\n", "│  131 ms  █ 12 %\n│\n")
+    assert is_shown("a 1\n…\n", "a 2\nb\n")
+    assert not is_shown("a 1\n", "a 2\nb\n")
+    [command] = commands("```console\n$ foretell devices h200  # exits 2\nh200  141 GB\n```\n")
+    assert (command.arguments, command.exit_code, command.shown) == (["devices", "h200"], 2, "h200  141 GB\n")
+
+
 def test_every_example_is_shown_to_work() -> None:
     shown = {a for path in PAGES for c in commands(path.read_text(encoding="utf-8")) for a in c.arguments}
     for example in (ROOT / "examples").glob("*.py"):
@@ -174,3 +237,30 @@ def test_the_architecture_page_names_what_is_there() -> None:
     there.append("/conftest.py")
     missing = [name for name in named if not any(path.endswith(f"/{name.rstrip('/')}") for path in there)]
     assert missing == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "accuracy").glob("*.md")), ids=name_of)
+def test_a_page_of_figures_is_short(path: Path) -> None:
+    """What was tried is told in bench/notes."""
+    words = re.findall(r"\S*\w\S*", path.read_text(encoding="utf-8"))
+    assert len(words) <= 1000
+
+
+@pytest.mark.parametrize("path", [*DOCS, *NOTES], ids=name_of)
+def test_a_bar_is_called_one(path: Path) -> None:
+    assert re.findall(r"\(asked\b.*?\)|asked were|\| asked \|", path.read_text(encoding="utf-8"), re.IGNORECASE) == []
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(ROOT / "examples", Path(folder) / "examples")
+        environment = {**os.environ, "HOME": folder, "COLUMNS": "100"}
+
+        def run_command(arguments: list[str]) -> str:
+            command = [sys.executable, "-m", "foretell", *arguments]
+            return subprocess.run(
+                command, cwd=folder, env=environment, capture_output=True, text=True, check=True
+            ).stdout
+
+        for each in PAGES:
+            write_quotes(each, run_command)

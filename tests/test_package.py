@@ -85,6 +85,8 @@ def _children_seconds() -> float:
 
 def test_one_version() -> None:
     assert foretell.__version__ == PROJECT["version"] == metadata.version("foretell")
+    assert f"\nversion: {foretell.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f'version = "{foretell.__version__}"' in (ROOT / "bench" / "pyproject.toml").read_text(encoding="utf-8")
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert re.search(rf"^## \[?{re.escape(foretell.__version__)}\]?", changes, flags=re.MULTILINE)
 

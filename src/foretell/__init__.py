@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from foretell.store.store import Store
     from foretell.watching.watch import Watch, watch
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "BatchFit",
     "Campaign",
