@@ -137,9 +137,11 @@ def published(
             bench.save(found, save)
     figures = bench.figures(found)
     if page is not None:
-        from foretell_bench.pages.benches import fill_page
+        from foretell_bench.pages.benches import markdown, put_tables
 
-        fill_page(page, "published", figures)
+        parts = [f for f in figures if f.source.partition(": ")[0] in ("network", "regime", "source", "device")]
+        whole = [f for f in figures if f not in parts]
+        put_tables(page, {"published": markdown(whole), "published parts": markdown(parts)})
     _show(figures, as_json)
 
 
@@ -210,7 +212,7 @@ def accuracy(
     ] = False,
     parts: Annotated[
         Path | None,
-        typer.Option("--ablated", metavar="FILE", help="What --ablations --save wrote, for a table on the page."),
+        typer.Option("--ablated", metavar="FILE", help="Put what --ablations --save wrote on the page, and no more."),
     ] = None,
     later: Annotated[
         Path | None, typer.Option("--newer", metavar="FILE", help="What `bench newer --save` wrote, for the page too.")
@@ -223,6 +225,9 @@ def accuracy(
     from foretell_bench.research.coverage import GENERATED
     from foretell_bench.tables import accuracy as bench
 
+    if parts is not None:
+        _fill_ablated(parts, page)
+        return
     if bool(data) == (saved is not None):
         raise InputError("give --data STORE to predict its steps, or --from FILE to show what was saved, and not both.")
     if split == GENERATED:
@@ -249,7 +254,6 @@ def accuracy(
         write_page(
             page,
             bench.tables(steps, moves),
-            ablations=bench.read_ablations(parts) if parts else (),
             newer=bench.read_newer(later) if later else None,
         )
     _show(bench.figures(steps, moves), as_json)
@@ -285,6 +289,17 @@ def _ablate(
     if save is not None:
         bench.save_ablations(found, save)
     _show(bench.ablation_figures(found), as_json)
+
+
+def _fill_ablated(parts: Path, page: Path | None) -> None:
+    from foretell.errors import InputError
+    from foretell_bench.pages.accuracy import ablation_table
+    from foretell_bench.pages.benches import put_table
+    from foretell_bench.tables import accuracy as bench
+
+    if page is None:
+        raise InputError("--ablated fills in the table of a page. Give --page FILE too.")
+    put_table(page, "ablations", ablation_table(bench.read_ablations(parts)))
 
 
 def _show(found: Sequence[Figure], as_json: bool) -> None:
@@ -354,7 +369,7 @@ def devices(
         for kind in ("ops", "steps"):
             lines = [figure for figure in figures if figure.source.startswith(f"{kind}: ")]
             put_table(page, kind, side_by_side(lines, bench.WAYS[kind]))
-        fill_page(page, "asked", bench.asked(found))
+        fill_page(page, "bars", bench.bars(found))
     _show(figures, as_json)
 
 

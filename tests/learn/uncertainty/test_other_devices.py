@@ -205,7 +205,7 @@ def test_a_page_gets_every_device_and_one_line_for_all(tmp_path: Path) -> None:
     found = bench.Found(ops=[], steps=steps(0.2) + steps(0.2, count=4, seed=1)[:4])
     bench.save(found, tmp_path / "found.json")
     page = tmp_path / "page.md"
-    page.write_text("".join(f"<!-- table: {name} -->\n<!-- end -->\n\n" for name in ("ops", "steps", "asked")))
+    page.write_text("".join(f"<!-- table: {name} -->\n<!-- end -->\n\n" for name in ("ops", "steps", "bars")))
     asked = ["bench", "devices", "--from", str(tmp_path / "found.json"), "--page", str(page)]
     assert CliRunner().invoke(app, asked).exit_code == 0
     rows = [line.split(" | ") for line in page.read_text().splitlines() if line.startswith("| made up")]
@@ -231,7 +231,7 @@ def test_published_steps_are_drawn_the_same_way_each_time() -> None:
 def test_results_of_earlier_versions_still_load() -> None:
     found = bench.read(Path(__file__).parents[3] / "bench" / "results" / "devices.json")
     assert found.steps[0].predicted[LEARNED] > 0
-    asked = bench.asked(found)
+    asked = bench.bars(found)
     assert all(figure.bar is not None and figure.rows for figure in asked)
     assert {"neusight_e2e", "boards of low power", "products in 16 bits"} < {figure.source for figure in asked}
 

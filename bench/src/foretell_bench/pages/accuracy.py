@@ -12,6 +12,7 @@ from typing import Any, Final
 from foretell.units import show_seconds
 
 _SIDE: Final = 420
+_WORST: Final = 6  # steps that the page has
 _EDGE: Final = 52
 _INK, _LINE, _DOT = "#444444", "#cccccc", "#2f6fab"
 _ABOUT: Final = {
@@ -29,7 +30,6 @@ def write_page(
     path: Path,
     tables: Mapping[str, Any],
     *,
-    ablations: Sequence[Mapping[str, Any]] = (),
     newer: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the page and, beside it, a chart of device times and one of step times; what else is given gets a table."""
@@ -37,8 +37,7 @@ def write_page(
     charts = {what: path.with_name(f"{path.stem}-{what}.svg") for what in ("device", "step")}
     for what, file in charts.items():
         file.write_text(scatter(tables["points"][what], f"{what} time, predicted over measured"))
-    more = [*_newer(newer), *_ablations(ablations, tables["methods"]["Foretell"]["count"])]
-    path.write_text(_page(tables, {what: file.name for what, file in charts.items()}, more))
+    path.write_text(_page(tables, {what: file.name for what, file in charts.items()}, _newer(newer)))
 
 
 def _page(t: Mapping[str, Any], charts: Mapping[str, str], more: Sequence[str]) -> str:
@@ -92,8 +91,9 @@ def _page(t: Mapping[str, Any], charts: Mapping[str, str], more: Sequence[str]) 
             ("step", "family", "measured", "predicted", "error"),
             [(f"{source} {_settings(settings)}", family, show_seconds(measured), show_seconds(predicted),
               f"{predicted / measured - 1:+.0%}")
-             for source, settings, family, measured, predicted in t["worst"]],
+             for source, settings, family, measured, predicted in t["worst"][:_WORST]],
         ),
+        "What each part of the predictor contributes, and earlier figures: [notes](../../bench/notes/one-device.md).",
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
 
@@ -115,21 +115,10 @@ def _newer(newer: Mapping[str, Any] | None) -> list[str]:
     ]
 
 
-def _ablations(ablations: Sequence[Mapping[str, Any]], steps: int) -> list[str]:
-    if not ablations:
-        return []
-    count = ablations[0]["device"]["count"]
-    those = "The same steps" if count == steps else f"The {count} steps of an earlier state of the data, each"
-    return [
-        "## What each part contributes",
-        f"{those} with a part removed. Families are divided into five folds and each fold is left out as a whole, which is "
-        "more than one family at a time: compare these figures with each other, not with those above. "
-        "`bench/results/ablations.json` has them, from `foretell bench accuracy --ablations`.",
-        _table(
-            ("variant", "device: mean", "median", "90th percentile", "step: mean", "median", "what is different"),
-            [(a["name"], *_errors(a["device"]), *_errors(a["step"])[:2], a["about"]) for a in ablations],
-        ),
-    ]
+def ablation_table(ablations: Sequence[Mapping[str, Any]]) -> str:
+    heads = ("variant", "device: mean", "median", "90th percentile", "step: mean", "median", "what is different")
+    rows = [(a["name"], *_errors(a["device"]), *_errors(a["step"])[:2], a["about"]) for a in ablations]
+    return _table(heads, rows) + "\n"
 
 
 def _errors(errors: Mapping[str, float]) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""The table of a benchmark: what was found beside what was asked for."""
+"""The table of a benchmark: what was found, and its bar."""
 
 from __future__ import annotations
 
@@ -57,14 +57,25 @@ def fill_page(path: Path, name: str, lines: Sequence[Line]) -> None:
 
 
 def put_table(path: Path, name: str, table: str) -> None:
-    place = re.compile(rf"(<!-- table: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+    put_tables(path, {name: table})
+
+
+def put_tables(path: Path, tables: Mapping[str, str]) -> None:
+    """Fill in those that the page has a place for: figures are in docs/accuracy, what lies behind them in bench/notes."""
     try:
-        page = path.read_text()
+        page = filled = path.read_text()
     except OSError as error:
         raise InputError(f"the page {path} cannot be read: {error.strerror}. Give --page a Markdown file.") from None
-    if not place.search(page):
-        raise InputError(f"{path} has no place for the table. Write `<!-- table: {name} -->` and `<!-- end -->` there.")
-    path.write_text(place.sub(lambda found: found[1] + table + found[2], page))
+    places = 0
+    for name, table in tables.items():
+        place = re.compile(rf"(<!-- table: {re.escape(name)} -->\n).*?(<!-- end -->)", re.DOTALL)
+        filled, found = place.subn("\\g<1>" + table.replace("\\", r"\\") + "\\g<2>", filled)
+        places += found
+    if not places:
+        wanted = " or ".join(f"`<!-- table: {name} -->`" for name in tables)
+        raise InputError(f"{path} has no place for the table. Write {wanted} and `<!-- end -->` there.")
+    if filled != page:
+        path.write_text(filled)
 
 
 def side_by_side(lines: Sequence[Line], names: Mapping[str, str]) -> str:

@@ -100,7 +100,7 @@ def _generated(results: Path) -> Iterator[Figure]:
 def _other_devices(results: Path) -> Iterator[Figure]:
     from foretell_bench.tables import devices
 
-    return _with_bars(iter(devices.asked(devices.read(results / "devices.json"))))
+    return _with_bars(iter(devices.bars(devices.read(results / "devices.json"))))
 
 
 def _few_step_times(results: Path) -> Iterator[Figure]:

@@ -34,7 +34,7 @@ from foretell_bench.research.op_errors import LINEAR, OpErrors, errors_left_out,
 from foretell_bench.tables.figures import Figure
 
 _STEP_WAYS: Final = {LEARNED: "Foretell", PHYSICS: "without what is learned", ROOFLINE: "roofline"}
-# Mean errors and bias that were asked for before anything was measured.
+# Mean errors and bias that were set as bars before anything was measured.
 _ERRORS_ASKED: Final = {"neusight_e2e": 0.07, "timm_train": 0.10, "timm_infer": 0.12, "cnn_many_gpus": 0.20}
 _ASKED_OF_ALL: Final = ("neusight_e2e",)
 _PRODUCTS_ASKED, _BIAS_ASKED = 0.12, 0.10
@@ -87,11 +87,11 @@ def figures(found: Found) -> list[Figure]:
             measure, note = f"{way}, mean error", notes.pop(origin, "")
             lines.append(Figure(source=f"steps: {what}", measure=measure, value=error, rows=len(those), note=note))
     covered = [_covered(c) for c in coverage_on_other_devices(found.steps)]
-    return lines + _over_devices(found.steps) + asked(found) + covered
+    return lines + _over_devices(found.steps) + bars(found) + covered
 
 
-def asked(found: Found) -> list[Figure]:
-    """What was asked of devices that nothing was learned from, beside what was found."""
+def bars(found: Found) -> list[Figure]:
+    """What was found of devices that nothing was learned from, and the bar that was set before."""
     lines = []
     for origin, bar in _ERRORS_ASKED.items():
         steps = [s for s in found.steps if s.origin == origin]
