@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import index
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from foretell.errors import PlanError, check_choice, check_count, check_number, did_you_mean
 
@@ -26,6 +26,9 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "offload_to": get_args(OffloadTo),
 }
 
+_OPTIONAL_COUNTS: Final = ("hybrid_shard", "grad_accumulation", "bucket_bytes", "live_parameters")
+DDP_BUCKET_BYTES: Final = 25 * 2**20  # what DistributedDataParallel takes where nobody says it
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -39,8 +42,10 @@ class Plan:
         zero: 0 to 3: what data-parallel ranks shard (3 is FSDP), within groups of `hybrid_shard`, by `sharding`.
         checkpointing: none, full, selective, selective-op, or a fraction of the blocks.
         grad_accumulation: Micro-steps; None: the workload's.
-        bucket_bytes: Of gradients that are reduced together; `overlap`: while the backward pass runs.
+        bucket_bytes: Of gradients that are reduced together; None: the trainer's usual, 25 MiB after a first of 1 MiB in
+            DistributedDataParallel. `overlap`: while the backward pass runs.
         offload: What the host keeps: none, optimizer or parameters, in memory or on NVMe (`offload_to`).
+        live_parameters: Numbers that ZeRO 3 of DeepSpeed keeps gathered; None: its usual 1e9.
 
     Raises:
         InputError: Degrees that do not divide each other, or an unknown choice.
@@ -64,7 +69,7 @@ class Plan:
     stages: Sequence[int] | str | None = None  # blocks per stage; None cuts where it balances
     checkpointing: Checkpointing | float = "none"  # or the fraction of blocks
     grad_accumulation: int | None = None
-    bucket_bytes: int = 25 * 2**20
+    bucket_bytes: int | None = None  # None: what the trainer takes where nobody says it
     overlap: bool = True
     servers: int = 0
     asynchronous: bool = False
@@ -72,11 +77,12 @@ class Plan:
     sharding: Sharding = "torch"  # whose buffers beside what zero=1 to 3 shards
     offload: Offload = "none"  # what the host keeps: the optimizer's state and its work, or the parameters too
     offload_to: OffloadTo = "cpu"  # where it keeps them
+    live_parameters: int | None = None  # that DeepSpeed's ZeRO 3 keeps gathered; None: its usual 1e9
 
     def __post_init__(self) -> None:
-        for name in ("dp", "tp", "pp", "cp", "ep", "virtual_stages", "bucket_bytes"):
+        for name in ("dp", "tp", "pp", "cp", "ep", "virtual_stages"):
             check_count(name, getattr(self, name), PlanError)
-        for name in ("hybrid_shard", "grad_accumulation"):
+        for name in _OPTIONAL_COUNTS:
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), PlanError)
         for name, allowed in _CHOICES.items():
@@ -88,6 +94,11 @@ class Plan:
         if self.stages is not None:
             object.__setattr__(self, "stages", _read_stages(self.stages))
             self._check_stages()
+        if self.live_parameters is not None and (self.zero, self.sharding) != (3, "deepspeed"):
+            raise PlanError(
+                f"live_parameters={self.live_parameters} are of zero=3,sharding=deepspeed, but this plan is zero={self.zero},"
+                f"sharding={self.sharding}. Leave live_parameters out."
+            )
         if (self.dp * self.cp) % self.ep:
             raise PlanError(
                 f"ep={self.ep} must divide dp × cp = {self.dp} × {self.cp} = {self.dp * self.cp}. "
@@ -241,7 +252,7 @@ def _read_setting(name: str, value: str, default: Any) -> Any:
     try:
         if isinstance(default, bool):
             return {"true": True, "1": True, "false": False, "0": False}[value.lower()]
-        if isinstance(default, int) or name in ("hybrid_shard", "grad_accumulation"):
+        if isinstance(default, int) or name in _OPTIONAL_COUNTS:
             return int(value)
         if name == "checkpointing" and value not in get_args(Checkpointing):
             return float(value)

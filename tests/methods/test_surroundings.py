@@ -39,6 +39,9 @@ def seen(asked: Query) -> list[object]:
 def test_no_setting_of_a_plan_is_out_of_sight(name: str) -> None:
     if name == "offload_to":
         before, after = replace(BASE, offload="optimizer"), replace(BASE, offload="optimizer", offload_to="nvme")
+    elif name == "live_parameters":
+        before = replace(BASE, zero=3, sharding="deepspeed")
+        after = replace(before, live_parameters=10**8)
     else:
         before, after = BASE, replace(BASE, **{name: OTHERS[name]})  # type: ignore[arg-type]
     for one, other in zip(seen(query(before)), seen(query(after)), strict=True):

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
+import foretell
 from foretell.errors import PlanError, SourceError
 from foretell.plans import Plan
-from foretell.sources.configs import Configuration, configuration_of, plan_of
+from foretell.sources.configs import Configuration, configuration_of
 from foretell.sources.configs.files import arguments
+from tests.capture.tiny import mlp, workload
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "configs"
 EIGHT = 8
@@ -97,6 +102,53 @@ def test_what_is_switched_off_is_not_named(tmp_path: Path) -> None:
     assert not written(tmp_path, "ds.json", {"train_batch_size": 8, "amp": {}, "sparse_gradients": False}).caveats
 
 
+def deepspeed(folder: Path, **zero: Any) -> Configuration:
+    entries = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}, "zero_optimization": zero}
+    return written(folder, "ds.json", entries)
+
+
+def test_parameters_that_stage_3_keeps_gathered_are_used(tmp_path: Path) -> None:
+    found = deepspeed(tmp_path, stage=3, stage3_max_live_parameters=3e7)
+    assert found.template().plan_for(EIGHT).live_parameters == 30_000_000
+    assert not found.caveats
+    below = deepspeed(tmp_path, stage=2, stage3_max_live_parameters=3e7)
+    assert below.template().plan_for(EIGHT).live_parameters is None
+
+
+def test_settings_of_stage_3_are_modelled_at_their_defaults_or_named(tmp_path: Path) -> None:
+    usual: dict[str, Any] = {"stage3_prefetch_bucket_size": 5e7, "stage3_param_persistence_threshold": 100000}
+    assert not deepspeed(tmp_path, stage=3, **usual, stage3_max_reuse_distance="auto", sub_group_size=1e9).caveats
+    other = {
+        "stage3_prefetch_bucket_size": 0,
+        "stage3_max_reuse_distance": 1e8,
+        "stage3_param_persistence_threshold": 1e6,
+    }
+    [caveat] = deepspeed(tmp_path, stage=3, **other, sub_group_size=1e7).caveats
+    assert caveat.code == "configuration-not-modelled"
+    for name in (*other, "sub_group_size"):
+        assert name in caveat.text
+
+
+def test_a_bucket_that_is_given_is_given_whatever_its_size(tmp_path: Path) -> None:
+    """13,107,200 numbers in bf16 are 25 MiB, which is what DistributedDataParallel takes by itself."""
+    given = deepspeed(tmp_path, stage=2, reduce_bucket_size=13_107_200).template().plan_for(EIGHT)
+    assert given.bucket_bytes == 25 * 2**20
+    assert deepspeed(tmp_path, stage=2).template().plan_for(EIGHT).bucket_bytes is None
+    memory = [
+        foretell.forecast(mlp(), "8xh200", plan).memory.allocated for plan in (given, replace(given, bucket_bytes=None))
+    ]
+    assert memory[1] - memory[0] > 500_000_000  # two buffers of 500 million numbers against two of 13
+
+
+def test_fewer_live_parameters_take_less_memory() -> None:
+    plan = Plan(dp=8, zero=3, sharding="deepspeed")
+    step = workload(lambda: nn.Linear(512, 512), lambda: torch.randn(2, 512))
+    usual, few = (foretell.forecast(step, "8xh200", replace(plan, live_parameters=n)).memory for n in (None, 1000))
+    assert few.allocated < usual.allocated
+    with pytest.raises(PlanError, match=r"live_parameters=5 are of zero=3,sharding=deepspeed"):
+        Plan(dp=8, zero=2, live_parameters=5)
+
+
 def test_auto_is_left_to_others(tmp_path: Path) -> None:
     auto = {"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": "auto"}}
     found = written(tmp_path, "ds.json", auto)
@@ -130,7 +182,31 @@ def test_other_sources_are_no_configurations(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     assert configuration_of(str(tmp_path / "config.json")) is None
     assert configuration_of("hf/gpt2") is None
-    assert plan_of("hf/gpt2", {}, EIGHT) is None
+
+
+def test_the_environment_goes_before_defaults_and_after_what_a_script_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "WIDTH=8\nDEPTH=${DEPTH:-2}\npretrain.py --tp ${TP_SIZE:-1} --pp ${PP_SIZE:-1} --w ${WIDTH:-1} --d $DEPTH --n $NODES"
+    monkeypatch.setenv("PP_SIZE", "")
+    assert arguments(script) == {"script": "pretrain.py", "tp": "1", "pp": "1", "w": "8", "d": "2", "n": True}
+    for name, value in {"TP_SIZE": "4", "WIDTH": "16", "DEPTH": "6", "NODES": "3"}.items():
+        monkeypatch.setenv(name, value)
+    assert arguments(script) == {"script": "pretrain.py", "tp": "4", "pp": "1", "w": "8", "d": "6", "n": "3"}
+
+
+def test_a_launch_script_is_read_again_when_the_environment_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = MEGATRON.replace("--num-layers", "--tensor-model-parallel-size ${TP_SIZE:-1} --num-layers")
+    assert written(tmp_path, "m.sh", launch).template().replica.tp == 1
+    monkeypatch.setenv("TP_SIZE", "4")
+    assert written(tmp_path, "m.sh", launch).template().replica.tp == 4
+
+
+def test_recomputing_no_layers_is_legal(tmp_path: Path) -> None:
+    more = " --recompute-granularity full --recompute-method block --recompute-num-layers "
+    plans = [written(tmp_path, f"m{n}.sh", MEGATRON + more + str(n)).template().plan_for(EIGHT) for n in (0, 1)]
+    assert plans[0].checkpointing == "none"
+    assert plans[1].checkpointing != "none"
 
 
 def test_arguments_of_a_script_are_read_without_running_it() -> None:

@@ -16,6 +16,7 @@ from foretell.capture.fingerprint import fingerprint
 from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.sources import check_source
+from foretell.sources.configs import configuration_of
 from foretell.sources.scripts import Script, script_of
 from foretell.sources.settings import texts_of
 from foretell.workload import Workload
@@ -76,7 +77,9 @@ def capture(
         report(f"capturing {workload}")
         return capture_source(workload, given, output)
 
-    return _cached(workload, given, cache, load)
+    # A launch script may hang on the environment: what it comes to is part of the question.
+    configuration = configuration_of(workload)
+    return _cached(workload, given | ({"configuration": repr(configuration)} if configuration else {}), cache, load)
 
 
 _captured: WeakKeyDictionary[Workload, tuple[str, Graph, dict[str, str]]] = WeakKeyDictionary()

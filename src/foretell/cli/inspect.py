@@ -28,13 +28,15 @@ def inspect(
     import foretell
     from foretell.report.inspection import inspection, inspection_dict
 
-    asked = options.question([on], model=model)
+    terms = options.terms([on], model=model)
     if save is not None and save.suffix != ".graph":
         raise InputError(f"--save {save} must end in .graph, so that it can be used as a SOURCE again.")
     with progress() as report:
         graph = foretell.capture_graph(source, options.read_settings(settings), progress=report, cache=not no_cache)
         report(f"forecasting {graph.name} on {on}")
-        forecast = foretell.forecast(graph, on, **asked)
+        forecast = foretell.forecast(
+            graph, on, **(terms | {"plan": foretell.Plan(dp=foretell.Cluster.parse(on).devices)})
+        )
     if save is not None:
         try:
             graph.save(save)

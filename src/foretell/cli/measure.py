@@ -257,6 +257,7 @@ def _show(records: Sequence[Record], *, compare: bool, top: int, as_json: bool, 
 def _forecast(record: Record) -> Forecast | None:
     from foretell.forecasting.forecast import forecast
     from foretell.graph import Graph
+    from foretell.plans import Plan
 
     step, graph = record.step, record.graph
     if graph is None:
@@ -264,4 +265,4 @@ def _forecast(record: Record) -> Forecast | None:
     if not step.device:
         note(f"--compare: {step.device_name} is not in the catalog, so there is no forecast for it.")
         return None
-    return forecast(Graph.from_bytes(graph.file, name=graph.name), on=step.device)
+    return forecast(Graph.from_bytes(graph.file, name=graph.name), step.device, Plan())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from foretell import Forecast
     from foretell.methods import Prediction
 
-Said = tuple[str, "Prediction"]  # the method's name, and what it says
+Named = tuple[str, "Prediction"]  # with the method's name
 
 
 def fit_method(name: str, out: Path, places: Sequence[Path], as_json: bool) -> None:
@@ -39,7 +39,7 @@ def fit_method(name: str, out: Path, places: Sequence[Path], as_json: bool) -> N
 
 def ask(
     folder: Path, source: str, settings: Mapping[str, str], forecasts: Sequence[Forecast], cache: bool
-) -> list[Said]:
+) -> list[Named]:
     """What a fitted method says of the steps that were forecast."""
     import foretell
     from foretell.methods import load, query_of
@@ -52,6 +52,6 @@ def ask(
 
 def refuse(method: Path | None, resources: bool, others: Mapping[str, Any]) -> None:
     """What --method and --resources do not go with."""
-    asked = [name for name, given in (("--method", method), ("--resources", resources)) if given]
-    if asked and (found := [name for name, given in others.items() if given]):
-        raise InputError(f"{' and '.join(asked)} cannot go with {', '.join(found)}. Leave one of them out.")
+    given = [name for name, value in (("--method", method), ("--resources", resources)) if value]
+    if given and (found := [name for name, value in others.items() if value]):
+        raise InputError(f"{' and '.join(given)} cannot go with {', '.join(found)}. Leave one of them out.")

@@ -145,7 +145,7 @@ def runner(ray: str | None, workers: int | None) -> Runner:
     return RayRunner(ray)
 
 
-def question(
+def terms(
     on: Sequence[str],
     *,
     plan: str | None = None,

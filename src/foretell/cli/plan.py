@@ -93,7 +93,7 @@ def plan(
     from foretell.report.plan import plan_panel, write_plan
 
     conditions = options.conditions_of(loader, jitter, expert_skew)
-    asked = options.question([on] if on else [], plan=None, model=model, profile=profile, conditions=conditions)
+    asked = options.terms([on] if on else [], plan=None, model=model, profile=profile, conditions=conditions)
     job = _job(samples, tokens, epochs, dataset, (evaluate, checkpoint, startup, failures, preemptions, restart), term)
     with progress() as report:
         result = foretell.plan(

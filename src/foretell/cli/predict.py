@@ -79,21 +79,19 @@ def predict(
     if trace is not None and len(on) > 1:
         raise InputError(f"--trace writes one timeline, got {len(on)} --on. Give one --on, or run it once for each.")
     chosen = options.read_settings(settings)
-    is_script = options.script_of(source, arguments, nproc, fake_data, opaque) is not None
+    script = options.script_of(source, arguments, nproc, fake_data, opaque)
     methods.refuse(method, resources, {"--server": server, "--fit-batch": fit_batch, "--lengths": lengths})
-    methods.refuse(method, False, {"a script": is_script})
+    methods.refuse(method, False, {"a script": script})
     job = options.job_of(job_samples, job_tokens, evaluate, checkpoint)
     conditions = options.conditions_of(loader, jitter, expert_skew)
     if server is not None:
-        remote.refuse({"--fit-batch": fit_batch, "--html": html, "--trace": trace, "a script": is_script})
+        remote.refuse({"--fit-batch": fit_batch, "--html": html, "--trace": trace, "a script": script})
         remote.predict(
-            server, source, on, chosen, plan_of=lambda cluster: _plan(source, chosen, cluster, {"plan": plan}),
-            as_json=as_json, require_fit=require_fit, cache=not no_cache,
+            server, source, on, chosen, plan, as_json=as_json, require_fit=require_fit, cache=not no_cache,
             model=model, profile=profile, conditions=conditions, job=job,
         )  # fmt: skip
         return
-    asked = options.question(on, plan=plan, model=model, profile=profile, conditions=conditions, job=job)
-    script = options.script_of(source, arguments, nproc, fake_data, opaque)
+    terms = options.terms(on, plan=plan, model=model, profile=profile, conditions=conditions, job=job)
     if script is not None and fit_batch:
         raise InputError(
             f"--fit-batch varies a setting called batch, and {source} is a script. Give it other batches as arguments of its "
@@ -104,7 +102,7 @@ def predict(
             raise InputError(
                 "--lengths goes with a SOURCE that takes batch and seq, without --fit-batch. Leave one of them out."
             )
-        _say_lengths(source, on, lengths, chosen, asked, as_json)
+        _show_lengths(source, on, lengths, chosen, terms, as_json)
         return
     if headroom is not None and not fit_batch:
         raise InputError(
@@ -112,18 +110,15 @@ def predict(
         )
     forecasts: list[Forecast]
     batches: list[int] = []
-    if script is not None:
-        forecasts = _of_script(script, on, chosen, not no_cache, asked, verbose)
+    if fit_batch:
+        forecasts, batches = _fit_batches(source, on, chosen, not no_cache, {**terms, "headroom": headroom})
     else:
-        room = {"headroom": headroom} if fit_batch else {}
-        forecasts, batches = (_fit_batches if fit_batch else _forecasts)(
-            source, on, chosen, not no_cache, {**asked, **room}
-        )
-    said = methods.ask(method, source, chosen, forecasts, not no_cache) if method is not None else []
+        forecasts = _forecasts(script or source, on, chosen, not no_cache, terms, write_error if verbose else None)
+    predictions = methods.ask(method, source, chosen, forecasts, not no_cache) if method is not None else []
     answer(
         as_json,
-        lambda: _answers(forecasts, batches, resources, said),
-        lambda width: _tables(forecasts, batches, width, resources, said),
+        lambda: _answers(forecasts, batches, resources, predictions),
+        lambda width: _tables(forecasts, batches, width, resources, predictions),
     )
     if html is not None:
         from foretell.report.html import write_html
@@ -138,8 +133,8 @@ def predict(
         )
 
 
-def _say_lengths(
-    source: str, on: Sequence[str], path: Path, settings: Mapping[str, str], asked: Mapping[str, Any], as_json: bool
+def _show_lengths(
+    source: str, on: Sequence[str], path: Path, settings: Mapping[str, str], terms: Mapping[str, Any], as_json: bool
 ) -> None:
     """The forecast of the longest batch, and how long steps of all lengths take."""
     from rich.console import Group
@@ -148,18 +143,13 @@ def _say_lengths(
     from foretell.report.terminal import forecast_panel, lengths_section
 
     lengths = Lengths.read(path)
-    if asked["job"] is not None and asked["job"].tokens is not None:
+    if terms["job"] is not None and terms["job"].tokens is not None:
         raise InputError(
             "a job of sequences of many lengths is counted in samples. Give --job-samples instead of --job-tokens."
         )
     with progress() as report:
         report(f"forecasting {source} at several lengths")
-        found = [
-            varied(
-                source, where, lengths, settings=settings, **{**asked, "plan": _plan(source, settings, where, asked)}
-            )
-            for where in on
-        ]
+        found = [varied(source, where, lengths, settings=settings, **terms) for where in on]
     answer(
         as_json,
         lambda: [each.to_dict() for each in found],
@@ -167,66 +157,42 @@ def _say_lengths(
     )
 
 
-Answers = tuple[list["Forecast"], list[int]]  # forecasts, and with --fit-batch the batch of each
-
-
 def _forecasts(
-    source: str, on: Sequence[str], settings: Mapping[str, str], cache: bool, asked: Mapping[str, Any]
-) -> Answers:
-    import foretell
-
-    with progress() as report:
-        graph = foretell.capture_graph(source, settings, progress=report, cache=cache)
-        forecasts = []
-        for cluster in on:
-            report(f"forecasting {graph.name} on {cluster}")
-            question = {**asked, "plan": _plan(source, settings, cluster, asked)}
-            forecasts.append(foretell.forecast(graph, cluster, **question))
-    return forecasts, []
-
-
-def _plan(source: str, settings: Mapping[str, str], cluster: str, asked: Mapping[str, Any]) -> Any:
-    """As asked, or as a configuration says it."""
-    import foretell
-    from foretell.sources.configs import configuration_of
-
-    found = configuration_of(source)
-    if found is None or asked["plan"] is not None:
-        return asked["plan"]
-    where = foretell.Cluster.parse(cluster)
-    if found.devices not in (None, where.devices):
-        note(f"{found.file} is written for {found.devices} devices; this is the forecast for {where.devices}.")
-    return found.template(settings).plan_for(where.devices, len(where.nodes))
-
-
-def _of_script(
-    script: Script, on: Sequence[str], settings: Mapping[str, str], cache: bool, asked: Mapping[str, Any], verbose: bool
+    subject: Script | str,
+    on: Sequence[str],
+    settings: Mapping[str, str],
+    cache: bool,
+    terms: Mapping[str, Any],
+    output: Any,
 ) -> list[Forecast]:
-    """A script is run once for each cluster: it may ask what it runs on."""
+    """A script is run once for each cluster: it may ask what it runs on. Anything else is captured once."""
     import foretell
-    from foretell.forecasting.question import on_cluster
+    from foretell.forecasting.forecast import answer_to
+    from foretell.forecasting.question import decide
 
     forecasts = []
+    priced = {name: value for name, value in terms.items() if name != "plan"}
     with progress() as report:
+        how: dict[str, Any] = {"progress": report, "cache": cache}
+        step = foretell.capture_graph(subject, settings, **how) if isinstance(subject, str) else subject
+        own = None if isinstance(subject, str) else settings
         for where in on:
-            there = on_cluster(script, foretell.Cluster.parse(where), asked["plan"])
-            output = write_error if verbose else None
-            graph = foretell.capture_graph(there, settings, progress=report, cache=cache, output=output)
-            report(f"forecasting {graph.name} on {where}")
-            forecasts.append(foretell.forecast(graph, where, **asked))
-            if asked["plan"] is None:
-                note(f"Plan of {script.path} on {where}: {forecasts[-1].plan}. Give --plan for another.")
+            question = decide(step, where, terms["plan"], settings=own, output=output, **how)
+            report(f"forecasting {question.graph.name} on {where}")
+            forecasts.append(answer_to(question, **priced))
+            if question.remark:
+                note(question.remark)
     return forecasts
 
 
 def _fit_batches(
-    source: str, on: Sequence[str], settings: Mapping[str, str], cache: bool, asked: Mapping[str, Any]
-) -> Answers:
+    source: str, on: Sequence[str], settings: Mapping[str, str], cache: bool, terms: Mapping[str, Any]
+) -> tuple[list[Forecast], list[int]]:
     import foretell
 
     with progress() as report:
         fits = [
-            foretell.fit_batch(source, cluster, settings=settings, cache=cache, progress=report, **asked)
+            foretell.fit_batch(source, cluster, settings=settings, cache=cache, progress=report, **terms)
             for cluster in on
         ]
     return [fit.forecast for fit in fits], [fit.batch for fit in fits]
@@ -249,7 +215,7 @@ def _tables(
     batches: Sequence[int],
     width: int,
     resources: bool = False,
-    said: Sequence[methods.Said] = (),
+    predictions: Sequence[methods.Named] = (),
 ) -> RenderableType:
     from rich.console import Group
 
@@ -260,16 +226,21 @@ def _tables(
     whole = forecast_panel(forecasts[0], batch=batches[0] if batches else None) if one else None
     parts: list[RenderableType] = [whole or forecast_table(forecasts, batches=batches, width=width)]
     for i, found in enumerate(forecasts):
-        values = said[i][1].values if said else {}
-        if said:
-            parts.append(method_section(found, said[i][0], values, said[i][1].why))
+        name, values = "", dict[str, float]()
+        if predictions:
+            name, predicted = predictions[i]
+            values = dict(predicted.values)
+            parts.append(method_section(found, name, values, predicted.why))
         if resources:
-            parts.append(resources_section(found, values, said[i][0] if said else ""))
+            parts.append(resources_section(found, values, name))
     return Group(*parts)
 
 
 def _answers(
-    forecasts: Sequence[Forecast], batches: Sequence[int], resources: bool = False, said: Sequence[methods.Said] = ()
+    forecasts: Sequence[Forecast],
+    batches: Sequence[int],
+    resources: bool = False,
+    predictions: Sequence[methods.Named] = (),
 ) -> Any:
     from foretell.report.methods import method_dict, series_dict
 
@@ -279,6 +250,6 @@ def _answers(
     for each, found in zip(answers, forecasts, strict=True):
         if resources:
             each["resources_over_step"] = series_dict(found)
-    for each, (name, answered) in zip(answers, said, strict=False):
-        each["method"] = method_dict(name, answered.values, answered.why)
+    for each, (name, predicted) in zip(answers, predictions, strict=False):
+        each["method"] = method_dict(name, predicted.values, predicted.why)
     return answers[0] if len(answers) == 1 else answers

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from foretell.cli.terminal import answer, progress
+from foretell.cli.terminal import answer, note, progress
 from foretell.errors import InputError, RequirementNotMet
 from foretell.units import show_bytes, show_seconds
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 def refuse(given: Mapping[str, object]) -> None:
     """What needs the timeline or many captures, which stay here."""
-    if asked := [name for name, value in given.items() if value]:
-        raise InputError(f"{', '.join(asked)} cannot be had from a service. Leave it out, or leave out --server.")
+    if wrong := [name for name, value in given.items() if value]:
+        raise InputError(f"{', '.join(wrong)} cannot be had from a service. Leave it out, or leave out --server.")
 
 
 def predict(
@@ -24,23 +24,29 @@ def predict(
     source: str,
     on: Sequence[str],
     settings: Mapping[str, str],
+    plan: str | None,
     *,
-    plan_of: Callable[[str], Any],
     as_json: bool,
     require_fit: bool,
     cache: bool,
-    **asked: Any,
+    **terms: Any,
 ) -> None:
     """Print what the service answers, one forecast for each cluster."""
     import foretell
+    from foretell.forecasting.question import decide
     from foretell.serve.client import Client
 
     with progress() as report, Client(server) as client:
         graph = foretell.capture_graph(source, settings, progress=report, cache=cache)
         found = []
         for cluster in on:
+            question = decide(graph, cluster, plan)
+            if question.remark:
+                note(question.remark)
             report(f"asking {server} about {graph.name} on {cluster}")
-            found.append(client.forecast(graph, cluster, plan_of(cluster), **asked))
+            found.append(
+                client.forecast(graph, cluster, plan if question.decided_by == "cluster" else question.plan, **terms)
+            )
     answer(as_json, lambda: found[0] if len(found) == 1 else found, lambda width: _table(found))
     if require_fit and (over := [each["cluster"] for each in found if not each["memory"]["fits"]]):
         raise RequirementNotMet(f"{graph.name} does not fit on {', '.join(over)}, and --require-fit was given.")

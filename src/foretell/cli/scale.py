@@ -31,7 +31,7 @@ def scale(
     from foretell.report.scale import scaling_table, write_scaling
 
     conditions = options.conditions_of(loader, jitter, expert_skew)
-    asked = options.question([on], plan=plan, model=model, profile=profile, conditions=conditions)
+    terms = options.terms([on], plan=plan, model=model, profile=profile, conditions=conditions)
     with progress() as report:
         points = foretell.scale(
             source,
@@ -40,7 +40,7 @@ def scale(
             settings=options.read_settings(settings),
             cache=not no_cache,
             progress=report,
-            **asked,
+            **terms,
         )
     answer(as_json, lambda: [point.to_dict() for point in points], lambda width: scaling_table(points))
     if html is not None:

@@ -18,7 +18,7 @@ from foretell.errors import InputError
 
 if TYPE_CHECKING:
     from foretell.planner.pool import Runner
-    from foretell.report.compare import Asked
+    from foretell.report.compare import Compared
 
 Csv = Annotated[Path | None, option(OUTPUT, "--csv", "Write the figures as CSV.", "FILE")]
 _FIELDS = (
@@ -49,8 +49,8 @@ def compare(
     no_cache: options.NoCache = False,
 ) -> None:
     """Compare clusters, plans, models or settings: forecasts side by side, relative to the first."""
-    asked = [_question(text, on) for text in questions]
-    _answer(asked, as_json, html, table, model, profile, no_cache, options.runner(None, 1))
+    cases = [_case(text, on) for text in questions]
+    _answer(cases, as_json, html, table, model, profile, no_cache, options.runner(None, 1))
 
 
 def sweep(
@@ -72,11 +72,14 @@ def sweep(
     """Forecast every combination of clusters, plans and settings."""
     plans: list[str | None] = [*plan] if plan else [None]
     combined = product(on, plans, options.combinations(settings))
-    asked = [(source, chosen, cluster, written) for cluster, written, chosen in combined]
-    _answer(asked, as_json, html, table, model, profile, no_cache, options.runner(ray, workers))
+    cases = [(source, chosen, cluster, written) for cluster, written, chosen in combined]
+    _answer(cases, as_json, html, table, model, profile, no_cache, options.runner(ray, workers))
 
 
-def _question(text: str, on: str | None) -> tuple[str, dict[str, str], str, str | None]:
+Case = tuple[str, dict[str, str], str, str | None]  # source, settings, cluster, plan
+
+
+def _case(text: str, on: str | None) -> Case:
     """`timm/resnet50 batch=64 on=h200 plan=dp:4/tp:2`: commas and equals signs of a plan are written : and /."""
     source, *words = text.split()
     settings: dict[str, str] = {}
@@ -92,7 +95,7 @@ def _question(text: str, on: str | None) -> tuple[str, dict[str, str], str, str 
 
 
 def _answer(
-    asked: Sequence[tuple[str, dict[str, str], str, str | None]],
+    cases: Sequence[Case],
     as_json: bool,
     html: Path | None,
     table: Path | None,
@@ -103,9 +106,9 @@ def _answer(
 ) -> None:
     from foretell.report.compare import comparison_table, write_comparison
 
-    common = options.question([cluster for _, _, cluster, _ in asked], model=model, profile=profile)
+    common = options.terms([cluster for _, _, cluster, _ in cases], model=model, profile=profile)
     with progress() as report:
-        found = _asked(asked, common, not no_cache, runner, report)
+        found = _compared(cases, common, not no_cache, runner, report)
     if all(each.forecast is None for each in found):
         raise InputError(f"none of {len(found)} can be forecast. The first: {found[0].why}")
     answer(as_json, lambda: [each.to_dict() for each in found], lambda width: comparison_table(found))
@@ -117,45 +120,47 @@ def _answer(
         note(f"Figures written to {table}")
 
 
-def _asked(
-    asked: Sequence[tuple[str, dict[str, str], str, str | None]],
-    common: dict[str, Any],
-    cache: bool,
-    runner: Runner,
-    report: Callable[[str], None],
-) -> list[Asked]:
-    """Captured one after another, forecast side by side."""
+def _compared(
+    cases: Sequence[Case], common: dict[str, Any], cache: bool, runner: Runner, report: Callable[[str], None]
+) -> list[Compared]:
+    """Captured one after another, forecast side by side. A script is run as it finds itself on each cluster."""
     import foretell
+    from foretell.forecasting.question import decide
+    from foretell.sources.scripts import script_of
 
     graphs: dict[tuple[str, ...], Any] = {}
     questions = []
-    for number, (source, settings, cluster, plan) in enumerate(asked):
-        said = source, *(f"{k}={v}" for k, v in settings.items())
-        if said not in graphs:
-            graphs[said] = foretell.capture_graph(source, settings, progress=report, cache=cache)
-        label = " ".join([*said, f"on {cluster}", *([plan] if plan else [])])
-        questions.append((number, label, said, cluster, plan))
-    found: dict[int, Asked] = {}
+    for number, (source, settings, cluster, plan) in enumerate(cases):
+        key = words = source, *(f"{k}={v}" for k, v in settings.items())
+        if is_script := not isinstance(script_of(source), str):
+            key = *words, cluster, plan or ""
+        if key not in graphs and is_script:
+            graphs[key] = decide(source, cluster, plan, settings=settings, progress=report, cache=cache).graph
+        elif key not in graphs:
+            graphs[key] = foretell.capture_graph(source, settings, progress=report, cache=cache)
+        label = " ".join([*words, f"on {cluster}", *([plan] if plan else [])])
+        questions.append((number, label, key, cluster, plan))
+    found: dict[int, Compared] = {}
     for number, each in runner.each(_forecast, (graphs, common), questions):
         found[number] = each
         report(f"forecast {len(found)} of {len(questions)}")
     return [found[number] for number in range(len(questions))]
 
 
-def _forecast(shared: tuple[Any, dict[str, Any]], asked: tuple[int, str, tuple[str, ...], str, str | None]) -> Any:
+def _forecast(shared: tuple[Any, dict[str, Any]], question: tuple[int, str, tuple[str, ...], str, str | None]) -> Any:
     import foretell
-    from foretell.report.compare import Asked
+    from foretell.report.compare import Compared
 
     graphs, common = shared
-    number, label, said, cluster, plan = asked
+    number, label, key, cluster, plan = question
     try:
-        forecast = foretell.forecast(graphs[said], cluster, **(common | {"plan": plan}))
-        return number, Asked(label=label, forecast=forecast)
+        forecast = foretell.forecast(graphs[key], cluster, **(common | {"plan": plan}))
+        return number, Compared(label=label, forecast=forecast)
     except foretell.InputError as error:  # one that cannot be is a row of the table
-        return number, Asked(label=label, why=str(error))
+        return number, Compared(label=label, why=str(error))
 
 
-def _csv(found: Sequence[Asked]) -> str:
+def _csv(found: Sequence[Compared]) -> str:
     out = io.StringIO()
     writer = csv.DictWriter(out, fieldnames=[*_FIELDS, *_MORE])
     writer.writeheader()

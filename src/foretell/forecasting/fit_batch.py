@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +19,6 @@ from foretell.graph.rescale import extend, same_path
 from foretell.hardware import Cluster
 from foretell.plans import Plan
 from foretell.profile import Profile
-from foretell.sources.configs import plan_of
 from foretell.workload import Workload
 
 _SIZES: Final = (8, 16)  # captured; between and beyond them every dimension is continued
@@ -92,19 +91,13 @@ def fit_batch(
             return capture(workload(batch=batch))
         return capture(workload, {**(settings or {}), "batch": batch}, cache=cache)
 
-    def planned(batch: int) -> Plan | str | None:
-        """A configuration's plan may hang on the batch: the samples of a whole step stay."""
-        where = Cluster.parse(on) if isinstance(on, str) else on
-        return plan or plan_of(workload, {**(settings or {}), "batch": batch}, where.devices, len(where.nodes))
-
     first, second = (captured(size) for size in _SIZES)
     continues = same_path(first, second)
 
     def fits(batch: int) -> bool:
         report(f"trying batch {batch} on {on}")
-        graph = extend(first, second, sizes=_SIZES, to=batch) if continues else captured(batch)
-        quick = forecast(graph, on, planned(batch), model=ROOFLINE)  # memory does not depend on the model
-        return roomy(quick)
+        graph = _continued(first, second, batch) if continues else captured(batch)
+        return roomy(forecast(graph, on, plan, model=ROOFLINE))  # memory does not depend on the model
 
     def roomy(answer: Forecast) -> bool:
         memory = answer.memory
@@ -114,9 +107,7 @@ def fit_batch(
 
     batch = _largest(fits)
     while batch:  # the search worked on continued graphs; the answer is captured for real
-        answer = forecast(
-            captured(batch), on, planned(batch), model=model, profile=profile, conditions=conditions, job=job
-        )
+        answer = forecast(captured(batch), on, plan, model=model, profile=profile, conditions=conditions, job=job)
         if roomy(answer):
             return BatchFit(batch=batch, forecast=answer)
         batch = min(batch - 1, int(batch * 0.99))
@@ -124,6 +115,14 @@ def fit_batch(
         f"{name} does not fit on {on} even with batch 1. Choose a device with more memory, a lower precision, or fewer "
         "parameters."
     )
+
+
+def _continued(first: Graph, second: Graph, batch: int) -> Graph:
+    graph = extend(first, second, sizes=_SIZES, to=batch)
+    if (template := graph.facts.plan) is None:
+        return graph
+    # Micro-steps follow from the batch where a configuration says the samples of a whole step.
+    return replace(graph, facts=replace(graph.facts, plan=replace(template, batch=batch)))
 
 
 def _check(workload: object, settings: Mapping[str, Any] | None) -> str:

@@ -28,7 +28,7 @@ from foretell.profile import Operators, Profile
 from foretell.program import Program
 from foretell.units import Seconds
 
-__all__ = ["DEFAULT_MODEL", "answer", "forecast", "load_model"]
+__all__ = ["DEFAULT_MODEL", "answer_to", "forecast", "load_model"]
 
 
 def forecast(
@@ -65,37 +65,37 @@ def forecast(
         >>> f.memory.fits, f.step_time.low < f.step_time.seconds < f.step_time.high
         (True, True)
     """
-    prices_by = load_model(model) if isinstance(model, str) else model
-    fitted = Profile.load(profile) if isinstance(profile, str | Path) else profile
+    prices_by, fitted = _loaded(model, profile)  # a slip in a name is said before a capture
     question = decide(workload, on, plan, settings=settings)
-    return answer(question, model=prices_by, profile=fitted, conditions=conditions, job=job)
+    return answer_to(question, model=prices_by, profile=fitted, conditions=conditions, job=job)
 
 
-def answer(
+def answer_to(
     question: Question,
     *,
-    model: CostModel,
-    profile: Profile | None = None,
+    model: str | CostModel = DEFAULT_MODEL,
+    profile: Profile | str | Path | None = None,
     conditions: Conditions | None = None,
     job: JobLength | None = None,
 ) -> Forecast:
     """The forecast of a question that is decided."""
     conditions = conditions or Conditions()
+    prices_by, fitted = _loaded(model, profile)
     with no_garbage_collection():
-        program = _program(question, model)
+        program = _program(question, prices_by)
         made = Assembly(
             program=program,
             cluster=question.cluster,
             plan=question.plan,
-            ran=run(program, question.cluster, model, conditions, profile),
-            model=model,
-            profile=profile,
+            ran=run(program, question.cluster, prices_by, conditions, fitted),
+            model=prices_by,
+            profile=fitted,
             loading=_loading(program, conditions),
             trainer=trainer_overhead(
                 conditions,
-                model,
+                prices_by,
                 training=program.whole.training,
-                profiled=profile is not None,
+                profiled=fitted is not None,
                 several=program.ranks > 1,
             ),
         )
@@ -133,6 +133,11 @@ def step_error(
         program = _program(question, prices_by)
         ran = run(program, question.cluster, prices_by, Conditions())
         return error_of_parts(program, ran, question.cluster, prices_by)
+
+
+def _loaded(model: str | CostModel, profile: Profile | str | Path | None) -> tuple[CostModel, Profile | None]:
+    prices_by = load_model(model) if isinstance(model, str) else model
+    return prices_by, Profile.load(profile) if isinstance(profile, str | Path) else profile
 
 
 def _program(question: Question, model: CostModel) -> Program:

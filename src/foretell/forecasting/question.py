@@ -28,6 +28,18 @@ class Question:
     plan: Plan
     decided_by: Literal["caller", "script", "configuration", "cluster"]  # the plan
 
+    @property
+    def remark(self) -> str:
+        """What a user should know who left the plan to a file; empty where there is nothing to say."""
+        template = self.graph.facts.plan
+        if template is None or template.by != self.decided_by:
+            return ""
+        if template.by == "script":
+            return f"Plan of {template.source} on {self.cluster}: {self.plan}. Give --plan for another."
+        if template.devices in (None, self.cluster.devices):
+            return ""
+        return f"{template.source} is written for {template.devices} devices; this is the forecast for {self.cluster.devices}."
+
 
 def decide(
     workload: Subject,
@@ -53,16 +65,14 @@ def decide(
     )
     if given is not None:
         _check(given, cluster)
-    template = None
-    if given is None and isinstance(subject, str) and (configuration := configuration_of(subject)) is not None:
-        template = configuration.template(settings)
-        _planned(template, cluster)
+    elif isinstance(subject, str) and (configuration := configuration_of(subject)) is not None:
+        _planned(configuration.template(settings), cluster)
     if isinstance(subject, Script):
         subject = on_cluster(subject, cluster, given)
     graph = capture(subject, settings, progress=progress, cache=cache, output=output)
     if given is not None:
         return Question(graph=graph, cluster=cluster, plan=given, decided_by="caller")
-    if (template := template or graph.facts.plan) is not None:
+    if (template := graph.facts.plan) is not None:
         return Question(graph=graph, cluster=cluster, plan=_planned(template, cluster), decided_by=template.by)
     return Question(graph=graph, cluster=cluster, plan=Plan(dp=cluster.devices), decided_by="cluster")
 

@@ -11,16 +11,15 @@ from foretell.capture import capture
 from foretell.cost.model import CostModel, load_model
 from foretell.errors import InputError, PlanError, check_count
 from foretell.forecasting.conditions import Conditions
-from foretell.forecasting.forecast import DEFAULT_MODEL, forecast
+from foretell.forecasting.forecast import DEFAULT_MODEL, answer_to
 from foretell.forecasting.job import JobLength
+from foretell.forecasting.question import Subject, decide
 from foretell.forecasting.result import Forecast
 from foretell.forecasting.trainer import same_trainer
-from foretell.graph import Graph
 from foretell.hardware import Cluster
 from foretell.plans import Plan
 from foretell.profile import Profile
-from foretell.sources.configs import configuration_of
-from foretell.workload import Workload
+from foretell.sources.scripts import Script, script_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +45,7 @@ class ScalePoint:
 
 
 def scale(
-    workload: Workload | Graph | str,
+    workload: Subject,
     on: str,
     plan: Plan | str | None = None,
     *,
@@ -62,7 +61,7 @@ def scale(
     """Forecast a step on 1, 2, 4, … devices.
 
     Args:
-        workload: A Workload, a captured Graph or a SOURCE.
+        workload: A Workload, a captured Graph, a Script or a SOURCE.
         on: One device, with its links where they are not the usual: `h100-sxm`, `h100-sxm@eth-100g`.
         plan: All but dp, which grows.
         up_to: The largest number of devices.
@@ -85,23 +84,24 @@ def scale(
             f"scale takes the name of one device, got {on!r}. Write it like h100-sxm or h100-sxm@eth-100g."
         )
     check_count("up_to", up_to, InputError)
-    if isinstance(plan, str):
-        plan = Plan.parse(plan)
-    configured = configuration_of(workload) if plan is None and isinstance(workload, str) else None
-    plan = plan or (configured.template().replica if configured else Plan())
-    counts = list(_counts(plan, up_to))
+    given = Plan.parse(plan) if isinstance(plan, str) else plan
+    list(_counts(given or Plan(), up_to))  # what is wrong with them is said before a capture
     prices_by = load_model(model) if isinstance(model, str) else model
-    graph = capture(workload, settings, progress=progress, cache=cache)
-    profiled = profile is not None
-    conditions = same_trainer(conditions or Conditions(), prices_by, training=graph.training, profiled=profiled)
+    subject = script_of(workload)
+    if not isinstance(subject, Script):  # which is run anew on every number of devices
+        subject = capture(subject, settings, progress=progress, cache=cache)
+        settings = None
+    trains, template = (True, None) if isinstance(subject, Script) else (subject.training, subject.facts.plan)
+    conditions = same_trainer(conditions or Conditions(), prices_by, training=trains, profiled=profile is not None)
+    replica = given or (template.replica if template else Plan())
     report = progress or (lambda text: None)
     points: list[ScalePoint] = []
-    for devices in counts:
-        report(f"forecasting {graph.name} on {devices} × {on}")
+    for devices in _counts(replica, up_to):
+        report(f"forecasting {subject.name} on {devices} × {on}")
         cluster = Cluster.parse(f"{devices}x{on}")
-        grown = replace(plan, dp=devices * plan.dp // plan.devices)
-        planned = configured.template(settings).plan_for(devices, len(cluster.nodes)) if configured else grown
-        answer = forecast(graph, cluster, planned, model=prices_by, profile=profile, conditions=conditions, job=job)
+        grown = replace(given, dp=devices // given.devices) if given else None
+        question = decide(subject, cluster, grown, settings=settings, cache=cache)
+        answer = answer_to(question, model=prices_by, profile=profile, conditions=conditions, job=job)
         each = _rate(answer) / devices
         first = _rate(points[0].forecast) / points[0].devices if points else each
         points.append(ScalePoint(devices=devices, efficiency=each / first, forecast=answer))

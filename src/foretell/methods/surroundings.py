@@ -14,7 +14,7 @@ from typing import Final, get_args
 
 from foretell.hardware import Cluster
 from foretell.methods.protocol import Query
-from foretell.plans import Plan, Schedule
+from foretell.plans import DDP_BUCKET_BYTES, Plan, Schedule
 from foretell.precision import Precision
 
 _DEGREES: Final = ("dp", "tp", "pp", "cp", "ep", "virtual_stages")
@@ -75,12 +75,12 @@ def _plan(plan: Plan) -> dict[str, float]:
         **{f"schedule {name}": float(plan.pp > 1 and plan.schedule == name) for name in get_args(Schedule)},
         "zero": float(plan.zero),
         "sharded among": _log(float(plan.hybrid_shard or plan.dp * plan.cp) if plan.zero else 1.0),
-        "sharded as DeepSpeed": float(plan.sharding == "deepspeed"),
+        "sharded as DeepSpeed": (plan.live_parameters or 1e9) / 1e9 if plan.sharding == "deepspeed" else 0.0,
         "uneven stages": _log(max(stages) / max(min(stages), _HALF_A_BLOCK)),
         "recomputed": _RECOMPUTED[given] if isinstance(given, str) else float(given),
         "servers": float(plan.servers),
         "one process": float(plan.data_parallel == "dp" and plan.dp > 1),
-        "bucket": _log(plan.bucket_bytes) if plan.dp > 1 else 0.0,
+        "bucket": _log(plan.bucket_bytes or DDP_BUCKET_BYTES) if plan.dp > 1 else 0.0,
         "offloaded": ("none", "optimizer", "parameters").index(plan.offload) / 2,
         "offloaded to disk": float(plan.offload != "none" and plan.offload_to == "nvme"),
     }

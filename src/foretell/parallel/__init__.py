@@ -23,7 +23,7 @@ from foretell.program import Group, Program, Role
 _MODELLED = (
     "dp", "tp", "pp", "sequence_parallel", "overlap_tp", "bucket_bytes", "overlap", "zero", "hybrid_shard", "grad_accumulation", "schedule",
     "virtual_stages", "stages", "checkpointing", "cp", "ep", "servers", "asynchronous", "data_parallel", "sharding",
-    "offload", "offload_to",
+    "offload", "offload_to", "live_parameters",
 )  # fmt: skip
 
 

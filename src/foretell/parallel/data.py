@@ -7,7 +7,7 @@ from dataclasses import replace
 from foretell.graph import Graph
 from foretell.parallel.rewrite import first_of, last_of
 from foretell.parallel.state import reduced_share
-from foretell.plans import Plan
+from foretell.plans import DDP_BUCKET_BYTES, Plan
 from foretell.program import Collective, Group, Role
 from foretell.units import MIB, Bytes
 
@@ -34,7 +34,7 @@ def data_parallel(role: Role, plan: Plan, group: Group) -> Role:
 def buckets(graph: Graph, plan: Plan, group: Group, leave_out: frozenset[int] = frozenset()) -> list[Collective]:
     update, last_backward = first_of(graph, "optimizer"), last_of(graph, "backward")
     made: list[Collective] = []
-    filled, limit = 0, _FIRST_BUCKET if plan.bucket_bytes == Plan().bucket_bytes else plan.bucket_bytes
+    filled, limit = 0, plan.bucket_bytes or _FIRST_BUCKET
     gradients = _ready(graph, leave_out)
     for number, (ready, nbytes) in enumerate(gradients, start=1):
         filled += nbytes
@@ -48,7 +48,7 @@ def buckets(graph: Graph, plan: Plan, group: Group, leave_out: frozenset[int] = 
                 waited_for_by=update,
             )
             made.append(bucket)
-            filled, limit = 0, plan.bucket_bytes
+            filled, limit = 0, plan.bucket_bytes or DDP_BUCKET_BYTES
     return made
 
 

@@ -53,13 +53,13 @@ def sharded_data_parallel(role: Role, plan: Plan, groups: ShardGroups) -> Role:
 
 
 def _with_deepspeed_buffers(role: Role, whole: Graph, plan: Plan) -> Role:
-    """What DeepSpeed allocates by its documented defaults, whatever a step needs: a buffer of `reduce_bucket_size` numbers,
-    with `overlap_comm` of stages 1 and 2 a second, and of stage 3 gathered parameters up to `stage3_max_live_parameters`."""
+    """What DeepSpeed allocates by its settings or their defaults, whatever a step needs: a buffer of `reduce_bucket_size`
+    numbers, with `overlap_comm` of stages 1 and 2 a second, of stage 3 up to `stage3_max_live_parameters` gathered ones."""
     found = parameters(whole)
     item = max((ITEM_BYTES[p.layout.dtype] for p in found), default=0)
-    bucket = _BUCKET * item if plan.bucket_bytes == Plan().bucket_bytes else plan.bucket_bytes
+    bucket = plan.bucket_bytes or _BUCKET * item
     role = role.with_persistent("gradient", bucket * (2 if plan.overlap and plan.zero < 3 else 1))
-    live = min(_LIVE, sum(p.layout.numel for p in found)) * item
+    live = min(plan.live_parameters or _LIVE, sum(p.layout.numel for p in found)) * item
     return role.with_persistent("parameter", live) if plan.zero == 3 else role
 
 

@@ -12,6 +12,7 @@ from foretell.capture import capture
 from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.graph.rescale import extend, same_path
+from foretell.sources.scripts import Script, script_of
 from foretell.sources.settings import texts_of
 from foretell.workload import Workload
 
@@ -71,7 +72,7 @@ class Steps:
 
 
 def steps_of(
-    workload: Workload | Graph | str | Callable[..., Workload],
+    workload: Workload | Graph | Script | str | Callable[..., Workload],
     settings: Mapping[str, Any],
     vary: Mapping[str, Sequence[Any]],
     *,
@@ -79,7 +80,10 @@ def steps_of(
     progress: Callable[[str], None] | None = None,
 ) -> Steps:
     """Capture what is asked about. The batch of a SOURCE, or of a function that takes `batch=`, is free unless it is set."""
-    fixed = isinstance(workload, Workload | Graph) or (isinstance(workload, str) and workload.endswith(".graph"))
+    workload = script_of(workload)
+    fixed = isinstance(workload, Workload | Graph | Script) or (
+        isinstance(workload, str) and workload.endswith(".graph")
+    )
     if fixed or "batch" in settings:
         if vary and fixed:
             raise InputError(f"{', '.join(vary)} cannot vary: the step is made already. Give the SOURCE that makes it.")

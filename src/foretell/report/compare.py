@@ -22,7 +22,7 @@ _WIDTH = 720
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Compared:
     """A question and its forecast, or why there is none."""
 
     label: str
@@ -38,18 +38,18 @@ def rate(f: Forecast) -> float:
     return f.throughput.samples_per_second or 1 / f.step_time.seconds
 
 
-def comparison_table(found: Sequence[Asked]) -> RenderableType:
+def comparison_table(found: Sequence[Compared]) -> RenderableType:
     shown = grid("", "Step", "Samples/s", "Relative", "MFU", "Memory", "$/M samples", left=("",), wraps=("",))
     first = next(rate(a.forecast) for a in found if a.forecast)
-    for asked in found:
-        shown.add_row(asked.label, *_figures(asked, first))
+    for row in found:
+        shown.add_row(row.label, *_figures(row, first))
     return shown
 
 
-def _figures(asked: Asked, first: float) -> tuple[str, ...]:
-    f = asked.forecast
+def _figures(row: Compared, first: float) -> tuple[str, ...]:
+    f = row.forecast
     if f is None:
-        return ("cannot be", "–", "–", "–", asked.why[:60], "–")
+        return ("cannot be", "–", "–", "–", row.why[:60], "–")
     dollars, samples = f.cost.dollars_per_hour, f.throughput.samples_per_second
     each = dollars / 3600 / samples * 1e6 if dollars and samples else None
     return (
@@ -62,11 +62,11 @@ def _figures(asked: Asked, first: float) -> tuple[str, ...]:
     )
 
 
-def write_comparison(found: Sequence[Asked], path: str | os.PathLike[str]) -> None:
+def write_comparison(found: Sequence[Compared], path: str | os.PathLike[str]) -> None:
     write_page(comparison_page(found), path)
 
 
-def comparison_page(found: Sequence[Asked]) -> str:
+def comparison_page(found: Sequence[Compared]) -> str:
     first = next(rate(a.forecast) for a in found if a.forecast)
     heads = ("Question", "Step", "Samples/s", "Relative", "MFU", "Memory", "$/M samples")
     rows = [(escape(a.label), *map(escape, _figures(a, first))) for a in found]

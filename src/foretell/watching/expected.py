@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from foretell.capture import capture
 from foretell.cost.model import CostModel
 from foretell.errors import InputError
 from foretell.forecasting.conditions import Conditions
-from foretell.forecasting.forecast import forecast
+from foretell.forecasting.forecast import answer_to
+from foretell.forecasting.question import decide
 from foretell.forecasting.result import Forecast
 from foretell.graph import Graph
 from foretell.hardware import Cluster
@@ -44,8 +44,8 @@ def expect(
     conditions: Conditions | None,
 ) -> Expected:
     """Capture the step, and forecast it on the cluster named or on the one at hand."""
-    graph = capture(workload, settings)
-    made = forecast(graph, on or here(), plan, model=model, profile=profile, conditions=conditions)
+    question = decide(workload, on or here(), plan, settings=settings)
+    graph, made = question.graph, answer_to(question, model=model, profile=profile, conditions=conditions)
     # A SOURCE can be captured again; what has no name of that kind is known by its graph.
     source = workload if isinstance(workload, str) else f"{graph.name}-{graph.content_hash[:8]}.graph"
     return _expected(made, graph, source, settings or {})

@@ -71,7 +71,8 @@ def wrapped(plain: Step, plan: Plan, device: torch.device) -> RankStep:
     if plain.optimizer is None:  # replicas that only infer have nothing to say to one another
         return RankStep(**parts, communicate=lambda on: None)
     ids = [device.index] if device.type == "cuda" else None
-    replica = DistributedDataParallel(plain.model, device_ids=ids, bucket_cap_mb=plan.bucket_bytes / MIB)
+    size = None if plan.bucket_bytes is None else plan.bucket_bytes / MIB
+    replica = DistributedDataParallel(plain.model, device_ids=ids, bucket_cap_mb=size)
 
     def communicate(on: bool) -> None:
         replica.require_backward_grad_sync = on  # what no_sync() sets

@@ -57,7 +57,8 @@ def setup_code(handed: Handed) -> str:
             end = '    return replicate(model, device_mesh=mesh["dp"])'
         else:
             imports.append("from torch.nn.parallel import DistributedDataParallel")
-            end = f"    return DistributedDataParallel(model, bucket_cap_mb={max(plan.bucket_bytes // 2**20, 1)})"
+            size = "" if plan.bucket_bytes is None else f", bucket_cap_mb={max(plan.bucket_bytes // 2**20, 1)}"
+            end = f"    return DistributedDataParallel(model{size})"
     else:
         end = "    return model"
     sizes, names = _mesh(handed)

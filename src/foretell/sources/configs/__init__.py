@@ -6,6 +6,7 @@ A format is a module with `TRAINER`, `recognises(entries)` and `read(keys, folde
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -13,12 +14,11 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from foretell.errors import SourceError
-from foretell.plans import Plan
 from foretell.sources.configs.configuration import Configuration, Reader
 from foretell.sources.configs.files import SUFFIXES, is_file, read_entries
 from foretell.sources.configs.keys import Keys
 
-__all__ = ["Configuration", "configuration_of", "plan_of", "read_configuration"]
+__all__ = ["Configuration", "configuration_of", "read_configuration"]
 
 # Those that are told by the most particular keys come first.
 _FORMATS: Final = (
@@ -39,11 +39,12 @@ def configuration_of(source: str) -> Configuration | None:
     if path.suffix not in SUFFIXES or not is_file(path):
         return None
     about = path.stat()
-    return _read(path, about.st_mtime_ns, about.st_size)
+    return _read(path, about.st_mtime_ns, about.st_size, frozenset(os.environ.items()))
 
 
 @lru_cache(maxsize=16)
-def _read(path: Path, changed: int, size: int) -> Configuration | None:
+def _read(path: Path, changed: int, size: int, environment: frozenset[tuple[str, str]]) -> Configuration | None:
+    """Which of a launch script's variables are set by the environment may change too."""
     entries = read_entries(path)
     if path.suffix == ".json" and {"model_type", "architectures"} & entries.keys():
         return None
@@ -67,9 +68,3 @@ def read_configuration(entries: Mapping[str, Any], path: Path) -> Configuration:
 
 def _reader(name: str) -> Reader:
     return cast(Reader, importlib.import_module(f"{__name__}.{name}"))
-
-
-def plan_of(source: object, settings: Mapping[str, str] | None, devices: int, nodes: int = 1) -> Plan | None:
-    """The plan of a configuration on so many devices; None for any other source."""
-    found = configuration_of(source) if isinstance(source, str) else None
-    return None if found is None else found.template(settings).plan_for(devices, nodes)

@@ -18,6 +18,14 @@ _OWN: Final = {
     "train_batch_size",
     "zero_allow_untested_optimizer",
 }
+# Settings of stage 3 that are modelled at their defaults.
+_STAGE_3: Final = {
+    "stage3_max_reuse_distance": 1e9,
+    "stage3_prefetch_bucket_size": 5e7,
+    "stage3_param_persistence_threshold": 1e5,
+    "stage3_model_persistence_threshold": float(2**63 - 1),
+    "sub_group_size": 1e9,
+}
 _HALF_BYTES: Final = 2  # sizes of buckets are counted in elements
 
 
@@ -68,12 +76,19 @@ def _zero(keys: Keys) -> dict[str, Any]:
     if not keys.flag("overlap_comm", default=plan["zero"] == 3):
         plan["overlap"] = False
     plan.update(offloading(keys))
+    live = keys.number("stage3_max_live_parameters")
+    if plan["zero"] == 3:
+        if live is not None:
+            plan["live_parameters"] = max(int(live), 1)
+        for name, usual in _STAGE_3.items():
+            if (given := keys.number(name, usual)) != usual:
+                keys.say(name, f"{given:g}; its usual {usual:g} is modelled")
     keys.free(
+        *_STAGE_3,
         "stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save", "contiguous_gradients",
         "load_from_fp32_weights", "elastic_checkpoint", "ignore_unused_parameters", "round_robin_gradients", "memory_efficient_linear",
-        "allgather_partitions", "reduce_scatter", "allgather_bucket_size", "sub_group_size", "legacy_stage1",
-        "stage3_max_live_parameters", "stage3_max_reuse_distance", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold",
-        "stage3_model_persistence_threshold", "log_trace_cache_warnings", "module_granularity_threshold",
+        "allgather_partitions", "reduce_scatter", "allgather_bucket_size", "legacy_stage1",
+        "log_trace_cache_warnings", "module_granularity_threshold",
     )  # fmt: skip
     keys.not_modelled(
         "zero_hpz_partition_size", "zero_quantized_weights", "zero_quantized_gradients", "zero_quantized_nontrainable_weights",

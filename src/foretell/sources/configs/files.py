@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -70,7 +71,8 @@ def _yaml(text: str) -> Any:
 
 
 def arguments(text: str) -> dict[str, Any]:
-    """`--key value` words of a command or shell script; variables that it sets itself are put in, no code is run."""
+    """`--key value` words of a command or shell script, run by nobody: variables are put in that it sets itself, or that the
+    environment has."""
     text = text.replace("\\\n", " ")
     known = _assignments(text)
     found: dict[str, Any] = {}
@@ -100,7 +102,13 @@ def _assignments(text: str) -> dict[str, str]:
 
 
 def _expanded(line: str, known: Mapping[str, str]) -> str:
-    return _VARIABLE.sub(lambda m: known.get(m[1] or m[2], m[3] if m[3] is not None else m[0]), line)
+    """As a shell would: what the text sets goes before the environment, and that before a default (`${NAME:-1}`)."""
+
+    def value(match: re.Match[str]) -> str:
+        name, default = match[1] or match[2], match[3]
+        return known.get(name) or os.environ.get(name) or (match[0] if default is None else default)
+
+    return _VARIABLE.sub(value, line)
 
 
 def _words(line: str) -> list[str]:

@@ -169,14 +169,14 @@ def _zero(keys: Keys) -> int:
 
 def _recompute(keys: Keys, layers: int) -> dict[str, Any]:
     granularity = "selective" if keys.flag("recompute_activations") else keys.text("recompute_granularity")
-    method, number = keys.text("recompute_method"), keys.count("recompute_num_layers", 1)
+    method, number = keys.text("recompute_method"), keys.count("recompute_num_layers", 1, least=0)
     modules = keys.take("recompute_modules")
     words = modules.split() if isinstance(modules, str) else list(modules or ["core_attn"])
     if granularity == "selective":
         if set(words) != {"core_attn"}:
             keys.say("recompute_modules", f"{' '.join(map(str, words))}: attention alone is taken to be recomputed")
         return {"checkpointing": "selective"}
-    if granularity != "full":
+    if granularity != "full" or number == 0:
         return {}
     if method == "block":
         return {"checkpointing": min(number / max(layers, 1), 1.0)}

@@ -34,13 +34,13 @@ USED: Final = ("module", "bucket_cap_mb", "process_group", "device_mesh")
 class Ddp:
     """What a script's DistributedDataParallel does."""
 
-    bucket_bytes: int
+    bucket_bytes: int | None  # None: not given
     reduce: Float | None = None  # what a hook sends gradients in; None: as they are
 
     @property
     def settings(self) -> Mapping[str, Any]:
         """Fields of a plan."""
-        return {"bucket_bytes": self.bucket_bytes}
+        return {} if self.bucket_bytes is None else {"bucket_bytes": self.bucket_bytes}
 
 
 def install(session: Session) -> None:
@@ -60,7 +60,8 @@ def install(session: Session) -> None:
             keys.not_modelled(*NOT_MODELLED)
             for name in ("process_group", "device_mesh"):
                 check_whole_world(session, keys, name)
-            session.find_wrapper(Ddp(bucket_bytes=int(keys.take("bucket_cap_mb", 25) * MIB)), keys)
+            size = keys.take("bucket_cap_mb")
+            session.find_wrapper(Ddp(bucket_bytes=None if size is None else int(size * MIB)), keys)
 
         def join(self, *args: Any, **kwargs: Any) -> Any:
             return contextlib.nullcontext()
