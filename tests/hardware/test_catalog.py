@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from foretell.cost.generations import bandwidth, clock_hz
+from foretell.cost.transfer import Generations
 from foretell.errors import CatalogError
 from foretell.hardware import (
     Cluster,
@@ -96,10 +97,10 @@ def test_every_device_is_sane(d: Device) -> None:
 def test_what_is_no_number_is_said_by_the_file_not_by_a_title_or_a_size() -> None:
     assert [device(name).consumer for name in ("rtx-4090", "titan-v", "rtx-a6000")] == [True, True, False]
     assert [device(name).inline_ecc for name in ("t4", "a100-80g-sxm", "m2-ultra")] == [True, False, False]
-    renamed = replace(device("rtx-4090"), title="a board")
-    assert clock_hz(renamed) == clock_hz(device("rtx-4090")) > renamed.clock_hz
+    attained, renamed = Generations().attained, replace(device("rtx-4090"), title="a board")
+    assert clock_hz(renamed, attained) == clock_hz(device("rtx-4090"), attained) > renamed.clock_hz
     small = replace(device("a100-80g-sxm"), usable_bytes=60 * 2**30)
-    assert bandwidth(small) == bandwidth(device("a100-80g-sxm"))
+    assert bandwidth(small, attained) == bandwidth(device("a100-80g-sxm"), attained)
 
 
 @pytest.mark.parametrize("d", [d for d in devices() if d.vendor == "NVIDIA"], ids=lambda d: d.name)
