@@ -62,6 +62,6 @@ def test_improvement_is_expected_where_nothing_is_known() -> None:
     assert gain[1] > gain[0] >= 0
 
 
-def test_too_few_configurations_are_told() -> None:
+def test_too_few_configurations_are_refused() -> None:
     with pytest.raises(InputError, match="starts with 3"):
         CherryPick().search(bowl()[:2])

@@ -17,7 +17,7 @@ from foretell_bench.tables import classics, searches
 from foretell_bench.tables import methods as bench
 from foretell_bench.tables.classics import NETWORKS
 from foretell_bench.tables.methods import Job, lines_of
-from foretell_bench.tables.results import Line, beside, errors, keep_lines, keep_rows, read
+from foretell_bench.tables.results import Line, errors, keep_lines, keep_rows, read, study_results
 from foretell_bench.tables.splits import Split, splits
 
 from foretell.errors import InputError
@@ -34,7 +34,7 @@ def by_name(examples: Sequence[Example]) -> dict[str, Split]:
     return {split.name: split for split in splits(examples)}
 
 
-def test_nothing_is_both_learned_and_asked() -> None:
+def test_nothing_is_both_learned_and_tested() -> None:
     examples = made_up()
     for split in splits(examples):
         assert not set(split.train) & set(split.test)
@@ -80,8 +80,8 @@ def test_a_black_box_has_runs_of_its_own_and_never_all() -> None:
     examples = made_up()
     split = by_name(examples)["unseen architecture"]
     assert split.own
-    asked = {examples[i].query.architecture for i in split.test}
-    assert {examples[i].query.architecture for i in split.own} <= asked
+    tested = {examples[i].query.architecture for i in split.test}
+    assert {examples[i].query.architecture for i in split.own} <= tested
 
 
 def test_errors_are_fractions_and_absolute() -> None:
@@ -170,11 +170,11 @@ def test_what_is_there_is_not_fitted_again(tmp_path: Path, monkeypatch: pytest.M
 
 def test_lines_of_other_inputs_are_not_gone_on_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep_lines(tmp_path / "r.json")([replace(a_line("ernest", 0.1), inputs=1), a_line("scaledl", 0.1)])
-    told: dict[str, object] = {}
-    monkeypatch.setattr(bench, "run", lambda *_, **options: told.update(options))
+    given: dict[str, object] = {}
+    monkeypatch.setattr(bench, "run", lambda *_, **options: given.update(options))
     monkeypatch.setattr(bench.classics, "lines", lambda *_: [])
     bench.run_all(None, tmp_path, tmp_path / "r.json", resume=True)
-    assert told["done"] == {("h200", "unseen architecture", "scaledl")}
+    assert given["done"] == {("h200", "unseen architecture", "scaledl")}
 
 
 def test_lines_of_other_inputs_are_marked_and_not_compared_with_newer_ones() -> None:
@@ -227,18 +227,18 @@ def test_tables_of_the_methods_own_benchmarks() -> None:
            "timing": {"predict": 0.05, "forecast": 0.02},
            "ernest": {"errors": errors_of, "spent": spent},
            "validated": [{"linear": 0.1, "polynomial": 0.3, "svr": 0.2, "mlp": 0.4}]}  # fmt: skip
-    beside = {"predictddl": {"box": box}}
+    studies = {"predictddl": {"box": box}}
     assert (
         "| jobs of emulated hosts | 4 | 10.0%, 8.0% | 20.0%, 8.0% | 2 (1) | 5 | 6, 10 s | 5 s, 0.05 s, 0.02 s | 100 |"
-        in table_named("predictddl ernest", {}, beside)
+        in table_named("predictddl ernest", {}, studies)
     )
-    assert "emulated hosts, whole jobs, 4 rows of 2 |" in table_named("predictddl errors", {}, beside)
-    assert "| emulated hosts, whole jobs | 10.0%, 1 of 1 |" in table_named("predictddl validated", {}, beside)
-    claims = table_named("claims", {}, beside)
+    assert "emulated hosts, whole jobs, 4 rows of 2 |" in table_named("predictddl errors", {}, studies)
+    assert "| emulated hosts, whole jobs | 10.0%, 1 of 1 |" in table_named("predictddl validated", {}, studies)
+    claims = table_named("claims", {}, studies)
     assert "| 2× (over Ernest without a run 5×) | 2 to 2 over 1 comparisons | 4 rows" in claims
     assert "| 100×, capturing the graph not counted |" in claims
     box["timing"] = {"predict": 0.05, "capture": 0.45}
-    assert "| 10× |" in table_named("claims", {}, beside)
+    assert "| 10× |" in table_named("claims", {}, studies)
     error = {w: {"mre": 0.1, "median": 0.1, "rmse_seconds": 1e-3, "rows": 9} for w in ("device", "step")}
     scaledl = {"tables": {"architecture, all": {"after ScaleDL": error}}, "ratios": {}, "tried": {"layers": {"96": [0.1, 12.0]}},
                "designs": [{"budget": 30.0, "by": "random", "points": 3, "device": 0.3, "step": 0.4}]}  # fmt: skip
@@ -247,7 +247,7 @@ def test_tables_of_the_methods_own_benchmarks() -> None:
     assert "| 30 s | – | 30.0%, 40.0% (3 steps) |" in table_named("scaledl designs", {}, {"scaledl": scaledl})
 
 
-def test_a_table_nobody_knows_is_told() -> None:
+def test_a_table_nobody_knows_is_refused() -> None:
     with pytest.raises(InputError, match="no table"):
         table_named("weather", {})
 
@@ -302,9 +302,9 @@ def test_searches_are_compared_on_the_same_tables_and_a_choice_that_crashes_lose
     assert "CherryPick is better than the choice with no run on 2 of 3" in text
 
 
-def test_claims_can_be_told_from_the_results_that_lie_here() -> None:
+def test_claims_can_be_read_from_the_results_that_lie_here() -> None:
     there = Path(__file__).parents[1] / "results"
-    assert "not run" not in table_named("claims", read(there / "methods.json"), beside(there))
+    assert "not run" not in table_named("claims", read(there / "methods.json"), study_results(there))
 
 
 def test_claims_of_variants_have_an_interval_over_folds_and_seeds() -> None:
@@ -328,15 +328,15 @@ def test_there_are_29_classics_and_the_data_has_them() -> None:
 
 def test_classics_are_left_out_by_point_or_by_network() -> None:
     steps = [classics.whole(e) for e in (*made_up(), *made_up())]  # every point twice
-    asked = classics.folds(steps)
-    assert {(fold.split, fold.method) for fold in asked} == set(itertools.product(classics.SPLITS, classics.METHODS))
-    for fold in asked:
+    every = classics.folds(steps)
+    assert {(fold.split, fold.method) for fold in every} == set(itertools.product(classics.SPLITS, classics.METHODS))
+    for fold in every:
         away = {classics._point(steps[i]) for i in fold.test}
         assert away.isdisjoint(classics._point(e) for i, e in enumerate(steps) if i not in fold.test)
         names = {steps[i].query.architecture for i in fold.test}
         if fold.split == classics.LEFT_OUT:
             assert len(names) == 1
-    by_network = [fold for fold in asked if fold.split == classics.LEFT_OUT and fold.method == "dnnabacus"]
+    by_network = [fold for fold in every if fold.split == classics.LEFT_OUT and fold.method == "dnnabacus"]
     assert sorted(i for fold in by_network for i in fold.test) == list(range(len(steps)))
     pairs = {"step_time": [(1.1, 1.0)]}
     [line] = classics.gathered([(fold, pairs) for fold in by_network], len(steps))
@@ -356,7 +356,7 @@ def test_public_rows_become_examples() -> None:
     assert all(e.query.plan.dp == e.query.cluster.devices for e in found)
 
 
-def test_files_that_are_not_there_are_told(tmp_path: Path) -> None:
+def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no cnn_many_gpus"):
         cnn_many_gpus(tmp_path)
     with pytest.raises(InputError, match="no source 'h20'"):

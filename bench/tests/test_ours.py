@@ -102,9 +102,9 @@ def test_a_start_grows_with_the_parameters_and_the_workers_they_are_sent_to(seve
         return replace(e, query=query, measured={JOB_TIME: start(query) + steps * e.measured[STEP_TIME], **e.measured})
 
     made = Foretell().fit([job(e) for e in several])
-    asked = job(several[0], 2)
-    larger = replace(asked.query, cluster=Cluster.parse("4x8xa100-80g-sxm"), plan=Plan(dp=32))
-    for query in (asked.query, larger):
+    unseen = job(several[0], 2)
+    larger = replace(unseen.query, cluster=Cluster.parse("4x8xa100-80g-sxm"), plan=Plan(dp=32))
+    for query in (unseen.query, larger):
         found = answer(made, query).values
         assert found[JOB_TIME] - 2 * found[STEP_TIME] == pytest.approx(start(query), rel=0.1)
 

@@ -33,17 +33,17 @@ def test_they_keep_to_the_protocol(rival: type[Additive]) -> None:
 @pytest.mark.parametrize("rival", [Additive, FlopLinear])
 def test_a_precision_has_a_rate_of_its_own(rival: type[Additive]) -> None:
     known = [step(width, precision) for width in (512, 1024, 2048, 4096) for precision in RATES]
-    asked = [step(3072, precision) for precision in RATES]
-    said = rival().fit(known).predict([e.query for e in asked])
-    for answer, e in zip(said, asked, strict=True):
+    unseen = [step(3072, precision) for precision in RATES]
+    predicted = rival().fit(known).predict([e.query for e in unseen])
+    for answer, e in zip(predicted, unseen, strict=True):
         assert answer.values[STEP_TIME] == pytest.approx(e.measured[STEP_TIME], rel=0.3)
 
 
 def test_what_devices_exchange_has_a_rate_of_its_own() -> None:
     known = [step(width, "fp32", devices) for width in (512, 1024, 2048, 4096) for devices in (1, 2)]
-    asked = [step(3072, "fp32", devices) for devices in (1, 2)]
-    said = Additive().fit(known).predict([e.query for e in asked])
-    for answer, e in zip(said, asked, strict=True):
+    unseen = [step(3072, "fp32", devices) for devices in (1, 2)]
+    predicted = Additive().fit(known).predict([e.query for e in unseen])
+    for answer, e in zip(predicted, unseen, strict=True):
         assert answer.values[STEP_TIME] == pytest.approx(e.measured[STEP_TIME], rel=0.1)
 
 

@@ -40,8 +40,8 @@ def test_a_network_device_or_cluster_that_is_always_off_is_learned_and_others_ke
     others = [c for name in "pqrstu" for c in some(**{kind: name})]
     slow = [case(size, **{kind: "slow"}) for size in (1.0, 4.0, 8.0)]
     made = Residuals().fit([*others, *slow], [*(forecast(c) for c in others), *(2 * forecast(c) for c in slow)])
-    asked = case(2.0, **{kind: "slow"})
-    assert made.predict([asked])[0].value == pytest.approx(2 * forecast(asked), rel=0.15)
+    unseen = case(2.0, **{kind: "slow"})
+    assert made.predict([unseen])[0].value == pytest.approx(2 * forecast(unseen), rel=0.15)
     unseen = case(2.0, **{kind: "unseen"})
     assert made.predict([unseen])[0].value == pytest.approx(forecast(unseen), rel=0.25)
 
@@ -69,11 +69,11 @@ def test_one_row_that_all_others_contradict_is_not_believed() -> None:
     cases = [case(1.0 * 1.1**i) for i in range(30)]
     measured = [forecast(c) for c in cases]
     measured[12] *= 20
-    said = Residuals().fit(cases, measured).predict([replace(cases[12])])[0]
-    assert said.value == pytest.approx(forecast(cases[12]), rel=0.1)
+    predicted = Residuals().fit(cases, measured).predict([replace(cases[12])])[0]
+    assert predicted.value == pytest.approx(forecast(cases[12]), rel=0.1)
 
 
-def test_a_device_of_a_hundredth_of_a_processor_is_told_by_a_factor_and_not_network_by_network() -> None:
+def test_a_device_of_a_hundredth_of_a_processor_is_found_by_a_factor_and_not_network_by_network() -> None:
     """Computing and moving data are slowed down apart, and waiting for others is not slowed down at all."""
 
     def one(compute: float, moving: float, network: str) -> Case:
@@ -85,12 +85,12 @@ def test_a_device_of_a_hundredth_of_a_processor_is_told_by_a_factor_and_not_netw
 
     cases = [one(c, m, f"{c} {m}") for c in (0.001, 0.01, 0.1) for m in (0.002, 0.02, 0.2)]
     made = Residuals().fit(cases, [slow(c) for c in cases])
-    for asked in (one(0.03, 0.001, "new"), one(0.001, 0.5, "newer"), one(0.5, 0.05, "newest")):
-        assert made.predict([asked])[0].value == pytest.approx(slow(asked), rel=0.1)
+    for unseen in (one(0.03, 0.001, "new"), one(0.001, 0.5, "newer"), one(0.5, 0.05, "newest")):
+        assert made.predict([unseen])[0].value == pytest.approx(slow(unseen), rel=0.1)
 
 
 def test_a_processor_waits_for_its_own_ops_and_then_for_others() -> None:
-    """The host's own work, device and communication add up: a slow host is told from cases that wait long, too."""
+    """The host's own work, device and communication add up: a slow host is found from cases that wait long, too."""
 
     def one(serial: float, waiting: float, network: str) -> Case:
         parts = Parts(0.01, serial=serial, waiting=waiting)
@@ -100,9 +100,9 @@ def test_a_processor_waits_for_its_own_ops_and_then_for_others() -> None:
         return 0.01 + 5 * case.parts.serial + case.parts.waiting
 
     cases = [one(s, w, f"{s} {w}") for s in (0.1, 0.3, 1.0) for w in (0.01, 1.0, 10.0)]
-    asked = one(0.5, 20.0, "new")
-    assert Residuals().fit(cases, [slow(c) for c in cases]).predict([asked])[0].value == pytest.approx(
-        slow(asked), rel=0.1
+    unseen = one(0.5, 20.0, "new")
+    assert Residuals().fit(cases, [slow(c) for c in cases]).predict([unseen])[0].value == pytest.approx(
+        slow(unseen), rel=0.1
     )
     found = speed_of(cases, [slow(c) for c in cases])
     assert found.host == 4.0  # the power of two that is nearest
@@ -116,10 +116,10 @@ def test_parts_have_factors() -> None:
         return forecast(replace(one, parts=one.parts._replace(host=3 * one.parts.host)))
 
     made = Residuals().fit(cases, [slow(c) for c in cases])
-    asked = case(0.5, network="new", host=20.0)
-    assert made.predict([asked])[0].value == pytest.approx(slow(asked), rel=0.25)
+    unseen = case(0.5, network="new", host=20.0)
+    assert made.predict([unseen])[0].value == pytest.approx(slow(unseen), rel=0.25)
     whole = Residuals(factors=False).fit(cases, [slow(c) for c in cases])
-    assert whole.predict([asked])[0].value < made.predict([asked])[0].value
+    assert whole.predict([unseen])[0].value < made.predict([unseen])[0].value
 
 
 def test_more_rows_than_hyper_parameters_are_learned_on() -> None:

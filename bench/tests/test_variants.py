@@ -30,12 +30,12 @@ def test_batches_of_every_architecture_are_left_out() -> None:
 
 
 def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    examples, told = made_up(), list[str]()
+    examples, lines = made_up(), list[str]()
     kept = tmp_path / "variants.json"
-    variants.run("made up", examples, kept, only=["nearest network"], say=told.append)
-    assert len(told) == 4
-    variants.run("made up", examples, kept, only=["nearest network", "additive"], say=told.append)
-    assert len(told) == 8  # the second one's alone
+    variants.run("made up", examples, kept, only=["nearest network"], say=lines.append)
+    assert len(lines) == 4
+    variants.run("made up", examples, kept, only=["nearest network", "additive"], say=lines.append)
+    assert len(lines) == 8  # the second one's alone
     rows = variants.table(variants.read(kept))
     assert [row[:2] for row in rows] == [("made up", "additive"), ("made up", "nearest network")]
     assert all(row[-1] == "4" for row in rows)

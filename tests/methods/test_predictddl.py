@@ -18,7 +18,7 @@ from foretell_bench.research.ghn.generator import CLASSES, PICTURES, sample
 from foretell_bench.research.ghn.hypernetwork import Hypernetwork, load
 from foretell_bench.research.ghn.run import random_weights, run
 from foretell_bench.research.ghn.train import Training, digits, judge, pictures, train
-from foretell_bench.research.ghn.traversal import drawn, encode
+from foretell_bench.research.ghn.traversal import encode, network_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -217,8 +217,8 @@ def test_the_shipped_hypernetwork_writes_weights_that_classify() -> None:
 
 def test_no_digit_is_learned_on_and_judged_by() -> None:
     data = digits()
-    assert len(data.images) + len(data.held_images) == 1797
-    assert 0.2 < len(data.held_images) / 1797 < 0.3
+    assert len(data.images) + len(data.test_images) == 1797
+    assert 0.2 < len(data.test_images) / 1797 < 0.3
 
 
 def test_missing_weights_say_how_to_make_them(tmp_path: Path) -> None:
@@ -444,7 +444,7 @@ def test_the_traversal_with_its_gradient_written_out_is_the_encoders(number: int
     encoder, architecture = Hypernetwork(16, "lookup").encoder, sample(number, PICTURES)
     wanted = torch.randn(len(architecture), 16)
     found = []
-    for states in (lambda: encoder([architecture]), lambda: encode(encoder, drawn(architecture))):
+    for states in (lambda: encoder([architecture]), lambda: encode(encoder, network_of(architecture))):
         encoder.zero_grad()
         (states() * wanted).sum().backward()
         found.append([states().detach(), *(p.grad.clone() for p in encoder.parameters() if p.grad is not None)])

@@ -447,7 +447,7 @@ def methods(
 ) -> None:
     """The published systems and ours on the same rows and splits: errors, and what each fit consumed."""
     from foretell_bench.tables import methods as bench
-    from foretell_bench.tables.results import beside, read
+    from foretell_bench.tables.results import read, study_results
 
     if saved is None:
         with progress() as say:
@@ -466,7 +466,7 @@ def methods(
     from foretell_bench.pages.methods import fill_pages, methods_table
 
     for page in pages or ():
-        fill_pages(page, results, beside((saved or save).parent))
+        fill_pages(page, results, study_results((saved or save).parent))
     answer(as_json, lambda: results, lambda width: methods_table(results))
 
 

@@ -30,7 +30,7 @@ class NearestNetwork:
         return self
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
-        return answers(queries, lambda asked: map(self._answer, asked), NO_GRAPH)
+        return answers(queries, lambda some: map(self._answer, some), NO_GRAPH)
 
     def _answer(self, query: Query) -> Prediction:
         [own] = self.embedder.embed([g for g in [query.graph] if g is not None])

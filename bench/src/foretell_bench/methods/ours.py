@@ -59,13 +59,13 @@ class Foretell:
         for name, own in timed.items():
             if len(own) >= _FEWEST_STEPS:
                 self.models_[name] = self._learn(own)
-        asked = self._asked(known)
-        if steps := [(e, found) for e, found in asked if _is_cpu(e.query) and e.measured.get(STEP_TIME, 0.0) > 0]:
+        corrected = self._corrected(known)
+        if steps := [(e, found) for e, found in corrected if _is_cpu(e.query) and e.measured.get(STEP_TIME, 0.0) > 0]:
             cases = [_case(e.query, *found, STEP_TIME) for e, found in steps]
             self.speed_ = speed_of(cases, [e.measured[STEP_TIME] for e, _ in steps])
-            asked = self._asked(known)
+            corrected = self._corrected(known)
         for target in (STEP_TIME, MEMORY):
-            measured = [(e, found, value) for e, found in asked if (value := e.measured.get(target, 0.0)) > 0]
+            measured = [(e, found, value) for e, found in corrected if (value := e.measured.get(target, 0.0)) > 0]
             if measured:
                 cases = [_case(e.query, *found, target) for e, found, _ in measured]
                 residuals = Residuals(factors=target == STEP_TIME)
@@ -73,7 +73,7 @@ class Foretell:
         self.start_ = _start(known)
         return self
 
-    def _asked(self, examples: Sequence[Example]) -> list[tuple[Example, tuple[Parts, Bytes]]]:
+    def _corrected(self, examples: Sequence[Example]) -> list[tuple[Example, tuple[Parts, Bytes]]]:
         """Those whose forecasts are corrected, with their forecasts."""
         return [(e, found) for e in examples if not self._is_learned(e.query) and (found := self._possible(e.query))]
 
@@ -105,7 +105,7 @@ class Foretell:
         return forecast_parts(query.graph, query.cluster, query.plan, own)
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
-        return answers(queries, lambda asked: map(self._answer, asked), _NO_GRAPH)
+        return answers(queries, lambda some: map(self._answer, some), _NO_GRAPH)
 
     def _answer(self, query: Query) -> Prediction:
         try:
@@ -141,10 +141,10 @@ def _certain(step: Seconds, device: Seconds, allocated: Bytes) -> dict[str, Rang
 
 
 def shipped_parts(query: Query, speed: Speed = AS_FORECAST) -> tuple[Parts, Bytes]:
-    """By the shipped model; every fit of a comparison asks again."""
+    """By the shipped model; every fit of a comparison wants it again."""
     assert query.graph is not None
-    asked = (query.graph, query.cluster, query.plan)
-    return query.graph.remember((Parts, *asked[1:], speed), lambda: forecast_parts(*asked, load_model(DEFAULT), speed))
+    step = (query.graph, query.cluster, query.plan)
+    return query.graph.remember((Parts, *step[1:], speed), lambda: forecast_parts(*step, load_model(DEFAULT), speed))
 
 
 def _case(query: Query, parts: Parts, allocated: Bytes, target: str) -> Case:

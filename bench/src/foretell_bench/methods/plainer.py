@@ -104,7 +104,7 @@ def nonnegative(known: Array, took: Array, wanted: Array) -> Array:
 
 
 class _Plain:
-    """Behind the protocol: whatever is fitted is fitted when it is asked, which takes milliseconds."""
+    """Behind the protocol: whatever is fitted is fitted when it is pages, which takes milliseconds."""
 
     name: ClassVar[str]
 
@@ -122,17 +122,17 @@ class _Plain:
         return self
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
-        return answers(queries, lambda asked: map(self._answer, asked), _NO_GRAPH)
+        return answers(queries, lambda some: map(self._answer, some), _NO_GRAPH)
 
     def _answer(self, query: Query) -> Prediction:
         try:
             sheet_of(query)
         except ForetellError as error:
             return Prediction(values={}, why=str(error))
-        asked, values = [read(Example(query=query, measured={}))], {}
+        pages, values = [read(Example(query=query, measured={}))], {}
         for target in _TARGETS:
             if known := [p for p in self.pages_ if p.measured.get(target, 0.0) > 0]:
-                values[target] = max(float(self.seconds(known, asked, target)[0]), 1e-9)
+                values[target] = max(float(self.seconds(known, pages, target)[0]), 1e-9)
         return Prediction(values=values, why="" if values else "no example has a time")
 
 

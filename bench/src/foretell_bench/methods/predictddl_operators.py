@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from foretell_bench.research.ghn.cost import CostNetwork
 
 _EPOCHS: Final = 60
-_HELD_OUT: Final = 6  # one architecture in so many decides when to stop
+_VALIDATED: Final = 6  # one architecture in so many decides when to stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,14 +65,14 @@ class PredictDDLOperators:
         answers = [Prediction(values={}, why=NO_GRAPH) for _ in queries]
         for dataset in {query.dataset for query in queries}:
             places = [i for i, q in enumerate(queries) if q.dataset == dataset and q.graph is not None]
-            asked = [queries[i] for i in places]
+            own = [queries[i] for i in places]
             known = {target: fitted for (of, target), fitted in self.fitted_.items() if of == dataset}
-            if not asked:
+            if not own:
                 continue
             predicted: dict[str, Floats] = {}
-            features = table(asked)
+            features = table(own)
             for target, fitted in known.items():
-                networks = Networks.of(graphs_of(asked), fitted.network.kinds)
+                networks = Networks.of(graphs_of(own), fitted.network.kinds)
                 with torch.no_grad():
                     more = fitted.network(networks, fitted.start.standardised(features)).numpy()
                 predicted[target] = np.exp(fitted.start.predict(features) + more)
@@ -87,7 +87,7 @@ class PredictDDLOperators:
 
         features, graphs = table(queries), graphs_of(queries)
         architectures = np.array([query.architecture for query in queries])
-        held_out = _held_out(architectures)
+        validating = _validating(architectures)
         start = choose(features, target, architectures.tolist(), forms=("linear",))
         x, kinds = start.standardised(features), kinds_of(graphs)
         networks = Networks.of(graphs, kinds)
@@ -97,16 +97,16 @@ class PredictDDLOperators:
             return network, train(network, networks, x, target - begin.predict(features), epochs=epochs, watch=watch)
 
         epochs = self.epochs // 4
-        if held_out.any():
+        if validating.any():
             # What is left over must be honest on those left out: the linear start for it may not have seen them.
-            seen = ~held_out
+            seen = ~validating
             blind = choose(features[seen], target[seen], architectures[seen].tolist(), forms=("linear",))
-            _, epochs = learned(self.epochs, held_out, blind)
+            _, epochs = learned(self.epochs, validating, blind)
         network, epochs = learned(epochs, None, start)
         return _Fitted(start=start, network=network, epochs=epochs)
 
 
-def _held_out(architectures: npt.NDArray[np.str_]) -> npt.NDArray[np.bool_]:
+def _validating(architectures: npt.NDArray[np.str_]) -> npt.NDArray[np.bool_]:
     """Every sixth architecture, drawn once and for all by a fixed seed."""
     names = np.unique(architectures)
-    return np.isin(architectures, np.random.default_rng(0).permutation(names)[: len(names) // _HELD_OUT])
+    return np.isin(architectures, np.random.default_rng(0).permutation(names)[: len(names) // _VALIDATED])

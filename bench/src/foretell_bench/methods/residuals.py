@@ -42,7 +42,7 @@ _BEGIN: Final = (1.0, 100.0)  # factors of the device and the host that a search
 _SPEED: Final = 2.0**10  # the most that the device and the host are simulated slower, or faster, than forecast
 _TINY: Final = 1e-6  # variance that keeps equal rows from making a matrix singular
 _STRANGE: Final = 3.0  # standard deviations from what all other rows say: a measurement not to be believed
-_MOST: Final = 400  # rows that hyper-parameters are learned on, as each try costs their cube
+_MAX_ROWS: Final = 400  # rows that hyper-parameters are learned on, as each try costs their cube
 _TRIES: Final = 60
 _SIDE: Final = NormalDist().inv_cdf(0.95)  # of a 90 % interval
 
@@ -133,7 +133,7 @@ class Residuals:
         self.table_ = _Table.of(cases)
         wanted = torch.tensor(np.log(measured))
         doubt = torch.zeros(len(cases), dtype=torch.float64)
-        some = np.unique(np.linspace(0, len(cases) - 1, min(len(cases), _MOST)).astype(int))
+        some = np.unique(np.linspace(0, len(cases) - 1, min(len(cases), _MAX_ROWS)).astype(int))
         prior = self._prior()
         self.learned_ = self._begin(prior[0], wanted)
         for _ in range(2):  # the second time without the rows that the others contradict
@@ -162,11 +162,11 @@ class Residuals:
     def predict(self, cases: Sequence[Case]) -> list[Range]:
         if not cases:
             return []
-        asked = _Table.of(cases)
-        shared = _covariance(self.learned_, asked, self.table_)
-        logs = _log_forecast(self.learned_, asked) + shared @ self.weights_
+        table = _Table.of(cases)
+        shared = _covariance(self.learned_, table, self.table_)
+        logs = _log_forecast(self.learned_, table) + shared @ self.weights_
         known = (torch.linalg.solve_triangular(self.root_, shared.T, upper=False) ** 2).sum(0)
-        parts, noise, _, _ = _named(self.learned_, asked)
+        parts, noise, _, _ = _named(self.learned_, table)
         spread = ((parts.sum() - known).clamp_min(0.0) + noise).sqrt()
         return [
             Range(math.exp(log - _SIDE * wide), math.exp(log), math.exp(log + _SIDE * wide))

@@ -33,7 +33,7 @@ _WHY_FIVE: Final = "dense batches of few networks at one precision: what is left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Outcome:
     """What a claim comes to."""
 
     here: str = _NOT_RUN
@@ -41,11 +41,11 @@ class Found:
     on: str = "–"
 
 
-def rows(results: Mapping[str, Sequence[Row]], beside: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    predictddl, driple, shared = (beside.get(name, {}) for name in ("predictddl", "driple", "driple-box-gpu"))
-    fits = list(beside.get("variants", {}).values())
+def rows(results: Mapping[str, Sequence[Row]], studies: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    predictddl, driple, shared = (studies.get(name, {}) for name in ("predictddl", "driple", "driple-box-gpu"))
+    fits = list(studies.get("variants", {}).values())
     lines = results.get("lines", ())
-    told = [
+    every = [
         ("ScaleDL: 6× lower MRE than additive baselines", _lower(lines, "mean"),
          "step times of one device differ by a sixth from one occasion to the next, which no model can predict"),
         ("ScaleDL: 5× lower RMSE than additive baselines", _lower(lines, "rmse_absolute"),
@@ -70,10 +70,10 @@ def rows(results: Mapping[str, Sequence[Row]], beside: Mapping[str, Any]) -> lis
          "counts of ops and totals do not say when memory is freed; of networks seen, the paper's figure is near"),
         ("PredictDDL: its embedding tells networks apart", _embedding(fits),
          "FLOPs, bytes and parameters tell most of what a step takes; with a few dozen networks the rest is learned by heart"),
-        ("CherryPick: near-optimal in few runs", _searched(beside.get("planner", ())),
+        ("CherryPick: near-optimal in few runs", _searched(studies.get("planner", ())),
          "half of the configurations crash, which it learns run by run and a forecast of memory knows before"),
     ]  # fmt: skip
-    return [(claim, found.here, found.interval, found.on, why) for claim, found, why in told]
+    return [(claim, found.here, found.interval, found.on, why) for claim, found, why in every]
 
 
 def between(low: float, high: float, over: str) -> str:
@@ -92,64 +92,64 @@ def _on_h200(lines: Sequence[Row], figure: str, method: str, other: str) -> dict
     return {target: found[target, method] / found[target, other] for target in targets}
 
 
-def _lower(lines: Sequence[Row], figure: str) -> Found:
+def _lower(lines: Sequence[Row], figure: str) -> Outcome:
     """Times lower than an additive model that knows precisions, fitted on the same steps."""
     ratios = _on_h200(lines, figure, "additive", "scaledl")
     if STEP_TIME not in ratios:
-        return Found()
-    return Found(here=f"{ratios[STEP_TIME]:.2g}×{_of_device(ratios)}", on=_DATA["h200"])
+        return Outcome()
+    return Outcome(here=f"{ratios[STEP_TIME]:.2g}×{_of_device(ratios)}", on=_DATA["h200"])
 
 
-def _ours(lines: Sequence[Row]) -> Found:
+def _ours(lines: Sequence[Row]) -> Outcome:
     ratios = _on_h200(lines, "mean", "scaledl", "foretell")
     if STEP_TIME not in ratios:
-        return Found()
-    return Found(here=f"{ratios[STEP_TIME]:.2f}×{_of_device(ratios)}", on=_DATA["h200"])
+        return Outcome()
+    return Outcome(here=f"{ratios[STEP_TIME]:.2f}×{_of_device(ratios)}", on=_DATA["h200"])
 
 
 def _of_device(ratios: Mapping[str, float]) -> str:
     return f" (of device time {ratios[DEVICE_TIME]:.2g}×)" if DEVICE_TIME in ratios else ""
 
 
-def _errors(predictddl: Row) -> Found:
+def _errors(predictddl: Row) -> Outcome:
     """Over Ernest with runs of its own: a geometric mean over data, and how often Ernest ran."""
     parts = sampled(predictddl)
     if not parts:
-        return Found()
+        return Outcome()
     ratios = [theirs(one)["mean"] / one["errors"]["PredictDDL"]["mean"] for _, one, _ in parts]
     reused = [
         one["errors"]["Ernest, reused with no run"]["mean"] / one["errors"]["PredictDDL"]["mean"] for _, one, _ in parts
     ]
     count = sum(one["errors"]["PredictDDL"]["rows"] for _, one, _ in parts)
-    return Found(
+    return Outcome(
         here=f"{geometric_mean(ratios):.2g}× (over Ernest without a run {geometric_mean(reused):.2g}×)",
         interval=between(min(ratios), max(ratios), f"{len(parts)} comparisons"),
         on=f"{count} rows of cnn_many_gpus, jobs of emulated hosts and of CNNs that Ernest did not sample",
     )
 
 
-def _inference(predictddl: Row) -> Found:
+def _inference(predictddl: Row) -> Outcome:
     """From a new workload to its answer: Ernest's runs, fit and answers; PredictDDL's capture, reading and answers."""
     parts = sampled(predictddl)
     if not parts:
-        return Found()
+        return Outcome()
     captured = [part for part in parts if "capture" in part[2]]
     parts = captured or parts
     ratios = [seconds_each(one["spent"]) / answer_seconds(timing) for _, one, timing in parts]
-    return Found(
+    return Outcome(
         here=f"{times(geometric_mean(ratios))}×" + ("" if captured else ", capturing the graph not counted"),
         interval=between(min(ratios), max(ratios), f"{len(parts)} comparisons"),
         on="new workloads of cnn_many_gpus, jobs of emulated hosts and of CNNs",
     )
 
 
-def _transfer(driple: Row, on: str) -> Found:
+def _transfer(driple: Row, on: str) -> Outcome:
     """With the paper's frozen groups; a setting that never gets there counts as 0."""
     by = driple.get("times less", {}).get("transfer, frozen")
     if not by:
-        return Found()
+        return Outcome()
     never = f", never as good in {by['never']} of {by['fits']} fits" if "never" in by else ""
-    return Found(
+    return Outcome(
         here=f"{by['median']:.2g}× in the median{never}",
         interval=between(
             by["least"], by["most"], f"{by['settings']} settings" + (" and seeds" if "fits" in by else "")
@@ -158,7 +158,7 @@ def _transfer(driple: Row, on: str) -> Found:
     )
 
 
-def _classics(lines: Sequence[Row], target: str) -> Found:
+def _classics(lines: Sequence[Row], target: str) -> Outcome:
     found = {
         line["split"].partition(": ")[2]: line
         for line in lines
@@ -168,15 +168,15 @@ def _classics(lines: Sequence[Row], target: str) -> Found:
         and line["method"] == "dnnabacus"
     }
     if "random" not in found:
-        return Found()
+        return Outcome()
     left_out = f" (network left out {found['network left out']['mean']:.1%})" if "network left out" in found else ""
-    return Found(here=f"{found['random']['mean']:.1%}{left_out}", on=f"{found['random']['rows']} steps of an H200")
+    return Outcome(here=f"{found['random']['mean']:.1%}{left_out}", on=f"{found['random']['rows']} steps of an H200")
 
 
-def _searched(tables: Sequence[Row]) -> Found:
+def _searched(tables: Sequence[Row]) -> Outcome:
     """Both on the planner's tables, whatever crashes counted as lost: what they lose of the best, after how many runs."""
     if not tables:
-        return Found()
+        return Outcome()
 
     def mean(name: str) -> float:
         return fmean(table[name] for table in tables)
@@ -184,7 +184,7 @@ def _searched(tables: Sequence[Row]) -> Found:
     ours, theirs_ = [lost(t["regret"]) for t in tables], [t["cherrypick_lost"] for t in tables]
     crashed = sum(table["regret"] is None for table in tables)
     better = sum(their < our for our, their in zip(ours, theirs_, strict=True))
-    return Found(
+    return Outcome(
         here=f"CherryPick loses {fmean(theirs_):.1%} of the best after {mean('cherrypick_runs'):.0f} runs, "
         f"{mean('cherrypick_crashes'):.0f} of them crashes; Foretell's choice {fmean(ours):.1%} with no run, "
         f"{crashed} of {len(tables)} crashed, and {fmean(lost(t['measured_regret']) for t in tables):.1%} after "
@@ -202,33 +202,35 @@ def _ratios(fits: Sequence[Row], source: str, worse: str, better: str) -> list[f
     return [high / low for high, low in pairs if high and low]
 
 
-def _fold_by_fold(fits: Sequence[Row], source: str, worse: str, better: str) -> Found:
+def _fold_by_fold(fits: Sequence[Row], source: str, worse: str, better: str) -> Outcome:
     ratios = _ratios(fits, source, worse, better)
     if not ratios:
-        return Found()
+        return Outcome()
     low, high = nine_tenths(ratios)
     over = f"nine tenths of {len(ratios)} folds and seeds"
-    return Found(here=f"{geometric_mean(ratios):.2g}×", interval=between(low, high, over), on=_DATA.get(source, source))
+    return Outcome(
+        here=f"{geometric_mean(ratios):.2g}×", interval=between(low, high, over), on=_DATA.get(source, source)
+    )
 
 
-def _messages(fits: Sequence[Row]) -> Found:
+def _messages(fits: Sequence[Row]) -> Outcome:
     """Where they were cut, over all data that has it; the interval is of the first."""
     cut = "ScaleDL, messages cut"
     sources = [s for s in _DATA if _ratios(fits, s, cut, "ScaleDL")]
     return _over_sources(fits, sources, cut, "ScaleDL")
 
 
-def _embedding(fits: Sequence[Row]) -> Found:
+def _embedding(fits: Sequence[Row]) -> Outcome:
     without = "PredictDDL, no embedding"
     return _over_sources(fits, [s for s in _DATA if _ratios(fits, s, without, "PredictDDL")], without, "PredictDDL")
 
 
-def _over_sources(fits: Sequence[Row], sources: Sequence[str], worse: str, better: str) -> Found:
+def _over_sources(fits: Sequence[Row], sources: Sequence[str], worse: str, better: str) -> Outcome:
     if not sources:
-        return Found()
+        return Outcome()
     means = {s: geometric_mean(_ratios(fits, s, worse, better)) for s in sources}
     every = [ratio for s in sources for ratio in _ratios(fits, s, worse, better)]
-    return Found(
+    return Outcome(
         here=f"without: {', '.join(f'{ratio:.2g}× on {s}' for s, ratio in means.items())}",
         interval=between(*nine_tenths(every), f"nine tenths of {len(every)} folds and seeds"),
         on="architectures left out in five folds; batches in five-batches",

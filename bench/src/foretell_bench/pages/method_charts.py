@@ -9,7 +9,10 @@ from typing import Any, Final
 
 Row = Mapping[str, Any]
 _LEFT, _WIDE, _STEP, _TOP = 250, 380, 18, 34
-_LEAST, _MOST = 0.01, 3.0  # mean relative error at the ends of the axis; what is beyond stands at its end
+_LOWEST_ERROR, _HIGHEST_ERROR = (
+    0.01,
+    3.0,
+)  # mean relative error at the ends of the axis; what is beyond stands at its end
 _TICKS: Final = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 _OWN, _OTHER = "#c2410c", "#b8b8b8"
 
@@ -21,12 +24,12 @@ def among_others(method: str, lines: Sequence[Row]) -> str:
         if line["target"] == "step_time" and line["mean"] is not None:
             rows.setdefault((line["source"], line["split"]), {})[line["method"]] = line["mean"]
     shown = {f"{source}, {split}": those for (source, split), those in rows.items() if method in those}
-    drawn = list(_axis(len(shown), _TICKS, _LEAST, _MOST, lambda v: f"{v:.0%}"))
+    drawn = list(_axis(len(shown), _TICKS, _LOWEST_ERROR, _HIGHEST_ERROR, lambda v: f"{v:.0%}"))
     for row, (label, those) in enumerate(shown.items()):
         y = _TOP + row * _STEP
         drawn.append(f'<text x="{_LEFT - 10}" y="{y + 4}" text-anchor="end">{escape(label)}</text>')
         for name in sorted(those, key=lambda n: n == method):
-            x, colour = _place(those[name], _LEAST, _MOST), _OWN if name == method else _OTHER
+            x, colour = _place(those[name], _LOWEST_ERROR, _HIGHEST_ERROR), _OWN if name == method else _OTHER
             drawn.append(
                 f'<circle cx="{x:.1f}" cy="{y}" r="4.5" fill="{colour}"><title>{escape(name)}: {those[name]:.1%}</title></circle>'
             )

@@ -1,4 +1,4 @@
-"""Tables of the methods' own benchmarks, for their pages: ScaleDL beside plainer models, PredictDDL beside Ernest."""
+"""Tables of the methods' own benchmarks, for their pages: ScaleDL and plainer models, PredictDDL and Ernest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from foretell_bench.tables import variants
 
-Found = Mapping[str, Any]
+Results = Mapping[str, Any]
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 _TARGETS: Final = ("device", "step")
 _SETS: Final = (("architecture, all", "architectures left out"), ("architecture, five", "the five among them"),
@@ -19,9 +19,9 @@ _PARTS: Final = {"cnn": "cnn_many_gpus", "timm": "timm_train", "h200": "H200, im
 _UNSEEN: Final = "unseen architectures"
 
 
-def own_tables(beside: Mapping[str, Found]) -> dict[str, Callable[[], Table]]:
+def own_tables(studies: Mapping[str, Results]) -> dict[str, Callable[[], Table]]:
     """Name → what makes it, of the results that are there."""
-    scaledl, predictddl = beside.get("scaledl", {}), beside.get("predictddl", {})
+    scaledl, predictddl = studies.get("scaledl", {}), studies.get("predictddl", {})
     made: dict[str, Callable[[], Table]] = {
         "scaledl ratios": lambda: _ratios(scaledl),
         "scaledl tried": lambda: _tried(scaledl),
@@ -33,20 +33,20 @@ def own_tables(beside: Mapping[str, Found]) -> dict[str, Callable[[], Table]]:
     named = {"scaledl ablations": ("architecture", "fold 0")} | {
         f"scaledl {split}": (split, "all") for split in ("architecture", "batch", "family")
     }
-    sources = sorted({str(fit["source"]) for fit in beside.get("variants", {}).values()})
-    made |= {f"variants {source}": partial(_variants, beside["variants"], source) for source in sources}
+    sources = sorted({str(fit["source"]) for fit in studies.get("variants", {}).values()})
+    made |= {f"variants {source}": partial(_variants, studies["variants"], source) for source in sources}
     return made | {
         name: lambda split=split, those=those: _compared(scaledl, split, those)
         for name, (split, those) in named.items()
     }
 
 
-def _variants(found: Found, source: str) -> Table:
+def _variants(found: Results, source: str) -> Table:
     heads = ("variant", "mean error of step time", "nine tenths of folds and seeds", "over the whole system's", "fits")
     return heads, [row[1:] for row in variants.table(found) if row[0] == source]
 
 
-def _compared(found: Found, split: str, those: str) -> Table:
+def _compared(found: Results, split: str, those: str) -> Table:
     methods = found.get("tables", {}).get(f"{split}, {those}", {})
     steps = next((by["device"]["rows"] for by in methods.values()), 0)
     heads = (f"left out by {split}, {steps} steps", "device: MRE", "median", "RMSE", "step: MRE", "median", "RMSE")
@@ -54,11 +54,11 @@ def _compared(found: Found, split: str, those: str) -> Table:
     return heads, [(m, *(cell for w in _TARGETS for cell in _three(methods[m][w]))) for m in order]
 
 
-def _three(errors: Found) -> tuple[str, str, str]:
+def _three(errors: Results) -> tuple[str, str, str]:
     return f"{errors['mre']:.1%}", f"{errors['median']:.1%}", f"{1e3 * errors['rmse_seconds']:.1f} ms"
 
 
-def _ratios(found: Found) -> Table:
+def _ratios(found: Results) -> Table:
     """MRE and RMSE in seconds, how many times lower than each other method's."""
     rows = []
     others: list[str] = []
@@ -81,7 +81,7 @@ def _ratios(found: Found) -> Table:
     return ("times lower, MRE / RMSE", "steps", *others), rows
 
 
-def _tried(found: Found) -> Table:
+def _tried(found: Results) -> Table:
     rows = [
         (kind, name, *(f"{v:.1%}" for v in values[:-1]), *[""] * (3 - len(values)), f"{values[-1]:.0f} s")
         for kind, variants in found.get("tried", {}).items()
@@ -90,7 +90,7 @@ def _tried(found: Found) -> Table:
     return ("of", "variant", "error of device time", "error of step time", "seconds"), rows
 
 
-def _designs(found: Found) -> Table:
+def _designs(found: Results) -> Table:
     rows = []
     designs = found.get("designs", [])
     for budget in sorted({d["budget"] for d in designs}):
@@ -103,7 +103,7 @@ def _designs(found: Found) -> Table:
     return ("seconds of measuring", "D-optimal: device, step", "random: device, step"), rows
 
 
-def _columns(found: Found) -> Iterator[tuple[str, Found]]:
+def _columns(found: Results) -> Iterator[tuple[str, Results]]:
     for part, about in _PARTS.items():
         if part in found:
             networks = len(set(found[part]["networks"]))
@@ -112,7 +112,7 @@ def _columns(found: Found) -> Iterator[tuple[str, Found]]:
                 yield f"{about}, whole families", found[part]["unseen families"]["errors"]
 
 
-def _errors(found: Found) -> Table:
+def _errors(found: Results) -> Table:
     columns = list(_columns(found))
     names = list(dict.fromkeys(name for _, errors in columns for name in errors))
     rows = [
@@ -122,7 +122,7 @@ def _errors(found: Found) -> Table:
     return ("mean, median error", *(about for about, _ in columns)), rows
 
 
-def _ernest(found: Found) -> Table:
+def _ernest(found: Results) -> Table:
     rows = []
     for about, one, timing in sampled(found):
         ernest, ours, reused = theirs(one), one["errors"]["PredictDDL"], one["errors"]["Ernest, reused with no run"]
@@ -154,7 +154,7 @@ def _ernest(found: Found) -> Table:
     ), rows
 
 
-def sampled(found: Found) -> list[tuple[str, Found, Found]]:
+def sampled(found: Results) -> list[tuple[str, Results, Results]]:
     """Where Ernest was given runs: `cnn_many_gpus` by the GPUs it ran on, jobs of emulated hosts and of CNNs."""
     parts = [
         (f"cnn_many_gpus, Ernest's runs on {gpus} GPUs", one, found["cnn"]["timing"])
@@ -166,13 +166,15 @@ def sampled(found: Found) -> list[tuple[str, Found, Found]]:
     return parts
 
 
-def theirs(one: Found) -> Found:
+def theirs(one: Results) -> Results:
     """Errors of Ernest with runs of its own."""
-    errors: Found = next(e for name, e in one["errors"].items() if name.startswith("Ernest,") and "reused" not in name)
+    errors: Results = next(
+        e for name, e in one["errors"].items() if name.startswith("Ernest,") and "reused" not in name
+    )
     return errors
 
 
-def seconds_each(spent: Found) -> float:
+def seconds_each(spent: Results) -> float:
     """Of a workload: its runs, its fit, its answers."""
     return float((spent["measuring"] + spent["fit"] + spent["predict"]) / spent["workloads"])
 
@@ -181,12 +183,12 @@ def times(ratio: float) -> str:
     return f"{ratio:.0f}" if ratio >= 10 else f"{ratio:.2g}"
 
 
-def answer_seconds(timing: Found, by: str = "predict") -> float:
+def answer_seconds(timing: Results, by: str = "predict") -> float:
     """From a network nobody has seen to its answer: its graph is captured, then read."""
     return float(timing.get("capture", 0.0) + timing.get(by, 0.0))
 
 
-def _validated(found: Found) -> Table:
+def _validated(found: Results) -> Table:
     """What validation saw of each form, the mean over folds, and how often it chose it."""
     rows, forms = [], ("linear", "polynomial", "svr", "mlp")
     for part, about in _PARTS.items():

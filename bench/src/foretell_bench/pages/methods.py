@@ -29,7 +29,7 @@ from foretell_bench.tables.results import INPUTS
 
 Row = Mapping[str, Any]
 Results = Mapping[str, Sequence[Row]]
-Beside = Mapping[str, Mapping[str, Any]]
+Studies = Mapping[str, Mapping[str, Any]]
 _HEADS: Final = ("data", "left out", "target", "method", "mean", "median", "90th", "RMSE", "inside 90 %", "rows", "fit",
                  "measuring", "prediction")  # fmt: skip
 _PLACE: Final = re.compile(r"(<!-- table: ([^>]+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -65,15 +65,15 @@ def methods_table(results: Results) -> RenderableType:
     return Group(*parts)
 
 
-def fill_pages(pages: Path, results: Results, beside: Beside = MappingProxyType({})) -> list[Path]:
+def fill_pages(pages: Path, results: Results, studies: Studies = MappingProxyType({})) -> list[Path]:
     """Write every table that a page, or each page of a folder, asks for, and every picture; the pages that changed.
 
-    `beside` are results of the methods' own benchmarks, by name: what they claim of layers and of transfer.
+    `studies` are results of the methods' own benchmarks, by name: what they claim of layers and of transfer.
     """
     changed = []
     for path in sorted(pages.glob("*.md")) if pages.is_dir() else [pages]:
         page = path.read_text()
-        filled = _PLACE.sub(lambda m: f"{m[1]}{table_named(m[2], results, beside)}\n{m[4]}", page)
+        filled = _PLACE.sub(lambda m: f"{m[1]}{table_named(m[2], results, studies)}\n{m[4]}", page)
         for name in _PICTURE.findall(page):
             path.with_name(f"{name}-errors.svg").write_text(_drawn(name, results))
         if filled != page:
@@ -88,7 +88,7 @@ def _drawn(name: str, results: Results) -> str:
     return among_others(name, [line for line in _ordered(results.get("lines", ())) if line["split"] in _SPLITS])
 
 
-def table_named(name: str, results: Results, beside: Beside = MappingProxyType({})) -> str:
+def table_named(name: str, results: Results, studies: Studies = MappingProxyType({})) -> str:
     """`methods`, `summary TARGET`, `searches`, `claims`, or `method NAME`: what one method did."""
     kind, _, which = name.partition(" ")
     lines = _ordered(results.get("lines", ()))
@@ -106,10 +106,10 @@ def table_named(name: str, results: Results, beside: Beside = MappingProxyType({
     if kind == "searches":
         return _markdown(_SEARCH_HEADS, [_search_cells(row) for row in results.get("searches", ())])
     if kind == "summary":
-        return _markdown(*_beside_ours(lines, which.replace(" ", "_") or STEP_TIME))
+        return _markdown(*_over_ours(lines, which.replace(" ", "_") or STEP_TIME))
     if kind == "claims":
-        return _markdown(claims.HEADS, claims.rows(results, beside))
-    own = own_tables(beside)
+        return _markdown(claims.HEADS, claims.rows(results, studies))
+    own = own_tables(studies)
     if name in own:
         return _markdown(*own[name]())
     raise InputError(
@@ -121,23 +121,23 @@ def _taken(row: Row) -> str:
     return str(Taken(items=(None,) * row["asked"], left_out=row["left_out"]))
 
 
-def _beside_ours(lines: Sequence[Row], target: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+def _over_ours(lines: Sequence[Row], target: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """Each method's mean error over ours: a geometric mean over data and splits where it answers nearly as much.
 
     Only lines that were fitted with the same inputs are compared.
     """
-    own = [line for line in lines if line["target"] == target and line["mean"] and line["split"] in _SPLITS]
-    ours = {_asked(line): line for line in own if line["method"] == _OURS}
+    chosen = [line for line in lines if line["target"] == target and line["mean"] and line["split"] in _SPLITS]
+    ours = {_compared(line): line for line in chosen if line["method"] == _OURS}
     ratios: dict[str, dict[str, list[float]]] = {}
     few: Counter[str] = Counter()
     older: Counter[str] = Counter()
-    for line in own:
-        beside = ours.get(_asked(line))
-        if not beside or line["method"] == _OURS or _is_older(line) != _is_older(beside):
+    for line in chosen:
+        own = ours.get(_compared(line))
+        if not own or line["method"] == _OURS or _is_older(line) != _is_older(own):
             continue
-        if line["answered"] >= _NEARLY * beside["answered"]:
+        if line["answered"] >= _NEARLY * own["answered"]:
             row = ratios.setdefault(line["method"], {split: [] for split in _SPLITS})
-            row[line["split"]].append(line["mean"] / beside["mean"])
+            row[line["split"]].append(line["mean"] / own["mean"])
             few[line["method"]] += line["answered"] < FEW
             older[line["method"]] += _is_older(line)
     rows = []
@@ -161,7 +161,7 @@ def _is_older(line: Row) -> bool:
     return line.get("inputs") != INPUTS
 
 
-def _asked(line: Row) -> tuple[str, str, str]:
+def _compared(line: Row) -> tuple[str, str, str]:
     return line["source"], line["split"], line["target"]
 
 

@@ -78,11 +78,11 @@ Answers = dict[str, tuple[Seconds, Seconds]]  # of a step, by variant: device ti
 
 
 def ablate(
-    measured: Measured, group_of: Mapping[int, str], options: FitOptions, beside: Sequence[OpTable] = ()
+    measured: Measured, group_of: Mapping[int, str], options: FitOptions, more: Sequence[OpTable] = ()
 ) -> list[Ablation]:
     """Errors of every variant on every step of `group_of` (index → group), its fold of groups left out."""
     wanted = {i: g for i, g in group_of.items() if measured.is_timed(i)}
-    ops = joined([measured.ops, *beside])
+    ops = joined([measured.ops, *more])
     dealt = folds(wanted)
     networks = {dealt[group]: network for group, network in unseen_networks(measured, ops, wanted, options).items()}
     task = _Task(measured, ops, {i: dealt[g] for i, g in wanted.items()}, networks, options)

@@ -98,12 +98,12 @@ class Rivals:
     def without(self, group: str) -> dict[int, dict[str, Seconds]]:
         known = [i for i in self._summaries if self._group_of.get(i) != group]
         wanted = [i for i, own in self._group_of.items() if own == group]
-        seen, asked = [self._summaries[i] for i in known], [self._summaries[i] for i in wanted]
+        seen, unseen = [self._summaries[i] for i in known], [self._summaries[i] for i in wanted]
         measured = np.array([self._measured.steps[i].device_seconds for i in known], dtype=np.float64)
-        linear, trees = _linear(seen, measured, asked).tolist(), _trees(seen, measured, asked).tolist()
+        linear, trees = _linear(seen, measured, unseen).tolist(), _trees(seen, measured, unseen).tolist()
         return {
             i: {FORMULA: s.formula, LINEAR: a, TREES: b} | ({NETWORK: self._network[i]} if self._network else {})
-            for i, s, a, b in zip(wanted, asked, linear, trees, strict=True)
+            for i, s, a, b in zip(wanted, unseen, linear, trees, strict=True)
         }
 
 

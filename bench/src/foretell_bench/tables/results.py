@@ -95,8 +95,8 @@ def read(path: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def beside(folder: Path) -> dict[str, Any]:
-    """Results of the methods' own benchmarks, where they lie beside the table's."""
+def study_results(folder: Path) -> dict[str, Any]:
+    """Results of the methods' own benchmarks, in the folder of the table's."""
     names = ("scaledl", "predictddl", "driple", "driple-box-gpu", "variants", "planner")
     files = {name: folder / f"{name}.json" for name in names}
     return {name: json.loads(file.read_text()) for name, file in files.items() if file.is_file()}

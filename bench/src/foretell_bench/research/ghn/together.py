@@ -34,8 +34,8 @@ from torch import Tensor, nn
 from foretell_bench.research.ghn.generator import sample
 from foretell_bench.research.ghn.hypernetwork import Hypernetwork
 from foretell_bench.research.ghn.run import run
-from foretell_bench.research.ghn.train import DATA, HELD_OUT, POOL, judge
-from foretell_bench.research.ghn.traversal import drawn, encode
+from foretell_bench.research.ghn.train import DATA, POOL, UNSEEN, judge
+from foretell_bench.research.ghn.traversal import encode, network_of
 
 STEPS: Final = 50_000
 _RATE: Final = 1.5e-3
@@ -45,7 +45,7 @@ _BETAS: Final = (0.9, 0.99)
 _TINY: Final = 1e-8
 _CLIP: Final = 5.0
 _IMAGES: Final = 64
-_MOST: Final = 4  # networks in a step
+_MAX_NETWORKS: Final = 4  # networks in a step
 _TRIAL: Final = 45.0  # seconds after which the number of networks is chosen
 _SAVED: Final = 20.0  # seconds between files of weights
 _SLACK: Final = 0.92  # of the steps that a rate promises
@@ -153,7 +153,7 @@ def work(folder: Path, number: int, data: str, width: int, on: str, seconds: flo
         losses = []
         networks = int(shared["networks"])
         for _ in range(networks):
-            one = drawn(sample(random.randrange(POOL[data]), space))
+            one = network_of(sample(random.randrange(POOL[data]), space))
             which = torch.tensor(random.choices(range(len(labels)), k=_IMAGES)).to(on, non_blocking=True)
             states = encode(copy.network.encoder, one).to(on, non_blocking=True)
             weights = copy.network.decode(one.architecture, states)
@@ -179,7 +179,7 @@ def choose(shared: Shared, rate: float, seconds: float, steps: int) -> None:
     """From networks in a second: how many a step has, and whether the time of this call is enough."""
     if rate * seconds * _SLACK >= steps:
         shared["budget"] = min(shared["budget"], seconds)
-    shared["networks"] = min(_MOST, max(1, int(rate * shared["budget"] * _SLACK / steps)))
+    shared["networks"] = min(_MAX_NETWORKS, max(1, int(rate * shared["budget"] * _SLACK / steps)))
 
 
 def main() -> None:
@@ -200,26 +200,26 @@ def main() -> None:
         "--judged", type=int, default=200, help="unseen networks that it is judged on at the end; 0: none"
     )
     parser.add_argument("--number", type=int, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.number is not None:
-        work(asked.folder, asked.number, asked.data, asked.width, asked.on, asked.seconds)
+    options = parser.parse_args()
+    if options.number is not None:
+        work(options.folder, options.number, options.data, options.width, options.on, options.seconds)
         return
     torch.set_num_threads(1)
-    copy, shared = begin(asked.folder, asked.width, asked.seconds, asked.budget)
-    cores = asked.cores.split(",") if asked.cores else [""] * asked.workers
-    trained = _train(asked, copy, shared, cores)
+    copy, shared = begin(options.folder, options.width, options.seconds, options.budget)
+    cores = options.cores.split(",") if options.cores else [""] * options.workers
+    trained = _train(options, copy, shared, cores)
     copy.take(shared.parameters)
-    save_file(copy.network.state_dict(), asked.save)
+    save_file(copy.network.state_dict(), options.save)
     print(f"{'done' if trained else 'stopped'} at step {shared['step']:.0f}, {shared['drawn']:.0f} networks, "
           f"{shared['skipped']:.0f} skipped, loss {shared['loss']:.3f}", flush=True)  # fmt: skip
-    if not asked.judged:
+    if not options.judged:
         return
-    network = Hypernetwork(asked.width, "lookup")
+    network = Hypernetwork(options.width, "lookup")
     network.load_state_dict(copy.network.state_dict())
-    print(judge(network.eval(), networks=asked.judged, first=HELD_OUT, data=asked.data, on=asked.on), flush=True)
+    print(judge(network.eval(), networks=options.judged, first=UNSEEN, data=options.data, on=options.on), flush=True)
 
 
-def _train(asked: argparse.Namespace, copy: Copy, shared: Shared, cores: Sequence[str]) -> bool:
+def _train(options: argparse.Namespace, copy: Copy, shared: Shared, cores: Sequence[str]) -> bool:
     """Whether the budget is spent after this call."""
     from safetensors.torch import save_file
 
@@ -232,22 +232,22 @@ def _train(asked: argparse.Namespace, copy: Copy, shared: Shared, cores: Sequenc
     ]
     at, first = last, shared["drawn"]
     is_chosen = shared["step"] > 0
-    while any(process.poll() is None for process in processes) and last - began < asked.seconds + 15:
+    while any(process.poll() is None for process in processes) and last - began < options.seconds + 15:
         time.sleep(0.2)
         now = time.monotonic()
         if shared["drawn"] > first:  # starting up is no part of the budget
             shared["elapsed"] += now - last
         else:
             at = now
-        if not is_chosen and now - at > min(_TRIAL, asked.seconds / 4):
+        if not is_chosen and now - at > min(_TRIAL, options.seconds / 4):
             rate = (shared["drawn"] - first) / (now - at)
-            choose(shared, rate, asked.seconds - (at - began), asked.steps)
+            choose(shared, rate, options.seconds - (at - began), options.steps)
             is_chosen = True
             print(f"{rate:.1f} networks/s, {shared['networks']:.0f} a step, {shared['budget']:.0f} s", flush=True)
         if now - saved > _SAVED:
             saved = now
             copy.take(shared.parameters)
-            save_file(copy.network.state_dict(), asked.save)
+            save_file(copy.network.state_dict(), options.save)
             print(f"{now - began:.0f} s: step {shared['step']:.0f}, loss {shared['loss']:.3f}", flush=True)
         last = now
     for process in processes:

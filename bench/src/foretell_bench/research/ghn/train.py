@@ -29,9 +29,9 @@ from foretell_bench.research.ghn.hypernetwork import Hypernetwork
 from foretell_bench.research.ghn.run import random_weights, run
 
 STEPS: Final = 2000
-POOL: Final = {"digits": 2000, "pictures": 100_000}  # networks to learn on; below the numbers of those held out
+POOL: Final = {"digits": 2000, "pictures": 100_000}  # networks to learn on; below the numbers of those never seen
 _REMEMBERED: Final = 20_000  # networks whose paths are not found again
-HELD_OUT: Final = 1_000_000
+UNSEEN: Final = 1_000_000
 _NETWORKS: Final = 4  # in a step
 _IMAGES: Final = 32
 _RATE: Final = 2e-3
@@ -40,17 +40,17 @@ _CLIP: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Images:
-    """Images around their mean, and of which class each is; a quarter is held out."""
+    """Images around their mean, and of which class each is; a quarter is for tests."""
 
     images: Tensor
     labels: Tensor
-    held_images: Tensor
-    held_labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """Accuracy on held-out digits, mean over networks."""
+    """Accuracy on digits never seen, mean over networks."""
 
     generated: float
     random: float
@@ -64,7 +64,7 @@ def digits() -> Images:
     from sklearn.model_selection import train_test_split
 
     found = load_digits()
-    images, held_out, labels, held_labels = train_test_split(
+    images, test, labels, test_labels = train_test_split(
         found.images, found.target, test_size=0.25, random_state=0, stratify=found.target
     )
 
@@ -74,8 +74,8 @@ def digits() -> Images:
     return Images(
         images=prepared(images),
         labels=torch.as_tensor(labels),
-        held_images=prepared(held_out),
-        held_labels=torch.as_tensor(held_labels),
+        test_images=prepared(test),
+        test_labels=torch.as_tensor(test_labels),
     )
 
 
@@ -100,7 +100,7 @@ def pictures(count: int = 4000) -> Images:
     images = images + 0.4 * torch.randn(images.shape, generator=generator)
     images = (images - images.mean()) / images.std()
     kept = count - count // 4
-    return Images(images=images[:kept], labels=labels[:kept], held_images=images[kept:], held_labels=labels[kept:])
+    return Images(images=images[:kept], labels=labels[:kept], test_images=images[kept:], test_labels=labels[kept:])
 
 
 DATA: Final[Mapping[str, tuple[Space, Callable[[], Images]]]] = {
@@ -197,12 +197,12 @@ def train(steps: int = STEPS, seed: int = 0, progress: Callable[[str], None] = l
 
 @torch.no_grad()
 def judge(
-    network: Hypernetwork, *, networks: int = 100, first: int = HELD_OUT, data: str = "digits", on: str = "cpu"
+    network: Hypernetwork, *, networks: int = 100, first: int = UNSEEN, data: str = "digits", on: str = "cpu"
 ) -> Judged:
     """Networks and images that were never seen, with generated weights and as training from scratch begins."""
     space, load = DATA[data]
     images, network = load(), network.to(on)
-    shown, right = images.held_images.to(on), images.held_labels.to(on)
+    shown, right = images.test_images.to(on), images.test_labels.to(on)
 
     def accuracy(scores: Tensor) -> float:
         return float((scores.argmax(dim=1) == right).float().mean())
@@ -235,24 +235,24 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=WIDTH, help="of a node's state")
     parser.add_argument("--on", default="cpu", help="where it is trained: cpu or cuda")
     parser.add_argument("--judged", type=int, default=100, help="networks that it is judged on")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    begun = asked.save.with_suffix(".training")
-    training = Training(asked.steps, asked.seed, asked.data, asked.shapes, asked.width, asked.on)
+    begun = options.save.with_suffix(".training")
+    training = Training(options.steps, options.seed, options.data, options.shapes, options.width, options.on)
     if begun.exists():
         training.load(begun)
-    if not training.run(asked.seconds, print):
+    if not training.run(options.seconds, print):
         training.save(begun)
         print(f"stopped at step {training.step} of {training.steps}; run it again to go on")
         return
     begun.unlink(missing_ok=True)
     network = training.network
-    found = judge(network, networks=asked.judged, data=asked.data, on=asked.on)
+    found = judge(network, networks=options.judged, data=options.data, on=options.on)
     print(
         f"{found.networks} unseen networks, unseen images: {found.generated:.1%} right with generated weights "
         f"(from {found.worst:.1%} to {found.best:.1%}), {found.random:.1%} with random ones"
     )
-    save_file(network.cpu().state_dict(), asked.save)
+    save_file(network.cpu().state_dict(), options.save)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class PreparedNetwork:
     """A network as training needs it."""
 
     architecture: Architecture
@@ -44,9 +44,9 @@ class Drawn:
     orders: tuple[Order, Order]
 
 
-def drawn(architecture: Architecture) -> Drawn:
+def network_of(architecture: Architecture) -> PreparedNetwork:
     p = paths(architecture)
-    return Drawn(
+    return PreparedNetwork(
         architecture,
         torch.tensor([KIND_NUMBER[node.kind] for node in architecture]),
         torch.tensor([looked_up(node.shape) for node in architecture]),
@@ -63,7 +63,7 @@ def _order(p: Paths, level: Ints, sender: Ints, hearer: Ints) -> Order:
     return Order(nodes, tuple(np.cumsum(np.bincount(level)).tolist()), hears)
 
 
-def encode(encoder: Encoder, network: Drawn) -> Tensor:
+def encode(encoder: Encoder, network: PreparedNetwork) -> Tensor:
     """States of its nodes; the encoder is one that looks shapes up, in host memory."""
     states = encoder.kind(network.kinds) + encoder.shape(network.sizes)
     weights = _stacked(encoder.graph)
