@@ -150,7 +150,7 @@ def answer(link: Connection) -> None:
 
 
 def _trace_script(written: dict[str, Any]) -> Graph:
-    from foretell.capture.script.session import trace_script
+    from foretell.capture.script.run import trace_script
 
     return trace_script(Script.from_dict(written))
 

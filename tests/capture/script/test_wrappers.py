@@ -12,7 +12,7 @@ import pytest
 from torch.distributed import fsdp as torch_fsdp
 
 import foretell
-from foretell.capture.script.findings import Findings
+from foretell.capture.script.findings import Ddp, Findings, Fsdp
 from foretell.capture.script.wrappers import data_parallel, ddp, deepspeed, fsdp, fully_shard
 from foretell.graph import Caveat
 from foretell.precision import PRECISIONS, Precision
@@ -215,7 +215,7 @@ def test_deepspeeds_engine_knows_its_stage(script: Write, stage: int) -> None:
 @pytest.mark.parametrize("name", PRECISIONS)
 def test_a_hook_changes_what_is_sent_and_nothing_else(name: str) -> None:
     computed = Precision.parse(name)
-    found = Findings(wrapper=ddp.Ddp(bucket_bytes=1, reduce="fp16")).precision(computed)
+    found = Findings(wrapper=Ddp(bucket_bytes=1, reduce="fp16")).precision(computed)
     again = Precision.parse(str(found))  # as a graph's file keeps it
     assert again == found
     assert (found.reduce, found.arithmetic) == ("fp16", name)
@@ -224,7 +224,7 @@ def test_a_hook_changes_what_is_sent_and_nothing_else(name: str) -> None:
 
 SCRIPT = foretell.Script(path="train.py", processes=2)
 CHANGES: dict[str, Any] = {
-    "world": 4, "wrapper": fsdp.Fsdp(zero=3), "mixed": Precision(parameters="bf16", master="fp32"), "compiled": True,
+    "world": 4, "wrapper": Fsdp(zero=3), "mixed": Precision(parameters="bf16", master="fp32"), "compiled": True,
     "sync_batch_norm": True, "collectives": ("all_reduce",), "kernels": ("apex.x",), "stand_ins": ("pictures",),
     "unmodelled": (Caveat("x-not-modelled", "x"),), "assumptions": ("a loss",),
 }  # fmt: skip

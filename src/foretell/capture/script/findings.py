@@ -2,22 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from torch.optim import Optimizer
 
-from foretell.capture.script.wrappers import Sharded
-from foretell.capture.script.wrappers.data_parallel import DataParallel
-from foretell.capture.script.wrappers.ddp import Ddp
-from foretell.capture.script.wrappers.deepspeed import DeepSpeed
-from foretell.capture.script.wrappers.fsdp import Fsdp
-from foretell.capture.script.wrappers.fully_shard import FullyShard
 from foretell.graph import Caveat
 from foretell.plans import PlanTemplate
-from foretell.precision import Precision
+from foretell.precision import Float, Precision
 from foretell.sources.master_weights import Copies
 from foretell.sources.scripts import Script
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ddp:
+    """What a script's DistributedDataParallel does."""
+
+    bucket_bytes: int | None  # None: not given
+    reduce: Float | None = None  # what a hook sends gradients in; None: as they are
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Fields of a plan."""
+        return {} if self.bucket_bytes is None else {"bucket_bytes": self.bucket_bytes}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharded:
+    """A model whose parameters, gradients and state are sharded."""
+
+    zero: int
+    shards: int | Literal["node"] | None = None  # ranks that share a copy; None: all
+    offload: bool = False  # the host keeps parameters and state, and updates them
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Fields of a plan."""
+        found: dict[str, Any] = {"zero": self.zero}
+        if isinstance(self.shards, int):
+            found["hybrid_shard"] = self.shards
+        if self.offload:  # parameters are fetched where they are gathered, or stay on the device
+            found["offload"] = "parameters" if self.zero == 3 else "optimizer"
+        return found
+
+    @property
+    def copies(self) -> int | Literal["nodes"]:
+        return "nodes" if self.shards == "node" else 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fsdp(Sharded):
+    """What a script's FullyShardedDataParallel does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FullyShard(Sharded):
+    """What a script's `fully_shard` does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataParallel:
+    """What a script's DataParallel does."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Fields of a plan."""
+        return {"data_parallel": "dp"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeepSpeed:
+    """What a script's DeepSpeed engine does: its configuration's plan."""
+
+    settings: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections import OrderedDict
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from foretell.capture.as_gpu.patches import replace
-
-if TYPE_CHECKING:
-    from foretell.capture.script.session import Session
+from foretell.capture.script.session import Session
 
 _NOTHING_HAPPENS = """synchronize empty_cache reset_peak_memory_stats reset_max_memory_allocated init _lazy_init
     reset_max_memory_cached reset_accumulated_memory_stats ipc_collect manual_seed manual_seed_all seed seed_all
@@ -22,9 +20,19 @@ _ZERO = """memory_allocated max_memory_allocated memory_reserved max_memory_rese
     utilization memory_usage temperature power_draw clock_rate current_device initial_seed get_sync_debug_mode""".split()
 
 
-class Stream:
-    """A stream on which everything has happened already."""
+class _Idle:
+    """Something that has happened already: whatever is called on it does nothing."""
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _nothing
+
+    def query(self) -> bool:
+        return True
+
+
+class Stream(_Idle):
     def __init__(self, device: Any = None, priority: int = 0, **kwargs: Any) -> None:
         self.device, self.priority, self.cuda_stream, self.stream_id = device, priority, 0, 0
 
@@ -34,55 +42,24 @@ class Stream:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def query(self) -> bool:
-        return True
-
-    def is_capturing(self) -> bool:
-        return False
-
-    def synchronize(self) -> None:
-        return None
-
-    def wait_event(self, event: Any) -> None:
-        return None
-
-    def wait_stream(self, stream: Any) -> None:
-        return None
-
     def record_event(self, event: Any = None) -> Event:
         return event or Event()
 
 
-class Event:
-    """An event that has happened; between any two of them lies a millisecond, since something divides by it."""
+class Event(_Idle):
+    """Between any two of them lies a millisecond, since something divides by it."""
 
     def __init__(self, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> None:
         self.enable_timing = enable_timing
-
-    def record(self, stream: Any = None) -> None:
-        return None
-
-    def wait(self, stream: Any = None) -> None:
-        return None
-
-    def synchronize(self) -> None:
-        return None
-
-    def query(self) -> bool:
-        return True
 
     def elapsed_time(self, other: Any) -> float:
         return 1.0
 
 
-class _Properties(SimpleNamespace):
-    """What `get_device_properties` gives."""
-
-
 def install(session: Session) -> None:
     chip, devices = session.script.accelerator, session.devices
     major, minor = chip.capability
-    properties = _Properties(
+    properties = SimpleNamespace(
         name=chip.name, major=major, minor=minor, total_memory=chip.memory, multi_processor_count=chip.units,
         warp_size=32, max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536, is_integrated=0,
         is_multi_gpu_board=0, gcnArchName="", L2_cache_size=50 * 2**20, shared_memory_per_block_optin=232448, uuid="0",

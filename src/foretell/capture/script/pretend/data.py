@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch.utils import _pytree as pytree
@@ -12,9 +12,7 @@ from torch.utils.data import DataLoader, dataloader
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.host import pin
-
-if TYPE_CHECKING:
-    from foretell.capture.script.session import Session
+from foretell.capture.script.session import Session
 
 _OF_WORKERS: Final = frozenset(
     ("num_workers", "prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout", "pin_memory")

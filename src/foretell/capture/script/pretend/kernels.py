@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import importlib
 import types
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
@@ -20,11 +20,9 @@ from foretell.capture.as_gpu.attention import flash
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.opaque import run as run_declared
 from foretell.capture.script.imports import once_imported, provide
+from foretell.capture.script.session import Session
 from foretell.declared import DECLARED, Opaque, opaque
 from foretell.errors import WorkloadError
-
-if TYPE_CHECKING:
-    from foretell.capture.script.session import Session
 
 PACKAGES: Final = (
     "apex", "causal_conv1d", "flash_attn", "flash_attn_interface", "fla", "liger_kernel", "mamba_ssm", "transformer_engine",
@@ -195,18 +193,11 @@ def _is_of_kernels(name: str) -> bool:
 
 def _put(module: Any) -> None:
     """Into a module that is there, what runs instead of its functions."""
-    for path, value in _replacements(module.__name__):
-        if not isinstance(module, _Package):
-            vars(module)[path.rpartition(".")[2]] = value
-
-
-def _replacements(module: str) -> Iterator[tuple[str, Any]]:
-    for path, value in KNOWN.items():
-        if path.rpartition(".")[0] == module:
-            yield path, value
-    for path, declared in DECLARED.items():
-        if path.rpartition(".")[0] == module:
-            yield path, _as_declared(declared)
+    declared = {path: _as_declared(cost) for path, cost in DECLARED.items()}
+    for path, value in {**KNOWN, **declared}.items():
+        package, _, name = path.rpartition(".")
+        if package == module.__name__ and not isinstance(module, _Package):
+            vars(module)[name] = value
 
 
 def _as_declared(declared: Opaque) -> Callable[..., Any]:
@@ -245,7 +236,7 @@ class _Unknown:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _Unknown(f"{self.path}.{name}")
+        return type(self)(f"{self.path}.{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise WorkloadError(
@@ -274,11 +265,6 @@ class _Triton(_Package):
 
 class _Anything(_Unknown):
     """A name of Triton's, as a type or in a configuration: harmless until a kernel is launched."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return _Anything(f"{self.path}.{name}")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self

@@ -35,12 +35,40 @@ def install(note: Note) -> None:
     _checkpoints(note)
     once_imported("PIL.Image", lambda module: _pictures(module, note))
     once_imported("torchvision.io", lambda module: _decoded_pictures(module, note))
-    once_imported("torchvision.models._api", lambda module: _weights(module, note))
+    once_imported("torchvision.models._api", _weights)
     once_imported("timm.models._builder", lambda module: _pretrained(module, note))
 
 
+def or_else(owner: Any, name: str, make: Callable[..., Any], missing: Any = FileNotFoundError) -> None:
+    """Let a function, where what it reads is missing, give what `make` gives of the same arguments."""
+    read: Callable[..., Any] = getattr(owner, name)
+
+    def either(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return read(*args, **kwargs)
+        except missing:
+            return make(*args, **kwargs)
+
+    replace(owner, name, either)
+
+
+def or_else_offline(owner: Any, name: str, make: Callable[..., Any]) -> None:
+    """Let a function, where it would ask another machine, give what `make` gives of the same arguments."""
+    fetch: Callable[..., Any] = getattr(owner, name)
+
+    def either(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return fetch(*args, **kwargs)
+        except Exception as error:
+            if not refusal_in(error):
+                raise
+            return make(*args, **kwargs)
+
+    replace(owner, name, either)
+
+
 def _numbers(note: Note) -> None:
-    real, from_file = np.memmap, np.fromfile
+    real = np.memmap
     signature = inspect.signature(real.__new__)
 
     class Mapped(np.memmap):
@@ -52,16 +80,13 @@ def _numbers(note: Note) -> None:
                 note(f"numbers of {given['filename']}")
                 return np.zeros(given.get("shape") or _NUMBERS, given.get("dtype", np.uint8))
 
-    def fromfile(file: Any, dtype: Any = float, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return from_file(file, dtype, *args, **kwargs)
-        except FileNotFoundError:
-            note(f"numbers of {file}")
-            return np.zeros(_NUMBERS, dtype)
+    def zeros(file: Any, dtype: Any = float, *args: Any, **kwargs: Any) -> Any:
+        note(f"numbers of {file}")
+        return np.zeros(_NUMBERS, dtype)
 
     np.memmap = Mapped  # type: ignore[misc]
     Mapped.__name__ = real.__name__
-    np.fromfile = fromfile
+    or_else(np, "fromfile", zeros)
 
 
 class _Table(io.StringIO):
@@ -106,16 +131,11 @@ def _texts(note: Note) -> None:
 
 
 def _pictures(image: Any, note: Note) -> None:
-    opened: Callable[..., Any] = image.open
+    def black(file: Any, *args: Any, **kwargs: Any) -> Any:
+        note(f"pictures in {os.path.dirname(str(file)) or '.'}")
+        return image.new("RGB", PICTURE)
 
-    def open_or_grey(file: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return opened(file, *args, **kwargs)
-        except FileNotFoundError:
-            note(f"pictures in {os.path.dirname(str(file)) or '.'}")
-            return image.new("RGB", PICTURE)
-
-    replace(image, "open", open_or_grey)
+    or_else(image, "open", black)
 
 
 def _decoded_pictures(module: Any, note: Note) -> None:
@@ -169,29 +189,13 @@ class Checkpoint(dict[Any, Any]):
 
 
 def _checkpoints(note: Note) -> None:
-    load: Callable[..., Any] = torch.load
-    fetch: Callable[..., Any] = torch.hub.load_state_dict_from_url
     missing = False
 
-    def load_or_nothing(file: Any, *args: Any, **kwargs: Any) -> Any:
+    def nothing_of(file: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal missing
-        try:
-            return load(file, *args, **kwargs)
-        except FileNotFoundError:
-            note(f"checkpoint {file}")
-            missing = True
-            return Checkpoint()
-
-    def fetch_or_nothing(url: str, *args: Any, **kwargs: Any) -> Any:
-        nonlocal missing
-        try:
-            return fetch(url, *args, **kwargs)
-        except Exception as error:
-            if not refusal_in(error):
-                raise
-            note(f"checkpoint {url}")
-            missing = True
-            return Checkpoint()
+        note(f"checkpoint {file}")
+        missing = True
+        return Checkpoint()
 
     def tolerant(read: Callable[..., Any], nothing: Callable[[], Any]) -> Callable[..., Any]:
         def load_state_dict(self: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
@@ -202,8 +206,8 @@ def _checkpoints(note: Note) -> None:
         return load_state_dict
 
     keys = torch.nn.modules.module._IncompatibleKeys
-    replace(torch, "load", load_or_nothing)
-    replace(torch.hub, "load_state_dict_from_url", fetch_or_nothing)
+    or_else(torch, "load", nothing_of)
+    or_else_offline(torch.hub, "load_state_dict_from_url", nothing_of)
     takers: dict[Any, Callable[[], Any]] = {
         torch.nn.Module: lambda: keys([], []),
         torch.optim.Optimizer: lambda: None,
@@ -214,21 +218,11 @@ def _checkpoints(note: Note) -> None:
         replace(kind, "load_state_dict", tolerant(kind.load_state_dict, nothing))
 
 
-def _weights(api: Any, note: Note) -> None:
+def _weights(api: Any) -> None:
     """torchvision's, which a model is asked to be built with."""
     api.WeightsEnum.get_state_dict = lambda self, *args, **kwargs: torch.hub.load_state_dict_from_url(self.url)
 
 
 def _pretrained(builder: Any, note: Note) -> None:
     """timm's."""
-    load: Callable[..., Any] = builder.load_pretrained
-
-    def load_pretrained(model: Any, *args: Any, **kwargs: Any) -> None:
-        try:
-            load(model, *args, **kwargs)
-        except Exception as error:
-            if not refusal_in(error):
-                raise
-            note(f"weights of {type(model).__name__}")
-
-    replace(builder, "load_pretrained", load_pretrained)
+    or_else_offline(builder, "load_pretrained", lambda model, *a, **kw: note(f"weights of {type(model).__name__}"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -13,9 +13,7 @@ from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.host import is_pinned, pin
 from foretell.capture.script.pretend.placement import Placement
 from foretell.capture.script.readings import follow_readings
-
-if TYPE_CHECKING:
-    from foretell.capture.script.session import Session
+from foretell.capture.script.session import Session
 
 
 def install(session: Session) -> None:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import types
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from foretell.capture.script.imports import provide
+from foretell.capture.script.session import Session
 from foretell.sources.scripts import Accelerator
 from foretell.units import MIB
-
-if TYPE_CHECKING:
-    from foretell.capture.script.session import Session
 
 
 class NVMLError(Exception):

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from foretell.capture.as_gpu.devices import ACCELERATORS
@@ -197,7 +196,3 @@ def _leaves(*trees: Any) -> Iterator[Any]:
             yield from _leaves(*tree.values())
         elif isinstance(tree, torch.Tensor):
             yield tree
-
-
-def tensors_in(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]

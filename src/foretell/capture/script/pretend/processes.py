@@ -9,15 +9,13 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 
 from foretell.capture.as_gpu.patches import replace, replace_everywhere
-
-if TYPE_CHECKING:
-    from foretell.capture.script.session import Session
+from foretell.capture.script.session import Session
 
 _FREE: Final = ("barrier", "monitored_barrier", "destroy_process_group")  # they send nothing of the step
 

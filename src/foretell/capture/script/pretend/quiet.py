@@ -18,15 +18,13 @@ import sys
 import tempfile
 import types
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from foretell.capture.script.imports import once_imported, provide
+from foretell.capture.script.session import Session
 from foretell.sources.offline import refuse_connections
-
-if TYPE_CHECKING:
-    from foretell.capture.script.session import Session
 
 _SWITCHES: Final = {
     "WANDB_MODE": "disabled", "WANDB_DISABLED": "true", "WANDB_SILENT": "true", "COMET_MODE": "disabled",

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import torch
 
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import missing_files
-from foretell.capture.script.pretend.missing_files import PICTURE, WORDS
+from foretell.capture.script.pretend.missing_files import PICTURE, WORDS, Note, or_else
+from foretell.capture.script.session import Session
 from foretell.errors import ForetellError, WorkloadError
-
-if TYPE_CHECKING:
-    from foretell.capture.script.session import Session
 
 _SAMPLES: Final = 2**16
 _FEW_WORDS: Final = 64  # special ones alone
@@ -48,7 +45,7 @@ def install(session: Session) -> None:
     once_imported("datasets", lambda module: _hub_datasets(module, note))
 
 
-def _pictures(datasets: Any, note: Callable[[str], None]) -> None:
+def _pictures(datasets: Any, note: Note) -> None:
     """A folder of pictures, and sets that would be downloaded."""
     from PIL import Image
 
@@ -75,7 +72,7 @@ def _pictures(datasets: Any, note: Callable[[str], None]) -> None:
         _small_pictures(getattr(datasets, name), (height, width) + ((channels,) if channels else ()), classes, note)
 
 
-def _small_pictures(kind: Any, shape: tuple[int, ...], classes: int, note: Callable[[str], None]) -> None:
+def _small_pictures(kind: Any, shape: tuple[int, ...], classes: int, note: Note) -> None:
     make = kind.__init__
     signature = inspect.signature(make)
 
@@ -102,17 +99,12 @@ def _small_pictures(kind: Any, shape: tuple[int, ...], classes: int, note: Calla
         kind.__init__ = init
 
 
-def _pretrained(transformers: Any, note: Callable[[str], None]) -> None:
+def _pretrained(transformers: Any, note: Note) -> None:
     """Models, configurations and tokenizers by name: built from a configuration that is here, or that Foretell knows."""
-    load_config = transformers.AutoConfig.from_pretrained
-
-    def config(name: Any, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return load_config(name, *args, **kwargs)
-        except (OSError, ValueError, ForetellError) as missing:
-            return _known_config(str(name), missing, note)
-
-    transformers.AutoConfig.from_pretrained = config
+    or_else(
+        transformers.AutoConfig, "from_pretrained",
+        lambda name, *args, **kwargs: _known_config(str(name), note), (OSError, ValueError, ForetellError),
+    )  # fmt: skip
     base = transformers.PreTrainedModel
     load: Any = base.from_pretrained.__func__
 
@@ -157,7 +149,7 @@ def _with_words(loaded: Any) -> Any:
     return loaded
 
 
-def _known_config(name: str, missing: Exception, note: Callable[[str], None]) -> Any:
+def _known_config(name: str, note: Note) -> Any:
     from foretell.sources.named import huggingface
 
     known = huggingface.architectures().get(name.rpartition("/")[2].lower())
@@ -165,7 +157,7 @@ def _known_config(name: str, missing: Exception, note: Callable[[str], None]) ->
         raise WorkloadError(
             f"the script loads {name!r}, which is not on this machine, and Foretell does not know its configuration. Put its "
             "config.json into a folder and give the script that folder's path, or download it before."
-        ) from missing
+        )
     note(f"configuration of {name}")
     config = known.configured()
     config._name_or_path = name
@@ -191,20 +183,13 @@ def _letters(transformers: Any, config: Any) -> Any:
     )  # fmt: skip
 
 
-def _hub_datasets(datasets: Any, note: Callable[[str], None]) -> None:
-    load = datasets.load_dataset
+def _hub_datasets(datasets: Any, note: Note) -> None:
+    def texts(path: Any, *args: Any, split: Any = None, **kwargs: Any) -> Any:
+        note(f"texts and labels of {path}")
+        lengths = dict.fromkeys(_TEXT_COLUMNS, 250) | dict.fromkeys(_LONG_COLUMNS, 1000)
+        columns: dict[str, Any] = {name: [(WORDS * 12)[:n]] * 1024 for name, n in lengths.items()}
+        made = datasets.Dataset.from_dict(columns | {"label": [i % 2 for i in range(1024)], "idx": list(range(1024))})
+        whole = datasets.DatasetDict(dict.fromkeys(("train", "validation", "test"), made))
+        return made if split is not None else whole
 
-    def load_dataset(path: Any, *args: Any, split: Any = None, **kwargs: Any) -> Any:
-        try:
-            return load(path, *args, split=split, **kwargs)
-        except Exception:
-            note(f"texts and labels of {path}")
-            lengths = dict.fromkeys(_TEXT_COLUMNS, 250) | dict.fromkeys(_LONG_COLUMNS, 1000)
-            columns: dict[str, Any] = {name: [(WORDS * 12)[:n]] * 1024 for name, n in lengths.items()}
-            made = datasets.Dataset.from_dict(
-                columns | {"label": [i % 2 for i in range(1024)], "idx": list(range(1024))}
-            )
-            whole = datasets.DatasetDict(dict.fromkeys(("train", "validation", "test"), made))
-            return made if split is not None else whole
-
-    datasets.load_dataset = load_dataset
+    or_else(datasets, "load_dataset", texts, Exception)

@@ -5,16 +5,12 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from torch import nn
 
 from foretell.graph import Caveat
 from foretell.sources.configs.keys import Keys
-
-if TYPE_CHECKING:
-    from foretell.capture.script.session import Session
 
 
 class Wrapper(nn.Module):
@@ -39,29 +35,6 @@ def unwrapped(module: nn.Module) -> nn.Module:
     return module
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sharded:
-    """A model whose parameters, gradients and state are sharded."""
-
-    zero: int
-    shards: int | Literal["node"] | None = None  # ranks that share a copy; None: all
-    offload: bool = False  # the host keeps parameters and state, and updates them
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Fields of a plan."""
-        found: dict[str, Any] = {"zero": self.zero}
-        if isinstance(self.shards, int):
-            found["hybrid_shard"] = self.shards
-        if self.offload:  # parameters are fetched where they are gathered, or stay on the device
-            found["offload"] = "parameters" if self.zero == 3 else "optimizer"
-        return found
-
-    @property
-    def copies(self) -> int | Literal["nodes"]:
-        return "nodes" if self.shards == "node" else 1
-
-
 def keywords(call: Callable[..., Any], label: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Keys:
     """The arguments of a call by their names; those that only repeat a default are left out."""
     signature = inspect.signature(call)
@@ -80,8 +53,9 @@ def hook_not_modelled(wrapper: str, hook: Any) -> Caveat:
     return Caveat("communication-hook-not-modelled", text)
 
 
-def check_whole_world(session: Session, keys: Keys, name: str) -> None:
-    """Of a group or mesh of ranks: only one of all ranks is what the plan has."""
-    group, world = keys.take(name), session.findings.world
-    if group is not None and world is not None and (ranks := group.size()) != world:
-        keys.say(name, f"{ranks} of {world} ranks; the plan has all of them")
+def check_whole_world(world: int | None, keys: Keys, *names: str) -> None:
+    """Of groups or meshes of ranks: only one of all ranks is what the plan has."""
+    for name in names:
+        group = keys.take(name)
+        if group is not None and world is not None and (ranks := group.size()) != world:
+            keys.say(name, f"{ranks} of {world} ranks; the plan has all of them")

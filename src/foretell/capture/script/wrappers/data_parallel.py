@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from torch import nn
 
 from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.findings import DataParallel
+from foretell.capture.script.session import Session
 from foretell.capture.script.wrappers import Wrapper, keywords
-
-if TYPE_CHECKING:
-    from foretell.capture.script.session import Session
 
 TORCH_CLASS: Final = nn.DataParallel
 FREE: Final = ("output_device", "dim")
 USED: Final = ("module", "device_ids")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataParallel:
-    """What a script's DataParallel does."""
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Fields of a plan."""
-        return {"data_parallel": "dp"}
 
 
 def install(session: Session) -> None:

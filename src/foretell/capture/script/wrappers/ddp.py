@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from typing import Any, Final
 
 import torch
 from torch import nn
 
 from foretell.capture.as_gpu.patches import replace as put_in_place
+from foretell.capture.script.findings import Ddp
+from foretell.capture.script.session import Session
 from foretell.capture.script.wrappers import Wrapper, check_whole_world, hook_not_modelled, keywords
 from foretell.precision import Float
 from foretell.units import MIB
-
-if TYPE_CHECKING:
-    from foretell.capture.script.session import Session
 
 TORCH_CLASS: Final = nn.parallel.DistributedDataParallel
 FREE: Final = (
@@ -28,19 +26,6 @@ NOT_MODELLED: Final = (
     "mixed_precision", "skip_all_reduce_unused_params", "bucket_cap_mb_list", "batched_grad_copy",
 )  # fmt: skip
 USED: Final = ("module", "bucket_cap_mb", "process_group", "device_mesh")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ddp:
-    """What a script's DistributedDataParallel does."""
-
-    bucket_bytes: int | None  # None: not given
-    reduce: Float | None = None  # what a hook sends gradients in; None: as they are
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Fields of a plan."""
-        return {} if self.bucket_bytes is None else {"bucket_bytes": self.bucket_bytes}
 
 
 def install(session: Session) -> None:
@@ -58,10 +43,9 @@ def install(session: Session) -> None:
             )
             keys.free(*FREE)
             keys.not_modelled(*NOT_MODELLED)
-            for name in ("process_group", "device_mesh"):
-                check_whole_world(session, keys, name)
+            check_whole_world(session.findings.world, keys, "process_group", "device_mesh")
             size = keys.take("bucket_cap_mb")
-            session.find_wrapper(Ddp(bucket_bytes=None if size is None else int(size * MIB)), keys)
+            session.find_wrapper(Ddp(bucket_bytes=None if size is None else int(size * MIB) or 1), keys)
 
         def join(self, *args: Any, **kwargs: Any) -> Any:
             return contextlib.nullcontext()

@@ -10,16 +10,17 @@ import argparse
 import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
 from foretell.capture.dtypes import torch_dtype
+from foretell.capture.script.findings import DeepSpeed
 from foretell.capture.script.imports import provide
+from foretell.capture.script.session import Session
 from foretell.capture.script.wrappers import Wrapper, keywords
 from foretell.errors import WorkloadError
 from foretell.precision import Precision
@@ -28,20 +29,10 @@ from foretell.sources.master_weights import OnMasters, keep_main_gradients
 from foretell.sources.named.optimizers import optimizer_named
 from foretell.sources.objects import same_optimizer
 
-if TYPE_CHECKING:
-    from foretell.capture.script.session import Session
-
 NAME: Final = "deepspeed"
 FREE: Final = ("model_parameters", "distributed_port", "dist_init_required")
 NOT_MODELLED: Final = ("mpu", "mesh_param")
 USED: Final = ("args", "model", "optimizer", "training_data", "lr_scheduler", "collate_fn", "config", "config_params")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeepSpeed:
-    """What a script's DeepSpeed engine does: its configuration's plan."""
-
-    settings: Mapping[str, Any]
 
 
 def install(session: Session) -> None:

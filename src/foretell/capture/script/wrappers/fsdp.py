@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import torch
 from torch import nn
 
 from foretell.capture.as_gpu.patches import replace
-from foretell.capture.script.wrappers import Sharded, Wrapper, check_whole_world, hook_not_modelled, keywords
+from foretell.capture.script.findings import Fsdp
+from foretell.capture.script.session import Session
+from foretell.capture.script.wrappers import Wrapper, check_whole_world, hook_not_modelled, keywords
 from foretell.capture.script.wrappers.policy import compute_in
 from foretell.sources.configs.keys import Keys
-
-if TYPE_CHECKING:
-    from foretell.capture.script.session import Session
 
 FREE: Final = (
     "auto_wrap_policy", "param_init_fn", "sync_module_states", "use_orig_params",  # each repeated block is a unit
@@ -29,11 +27,6 @@ _ZERO_OF_STRATEGY: Final = {
     "FULL_SHARD": 3, "SHARD_GRAD_OP": 2, "NO_SHARD": 0, "HYBRID_SHARD": 3, "_HYBRID_SHARD_ZERO2": 2,
 }  # fmt: skip
 _HYBRID: Final = ("HYBRID_SHARD", "_HYBRID_SHARD_ZERO2")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fsdp(Sharded):
-    """What a script's FullyShardedDataParallel does."""
 
 
 def install(session: Session) -> None:
@@ -98,8 +91,7 @@ def _read(session: Session, keys: Keys) -> Fsdp:
 def _shards(session: Session, keys: Keys, strategy: str) -> int | Literal["node"] | None:
     """Ranks that share a copy of the model."""
     if strategy not in _HYBRID:
-        for name in ("process_group", "device_mesh"):
-            check_whole_world(session, keys, name)
+        check_whole_world(session.findings.world, keys, "process_group", "device_mesh")
         return None
     groups, mesh = keys.take("process_group"), keys.take("device_mesh")
     if mesh is not None:

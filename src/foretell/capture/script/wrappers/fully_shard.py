@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 
 from foretell.capture.as_gpu.patches import replace
-from foretell.capture.script.wrappers import Sharded, check_whole_world, keywords
+from foretell.capture.script.findings import FullyShard
+from foretell.capture.script.session import Session
+from foretell.capture.script.wrappers import check_whole_world, keywords
 from foretell.capture.script.wrappers.policy import compute_in
 from foretell.sources.configs.keys import Keys
-
-if TYPE_CHECKING:
-    from foretell.capture.script.session import Session
 
 FREE: Final = ("shard_placement_fn",)
 NOT_MODELLED: Final = ("ignored_params", "dp_mesh_dims")
@@ -23,11 +21,6 @@ _METHODS: Final = (  # that a sharded module has; all are about communication
     "set_modules_to_forward_prefetch", "set_modules_to_backward_prefetch", "set_requires_all_reduce",
     "set_reshard_after_forward", "set_gradient_divide_factor", "set_unshard_in_backward",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FullyShard(Sharded):
-    """What a script's `fully_shard` does."""
 
 
 def install(session: Session) -> None:
@@ -67,7 +60,7 @@ def _read(session: Session, keys: Keys) -> FullyShard:
     if mesh is not None and mesh.ndim == 2:
         shards = int(mesh.size(1))
     else:
-        check_whole_world(session, keys, "mesh")
+        check_whole_world(session.findings.world, keys, "mesh")
     zero = 2 if reshard is False else 3
     offload = isinstance(keys.take("offload_policy"), CPUOffloadPolicy)
     if offload and zero != 3:

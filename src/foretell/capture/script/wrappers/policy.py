@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
 from foretell.capture.dtypes import FLOATS
+from foretell.capture.script.session import Session
 from foretell.precision import Precision
 from foretell.sources.configs.keys import Keys
 from foretell.sources.master_weights import Copies
-
-if TYPE_CHECKING:
-    from foretell.capture.script.session import Session
 
 
 def compute_in(session: Session, module: nn.Module, keys: Keys, name: str) -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 
 from foretell.capture.as_gpu.patches import replace
-
-if TYPE_CHECKING:
-    from foretell.capture.script.session import Session
+from foretell.capture.script.session import Session
 
 
 def install(session: Session) -> None:

@@ -1,0 +1,68 @@
+"""Puts all stand-ins in place, in order, and runs a script among them. It changes this process for good."""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from foretell.capture.as_gpu import attention, behave_as_gpu, let_fake_tensors_pass_as_real
+from foretell.capture.as_gpu.eager import run_eagerly
+from foretell.capture.script.imports import once_imported
+from foretell.capture.script.pretend import cuda, data, kernels, moving, nvml, processes, quiet, stand_ins
+from foretell.capture.script.session import Session
+from foretell.capture.script.wrappers import data_parallel, ddp, deepspeed, fsdp, fully_shard, sync_batch_norm
+from foretell.declared import DECLARED
+from foretell.errors import SourceError
+from foretell.graph import Graph
+from foretell.sources.named.torchvision_ops import make_torchvision_importable, use_declared_operators
+from foretell.sources.scripts import Script
+
+
+def trace_script(script: Script) -> Graph:
+    if not Path(script.path).is_file():
+        raise SourceError(f"no file '{script.path}'. Give the path of a training script.")
+    session = Session(script)
+    for install in _STAND_INS:
+        install(session)
+    return session.graph()
+
+
+def _behave_as_gpu(session: Session) -> None:
+    make_torchvision_importable()
+    behave_as_gpu()
+    torch.set_num_threads(1)
+
+
+def _compute_where_tensors_lie(session: Session) -> None:
+    attention.AROUND_MATH.append(session.place.made_with)
+    run_eagerly()
+
+
+def _declare_operations(session: Session) -> None:
+    """Run the file in which the user declares operations that cannot run here."""
+    if (path := session.script.opaque) is None:
+        return
+    if not Path(path).is_file():
+        raise SourceError(f"no file '{path}'. Give a Python file that calls foretell.opaque(…).")
+    runpy.run_path(path)
+    if not DECLARED:
+        raise SourceError(f"{path} declares nothing. Let it call foretell.opaque('package.function', …).")
+
+
+def _adapt_libraries(session: Session) -> None:
+    once_imported("datasets.fingerprint", data.hash_anything)
+    once_imported("torchvision", lambda module: use_declared_operators())
+    once_imported("transformers", lambda module: let_fake_tensors_pass_as_real())
+
+
+# In this order: what comes later wraps what came before.
+_STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
+    _behave_as_gpu, processes.set_environment, moving.install, cuda.install, nvml.install, processes.install, ddp.install,
+    data_parallel.install, sync_batch_norm.install, fsdp.install, fully_shard.install, deepspeed.install,
+    _compute_where_tensors_lie, _declare_operations, kernels.install, data.install, lambda session: session.updates.follow(),
+    quiet.install, stand_ins.install, _adapt_libraries,
+)  # fmt: skip
