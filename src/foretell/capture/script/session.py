@@ -15,7 +15,7 @@ from foretell.capture.as_gpu.eager import was_compiled
 from foretell.capture.dtypes import FLOATS
 from foretell.capture.script import advice
 from foretell.capture.script.findings import Findings
-from foretell.capture.script.pretend.placement import Placement, ScriptRecorder
+from foretell.capture.script.placement import Placement, ScriptRecorder
 from foretell.capture.script.readings import decisions
 from foretell.capture.script.updates import Updates, Window
 from foretell.capture.trace import optimizer_name, versions

@@ -19,8 +19,8 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from torch.utils import _pytree as pytree
 
 from foretell.capture.as_gpu.patches import replace
-from foretell.capture.script.pretend.placement import Finished, ScriptRecorder
-from foretell.capture.script.wrappers import unwrapped
+from foretell.capture.script.placement import Finished, ScriptRecorder
+from foretell.capture.script.wrapped import unwrapped
 from foretell.capture.trace import host_state
 from foretell.sources.master_weights import gradient_of
 

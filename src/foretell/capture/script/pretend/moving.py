@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from foretell.capture.as_gpu.devices import ACCELERATORS, wrap_constructors
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.host import is_pinned, pin
-from foretell.capture.script.pretend.placement import Placement
+from foretell.capture.script.placement import Placement
 from foretell.capture.script.readings import follow_readings
 from foretell.capture.script.session import Session
 

@@ -1,38 +1,13 @@
-"""What wraps a model to run it on many devices: recognised, found out for the plan, and left out of the replica's graph."""
+"""What wraps a model to run it on many devices: its keywords are read for the plan, and each is used, free or a caveat."""
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
-
-from torch import nn
 
 from foretell.graph import Caveat
 from foretell.sources.configs.keys import Keys
-
-
-class Wrapper(nn.Module):
-    """Runs the module inside; its other attributes are those of a wrapper of many devices."""
-
-    def __init__(self, module: nn.Module, **attributes: Any) -> None:
-        super().__init__()
-        self.module = module
-        self.__dict__.update(attributes)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module(*args, **kwargs)
-
-    @contextlib.contextmanager
-    def no_sync(self) -> Iterator[None]:
-        yield
-
-
-def unwrapped(module: nn.Module) -> nn.Module:
-    while isinstance(module, Wrapper):
-        module = module.module
-    return module
 
 
 def keywords(call: Callable[..., Any], label: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Keys:

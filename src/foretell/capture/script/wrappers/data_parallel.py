@@ -9,7 +9,8 @@ from torch import nn
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.findings import DataParallel
 from foretell.capture.script.session import Session
-from foretell.capture.script.wrappers import Wrapper, keywords
+from foretell.capture.script.wrapped import Wrapper
+from foretell.capture.script.wrappers import keywords
 
 TORCH_CLASS: Final = nn.DataParallel
 FREE: Final = ("output_device", "dim")

@@ -12,7 +12,8 @@ from torch import nn
 from foretell.capture.as_gpu.patches import replace as put_in_place
 from foretell.capture.script.findings import Ddp
 from foretell.capture.script.session import Session
-from foretell.capture.script.wrappers import Wrapper, check_whole_world, hook_not_modelled, keywords
+from foretell.capture.script.wrapped import Wrapper
+from foretell.capture.script.wrappers import check_whole_world, hook_not_modelled, keywords
 from foretell.precision import Float
 from foretell.units import MIB
 

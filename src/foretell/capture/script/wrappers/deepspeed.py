@@ -21,7 +21,8 @@ from foretell.capture.dtypes import torch_dtype
 from foretell.capture.script.findings import DeepSpeed
 from foretell.capture.script.imports import provide
 from foretell.capture.script.session import Session
-from foretell.capture.script.wrappers import Wrapper, keywords
+from foretell.capture.script.wrapped import Wrapper
+from foretell.capture.script.wrappers import keywords
 from foretell.errors import WorkloadError
 from foretell.precision import Precision
 from foretell.sources.configs import read_configuration

@@ -11,7 +11,8 @@ from torch import nn
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.findings import Fsdp
 from foretell.capture.script.session import Session
-from foretell.capture.script.wrappers import Wrapper, check_whole_world, hook_not_modelled, keywords
+from foretell.capture.script.wrapped import Wrapper
+from foretell.capture.script.wrappers import check_whole_world, hook_not_modelled, keywords
 from foretell.capture.script.wrappers.policy import compute_in
 from foretell.sources.configs.keys import Keys
 
