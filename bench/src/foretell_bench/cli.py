@@ -147,6 +147,51 @@ def published(
 
 @app.command()
 @guarded
+def resources(
+    store: Annotated[
+        Path | None, typer.Option("--store", metavar="FOLDER", help="Measured steps, as bench/data/h200 has them.")
+    ] = None,
+    saved: Saved = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found of each step.")
+    ] = None,
+    jobs: Annotated[
+        Path | None, typer.Option("--jobs", metavar="FILE", help="What `foretell bench published --save` wrote.")
+    ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            "--write", metavar="FOLDER", help="Write how far forecasts are off into a model's folder; with --jobs."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Memory and power of steps of one device, and the figures of them that a model ships with."""
+    from foretell.errors import InputError
+    from foretell_bench.tables import published
+    from foretell_bench.tables import resources as bench
+
+    if saved is not None:
+        steps = bench.read(saved)
+    elif store is None:
+        raise InputError("give --store FOLDER to forecast anew, or --from FILE to show what was saved.")
+    else:
+        with progress() as say:
+            steps = bench.run(store, say=say)
+        if save is not None:
+            bench.save(steps, save)
+    if write is not None:
+        if jobs is None:
+            raise InputError(
+                "--write needs --jobs FILE too: of several devices, published jobs say how far memory is off."
+            )
+        known = published.read(jobs).jobs
+        bench.write(bench.accuracy(steps, known), steps, known, write)
+    _show(bench.figures(steps), as_json)
+
+
+@app.command()
+@guarded
 def planner(
     data: PublicData = None,
     workers: Workers = 1,
