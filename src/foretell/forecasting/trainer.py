@@ -19,6 +19,16 @@ class TrainerOverhead:
     fraction: float = 0.0
     source: Literal["none", "conditions", "published jobs"] = "none"
 
+    @classmethod
+    def given(cls, conditions: Conditions) -> TrainerOverhead:
+        """As the conditions say; none where they do not."""
+        return cls() if conditions.trainer is None else cls(fraction=conditions.trainer, source="conditions")
+
+    @property
+    def factor(self) -> float:
+        """What it makes of a step."""
+        return 1 + self.fraction
+
     def seconds(self, step: Seconds) -> Seconds:
         """What is added to a step."""
         return step * self.fraction
@@ -34,7 +44,7 @@ def trainer_overhead(
 ) -> TrainerOverhead:
     """As the conditions say, or as published jobs had it. One device is measured without a trainer, and a profile knows its own."""
     if conditions.trainer is not None:
-        return TrainerOverhead(fraction=conditions.trainer, source="conditions")
+        return TrainerOverhead.given(conditions)
     known = jobs_of(model) if several and training and not profiled else None
     return TrainerOverhead(fraction=known.trainer_overhead, source="published jobs") if known else TrainerOverhead()
 

@@ -9,6 +9,7 @@ from foretell.engine import digest, folder_digest
 from foretell.errors import ForetellError
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.forecast import forecast
+from foretell.forecasting.trainer import TrainerOverhead
 from foretell.hardware import Cluster
 from foretell.planner.bounds.memory import arithmetic_memory, memory_bound
 from foretell.planner.bounds.replica import (
@@ -86,14 +87,14 @@ class PlanEvaluator:
     def first_bound(self, c: Candidate) -> Seconds:
         """The step's seconds by arithmetic alone."""
         device = self.clusters[c.cluster].nodes[0].device
-        return self._trainer * arithmetic_step(self._totals_of(c), c.plan, device)
+        return self._trainer_factor * arithmetic_step(self._totals_of(c), c.plan, device)
 
     def bound(self, c: Candidate, replica: Replica) -> Seconds:
         """The step's seconds, at least, with this replica."""
         if c.cluster not in self._bounds:
             cluster = self.clusters[c.cluster]
             self._bounds[c.cluster] = StepBounds(cluster=cluster, slowdown=self.conditions.slowdown)
-        return self._trainer * self._bounds[c.cluster].step(replica, c.plan, self._totals_of(c).precision)
+        return self._trainer_factor * self._bounds[c.cluster].step(replica, c.plan, self._totals_of(c).precision)
 
     def first_memory(self, c: Candidate) -> Bytes:
         """The memory of the model's state alone."""
@@ -110,9 +111,9 @@ class PlanEvaluator:
         return self._totals[key]
 
     @property
-    def _trainer(self) -> float:
+    def _trainer_factor(self) -> float:
         """What its trainer makes of a step: in forecasts, so in their bounds."""
-        return 1 + (self.conditions.trainer or 0.0)
+        return TrainerOverhead.given(self.conditions).factor
 
     def simulate(self, c: Candidate) -> Outcome:
         key = self._key_of_outcome(c) if self.outcomes else ""

@@ -8,18 +8,14 @@ import math
 import sqlite3
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
 
 from foretell.capture.cache import folder
+from foretell.cost.accuracy import shipped_accuracy
 from foretell.distribution import LogNormal
 from foretell.forecasting.memory import probability_of_fitting
 from foretell.forecasting.result import Forecast, Memory
 from foretell.planner.result import Range
 from foretell.units import Bytes, Seconds
-
-# Where a forecast has no interval: 129 published jobs of 1 to 1,024 devices are 10.7 % off in the median
-# (docs/accuracy/published.md), which is 0.107 / 0.6745 standard deviations of a normal logarithm.
-USUAL_SIGMA: Final = 0.16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +39,10 @@ class Outcome:
 
     @property
     def step(self) -> Range:
-        """Seconds of the step, with the interval that is known or the usual one."""
+        """Seconds of the step, with the interval that is known, or as wide as published jobs were off."""
         if self.low is not None and self.high is not None:
             return Range(median=self.seconds, low=self.low, high=self.high)
-        return Range.of(LogNormal.from_sigma(self.seconds, USUAL_SIGMA))
+        return Range.of(LogNormal.from_sigma(self.seconds, shipped_accuracy().step_sigma))
 
     @property
     def headroom(self) -> float:
