@@ -15,9 +15,9 @@ from foretell.errors import InputError, ModelError
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.forecast import step_error
 from foretell.forecasting.run import run
-from foretell.forecasting.uncertainty.jobs import FILE, PartsError, PublishedJobs, Source
+from foretell.forecasting.uncertainty.jobs import FILE, PartsError, PublishedJobs, Source, jobs_of
 from foretell.hardware import Cluster
-from foretell.learn.uncertainty.jobs import JobError, calibrate_jobs, leave_sources_out, save_jobs
+from foretell.learn.uncertainty.jobs import FLOORS, JobError, calibrate_jobs, leave_sources_out, save_jobs
 from foretell.parallel import parallelize
 from foretell.plans import Plan
 from tests.parallel.models import graph
@@ -110,6 +110,16 @@ def test_a_source_that_is_left_out_says_nothing_of_its_own_jobs() -> None:
     assert [each.seconds for each in late] == pytest.approx([math.exp(0.5)] * 3 + [1.0], rel=1e-3)
     with pytest.raises(InputError, match="got none"):
         calibrate_jobs([])
+
+
+def test_what_no_part_says_is_found_inside_the_range_that_is_searched() -> None:
+    """It was 0.5 once, where the search ended."""
+    shipped = jobs_of(load_model())
+    assert shipped is not None
+    assert FLOORS[0] < shipped.floor < FLOORS[-1]
+    loose = PartsError(shorter=1.0, longer=1.0)  # of a job that is no farther off than the others
+    found = calibrate_jobs([*jobs("a", -1.0, -0.5, 0.0, 0.5, 1.0), *jobs("b", 0.0, 0.1, of=loose)])
+    assert found.floor > 0.5, "where parts say nothing, all jobs are as sure"
 
 
 def test_errors_of_jobs_are_kept_with_a_model_and_strange_ones_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from foretell.units import Seconds
 
 __all__ = ["JobError", "LeftOutJob", "PartsError", "calibrate_jobs", "leave_sources_out", "save_jobs", "step_error"]
 
-_FLOORS: Final = tuple(np.geomspace(0.02, 4.0, 45).round(4).tolist())  # beyond the largest, all steps are as sure
+FLOORS: Final = tuple(np.geomspace(0.02, 4.0, 45).round(4).tolist())  # beyond the largest, all steps are as sure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ def calibrate_jobs(jobs: Sequence[JobError]) -> PublishedJobs:
         raise InputError("intervals of several ranks need published jobs, got none.")
     overhead = _trainer_overhead(jobs)
     centred = [replace(job, predicted=job.predicted * (1 + overhead)) for job in jobs]
-    best = min((_with_floor(centred, floor) for floor in _FLOORS), key=lambda known: _width(centred, known))
+    best = min((_with_floor(centred, floor) for floor in FLOORS), key=lambda known: _width(centred, known))
     return replace(best, trainer_overhead=overhead)
 
 
