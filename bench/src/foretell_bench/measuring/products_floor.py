@@ -56,7 +56,7 @@ def described(shapes: list[Product], on: Device) -> tuple[Floats, Floats]:
     model, signatures = load_model(), [product(*shape) for shape in shapes]
     assert model.operators is not None
     seconds, _ = transferred(signatures, device(model.device), model.operators, on, model.generations, tf32=False)
-    share = np.array([bound(s, on, tf32=False) for s in signatures]) / seconds
+    share = np.array([bound(s, on, model.generations.attained, tf32=False) for s in signatures]) / seconds
     return seconds, np.column_stack([share**2, np.log(seconds), np.log(shapes)])
 
 
