@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from foretell.learn.workers import each
-from foretell.supervisor import Child, ChildLost
+from foretell.supervisor import Child, ChildEnded
 
 LONG = 1000.0  # seconds that no test waits for
 
@@ -111,7 +111,7 @@ def die_with_helper(link: Connection) -> None:
 )
 def test_a_child_that_ends_without_an_answer(serve: Callable[[Connection], None], how: str) -> None:
     with Child.forked(serve) as child:
-        with pytest.raises(ChildLost) as lost:
+        with pytest.raises(ChildEnded) as lost:
             child.receive(60)
         assert how in str(lost.value)
         assert is_empty(child._pid)
@@ -140,7 +140,7 @@ def test_the_beginning_and_the_end_of_what_is_printed_are_kept() -> None:
 
     with (
         Child.forked(serve) as child,
-        pytest.raises(ChildLost, match=r"(?s)first.*2,998,009 bytes left out.*last") as lost,
+        pytest.raises(ChildEnded, match=r"(?s)first.*2,998,009 bytes left out.*last") as lost,
     ):
         child.receive(60)
     assert len(str(lost.value)) < 3000
@@ -148,7 +148,7 @@ def test_the_beginning_and_the_end_of_what_is_printed_are_kept() -> None:
 
 def test_memory_is_bounded() -> None:
     child = Child.forked(lambda link: link.send_bytes(bytes(2**30)), memory=2**29)
-    with child, pytest.raises(ChildLost, match="MemoryError"):
+    with child, pytest.raises(ChildEnded, match="MemoryError"):
         child.receive(60)
 
 
@@ -166,7 +166,7 @@ def test_nothing_of_the_callers_runs_in_a_fork(tmp_path: Path) -> None:
 def test_another_thread_may_end_it() -> None:
     child = Child.forked(lambda link: time.sleep(LONG))
     threading.Timer(0.1, child.kill).start()
-    with pytest.raises(ChildLost, match="was ended"):
+    with pytest.raises(ChildEnded, match="was ended"):
         child.receive(60)
     child.close()
 

@@ -33,7 +33,7 @@ LIMITS: Final[Mapping[str, int]] = {
     "levels of a module's name": 100,
 }
 
-_MOST_DOTS: Final = 100  # on a line of TOML, whose parser takes the square of a dotted key's length
+_MAX_DOTS: Final = 100  # on a line of TOML, whose parser takes the square of a dotted key's length
 
 
 def limit(what: str) -> int:
@@ -67,8 +67,8 @@ def read_json(path: Path, *, finite: bool = True) -> Any:
 
 def read_toml(path: Path) -> dict[str, Any]:
     text = read_bytes(path, "bytes of a TOML file").decode()
-    if max(line.count(".") for line in text.split("\n")) > _MOST_DOTS:
-        raise ValueError(f"a line with more than {_MOST_DOTS} dots")
+    if max(line.count(".") for line in text.split("\n")) > _MAX_DOTS:
+        raise ValueError(f"a line with more than {_MAX_DOTS} dots")
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -43,7 +43,7 @@ Serve = Callable[[Connection], None]
 Start = Callable[[int, int, int], tuple[int, Callable[[], object]]]
 
 
-class ChildLost(ForetellError):
+class ChildEnded(ForetellError):
     """A worker that ended, and what it printed."""
 
     def __init__(self, how: str, words: str) -> None:
@@ -74,9 +74,9 @@ class Child:
         """
 
         def start(link: int, status: int, output: int) -> tuple[int, Callable[[], object]]:
-            asked = [str(os.getpid()), str(link), str(memory or 0), target, *arguments]
+            command = [str(os.getpid()), str(link), str(memory or 0), target, *arguments]
             process = subprocess.Popen(
-                [sys.executable, "-m", "foretell.supervisor", *asked],
+                [sys.executable, "-m", "foretell.supervisor", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=status,
                 stderr=output,
@@ -107,10 +107,10 @@ class Child:
         try:
             self._link.send_bytes(message)
         except OSError:
-            raise self._lost() from None
+            raise self._end_of_worker() from None
 
     def receive(self, limit: Seconds = math.inf) -> bytes:
-        """The next message; TimeoutError, or ChildLost where there will be none."""
+        """The next message; TimeoutError, or ChildEnded where there will be none."""
         deadline = time.monotonic() + limit
         while True:
             left = deadline - time.monotonic()
@@ -123,7 +123,7 @@ class Child:
                 except (EOFError, OSError):  # it is about to end, or to go on without us
                     self._open.discard(self._link)
             elif self._status in ready:
-                raise self._lost()
+                raise self._end_of_worker()
             if left <= 0:
                 raise TimeoutError
 
@@ -144,7 +144,7 @@ class Child:
     def close(self, grace: Seconds = 0.0) -> None:
         """As `kill`; one that has answered may have a moment to end in its own way."""
         if grace and not self._ended:
-            with contextlib.suppress(ChildLost, TimeoutError):
+            with contextlib.suppress(ChildEnded, TimeoutError):
                 self.receive(grace)
         self.kill()
         for end in (self._link, self._status, self._output):
@@ -169,7 +169,7 @@ class Child:
         else:
             self._open.discard(self._output)
 
-    def _lost(self) -> ChildLost:
+    def _end_of_worker(self) -> ChildEnded:
         """How the worker ended, and what it printed."""
         how = "was ended"
         if wait([self._status], _LOOK) and (code := os.read(self._status.fileno(), 16)):
@@ -179,7 +179,7 @@ class Child:
             if self._output in self._open and wait([self._output], 0):
                 self._listen()
         words = self._printed.text()
-        return ChildLost(how, f" Its last words:\n{words}" if words else "")
+        return ChildEnded(how, f" Its last words:\n{words}" if words else "")
 
 
 def _how(code: int) -> str:

@@ -190,7 +190,7 @@ def test_every_address_is_described(client: TestClient) -> None:
     assert {"/v1/graphs", "/v1/forecasts", "/v1/measurements", "/v1/devices", "/v1/models", "/v1/profiles"} <= set(
         described["paths"]
     )
-    assert described["components"]["schemas"]["Question"]["examples"]
+    assert described["components"]["schemas"]["ForecastRequest"]["examples"]
 
 
 def test_a_question_that_takes_too_long_is_stopped(graph_file: bytes) -> None:
@@ -219,6 +219,6 @@ def test_a_question_that_takes_too_long_is_stopped(graph_file: bytes) -> None:
 
 def test_too_many_at_once_are_sent_away(client: TestClient, graph_file: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = client.app.state.service.engine  # type: ignore[attr-defined]
-    monkeypatch.setattr(engine, "_asked", 64)
+    monkeypatch.setattr(engine, "_pending", 64)
     answer = client.post("/v1/graphs", content=io.BytesIO(graph_file).getvalue())
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")

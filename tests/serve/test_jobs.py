@@ -24,7 +24,7 @@ from foretell.serve.database.connect import Database, now
 from foretell.serve.database.tables import StoredGraph
 from foretell.serve.jobs import queue
 from foretell.serve.jobs import worker as job_worker
-from foretell.serve.jobs.of_graph import AskedScale
+from foretell.serve.jobs.of_graph import ScaleRequest
 from foretell.serve.jobs.queue import Queue
 from foretell.serve.jobs.runner import Runners
 from foretell.serve.jobs.work import Done
@@ -34,7 +34,7 @@ from tests.campaign.test_campaign import is_running, wait_until
 from tests.serve.conftest import Open
 
 GRAPH = "0" * 64
-ASKED = AskedScale(graph=GRAPH, on="h200", up_to=1)
+ASKED = ScaleRequest(graph=GRAPH, on="h200", up_to=1)
 DONE = Done(result="{}")
 
 
@@ -193,7 +193,7 @@ def test_a_job_has_one_holder_at_a_time(database: Database, caller: Caller, monk
 
 
 def test_a_team_has_so_many_jobs(database: Database, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue, "_MOST_WAITING", 2)
+    monkeypatch.setattr(queue, "_MAX_WAITING_JOBS", 2)
     jobs = Queue(database)
     for _ in range(2):
         jobs.add(caller, "scale", ASKED)
@@ -219,11 +219,11 @@ _KILLED = """
 import os, sys
 from foretell.serve.access.keys import local_caller
 from foretell.serve.database.connect import Database
-from foretell.serve.jobs.of_graph import AskedScale
+from foretell.serve.jobs.of_graph import ScaleRequest
 from foretell.serve.jobs.queue import Queue
 from foretell.serve.jobs.work import Done
 
-asked = AskedScale(graph="0" * 64, on="h200", up_to=1)
+asked = ScaleRequest(graph="0" * 64, on="h200", up_to=1)
 database = Database(sys.argv[1])
 jobs, caller = Queue(database), local_caller(database)
 while True:
@@ -237,7 +237,7 @@ while True:
 def test_no_accepted_job_is_lost_when_its_process_is_killed(
     database: Database, database_url: str, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "_MOST_WAITING", 10**6)
+    monkeypatch.setattr(queue, "_MAX_WAITING_JOBS", 10**6)
     accepted: list[str] = []
     with subprocess.Popen([sys.executable, "-c", _KILLED, database_url], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

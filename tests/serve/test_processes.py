@@ -26,7 +26,7 @@ from foretell.serve.problems import Problem
 from foretell.serve.ray_workers import Desk, _files
 from foretell.serve.settings import Settings
 from foretell.serve.worker import Bench, pack
-from foretell.supervisor import Child, ChildLost
+from foretell.supervisor import Child, ChildEnded
 from tests.campaign.test_campaign import ROOT, wait_until
 from tests.campaign.test_ray import kill_tree, name_of, parent
 
@@ -121,7 +121,7 @@ def test_a_worker_lost_with_its_node_before_it_was_ready_is_placed_again(graph_f
         def send(self, message: bytes) -> None: ...
 
         def receive(self, limit: float) -> bytes:
-            raise ChildLost("was lost on the Ray cluster", "")
+            raise ChildEnded("was lost on the Ray cluster", "")
 
         def close(self) -> None: ...
 

@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from foretell.errors import CatalogError, ForetellError
 from foretell.measure.record import Point, Record, StepRow
-from foretell.supervisor import Child, ChildLost
+from foretell.supervisor import Child, ChildEnded
 from foretell.units import Seconds, show_seconds
 
 INSTRUMENT: Final = (
@@ -107,7 +107,7 @@ class Worker:
         self._child = child = Child.fresh("foretell.campaign.worker:serve", self.device, self.instrument, seconds)
         try:
             kind, body = _message(child, START_LIMIT)
-        except ChildLost as lost:
+        except ChildEnded as lost:
             kind, body = "failed", f"the measuring process {lost}"
         except TimeoutError:
             kind, body = "failed", f"it does not answer within {show_seconds(START_LIMIT)}"
@@ -131,7 +131,7 @@ class Worker:
             self._drop()
             text = f"it ran longer than {show_seconds(limit)} and was stopped. Raise the limit, or ask for less work."
             return failure(point, "time-limit", text, self.columns)
-        except ChildLost as lost:
+        except ChildEnded as lost:
             kind, body = "lost", f"the measuring process {lost}"
         if kind == "lost":
             self._drop()

@@ -21,7 +21,7 @@ from foretell.capture.reads import Reads
 from foretell.errors import CaptureError, ForetellError, InputError, WorkloadError
 from foretell.graph import Graph
 from foretell.sources.scripts import Script
-from foretell.supervisor import Child, ChildLost
+from foretell.supervisor import Child, ChildEnded
 from foretell.units import Bytes, Seconds, parse_bytes
 from foretell.workload import Workload
 
@@ -85,7 +85,7 @@ def _ask(start: Callable[[], Child], request: bytes, what: str, output: Output =
                 f"capturing {what} took longer than {limit:g} s and was stopped. "
                 "Set FORETELL_CAPTURE_LIMIT to more seconds, or try a smaller batch to see where it hangs."
             ) from None
-        except ChildLost as error:
+        except ChildEnded as error:
             raise CaptureError(
                 f"the process that captured {what} ended without an answer (out of memory, or a crash in native code): "
                 f"it {error.how}." + (error.words or " Try a smaller batch, or watch its memory.")

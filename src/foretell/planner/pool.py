@@ -21,7 +21,7 @@ class Runner(Protocol):
 
     workers: int
 
-    def each(self, work: Work, shared: Any, asked: Iterable[Any]) -> Iterator[Any]:
+    def each(self, work: Work, shared: Any, questions: Iterable[Any]) -> Iterator[Any]:
         """`work(shared, one)` for each; what is asked is taken as workers become free, so it may follow from answers."""
 
 
@@ -30,8 +30,8 @@ class Here:
 
     workers = 1
 
-    def each(self, work: Work, shared: Any, asked: Iterable[Any]) -> Iterator[Any]:
-        for one in asked:
+    def each(self, work: Work, shared: Any, questions: Iterable[Any]) -> Iterator[Any]:
+        for one in questions:
             yield work(shared, one)
 
 
@@ -43,11 +43,11 @@ class Processes:
         self._pool: ProcessPoolExecutor | None = None
         self._of: Any = None
 
-    def each(self, work: Work, shared: Any, asked: Iterable[Any]) -> Iterator[Any]:
+    def each(self, work: Work, shared: Any, questions: Iterable[Any]) -> Iterator[Any]:
         if self.workers < 2:
-            yield from Here().each(work, shared, asked)
+            yield from Here().each(work, shared, questions)
             return
-        pool, left, running = self._sharing(shared), iter(asked), set[Future[Any]]()
+        pool, left, running = self._sharing(shared), iter(questions), set[Future[Any]]()
         try:
             while True:
                 while len(running) < self.workers and (one := next(left, _NONE)) is not _NONE:

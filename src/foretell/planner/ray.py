@@ -29,9 +29,9 @@ class RayRunner:
         self.workers = 1  # until the cluster says how many
         self._process: RayProcess | None = None
 
-    def each(self, work: Work, shared: Any, asked: Iterable[Any]) -> Iterator[Any]:
+    def each(self, work: Work, shared: Any, questions: Iterable[Any]) -> Iterator[Any]:
         try:
-            yield from self._each(self._connected(), work, shared, iter(asked))
+            yield from self._each(self._connected(), work, shared, iter(questions))
         except (EOFError, OSError):
             self.close()
             raise ForetellError(head_is_gone(self.address)) from None
@@ -64,19 +64,19 @@ class RayRunner:
                     running += 1
             if not running:
                 return
-            said = self._hear(link, self.silence)
-            self.workers = said.workers  # nodes come and go
-            if said.answered:
+            message = self._hear(link, self.silence)
+            self.workers = message.workers  # nodes come and go
+            if message.answered:
                 running -= 1
-                yield said.answer
+                yield message.answer
 
-    def _hear(self, link: Connection, patience: Seconds) -> _Said:
+    def _hear(self, link: Connection, patience: Seconds) -> _Message:
         if not link.poll(patience):
             raise EOFError
-        said: _Said = link.recv()
-        if said.error is not None:
-            raise said.error
-        return said
+        message: _Message = link.recv()
+        if message.error is not None:
+            raise message.error
+        return message
 
 
 _NONE: Any = object()
@@ -99,7 +99,7 @@ class _Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Said:
+class _Message:
     """What `RayRunner` hears: an answer, or once per second that there is none yet."""
 
     workers: int = 1
@@ -114,7 +114,7 @@ def serve(descriptor: int) -> None:
     try:
         ray = connect(address)
     except InputError as error:
-        link.send(_Said(error=error))
+        link.send(_Message(error=error))
         return
     with contextlib.suppress(EOFError, OSError):  # the search is over
         _attend(link, _Tasks(ray), address, silence)
@@ -123,19 +123,19 @@ def serve(descriptor: int) -> None:
 
 def _attend(link: Connection, tasks: _Tasks, address: str, silence: Seconds) -> None:
     looked = heard = time.monotonic()
-    link.send(_Said(workers=tasks.workers()))
+    link.send(_Message(workers=tasks.workers()))
     while True:
         while link.poll(0):
             tasks.take(link.recv())
-        for said in tasks.wait(_TICK):
-            link.send(said)
+        for message in tasks.wait(_TICK):
+            link.send(message)
         if time.monotonic() - looked > 1.0:
             looked = time.monotonic()
             if answers(tasks.head):
                 heard = looked
-                link.send(_Said(workers=tasks.workers()))
+                link.send(_Message(workers=tasks.workers()))
             elif looked - heard > silence:
-                link.send(_Said(error=ForetellError(head_is_gone(address))))
+                link.send(_Message(error=ForetellError(head_is_gone(address))))
                 os._exit(1)  # Ray would wait for it in vain
 
 
@@ -157,24 +157,26 @@ class _Tasks:
         else:
             self._running.append(self._ask.remote(self._shared, message.one))
 
-    def wait(self, seconds: Seconds) -> Iterator[_Said]:
+    def wait(self, seconds: Seconds) -> Iterator[_Message]:
         if not self._running:
             time.sleep(seconds)
             return
         ready, self._running = self.ray.wait(self._running, num_returns=1, timeout=seconds)
         for ref in ready:
-            yield self._said(ref)
+            yield self._message_of(ref)
 
-    def _said(self, ref: Any) -> _Said:
+    def _message_of(self, ref: Any) -> _Message:
         try:
-            return _Said(workers=self.workers(), answered=True, answer=self.ray.get(ref))
+            return _Message(workers=self.workers(), answered=True, answer=self.ray.get(ref))
         except self.ray.exceptions.RayTaskError as error:
-            cause = error.cause if isinstance(error.cause, ForetellError) else ForetellError(_told(error))
-            return _Said(error=cause)
+            cause = error.cause if isinstance(error.cause, ForetellError) else ForetellError(_last_line(error))
+            return _Message(error=cause)
         except self.ray.exceptions.RayError as error:
-            return _Said(error=ForetellError(f"the Ray cluster lost a part of the search for good. {_told(error)}"))
+            return _Message(
+                error=ForetellError(f"the Ray cluster lost a part of the search for good. {_last_line(error)}")
+            )
 
 
-def _told(error: Exception) -> str:
+def _last_line(error: Exception) -> str:
     last = str(error).strip().splitlines()[-1][:300]
     return f"On a node of the cluster: {last}. Every node needs the same versions of Foretell and Python."

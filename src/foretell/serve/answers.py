@@ -10,7 +10,7 @@ from typing import Final
 
 from foretell.units import Bytes
 
-_MOST: Final[Bytes] = 64 * 2**20
+_MAX_BYTES: Final[Bytes] = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class Answer:
 
 
 class Answers:
-    def __init__(self, most: Bytes = _MOST) -> None:
+    def __init__(self, most: Bytes = _MAX_BYTES) -> None:
         self._most, self._size = most, 0
         self._kept: OrderedDict[Hashable, Answer] = OrderedDict()
         self._lock = threading.Lock()

@@ -84,13 +84,13 @@ class Client:
         job: JobLength | None = None,
     ) -> dict[str, Any]:
         """As `foretell.forecast(…).to_dict()`. A Workload or a SOURCE is captured on this machine."""
-        asked: dict[str, Any] = self._about(workload, on, plan, settings)
+        question: dict[str, Any] = self._about(workload, on, plan, settings)
         if conditions is not None:
-            asked["conditions"] = dataclasses.asdict(conditions)
+            question["conditions"] = dataclasses.asdict(conditions)
         if job is not None:
-            asked["job"] = dataclasses.asdict(job)
-        asked |= {name: value for name, value in (("model", model), ("profile", profile)) if value is not None}
-        answer: dict[str, Any] = self._ask("POST", "/v1/forecasts", json=asked)
+            question["job"] = dataclasses.asdict(job)
+        question |= {name: value for name, value in (("model", model), ("profile", profile)) if value is not None}
+        answer: dict[str, Any] = self._ask("POST", "/v1/forecasts", json=question)
         return answer
 
     def measured(
@@ -105,22 +105,22 @@ class Client:
         settings: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Tell the service what a step took; it answers with what was predicted."""
-        asked = self._about(workload, on, plan, settings)
-        asked |= {"seconds": seconds, "allocated": allocated, "reserved": reserved}
-        answer: dict[str, Any] = self._ask("POST", "/v1/measurements", json=asked)
+        question = self._about(workload, on, plan, settings)
+        question |= {"seconds": seconds, "allocated": allocated, "reserved": reserved}
+        answer: dict[str, Any] = self._ask("POST", "/v1/measurements", json=question)
         return answer
 
     def plans(
-        self, workload: Workload | Graph | str, *, settings: Mapping[str, Any] | None = None, **asked: Any
+        self, workload: Workload | Graph | str, *, settings: Mapping[str, Any] | None = None, **question: Any
     ) -> str:
         """Ask for a search as `foretell.plan` does it, with what POST /v1/plans takes; the id of its job."""
-        return self._begin("plans", workload, settings, asked)
+        return self._begin("plans", workload, settings, question)
 
     def scale(
-        self, workload: Workload | Graph | str, *, settings: Mapping[str, Any] | None = None, **asked: Any
+        self, workload: Workload | Graph | str, *, settings: Mapping[str, Any] | None = None, **question: Any
     ) -> str:
         """Ask for forecasts on more and more devices, with what POST /v1/scales takes; the id of the job."""
-        return self._begin("scales", workload, settings, asked)
+        return self._begin("scales", workload, settings, question)
 
     def adapt(self, device: str, name: str) -> str:
         """Ask for a profile of this name, fitted on the steps that were measured on a device; the id of the job."""
@@ -196,9 +196,13 @@ class Client:
         return self.send_graph(capture(workload, settings))
 
     def _begin(
-        self, what: str, workload: Workload | Graph | str, settings: Mapping[str, Any] | None, asked: Mapping[str, Any]
+        self,
+        what: str,
+        workload: Workload | Graph | str,
+        settings: Mapping[str, Any] | None,
+        question: Mapping[str, Any],
     ) -> str:
-        accepted = self._ask("POST", f"/v1/{what}", json={"graph": self._graph(workload, settings), **asked})
+        accepted = self._ask("POST", f"/v1/{what}", json={"graph": self._graph(workload, settings), **question})
         return str(accepted["id"])
 
     def _list(self, what: str) -> list[dict[str, Any]]:

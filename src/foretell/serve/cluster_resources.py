@@ -71,8 +71,8 @@ def nvml() -> Iterator[Resource]:
 def slurm() -> Iterator[Resource]:
     if shutil.which(_SINFO[0]) is None:
         raise FileNotFoundError("there is no sinfo here")
-    said = subprocess.run(_SINFO, capture_output=True, text=True, check=True, timeout=_PATIENCE).stdout
-    yield from read_sinfo(said)
+    output = subprocess.run(_SINFO, capture_output=True, text=True, check=True, timeout=_PATIENCE).stdout
+    yield from read_sinfo(output)
 
 
 def read_sinfo(text: str) -> Iterator[Resource]:

@@ -12,11 +12,11 @@ from typing import Any, Final, Protocol
 from foretell import errors
 from foretell.errors import ForetellError, InputError
 from foretell.serve.problems import Problem
-from foretell.serve.questions import Question
 from foretell.serve.ray_workers import RayWorkers
+from foretell.serve.requests import ForecastRequest
 from foretell.serve.settings import Settings
 from foretell.serve.worker import MEMORY, MISSING, pack, unpack
-from foretell.supervisor import Child, ChildLost
+from foretell.supervisor import Child, ChildEnded
 from foretell.units import Seconds
 
 _TRIES: Final = 4  # of a question on a Ray cluster, whose nodes come and go
@@ -47,14 +47,14 @@ class InferenceEngine:
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
         self._lock = threading.Lock()
-        self._asked = 0
+        self._pending = 0
         self._closed = False
         self.threads = ThreadPoolExecutor(settings.workers, "foretell-engine")
 
     @property
     def waiting(self) -> int:
         """Questions that are in work or wait for it."""
-        return self._asked
+        return self._pending
 
     def warm(self) -> None:
         """Have every worker started before the first question."""
@@ -66,14 +66,14 @@ class InferenceEngine:
         return self._ask({"do": "read"}, "", lambda: data, send=True)[0]
 
     def forecast(
-        self, question: Question, profile: Path | None, load: Callable[[], bytes]
+        self, question: ForecastRequest, profile: Path | None, load: Callable[[], bytes]
     ) -> tuple[dict[str, Any], bytes]:
         """A few facts, and the answer as JSON. `load` gives the graph's file, where no worker has it at hand."""
         return self._ask(_head("forecast", question, profile), question.graph, load)
 
     def draw(
         self,
-        question: Question,
+        question: ForecastRequest,
         profile: Path | None,
         load: Callable[[], bytes],
         **how: str | bool | tuple[float, float],
@@ -100,16 +100,16 @@ class InferenceEngine:
     def enter(self) -> None:
         """A question comes: it is sent away where too many wait. `leave` ends it."""
         with self._lock:
-            if self._asked >= self._settings.waiting:
+            if self._pending >= self._settings.waiting:
                 raise Problem(
-                    503, f"{self._asked} questions are in work or wait.", next="Ask again in a second.",
+                    503, f"{self._pending} questions are in work or wait.", next="Ask again in a second.",
                     headers={"Retry-After": "1"},
                 )  # fmt: skip
-            self._asked += 1
+            self._pending += 1
 
     def leave(self) -> None:
         with self._lock:
-            self._asked -= 1
+            self._pending -= 1
 
     def _ask(
         self, head: dict[str, Any], graph: str, load: Callable[[], bytes], *, send: bool = False
@@ -117,9 +117,9 @@ class InferenceEngine:
         for left in reversed(range(self._tries)):
             worker = self._ready(graph)
             try:
-                said, body = worker.ask(pack(head, load() if send else b""), self._settings.seconds)
-                if said.get(MISSING):
-                    said, body = worker.ask(pack(head, load()), self._settings.seconds)
+                reply, body = worker.ask(pack(head, load() if send else b""), self._settings.seconds)
+                if reply.get(MISSING):
+                    reply, body = worker.ask(pack(head, load()), self._settings.seconds)
                 break
             except TimeoutError:
                 self._drop(worker)
@@ -127,12 +127,12 @@ class InferenceEngine:
                     504, f"this took longer than {self._settings.seconds:g} s and was stopped.",
                     next="Ask about a smaller graph, or fewer stages and micro-steps.",
                 ) from None  # fmt: skip
-            except ChildLost as lost:
+            except ChildEnded as ended:
                 self._drop(worker)
                 if not left:  # else its node was lost, and another answers
                     raise Problem(
                         500,
-                        f"the process that answered {lost.how}.",
+                        f"the process that answered {ended.how}.",
                         next="Report it, with the graph and the question.",
                     ) from None
             except BaseException:
@@ -141,17 +141,17 @@ class InferenceEngine:
         if graph:
             worker.knows.add(graph)
         self._give_back(worker)
-        if "error" in said:
-            raise _named(said["error"])(said["text"])
-        return said, body
+        if "error" in reply:
+            raise _named(reply["error"])(reply["text"])
+        return reply, body
 
     def _ready(self, graph: str) -> _Worker:
         why = ""
         for _ in range(self._tries):
             try:
                 return self._take(graph)
-            except ChildLost as lost:  # on a cluster with its node: the next one is placed elsewhere
-                why = str(lost)
+            except ChildEnded as ended:  # on a cluster with its node: the next one is placed elsewhere
+                why = str(ended)
             except (InputError, TimeoutError) as error:
                 why = str(error) or f"it was not ready within {_START:g} s."
                 break
@@ -194,7 +194,7 @@ class _Worker:
         return unpack(self.child.receive(limit))
 
 
-def _head(do: str, question: Question, profile: Path | None) -> dict[str, Any]:
+def _head(do: str, question: ForecastRequest, profile: Path | None) -> dict[str, Any]:
     return {"do": do, "question": question.model_dump(), "profile": None if profile is None else str(profile)}
 
 

@@ -18,12 +18,12 @@ def ask(address: str) -> list[dict[str, Any]]:
         process.link.send(address)
         if not process.link.poll(START):
             raise TimeoutError(f"the Ray cluster at {address} does not answer")
-        said: list[dict[str, Any]] | str = process.link.recv()
+        reply: list[dict[str, Any]] | str = process.link.recv()
     finally:
         process.close()
-    if isinstance(said, str):
-        raise InputError(said)
-    return said
+    if isinstance(reply, str):
+        raise InputError(reply)
+    return reply
 
 
 def serve(descriptor: int) -> None:

@@ -26,7 +26,7 @@ from foretell.errors import InputError
 from foretell.profile import files_of
 from foretell.ray_process import START, RayProcess, answers, check_installed, connect, head_is_gone, link_of
 from foretell.serve.worker import MEMORY, Bench, answer, pack, unpack
-from foretell.supervisor import ChildLost, bound_memory
+from foretell.supervisor import ChildEnded, bound_memory
 from foretell.units import Seconds
 
 _LOOK: Final[Seconds] = 1.0
@@ -45,7 +45,7 @@ class RayWorkers:
     def start(self) -> RayWorker:
         """A worker somewhere on the cluster; InputError where the cluster cannot be reached."""
         with self._lock:
-            if self._speaker is None or self._speaker.lost:
+            if self._speaker is None or self._speaker.ended:
                 self._speaker = _Speaker(self._address, self._silence)
             return RayWorker(self._speaker)
 
@@ -74,7 +74,7 @@ class RayWorker:
             heard = self._heard.get(timeout=limit)
         except queue.Empty:
             raise TimeoutError from None
-        if isinstance(heard, ChildLost):
+        if isinstance(heard, ChildEnded):
             self._heard.put(heard)  # there will be nothing else
             raise heard
         return heard
@@ -87,22 +87,22 @@ class _Speaker:
     """The process that knows Ray, and who waits for what it hears."""
 
     def __init__(self, address: str, silence: Seconds) -> None:
-        self.lost = False
-        self._gone = ChildLost(f"was lost: {head_is_gone(address).rstrip('.')}", "")
+        self.ended = False
+        self._gone = ChildEnded(f"was lost: {head_is_gone(address).rstrip('.')}", "")
         self._numbers = count()
-        self._waiting: dict[int, queue.SimpleQueue[bytes | ChildLost]] = {}
+        self._waiting: dict[int, queue.SimpleQueue[bytes | ChildEnded]] = {}
         self._lock = threading.Lock()
         self._process = RayProcess("foretell.serve.ray_workers:serve")
         self._link = self._process.link
         self._link.send_bytes(pack({"address": address, "silence": silence}))
-        said = unpack(self._link.recv_bytes())[0] if self._link.poll(START) else {"error": head_is_gone(address)}
-        if "error" in said:
+        reply = unpack(self._link.recv_bytes())[0] if self._link.poll(START) else {"error": head_is_gone(address)}
+        if "error" in reply:
             self._process.close()
-            raise InputError(said["error"])
+            raise InputError(reply["error"])
         threading.Thread(target=self._listen, name="foretell-ray", daemon=True).start()
 
-    def enter(self) -> tuple[int, queue.SimpleQueue[bytes | ChildLost]]:
-        heard: queue.SimpleQueue[bytes | ChildLost] = queue.SimpleQueue()
+    def enter(self) -> tuple[int, queue.SimpleQueue[bytes | ChildEnded]]:
+        heard: queue.SimpleQueue[bytes | ChildEnded] = queue.SimpleQueue()
         with self._lock:
             number = next(self._numbers)
             self._waiting[number] = heard
@@ -112,7 +112,7 @@ class _Speaker:
     def leave(self, number: int) -> None:
         with self._lock:
             self._waiting.pop(number, None)
-        with contextlib.suppress(ChildLost):
+        with contextlib.suppress(ChildEnded):
             self.say("end", number)
 
     def say(self, what: str, number: int = 0, body: bytes = b"") -> None:
@@ -123,19 +123,19 @@ class _Speaker:
             raise self._gone from None
 
     def close(self) -> None:
-        with contextlib.suppress(ChildLost):
+        with contextlib.suppress(ChildEnded):
             self.say("over")  # it ends, and so does the thread that listens to it
         self._process.close()
 
     def _listen(self) -> None:
         with contextlib.suppress(EOFError, OSError):
             while True:
-                said, body = unpack(self._link.recv_bytes())
+                reply, body = unpack(self._link.recv_bytes())
                 with self._lock:
-                    waits = self._waiting.get(said["worker"])
+                    waits = self._waiting.get(reply["worker"])
                 if waits is not None:
-                    waits.put(ChildLost(said["lost"], "") if "lost" in said else body)
-        self.lost = True
+                    waits.put(ChildEnded(reply["lost"], "") if "lost" in reply else body)
+        self.ended = True
         with self._lock:
             for waits in self._waiting.values():
                 waits.put(self._gone)
@@ -151,15 +151,15 @@ def _files(profile: Path) -> dict[str, str]:
 
 def serve(descriptor: int) -> None:
     link = link_of(descriptor)
-    asked, _ = unpack(link.recv_bytes())
+    setup, _ = unpack(link.recv_bytes())
     try:
-        ray = connect(asked["address"])
+        ray = connect(setup["address"])
     except InputError as error:
         link.send_bytes(pack({"error": str(error)}))
         return
     link.send_bytes(pack({}))
     head = ray.get_runtime_context().gcs_address
-    threading.Thread(target=_end_with_head, args=(head, asked["silence"]), daemon=True).start()
+    threading.Thread(target=_end_with_head, args=(head, setup["silence"]), daemon=True).start()
     actors = _Actors(ray, link)
     with contextlib.suppress(EOFError, OSError):  # the service is gone
         while (message := unpack(link.recv_bytes()))[0]["do"] != "over":

@@ -24,18 +24,18 @@ from foretell.serve.database.connect import Database, new_id, now
 from foretell.serve.database.tables import Job, StoredForecast, StoredGraph
 from foretell.serve.inference_engine import InferenceEngine
 from foretell.serve.jobs.runner import Runners
-from foretell.serve.jobs.work import AskedLong
+from foretell.serve.jobs.work import JobRequest
 from foretell.serve.metrics import Metrics
 from foretell.serve.problems import Problem, missing, of_error
 from foretell.serve.profiles import Profiles
-from foretell.serve.questions import Question
+from foretell.serve.requests import ForecastRequest
 from foretell.serve.settings import Settings
 from foretell.serve.task_checker import TaskChecker
 from foretell.serve.workload_embeddings import Neighbour, WorkloadEmbeddings
 from foretell.serve.zoo import Zoo
 
 T = TypeVar("T")
-_MOST_EMBEDDED: Final = 20  # graphs that one request may have embedded
+_MAX_EMBEDDED: Final = 20  # graphs that one request may have embedded
 
 
 class Service:
@@ -69,7 +69,7 @@ class Service:
         self.streams = 0  # listeners to the events of jobs
         self.metrics.watch("foretell_questions_waiting", "Questions in work or waiting.", lambda: self.engine.waiting)
         self.metrics.watch("foretell_jobs_waiting", "Jobs in work or waiting.", self.jobs.queue.waiting)
-        self.metrics.watch("foretell_audit_lost", "Rows of the audit log that were lost.", lambda: self.audit.lost)
+        self.metrics.watch("foretell_audit_lost", "Rows of the audit log that were lost.", lambda: self.audit.dropped)
         self._asking: dict[tuple[str, str], asyncio.Task[Answer]] = {}
 
     def close(self) -> None:
@@ -80,11 +80,11 @@ class Service:
 
     # Long work
 
-    def begin(self, caller: Caller, kind: str, asked: AskedLong) -> Job:
+    def begin(self, caller: Caller, kind: str, request: JobRequest) -> Job:
         """Accepted once this returns: it is in the database."""
-        asked.check()
-        self.profiles.path(caller.team, getattr(asked, "profile", None))
-        job = self.jobs.queue.add(caller, kind, asked)
+        request.check()
+        self.profiles.path(caller.team, getattr(request, "profile", None))
+        job = self.jobs.queue.add(caller, kind, request)
         self.jobs.wake()
         return job
 
@@ -119,7 +119,7 @@ class Service:
     async def nearest(self, caller: Caller, name: str, most: int) -> list[Neighbour]:
         """Networks like this one; of the team's others without an embedding, a few newest get one first."""
         await run_in_threadpool(self.graph, caller, name)
-        lacking = await run_in_threadpool(self.embeddings.missing, caller, _MOST_EMBEDDED)
+        lacking = await run_in_threadpool(self.embeddings.missing, caller, _MAX_EMBEDDED)
         for each in dict.fromkeys([*([name] if name in lacking else []), *lacking]):
             data = (await run_in_threadpool(self.graph, caller, each)).data
             vector = await self._in_engine(functools.partial(self.engine.embed, data))
@@ -128,7 +128,7 @@ class Service:
 
     # Forecasts
 
-    async def forecast(self, caller: Caller, question: Question) -> tuple[Answer, bool]:
+    async def forecast(self, caller: Caller, question: ForecastRequest) -> tuple[Answer, bool]:
         """The answer, and whether it was at hand. Who asks the same at the same time waits for the same answer."""
         try:
             named = question.profile is not None
@@ -144,7 +144,7 @@ class Service:
             task.add_done_callback(lambda done: self._asking.pop(key, None))
         return await asyncio.shield(task), False
 
-    async def _forecast(self, caller: Caller, question: Question, key: str, profile: Path | None) -> Answer:
+    async def _forecast(self, caller: Caller, question: ForecastRequest, key: str, profile: Path | None) -> Answer:
         try:
             answer = await run_in_threadpool(self._known, caller, question, key)
             if answer is None:
@@ -157,7 +157,7 @@ class Service:
     async def drawn(self, caller: Caller, id: str, window: tuple[float, float], *, whole: bool) -> str:
         """The whole report of a forecast that was given before, or a part of its timeline alone, as HTML."""
         found = await run_in_threadpool(self.stored, caller, id)
-        question = Question.model_validate(found.question)
+        question = ForecastRequest.model_validate(found.question)
         profile = await run_in_threadpool(self.profiles.path, caller.team, question.profile)
         if await run_in_threadpool(question.key, profile) != found.key:
             raise Problem(
@@ -176,7 +176,7 @@ class Service:
             raise missing("forecast", id)
         return found
 
-    def _known(self, caller: Caller, question: Question, key: str) -> Answer | None:
+    def _known(self, caller: Caller, question: ForecastRequest, key: str) -> Answer | None:
         question.check()
         with self.database.reading() as session:
             found = _stored(session, caller, key)
@@ -185,11 +185,11 @@ class Service:
                 raise missing("graph", question.graph)
         return found
 
-    def _price(self, caller: Caller, question: Question, key: str, profile: Path | None) -> Answer:
+    def _price(self, caller: Caller, question: ForecastRequest, key: str, profile: Path | None) -> Answer:
         about, body = self.engine.forecast(question, profile, lambda: self.graph(caller, question.graph).data)
         row = {
             "id": new_id(), "team_id": caller.team, "key": key, "graph": question.graph, "question": question.model_dump(),
-            "answer": body.decode(), "asked_by": caller.key, "created": now(), **about,
+            "answer": body.decode(), "created_by": caller.key, "created": now(), **about,
         }  # fmt: skip
         try:
             with self.database.writing() as session:

@@ -14,10 +14,10 @@ from foretell.hardware import Cluster
 from foretell.serve.access.keys import Caller
 from foretell.serve.database.connect import Database, now
 from foretell.serve.database.tables import Job, Measurement, StoredProfile
-from foretell.serve.jobs.adapt import AskedAdapt, measured_steps
+from foretell.serve.jobs.adapt import AdaptRequest, measured_steps
 from foretell.serve.measured import compared, drifts
 from foretell.serve.profiles import Profiles
-from foretell.serve.questions import model_version
+from foretell.serve.requests import model_version
 from foretell.units import Seconds
 
 How = Literal["profile", "measured", "transferred", "roofline"]
@@ -58,7 +58,7 @@ class TaskChecker:
             next=_next(how, profiles, devices),
         )  # fmt: skip
 
-    def fitting(self, caller: Caller, cluster: Cluster) -> AskedAdapt | None:
+    def fitting(self, caller: Caller, cluster: Cluster) -> AdaptRequest | None:
         """The offline fitting that a measured step makes due: the device has no profile of the team's yet, or one that a
         drift or twice as many steps have overtaken. Looked for once in a while, as it reads what was measured."""
         kinds = [device.name for device in cluster.device_kinds]
@@ -66,20 +66,20 @@ class TaskChecker:
         if len(kinds) > 1 or now() - self._looked.get(place, 0.0) < LOOK:
             return None
         self._looked[place] = now()
-        asked = AskedAdapt(device=kinds[0], name=kinds[0])
+        request = AdaptRequest(device=kinds[0], name=kinds[0])
         with self._database.reading() as session:
             steps = measured_steps(session, caller.team, kinds[0])
-            profile = session.get(StoredProfile, (caller.team, asked.name))
+            profile = session.get(StoredProfile, (caller.team, request.name))
             waiting = (
                 select(Job).filter_by(team_id=caller.team, kind="adapt").where(Job.state.in_(("queued", "running")))
             )
-            if len(steps) < _ENOUGH or any(job.question["name"] == asked.name for job in session.scalars(waiting)):
+            if len(steps) < _ENOUGH or any(job.question["name"] == request.name for job in session.scalars(waiting)):
                 return None
             if profile is None or len(steps) >= 2 * profile.steps:
-                return asked
+                return request
             since = [step for step in compared(session, caller.team) if step.at > profile.created]
-        ours = [step for step in since if step.profile == asked.name and step.cluster == str(cluster)]
-        return asked if any(course.is_drift for course in drifts(ours)) else None
+        ours = [step for step in since if step.profile == request.name and step.cluster == str(cluster)]
+        return request if any(course.is_drift for course in drifts(ours)) else None
 
 
 def measured_on(model: str) -> str | None:

@@ -100,9 +100,9 @@ class Bench:
         """None where the graph is not at hand and was not sent along."""
         from foretell.forecasting.forecast import forecast
         from foretell.graph import Graph
-        from foretell.serve.questions import Question
+        from foretell.serve.requests import ForecastRequest
 
-        question = Question.model_validate(head["question"])
+        question = ForecastRequest.model_validate(head["question"])
         graph = self._graphs.get(question.graph)
         if graph is None and not data:
             return None

@@ -8,7 +8,7 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Final
 
-from foretell.supervisor import Child, ChildLost
+from foretell.supervisor import Child, ChildEnded
 from foretell.units import Seconds
 
 _PATIENCE: Final[Seconds] = 120.0
@@ -23,18 +23,18 @@ class Zoo:
     def __init__(self) -> None:
         self._names = USUAL
         self._lock = threading.Lock()
-        self._asked = False
+        self._started = False
 
     def names(self) -> tuple[str, ...]:
         """The usual ones until the libraries have told theirs: nobody waits for that."""
         with self._lock:
-            if not self._asked:
-                self._asked = True
+            if not self._started:
+                self._started = True
                 threading.Thread(target=self._ask, name="foretell-names", daemon=True).start()
         return self._names
 
     def _ask(self) -> None:
-        with contextlib.suppress(ChildLost, TimeoutError, OSError), Child.fresh("foretell.serve.zoo:tell") as child:
+        with contextlib.suppress(ChildEnded, TimeoutError, OSError), Child.fresh("foretell.serve.zoo:tell") as child:
             self._names = tuple(json.loads(child.receive(_PATIENCE)))
 
     def like(self, text: str) -> list[str]:

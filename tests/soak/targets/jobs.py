@@ -12,19 +12,19 @@ from foretell.serve.access.keys import local_caller
 from foretell.serve.database.connect import Database, new_id, now
 from foretell.serve.database.tables import StoredGraph
 from foretell.serve.jobs import queue
-from foretell.serve.jobs.of_graph import AskedPlans
+from foretell.serve.jobs.of_graph import PlanRequest
 from foretell.serve.jobs.work import Done
 from foretell.serve.problems import Problem
 
 SIDE_BY_SIDE = 3
 SECONDS = 1.0  # opening a database takes a part of it
 GRAPH = "0" * 64
-ASKED = AskedPlans(graph=GRAPH, samples=1.0)
+ASKED = PlanRequest(graph=GRAPH, samples=1.0)
 
 
 def work(folder: Path, number: int, say: Callable[[str], None]) -> None:
     rng, holder = random.Random(number), new_id()
-    queue._MOST_WAITING, queue.LEASE = 10**9, 0.2  # type: ignore[misc]
+    queue._MAX_WAITING_JOBS, queue.LEASE = 10**9, 0.2  # type: ignore[misc]
     database = _opened(folder)
     jobs, caller = queue.Queue(database), local_caller(database)
     while True:

@@ -21,10 +21,10 @@ from torch.distributed.device_mesh import init_device_mesh
 
 def setup_code(handed: Handed) -> str:
     plan = handed.plan
-    asked = [name for name in ("pp", "cp", "ep") if getattr(plan, name) > 1] + ["servers"] * (plan.servers > 0)
-    if asked:
+    unsupported = [name for name in ("pp", "cp", "ep") if getattr(plan, name) > 1] + ["servers"] * (plan.servers > 0)
+    if unsupported:
         raise PlanError(
-            f"setup code is written for dp, tp and zero; {', '.join(asked)} need a trainer. Hand over to torchtitan."
+            f"setup code is written for dp, tp and zero; {', '.join(unsupported)} need a trainer. Hand over to torchtitan."
         )
     if plan.zero == 1:
         raise PlanError(

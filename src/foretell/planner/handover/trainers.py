@@ -132,7 +132,9 @@ def _half(precision: str) -> str | None:
 def _refuse(handed: Handed, tool: str, *settings: str) -> None:
     """What the tool's file has no word for."""
     plan, usual = handed.plan, type(handed.plan)()
-    if asked := [f"{name}={getattr(plan, name)}" for name in settings if getattr(plan, name) != getattr(usual, name)]:
+    if unsupported := [
+        f"{name}={getattr(plan, name)}" for name in settings if getattr(plan, name) != getattr(usual, name)
+    ]:
         raise PlanError(
-            f"{tool} cannot say {', '.join(asked)}. Decide otherwise with --plan, or hand over to torchtitan or fsdp."
+            f"{tool} cannot say {', '.join(unsupported)}. Decide otherwise with --plan, or hand over to torchtitan or fsdp."
         )

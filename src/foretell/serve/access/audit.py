@@ -16,16 +16,16 @@ from foretell.serve.database.tables import Audit
 from foretell.units import Seconds
 
 _EVERY: Final[Seconds] = 0.5
-_MOST: Final = 50_000  # rows that wait
+_MAX_WAITING_ROWS: Final = 50_000  # rows that wait
 _log = logging.getLogger(__name__)
 
 
 class AuditLog:
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._rows: queue.Queue[dict[str, object]] = queue.Queue(_MOST)
+        self._rows: queue.Queue[dict[str, object]] = queue.Queue(_MAX_WAITING_ROWS)
         self._end = threading.Event()
-        self.lost = 0
+        self.dropped = 0
         self._thread = threading.Thread(target=self._write, name="foretell-audit", daemon=True)
         self._thread.start()
 
@@ -35,7 +35,7 @@ class AuditLog:
         try:
             self._rows.put_nowait(row)
         except queue.Full:
-            self.lost += 1
+            self.dropped += 1
 
     def close(self) -> None:
         """Write what is left."""
@@ -57,5 +57,5 @@ class AuditLog:
             with self._database.writing() as session:
                 session.execute(insert(Audit), rows)
         except SQLAlchemyError as error:
-            self.lost += len(rows)
+            self.dropped += len(rows)
             _log.error("%d rows of the audit log are lost: %s", len(rows), error)

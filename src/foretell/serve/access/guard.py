@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from foretell.limits import limit
 from foretell.serve.problems import Problem
 
-MOST_JSON: Final = 2**18  # bytes of a question
+MAX_JSON_BYTES: Final = 2**18  # bytes of a question
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -46,7 +46,7 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        most = limit("bytes of a graph file") if scope["path"].rstrip("/") in _UPLOADS else MOST_JSON
+        most = limit("bytes of a graph file") if scope["path"].rstrip("/") in _UPLOADS else MAX_JSON_BYTES
         problem = self._stranger(scope) or _too_large(scope, most)
         if problem is not None:
             await problem.response()(scope, receive, send_guarded)

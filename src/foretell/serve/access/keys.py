@@ -21,7 +21,7 @@ LOCAL: Final = "local"  # the team of whoever asks on loopback where no keys wer
 _WRITTEN: Final = re.compile(r"ftl_([0-9a-f]{16})_([A-Za-z0-9_-]{20,100})")
 _ROLES: Final = get_args(Role)  # each may do what those before it may
 _FRESH: Final = 5.0  # seconds that a key is believed without asking the database, so how late a revocation can be
-_MOST_KNOWN: Final = 10_000
+_MAX_KNOWN_KEYS: Final = 10_000
 _LONGEST: Final = 200
 
 
@@ -115,7 +115,7 @@ class Keyring:
             return None
         caller = Caller(team=team.id, key=key.id, role=key.role, team_name=team.name)  # type: ignore[arg-type]
         with self._lock:
-            if len(self._known) >= _MOST_KNOWN:
+            if len(self._known) >= _MAX_KNOWN_KEYS:
                 self._known.clear()
             self._known[_hash(written)] = (now(), caller)
         return caller

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 _BURST: Final = 4.0  # seconds of the rate that may come at once
-_MOST: Final = 10_000  # buckets; the fullest are forgotten first, as they say nothing
+_MAX_BUCKETS: Final = 10_000  # buckets; the fullest are forgotten first, as they say nothing
 
 
 @dataclass(slots=True)
@@ -20,8 +20,8 @@ class Rates:
         full, at = max(self.rate * _BURST, 1.0), time.monotonic()
         left, before = self._left.get(who, (full, at))
         left = min(left + (at - before) * self.rate, full)
-        if len(self._left) >= _MOST and who not in self._left:
-            self._left = dict(sorted(self._left.items(), key=lambda item: item[1][0])[: _MOST // 2])
+        if len(self._left) >= _MAX_BUCKETS and who not in self._left:
+            self._left = dict(sorted(self._left.items(), key=lambda item: item[1][0])[: _MAX_BUCKETS // 2])
         if left < 1.0:
             self._left[who] = (left, at)
             return (1.0 - left) / self.rate

@@ -96,13 +96,13 @@ def _embedded() -> str:
 
 def _open(url: str) -> Engine:
     try:
-        asked = make_url(url)
-        driver = _DRIVERS.get(asked.drivername)
+        parsed = make_url(url)
+        driver = _DRIVERS.get(parsed.drivername)
         if driver is None:
-            raise ArgumentError(f"{asked.drivername!r} is not supported")
+            raise ArgumentError(f"{parsed.drivername!r} is not supported")
         if driver == "sqlite":
             return _open_sqlite(url)
-        return create_engine(asked.set(drivername=driver), pool_size=20, max_overflow=20, pool_pre_ping=True)
+        return create_engine(parsed.set(drivername=driver), pool_size=20, max_overflow=20, pool_pre_ping=True)
     except (ArgumentError, NoSuchModuleError, ModuleNotFoundError) as error:
         raise InputError(
             f"no database can be opened: {error}. Write its URL like postgresql://user@host/name (pip install psycopg) "

@@ -78,7 +78,7 @@ class StoredForecast(Base):
     model: Mapped[str] = mapped_column(_NAME)
     seconds: Mapped[float]
     fits: Mapped[bool]
-    asked_by: Mapped[str] = mapped_column(_ID)
+    created_by: Mapped[str] = mapped_column("asked_by", _ID)
     created: Mapped[float]
 
 
@@ -146,7 +146,7 @@ class Job(Base):
     crashes: Mapped[int] = mapped_column(default=0, server_default="0")  # attempts that ended with its own process
     lease: Mapped[str | None] = mapped_column(_ID)  # of the runner that works on it
     lease_until: Mapped[float] = mapped_column(default=0.0)
-    asked_by: Mapped[str] = mapped_column(_ID)
+    created_by: Mapped[str] = mapped_column("asked_by", _ID)
     created: Mapped[float]
     ended: Mapped[float | None]
 

@@ -19,16 +19,16 @@ from foretell.errors import InputError
 from foretell.hardware import Cluster
 from foretell.serve.database.connect import now
 from foretell.serve.database.tables import Job, Measurement, StoredGraph, StoredProfile
-from foretell.serve.jobs.work import AskedLong, Done, Means, Say
-from foretell.serve.questions import Text, model_version
+from foretell.serve.jobs.work import Done, JobRequest, Means, Say
+from foretell.serve.requests import Text, model_version
 
 FEWEST: Final = 3  # different steps that say anything
-_MOST: Final = 60  # different steps: more of them take longer and change little
+_MAX_STEPS: Final = 60  # different steps: more of them take longer and change little
 _NEWEST: Final = 2000  # measurements that are looked at
 ProfileName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$", description="What it will be asked for by.")]
 
 
-class AskedAdapt(AskedLong):
+class AdaptRequest(JobRequest):
     """As `foretell adapt`, from what was posted to /v1/measurements."""
 
     device: Text = Field(description="The device of the catalog that it shall fit.", examples=["l40s"])
@@ -95,4 +95,4 @@ def measured_steps(session: Session, team: str, device: str) -> dict[tuple[str, 
         kinds = Cluster.parse(row.cluster).device_kinds
         if [kind.name for kind in kinds] == [device]:
             found.setdefault((row.graph, row.cluster, row.plan), []).append(row.seconds)
-    return {key: statistics.median(found[key]) for key in list(found)[:_MOST]}
+    return {key: statistics.median(found[key]) for key in list(found)[:_MAX_STEPS]}

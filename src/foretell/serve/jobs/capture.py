@@ -14,14 +14,14 @@ from foretell.precision import PRECISIONS
 from foretell.serve.database.connect import now
 from foretell.serve.database.tables import Job, StoredGraph
 from foretell.serve.graphs import about
-from foretell.serve.jobs.work import AskedLong, Done, Means, Say
+from foretell.serve.jobs.work import Done, JobRequest, Means, Say
 
 LIBRARIES: Final = ("timm", "torchvision", "hf")
 _NAME: Final = rf"^({'|'.join(LIBRARIES)})/[A-Za-z0-9][A-Za-z0-9._-]{{0,199}}$"
 Many = Annotated[int, Field(ge=1, le=65_536)]
 
 
-class AskedCapture(AskedLong):
+class CaptureRequest(JobRequest):
     """A SOURCE such as `foretell models` lists, with what people usually set."""
 
     source: Annotated[str, Field(pattern=_NAME, examples=["torchvision/resnet50"])]

@@ -15,8 +15,8 @@ from foretell.graph import Graph
 from foretell.hardware import Cluster, Term
 from foretell.plans import Plan
 from foretell.serve.database.tables import Job, StoredGraph, StoredPlans
-from foretell.serve.jobs.work import AskedLong, Done, Gone, Means, Say
-from foretell.serve.questions import EXAMPLE, AskedConditions, AskedJob, Hash, Text, model_version
+from foretell.serve.jobs.work import Done, Gone, JobRequest, Means, Say
+from foretell.serve.requests import EXAMPLE, Hash, RequestConditions, RequestJob, Text, model_version
 from foretell.text import json_text
 
 if TYPE_CHECKING:
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 _MAX_DEVICES: Final = 16_384
 
 
-class AskedOfGraph(AskedLong):
+class GraphJobRequest(JobRequest):
     """Work on a graph that was sent before."""
 
     graph: Hash
     plan: Text | None = None
     model: Text | None = None
     profile: Text | None = None
-    conditions: AskedConditions | None = None
-    job: AskedJob | None = None
+    conditions: RequestConditions | None = None
+    job: RequestJob | None = None
 
     def check(self) -> None:
         if self.plan is not None:
@@ -53,19 +53,19 @@ class AskedOfGraph(AskedLong):
 
     def shared(self, profile: Path | None) -> dict[str, Any]:
         """Arguments that all of the library's functions take."""
-        asked: dict[str, Any] = {"plan": self.plan}
+        arguments: dict[str, Any] = {"plan": self.plan}
         if self.model is not None:
-            asked["model"] = self.model
+            arguments["model"] = self.model
         if profile is not None:
-            asked["profile"] = profile
+            arguments["profile"] = profile
         if self.conditions is not None:
-            asked["conditions"] = self.conditions.made()
+            arguments["conditions"] = self.conditions.made()
         if self.job is not None:
-            asked["job"] = self.job.made()
-        return asked
+            arguments["job"] = self.job.made()
+        return arguments
 
 
-class AskedPlans(AskedOfGraph):
+class PlanRequest(GraphJobRequest):
     """A search for the cluster and the plan of a job, as `foretell.plan`."""
 
     model_config = ConfigDict(
@@ -153,7 +153,7 @@ class AskedPlans(AskedOfGraph):
         session.add(StoredPlans(answer=done.result, **made))
 
 
-class AskedScale(AskedOfGraph):
+class ScaleRequest(GraphJobRequest):
     """One workload on more and more devices, as `foretell.scale`."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"graph": EXAMPLE, "on": "h100-sxm", "up_to": 64}]})

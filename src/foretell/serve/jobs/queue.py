@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from foretell.serve.access.keys import Caller
 from foretell.serve.database.connect import Database, new_id, now
 from foretell.serve.database.tables import Job
-from foretell.serve.jobs.work import AskedLong, Done, Gone
+from foretell.serve.jobs.work import Done, Gone, JobRequest
 from foretell.serve.problems import Problem, missing
 from foretell.serve.settings import LEASE
 from foretell.text import brief, plain
@@ -23,9 +23,9 @@ from foretell.units import Seconds
 
 Keep = Callable[[Session, Job], None]
 ENDED: Final = ("done", "failed", "cancelled")
-_MOST_WAITING: Final = 100  # of one team
-_MOST_CRASHES: Final = 5
-_MOST_ATTEMPTS: Final = 100  # of a job that every service which took it was killed with
+_MAX_WAITING_JOBS: Final = 100  # of one team
+_MAX_CRASHES: Final = 5
+_MAX_ATTEMPTS: Final = 100  # of a job that every service which took it was killed with
 _LONGEST: Final = 4000
 
 
@@ -33,23 +33,23 @@ class Queue:
     def __init__(self, database: Database, lease: Seconds | None = None) -> None:
         self._database, self.lease = database, LEASE if lease is None else lease
 
-    def add(self, caller: Caller, kind: str, asked: AskedLong) -> Job:
+    def add(self, caller: Caller, kind: str, request: JobRequest) -> Job:
         with self._database.writing() as session:
             try:
-                asked.material(session, caller.team)
+                request.material(session, caller.team)
             except Gone as gone:
                 raise gone.problem() from None
             waiting = session.scalar(
                 select(func.count()).select_from(Job).where(Job.team_id == caller.team, Job.state.not_in(ENDED))
             )
-            if (waiting or 0) >= _MOST_WAITING:
+            if (waiting or 0) >= _MAX_WAITING_JOBS:
                 raise Problem(
-                    429, f"{waiting} jobs of your team wait or run.", allowed=f"{_MOST_WAITING} at a time",
+                    429, f"{waiting} jobs of your team wait or run.", allowed=f"{_MAX_WAITING_JOBS} at a time",
                     next="Wait for some to end, or cancel them.", headers={"Retry-After": "30"},
                 )  # fmt: skip
             job = Job(
-                id=new_id(), team_id=caller.team, kind=kind, question=asked.model_dump(), state="queued", message="", progress=0.0,
-                changes=1, attempts=0, lease_until=0.0, asked_by=caller.key, created=now(),
+                id=new_id(), team_id=caller.team, kind=kind, question=request.model_dump(), state="queued", message="", progress=0.0,
+                changes=1, attempts=0, lease_until=0.0, created_by=caller.key, created=now(),
             )  # fmt: skip
             session.add(job)
         return job
@@ -64,7 +64,7 @@ class Queue:
             if found is None:
                 return None
             found.changes += 1
-            if found.crashes >= _MOST_CRASHES or found.attempts >= _MOST_ATTEMPTS:
+            if found.crashes >= _MAX_CRASHES or found.attempts >= _MAX_ATTEMPTS:
                 found.state, found.ended = "failed", now()
                 found.message = f"its process ended {found.crashes or found.attempts} times before it was done."
                 return None
@@ -82,9 +82,9 @@ class Queue:
     def fail(self, id: str, holder: str, message: str) -> bool:
         return self._end(id, holder, {"state": "failed", "message": _shown(message)})
 
-    def done(self, id: str, holder: str, asked: AskedLong, done: Done) -> bool:
+    def done(self, id: str, holder: str, request: JobRequest, done: Done) -> bool:
         found = {"state": "done", "message": "", "result": done.result, "picture": done.picture}
-        return self._end(id, holder, found, lambda session, job: asked.keep(session, job, done))
+        return self._end(id, holder, found, lambda session, job: request.keep(session, job, done))
 
     def give_back(self, id: str, holder: str, *, message: str = "", tried: bool = False) -> None:
         """It is the next one's, at once; `tried` is an attempt, and a crash of its own."""

@@ -15,11 +15,11 @@ from foretell.serve.database.connect import Database, new_id
 from foretell.serve.database.tables import Job
 from foretell.serve.jobs.kinds import made
 from foretell.serve.jobs.queue import Queue
-from foretell.serve.jobs.work import AskedLong, Done, Gone
+from foretell.serve.jobs.work import Done, Gone, JobRequest
 from foretell.serve.profiles import Profiles
 from foretell.serve.settings import LEASE
 from foretell.serve.worker import pack, unpack
-from foretell.supervisor import Child, ChildLost
+from foretell.supervisor import Child, ChildEnded
 from foretell.units import Bytes, Seconds
 
 _LOOK: Final[Seconds] = 1.0  # between two looks into the queue
@@ -83,9 +83,9 @@ class Runners:
 
     def _do(self, job: Job, holder: str) -> None:
         try:
-            asked = made(job.kind, job.question)
+            request = made(job.kind, job.question)
             with self._database.reading() as session:
-                material = asked.material(session, job.team_id)
+                material = request.material(session, job.team_id)
             profile = self._profiles.path(job.team_id, job.question.get("profile"))
         except (Gone, ForetellError) as error:
             self.queue.fail(job.id, holder, str(error))
@@ -94,16 +94,16 @@ class Runners:
         with self._start() as child:
             try:
                 child.send(pack(head, material))
-                self._listen(child, job, asked, holder)
-            except ChildLost as lost:  # begun again, a few times
-                _log.warning("the process of job %s %s", job.id, lost.how)
-                self.queue.give_back(job.id, holder, message=f"its process {lost.how}; it begins again.", tried=True)
+                self._listen(child, job, request, holder)
+            except ChildEnded as ended:  # begun again, a few times
+                _log.warning("the process of job %s %s", job.id, ended.how)
+                self.queue.give_back(job.id, holder, message=f"its process {ended.how}; it begins again.", tried=True)
 
-    def _listen(self, child: Child, job: Job, asked: AskedLong, holder: str) -> None:
+    def _listen(self, child: Child, job: Job, request: JobRequest, holder: str) -> None:
         ends = time.monotonic() + self._longest
         while not self._end.is_set():
             try:
-                said, body = unpack(child.receive(self.queue.lease / _RENEWALS))
+                reply, body = unpack(child.receive(self.queue.lease / _RENEWALS))
             except TimeoutError:
                 if time.monotonic() > ends:
                     self.queue.fail(job.id, holder, f"it took longer than {self._longest:g} s and was stopped.")
@@ -111,13 +111,13 @@ class Runners:
                 if not self.queue.renew(job.id, holder):
                     return
                 continue
-            if "done" in said:
-                done = Done(result=said["result"], picture=said["picture"], file=body)
-                self.queue.done(job.id, holder, asked, done)
+            if "done" in reply:
+                done = Done(result=reply["result"], picture=reply["picture"], file=body)
+                self.queue.done(job.id, holder, request, done)
                 return
-            if "error" in said:
-                self.queue.fail(job.id, holder, said["error"])
+            if "error" in reply:
+                self.queue.fail(job.id, holder, reply["error"])
                 return
-            if not self.queue.renew(job.id, holder, said["message"]):
+            if not self.queue.renew(job.id, holder, reply["message"]):
                 return
         self.queue.give_back(job.id, holder)

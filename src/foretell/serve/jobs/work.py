@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from foretell.serve.database.tables import Job
 from foretell.serve.problems import Problem, missing
-from foretell.serve.questions import Asked
+from foretell.serve.requests import StrictModel
 
 Say = Callable[[str], None]
 
@@ -43,7 +43,7 @@ class Gone(Exception):
         return missing(self.what, self.name)
 
 
-class AskedLong(Asked):
+class JobRequest(StrictModel):
     """What every kind can do."""
 
     def check(self) -> None:

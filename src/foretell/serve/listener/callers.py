@@ -68,5 +68,5 @@ async def caller_of_key(service: Service, request: Request, written: str) -> Cal
 Reader = Annotated[Caller, Depends(_with("reader"))]
 Member = Annotated[Caller, Depends(_with("member"))]
 Admin = Annotated[Caller, Depends(_with("admin"))]
-Asked = Annotated[Service, Depends(service_of)]
+ServiceDep = Annotated[Service, Depends(service_of)]
 Few = Annotated[int, Query(ge=1, le=1000, description="How many, at most.")]

@@ -10,8 +10,8 @@ from fastapi import APIRouter
 from foretell import hardware
 from foretell.cost.model import DEFAULT as DEFAULT_MODEL
 from foretell.cost.model import names
-from foretell.serve.listener.callers import Asked, Reader
-from foretell.serve.questions import model_version
+from foretell.serve.listener.callers import Reader, ServiceDep
+from foretell.serve.requests import model_version
 from foretell.serve.task_checker import measured_on
 
 router = APIRouter(prefix="/v1", tags=["catalog"])
@@ -33,6 +33,6 @@ def models(caller: Reader) -> list[dict[str, Any]]:
 
 
 @router.get("/profiles")
-def profiles(service: Asked, caller: Reader) -> list[dict[str, Any]]:
+def profiles(service: ServiceDep, caller: Reader) -> list[dict[str, Any]]:
     """What makes forecasts fit a machine, a cluster or a trainer: your team's, and those of whoever runs the service."""
     return service.profiles.listed(caller.team)

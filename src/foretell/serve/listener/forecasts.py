@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from sqlalchemy import select
 
 from foretell.serve.database.tables import StoredForecast
-from foretell.serve.listener.callers import Asked, Few, Member, Reader
-from foretell.serve.questions import Hash, Id, Question
+from foretell.serve.listener.callers import Few, Member, Reader, ServiceDep
+from foretell.serve.requests import ForecastRequest, Hash, Id
 
 router = APIRouter(prefix="/v1/forecasts", tags=["forecasts"])
 ID_HEADER: Final = "Foretell-Forecast"
@@ -43,21 +43,23 @@ class ForecastSummary(BaseModel):
     model: str
     seconds: float
     fits: bool
-    asked_by: str
+    created_by: str = Field(serialization_alias="asked_by")
     created: float
 
 
 @router.post("", response_class=Response, responses=_ANSWER)
-async def ask(asked: Question, service: Asked, caller: Member) -> Response:
+async def ask(request: ForecastRequest, service: ServiceDep, caller: Member) -> Response:
     """Forecast one step of a graph that was sent before."""
-    answer, at_hand = await service.forecast(caller, asked)
+    answer, at_hand = await service.forecast(caller, request)
     how = "hit" if at_hand else "miss"
     service.metrics.forecasts.labels(how).inc()
     return Response(answer.body, media_type="application/json", headers={ID_HEADER: answer.id, CACHE_HEADER: how})
 
 
 @router.get("")
-def list_forecasts(service: Asked, caller: Reader, graph: Hash | None = None, most: Few = 100) -> list[ForecastSummary]:
+def list_forecasts(
+    service: ServiceDep, caller: Reader, graph: Hash | None = None, most: Few = 100
+) -> list[ForecastSummary]:
     """The forecasts of your team, the newest first."""
     wanted = select(StoredForecast).filter_by(team_id=caller.team)
     if graph is not None:
@@ -68,7 +70,7 @@ def list_forecasts(service: Asked, caller: Reader, graph: Hash | None = None, mo
 
 
 @router.get("/{id}", response_class=Response, responses=_ANSWER)
-def get_forecast(id: Id, service: Asked, caller: Reader) -> Response:
+def get_forecast(id: Id, service: ServiceDep, caller: Reader) -> Response:
     """An answer that was given before."""
     found = service.stored(caller, id)
     return Response(found.answer, media_type="application/json", headers={ID_HEADER: found.id})

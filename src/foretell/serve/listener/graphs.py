@@ -11,8 +11,8 @@ from sqlalchemy import select
 from foretell.limits import limit
 from foretell.serve.access.guard import too_large
 from foretell.serve.database.tables import StoredGraph
-from foretell.serve.listener.callers import Asked, Few, Member, Reader
-from foretell.serve.questions import Hash
+from foretell.serve.listener.callers import Few, Member, Reader, ServiceDep
+from foretell.serve.requests import Hash
 
 router = APIRouter(prefix="/v1/graphs", tags=["graphs"])
 
@@ -42,7 +42,7 @@ _UPLOAD: dict[str, Any] = {
 
 
 @router.post("", status_code=201, openapi_extra=_UPLOAD)
-async def send_graph(request: Request, service: Asked, caller: Member) -> GraphSummary:
+async def send_graph(request: Request, service: ServiceDep, caller: Member) -> GraphSummary:
     """Send a .graph file. It is checked as any file from a stranger, and kept for your team alone."""
     most, data = limit("bytes of a graph file"), bytearray()
     async for chunk in request.stream():
@@ -53,7 +53,7 @@ async def send_graph(request: Request, service: Asked, caller: Member) -> GraphS
 
 
 @router.get("")
-def list_graphs(service: Asked, caller: Reader, most: Few = 100) -> list[GraphSummary]:
+def list_graphs(service: ServiceDep, caller: Reader, most: Few = 100) -> list[GraphSummary]:
     """The graphs of your team, the newest first."""
     with service.database.reading() as session:
         rows = session.scalars(
@@ -63,11 +63,11 @@ def list_graphs(service: Asked, caller: Reader, most: Few = 100) -> list[GraphSu
 
 
 @router.get("/{hash}")
-def get_graph(hash: Hash, service: Asked, caller: Reader) -> GraphSummary:
+def get_graph(hash: Hash, service: ServiceDep, caller: Reader) -> GraphSummary:
     return _summary(service.graph(caller, hash))
 
 
 @router.get("/{hash}/file", response_class=Response)
-def get_graph_file(hash: Hash, service: Asked, caller: Reader) -> Response:
+def get_graph_file(hash: Hash, service: ServiceDep, caller: Reader) -> Response:
     """The file, as it was sent."""
     return Response(service.graph(caller, hash).data, media_type="application/octet-stream")

@@ -10,17 +10,17 @@ from sqlalchemy.orm import Session
 from foretell.hardware import Cluster
 from foretell.learn.adapt.steps import Step
 from foretell.plans import Plan
-from foretell.serve import questions
+from foretell.serve import requests
 from foretell.serve.database.connect import new_id, now
 from foretell.serve.database.tables import Measurement, StoredForecast, StoredGraph
-from foretell.serve.listener.callers import Asked, Few, Member, Reader
+from foretell.serve.listener.callers import Few, Member, Reader, ServiceDep
 from foretell.serve.problems import missing
-from foretell.serve.questions import Hash, Text
+from foretell.serve.requests import Hash, Text
 
 router = APIRouter(prefix="/v1/measurements", tags=["measurements"])
 
 
-class Measured(questions.Asked):
+class Measured(requests.StrictModel):
     """A measured step, as `foretell.MeasuredStep`."""
 
     graph: Hash
@@ -46,24 +46,24 @@ class MeasurementSummary(BaseModel):
 
 
 @router.post("", status_code=201)
-def add(asked: Measured, service: Asked, caller: Member) -> MeasurementSummary:
+def add(request: Measured, service: ServiceDep, caller: Member) -> MeasurementSummary:
     """Keep what a step took; where that makes a fit of a profile due, it is queued."""
-    cluster = Cluster.parse(asked.on)
-    plan = Plan.parse(asked.plan) if asked.plan else Plan(dp=cluster.devices)
+    cluster = Cluster.parse(request.on)
+    plan = Plan.parse(request.plan) if request.plan else Plan(dp=cluster.devices)
     plan.check_devices(cluster.devices)
-    Step(workload="", on=cluster, seconds=asked.seconds, allocated=asked.allocated, reserved=asked.reserved)
+    Step(workload="", on=cluster, seconds=request.seconds, allocated=request.allocated, reserved=request.reserved)
     with service.database.writing() as session:
-        if session.get(StoredGraph, (caller.team, asked.graph)) is None:
-            raise missing("graph", asked.graph)
+        if session.get(StoredGraph, (caller.team, request.graph)) is None:
+            raise missing("graph", request.graph)
         forecast = session.scalar(
             select(StoredForecast)
-            .filter_by(team_id=caller.team, graph=asked.graph, cluster=str(cluster), plan=str(plan))
+            .filter_by(team_id=caller.team, graph=request.graph, cluster=str(cluster), plan=str(plan))
             .order_by(StoredForecast.created.desc())
             .limit(1)
         )
         row = Measurement(
-            id=new_id(), team_id=caller.team, graph=asked.graph, cluster=str(cluster), plan=str(plan),
-            seconds=asked.seconds, allocated=asked.allocated, reserved=asked.reserved,
+            id=new_id(), team_id=caller.team, graph=request.graph, cluster=str(cluster), plan=str(plan),
+            seconds=request.seconds, allocated=request.allocated, reserved=request.reserved,
             forecast_id=forecast.id if forecast else None, measured_by=caller.key, created=now(),
         )  # fmt: skip
         session.add(row)
@@ -75,7 +75,7 @@ def add(asked: Measured, service: Asked, caller: Member) -> MeasurementSummary:
 
 
 @router.get("")
-def list_measurements(service: Asked, caller: Reader, most: Few = 100) -> list[MeasurementSummary]:
+def list_measurements(service: ServiceDep, caller: Reader, most: Few = 100) -> list[MeasurementSummary]:
     """The measured steps of your team, the newest first."""
     wanted = select(Measurement).filter_by(team_id=caller.team).order_by(Measurement.created.desc())
     with service.database.reading() as session:

@@ -8,21 +8,21 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from foretell.cost.model import DEFAULT as DEFAULT_MODEL
-from foretell.serve.listener.callers import Asked, Member, Reader
+from foretell.serve.listener.callers import Member, Reader, ServiceDep
 from foretell.serve.measured import compared, drifts
-from foretell.serve.questions import Hash, Text
+from foretell.serve.requests import Hash, Text
 
 router = APIRouter(prefix="/v1", tags=["roles"])
 
 
 @router.get("/check")
-def check(service: Asked, caller: Reader, on: Text, model: Text = DEFAULT_MODEL) -> dict[str, Any]:
+def check(service: ServiceDep, caller: Reader, on: Text, model: Text = DEFAULT_MODEL) -> dict[str, Any]:
     """The task checker: whether the devices of a cluster were measured, have a profile, or are transferred to."""
     return asdict(service.checker.check(caller, on, model))
 
 
 @router.get("/drift")
-def drift(service: Asked, caller: Reader) -> list[dict[str, Any]]:
+def drift(service: ServiceDep, caller: Reader) -> list[dict[str, Any]]:
     """Whether forecasts still hold for the steps that your team has measured: since when they do not, and by how much."""
     with service.database.reading() as session:
         steps = compared(session, caller.team)
@@ -35,14 +35,14 @@ def drift(service: Asked, caller: Reader) -> list[dict[str, Any]]:
 
 
 @router.get("/resources")
-def resources(service: Asked, caller: Reader) -> dict[str, Any]:
+def resources(service: ServiceDep, caller: Reader) -> dict[str, Any]:
     """The cluster-resource collector: what this service's machine and its Slurm have, and what of it is free."""
     return asdict(service.collector.collect())
 
 
 @router.get("/graphs/{hash}/nearest")
 async def nearest(
-    hash: Hash, service: Asked, caller: Member, most: Annotated[int, Query(ge=1, le=100)] = 5
+    hash: Hash, service: ServiceDep, caller: Member, most: Annotated[int, Query(ge=1, le=100)] = 5
 ) -> list[dict[str, Any]]:
     """The workload-embedding generator: networks of your team that are most like this one, with what was measured of them."""
     return [asdict(each) for each in await service.nearest(caller, hash, most)]

@@ -15,7 +15,7 @@ from foretell.cost.model import names
 from foretell.report import ticks
 from foretell.report.charts import svg
 from foretell.report.page import figure, section, table
-from foretell.serve.listener.callers import Asked, Reader
+from foretell.serve.listener.callers import Reader, ServiceDep
 from foretell.serve.listener.pages.frame import page
 from foretell.serve.listener.pages.history import signed
 from foretell.serve.measured import Compared, compared, drifts
@@ -28,7 +28,7 @@ _WIDTH: Final = 720
 
 
 @router.get("/accuracy")
-def accuracy(service: Asked, caller: Reader) -> Response:
+def accuracy(service: ServiceDep, caller: Reader) -> Response:
     with service.database.reading() as session:
         steps = compared(session, caller.team)
     own = _own(steps) + _drift(steps) if steps else _NOTHING
@@ -106,11 +106,11 @@ def _chart(steps: Sequence[Compared]) -> str:
         drawn.append(f'<text x="{_LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">{label}</text>')
         drawn.append(f'<text x="{x(tick):.1f}" y="{_SIDE - _BELOW + 20}" text-anchor="middle">{label}</text>')
     for step in steps:
-        told = f"{step.workload} on {step.cluster}: predicted {show_seconds(step.predicted)}, measured {show_seconds(step.seconds)}"
+        label = f"{step.workload} on {step.cluster}: predicted {show_seconds(step.predicted)}, measured {show_seconds(step.seconds)}"
         dot = (
             f'<circle cx="{x(step.seconds):.1f}" cy="{y(step.predicted):.1f}" r="5" fill="var(--accent)" opacity="0.8">'
         )
-        drawn.append(f'<a href="/forecasts/{step.forecast}">{dot}<title>{escape(told)}</title></circle></a>')
+        drawn.append(f'<a href="/forecasts/{step.forecast}">{dot}<title>{escape(label)}</title></circle></a>')
     described = f"{len(steps)} steps, each measured and predicted."
     title = "Measured against predicted"
     return svg(_WIDTH, _SIDE, "".join(drawn), name="accuracy", title=title, description=described, scaled=True)
@@ -119,12 +119,12 @@ def _chart(steps: Sequence[Compared]) -> str:
 def _models() -> str:
     rows = []
     for name in names():
-        said = card(name)
-        if said:
+        about = card(name)
+        if about:
             rows.append(
                 (
-                    escape(name), escape(str(said.get("device", "–"))), f"{said.get('steps', 0):,}",
-                    f"{said.get('architectures', 0):,}", f"{said.get('ops', 0):,}", f"{len(said.get('elsewhere', {})):,}",
+                    escape(name), escape(str(about.get("device", "–"))), f"{about.get('steps', 0):,}",
+                    f"{about.get('architectures', 0):,}", f"{about.get('ops', 0):,}", f"{len(about.get('elsewhere', {})):,}",
                 )
             )  # fmt: skip
     titles = ("Model", "Measured on", "Steps", "Networks", "Ops", "Other devices")

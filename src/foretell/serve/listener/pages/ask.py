@@ -10,13 +10,13 @@ from starlette.concurrency import run_in_threadpool
 
 from foretell.errors import ForetellError
 from foretell.serve.access.keys import Caller
-from foretell.serve.listener.callers import Asked, Member, Reader
+from foretell.serve.listener.callers import Member, Reader, ServiceDep
 from foretell.serve.listener.pages.forms import checked, read_form
 from foretell.serve.listener.pages.frame import page, part, trouble
 from foretell.serve.listener.pages.picture import Chosen, hardware_fields, picture, profile_field
 from foretell.serve.listener.pages.workload import graph_or_wait, name_options, workload_fields
 from foretell.serve.problems import Problem, of_error
-from foretell.serve.questions import Question, Text
+from foretell.serve.requests import ForecastRequest, Text
 from foretell.serve.service import Service
 
 router = APIRouter()
@@ -25,13 +25,13 @@ Count = Annotated[int, Query(ge=1, le=1024)]
 
 @router.get("/")
 def form(
-    service: Asked, caller: Reader, graph: Text = "", on: Text = "", plan: Text = "", profile: Text = ""
+    service: ServiceDep, caller: Reader, graph: Text = "", on: Text = "", plan: Text = "", profile: Text = ""
 ) -> Response:
     return _page(service, caller, graph=graph, on=on, plan=plan, profile=profile)
 
 
 @router.get("/names")
-def names(service: Asked, caller: Reader, source: Text = "") -> Response:
+def names(service: ServiceDep, caller: Reader, source: Text = "") -> Response:
     """Options that a person may mean."""
     return part(name_options(service.zoo.like(source)))
 
@@ -44,38 +44,38 @@ def cluster_picture(
 
 
 @router.post("/ask")
-async def send(request: Request, service: Asked, caller: Member) -> Response:
+async def send(request: Request, service: ServiceDep, caller: Member) -> Response:
     form = await read_form(request)
-    asked = {"on": form.text("written"), "plan": form.text("plan"), "profile": form.text("profile")}
+    question = {"on": form.text("written"), "plan": form.text("plan"), "profile": form.text("profile")}
     try:
         chosen = Chosen(
             device=form.text("device", Chosen().device), count=form.count("count") or 1, nodes=form.count("nodes") or 1,
             written=form.text("written"),
         )  # fmt: skip
-        asked["on"] = chosen.cluster
-        query = {name: value for name, value in asked.items() if value}
+        question["on"] = chosen.cluster
+        query = {name: value for name, value in question.items() if value}
         return RedirectResponse(await graph_or_wait(service, caller, form, "/ask", query), 303)
     except (Problem, ForetellError) as error:
-        return await _again(service, caller, error, graph=form.text("graph"), **asked)
+        return await _again(service, caller, error, graph=form.text("graph"), **question)
 
 
 @router.get("/ask")
 async def answer(
-    service: Asked, caller: Member, graph: Text, on: Text, plan: Text = "", profile: Text = ""
+    service: ServiceDep, caller: Member, graph: Text, on: Text, plan: Text = "", profile: Text = ""
 ) -> Response:
     """The forecast of this question; its report has an address of its own."""
     try:
-        question = checked(Question, graph=graph, on=on, plan=plan, profile=profile)
+        question = checked(ForecastRequest, graph=graph, on=on, plan=plan, profile=profile)
         found, _ = await service.forecast(caller, question)
     except (Problem, ForetellError) as error:
         return await _again(service, caller, error, graph=graph, on=on, plan=plan, profile=profile)
     return RedirectResponse(f"/forecasts/{found.id}", 303)
 
 
-async def _again(service: Service, caller: Caller, error: Problem | ForetellError, **asked: str) -> Response:
+async def _again(service: Service, caller: Caller, error: Problem | ForetellError, **question: str) -> Response:
     """The form as it was, with what is wrong above it."""
-    problem = error if isinstance(error, Problem) else of_error(error, asked)
-    return await run_in_threadpool(lambda: _page(service, caller, problem=problem, **asked))
+    problem = error if isinstance(error, Problem) else of_error(error, question)
+    return await run_in_threadpool(lambda: _page(service, caller, problem=problem, **question))
 
 
 def _page(

@@ -17,15 +17,15 @@ from foretell.hardware import Cluster, Device
 from foretell.precision import UNITS
 from foretell.report.page import bar, section, table
 from foretell.serve.access.keys import Caller
-from foretell.serve.listener.callers import Admin, Asked, Reader
+from foretell.serve.listener.callers import Admin, Reader, ServiceDep
 from foretell.serve.listener.pages.forms import Form, read_form
 from foretell.serve.listener.pages.frame import choose, field, page, trouble
 from foretell.serve.problems import Problem, of_error
-from foretell.serve.questions import Text
+from foretell.serve.requests import Text
 from foretell.units import or_dash, show_bandwidth, show_bytes, show_dollars, show_flops
 
 router = APIRouter()
-_MOST: Final = 6  # side by side
+_MAX_COMPARED: Final = 6  # side by side
 _TITLES: Final = ("Device", "Memory", "Bandwidth", "bf16", "fp32", "Node", "Per hour")
 _TEXTS: Final = {
     "name": ("Name", "my-gpu", "Lower-case letters, digits, . _ -"),
@@ -49,13 +49,13 @@ _OPTIONAL: Final = ("bf16", "fp16")
 
 @router.get("/devices")
 def devices(
-    service: Asked, caller: Reader, compare: Annotated[list[Text] | None, Query(max_length=_MOST)] = None
+    service: ServiceDep, caller: Reader, compare: Annotated[list[Text] | None, Query(max_length=_MAX_COMPARED)] = None
 ) -> Response:
     return _page(caller, compare or [])
 
 
 @router.post("/devices")
-async def add(request: Request, service: Asked, caller: Admin) -> Response:
+async def add(request: Request, service: ServiceDep, caller: Admin) -> Response:
     """A new device, for all who ask this service: read by the catalog's one parser before it is kept."""
     form = await read_form(request)
     try:
@@ -148,19 +148,19 @@ def _new(form: Form | None) -> str:
 def _toml(form: Form) -> str:
     """The catalog's file. Values are quoted as JSON strings, which TOML reads alike."""
 
-    def said(name: str) -> str:
+    def quoted(name: str) -> str:
         return json.dumps(form.text(name), ensure_ascii=True)
 
     def count(name: str) -> str:
         return f"{form.number(name) or 0:g}"
 
-    peaks = "\n".join(f"{name} = {said(name)}" for name in ("fp32", *_OPTIONAL) if form.text(name))
-    source = f"source = {said('source')}"
+    peaks = "\n".join(f"{name} = {quoted(name)}" for name in ("fp32", *_OPTIONAL) if form.text(name))
+    source = f"source = {quoted('source')}"
     return (
-        f'title = {said("title")}\nvendor = {said("vendor")}\nkind = "gpu"\narchitecture = {said("architecture")}\n\n'
-        f"[memory]\nsize = {said('size')}\nbandwidth = {said('bandwidth')}\nl2 = {said('l2')}\n{source}\n\n"
+        f'title = {quoted("title")}\nvendor = {quoted("vendor")}\nkind = "gpu"\narchitecture = {quoted("architecture")}\n\n'
+        f"[memory]\nsize = {quoted('size')}\nbandwidth = {quoted('bandwidth')}\nl2 = {quoted('l2')}\n{source}\n\n"
         f"[peaks]\n{peaks}\n{source}\n\n"
         f"[chip]\nunits = {form.count('units') or 0}\nclock_mhz = {count('clock')}\npower_watts = {count('watts')}\n{source}\n\n"
-        f"[node]\nsize = {form.count('node') or 0}\ninside = {said('inside')}\nbetween = {said('between')}\n"
-        f"host = {said('host')}\n{source}\n"
+        f"[node]\nsize = {form.count('node') or 0}\ninside = {quoted('inside')}\nbetween = {quoted('between')}\n"
+        f"host = {quoted('host')}\n{source}\n"
     )

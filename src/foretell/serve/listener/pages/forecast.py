@@ -14,13 +14,13 @@ from starlette.concurrency import run_in_threadpool
 from foretell.hardware import Cluster
 from foretell.plans import Plan
 from foretell.serve.database.tables import StoredForecast
-from foretell.serve.jobs.of_graph import AskedScale
-from foretell.serve.listener.callers import Asked, Member, Reader
+from foretell.serve.jobs.of_graph import ScaleRequest
+from foretell.serve.listener.callers import Member, Reader, ServiceDep
 from foretell.serve.listener.pages.forms import checked, read_form
 from foretell.serve.listener.pages.frame import choose, field, page, part, trouble
 from foretell.serve.listener.pages.job import waiting
 from foretell.serve.problems import Problem
-from foretell.serve.questions import Id
+from foretell.serve.requests import Id
 from foretell.units import show_seconds
 
 router = APIRouter()
@@ -30,7 +30,7 @@ _SCALES: Final = (8, 16, 32, 64, 128, 256, 512, 1024)
 
 
 @router.get("/forecasts/{id}")
-async def report(id: Id, service: Asked, caller: Reader, begin: Share = 0.0, end: Share = 1.0) -> Response:
+async def report(id: Id, service: ServiceDep, caller: Reader, begin: Share = 0.0, end: Share = 1.0) -> Response:
     """The report that `foretell predict --html` writes, with the timeline between two shares of the step."""
     found = await run_in_threadpool(service.stored, caller, id)
     try:
@@ -43,21 +43,21 @@ async def report(id: Id, service: Asked, caller: Reader, begin: Share = 0.0, end
 
 
 @router.get("/forecasts/{id}/timeline")
-async def timeline(id: Id, service: Asked, caller: Reader, begin: Share, end: Share) -> Response:
+async def timeline(id: Id, service: ServiceDep, caller: Reader, begin: Share, end: Share) -> Response:
     return part(await service.drawn(caller, id, _window(begin, end), whole=False))
 
 
 @router.post("/forecasts/{id}/scaling")
-async def scaling(id: Id, request: Request, service: Asked, caller: Member) -> Response:
+async def scaling(id: Id, request: Request, service: ServiceDep, caller: Member) -> Response:
     """Begins forecasts on more and more devices of the same kind, the rest of the plan as it is."""
     form = await read_form(request)
     found = await run_in_threadpool(service.stored, caller, id)
     plan = dataclasses.replace(Plan.parse(found.plan), dp=1)
-    asked = checked(
-        AskedScale, graph=found.graph, on=_device(found), up_to=form.count("up_to") or 64, plan=str(plan),
+    scaling_request = checked(
+        ScaleRequest, graph=found.graph, on=_device(found), up_to=form.count("up_to") or 64, plan=str(plan),
         profile=found.question.get("profile"),
     )  # fmt: skip
-    job = await run_in_threadpool(service.begin, caller, "scale", asked)
+    job = await run_in_threadpool(service.begin, caller, "scale", scaling_request)
     return part(waiting(job, f"/jobs/{job.id}", "Scaling"))
 
 

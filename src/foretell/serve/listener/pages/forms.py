@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from foretell.serve.problems import Problem
 
-_MOST_FIELDS: Final = 200
+_MAX_FIELDS: Final = 200
 _LONGEST: Final = 1000
 
 
@@ -59,7 +59,7 @@ class Form:
 
 async def read_form(request: Request) -> Form:
     try:
-        return Form(await request.form(max_files=1, max_fields=_MOST_FIELDS))
+        return Form(await request.form(max_files=1, max_fields=_MAX_FIELDS))
     except HTTPException as error:
         raise Problem(400, f"this form cannot be read: {error.detail}.", next="Send it from the page.") from None
 

@@ -59,12 +59,12 @@ def part(text: str, status: int = 200) -> Response:
 
 def trouble(problem: Problem) -> str:
     """What went wrong, above the form that it is about."""
-    said: dict[str, Any] = problem.body
-    allowed = f" Allowed: {escape(str(said['allowed']))}." if said["allowed"] else ""
-    what = said["what"][:1].upper() + said["what"][1:]
+    body: dict[str, Any] = problem.body
+    allowed = f" Allowed: {escape(str(body['allowed']))}." if body["allowed"] else ""
+    what = body["what"][:1].upper() + body["what"][1:]
     return (
-        f'<section class="trouble" role="alert"><strong>{escape(said["title"])}</strong>'
-        f"<p>{escape(what)}{allowed} {escape(said['next'])}</p></section>"
+        f'<section class="trouble" role="alert"><strong>{escape(body["title"])}</strong>'
+        f"<p>{escape(what)}{allowed} {escape(body['next'])}</p></section>"
     )
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from foretell.report.page import table
 from foretell.serve.database.tables import Key, Measurement, StoredForecast
-from foretell.serve.listener.callers import Asked, Reader
+from foretell.serve.listener.callers import Reader, ServiceDep
 from foretell.serve.listener.pages.frame import page
 from foretell.units import show_seconds, show_share
 
@@ -22,7 +22,7 @@ _TITLES: Final = ("Forecast", "Cluster", "Plan", "Asked", "Fits", "Predicted", "
 
 
 @router.get("/history")
-def history(service: Asked, caller: Reader) -> Response:
+def history(service: ServiceDep, caller: Reader) -> Response:
     """The newest forecasts of the team."""
     wanted = select(StoredForecast).filter_by(team_id=caller.team).order_by(StoredForecast.created.desc()).limit(_SHOWN)
     with service.database.reading() as session:
@@ -36,7 +36,7 @@ def history(service: Asked, caller: Reader) -> Response:
         body = '<p class="empty">Nothing yet. <a href="/">Ask for a forecast</a>, or from a terminal: '
         body += "<code>foretell predict SOURCE --on CLUSTER --server ADDRESS</code></p>"
     else:
-        rows = [_row(row, times.get(row.id), labels.get(row.asked_by, "")) for row in forecasts]
+        rows = [_row(row, times.get(row.id), labels.get(row.created_by, "")) for row in forecasts]
         shown = table(
             _TITLES, rows, words=("Cluster", "Plan", "Asked", "Fits"), wide=("Plan", "Asked", "Measured", "Fits")
         )
@@ -50,11 +50,11 @@ def signed(error: float) -> str:
 
 
 def _row(row: StoredForecast, seconds: float | None, by: str) -> tuple[str, ...]:
-    asked = datetime.fromtimestamp(row.created, UTC).strftime("%Y-%m-%d %H:%M")
+    when = datetime.fromtimestamp(row.created, UTC).strftime("%Y-%m-%d %H:%M")
     who = f"<small>{escape(by)}</small>" if by else ""
     return (
         f'<a href="/forecasts/{row.id}">{escape(row.workload)}</a>', escape(row.cluster),
-        escape(row.plan).replace(",", ",<wbr>"), f'<time title="UTC">{asked}</time>{who}',
+        escape(row.plan).replace(",", ",<wbr>"), f'<time title="UTC">{when}</time>{who}',
         '<span class="yes">yes</span>' if row.fits else '<span class="no">no</span>', show_seconds(row.seconds),
         "–" if seconds is None else show_seconds(seconds), "–" if seconds is None else signed(row.seconds / seconds - 1),
     )  # fmt: skip

@@ -14,10 +14,10 @@ from fastapi.responses import RedirectResponse, Response
 from foretell.serve.access.keys import Caller
 from foretell.serve.database.tables import Job
 from foretell.serve.jobs.queue import ENDED
-from foretell.serve.listener.callers import Asked, Member, Reader
+from foretell.serve.listener.callers import Member, Reader, ServiceDep
 from foretell.serve.listener.pages.frame import page, part, trouble
 from foretell.serve.problems import Problem
-from foretell.serve.questions import Id
+from foretell.serve.requests import Id
 
 router = APIRouter()
 _NEXT: Final = ("/ask", "/planner")  # where a capture can lead
@@ -25,7 +25,7 @@ _TITLES: Final = {"plan": "Searching", "scale": "Scaling", "capture": "Capturing
 
 
 @router.get("/captures/{id}")
-def capture(id: Id, request: Request, service: Asked, caller: Reader) -> Response:
+def capture(id: Id, request: Request, service: ServiceDep, caller: Reader) -> Response:
     """A network being captured; once it is there, the question goes on."""
     job = service.jobs.queue.get(caller, id)
     query = dict(request.query_params)
@@ -38,7 +38,7 @@ def capture(id: Id, request: Request, service: Asked, caller: Reader) -> Respons
 
 
 @router.get("/jobs/{id}")
-def work(id: Id, request: Request, service: Asked, caller: Reader) -> Response:
+def work(id: Id, request: Request, service: ServiceDep, caller: Reader) -> Response:
     """What a job found, as a page with an address or as a part of one."""
     job = service.jobs.queue.get(caller, id)
     if job.state == "done" and job.kind == "capture":
@@ -47,14 +47,14 @@ def work(id: Id, request: Request, service: Asked, caller: Reader) -> Response:
 
 
 @router.post("/jobs/{id}/cancel")
-def cancel(id: Id, service: Asked, caller: Member) -> Response:
+def cancel(id: Id, service: ServiceDep, caller: Member) -> Response:
     with contextlib.suppress(Problem):  # it has ended meanwhile, which its page says
         service.jobs.queue.cancel(caller, id)
     return RedirectResponse(f"/jobs/{id}", 303)
 
 
 @router.post("/jobs/{id}/resume")
-def resume(id: Id, service: Asked, caller: Member) -> Response:
+def resume(id: Id, service: ServiceDep, caller: Member) -> Response:
     with contextlib.suppress(Problem):
         service.jobs.queue.resume(caller, id)
         service.jobs.wake()
@@ -63,17 +63,17 @@ def resume(id: Id, service: Asked, caller: Member) -> Response:
 
 def waiting(job: Job, address: str, title: str) -> str:
     """Asks again by itself; the words are read out as they change."""
-    said = job.message or {"queued": "It waits for its turn.", "running": "It has begun."}.get(job.state, job.state)
+    words = job.message or {"queued": "It waits for its turn.", "running": "It has begun."}.get(job.state, job.state)
     again = f'hx-get="{escape(address)}" hx-trigger="load delay:1s" hx-swap="outerHTML"'
     return (
-        f'<section class="wait" {again}><h2>{escape(title)} …</h2><p role="status">{escape(said)}</p>'
+        f'<section class="wait" {again}><h2>{escape(title)} …</h2><p role="status">{escape(words)}</p>'
         f'<noscript><p><a href="{escape(address)}">Look again</a></p></noscript>'
         f"{_button(job, 'cancel', 'Cancel')}</section>"
     )
 
 
-def _button(job: Job, do: str, said: str) -> str:
-    return f'<form method="post" action="/jobs/{job.id}/{do}"><button class="plain">{said}</button></form>'
+def _button(job: Job, do: str, words: str) -> str:
+    return f'<form method="post" action="/jobs/{job.id}/{do}"><button class="plain">{words}</button></form>'
 
 
 def _shown(request: Request, caller: Caller, job: Job, address: str, title: str) -> Response:

@@ -14,7 +14,7 @@ from foretell.serve.listener.pages.frame import choose, field
 from foretell.units import show_bandwidth, show_bytes, show_dollars
 
 _NODES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
-_MOST_SQUARES: Final = 16  # of a node; racks of more are chosen by steps of some
+_MAX_SQUARES: Final = 16  # of a node; racks of more are chosen by steps of some
 USUAL: Final = "h100-sxm"
 
 
@@ -99,15 +99,15 @@ def picture(chosen: Chosen) -> str:
     )
 
 
-def _radio(name: str, value: str, chosen: bool, kind: str, said: str, shown: str) -> str:
+def _radio(name: str, value: str, chosen: bool, kind: str, hint: str, shown: str) -> str:
     mark = " checked" if chosen else ""
-    return f'<label class="{kind}" title="{said}"><input type="radio" name="{name}" value="{value}"{mark}><span>{shown}</span></label>'
+    return f'<label class="{kind}" title="{hint}"><input type="radio" name="{name}" value="{value}"{mark}><span>{shown}</span></label>'
 
 
 def _counts(device: str) -> list[int]:
     """How many of a node's devices can be chosen: each of a server's, steps of a rack's."""
     size = hardware.device(device).node_size
-    return [n for n in range(1, size + 1) if size <= _MOST_SQUARES or n & (n - 1) == 0 or n == size]
+    return [n for n in range(1, size + 1) if size <= _MAX_SQUARES or n & (n - 1) == 0 or n == size]
 
 
 def _plan_field(cluster: Cluster, plan: str) -> str:

@@ -17,14 +17,14 @@ from foretell.hardware.device import TERMS
 from foretell.report.page import table
 from foretell.serve.access.keys import Caller
 from foretell.serve.database.tables import Job, StoredGraph
-from foretell.serve.jobs.of_graph import AskedPlans
-from foretell.serve.listener.callers import Asked, Member, Reader
+from foretell.serve.jobs.of_graph import PlanRequest
+from foretell.serve.listener.callers import Member, Reader, ServiceDep
 from foretell.serve.listener.pages.forms import checked, read_form
 from foretell.serve.listener.pages.frame import choose, field, number, page, trouble
 from foretell.serve.listener.pages.picture import profile_field
 from foretell.serve.listener.pages.workload import graph_or_wait, workload_fields
 from foretell.serve.problems import Problem, of_error
-from foretell.serve.questions import Text
+from foretell.serve.requests import Text
 from foretell.serve.service import Service
 
 router = APIRouter()
@@ -36,12 +36,12 @@ _SHOWN: Final = 20
 
 
 @router.get("/planner")
-def form(request: Request, service: Asked, caller: Reader, graph: Text = "") -> Response:
+def form(request: Request, service: ServiceDep, caller: Reader, graph: Text = "") -> Response:
     return _page(service, caller, graph, dict(request.query_params), request.query_params.getlist("gpus"))
 
 
 @router.post("/planner")
-async def send(request: Request, service: Asked, caller: Member) -> Response:
+async def send(request: Request, service: ServiceDep, caller: Member) -> Response:
     form = await read_form(request)
     given = {name: text for name in _GIVEN if (text := form.text(name))}
     gpus = form.texts("gpus")
@@ -50,13 +50,13 @@ async def send(request: Request, service: Asked, caller: Member) -> Response:
             where = await graph_or_wait(service, caller, form, "/planner", given)
             return RedirectResponse(f"{where}&{urlencode({'gpus': gpus}, doseq=True)}", 303)
         hours = form.number("deadline_hours")
-        asked = checked(
-            AskedPlans, graph=form.text("graph"), gpus=gpus or [_USUAL[0]], max_devices=form.count("max_devices"),
+        search = checked(
+            PlanRequest, graph=form.text("graph"), gpus=gpus or [_USUAL[0]], max_devices=form.count("max_devices"),
             tokens=form.number("tokens"), samples=form.number("samples"), budget=form.number("budget"),
             deadline=None if hours is None else hours * 3600, global_batch=form.count("global_batch"),
             plan=form.text("plan"), term=form.text("term"), region=form.text("region"), profile=form.text("profile"),
         )  # fmt: skip
-        job = await run_in_threadpool(service.begin, caller, "plan", asked)
+        job = await run_in_threadpool(service.begin, caller, "plan", search)
     except (Problem, ForetellError) as error:
         problem = error if isinstance(error, Problem) else of_error(error)
         return await run_in_threadpool(lambda: _page(service, caller, form.text("graph"), given, gpus, problem))

@@ -8,7 +8,7 @@ from typing import Final
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from foretell.serve.listener.callers import COOKIE, Asked, caller_of_key
+from foretell.serve.listener.callers import COOKIE, ServiceDep, caller_of_key
 from foretell.serve.listener.pages.forms import read_form
 
 router = APIRouter()
@@ -17,7 +17,7 @@ _HERE: Final = re.compile(r"/(?![/\\])[\x21-\x7e]*")  # a place of this service:
 
 
 @router.post("/signin")
-async def sign_in(request: Request, service: Asked) -> Response:
+async def sign_in(request: Request, service: ServiceDep) -> Response:
     form = await read_form(request)
     await caller_of_key(service, request, form.text("key"))
     then = form.text("then", "/")

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from foretell.precision import PRECISIONS
 from foretell.serve.access.keys import Caller
 from foretell.serve.database.tables import StoredGraph
-from foretell.serve.jobs.capture import AskedCapture
+from foretell.serve.jobs.capture import CaptureRequest
 from foretell.serve.listener.pages.forms import Form, checked
 from foretell.serve.listener.pages.frame import choose, field, number
 from foretell.serve.problems import Problem
@@ -85,11 +85,11 @@ async def graph_or_wait(service: Service, caller: Caller, form: Form, then: str,
         raise Problem(
             422, "no network was named.", allowed="a name like torchvision/resnet50", next="Write one, or drop a file."
         )
-    asked = checked(
-        AskedCapture, source=form.text("source"), batch=form.count("batch"), seq=form.count("seq"),
+    capture = checked(
+        CaptureRequest, source=form.text("source"), batch=form.count("batch"), seq=form.count("seq"),
         precision=form.text("precision"), training=form.text("mode", "training") == "training",
     )  # fmt: skip
-    job = await run_in_threadpool(service.begin, caller, "capture", asked)
+    job = await run_in_threadpool(service.begin, caller, "capture", capture)
     return f"/captures/{job.id}?{urlencode({'then': then} | query)}"
 
 

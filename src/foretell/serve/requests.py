@@ -24,13 +24,13 @@ Text = Annotated[str, Field(max_length=1000)]
 EXAMPLE: Final = "3c5f0d2c9d6c2a1b8e4f70a1c2d3e4f5a6b7c8d9e0f1a2b3c4d5e6f708192a3b"
 
 
-class Asked(BaseModel):
+class StrictModel(BaseModel):
     """Strict: what is not known is refused, and nothing is taken for something else."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-class AskedConditions(Asked):
+class RequestConditions(StrictModel):
     """What surrounds a step, as `foretell.Conditions`."""
 
     loader: float | None = None
@@ -43,26 +43,26 @@ class AskedConditions(Asked):
         return Conditions(**self.model_dump())
 
 
-class AskedPause(Asked):
+class RequestPause(StrictModel):
     every: int
     seconds: float
 
 
-class AskedInterruptions(Asked):
+class RequestInterruptions(StrictModel):
     per_device_hour: float = USUAL_FAILURES
     per_node_hour: float = Field(default=0.0, description="How often a spot node is taken back.")
     restart: float = 600.0
 
 
-class AskedJob(Asked):
+class RequestJob(StrictModel):
     """How long a job trains, as `foretell.JobLength`."""
 
     samples: float | None = None
     tokens: float | None = None
-    evaluation: AskedPause | None = None
-    checkpoint: AskedPause | None = None
+    evaluation: RequestPause | None = None
+    checkpoint: RequestPause | None = None
     startup: float = 0.0
-    interruptions: AskedInterruptions | None = None
+    interruptions: RequestInterruptions | None = None
 
     def made(self) -> JobLength:
         evaluation, checkpoint, interruptions = self.evaluation, self.checkpoint, self.interruptions
@@ -76,7 +76,7 @@ class AskedJob(Asked):
         )
 
 
-class Question(Asked):
+class ForecastRequest(StrictModel):
     """What `foretell.forecast` takes, about a graph that is here."""
 
     model_config = ConfigDict(
@@ -88,8 +88,8 @@ class Question(Asked):
     plan: Text | None = Field(default=None, description="Like dp=4,tp=2,zero=1; all data-parallel without.")
     model: Text = Field(default=DEFAULT_MODEL, description="A name that GET /v1/models lists.")
     profile: Text | None = Field(default=None, description="A name that GET /v1/profiles lists.")
-    conditions: AskedConditions | None = None
-    job: AskedJob | None = None
+    conditions: RequestConditions | None = None
+    job: RequestJob | None = None
 
     def check(self) -> None:
         """What can be wrong without the graph, said before anything is priced."""
