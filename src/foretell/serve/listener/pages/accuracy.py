@@ -121,10 +121,11 @@ def _models() -> str:
     for name in names():
         about = card(name)
         if about:
+            others = about.get("other_devices") or about.get("elsewhere", {})  # its name in 0.1
             rows.append(
                 (
                     escape(name), escape(str(about.get("device", "–"))), f"{about.get('steps', 0):,}",
-                    f"{about.get('architectures', 0):,}", f"{about.get('ops', 0):,}", f"{len(about.get('elsewhere', {})):,}",
+                    f"{about.get('architectures', 0):,}", f"{about.get('ops', 0):,}", f"{len(others):,}",
                 )
             )  # fmt: skip
     titles = ("Model", "Measured on", "Steps", "Networks", "Ops", "Other devices")
