@@ -16,7 +16,7 @@ from foretell_bench.sources import ddp_step_times, fsdp_mpt, llm_h100_sweep, meg
 from foretell_bench.sources import vtrain_single_node as vtrain
 from foretell_bench.sources.question import Ask, Question, evenly, filled, nodes_of, part_of
 from foretell_bench.tables.baselines import ernest, per_sample
-from foretell_bench.tables.distributed import QUESTIONS, Found, read, run, save
+from foretell_bench.tables.distributed import QUESTIONS, SourceFigures, read, run, save
 from foretell_bench.tables.figures import Figure, rank_correlation, relative_errors
 from typer.testing import CliRunner
 
@@ -259,7 +259,7 @@ def test_the_verb_keeps_what_it_found_and_fills_a_page(folder: Path, tmp_path: P
     text = page.read_text()
     assert text.startswith("Before.") and text.endswith("After.\n") and "old" not in text  # noqa: PT018
     assert "| data | measure | zero-shot | with a profile | bar | rows |" in text
-    save(Found(source="fsdp_mpt", figures=(Figure(source="fsdp_mpt", measure="m", value=0.5, bar=0.1),)), kept)
+    save(SourceFigures(source="fsdp_mpt", figures=(Figure(source="fsdp_mpt", measure="m", value=0.5, bar=0.1),)), kept)
     assert [each.source for each in read(kept)] == ["ddp_step_times", "fsdp_mpt"]  # other sources stay
     assert read(kept)[0].profiles
     shown = CliRunner().invoke(app, ["bench", "distributed", "--from", str(kept), "--page", str(page)])

@@ -114,7 +114,7 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
         source="s", network="n", regime="r", device="d", architecture="a", devices=1, error=-0.5
     )  # fmt: skip
     drift = Series(kind="drift", source="s", devices=(8, 16), jobs=2, value=0.1)
-    kept = published.Found(jobs=[job], series=[drift])
+    kept = published.PublishedErrors(jobs=[job], series=[drift])
     published.save(kept, tmp_path / "found.json")
     assert published.read(tmp_path / "found.json") == kept
     (tmp_path / "found.json").write_text("[1]")

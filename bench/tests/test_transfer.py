@@ -15,7 +15,7 @@ from foretell_bench.research.few_rows import Rivals, seen
 from foretell_bench.sources.adapted import SETTINGS, product_graph
 from foretell_bench.sources.settings import Row, halves, is_blind, left_out_in_turn
 from foretell_bench.tables.tailoring import curve, figures, tailored
-from foretell_bench.tables.transfer import OURS, RANDOM, ZERO_SHOT, Found, Line, read, run, save
+from foretell_bench.tables.transfer import OURS, RANDOM, ZERO_SHOT, Line, TransferErrors, read, run, save
 from typer.testing import CliRunner
 
 import foretell
@@ -136,9 +136,9 @@ def test_an_error_must_stay_low_to_count() -> None:
 
 def test_what_was_saved_comes_back_and_fills_the_page(tmp_path: Path) -> None:
     path, page = tmp_path / "found.json", tmp_path / "page.md"
-    save(Found(lines=LINES, left_out={"gemm: a": {"thin": 3}}), path)
-    save(Found(lines=LINES, left_out={"gemm: a": {"thin": 4}}), path)  # in place of the same setting
-    assert read(path) == Found(lines=LINES, left_out={"gemm: a": {"thin": 4}})
+    save(TransferErrors(lines=LINES, left_out={"gemm: a": {"thin": 3}}), path)
+    save(TransferErrors(lines=LINES, left_out={"gemm: a": {"thin": 4}}), path)  # in place of the same setting
+    assert read(path) == TransferErrors(lines=LINES, left_out={"gemm: a": {"thin": 4}})
     page.write_text(PAGE)
     fill(page, LINES)
     text = page.read_text()
@@ -151,7 +151,7 @@ def test_what_was_saved_comes_back_and_fills_the_page(tmp_path: Path) -> None:
 
 
 def test_the_command_shows_what_was_saved(tmp_path: Path) -> None:
-    save(Found(lines=LINES, left_out={}), tmp_path / "found.json")
+    save(TransferErrors(lines=LINES, left_out={}), tmp_path / "found.json")
     said = CliRunner().invoke(app, ["bench", "transfer", "--from", str(tmp_path / "found.json"), "--json"])
     assert said.exit_code == 0
     shown = json.loads(said.stdout)

@@ -118,12 +118,12 @@ def _capture(each: tuple[str, dict[str, str]]) -> None:
     try:
         captured(*each)
     except ForetellError:
-        return  # who asks for it is told why
+        return  # who asks for it learns why
 
 
 def _key(ask: Ask, profile: Profile | None) -> str:
-    said = ("name", "purpose", "card")  # of a profile, and change no answer
-    numbers = None if profile is None else {k: v for k, v in asdict(profile).items() if k not in said}
+    labels = ("name", "purpose", "card")  # of a profile, and change no answer
+    numbers = None if profile is None else {k: v for k, v in asdict(profile).items() if k not in labels}
     return hashlib.sha256(json.dumps([ask.key, numbers, foretell.__version__]).encode()).hexdigest()[:24]
 
 

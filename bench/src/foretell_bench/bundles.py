@@ -32,19 +32,19 @@ from foretell.units import GIB
 from foretell.workload import Workload
 
 SOURCE: Final = "foretell_bench.bundles:bundle"
-_BYTES: Final = 3 * GIB  # of all together, so that several bundles fit beside each other
+_BYTES: Final = 3 * GIB  # of all together, so that several bundles fit next to each other
 _SECONDS: Final = 0.1
 
 
 def bundle(*, of: str = "convolution", count: int = 24, seed: int = 0, precision: PrecisionName = "bf16") -> Workload:
     """Up to `count` operators, each forward and backward."""
-    check_asked(of, count, _KINDS)
+    check_bundle(of, count, _KINDS)
     operator = getattr(pool, _KINDS[of][0])
     parts = [operator(**settings) for settings in _drawn(of, count, seed, precision)]
     return together(f"bundle of {of}", parts, precision, trains=of not in _INFERENCE)
 
 
-def check_asked(of: str, count: int, kinds: Mapping[str, object]) -> None:
+def check_bundle(of: str, count: int, kinds: Mapping[str, object]) -> None:
     if of not in kinds:
         raise WorkloadError(
             f"of={of!r} is no kind of operator here. {did_you_mean(of, kinds)}Allowed: {', '.join(kinds)}."

@@ -202,7 +202,7 @@ def planner(
     page: Page = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plans chosen from measured configurations: what they lose to the best, beside CherryPick."""
+    """Plans chosen from measured configurations: what they lose to the best, compared with CherryPick."""
     from dataclasses import asdict
 
     from foretell.errors import InputError
@@ -250,7 +250,7 @@ def accuracy(
         Path | None, typer.Option("--save", metavar="FILE", help="Keep the prediction of each step.")
     ] = None,
     page: Annotated[
-        Path | None, typer.Option("--page", metavar="FILE", help="Write a page with tables, and charts beside it.")
+        Path | None, typer.Option("--page", metavar="FILE", help="Write a page with tables, and charts next to it.")
     ] = None,
     ablations: Annotated[
         bool, typer.Option("--ablations", help="Remove parts of the predictor instead, and show what each contributes.")
@@ -435,7 +435,7 @@ def transfer(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """New devices, clusters and trainers: errors as it is and after 5 to 50 step times, beside rivals on the same rows."""
+    """New devices, clusters and trainers: errors as it is and after 5 to 50 step times, compared with rivals on the same rows."""
     from foretell.errors import InputError
     from foretell_bench.tables import tailoring
     from foretell_bench.tables import transfer as bench

@@ -25,7 +25,7 @@ _TONES: Final = {
     "structural-matrix trees": ("structural-matrix trees", "#5b8c5a"),
 }  # fmt: skip
 _PANEL, _ROW, _LEFT, _TOP, _ACROSS = 250, 190, 44, 54, 3
-_LEAST, _MOST = 0.02, 1.0  # mean error at the ends of the axis; what is beyond stands at its end
+_LEAST_ERROR, _LARGEST_ERROR = 0.02, 1.0  # mean error at the ends of the axis; what is beyond stands at its end
 
 
 def fill(page: Path, lines: Sequence[Line]) -> None:
@@ -46,13 +46,13 @@ def _percent(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}"
 
 
-def _beside_bar(line: Line | None, bar: float | None) -> str:
+def _with_bar(line: Line | None, bar: float | None) -> str:
     shown = _percent(line.mean if line else None)
     return f"**{shown}**" if line and bar is not None and round(line.mean, 3) > bar else shown
 
 
 def errors(lines: Sequence[Line], method: str = OURS) -> str:
-    """Random and designed draws beside each other; what misses its bar is bold."""
+    """Random and designed draws next to each other; what misses its bar is bold."""
     rows = []
     for source, name, own in settings(lines):
         drawn, designed = curve(own, method, RANDOM), curve(own, method, DESIGNED)
@@ -62,7 +62,7 @@ def errors(lines: Sequence[Line], method: str = OURS) -> str:
         cells = []
         for number in NUMBERS:
             bar = BARS[source].get(number)
-            both = [_beside_bar(each.get(number), bar) for each in (drawn, designed)]
+            both = [_with_bar(each.get(number), bar) for each in (drawn, designed)]
             cells.append(" / ".join(both) if number in drawn else "")
         bars = ", ".join(f"{bar:.0%}" for bar in BARS[source].values())
         rows.append([f"`{source}` {name}", str(zero.rows), _percent(zero.mean), *cells, bars])
@@ -188,5 +188,7 @@ def _along(number: int) -> float:
 
 
 def _up(error: float) -> float:
-    share = math.log(min(max(error, _LEAST), _MOST) / _LEAST) / math.log(_MOST / _LEAST)
+    share = math.log(min(max(error, _LEAST_ERROR), _LARGEST_ERROR) / _LEAST_ERROR) / math.log(
+        _LARGEST_ERROR / _LEAST_ERROR
+    )
     return 18 + (_ROW - 60) * (1 - share)

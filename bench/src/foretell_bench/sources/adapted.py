@@ -36,7 +36,7 @@ from foretell_bench.sources.settings import (
 
 _TIMM: Final = {5: 0.09, 10: 0.08, 20: 0.07, 50: 0.06}
 _AT_20: Final = {20: 0.10}
-# Source → number of step times → the mean error that is asked for.
+# Source → number of step times → the mean error that is the bar.
 BARS: Final[Mapping[str, Mapping[int, float]]] = {
     "timm_train": _TIMM, "timm_infer": _TIMM, "cnn_many_gpus": _AT_20, "gemm": {50: 0.05}, "ddp_step_times": _AT_20,
     "llm_h100_sweep": _AT_20, "vtrain_single_node": _AT_20, "fsdp_mpt": _AT_20,

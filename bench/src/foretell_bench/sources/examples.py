@@ -29,7 +29,7 @@ from foretell_bench.sources.question import evenly, filled, nodes_of
 
 T = TypeVar("T")
 _SAME_STEP: Final = 1.5  # kernels that take this many steps were not recorded of the steps that were timed
-_UNTIMED_STEPS: Final = 11  # that the instrument runs beside its repetitions: warm-up, issuing, traces
+_UNTIMED_STEPS: Final = 11  # that the instrument runs besides its repetitions: warm-up, issuing, traces
 STEPS_OF_A_RUN: Final = 50  # where a source does not say how often it repeated a step
 _BY_TWO: Final = (2, 4)  # batches of ResNets that are captured
 
@@ -73,7 +73,7 @@ class Graphs:
 def h200_steps(
     path: Path, say: Say = quiet, most: int | None = None, *, only: Collection[str] | None = None, whole: bool = False
 ) -> Taken[Example]:
-    """Steps of a store that ran on one device, of all sources or only some, with the times of ops where a trace told them.
+    """Steps of a store that ran on one device, of all sources or only some, with the times of ops where a trace has them.
 
     Of many steps, some of every architecture are taken; or, `whole`, all of some architectures that have several.
     """

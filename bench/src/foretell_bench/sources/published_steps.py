@@ -29,7 +29,7 @@ _BOARDS: Final = {"A800": ("a100-80g-sxm", "a800-80g-sxm"), "H800": ("h100-sxm",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A row: what is asked, and what was published."""
+    """A row: the question, and what was published."""
 
     id: str
     source: str

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What `forecast` is asked."""
+    """A question to `forecast`."""
 
     model: Model
     cluster: Cluster

@@ -26,7 +26,7 @@ MOST_BLIND: Final = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A measured step, as `forecast` is asked for it."""
+    """A measured step, as a question to `forecast`."""
 
     key: str
     load: Callable[[], Graph | None]  # None: today's libraries no longer build it

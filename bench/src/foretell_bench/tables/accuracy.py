@@ -1,4 +1,4 @@
-"""`foretell bench accuracy`: steps of a store, predicted while their kind was left out, beside what was measured."""
+"""`foretell bench accuracy`: steps of a store, predicted while their kind was left out, and what was measured."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def predict_stores(
     progress: Progress = lambda text: None,
 ) -> Unseen:
     """Every step of stores, predicted by models that saw nothing of its group, and by rivals that saw as little."""
-    measured, group_of, beside = _opened(paths, device, products, split, seed, progress)
+    measured, group_of, extra = _opened(paths, device, products, split, seed, progress)
     options = FitOptions(seed=seed, workers=workers, progress=progress)
     others = Rivals(measured, group_of, options).predict()
-    unseen = leave_groups_out(measured, group_of, options, beside)
+    unseen = leave_groups_out(measured, group_of, options, extra)
     return replace(unseen, steps=[replace(s, rivals={**s.rivals, **others[s.record]}) for s in unseen.steps])
 
 
@@ -68,8 +68,8 @@ def ablate_stores(
     progress: Progress = lambda text: None,
 ) -> list[Ablation]:
     """Every step of stores, predicted with parts of the predictor removed, its family left out."""
-    measured, group_of, beside = _opened(paths, device, products, "family", seed, progress)
-    return ablate(measured, group_of, FitOptions(seed=seed, workers=workers, progress=progress), beside)
+    measured, group_of, extra = _opened(paths, device, products, "family", seed, progress)
+    return ablate(measured, group_of, FitOptions(seed=seed, workers=workers, progress=progress), extra)
 
 
 def _opened(

@@ -1,4 +1,4 @@
-"""DNNAbacus on 29 classic networks, as its paper reports: a random split, and each network left out in turn; Foretell beside."""
+"""DNNAbacus on 29 classic networks, as its paper reports: a random split, and each network left out in turn; Foretell on the same steps."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ def lines_of(
     examples: Sequence[Example], say: Say = quiet, workers: int = 1, methods: Sequence[str] = METHODS
 ) -> list[Line]:
     steps = [whole(e) for e in examples]
-    asked = [fold for fold in folds(steps) if fold.method in methods]
+    wanted = [fold for fold in folds(steps) if fold.method in methods]
     targets = [target for target in _TARGETS if any(target in e.measured for e in steps)]
     chosen = dict(each(choose, steps, targets, workers)) if "dnnabacus" in methods else {}
     say(f"settings of trees: {chosen}")
     found = []
-    for one in each(predicted, (steps, chosen), asked, workers):
+    for one in each(predicted, (steps, chosen), wanted, workers):
         found.append(one)
-        say(f"{one[0].split}, {one[0].method}: {len(found)} of {len(asked)} folds")
+        say(f"{one[0].split}, {one[0].method}: {len(found)} of {len(wanted)} folds")
     return gathered(found, len(steps))
 
 

@@ -1,4 +1,4 @@
-"""`foretell bench devices`: ops and steps of devices that nothing was learned from, beside what was measured there.
+"""`foretell bench devices`: ops and steps of devices that nothing was learned from, and what was measured there.
 
 Ops are of public measurements, each chip left out in turn. Steps are published ones; where ops of their device are
 public, those are left out too.
@@ -35,23 +35,23 @@ from foretell_bench.tables.figures import Figure
 
 _STEP_WAYS: Final = {LEARNED: "Foretell", PHYSICS: "without what is learned", ROOFLINE: "roofline"}
 # Mean errors and bias that were set as bars before anything was measured.
-_ERRORS_ASKED: Final = {"neusight_e2e": 0.07, "timm_train": 0.10, "timm_infer": 0.12, "cnn_many_gpus": 0.20}
-_ASKED_OF_ALL: Final = ("neusight_e2e",)
-_PRODUCTS_ASKED, _BIAS_ASKED = 0.12, 0.10
+_ERROR_BARS: Final = {"neusight_e2e": 0.07, "timm_train": 0.10, "timm_infer": 0.12, "cnn_many_gpus": 0.20}
+_BARS_OF_ALL: Final = ("neusight_e2e",)
+_PRODUCTS_BAR, _BIAS_BAR = 0.12, 0.10
 _LOW_POWER: Final = ("t4", "p4", "l4")
 WAYS: Final[Mapping[str, Mapping[str, str]]] = {"ops": _STEP_WAYS | {LINEAR: "linear"}, "steps": _STEP_WAYS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class DeviceErrors:
     ops: Sequence[OpErrors]
     steps: Sequence[OtherDeviceStep]
     taken: Mapping[str, str] = field(
         default_factory=dict
-    )  # public file → how many of its rows were asked, and why not all
+    )  # public file → how many of its rows were predicted, and why not all
 
 
-def run(data: Path, *, most: int = MAX_STEPS, progress: Callable[[str], None] = lambda text: None) -> Found:
+def run(data: Path, *, most: int = MAX_STEPS, progress: Callable[[str], None] = lambda text: None) -> DeviceErrors:
     """Everything anew: what is learned without each chip, and up to `most` steps of each source and device captured."""
     if not data.is_dir():
         raise InputError(
@@ -68,10 +68,10 @@ def run(data: Path, *, most: int = MAX_STEPS, progress: Callable[[str], None] = 
     ops = errors_left_out(public, left_out, own, model.operators)
     steps = predict_published(captured(data, most, progress), model, left_out, fit_generations(off, public))
     taken = {name: f"{those}" for name, those in published_steps(data, most).items()}
-    return Found(ops=ops, steps=steps, taken=taken)
+    return DeviceErrors(ops=ops, steps=steps, taken=taken)
 
 
-def figures(found: Found) -> list[Figure]:
+def figures(found: DeviceErrors) -> list[Figure]:
     """Mean errors by kind of op and by published source, for each way of predicting, and the coverage of intervals."""
     lines = []
     for (family, dtype), ways in sorted(mean_errors(found.ops).items()):
@@ -90,13 +90,13 @@ def figures(found: Found) -> list[Figure]:
     return lines + _over_devices(found.steps) + bars(found) + covered
 
 
-def bars(found: Found) -> list[Figure]:
+def bars(found: DeviceErrors) -> list[Figure]:
     """What was found of devices that nothing was learned from, and the bar that was set before."""
     lines = []
-    for origin, bar in _ERRORS_ASKED.items():
+    for origin, bar in _ERROR_BARS.items():
         steps = [s for s in found.steps if s.origin == origin]
         each = {device: (_errors(those)[LEARNED], len(those)) for device, those in _by_device(steps).items()}
-        if origin in _ASKED_OF_ALL and each:
+        if origin in _BARS_OF_ALL and each:
             each = {"every device counted once": (sum(error for error, _ in each.values()) / len(each), len(steps))}
         lines += [
             Figure(source=origin, measure=f"{device}, mean error", value=error, bar=bar, rows=count)
@@ -105,7 +105,7 @@ def bars(found: Found) -> list[Figure]:
     lines += [
         Figure(
             source="products in 16 bits", measure=f"{e.device}, mean error", value=e.errors[LEARNED].mean,
-            bar=_PRODUCTS_ASKED, rows=e.errors[LEARNED].count,
+            bar=_PRODUCTS_BAR, rows=e.errors[LEARNED].count,
         )
         for e in found.ops if (e.family, e.dtype) == ("matmul", "half")
     ]  # fmt: skip
@@ -113,7 +113,7 @@ def bars(found: Found) -> list[Figure]:
         bias = abs(sum(s.predicted[LEARNED] / s.seconds - 1 for s in those) / len(those))
         lines.append(
             Figure(
-                source="boards of low power", measure=f"{device}, bias of steps", value=bias, bar=_BIAS_ASKED,
+                source="boards of low power", measure=f"{device}, bias of steps", value=bias, bar=_BIAS_BAR,
                 rows=len(those),
             )
         )  # fmt: skip
@@ -166,7 +166,7 @@ def _by_source(steps: Sequence[OtherDeviceStep]) -> dict[tuple[str, str, bool], 
     return dict(sorted(groups.items()))
 
 
-def save(found: Found, path: Path) -> None:
+def save(found: DeviceErrors, path: Path) -> None:
     """Forecasts over what was measured, which every figure is made of: the measurements are others'."""
     ops = [json.dumps(asdict(e)) for e in found.ops]
     steps = [json.dumps(asdict(_relative(s))) for s in found.steps]
@@ -181,12 +181,12 @@ def _relative(step: OtherDeviceStep) -> OtherDeviceStep:
     return replace(step, seconds=1.0, predicted=predicted)
 
 
-def read(path: Path) -> Found:
+def read(path: Path) -> DeviceErrors:
     try:
         found = json.loads(path.read_text())
         ops = [OpErrors(**e | {"errors": {way: Errors(**x) for way, x in e["errors"].items()}}) for e in found["ops"]]
         steps = [OtherDeviceStep(**current_names(s)) for s in found["steps"]]
-        return Found(ops=ops, steps=steps, taken=found.get("taken", {}))
+        return DeviceErrors(ops=ops, steps=steps, taken=found.get("taken", {}))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path} holds no results of this benchmark ({error}). Make some: foretell bench devices --save"

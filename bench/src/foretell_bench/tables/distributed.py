@@ -1,6 +1,6 @@
-"""`foretell bench distributed`: measured steps of several devices beside `foretell.forecast`, without and with a profile.
+"""`foretell bench distributed`: measured steps of several devices against `foretell.forecast`, without and with a profile.
 
-Every row is asked of `forecast` as a user would ask it. A profile is fitted on rows that are not tested, as
+Every row is a question to `forecast`, as a user would ask it. A profile is fitted on rows that are not tested, as
 `foretell adapt` fits it.
 """
 
@@ -36,7 +36,7 @@ from foretell_bench.sources import (
 from foretell_bench.sources.question import Measure, Question, evenly
 from foretell_bench.tables.baselines import Baseline, ernest, per_sample
 from foretell_bench.tables.figures import Figure, rank_correlation, relative_errors
-from foretell_bench.tables.fitting import ENOUGH, Asked, ask_all
+from foretell_bench.tables.fitting import ENOUGH, Answered, ask_all
 
 _MODULES: Final = (ddp_step_times, mlperf_training, llm_h100_sweep, vtrain_single_node, fsdp_mpt, megatron_memory)
 QUESTIONS: Final[Mapping[str, Callable[[Path], Taken[Question]]]] = MappingProxyType(
@@ -51,7 +51,7 @@ MOST_ROWS: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SourceFigures:
     """What one source gave, when, and how long that took."""
 
     source: str
@@ -64,7 +64,7 @@ class Found:
 def run(
     data: Path, only: Sequence[str] = (), say: Say = quiet, most: int = MOST_ROWS, *, workers: int = 1,
     answers: Path | None = None,
-) -> Iterator[Found]:  # fmt: skip
+) -> Iterator[SourceFigures]:  # fmt: skip
     """The figures of every source in a folder of public measurements, or of some of them, as they are found."""
     if not data.is_dir():
         raise InputError(
@@ -78,44 +78,46 @@ def run(
 
 def _run(
     data: Path, only: Sequence[str], say: Say, most: int, workers: int, answers: Path | None
-) -> Iterator[Found]:  # fmt: skip
+) -> Iterator[SourceFigures]:  # fmt: skip
     for name, questions in QUESTIONS.items():
         if name in only or (not only and public_file(data, name)):
             began = time.monotonic()
             taken = questions(data)
             with Asker(workers, answers, lambda text, name=name: say(f"{name}: {text}")) as asker:  # type: ignore[misc]
                 figures, profiles = _found(name, taken, most, asker)
-            yield Found(
+            yield SourceFigures(
                 source=name, figures=tuple(figures), profiles=tuple(profiles), seconds=time.monotonic() - began,
                 date=date.today().isoformat(),
             )  # fmt: skip
         elif not only:
             missing = Figure(source=name, measure="not run", value=None, note="the folder has no such file")
-            yield Found(source=name, figures=(missing,))
+            yield SourceFigures(source=name, figures=(missing,))
 
 
 def _found(source: str, taken: Taken[Question], most: int, asker: Asker) -> tuple[list[Figure], list[Profile]]:
     chosen = evenly(taken.items, most, by=lambda q: (q.domain, q.part, q.crashed))
-    asked, profiles = ask_all(source, chosen, asker)
-    note = _count(taken, asked)
-    figures = [_figure(source, measure, asked) for measure in _MEASURES[source]]
+    answered, profiles = ask_all(source, chosen, asker)
+    note = _count(taken, answered)
+    figures = [_figure(source, measure, answered) for measure in _MEASURES[source]]
     if source in _BASELINES:
-        figures.append(_baseline(source, asked))
+        figures.append(_baseline(source, answered))
     first = Figure(**{**asdict(figures[0]), "note": note})
     return [first, *figures[1:]], profiles
 
 
-def _count(taken: Taken[Question], asked: Sequence[Asked]) -> str:
+def _count(taken: Taken[Question], answered: Sequence[Answered]) -> str:
     """What became of every row of the file."""
-    refused = Counter(_short(each.plain.why) for each in asked if each.plain.why)
-    forecast = sum(not each.plain.why for each in asked)
+    refused = Counter(_short(each.plain.why) for each in answered if each.plain.why)
+    forecast = sum(not each.plain.why for each in answered)
     parts = [f"of {taken.rows:,} rows {forecast:,} were forecast"]
-    if len(asked) < len(taken.items):
-        parts.append(f"{len(taken.items) - len(asked):,} were not drawn")
+    if len(answered) < len(taken.items):
+        parts.append(f"{len(taken.items) - len(answered):,} were not drawn")
     parts += [f"{count:,} left out, {why}" for why, count in sorted(taken.left_out.items(), key=lambda item: -item[1])]
     parts += [f"{count:,} refused: {why}" for why, count in refused.most_common()]
     lonely = sum(
-        each.fitted is None for each in asked if each.question.tested and each.question.seconds and not each.plain.why
+        each.fitted is None
+        for each in answered
+        if each.question.tested and each.question.seconds and not each.plain.why
     )
     if lonely:
         parts.append(f"{lonely:,} have no profile, as fewer than {ENOUGH} rows of other parts were forecast")
@@ -126,8 +128,8 @@ def _short(why: str) -> str:
     return re.sub(r"\d+(\.\d+)?", "N", why)[:90]
 
 
-def _figure(source: str, measure: Measure, asked: Sequence[Asked]) -> Figure:
-    rows = [each for each in asked if _counts(each, measure)]
+def _figure(source: str, measure: Measure, answered: Sequence[Answered]) -> Figure:
+    rows = [each for each in answered if _counts(each, measure)]
     timed = measure.of in ("seconds", "rate", "communication")
     both = [each for each in rows if each.fitted is not None] if timed else rows
     plain = _value(measure, both or rows, lambda each: each.plain)
@@ -138,7 +140,7 @@ def _figure(source: str, measure: Measure, asked: Sequence[Asked]) -> Figure:
     )  # fmt: skip
 
 
-def _counts(each: Asked, measure: Measure) -> bool:
+def _counts(each: Answered, measure: Measure) -> bool:
     """Whether a row says something of a measure."""
     question = each.question
     if measure.of == "crash":
@@ -149,7 +151,7 @@ def _counts(each: Asked, measure: Measure) -> bool:
                  "allocated": question.allocated}[measure.of])  # fmt: skip
 
 
-def _value(measure: Measure, rows: Sequence[Asked], of: Callable[[Asked], Answer]) -> float | None:
+def _value(measure: Measure, rows: Sequence[Answered], of: Callable[[Answered], Answer]) -> float | None:
     if not rows:
         return None
     if measure.of == "crash":
@@ -171,14 +173,14 @@ def _pair(measure: Measure, question: Question, answer: Answer) -> tuple[float, 
     return (1 / answer.seconds, 1 / seconds) if measure.of == "rate" else (answer.seconds, seconds)
 
 
-def _baseline(source: str, asked: Sequence[Asked]) -> Figure:
+def _baseline(source: str, answered: Sequence[Answered]) -> Figure:
     """On the rows that have a profile, knowing what the profile knew."""
     name, baseline = _BASELINES[source]
     predicted, measured = list[float](), list[float]()
-    tested = [each.question for each in asked if each.fitted is not None]
+    tested = [each.question for each in answered if each.fitted is not None]
     for domain, part in dict.fromkeys((q.domain, q.part) for q in tested):
         known = [
-            e.question for e in asked if e.question.domain == domain and e.question.part != part and not e.plain.why
+            e.question for e in answered if e.question.domain == domain and e.question.part != part and not e.plain.why
         ]
         own = [q for q in tested if (q.domain, q.part) == (domain, part)]
         predicted += baseline(known, own)
@@ -187,7 +189,7 @@ def _baseline(source: str, asked: Sequence[Asked]) -> Figure:
     return Figure(source=source, measure=name, value=value, rows=len(measured))
 
 
-def save(found: Found, path: Path) -> None:
+def save(found: SourceFigures, path: Path) -> None:
     """Keep what a source gave; other sources there stay."""
     kept = {each.source: each for each in read(path)} if path.exists() else {}
     kept[found.source] = found
@@ -196,7 +198,7 @@ def save(found: Found, path: Path) -> None:
     path.write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
 
-def read(path: Path) -> list[Found]:
+def read(path: Path) -> list[SourceFigures]:
     from foretell.profile import Card, Intervals, Links, MemoryFactors, Purpose
 
     def profile(kept: Mapping[str, object]) -> Profile:
@@ -207,7 +209,7 @@ def read(path: Path) -> list[Found]:
 
     try:
         return [
-            Found(**{**each, "figures": tuple(Figure(**f) for f in each["figures"]),
+            SourceFigures(**{**each, "figures": tuple(Figure(**f) for f in each["figures"]),
                      "profiles": tuple(map(profile, each.get("profiles", ())))})
             for each in json.loads(path.read_text())
         ]  # fmt: skip

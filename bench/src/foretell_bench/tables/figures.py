@@ -1,4 +1,4 @@
-"""One line of a benchmark's table: what was found, over how many rows, beside what was asked for."""
+"""One line of a benchmark's table: what was found, over how many rows, and its bar."""
 
 from __future__ import annotations
 

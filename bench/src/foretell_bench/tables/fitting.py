@@ -19,7 +19,7 @@ ENOUGH: Final = 4  # measured steps to fit a profile on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Answered:
     """A row with its forecasts; `fitted` is None where too few other rows were measured, or none was needed."""
 
     question: Question
@@ -27,27 +27,27 @@ class Asked:
     fitted: Answer | None = None
 
 
-def ask_all(source: str, questions: Sequence[Question], asker: Asker) -> tuple[list[Asked], list[Profile]]:
+def ask_all(source: str, questions: Sequence[Question], asker: Asker) -> tuple[list[Answered], list[Profile]]:
     """Every question without a profile, then every tested one with the profile of the other parts of its domain."""
     plain = asker([(question.ask, None) for question in questions])
-    asked = [Asked(question=q, plain=a) for q, a in zip(questions, plain, strict=True)]
+    answered = [Answered(question=q, plain=a) for q, a in zip(questions, plain, strict=True)]
     profiles = []
     for domain in dict.fromkeys(q.domain for q in questions):
         own = [i for i, q in enumerate(questions) if q.domain == domain and q.seconds and not plain[i].why]
         for part in dict.fromkeys(questions[i].part for i in own if questions[i].tested):
             tested = [i for i in own if questions[i].part == part]
-            known = [asked[i] for i in own if questions[i].part != part]
+            known = [answered[i] for i in own if questions[i].part != part]
             if len(known) < ENOUGH:
                 continue
             profile = _fitted(f"{source}: {domain} without {part}", known)
             answers = asker([(questions[i].ask, profile) for i in tested])
             for i, found in zip(tested, answers, strict=True):
-                asked[i] = replace(asked[i], fitted=found)
-            profiles.append(_with_card(profile, source, [asked[i] for i in tested]))
-    return asked, profiles
+                answered[i] = replace(answered[i], fitted=found)
+            profiles.append(_with_card(profile, source, [answered[i] for i in tested]))
+    return answered, profiles
 
 
-def _fitted(name: str, known: Sequence[Asked]) -> Profile:
+def _fitted(name: str, known: Sequence[Answered]) -> Profile:
     keys = [(str(each.question.ask.plan), each.question.seconds or 0.0) for each in known]
     chosen = [known[i].question for i in well_spread(keys)]
     steps = [
@@ -57,7 +57,7 @@ def _fitted(name: str, known: Sequence[Asked]) -> Profile:
     return fit_profile(steps, name=name)
 
 
-def _with_card(profile: Profile, source: str, tested: Sequence[Asked]) -> Profile:
+def _with_card(profile: Profile, source: str, tested: Sequence[Answered]) -> Profile:
     measured = np.array([each.question.seconds for each in tested], dtype=float)
     errors = [
         float(np.abs(np.array([found.seconds for found in answers]) / measured - 1).mean())

@@ -79,7 +79,7 @@ def predict_blind(
         graphs = store.graphs({r.graph for r in rows if r.graph})
         for number, row in enumerate(rows, 1):
             progress(f"forecasting step {number} of {len(rows)}")
-            said = forecast(graphs[row.graph or ""], on=fitted.device, model=model or DEFAULT)
+            predicted = forecast(graphs[row.graph or ""], on=fitted.device, model=model or DEFAULT)
             found.append(
                 BlindStep(
                     source=row.source,
@@ -88,11 +88,11 @@ def predict_blind(
                     precision=row.precision,
                     training=bool(row.training),
                     plain=not is_recorded_alone(row),
-                    device=Pair.of(row.device_seconds or 0.0, said.device_time),
-                    step=Pair.of(row.step_seconds or 0.0, said.step_time),
-                    allocated=(row.peak_allocated or 0, said.memory.allocated),
-                    reserved=(row.peak_reserved or 0, said.memory.reserved),
-                    fits=said.memory.fits,
+                    device=Pair.of(row.device_seconds or 0.0, predicted.device_time),
+                    step=Pair.of(row.step_seconds or 0.0, predicted.step_time),
+                    allocated=(row.peak_allocated or 0, predicted.memory.allocated),
+                    reserved=(row.peak_reserved or 0, predicted.memory.reserved),
+                    fits=predicted.memory.fits,
                     full=(row.peak_reserved or 0) / device(fitted.device).usable_bytes,
                 )
             )

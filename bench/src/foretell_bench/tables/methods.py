@@ -37,8 +37,8 @@ PUBLIC: Final[Mapping[str, Loader]] = MappingProxyType(
 SOURCES: Final[Mapping[str, Loader]] = MappingProxyType({**STORES, **PUBLIC})
 TARGETS: Final = (STEP_TIME, JOB_TIME, DEVICE_TIME, MEMORY)
 SEARCH: Final = "cherrypick"  # searches and does not predict, so it has a table of its own
-BLACK_BOX: Final = frozenset(("ernest",))  # methods that must run the very workload they are asked about
-# Rows of a source that are asked by default, drawn evenly over architectures: graphs are read and forecasts made one by one.
+BLACK_BOX: Final = frozenset(("ernest",))  # methods that must run the very workload they predict
+# Rows of a source that are predicted by default, drawn evenly over architectures: graphs are read and forecasts made one by one.
 ROWS: Final[Mapping[str, int]] = {"h200": 300, "box": 400, "box-cnns": 540, "cnn_many_gpus": 240, "timm_train": 48, "ddp_step_times": 240,
                                   "llm_h100_sweep": 144, "mlperf_training": 300}  # fmt: skip
 _TIMED: Final = 5  # predictions that are made one by one, to time them
@@ -141,8 +141,8 @@ def run_all(
             done=done,
         )
     store = stores / classics.SOURCE
-    asked = (not only or "dnnabacus" in only) and (not chosen or classics.SOURCE in chosen) and store.exists()
-    if asked and not {(classics.SOURCE, split, "dnnabacus") for split in classics.SPLITS} <= done:
+    wanted = (not only or "dnnabacus" in only) and (not chosen or classics.SOURCE in chosen) and store.exists()
+    if wanted and not {(classics.SOURCE, split, "dnnabacus") for split in classics.SPLITS} <= done:
         keep_lines(save)(classics.lines(store, say, workers))
     if (not only or SEARCH in only) and data is not None:
         for source in searches.SOURCES:
@@ -177,9 +177,13 @@ def lines_of(made: Method, job: Job, train: Sequence[Example], test: Sequence[Ex
     whys = "; ".join(sorted({answer.why for answer in answers if answer.why}))
     lines = []
     for target in wanted:
-        asked = [(answer, e.measured[target]) for answer, e in zip(answers, test, strict=True) if target in e.measured]
-        pairs = [(answer.values[target], value) for answer, value in asked if target in answer.values]
-        hits = [answer.low[target] <= value <= answer.high[target] for answer, value in asked if target in answer.low]
+        answered = [
+            (answer, e.measured[target]) for answer, e in zip(answers, test, strict=True) if target in e.measured
+        ]
+        pairs = [(answer.values[target], value) for answer, value in answered if target in answer.values]
+        hits = [
+            answer.low[target] <= value <= answer.high[target] for answer, value in answered if target in answer.low
+        ]
         inside = sum(hits) / len(hits) if hits else None
         why = whys or ("" if pairs else f"it does not predict {target}")
         lines.append(_line(job, target, test, len(train), **errors(pairs), **timing, inside=inside, why=why[:300]))
@@ -199,6 +203,6 @@ def _milliseconds(made: Method, queries: Sequence[Query]) -> float:
 
 
 def _line(job: Job, target: str, test: Sequence[Example], trained: int, **values: Any) -> Line:
-    asked = sum(target in e.measured for e in test)
+    rows = sum(target in e.measured for e in test)
     about: dict[str, Any] = {"method": job.method, "source": job.source, "split": job.split.name, "target": target}
-    return Line(**about, rows=asked, trained=trained, **({"answered": 0} | values))
+    return Line(**about, rows=rows, trained=trained, **({"answered": 0} | values))

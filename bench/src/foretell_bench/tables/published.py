@@ -1,4 +1,4 @@
-"""`foretell bench published`: jobs that others published beside `foretell.forecast` as shipped, with nothing fitted."""
+"""`foretell bench published`: jobs that others published against `foretell.forecast` as shipped, with nothing fitted."""
 
 from __future__ import annotations
 
@@ -62,14 +62,16 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class PublishedErrors:
+    """Every job with its forecast, and series of jobs that differ in one thing."""
+
     jobs: Sequence[Compared]
     series: Sequence[Series]
 
 
 def run(
     data: Path, say: Say = quiet, *, workers: int = 1, answers: Path | None = None, calibrate: str | None = None
-) -> Found:
+) -> PublishedErrors:
     """Every job of the folder's file; those that no question could be made of say why.
 
     `calibrate` names a model: its intervals of several ranks are made anew from these jobs, and saved.
@@ -95,7 +97,7 @@ def run(
     if calibrate is not None:
         save_jobs(calibrate_jobs([error for _, error in several]), calibrate)
     left_out = [_left_out(why) for why, count in taken.left_out.items() for _ in range(count)]
-    return Found(jobs=[*rows, *left_out], series=series([(job, predicted[n], m) for n, job, _, m in timed]))
+    return PublishedErrors(jobs=[*rows, *left_out], series=series([(job, predicted[n], m) for n, job, _, m in timed]))
 
 
 def _errors_of_several(timed: Iterable[tuple[int, Job, float, float]], say: Say) -> Iterable[tuple[int, JobError]]:
@@ -131,29 +133,29 @@ def _left_out(why: str) -> Compared:
     return Compared(source="", network="", regime="", device="", architecture="", devices=0, why=why)
 
 
-def figures(found: Found) -> list[Figure]:
-    """What was asked for, then by kind of network, regime, source and device; refusals are counted in the notes."""
+def figures(found: PublishedErrors) -> list[Figure]:
+    """What has a bar, then by kind of network, regime, source and device; refusals are counted in the notes."""
     rows = found.jobs
-    asked = rows if not rows else [r for r in rows if r.source]
+    named = rows if not rows else [r for r in rows if r.source]
     made = [
         *_of("all jobs", rows, memory_bars=(0.07, 0.15)),
-        *_asked(asked),
-        *_intervals(asked),
+        *_barred(named),
+        *_intervals(named),
         *_series(found.series),
     ]
     for name, looked_at in (("sources looked at", True), ("sources kept apart", False)):
-        made += _of(name, [r for r in asked if r.looked_at is looked_at], briefly=True)
+        made += _of(name, [r for r in named if r.looked_at is looked_at], briefly=True)
     groups: Sequence[tuple[str, Callable[[Compared], str]]] = (
         ("network", lambda r: r.network), ("regime", lambda r: r.regime), ("source", lambda r: r.source),
         ("device", lambda r: r.device),
     )  # fmt: skip
     for kind, key in groups:
-        for name in sorted({key(r) for r in asked}):
-            made += _of(f"{kind}: {name}", [r for r in asked if key(r) == name], briefly=True)
+        for name in sorted({key(r) for r in named}):
+            made += _of(f"{kind}: {name}", [r for r in named if key(r) == name], briefly=True)
     return made
 
 
-def _asked(rows: Sequence[Compared]) -> list[Figure]:
+def _barred(rows: Sequence[Compared]) -> list[Figure]:
     """Classes of jobs with a bar of their own."""
     classes: Sequence[tuple[str, Callable[[Compared], bool], float, float | None]] = (
         ("dense on Ampere and Hopper", lambda r: r.network.startswith("dense") and r.architecture in ("Ampere", "Hopper"), 0.07, 0.12),
@@ -250,17 +252,17 @@ def _errors(values: Iterable[float | None]) -> np.ndarray:
     return np.array([value for value in values if value is not None and math.isfinite(value)], dtype=float)
 
 
-def save(found: Found, path: Path) -> None:
+def save(found: PublishedErrors, path: Path) -> None:
     jobs_kept = ",\n".join(json.dumps(asdict(r)) for r in found.jobs)
     series_kept = ",\n".join(json.dumps(asdict(s)) for s in found.series)
     path.write_text(f'{{"jobs": [\n{jobs_kept}\n],\n"series": [\n{series_kept}\n]}}\n')
 
 
-def read(path: Path) -> Found:
+def read(path: Path) -> PublishedErrors:
     try:
         kept = json.loads(path.read_text())
         lines = [Series(**s | {"devices": tuple(s["devices"])}) for s in kept["series"]]
-        return Found(jobs=[Compared(**row) for row in kept["jobs"]], series=lines)
+        return PublishedErrors(jobs=[Compared(**row) for row in kept["jobs"]], series=lines)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise InputError(
             f"{path} holds no published jobs ({error}). Make it: foretell bench published --save"

@@ -1,4 +1,4 @@
-"""CherryPick over tables of measured configurations, beside running them in the order of Foretell's forecasts.
+"""CherryPick over tables of measured configurations, and running them in the order of Foretell's forecasts.
 
 A table is one workload in many configurations; what is to be small is node-seconds per sample, which is what is rented. A
 run costs what the source says it took. Nothing of a table is known to either before a run, and Foretell makes none.
@@ -30,7 +30,7 @@ _ROWS: Final = {"llm_h100_sweep": 160, "ddp_step_times": 360, "mlperf_training":
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SearchResult:
     """One way of searching one table; means over the seeds of CherryPick, which has some."""
 
     source: str
@@ -59,16 +59,16 @@ SOURCES: Final = {"llm_h100_sweep": sources.llm_h100_sweep, "ddp_step_times": so
                   "mlperf_training": sources.mlperf_training}  # fmt: skip
 
 
-def search(source: str, data: Path, say: Say = quiet, workers: int = 1) -> list[Found]:
+def search(source: str, data: Path, say: Say = quiet, workers: int = 1) -> list[SearchResult]:
     made = {table.name: table for table in tables(source, SOURCES[source](data, say, _ROWS[source]).items)}
-    found: list[Found] = []
+    found: list[SearchResult] = []
     for name, ways in each(_both, made, made, workers):
         say(f"searched {name}")
         found += ways
     return found
 
 
-def _both(made: Mapping[str, Table], name: str) -> list[Found]:
+def _both(made: Mapping[str, Table], name: str) -> list[SearchResult]:
     return [cherrypick(made[name]), ranked(made[name])]
 
 
@@ -120,7 +120,7 @@ def coordinates(query: Query) -> tuple[float, ...]:
     return (*(math.log(size) for size in sizes), math.log(largest), float(plan.zero))
 
 
-def cherrypick(table: Table, seeds: int = SEEDS) -> Found:
+def cherrypick(table: Table, seeds: int = SEEDS) -> SearchResult:
     best = _best(table)
     runs, costs, regrets, near = [], [], [], []
     for seed in range(seeds):
@@ -132,7 +132,7 @@ def cherrypick(table: Table, seeds: int = SEEDS) -> Found:
         near.append(_to_near(table, searched.tried, best))
     there = [n for n in near if n is not None]
     ended = [r for r in regrets if r is not None]
-    return Found(
+    return SearchResult(
         source=table.source,
         table=table.name,
         method="CherryPick",
@@ -147,7 +147,7 @@ def cherrypick(table: Table, seeds: int = SEEDS) -> Found:
     )
 
 
-def ranked(table: Table) -> Found:
+def ranked(table: Table) -> SearchResult:
     """Run what is forecast to be best, then the next; the first is the answer without any run.
 
     What is forecast not to fit comes last, unless precision and inputs are assumed: memory is known no better than they.
@@ -160,7 +160,7 @@ def ranked(table: Table) -> Found:
         return not ("assumed" in query.settings or found.memory.fits), _objective(query, found.step_time.seconds)
 
     order = sorted((i for i, found in enumerate(forecasts) if isinstance(found, Forecast)), key=place)
-    found = Found(
+    found = SearchResult(
         source=table.source,
         table=table.name,
         method="Foretell's ranking",

@@ -14,14 +14,14 @@ from foretell.methods import ernest
 from foretell.methods.protocol import JOB_TIME, STEP_TIME, Example, Query
 
 TESTED: Final = 0.25  # of the rows or groups
-OWN_SECONDS: Final = 0.5  # of those of the workloads asked about: what a black-box method may run of them
+OWN_SECONDS: Final = 0.5  # of those of the tested workloads: what a black-box method may run of them
 # What tells apart who measured a step and when, not what was run: two such rows are one point, measured twice.
 _NOT_A_SETTING: Final = frozenset(("family", "record", "run", "assumed", "status", "round", "org"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """Indices of examples. `own` are runs of the very workloads that are asked about, for methods that need some."""
+    """Indices of examples. `own` are runs of the very workloads that are tested, for methods that need some."""
 
     name: str
     train: tuple[int, ...]
@@ -58,7 +58,7 @@ def unseen_architectures(examples: Sequence[Example]) -> Split | None:
     own, followed = _own_runs(examples, split.test)
     test = tuple(i for i in split.test if i not in own)
     answered = tuple(i for i in test if i in followed)
-    if 2 * len(answered) >= len(test):  # where a black box can answer most rows, all are asked about those
+    if 2 * len(answered) >= len(test):  # where a black box can answer most rows, all are tested on those
         test = answered
     return Split(name=split.name, train=split.train, test=test, own=tuple(sorted(own)))
 
@@ -68,8 +68,8 @@ def unseen_device(examples: Sequence[Example]) -> Split | None:
     devices = [e.query.cluster.nodes[0].device.name for e in examples]
     if len(set(devices)) < 2:
         return None
-    held_out = min(sorted(set(devices)), key=lambda name: abs(devices.count(name) / len(devices) - TESTED))
-    return _parted("unseen device", examples, lambda i: devices[i] == held_out)
+    left_out = min(sorted(set(devices)), key=lambda name: abs(devices.count(name) / len(devices) - TESTED))
+    return _parted("unseen device", examples, lambda i: devices[i] == left_out)
 
 
 def unseen_scale(examples: Sequence[Example]) -> Split | None:

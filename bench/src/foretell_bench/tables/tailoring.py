@@ -1,4 +1,4 @@
-"""The figures of `foretell bench transfer`: errors beside bars, and what it takes to be as good as training from scratch."""
+"""The figures of `foretell bench transfer`: errors and bars, and what it takes to be as good as training from scratch."""
 
 from __future__ import annotations
 

@@ -64,13 +64,15 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class TransferErrors:
+    """Lines of one or more settings, and the rows that could not be used."""
+
     lines: Sequence[Line]
     left_out: dict[str, dict[str, int]]  # setting → why a row was not used → rows
 
 
 class _Case:
-    """A row that could be forecast, with its graph and what is said of it before anything was measured."""
+    """A row that could be forecast, with its graph and what is predicted of it before anything was measured."""
 
     def __init__(self, row: Row, graph: Graph) -> None:
         self.row, self.graph = row, graph
@@ -132,7 +134,7 @@ def _mean(values: Any) -> float | None:
 def run(
     data: Path, only: Sequence[str] = (), say: Say = quiet, *, workers: int = 1, seeds: int = SEEDS,
     numbers: Sequence[int] = (),
-) -> Iterator[Found]:  # fmt: skip
+) -> Iterator[TransferErrors]:  # fmt: skip
     """What every setting of a folder of public measurements gives, or those of some sources, as they are found."""
     if not data.is_dir():
         raise InputError(
@@ -147,7 +149,7 @@ def run(
 
 def _run(
     data: Path, sources: Sequence[str], say: Say, workers: int, seeds: int, numbers: Sequence[int]
-) -> Iterator[Found]:
+) -> Iterator[TransferErrors]:
     settings = [(source, place) for source in sources for place in range(len(SETTINGS[source](data)))]
     if workers == 1:
         for source, place in settings:
@@ -170,29 +172,29 @@ def _kept(row: Row) -> None:
 def _side_by_side(
     pool: ProcessPoolExecutor, data: Path, settings: Sequence[tuple[str, int]], say: Say, seeds: int,
     numbers: Sequence[int],
-) -> Iterator[Found]:  # fmt: skip
+) -> Iterator[TransferErrors]:  # fmt: skip
     """Every number of step times of a setting in a process; the largest take longest, and begin first."""
-    asked = {each: numbers or SETTINGS[each[0]](data)[each[1]].numbers for each in settings}
-    tasks = sorted(((number, *each) for each, those in asked.items() for number in those), reverse=True)
+    numbers_of = {each: numbers or SETTINGS[each[0]](data)[each[1]].numbers for each in settings}
+    tasks = sorted(((number, *each) for each, those in numbers_of.items() for number in those), reverse=True)
     running = {
         pool.submit(_one, data, source, place, seeds, number): (source, place) for number, source, place in tasks
     }
-    found: dict[tuple[str, int], list[Found]] = defaultdict(list)
+    found: dict[tuple[str, int], list[TransferErrors]] = defaultdict(list)
     for number, done in enumerate(as_completed(running), 1):
         say(f"{number} of {len(running)} numbers of step times")
         those = found[running[done]]
         those.append(done.result())
-        if len(those) == len(asked[running[done]]):
+        if len(those) == len(numbers_of[running[done]]):
             yield _joined(those)
 
 
-def _joined(found: Sequence[Found]) -> Found:
+def _joined(found: Sequence[TransferErrors]) -> TransferErrors:
     """Of one setting; what none of its numbers changes is there once."""
     lines = {(line.method, line.drawn, line.number): line for each in found for line in each.lines}
-    return Found(lines=list(lines.values()), left_out=found[0].left_out)
+    return TransferErrors(lines=list(lines.values()), left_out=found[0].left_out)
 
 
-def _one(data: Path, source: str, place: int, seeds: int, number: int) -> Found:
+def _one(data: Path, source: str, place: int, seeds: int, number: int) -> TransferErrors:
     return _Run(SETTINGS[source](data)[place], quiet, seeds, (number,)).found()
 
 
@@ -206,13 +208,13 @@ class _Run:
         self.draws, self.left_out = _Draws(), dict(setting.left_out)
         self._known: dict[str, _Case | None] = {}  # a row may be drawn in one fold and tested in another
 
-    def found(self) -> Found:
+    def found(self) -> TransferErrors:
         others = self._cases(self.setting.others)
         start = fit_profile([case.step for case in others], name="another") if len(others) >= _ENOUGH else None
         for fold in self.setting.folds:
             self._fold(fold, others, start)
         left_out = {why: count for why, count in self.left_out.items() if count}
-        return Found(
+        return TransferErrors(
             lines=list(self.draws.lines(self.setting)),
             left_out={f"{self.setting.source}: {self.setting.name}": left_out},
         )
@@ -279,9 +281,9 @@ def _chosen(way: str, drawn: Sequence[_Case], number: int, seed: int) -> list[in
     return sorted(np.random.default_rng([seed, number]).choice(len(drawn), number, replace=False).tolist())
 
 
-def save(found: Found, path: Path) -> None:
+def save(found: TransferErrors, path: Path) -> None:
     """Keep what was found; other settings there stay."""
-    kept = read(path) if path.exists() else Found(lines=[], left_out={})
+    kept = read(path) if path.exists() else TransferErrors(lines=[], left_out={})
     names = {(line.source, line.name) for line in found.lines}
     lines = [line for line in kept.lines if (line.source, line.name) not in names] + list(found.lines)
     left_out = {**kept.left_out, **found.left_out}
@@ -292,11 +294,11 @@ def save(found: Found, path: Path) -> None:
     path.write_text(f'{{"left_out": {json.dumps(left_out)}, "lines": [\n{written}\n]}}\n')
 
 
-def read(path: Path) -> Found:
+def read(path: Path) -> TransferErrors:
     try:
         kept = json.loads(path.read_text())
         lines = [Line(**{**line, "spread": tuple(line["spread"])}) for line in kept["lines"]]
-        return Found(lines=lines, left_out=kept["left_out"])
+        return TransferErrors(lines=lines, left_out=kept["left_out"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
             f"{path} holds no results of this benchmark ({error}). Make some: foretell bench transfer --save"

@@ -30,7 +30,7 @@ from foretell_bench.methods.plainer import Additive, FlopLinear
 from foretell_bench.research.ghn.hypernetwork import PICTURES
 
 FOLDS: Final = 5
-_LEARNED: Final = (STEP_TIME, DEVICE_TIME)  # what a fit is given; step time is what it is asked
+_LEARNED: Final = (STEP_TIME, DEVICE_TIME)  # what a fit is given; step time is what it predicts
 Maker = Callable[[int, str], Method]  # of a seed, and where networks are trained
 
 
@@ -127,10 +127,10 @@ def run(
     there = read(save)
     examples = [replace(e, measured={t: v for t, v in e.measured.items() if t in _LEARNED}) for e in examples]
     data = Data(source=source, examples=examples, folds=folds(examples, rows=rows), on=on)
-    asked = sorted({f for e, f in zip(examples, data.folds, strict=True) if STEP_TIME in e.measured})
+    tested = sorted({f for e, f in zip(examples, data.folds, strict=True) if STEP_TIME in e.measured})
     names = only or list(VARIANTS)
     # Seed by seed, so that a run broken off has the same seeds of all.
-    tasks = [Task(name, fold, seed) for seed in range(seeds) for name in names for fold in asked
+    tasks = [Task(name, fold, seed) for seed in range(seeds) for name in names for fold in tested
              if not seed or name.startswith(_SEEDED)]  # fmt: skip
     tasks = [task for task in tasks if f"{source} | {task.variant} | {task.fold} | {task.seed}" not in there]
     for _, found in each(fit, data, tasks, workers):
@@ -143,17 +143,17 @@ def run(
 def fit(data: Data, task: Task) -> Fit:
     torch.set_num_threads(1)
     placed = list(zip(data.examples, data.folds, strict=True))
-    asked = [e for e, fold in placed if fold == task.fold and STEP_TIME in e.measured]
+    tested = [e for e, fold in placed if fold == task.fold and STEP_TIME in e.measured]
     made = VARIANTS[task.variant](task.seed, data.on)
-    about: dict[str, Any] = {"source": data.source, **task._asdict(), "rows": len(asked)}
+    about: dict[str, Any] = {"source": data.source, **task._asdict(), "rows": len(tested)}
     began = time.process_time()
     try:
-        answers = made.fit([e for e, fold in placed if fold != task.fold]).predict([e.query for e in asked])
+        answers = made.fit([e for e, fold in placed if fold != task.fold]).predict([e.query for e in tested])
     except ForetellError as error:
         return Fit(**about, answered=0, mean=None, seconds=time.process_time() - began, why=str(error)[:300])
     off = [
         abs(answer.values[STEP_TIME] / e.measured[STEP_TIME] - 1)
-        for answer, e in zip(answers, asked, strict=True)
+        for answer, e in zip(answers, tested, strict=True)
         if STEP_TIME in answer.values
     ]
     seconds = time.process_time() - began
