@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from foretell import Device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,4 +42,36 @@ class Reason:
     explains: Callable[[Difference], bool]
 
 
-REASONS: Final[tuple[Reason, ...]] = ()
+_UNITS: Final = {"tf32": "tf32", "torch-fp32": "tf32", "bf16": "bf16", "amp-bf16": "bf16", "compute:bf16": "bf16"}
+
+
+@cache
+def _devices(on: str) -> tuple[Device, ...]:
+    from foretell import Cluster
+
+    return tuple({node.device.name: node.device for node in Cluster.parse(on).nodes}.values())
+
+
+def _without_units(difference: Difference) -> bool:
+    """Whether a device of the question has no units for its precision."""
+    precision = difference.question["settings"].get("precision", "fp32")
+    needed = next((unit for name, unit in _UNITS.items() if precision == name or name in precision.split("/")), None)
+    return needed is not None and any(needed not in device.peaks for device in _devices(difference.question["on"]))
+
+
+def _apple(difference: Difference) -> bool:
+    return any(device.vendor == "Apple" for device in _devices(difference.question["on"]))
+
+
+REASONS: Final[tuple[Reason, ...]] = (
+    Reason(
+        text="A precision that the device has no units for (TF32 or bf16 before Ampere, on AMD, on a CPU) ran on "
+        "matrix units by some tables and on plain ones by others; now one type decides.",
+        explains=_without_units,
+    ),
+    Reason(
+        text="A device whose system keeps a part of the memory was taken for one with check bits among its data; "
+        "the catalog says which have them.",
+        explains=_apple,
+    ),
+)
