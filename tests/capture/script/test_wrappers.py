@@ -9,7 +9,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 from torch.distributed import fsdp as torch_fsdp
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import foretell
 from foretell.capture.script.findings import Ddp, Findings, Fsdp
@@ -69,13 +71,12 @@ def unmodelled(graph: foretell.Graph) -> str:
     return " ".join(c.text for c in graph.caveats if c.code.endswith("not-modelled"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrapped", "expected"),
     [
         ("device_id=0", "dp=16,zero=3"),
-        ("sharding_strategy=ShardingStrategy.HYBRID_SHARD, device_id=0", "dp=16,zero=3,hybrid_shard=8"),
         ("sharding_strategy=ShardingStrategy._HYBRID_SHARD_ZERO2, device_id=0", "dp=16,zero=2,hybrid_shard=8"),
-        ("cpu_offload=CPUOffload(offload_params=True)", "dp=16,zero=3,offload=parameters"),
         (
             "sharding_strategy=ShardingStrategy.HYBRID_SHARD, cpu_offload=CPUOffload(offload_params=True), device_id=0",
             "dp=16,zero=3,hybrid_shard=8,offload=parameters",
@@ -92,6 +93,7 @@ def test_fsdp_says_who_shares_a_copy_and_what_the_host_keeps(script: Write, wrap
     assert not unmodelled(graph)
 
 
+@pytest.mark.slow
 def test_a_forecast_of_a_hybrid_and_offloaded_script_has_them_on_any_number_of_nodes(script: Write) -> None:
     graph = captured(
         script,
@@ -104,6 +106,7 @@ def test_a_forecast_of_a_hybrid_and_offloaded_script_has_them_on_any_number_of_n
     assert hybrid.step_time.seconds != plain.step_time.seconds
 
 
+@pytest.mark.slow
 def test_what_fsdp_is_asked_for_and_a_plan_cannot_have_is_a_caveat(script: Write) -> None:
     graph = captured(
         script,
@@ -127,10 +130,10 @@ def test_what_fsdp_is_asked_for_and_a_plan_cannot_have_is_a_caveat(script: Write
     assert "communication hook" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "expected"),
     [
-        ("", "dp=16,zero=3"),
         ("offload_policy=fsdp.CPUOffloadPolicy()", "dp=16,zero=3,offload=parameters"),
         ("offload_policy=fsdp.CPUOffloadPolicy(), reshard_after_forward=False", "dp=16,zero=2,offload=optimizer"),
         ("mesh=init_device_mesh('cuda', (4, 4))", "dp=16,zero=3,hybrid_shard=4"),
@@ -142,15 +145,16 @@ def test_fully_shard_says_what_the_host_keeps(script: Write, how: str, expected:
     assert ("offload_policy" in unmodelled(graph)) == ("offload=optimizer" in expected)
 
 
+@pytest.mark.slow
 def test_fully_shard_of_a_model_on_the_host_computes_on_the_device(script: Write) -> None:
     graph = captured(script, "fsdp.fully_shard(model, offload_policy=fsdp.CPUOffloadPolicy())")
     assert plan(graph) == "dp=16,zero=3,offload=parameters"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hook", "share"),
     [
-        ("", 1.0),
         ("model.register_comm_hook(None, default_hooks.allreduce_hook)", 1.0),
         ("model.register_comm_hook(None, default_hooks.fp16_compress_hook)", 0.5),
         ("model.register_comm_hook(None, default_hooks.bf16_compress_hook)", 0.5),
@@ -165,6 +169,7 @@ def test_a_hook_that_compresses_gradients_sends_half_the_bytes(script: Write, ho
     assert sent == pytest.approx(share * 2 * 7 / 8 * 4 * numbers, rel=0.01)
 
 
+@pytest.mark.slow
 def test_hooks_and_keywords_of_ddp_that_are_not_modelled_are_caveats(script: Write) -> None:
     graph = captured(
         script,
@@ -181,19 +186,50 @@ def test_hooks_and_keywords_of_ddp_that_are_not_modelled_are_caveats(script: Wri
         assert name in text
 
 
+@pytest.mark.slow
 def test_data_parallel_on_few_devices_is_a_caveat(script: Write) -> None:
     graph = captured(script, "model = nn.DataParallel(model.cuda(), [0, 1])", processes=4)
     assert plan(graph, 4, 1) == "dp=4,data_parallel=dp"
     assert "device_ids (2 of 4 devices" in unmodelled(graph)
 
 
+@pytest.mark.slow
 def test_collectives_of_the_script_itself_are_a_caveat(script: Write) -> None:
     text = HEAD + "    model = DDP(model.cuda())\n" + LOOP + "        dist.all_reduce(torch.zeros(1, device='cuda'))\n"
     graph = foretell.capture_graph(script(text, processes=2))
     assert "all_reduce" in unmodelled(graph)
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+@pytest.mark.slow
+def test_a_script_in_a_fork_starts_clean(script: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is set in the process that a capture is forked from is not the script's: nor its ranks, nor its group of them."""
+    text = """
+        import os, torch
+        assert "WORLD_SIZE" not in os.environ and not torch.distributed.is_initialized() and torch.is_grad_enabled()
+        assert torch.get_default_dtype() is torch.float32
+        torch.distributed.init_process_group("nccl")
+        model = torch.nn.Linear(8, 8).cuda()
+        optimizer = torch.optim.SGD(model.parameters())
+        for step in range(9):
+            model(torch.randn(4, 8).cuda()).sum().backward()
+            optimizer.step()
+    """
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    torch.distributed.init_process_group("fake", rank=0, world_size=8, store=FakeStore())
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.no_grad():
+            graph = foretell.capture_graph(script(text))
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.distributed.destroy_process_group()
+    assert graph.precision.name == "torch-fp32"
+    assert plan(graph, 1, 1) == "dp=1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [0, 3])
 def test_deepspeeds_engine_knows_its_stage(script: Write, stage: int) -> None:
     text = f"""
         import torch, deepspeed

@@ -13,6 +13,7 @@ from foretell.capture.as_gpu import attention, behave_as_gpu, let_fake_tensors_p
 from foretell.capture.as_gpu.eager import run_eagerly
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import cuda, data, kernels, moving, nvml, processes, quiet, stand_ins
+from foretell.capture.script.readings import Reading
 from foretell.capture.script.session import Session
 from foretell.capture.script.wrappers import data_parallel, ddp, deepspeed, fsdp, fully_shard, sync_batch_norm
 from foretell.declared import DECLARED
@@ -25,10 +26,25 @@ from foretell.sources.scripts import Script
 def trace_script(script: Script) -> Graph:
     if not Path(script.path).is_file():
         raise SourceError(f"no file '{script.path}'. Give the path of a training script.")
-    session = Session(script)
-    for install in _STAND_INS:
-        install(session)
-    return session.graph()
+    _start_clean()
+    with torch.inference_mode(False), torch.enable_grad():
+        session = Session(script)
+        for install in _STAND_INS:
+            install(session)
+        return session.graph()
+
+
+def _start_clean() -> None:
+    """Forget what was set in a process that this one is a fork of: a script finds torch as it is installed."""
+    DECLARED.clear()
+    Reading.decided.clear()
+    torch.set_default_dtype(torch.float32)
+    torch.set_default_device(None)
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = True
+    torch.use_deterministic_algorithms(False)
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _behave_as_gpu(session: Session) -> None:

@@ -36,13 +36,16 @@ class _Done:
 
 
 def set_environment(session: Session) -> None:
-    """Set what a launcher sets; a script started without one finds nothing."""
-    if session.ranks < 2:
-        return
-    os.environ.update(
-        RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(session.ranks), LOCAL_WORLD_SIZE=str(session.devices), GROUP_RANK="0",
-        ROLE_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="29500", TORCHELASTIC_RUN_ID="none",
-    )  # fmt: skip
+    """Set what a launcher sets; a script started without one finds nothing, whoever has started Foretell."""
+    launched = {
+        "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(session.ranks), "LOCAL_WORLD_SIZE": str(session.devices),
+        "GROUP_RANK": "0", "ROLE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
+        "TORCHELASTIC_RUN_ID": "none",
+    }  # fmt: skip
+    for name in launched:
+        os.environ.pop(name, None)
+    if session.ranks > 1:
+        os.environ.update(launched)
 
 
 def install(session: Session) -> None:
