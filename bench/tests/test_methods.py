@@ -25,7 +25,7 @@ from foretell.methods.conformance import made_up, perceptron
 from foretell.methods.ernest import Ernest
 from foretell.methods.examples import dataset_of
 from foretell.methods.protocol import DEVICE_TIME, STEP_TIME, Example, Prediction, Query
-from foretell.store.importers import Taken, public_rows
+from foretell.store.importers import Selection, public_rows
 
 PUBLIC = Path(__file__).parents[3] / "shared" / "data"
 
@@ -155,7 +155,9 @@ def test_results_are_merged_line_by_line(tmp_path: Path) -> None:
 def test_what_is_there_is_not_fitted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "h200").mkdir()
     monkeypatch.setattr(
-        bench, "SOURCES", {"h200": lambda place, say, most: Taken(items=tuple(made_up()), left_out={"not drawn": 3})}
+        bench,
+        "SOURCES",
+        {"h200": lambda place, say, most: Selection(items=tuple(made_up()), left_out={"not drawn": 3})},
     )
     text: list[str] = []
     done = {("h200", "random", "ernest")}

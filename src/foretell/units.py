@@ -29,7 +29,7 @@ _BANDWIDTH = {
 _FLOPS = {f"{prefix}FLOP/s": factor for prefix, factor in _DECIMAL.items()}
 _TIME = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _QUANTITY = re.compile(r"\s*([0-9]+(?:_[0-9]+)*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*([^\s0-9_.].*?)?\s*")
-_MOST = 1e30  # of any unit
+_MAX_MAGNITUDE = 1e30  # of any unit
 
 
 def parse_bytes(text: str | int) -> Bytes:
@@ -54,7 +54,7 @@ def parse_seconds(text: str | float) -> Seconds:
 
 def _parse(text: str | float, units: Mapping[str, float], what: str, example: str, allowed: str) -> float:
     if not isinstance(text, str):
-        check_number(what, text, f"a number of at least 0, or text like {example!r}", InputError, most=_MOST)
+        check_number(what, text, f"a number of at least 0, or text like {example!r}", InputError, most=_MAX_MAGNITUDE)
         return float(text)
     match = _QUANTITY.fullmatch(text)
     if match is None:
@@ -63,7 +63,7 @@ def _parse(text: str | float, units: Mapping[str, float], what: str, example: st
     if unit not in units:
         raise InputError(f"{what} {text!r} has the unknown unit {unit!r}. Use {allowed}.")
     value = float(match[1].replace("_", "")) * units[unit]
-    if value > _MOST:
+    if value > _MAX_MAGNITUDE:
         raise InputError(f"{what} {text!r} is more than there is. Write it like {example!r}.")
     return value
 

@@ -19,7 +19,7 @@ import pytest
 from foretell.campaign.driver import CampaignStopped, Progress, Summary, run
 from foretell.campaign.executor import Ended, LocalExecutor
 from foretell.campaign.jobs import Campaign, Job
-from foretell.campaign.worker import Place, Worker, WorkerLost, failure
+from foretell.campaign.worker import Place, Worker, WorkerDied, failure
 from foretell.errors import InputError
 from foretell.measure.record import Point, Record
 from foretell.store.store import Store
@@ -197,7 +197,7 @@ def test_a_worker_keeps_its_process_and_replaces_one_that_crashed(log: Path) -> 
     try:
         worker.measure(point(n=1), limit=PATIENCE)
         worker.measure(point(n=2), limit=PATIENCE)
-        with pytest.raises(WorkerLost, match=r"SIGABRT.*\n.*an instance of 'Woe'"):
+        with pytest.raises(WorkerDied, match=r"SIGABRT.*\n.*an instance of 'Woe'"):
             worker.measure(point(do="abort"), limit=PATIENCE)
         assert worker.measure(point(n=3), limit=PATIENCE).step.outcome == "ok"
     finally:

@@ -220,9 +220,9 @@ def test_a_job_adds_up() -> None:
         watts=1e6,
         idle_watts=1e5,
     )
-    parts = job.steps * 1.0 + job.checkpoint_seconds + job.startup_seconds + job.lost_seconds
+    parts = job.steps * 1.0 + job.checkpoint_seconds + job.startup_seconds + job.interruption_seconds
     assert job.seconds == pytest.approx(parts)
-    assert job.lost_seconds > 0
+    assert job.interruption_seconds > 0
     assert job.low is not None and job.high is not None and job.low < job.seconds < job.high  # noqa: PT018
     assert job.goodput == pytest.approx(job.steps / job.seconds)
     assert job.dollars == pytest.approx(job.seconds)

@@ -23,7 +23,7 @@ CONTRACT = {
     "exposed_communication", "bubble", "memory", "network", "resources", "throughput", "cost", "caveats",
 }  # fmt: skip
 BESIDE = {
-    "asked",
+    "step",
     "profile",
     "stragglers",
     "trainer",
@@ -266,7 +266,7 @@ def test_plans_that_make_no_sense_are_refused(graph: Graph, plan: str, why: str)
 
 
 def test_an_answer_says_what_was_asked(graph: Graph) -> None:
-    asked = foretell.forecast(graph, "8xh100-sxm", "dp=8,grad_accumulation=3").asked
+    asked = foretell.forecast(graph, "8xh100-sxm", "dp=8,grad_accumulation=3").step
     assert asked is not None
     assert (asked.samples, asked.inputs, asked.grad_accumulation) == (32, "32×3×224×224", 3)
     assert (asked.precision, asked.optimizer, asked.parameters) == (graph.precision.name, "AdamW", 4_708_840)

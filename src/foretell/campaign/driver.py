@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-from foretell.campaign.executor import ClusterLost, Ended, Executor
+from foretell.campaign.executor import ClusterUnreachable, Ended, Executor
 from foretell.campaign.jobs import Campaign, Job
 from foretell.campaign.worker import Place, failure
 from foretell.errors import ForetellError, InputError
@@ -114,7 +114,7 @@ def run(
         driver.drive()
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"Interrupted: {driver.so_far()}. {_RESUME}") from None
-    except ClusterLost as error:
+    except ClusterUnreachable as error:
         raise CampaignStopped(f"{error} {driver.so_far()}. {_RESUME}") from error
     finally:
         executor.close()  # before the claims: another campaign may begin where ours has ended
@@ -162,7 +162,7 @@ class _Driver:
     outcomes: Counter[str] = field(default_factory=Counter)
     left: list[tuple[Job, str]] = field(default_factory=list)
     stored: dict[str, frozenset[str]] = field(default_factory=dict)  # device → points, when last asked
-    said: str = ""  # of what is waited for
+    reported: str = ""  # of what is waited for
     skipped: int = 0
     retried: int = 0
     busy: Seconds = 0.0  # of all places together
@@ -201,7 +201,7 @@ class _Driver:
     def _say_what_is_waited_for(self) -> None:
         """Where nothing runs: once, until it is something else."""
         if self.running or not self.waiting:
-            self.said = ""
+            self.reported = ""
             return
         turn, others = next(iter(self.waiting)), len(self.waiting) - 1
         more = f" and {others} more" if others else ""
@@ -211,8 +211,8 @@ class _Driver:
             wanted = f"a device {turn.job.device!r}" if turn.job.device else "a device"
             there = ", ".join(map(str, self.executor.places())) or "none"
             text = f"waiting for {wanted}, for {turn.job.point}{more}; there is {there}"
-        if text != self.said:
-            self.said = text
+        if text != self.reported:
+            self.reported = text
             self._say(text)
 
     def _next_for(self, place: Place) -> tuple[_Turn, ExitStack] | None:
@@ -290,11 +290,11 @@ class _Driver:
         """Back to the end of the queue, or the record of giving up."""
         self.tries[now.turn] += end.counts
         if (tries := self.tries[now.turn]) > self.retries:
-            text = f"given up after {tries} tr{'ies' if tries > 1 else 'y'}: {end.lost}"
+            text = f"given up after {tries} tr{'ies' if tries > 1 else 'y'}: {end.trouble}"
             return failure(now.turn.job.point, "error", text, now.place.columns)
         self.waiting[now.turn] = None
         self.retried += end.counts
-        self._say(f"{now.turn.job.point} on {now.place}: {end.lost} It is tried again.")
+        self._say(f"{now.turn.job.point} on {now.place}: {end.trouble} It is tried again.")
         return None
 
     def _keep(self, records: list[Record]) -> None:

@@ -8,13 +8,13 @@ from concurrent import futures
 from dataclasses import dataclass
 from typing import Protocol
 
-from foretell.campaign.worker import INSTRUMENT, DeviceLost, Place, Worker, WorkerLost, accelerators
+from foretell.campaign.worker import INSTRUMENT, DeviceGone, Place, Worker, WorkerDied, accelerators
 from foretell.errors import ForetellError
 from foretell.measure.record import Point, Record
 from foretell.units import Seconds
 
 
-class ClusterLost(ForetellError):
+class ClusterUnreachable(ForetellError):
     """The devices that an executor measures on do not answer any more."""
 
 
@@ -24,17 +24,17 @@ class Ended:
 
     place: str
     record: Record | None = None
-    lost: str = ""
+    trouble: str = ""
     counts: bool = True  # as a try; a device that was gone before it began is not the point's fault
 
 
 def attempt(worker: Worker, place: str, point: Point, limit: Seconds) -> Ended:
     try:
         return Ended(place=place, record=worker.measure(point, limit))
-    except WorkerLost as error:
-        return Ended(place=place, lost=str(error))
-    except DeviceLost as error:
-        return Ended(place=place, lost=str(error), counts=False)
+    except WorkerDied as error:
+        return Ended(place=place, trouble=str(error))
+    except DeviceGone as error:
+        return Ended(place=place, trouble=str(error), counts=False)
 
 
 class Executor(Protocol):
@@ -96,7 +96,7 @@ class LocalExecutor:
             try:
                 takes_any = device != "cpu" or devices == ["cpu"]
                 places[device] = Place(id=device, columns=start.result(), takes_any=takes_any)
-            except DeviceLost as error:
+            except DeviceGone as error:
                 self.troubles[device] = str(error)
         return places
 
@@ -115,7 +115,7 @@ class LocalExecutor:
         for end in ended:
             if not end.counts and self._places is not None:
                 del self._places[end.place]
-                self.troubles[end.place] = end.lost
+                self.troubles[end.place] = end.trouble
         return ended
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from foretell.campaign.executor import ClusterLost, Ended, attempt
+from foretell.campaign.executor import ClusterUnreachable, Ended, attempt
 from foretell.campaign.worker import INSTRUMENT, Place, Worker
 from foretell.errors import InputError
 from foretell.measure.record import Point
@@ -69,7 +69,7 @@ class RayExecutor:
                 return ()
             beat: _Beat = self._link.recv()
         if beat.error:
-            raise (ClusterLost if self._connected else InputError)(beat.error)
+            raise (ClusterUnreachable if self._connected else InputError)(beat.error)
         self._connected, self._heard = True, time.monotonic()
         self._places, self.troubles = beat.places, beat.troubles
         return beat.ended
@@ -79,7 +79,7 @@ class RayExecutor:
         try:
             yield
         except (EOFError, OSError):
-            raise ClusterLost(head_is_gone(self.address)) from None
+            raise ClusterUnreachable(head_is_gone(self.address)) from None
 
     def close(self) -> None:
         if self._process is not None:
@@ -147,7 +147,7 @@ class _Seat:
 
 
 @dataclass(slots=True)
-class _Taken:
+class _OccupiedSeat:
     """A seat as the driver sees it; no place until its device is known."""
 
     actor: Any
@@ -164,7 +164,7 @@ class _Cluster:
     ) -> None:
         self.ray, self.wanted, self.measuring, self.folder = ray, wanted, measuring, folder
         self.troubles: dict[str, str] = {}
-        self._seats: dict[str, _Taken] = {}
+        self._seats: dict[str, _OccupiedSeat] = {}
         self._tries: Counter[str] = Counter()
         self._measuring: dict[Any, str] = {}
 
@@ -175,7 +175,7 @@ class _Cluster:
         if place in self._seats:
             self._measuring[self._seats[place].actor.measure.remote(place, point, limit)] = place
         else:  # it went away while the point was on its way to it
-            self._measuring[self.ray.put(Ended(place=place, lost="the node was lost.", counts=False))] = place
+            self._measuring[self.ray.put(Ended(place=place, trouble="the node was lost.", counts=False))] = place
 
     def wait(self, seconds: Seconds) -> list[Ended]:
         if not self._measuring:
@@ -188,11 +188,11 @@ class _Cluster:
         try:
             ended: Ended = self.ray.get(ref)
         except Exception as error:
-            ended = Ended(place=place, lost=f"its node was lost ({_first_line(error)}).")
-            self._give_up(place, ended.lost)
+            ended = Ended(place=place, trouble=f"its node was lost ({_first_line(error)}).")
+            self._give_up(place, ended.trouble)
         else:
             if not ended.counts:
-                self._give_up(place, ended.lost)
+                self._give_up(place, ended.trouble)
         return ended
 
     def look_around(self) -> None:
@@ -217,14 +217,14 @@ class _Cluster:
         if node["Resources"].get("CPU", 0) >= 1 and ("cpu" in self.wanted or not gpus):
             yield f"{name}/cpu", "cpu"
 
-    def _take_seat(self, node: str, device: str) -> _Taken:
+    def _take_seat(self, node: str, device: str) -> _OccupiedSeat:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         on_node = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
         share = {"num_cpus": 1} if device == "cpu" else {"num_gpus": 1, "num_cpus": 0}
         seat = self.ray.remote(_Seat).options(scheduling_strategy=on_node, max_restarts=0, max_task_retries=0, **share)
         actor = seat.remote(device, self.measuring, self.folder)
-        return _Taken(actor=actor, node=node, description=actor.describe.remote())
+        return _OccupiedSeat(actor=actor, node=node, description=actor.describe.remote())
 
     def _receive(self, gpus: bool) -> None:
         """What devices the seats turn out to have; those that nobody asked for are left."""

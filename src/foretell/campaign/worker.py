@@ -41,11 +41,11 @@ START_LIMIT: Final[Seconds] = 300.0  # torch from a cold network disk takes its 
 _WORDS: Final = 1500  # characters of a worker's last words
 
 
-class WorkerLost(ForetellError):
+class WorkerDied(ForetellError):
     """The process ended in the middle of a point: a fresh one may do better."""
 
 
-class DeviceLost(ForetellError):
+class DeviceGone(ForetellError):
     """No worker can be started on the device."""
 
 
@@ -102,23 +102,23 @@ class Worker:
 
     def start(self) -> Mapping[str, Any]:
         if self._ended:
-            raise DeviceLost(f"the worker on {self.device} was ended.")
+            raise DeviceGone(f"the worker on {self.device} was ended.")
         seconds = "" if self.seconds is None else str(self.seconds)
         self._child = child = Child.fresh("foretell.campaign.worker:serve", self.device, self.instrument, seconds)
         try:
             kind, body = _message(child, START_LIMIT)
-        except ChildEnded as lost:
-            kind, body = "failed", f"the measuring process {lost}"
+        except ChildEnded as ended:
+            kind, body = "failed", f"the measuring process {ended}"
         except TimeoutError:
             kind, body = "failed", f"it does not answer within {show_seconds(START_LIMIT)}"
         if kind != "ready":
             self._drop()
-            raise DeviceLost(f"no worker starts on {self.device}: {body}")
+            raise DeviceGone(f"no worker starts on {self.device}: {body}")
         self.columns = json.loads(body)
         return self.columns
 
     def measure(self, point: Point, limit: Seconds) -> Record:
-        """Its record, whatever became of it; WorkerLost where a fresh process may do better."""
+        """Its record, whatever became of it; WorkerDied where a fresh process may do better."""
         if self._child is None:
             self.start()
         child = self._child
@@ -131,11 +131,11 @@ class Worker:
             self._drop()
             text = f"it ran longer than {show_seconds(limit)} and was stopped. Raise the limit, or ask for less work."
             return failure(point, "time-limit", text, self.columns)
-        except ChildEnded as lost:
-            kind, body = "lost", f"the measuring process {lost}"
+        except ChildEnded as ended:
+            kind, body = "lost", f"the measuring process {ended}"
         if kind == "lost":
             self._drop()
-            raise WorkerLost(body)
+            raise WorkerDied(body)
         return Record.from_line(body)
 
     def end(self) -> None:

@@ -78,8 +78,8 @@ def _answer() -> None:
         app(prog_name="foretell")
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         from foretell import __version__
 
         say(f"foretell {__version__}")

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from foretell.campaign.driver import Progress, Summary
     from foretell.campaign.executor import Executor
     from foretell.campaign.jobs import Campaign
-    from foretell.store.place import Kept
+    from foretell.store.place import RecordPlace
     from foretell.units import Seconds
 
 
 def run_campaign(
-    campaign: Campaign, kept: Kept, executor: Executor, *, limit: Seconds, retries: int, as_json: bool
+    campaign: Campaign, kept: RecordPlace, executor: Executor, *, limit: Seconds, retries: int, as_json: bool
 ) -> None:
     from foretell.campaign.driver import run
 

@@ -18,7 +18,7 @@ from foretell.cli.ranks import measure_among_ranks, measure_collectives_among_ra
 from foretell.cli.records import end, is_kept, note_where
 from foretell.cli.terminal import note, print_drawn, print_json, progress
 from foretell.errors import InputError, StoreError
-from foretell.store.place import Kept, opened
+from foretell.store.place import RecordPlace, opened
 
 if TYPE_CHECKING:
     from foretell.campaign.executor import Executor
@@ -114,14 +114,14 @@ def measure(
         run_campaign(jobs, kept, executor, limit=patience, retries=retries, as_json=as_json)
         return
     executor = _executor(_devices(device, ray), [""], ray, length)
-    records, lost = _measure_sources(points, repeat, kept, executor, patience, retries)
+    records, not_stored = _measure_sources(points, repeat, kept, executor, patience, retries)
     _show(records, compare=compare, top=top, as_json=as_json, listed=len(points) * repeat > 1)
-    note_where([r for r in records if is_kept(r)] if not lost else [], kept, fell_back=not (store or out))
-    end(records, lost)
+    note_where([r for r in records if is_kept(r)] if not not_stored else [], kept, fell_back=not (store or out))
+    end(records, not_stored)
 
 
-def _measure_host(also_asked: bool, device: str, as_json: bool) -> None:
-    if also_asked:
+def _measure_host(with_others: bool, device: str, as_json: bool) -> None:
+    if with_others:
         raise InputError("--host runs a probe of its own: leave out SOURCE and --campaign.")
     from foretell.measure.host_speed import host_speed
     from foretell.units import show_seconds
@@ -144,9 +144,9 @@ def _check_choice(sources: bool, campaign: bool) -> None:
         raise InputError(f"measure takes one or more SOURCEs, or --campaign FILE, got {got}. Give one of them.")
 
 
-def _check_collectives(also_asked: bool, among_ranks: bool) -> None:
-    if also_asked or not among_ranks:
-        wrong = "SOURCE, --campaign and --plan have no part in it" if also_asked else "this is one process"
+def _check_collectives(with_others: bool, among_ranks: bool) -> None:
+    if with_others or not among_ranks:
+        wrong = "SOURCE, --campaign and --plan have no part in it" if with_others else "this is one process"
         raise InputError(
             f"--collectives times communication among the ranks that torchrun started, and {wrong}. "
             "Start it as docs/guide/hosts.md shows: torchrun --nproc-per-node 8 --no-python foretell measure --collectives"
@@ -185,13 +185,13 @@ def _executor(devices: Sequence[str], wanted: Iterable[str], ray: str | None, se
     return LocalExecutor(devices, wanted=wanted, seconds=seconds)
 
 
-class _Asked:
+class _AnsweredStore:
     """The store as a question by name sees it: nothing was measured before, and what cannot be stored is not lost."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: RecordPlace) -> None:
         self.kept = kept
         self.records: list[Record] = []
-        self.lost = ""  # why something could not be stored, and where it is instead
+        self.not_stored = ""  # why something could not be stored, and where it is instead
 
     def append(self, records: Iterable[Record]) -> None:
         from foretell.campaign.driver import rescue
@@ -201,7 +201,7 @@ class _Asked:
         try:
             self.kept.append(filter(is_kept, arrived))
         except (StoreError, OSError) as error:
-            self.lost = f"{error} {rescue(arrived)}"
+            self.not_stored = f"{error} {rescue(arrived)}"
 
     def claim(self, name: str) -> AbstractContextManager[bool]:
         return contextlib.nullcontext(True)
@@ -214,31 +214,31 @@ class _Asked:
 
 
 def _measure_sources(
-    points: Sequence[Point], repeat: int, kept: Kept, executor: Executor, limit: Seconds, retries: int
+    points: Sequence[Point], repeat: int, kept: RecordPlace, executor: Executor, limit: Seconds, retries: int
 ) -> tuple[list[Record], str]:
     """The records in the order they were asked for, and why some could not be stored."""
     from foretell.campaign.driver import run
     from foretell.campaign.jobs import Campaign
 
-    asked, campaign = _Asked(kept), Campaign.of(points, repeat=repeat)
+    answered, campaign = _AnsweredStore(kept), Campaign.of(points, repeat=repeat)
     try:
         with progress() as say:
             say("starting")
             summary = run(
                 campaign,
-                asked,
+                answered,
                 executor,
                 limit=limit,
                 retries=retries,
                 progress=lambda now: say(now.event.partition("\n")[0]),
             )
     except KeyboardInterrupt:
-        note(f"Interrupted. {sum(map(is_kept, asked.records))} of {len(points) * repeat} are in {kept.path}.")
+        note(f"Interrupted. {sum(map(is_kept, answered.records))} of {len(points) * repeat} are in {kept.path}.")
         raise
     if summary.left:
         raise InputError(" ".join(executor.troubles.values()) or summary.left[0][1])
     order = {point.key: number for number, point in enumerate(points)}
-    return sorted(asked.records, key=lambda record: order[record.step.point]), asked.lost
+    return sorted(answered.records, key=lambda record: order[record.step.point]), answered.not_stored
 
 
 def _show(records: Sequence[Record], *, compare: bool, top: int, as_json: bool, listed: bool) -> None:

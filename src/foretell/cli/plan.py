@@ -93,13 +93,13 @@ def plan(
     from foretell.report.plan import plan_panel, write_plan
 
     conditions = options.conditions_of(loader, jitter, expert_skew)
-    asked = options.terms([on] if on else [], plan=None, model=model, profile=profile, conditions=conditions)
+    terms = options.terms([on] if on else [], plan=None, model=model, profile=profile, conditions=conditions)
     job = _job(samples, tokens, epochs, dataset, (evaluate, checkpoint, startup, failures, preemptions, restart), term)
     with progress() as report:
         result = foretell.plan(
             source,
             on,
-            **(asked | {"plan": fixed, "job": job}),
+            **(terms | {"plan": fixed, "job": job}),
             settings=options.read_settings(settings),
             goal=foretell.Goal(
                 deadline=None if deadline is None else parse_seconds(deadline), budget=budget, confidence=confidence

@@ -167,11 +167,9 @@ def _forecasts(
 ) -> list[Forecast]:
     """A script is run once for each cluster: it may ask what it runs on. Anything else is captured once."""
     import foretell
-    from foretell.forecasting.forecast import answer_to
     from foretell.forecasting.question import decide
 
     forecasts = []
-    priced = {name: value for name, value in terms.items() if name != "plan"}
     with progress() as report:
         how: dict[str, Any] = {"progress": report, "cache": cache}
         step = foretell.capture_graph(subject, settings, **how) if isinstance(subject, str) else subject
@@ -179,7 +177,7 @@ def _forecasts(
         for where in on:
             question = decide(step, where, terms["plan"], settings=own, output=output, **how)
             report(f"forecasting {question.graph.name} on {where}")
-            forecasts.append(answer_to(question, **priced))
+            forecasts.append(foretell.forecast(question.graph, where, **{**terms, "plan": question.plan}))
             if question.remark:
                 note(question.remark)
     return forecasts

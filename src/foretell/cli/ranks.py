@@ -14,12 +14,18 @@ from foretell.errors import RequirementNotMet
 
 if TYPE_CHECKING:
     from foretell.measure.record import Point, Record
-    from foretell.store.place import Kept
+    from foretell.store.place import RecordPlace
     from foretell.units import Seconds
 
 
 def measure_among_ranks(
-    points: Sequence[Point], kept: Kept, *, backend: str | None, seconds: Seconds | None, limit: Seconds, as_json: bool
+    points: Sequence[Point],
+    kept: RecordPlace,
+    *,
+    backend: str | None,
+    seconds: Seconds | None,
+    limit: Seconds,
+    as_json: bool,
 ) -> None:
     from foretell.measure.ranks.measure import SECONDS, join, measure_ranks
     from foretell.report.measured import measured_dict, measured_ranks
@@ -48,7 +54,7 @@ def measure_among_ranks(
 
 
 def measure_collectives_among_ranks(
-    kept: Kept, *, backend: str | None, seconds: Seconds | None, limit: Seconds, as_json: bool
+    kept: RecordPlace, *, backend: str | None, seconds: Seconds | None, limit: Seconds, as_json: bool
 ) -> None:
     from foretell.measure.ranks.collectives import SECONDS, measure_collectives
     from foretell.measure.ranks.measure import join

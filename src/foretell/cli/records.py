@@ -23,7 +23,7 @@ def is_kept(record: Record) -> bool:
     return record.step.outcome != "error"
 
 
-def note_where(records: Sequence[Record], kept: place.Kept, *, fell_back: bool) -> None:
+def note_where(records: Sequence[Record], kept: place.RecordPlace, *, fell_back: bool) -> None:
     from foretell.store.store import Store
 
     if not records:
@@ -45,11 +45,11 @@ class _NotMeasured(ForetellError):
         self.exit_code = InputError.exit_code if slip else RequirementNotMet.exit_code
 
 
-def end(records: Sequence[Record], lost: str = "") -> None:
+def end(records: Sequence[Record], not_stored: str = "") -> None:
     """Say what failed, and by the exit code how; `lost` is why something could not be stored."""
     failed = [record.step for record in records if record.step.outcome != "ok"]
-    if lost:
-        raise StoreError(lost)
+    if not_stored:
+        raise StoreError(not_stored)
     if not failed:
         return
     outcomes, texts = [step.outcome for step in failed], [_failure(step) for step in failed]

@@ -65,12 +65,12 @@ def serve(
         )
 
 
-def _serve(config: Path | None, **asked: Any) -> None:
+def _serve(config: Path | None, **given: Any) -> None:
     _need()
     from foretell.serve.run import run
     from foretell.serve.settings import gathered
 
-    run(gathered(asked, os.environ, config), _started)
+    run(gathered(given, os.environ, config), _started)
 
 
 def _started(address: str) -> None:
@@ -141,8 +141,8 @@ def _database(url: str | None) -> Database:
     return Database(_url(url))
 
 
-def _url(asked: str | None) -> str | None:
-    return asked or os.environ.get("FORETELL_DATABASE")
+def _url(given: str | None) -> str | None:
+    return given or os.environ.get("FORETELL_DATABASE")
 
 
 def _need() -> None:

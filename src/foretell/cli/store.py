@@ -145,7 +145,7 @@ def export(
         if kind == "folder":
             if where is None:
                 tables |= {name: f"SELECT * FROM {name}" for name in opened.tables() if name not in tables}
-            written = {name: _export_table(opened, asked, out / f"{name}.parquet") for name, asked in tables.items()}
+            written = {name: _export_table(opened, table, out / f"{name}.parquet") for name, table in tables.items()}
         else:
             written = {"rows": _export_table(opened, sql or tables["steps"], out)}
     if as_json:

@@ -140,10 +140,10 @@ def _exchanged(state: State, chosen: list[int], costs: Sequence[Seconds], budget
         for i in _weakest(state, chosen, costs):
             state.remove(i)
             room = left + costs[i]
-            lost = state.gain(i)
+            loss = state.gain(i)
             gains = {j: state.gain(j) for j in outside if costs[j] <= room}
             j = max(gains, key=lambda j: gains[j], default=i)
-            if gains.get(j, 0.0) > lost * (1 + 1e-9):
+            if gains.get(j, 0.0) > loss * (1 + 1e-9):
                 outside[outside.index(j)] = i
                 chosen[chosen.index(i)] = j
                 left, swaps = room - costs[j], swaps + 1
@@ -161,12 +161,12 @@ def _best(state: State, among: set[int], costs: Sequence[Seconds]) -> list[int]:
 
 
 def _weakest(state: State, chosen: Sequence[int], costs: Sequence[Seconds]) -> list[int]:
-    lost = {}
+    loss = {}
     for i in chosen:
         state.remove(i)
-        lost[i] = state.gain(i) / costs[i]
+        loss[i] = state.gain(i) / costs[i]
         state.add(i)
-    return sorted(chosen, key=lambda i: (lost[i], i))[:_WEAKEST]
+    return sorted(chosen, key=lambda i: (loss[i], i))[:_WEAKEST]
 
 
 def _drawn(costs: Sequence[Seconds], budget: Seconds, seed: int) -> list[int]:

@@ -30,9 +30,9 @@ _LONG: Final = 1024
 _EFFICIENCY: Final = 0.5  # of the roofline, that kernels reach as a rule
 
 # What the instrument does beside repeating the step: warm-up, memory, recording, the host alone, traces.
-RUNS_BESIDE: Final = 12
+FURTHER_RUNS: Final = 12
 REPEATING: Final[Seconds] = 0.3
-_FEWEST, _MOST = 5, 100
+_MIN_RUNS, _MAX_RUNS = 5, 100
 _OPERATOR_RUNS: Final = 7
 # Building and recording, a point's share of a campaign on an H200 that prepared many side by side.
 BUILDING: Final[Mapping[str, Seconds]] = {"step": 0.8, "operators": 0.08}
@@ -90,7 +90,7 @@ def candidate(point: Point, ops: OpSet, device: Device) -> Candidate:
 def measuring_seconds(ops: OpSet, device: Device, kind: str = "step") -> Seconds:
     """Before it was measured: building, and every run of the step that the instrument makes."""
     step = ops.step_seconds(device)
-    runs = _OPERATOR_RUNS if kind == "operators" else RUNS_BESIDE + min(max(REPEATING / step, _FEWEST), _MOST)
+    runs = _OPERATOR_RUNS if kind == "operators" else FURTHER_RUNS + min(max(REPEATING / step, _MIN_RUNS), _MAX_RUNS)
     return BUILDING[kind] + runs * step
 
 

@@ -14,7 +14,6 @@ from foretell.forecasting.energy import cluster_watts
 from foretell.forecasting.job import Job, JobLength
 from foretell.forecasting.memory import adjusted
 from foretell.forecasting.result import (
-    Asked,
     Cost,
     Duration,
     Energy,
@@ -22,6 +21,7 @@ from foretell.forecasting.result import (
     LinkUse,
     Network,
     Resources,
+    StepDescription,
     Throughput,
     Use,
 )
@@ -62,7 +62,7 @@ class Assembly:
             workload=whole.name,
             cluster=str(self.cluster),
             plan=str(self.plan),
-            asked=self._asked(),
+            step=self._step_description(),
             profile=self.profile.name if self.profile else None,
             step_time=Duration.within(self.step, step_range),
             device_time=Duration.of(self.busy, known.device),
@@ -127,10 +127,10 @@ class Assembly:
         """Of all replicas together."""
         return self.program.micro_steps * self.plan.dp
 
-    def _asked(self) -> Asked:
+    def _step_description(self) -> StepDescription:
         whole = self.program.whole
         facts = whole.facts
-        return Asked(
+        return StepDescription(
             samples=whole.samples,
             tokens=whole.tokens,
             inputs=None if facts.inputs is None else "×".join(map(str, facts.inputs)),

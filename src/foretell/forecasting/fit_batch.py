@@ -22,7 +22,7 @@ from foretell.profile import Profile
 from foretell.workload import Workload
 
 _SIZES: Final = (8, 16)  # captured; between and beyond them every dimension is continued
-_MOST: Final = 2**24
+_MAX_BATCH: Final = 2**24
 _LIKELY: Final = 0.95  # probability that the step fits
 
 
@@ -145,7 +145,7 @@ def _check(workload: object, settings: Mapping[str, Any] | None) -> str:
 def _largest(fits: Callable[[int], bool]) -> int:
     """0 where not even 1 fits; found to one part in 500."""
     low, high = 0, 1
-    while fits(high) and high < _MOST:
+    while fits(high) and high < _MAX_BATCH:
         low, high = high, high * 2
     while high - low > max(1, low // 500):
         middle = (low + high) // 2

@@ -107,7 +107,7 @@ class Job:
     low: Seconds | None = None
     high: Seconds | None = None
     startup_seconds: Seconds = 0.0
-    lost_seconds: Seconds = 0.0  # to interruptions: work done again, and restarts
+    interruption_seconds: Seconds = 0.0  # to interruptions: work done again, and restarts
     goodput: float = 1.0  # the part of the time in which steps were made that count
 
     def share(self, seconds: Seconds | None) -> float | None:
@@ -200,7 +200,7 @@ class JobLength:
         evaluating, saving = (0.0 if p is None else p.total(steps) for p in (self.evaluation, self.checkpoint))
         working = steps * step + evaluating + saving
         seconds = self._all(steps, step, devices, nodes)
-        lost = seconds - working - self.startup
+        interrupted = seconds - working - self.startup
         return Job(
             steps=steps,
             seconds=seconds,
@@ -211,7 +211,7 @@ class JobLength:
             low=self._all(steps, within[0], devices, nodes) if within else None,
             high=self._all(steps, within[1], devices, nodes) if within else None,
             startup_seconds=self.startup,
-            lost_seconds=lost,
+            interruption_seconds=interrupted,
             goodput=steps * step / seconds if seconds else 1.0,
         )
 

@@ -23,11 +23,11 @@ from foretell.limits import read_bytes
 from foretell.sources.settings import texts_of
 from foretell.units import Seconds
 
-_DRAWN: Final = 1000  # batches
+_BATCHES: Final = 1000  # that are drawn
 _FORECAST: Final = 6  # lengths, from the shortest batch to the longest
 _MULTIPLE: Final = 8  # that padding goes up to, as collators do for matrix units
 _CAPTURED: Final = (128, 256)
-_MOST: Final = 2**22  # tokens of a sequence
+_MAX_SEQUENCE_TOKENS: Final = 2**22  # tokens of a sequence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +44,8 @@ class Lengths:
             )
         for number in (*self.tokens, *self.counts):
             check_count("a length or its count", number, InputError)
-        if max(self.tokens) > _MOST:
-            raise InputError(f"a sequence has at most {_MOST:,} tokens, got {max(self.tokens):,}.")
+        if max(self.tokens) > _MAX_SEQUENCE_TOKENS:
+            raise InputError(f"a sequence has at most {_MAX_SEQUENCE_TOKENS:,} tokens, got {max(self.tokens):,}.")
 
     @classmethod
     def read(cls, path: str | Path) -> Lengths:
@@ -66,8 +66,8 @@ class Lengths:
     def batches(self, batch: int, longest: int | None = None) -> list[int]:
         """Padded lengths of batches that are drawn, shortest first; sequences are cut at `longest`."""
         draw = random.Random(0)
-        drawn = (max(draw.choices(self.tokens, self.counts, k=batch)) for _ in range(_DRAWN))
-        return sorted(min(-(-n // _MULTIPLE) * _MULTIPLE, longest or _MOST) for n in drawn)
+        drawn = (max(draw.choices(self.tokens, self.counts, k=batch)) for _ in range(_BATCHES))
+        return sorted(min(-(-n // _MULTIPLE) * _MULTIPLE, longest or _MAX_SEQUENCE_TOKENS) for n in drawn)
 
     @property
     def mean(self) -> float:
@@ -95,7 +95,7 @@ class Varied:
 
 
 def varied(
-    source: str, on: str | Cluster, lengths: Lengths, *, settings: Mapping[str, Any] | None = None, **asked: Any
+    source: str, on: str | Cluster, lengths: Lengths, *, settings: Mapping[str, Any] | None = None, **terms: Any
 ) -> Varied:
     """Forecast a SOURCE that takes `batch` and `seq`, with sequences padded to the longest of their batch."""
     given = texts_of(settings)
@@ -105,7 +105,7 @@ def varied(
     padded = lengths.batches(int(given["batch"]), longest)
     graphs = [capture(source, {**given, "seq": n}) for n in _CAPTURED]
     points = sorted({padded[round(i * (len(padded) - 1) / (_FORECAST - 1))] for i in range(_FORECAST)})
-    answers = [forecast(extend(*graphs, sizes=_CAPTURED, to=n), on, **asked) for n in points]
+    answers = [forecast(extend(*graphs, sizes=_CAPTURED, to=n), on, **terms) for n in points]
     times = [_between(points, [f.step_time.seconds for f in answers], n) for n in padded]
     ranked, mean = sorted(times), sum(times) / len(times)
     at = {f"{part:.0%}": ranked[round(part * (len(ranked) - 1))] for part in (0.05, 0.5, 0.95)}

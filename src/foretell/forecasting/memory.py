@@ -60,7 +60,7 @@ def _replay(role: Role, device: Device, capacity: Bytes) -> tuple[MemoryTrace, b
         return free, False
 
 
-def beside_at_peak(graph: Graph, device: Device) -> Bytes:
+def transient_at_peak(graph: Graph, device: Device) -> Bytes:
     """What a step takes at its peak that is gone thereafter, at least: temporaries and workspace; none if it updates then."""
     inside = temporary_bytes(graph, device)
     peak = peak_op(graph, inside)

@@ -38,7 +38,7 @@ class Duration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class StepDescription:
     """What one step is. Samples, tokens and inputs are of one replica in one micro-step; None where it is not known."""
 
     samples: int | None
@@ -176,7 +176,7 @@ class Forecast:
     workload: str
     cluster: str
     plan: str
-    asked: Asked | None = None
+    step: StepDescription | None = None  # what one step is
     profile: str | None = None  # its name, where the forecast used one
     step_time: Duration
     device_time: Duration

@@ -120,11 +120,11 @@ def role_step(role: Role, device: Device, host: Host, model: Pricing, timed: Ope
 def _as_timed(priced: Priced, timed: Operators) -> Priced:
     """With what ops take where some were timed."""
 
-    def price(signature: Signature, said: Price) -> Price:
-        if not said.work.kernel or not said.seconds:
-            return said
-        log_factor = timed.log_factor(signature, said.work.flops, said.work.traffic, said.seconds)
-        return replace(said, seconds=said.seconds * math.exp(log_factor))
+    def price(signature: Signature, listed: Price) -> Price:
+        if not listed.work.kernel or not listed.seconds:
+            return listed
+        log_factor = timed.log_factor(signature, listed.work.flops, listed.work.traffic, listed.seconds)
+        return replace(listed, seconds=listed.seconds * math.exp(log_factor))
 
     calls = zip(priced.calls.distinct, priced.of_calls, strict=True)
-    return replace(priced, of_calls=[price(call.signature, said) for call, said in calls])
+    return replace(priced, of_calls=[price(call.signature, listed) for call, listed in calls])

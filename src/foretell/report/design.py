@@ -90,13 +90,13 @@ def design_dict(design: Design) -> dict[str, Any]:
 
 def _choice_dict(choice: Choice) -> dict[str, Any]:
     point = choice.candidate.point
-    asked = {"point": point.key, "source": point.source, "settings": dict(point.settings), "kind": point.kind}
+    question = {"point": point.key, "source": point.source, "settings": dict(point.settings), "kind": point.kind}
     gains = {"seconds": choice.candidate.seconds, "information": choice.gain, "new_ops": choice.new}
     opens = [
         {"family": o.family, "information": o.gain, "first": o.first, "features": list(o.features)}
         for o in choice.openings
     ]
-    return {**asked, "plan": point.plan, **gains, "opens": opens}
+    return {**question, "plan": point.plan, **gains, "opens": opens}
 
 
 # Coverage: candidates, known and chosen ops over two of their sizes, a panel per family.

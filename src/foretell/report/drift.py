@@ -112,12 +112,14 @@ def _memory(course: Course) -> dict[str, int] | None:
 def _course(course: Course, width: int) -> RenderableType:
     measured, predicted = seconds_of(course)
     memory = _memory(course)
-    held = "" if memory is None else f"{show_bytes(memory['measured'])}, predicted {show_bytes(memory['predicted'])}"
+    allocated = (
+        "" if memory is None else f"{show_bytes(memory['measured'])}, predicted {show_bytes(memory['predicted'])}"
+    )
     facts = facts_table(
         (
             ("Verdict", Text(_verdict(course), style=_COLOURS[course.drift.verdict])),
             ("Step", f"{show_seconds(measured)}, predicted {show_seconds(predicted)}"),
-            ("Peak allocated", held),
+            ("Peak allocated", allocated),
             ("Windows", f"{len(course.windows):,}, {course.windows[0].date[:16]} to {course.latest.date[:16]}"),
         )
     )

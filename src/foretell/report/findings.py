@@ -147,24 +147,18 @@ def peak_place(forecast: Forecast) -> str:
     return f"{ops[position].signature.name.removeprefix('aten.')}, outside modules"
 
 
-def asked_words(forecast: Forecast) -> list[str]:
+def step_words(forecast: Forecast) -> list[str]:
     """What one step is: `batch 8 (8×1024)`, `4 micro-steps`, `amp-bf16`, `fused AdamW`, `124 M parameters`."""
-    asked = forecast.asked
-    if asked is None:
+    step = forecast.step
+    if step is None:
         return []
-    shape = f" ({asked.inputs})" if asked.inputs else ""
+    shape = f" ({step.inputs})" if step.inputs else ""
     return [
-        *(
-            [f"batch {asked.samples:,}{shape}"]
-            if asked.samples
-            else [f"inputs of {asked.inputs}"]
-            if asked.inputs
-            else []
-        ),
-        *([f"{asked.grad_accumulation:,} micro-steps"] if asked.grad_accumulation > 1 else []),
-        asked.precision,
-        *([asked.optimizer] if asked.optimizer else ["inference"] if not forecast.graph.training else []),
-        *([f"{show_count(asked.parameters)} parameters"] if asked.parameters else []),
+        *([f"batch {step.samples:,}{shape}"] if step.samples else [f"inputs of {step.inputs}"] if step.inputs else []),
+        *([f"{step.grad_accumulation:,} micro-steps"] if step.grad_accumulation > 1 else []),
+        step.precision,
+        *([step.optimizer] if step.optimizer else ["inference"] if not forecast.graph.training else []),
+        *([f"{show_count(step.parameters)} parameters"] if step.parameters else []),
     ]
 
 
@@ -202,12 +196,12 @@ def throughput_words(forecast: Forecast) -> list[str]:
 
 def cost_words(forecast: Forecast) -> list[str]:
     cost = forecast.cost
-    said = _words(
+    words = _words(
         (cost.dollars_per_hour, show_dollars, " per hour"),
         (cost.dollars_per_step, show_dollars, " per step"),
         (dollars_per_million_samples(forecast), show_dollars, " per million samples"),
     )
-    return [*said, cost.price] if said and cost.price else said
+    return [*words, cost.price] if words and cost.price else words
 
 
 def _words(*known: tuple[float | None, Callable[[float], str], str]) -> list[str]:

@@ -114,7 +114,7 @@ def _verdict(forecast: Forecast) -> str:
     verdict, memory = findings.verdict(forecast), forecast.memory
     interval = findings.show_duration(forecast.step_time).partition(" (")[2].removesuffix(")")
     numbers = {
-        "Step": findings.asked_words(forecast),
+        "Step": findings.step_words(forecast),
         "Step time": [show_seconds(forecast.step_time.seconds), interval or "no interval"],
         "Throughput": findings.throughput_words(forecast),
         "Memory, heaviest rank": [show_bytes(memory.total), f"of {show_bytes(memory.capacity)}"],

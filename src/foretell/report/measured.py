@@ -56,12 +56,12 @@ def collectives_table(records: Sequence[Record]) -> RenderableType:
     """A row for each kind, group and size."""
     table = grid("Collective", "Ranks", "Apart", "Bytes", "Time", "p10 – p90", "Bytes/s", left=("Collective",))
     for step in (record.step for record in records):
-        asked = {name: int(value) for name, value in json.loads(step.settings).items()}
+        settings = {name: int(value) for name, value in json.loads(step.settings).items()}
         seconds = step.step_seconds or 0.0
-        group = f"{asked['ranks']}", f"{asked['stride']}"
+        group = f"{settings['ranks']}", f"{settings['stride']}"
         spread = _span(step.step_low or seconds, step.step_high or seconds)
-        rate = or_dash(asked["bytes"] / seconds if seconds else None, show_bandwidth)
-        table.add_row(step.source, *group, show_bytes(asked["bytes"]), show_seconds(seconds), spread, rate)
+        rate = or_dash(settings["bytes"] / seconds if seconds else None, show_bandwidth)
+        table.add_row(step.source, *group, show_bytes(settings["bytes"]), show_seconds(seconds), spread, rate)
     step = records[0].step
     return section("Collectives", table, f"{step.cluster} over {step.backend}")
 
@@ -112,10 +112,10 @@ def _answer(step: StepRow) -> RenderableType:
 def _title(step: StepRow) -> Text:
     settings = [f"{name}={value}" for name, value in json.loads(step.settings or "{}").items()]
     kind = f"{'training' if step.training else 'inference'} {step.precision}" if step.precision else ""
-    asked = " · ".join(part for part in (" ".join(settings), kind, step.plan) if part)
+    question = " · ".join(part for part in (" ".join(settings), kind, step.plan) if part)
     where = step.device or step.device_name or "no device"
     return Text.assemble(
-        (step.workload or step.source, "bold"), f" on {where}", (f" · {asked}" if asked else "", "dim")
+        (step.workload or step.source, "bold"), f" on {where}", (f" · {question}" if question else "", "dim")
     )
 
 

@@ -28,7 +28,7 @@ _TARGETS: Final[Mapping[str, tuple[str, Callable[[float], str]]]] = {
 }  # fmt: skip
 
 
-def resources_section(forecast: Forecast, said: Mapping[str, float] | None = None, by: str = "") -> RenderableType:
+def resources_section(forecast: Forecast, values: Mapping[str, float] | None = None, by: str = "") -> RenderableType:
     """The twelve numbers of the forecast with its simulated series, and below each what a method says of it."""
     series = {each.label: each for each in _series(forecast, _POINTS)}
     table = grid("resource", "over the step", "idle", "active", "peak", left=("resource", "over the step"))
@@ -37,11 +37,11 @@ def resources_section(forecast: Forecast, said: Mapping[str, float] | None = Non
         show = show_bandwidth if resource.startswith("network") else show_share
         line = _line(drawn.values) if drawn is not None else ""
         table.add_row(name, line, show_seconds(use.idle_seconds), show_seconds(use.active_seconds), show(use.peak))
-        if said and any(key.startswith(f"{resource}_") for key in said):
+        if values and any(key.startswith(f"{resource}_") for key in values):
             idle, active = (
-                or_dash(said.get(f"{resource}_{what}_seconds"), show_seconds) for what in ("idle", "active")
+                or_dash(values.get(f"{resource}_{what}_seconds"), show_seconds) for what in ("idle", "active")
             )
-            table.add_row(Text(f"  {by}", style="dim"), "", idle, active, or_dash(said.get(f"{resource}_peak"), show))
+            table.add_row(Text(f"  {by}", style="dim"), "", idle, active, or_dash(values.get(f"{resource}_peak"), show))
     return section("Resources over the step", table, "of the slowest rank")
 
 
@@ -51,21 +51,21 @@ def series_dict(forecast: Forecast) -> dict[str, list[float]]:
     return {name: [round(v, 4) for v in series[label].values] for name, label in _DRAWN.items() if label in series}
 
 
-def method_section(forecast: Forecast, name: str, said: Mapping[str, float], why: str) -> RenderableType:
+def method_section(forecast: Forecast, name: str, values: Mapping[str, float], why: str) -> RenderableType:
     """A published system's answer beside the forecast's."""
-    if not said:
+    if not values:
         return section(name, Text(f"no answer: {why}"))
     ours = {"step_time": forecast.step_time.seconds, "device_time": forecast.device_time.seconds,
             "host_time": forecast.host_time.seconds, "memory": float(forecast.memory.allocated)}  # fmt: skip
     table: Table = grid("", name, "Foretell", left=("",))
     for target, (label, show) in _TARGETS.items():
-        if target in said:
-            table.add_row(label, show(said[target]), or_dash(ours.get(target), show))
+        if target in values:
+            table.add_row(label, show(values[target]), or_dash(ours.get(target), show))
     return section(f"The same step by {name}", table)
 
 
-def method_dict(name: str, said: Mapping[str, float], why: str) -> dict[str, Any]:
-    return {"name": name, "values": dict(said), "why": why}
+def method_dict(name: str, values: Mapping[str, float], why: str) -> dict[str, Any]:
+    return {"name": name, "values": dict(values), "why": why}
 
 
 def _series(forecast: Forecast, points: int) -> Sequence[Series]:

@@ -160,8 +160,8 @@ def plan_body(result: PlanResult, address: Callable[[Choice], str] | None = None
 def _shown(result: PlanResult) -> list[Choice]:
     """The front, and the recommended one, which may be beaten by plans that are not as likely to fit."""
     best = result.recommended
-    beside = [best] if best is not None and best not in result.front else []
-    return sorted([*result.front, *beside], key=lambda c: c.time.median)
+    others = [best] if best is not None and best not in result.front else []
+    return sorted([*result.front, *others], key=lambda c: c.time.median)
 
 
 def _row(choice: Choice, number: int, best: bool, address: Callable[[Choice], str] | None) -> tuple[str, ...]:
@@ -197,7 +197,7 @@ def pareto_chart(result: PlanResult, *, standalone: bool = False) -> str:
     if result.budget and priced:
         drawn.append(_limit(None, y(result.budget), f"budget {show_dollars(result.budget)}"))
     for c in result.choices:
-        drawn.append(_dot(x(c.time.median), y(cost(c)), 3, "var(--bar)", _told(c)))
+        drawn.append(_dot(x(c.time.median), y(cost(c)), 3, "var(--bar)", _summary(c)))
     cheaper = accumulate(map(cost, result.front), min)  # others are on the front for their memory alone
     least = [c for c, lowest in zip(result.front, cheaper, strict=True) if cost(c) == lowest]
     line = " ".join(f"{x(c.time.median):.1f},{y(cost(c)):.1f}" for c in least)
@@ -208,9 +208,9 @@ def pareto_chart(result: PlanResult, *, standalone: bool = False) -> str:
             f'<line x1="{low:.1f}" x2="{high:.1f}" y1="{at:.1f}" y2="{at:.1f}" stroke="var(--accent)" opacity="0.35"/>'
         )
         best = c == result.recommended
-        dot = _dot(x(c.time.median), at, 7 if best else 4, "var(--good)" if best else "var(--accent)", _told(c))
+        dot = _dot(x(c.time.median), at, 7 if best else 4, "var(--good)" if best else "var(--accent)", _summary(c))
         drawn.append(dot if standalone else f'<a href="#choice-{number}">{dot}</a>')
-    described = "; ".join(_told(c) for c in result.front)
+    described = "; ".join(_summary(c) for c in result.front)
     return svg(
         _WIDTH,
         _HEIGHT,
@@ -271,5 +271,5 @@ def _dot(x: float, y: float, radius: float, colour: str, text: str) -> str:
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{colour}"><title>{escape(text)}</title></circle>'
 
 
-def _told(choice: Choice) -> str:
+def _summary(choice: Choice) -> str:
     return f"{choice.cluster}, {choice.plan}, micro-batch {choice.batch}: {show_seconds(choice.time.median)}, {_dollars(choice)}"

@@ -66,12 +66,12 @@ def resource_chart(series: Sequence[Series], *, name: str, width: int) -> str:
         for i, value in enumerate(each.values):
             y = bottom - value * _HEIGHT
             steps += [f"{_LEFT + i * across:.1f},{y:.1f}", f"{_LEFT + (i + 1) * across:.1f},{y:.1f}"]
-        told = f"{each.label}: active {show_seconds(each.use.active_seconds)}, at most {each.show(each.use.peak)}"
+        title = f"{each.label}: active {show_seconds(each.use.active_seconds)}, at most {each.show(each.use.peak)}"
         drawn += [
             f'<text x="0" y="{top + 12}">{escape(each.label)}</text>',
             f'<text x="0" y="{top + 28}">{escape(each.show(each.use.peak))}</text>',
             f'<polygon class="segment" points="{_LEFT},{bottom} {" ".join(steps)} {width},{bottom}" '
-            f'fill="var(--c-{each.key})"><title>{escape(told)}</title></polygon>',
+            f'fill="var(--c-{each.key})"><title>{escape(title)}</title></polygon>',
             f'<line class="axis" x1="{_LEFT}" x2="{width}" y1="{bottom}" y2="{bottom}"/>',
         ]
     described = "; ".join(

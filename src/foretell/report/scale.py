@@ -35,7 +35,7 @@ def scaling_table(points: Sequence[ScalePoint]) -> RenderableType:
     over = [Text("! does not fit", style="bold red")] if not all(p.forecast.memory.fits for p in points) else []
     return Group(
         Text(f"{first.workload} on up to {points[-1].devices:,} devices · {last.plan}", style="bold"),
-        Text(" · ".join(findings.asked_words(first)), style="dim"),
+        Text(" · ".join(findings.step_words(first)), style="dim"),
         Padding(rows, (1, 0)),
         *over,
         *caveats_of([point.forecast for point in points]),
@@ -62,10 +62,10 @@ def write_scaling(points: Sequence[ScalePoint], path: str | os.PathLike[str]) ->
 def scaling_page(points: Sequence[ScalePoint]) -> str:
     title = f"{points[0].forecast.workload} on up to {points[-1].devices:,} devices"
     first, last = points[0].forecast, points[-1].forecast
-    asked = escape(" · ".join([*findings.asked_words(first), last.plan]))
+    description = escape(" · ".join([*findings.step_words(first), last.plan]))
     body = "\n".join(
         (
-            f'<h1>{escape(title)}</h1>\n<p class="soft">{asked}</p>',
+            f'<h1>{escape(title)}</h1>\n<p class="soft">{description}</p>',
             table(_HEADINGS, map(_row, points), wide=("Exposed", "Bubble")),
             scaling_figures(points),
             caveats(findings.weighty(findings.together(p.forecast for p in points))),

@@ -126,7 +126,7 @@ def forecast_table(forecasts: Sequence[Forecast], *, batches: Sequence[int] = ()
 
 def _steps(forecasts: Sequence[Forecast]) -> list[RenderableType]:
     """What one step is, where all forecasts are of the same."""
-    words = dict.fromkeys(" · ".join(findings.asked_words(f)) for f in forecasts)
+    words = dict.fromkeys(" · ".join(findings.step_words(f)) for f in forecasts)
     prices = dict.fromkeys(f.cost.price for f in forecasts if f.cost.price)
     lines = [*(words if len(words) == 1 else ()), *([f"prices: {'; '.join(prices)}"] if prices else [])]
     if any(findings.typical_error(f.step_time) is not None for f in forecasts):
@@ -217,7 +217,7 @@ def _answer(forecast: Forecast, batch: int | None) -> RenderableType:
         (
             ("Batch", "" if batch is None else findings.largest_batch(batch)),
             ("Plan", forecast.plan.replace(",", ", ") if len(forecast.plan) > _TITLED else ""),
-            ("Step", " · ".join(findings.asked_words(forecast))),
+            ("Step", " · ".join(findings.step_words(forecast))),
             ("Step time", findings.show_duration(forecast.step_time)),
             ("Throughput", " · ".join(findings.throughput_words(forecast))),
             ("Bottleneck", findings.bottleneck(forecast)),

@@ -13,8 +13,8 @@ from foretell.simulate.timeline import Span, Timeline
 from foretell.units import Seconds, show_seconds
 
 _ROW, _GAP, _LEFT, _TOP = 26, 8, 92, 22
-_MOST_ROWS: Final = 24
-_MOST_LETTERS: Final = 40
+_MAX_ROWS: Final = 24
+_MAX_LETTERS: Final = 40
 _FINEST: Final = 0.7  # pixels: what is narrower is drawn together with its neighbours
 _ORDER: Final = ("host", "device", "network")
 _APART: Final = 130  # pixels between two ticks, at least
@@ -61,12 +61,12 @@ class Zoom:
             "Later": now.moved(0.5),
             "All": Window(),
         }
-        told = f'data-begin="{now.begin:.9f}" data-end="{now.end:.9f}" data-part="{escape(self.part)}"'
+        data = f'data-begin="{now.begin:.9f}" data-end="{now.end:.9f}" data-part="{escape(self.part)}"'
         items = "".join(
             f'<a href="{escape(self.page)}?{_query(to)}" hx-get="{escape(self.part)}?{_query(to)}" hx-target="{place}">{name}</a>'
             for name, to in ways.items()
         )
-        return f'<p class="zoom" {told}>{items}</p>'
+        return f'<p class="zoom" {data}>{items}</p>'
 
 
 def _query(window: Window) -> str:
@@ -106,7 +106,7 @@ def _rows(spans: Sequence[Span]) -> dict[tuple[str, str], list[Span]]:
         found.setdefault((span.role, span.stream), []).append(span)
     roles = list(dict.fromkeys(role for role, _ in found))
     order = sorted(found, key=lambda row: (roles.index(row[0]), _ORDER.index(row[1].partition(" ")[0]), row[1]))
-    return {row: sorted(found[row], key=lambda span: span.start) for row in order[:_MOST_ROWS]}
+    return {row: sorted(found[row], key=lambda span: span.start) for row in order[:_MAX_ROWS]}
 
 
 def _label(role: str, stream: str, rows: dict[tuple[str, str], list[Span]]) -> str:
@@ -139,7 +139,7 @@ def _block(block: _Block, stream: str, top: float) -> str:
     where = f" in {first.module}" if first.module else ""
     label = ""
     if (fits := int((block.right - block.left) / 6.6)) >= 4 and last is first:
-        shown = first.name.removeprefix("aten.")[: min(fits, _MOST_LETTERS)]
+        shown = first.name.removeprefix("aten.")[: min(fits, _MAX_LETTERS)]
         label = f'<text class="on-colour" x="{block.left + 3:.1f}" y="{top + _ROW / 2 + 4}">{escape(shown)}</text>'
     return (
         f'<rect class="segment" x="{block.left:.1f}" y="{top}" width="{max(block.right - block.left, 0.4):.1f}" '
@@ -151,7 +151,7 @@ def _block(block: _Block, stream: str, top: float) -> str:
 def _ticks(begin: Seconds, end: Seconds, scale: float, bottom: float, count: int) -> Iterator[str]:
     for at, label in ticks.seconds(begin, end, count):
         x = _LEFT + (at - begin) * scale
-        beside = (at - begin) / (end - begin)
-        anchor = "start" if beside < 0.02 else "end" if beside > 0.98 else "middle"
+        along = (at - begin) / (end - begin)
+        anchor = "start" if along < 0.02 else "end" if along > 0.98 else "middle"
         yield f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP - 4}" y2="{bottom:.0f}"/>'
         yield f'<text x="{x:.1f}" y="12" text-anchor="{anchor}">{label}</text>'

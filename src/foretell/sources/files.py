@@ -97,8 +97,12 @@ def _is_defined_in(module: types.ModuleType, value: Any) -> bool:
 
 def _makes_workload(value: Any) -> bool:
     """By what it says of itself: other functions may train, or worse."""
-    said = getattr(value, "__annotations__", {}).get("return")
-    return isinstance(value, Workload) or said is Workload or (isinstance(said, str) and said.endswith("Workload"))
+    annotation = getattr(value, "__annotations__", {}).get("return")
+    return (
+        isinstance(value, Workload)
+        or annotation is Workload
+        or (isinstance(annotation, str) and annotation.endswith("Workload"))
+    )
 
 
 def described(value: Any) -> str:

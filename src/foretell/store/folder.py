@@ -146,7 +146,7 @@ class Folder:
     def _seems_whole(self, commit: Commit, files: Mapping[str, Mapping[Path, None]]) -> bool:
         """Whether all parts are there, and none is known to be damaged."""
         here = (path in files[table] and path not in self._warned for table, path in commit.parts.items())
-        return not commit.note.lost and all(here)
+        return not commit.note.damaged and all(here)
 
     def note(self, path: Path) -> Note | None:
         """What a segment says of itself; None, with a warning, when it is damaged."""
@@ -232,12 +232,12 @@ class Folder:
             return self._last
         commits = [c for path in files["steps"] if (c := self._read_commit(path)) is not None]
         # Of a step that is there twice the whole one counts, and what was merged before what it was merged from.
-        commits.sort(key=lambda c: (not self._seems_whole(c, files), not c.note.lost, -len(c.ids), c.path))
+        commits.sort(key=lambda c: (not self._seems_whole(c, files), not c.note.damaged, -len(c.ids), c.path))
         graphs = [(path, found) for path in files["graphs"] if (found := self._graph_hashes(path)) is not None]
         graphs.sort(key=lambda each: (-len(each[1]), each[0]))
         repeated = repeats([(c.path, c.ids) for c in commits]) | repeats(graphs)
-        held = {c.path: c.ids for c in commits} | dict(graphs)
-        replaced = frozenset(path for path, keys in held.items() if repeated.get(path, frozenset()) == keys)
+        keys_by_path = {c.path: c.ids for c in commits} | dict(graphs)
+        replaced = frozenset(path for path, keys in keys_by_path.items() if repeated.get(path, frozenset()) == keys)
         self._last = Snapshot(
             commits=tuple(c for c in commits if c.path not in replaced),
             repeated=repeated,
@@ -286,11 +286,11 @@ class Folder:
         return found
 
 
-def repeats(held: Iterable[tuple[Path, frozenset[str]]]) -> dict[Path, frozenset[str]]:
+def repeats(keys_by_path: Iterable[tuple[Path, frozenset[str]]]) -> dict[Path, frozenset[str]]:
     """What a segment before has too."""
     seen: set[str] = set()
     found = {}
-    for path, keys in held:
+    for path, keys in keys_by_path:
         if not seen.isdisjoint(keys):
             found[path] = keys & seen
         seen |= keys

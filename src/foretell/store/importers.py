@@ -144,7 +144,7 @@ class LeftOut(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken(Generic[T]):
+class Selection(Generic[T]):
     """What a loader made of a file: every row became an item or is counted with the reason why not."""
 
     items: tuple[T, ...]
@@ -160,7 +160,7 @@ class Taken(Generic[T]):
         return f"{len(self.items):,} of {self.rows:,} rows" + (f"; left out: {why}" if why else "")
 
 
-def take(rows: Iterable[Row], make: Callable[[Row], T]) -> Taken[T]:
+def take(rows: Iterable[Row], make: Callable[[Row], T]) -> Selection[T]:
     """An item of each row, but for those at which `make` raises LeftOut."""
     items, left_out = list[T](), Counter[str]()
     for row in rows:
@@ -168,7 +168,7 @@ def take(rows: Iterable[Row], make: Callable[[Row], T]) -> Taken[T]:
             items.append(make(row))
         except LeftOut as reason:
             left_out[str(reason)] += 1
-    return Taken(items=tuple(items), left_out=dict(left_out))
+    return Selection(items=tuple(items), left_out=dict(left_out))
 
 
 def read_public(path: Path, wanted: Format | None = None) -> Imported:

@@ -112,12 +112,12 @@ class RecordFile:
         """All steps, or with `point = 'KEY'` those of a point; a file answers no other question."""
         wanted = None
         if where is not None:
-            if (asked := _OF_A_POINT.fullmatch(where)) is None:
+            if (point := _OF_A_POINT.fullmatch(where)) is None:
                 raise StoreError(
                     f"the record file {self.path} cannot answer {where!r}, only point = 'KEY'. "
                     f"Ask a store: foretell store import {self.path}"
                 )
-            wanted = asked[1]
+            wanted = point[1]
         self._read_on()
         return (step for step in self._steps if wanted in (None, step.point))
 

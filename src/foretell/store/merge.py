@@ -93,11 +93,11 @@ def _mend(store: Folder, path: Path, others: Sequence[Folder]) -> bool:
 def _merge_steps(store: Folder, rotten: set[Path], waiting: set[Path]) -> None:
     """`waiting` are parts that are missing or cannot be read now: they may yet turn up, so their steps are left alone."""
     sources = [c for c in store.snapshot().commits if waiting.isdisjoint(c.parts.values())]
-    lost = {c.path: c.note.lost | {t for t, path in c.parts.items() if path in rotten} for c in sources}
+    damaged = {c.path: c.note.damaged | {t for t, path in c.parts.items() if path in rotten} for c in sources}
     # Apart, so that what was lost of some steps is not said of others.
-    whole, broken = ([c for c in sources if bool(lost[c.path]) is bad] for bad in (False, True))
+    whole, broken = ([c for c in sources if bool(damaged[c.path]) is bad] for bad in (False, True))
     for group in (*_groups(store, whole), *_groups(store, broken)):
-        if len(group) == 1 and lost[group[0].path] == group[0].note.lost:
+        if len(group) == 1 and damaged[group[0].path] == group[0].note.damaged:
             continue  # nothing to gain
         made = {}
         out = repeats([(commit.path, commit.ids) for commit in group])
@@ -107,7 +107,9 @@ def _merge_steps(store: Folder, rotten: set[Path], waiting: set[Path]) -> None:
                 made[table] = need("pyarrow").concat_tables(read, promote_options="default")
         encoded = {table: segments.encode(made[table]) for table in PARTS if table in made}
         parts = {table: segments.name_of(data) for table, data in encoded.items()}
-        steps = segments.encode(made["steps"], parts=parts, lost=frozenset().union(*(lost[c.path] for c in group)))
+        steps = segments.encode(
+            made["steps"], parts=parts, damaged=frozenset().union(*(damaged[c.path] for c in group))
+        )
         with store.writing():
             for table, data in encoded.items():
                 segments.write(store.root / table, data)

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from foretell.store.lines import RecordFile
     from foretell.store.store import Store
 
-Kept: TypeAlias = Union["Store", "RecordFile"]
+RecordPlace: TypeAlias = Union["Store", "RecordFile"]
 DEFAULT_STORE: Final = Path("measurements")
 DEFAULT_FILE: Final = Path("measurements.jsonl")  # where no store can be written
 
 
-def opened(store: Path | None, out: Path | None, warn: Callable[[str], None]) -> Kept:
+def opened(store: Path | None, out: Path | None, warn: Callable[[str], None]) -> RecordPlace:
     """A place to write to; one that cannot be is an error at once."""
     from foretell.store.lines import RecordFile
     from foretell.store.store import Store
@@ -40,7 +40,7 @@ def opened(store: Path | None, out: Path | None, warn: Callable[[str], None]) ->
         return file
 
 
-def found(path: Path, warn: Callable[[str], None] = lambda text: None) -> Kept:
+def found(path: Path, warn: Callable[[str], None] = lambda text: None) -> RecordPlace:
     """A place to read: a store, or a record file that ends in .jsonl."""
     from foretell.store.lines import RecordFile
     from foretell.store.store import Store

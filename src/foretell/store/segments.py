@@ -40,8 +40,8 @@ _PACKED: Final = {  # columns that a dictionary makes larger: numbers that count
 }
 _TEMPORARY: Final = ".writing-"
 _NAME: Final = re.compile(r"[0-9a-f]{64}")
-_MOST_ROWS: Final = 1 << 21  # of a segment; ours have a million
-_MOST_BYTES: Final = GIB  # of the rows that are read at once
+_MAX_SEGMENT_ROWS: Final = 1 << 21  # of a segment; ours have a million
+_MAX_READ_BYTES: Final = GIB  # of the rows that are read at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Note:
     """What a segment says of itself."""
 
     parts: Mapping[str, str]  # of a step segment: table → name of the segment with the rows of these steps
-    lost: frozenset[str]  # of a step segment: tables whose rows of these steps were damaged
+    damaged: frozenset[str]  # of a step segment: tables whose rows of these steps were damaged
     columns: tuple[str, ...]
     rows: int
 
@@ -66,10 +66,10 @@ class Unreadable(Damaged):
     """A segment that cannot be read now, and may be later."""
 
 
-def encode(table: Table, *, parts: Mapping[str, str] | None = None, lost: Iterable[str] = ()) -> bytes:
+def encode(table: Table, *, parts: Mapping[str, str] | None = None, damaged: Iterable[str] = ()) -> bytes:
     """The bytes of a segment with these rows."""
     note = {"version": VERSION, "parts": dict(sorted((parts or {}).items())), "replaces": []}  # older readers need it
-    note |= {"lost": sorted(lost)} if lost else {}
+    note |= {"lost": sorted(damaged)} if damaged else {}
     table = table.replace_schema_metadata({_KEY: json.dumps(note).encode()})
     sink = need("pyarrow").BufferOutputStream()
     files = "file" in table.column_names
@@ -191,14 +191,14 @@ def read_note(path: Path) -> Note:
         table = path.parent.name
         found = Note(
             parts=dict(note["parts"]),
-            lost=frozenset(note.get("lost", ())),
+            damaged=frozenset(note.get("lost", ())),
             columns=tuple(schema.names),
             rows=footer.num_rows,
         )
         size = max((footer.row_group(i).total_byte_size for i in range(footer.num_row_groups)), default=0)
-        if size > _MOST_BYTES or (table in ROWS and not 0 <= found.rows <= _MOST_ROWS):
+        if size > _MAX_READ_BYTES or (table in ROWS and not 0 <= found.rows <= _MAX_SEGMENT_ROWS):
             raise Damaged(path, f"it says it has {found.rows:,} rows, {size:,} bytes at once")
-        odd = (found.lost | set(found.parts)).difference(PARTS if table == "steps" else ())
+        odd = (found.damaged | set(found.parts)).difference(PARTS if table == "steps" else ())
         if odd or not all(map(_NAME.fullmatch, found.parts.values())):
             raise Damaged(path, "it names parts that cannot be")
         if reason := misfit(table, schema):
@@ -244,7 +244,7 @@ def read_texts(path: Path, columns: list[str], group: int | None = None) -> Tabl
         for chunk in (chunk for column in table.columns for chunk in column.chunks):
             packed = chunk.flatten() if pa.types.is_list(chunk.type) else chunk
             size += pc.sum(pc.binary_length(packed.dictionary).take(packed.indices)).as_py() or 0
-    if size > _MOST_BYTES:
+    if size > _MAX_READ_BYTES:
         raise Damaged(path, f"its texts would take {size:,} bytes")
     return table
 

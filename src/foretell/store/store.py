@@ -139,12 +139,12 @@ class Store(Folder):
 
     # Inside
 
-    def _commit(self, batch: Sequence[Record], lost: frozenset[str] = frozenset()) -> int:
+    def _commit(self, batch: Sequence[Record], damaged: frozenset[str] = frozenset()) -> int:
         """Write those that are not there, or not whole; `lost` are the parts that they came without."""
         records = {exact.step.id: exact for exact in map(tables.exact, reversed(batch))}  # the first of its id counts
         while True:
             known = self.snapshot()
-            there = known.ids() if lost else self.retried(lambda: self._whole(records))
+            there = known.ids() if damaged else self.retried(lambda: self._whole(records))
             fresh = [record for id, record in reversed(records.items()) if id not in there]
             if not fresh:
                 return 0
@@ -153,7 +153,7 @@ class Store(Folder):
             hashes = set() if graphs is None else set(graphs.column("hash").to_pylist())
             encoded = {name: segments.encode(made[name]) for name in PARTS if name in made}
             parts = {name: segments.name_of(data) for name, data in encoded.items()}
-            steps = segments.encode(made["steps"], parts=parts, lost=lost)
+            steps = segments.encode(made["steps"], parts=parts, damaged=damaged)
             with self.writing():
                 now = self.snapshot(lock=False)
                 gained = now.ids() - known.ids()
@@ -178,7 +178,7 @@ class Store(Folder):
         known = self.snapshot()
         there = {row[0] for row in self.whole_steps(known) if row[-1] is None or row[-1] in known.graphs}
         taken = 0
-        for lost, pairs in itertools.groupby(other._read(None, PARTS, there), key=lambda pair: pair[1]):
+        for damaged, pairs in itertools.groupby(other._read(None, PARTS, there), key=lambda pair: pair[1]):
             batch, rows = list[Record](), 0
             for record, _ in pairs:
                 try:
@@ -190,8 +190,8 @@ class Store(Folder):
                 batch.append(record)
                 rows += 1 + len(record.ops)
                 if rows >= _BATCH_ROWS:
-                    taken, batch, rows = taken + self._commit(batch, lost), [], 0
-            taken += self._commit(batch, lost) if batch else 0
+                    taken, batch, rows = taken + self._commit(batch, damaged), [], 0
+            taken += self._commit(batch, damaged) if batch else 0
         return taken
 
     def _check_stranger(self) -> None:
@@ -219,9 +219,9 @@ class Store(Folder):
         past, tries = set(given), TRIES
         while True:
             try:
-                for id, record, lost in self._read_once(wanted, past, parts):
+                for id, record, damaged in self._read_once(wanted, past, parts):
                     past.add(id)
-                    yield record, lost
+                    yield record, damaged
                 return
             except FileNotFoundError as error:  # merged meanwhile: go on with those not given yet
                 tries -= 1
@@ -245,13 +245,13 @@ class Store(Folder):
             rows = list(_rows(commit.path, "steps", ids))
             graphs = _graphs(snapshot, {row.graph for _, row in rows}) if parts else {}
             places = {table: path for table, path in commit.parts.items() if table in parts}
-            lost = commit.note.lost | {table for table, path in places.items() if path not in readable[table]}
-            streams = {table: _Grouped(None if table in lost else places.get(table), table, ids) for table in parts}
+            damaged = commit.note.damaged | {table for table, path in places.items() if path not in readable[table]}
+            streams = {table: _Grouped(None if table in damaged else places.get(table), table, ids) for table in parts}
             for id, step in rows:
                 part = {table: stream.take(id) for table, stream in streams.items()}
                 allocations = next(iter(part.pop("allocations", ())), None)
                 record = Record(step=step, graph=graphs.get(step.graph or ""), allocations=allocations, **part)
-                yield id, record, lost
+                yield id, record, damaged
 
 
 def _rows(path: Path, table: str, wanted: Iterable[str]) -> Iterator[tuple[str, Any]]:

@@ -19,7 +19,7 @@ import torch
 from foretell.measure.machine import Machine
 from foretell.measure.record import Record, StepRow
 from foretell.measure.timing import clock_of
-from foretell.store.place import Kept, opened
+from foretell.store.place import RecordPlace, opened
 from foretell.units import KIB, Bytes, Seconds
 from foretell.watching.expected import Expected, world_size
 from foretell.watching.posting import Poster
@@ -37,10 +37,10 @@ class Keeper:
         self._process = os.getpid()  # in a fork of it there is nothing to keep
         self._queue: queue.SimpleQueue[tuple[Window, dict[str, Any]] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._kept: Kept | None = None
+        self._kept: RecordPlace | None = None
         self._failed = False
         self._graph = expected.graph
-        with self._told():
+        with self._reporting():
             out = store if store is not None and store.suffix == ".jsonl" else None
             self._kept = opened(None if out else store, out, _warn)
 
@@ -62,7 +62,7 @@ class Keeper:
         stopwatch, self._stopwatch = self._stopwatch, None
         if stopwatch is None or os.getpid() != self._process:
             return
-        with self._told():
+        with self._reporting():
             rest = [self._with_memory(window) for window in stopwatch.rest()]
             if self._thread is not None:
                 self._queue.put(None)
@@ -71,7 +71,7 @@ class Keeper:
                 self._append(*each)
 
     def _keep(self, window: Window) -> None:
-        with self._told():
+        with self._reporting():
             self._queue.put(self._with_memory(window))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._write, name="foretell-watch", daemon=True)
@@ -82,7 +82,7 @@ class Keeper:
 
     def _write(self) -> None:
         while (each := self._queue.get()) is not None:
-            with self._told():
+            with self._reporting():
                 self._append(*each)
 
     def _append(self, window: Window, columns: dict[str, Any]) -> None:
@@ -113,7 +113,7 @@ class Keeper:
             self._poster = None
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _reporting(self) -> Iterator[None]:
         """An error inside is said, the first time, and does not leave."""
         try:
             yield

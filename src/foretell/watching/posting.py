@@ -30,7 +30,7 @@ class Poster:
             )
         columns = expected.columns
         self._server, self._graph = server.rstrip("/"), expected.graph
-        self._asked = {"graph": self._graph.hash, "on": columns["cluster"], "plan": columns["plan"]}
+        self._question = {"graph": self._graph.hash, "on": columns["cluster"], "plan": columns["plan"]}
         self._known = False
 
     def post(self, row: StepRow) -> None:
@@ -38,18 +38,18 @@ class Poster:
             return
         if not self._known:
             self._send("/v1/graphs", self._graph.file)
-            self._send("/v1/forecasts", json.dumps(self._asked).encode())
+            self._send("/v1/forecasts", json.dumps(self._question).encode())
             self._known = True
         measured = {"seconds": row.step_seconds, "allocated": row.peak_allocated, "reserved": row.peak_reserved}
-        self._send("/v1/measurements", json.dumps(self._asked | measured).encode())
+        self._send("/v1/measurements", json.dumps(self._question | measured).encode())
 
     def _send(self, path: str, body: bytes) -> None:
         headers = {"Content-Type": "application/octet-stream" if path == "/v1/graphs" else "application/json"}
         if key := os.environ.get("FORETELL_KEY"):
             headers["Authorization"] = f"Bearer {key}"
-        asked = urllib.request.Request(self._server + path, body, headers, method="POST")
+        request = urllib.request.Request(self._server + path, body, headers, method="POST")
         try:
-            with urllib.request.urlopen(asked, timeout=_PATIENCE) as answer:  # nosec B310  # http or https, see above
+            with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:  # nosec B310  # http or https, see above
                 answer.read()
         except urllib.error.HTTPError as error:
             raise InputError(f"the service at {self._server} refuses: {_reason(error)}") from None
@@ -59,7 +59,7 @@ class Poster:
 
 def _reason(error: urllib.error.HTTPError) -> str:
     try:
-        said: dict[str, Any] = json.loads(error.read(10_000))
-        return f"{said['what']} {said['next']}"
+        problem: dict[str, Any] = json.loads(error.read(10_000))
+        return f"{problem['what']} {problem['next']}"
     except (ValueError, KeyError, TypeError, OSError):
         return f"status {error.code}"

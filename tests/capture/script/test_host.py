@@ -79,5 +79,5 @@ def test_work_of_a_host_is_read_back_or_refused() -> None:
 def test_an_answer_says_what_was_asked(script: Write) -> None:
     start = "        import torch\n        model = torch.nn.Linear(16, 8).cuda()\n"
     asked = script(start + LOOP.format(batch="step in range(9):\n            x = torch.randn(4, 16).cuda()"))
-    said = foretell.forecast(asked, "h200").asked
+    said = foretell.forecast(asked, "h200").step
     assert (said.inputs, said.optimizer, said.parameters) == ("4×16", "SGD", 16 * 8 + 8)

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.design.design import design
-from foretell.design.information import BUILDING, FLOOR, RUNS_BESIDE, Candidate, features, op_set_of, row_keys
+from foretell.design.information import BUILDING, FLOOR, FURTHER_RUNS, Candidate, features, op_set_of, row_keys
 from foretell.design.information import candidate as candidate_of
 from foretell.design.space import standardised
 from foretell.graph import Graph
@@ -64,7 +64,7 @@ def read(store: Store, device: Device) -> list[Measured]:
                 seconds, runs = sums.get(key, (0.0, 0))
                 sums[key] = (seconds + row.device_seconds, runs + op.times)
         point = Point(source=step.source, settings=json.loads(step.settings), kind=step.kind, plan=step.plan)
-        spent = BUILDING[step.kind] + (step.repetitions + RUNS_BESIDE) * (step.step_seconds or 0.0)
+        spent = BUILDING[step.kind] + (step.repetitions + FURTHER_RUNS) * (step.step_seconds or 0.0)
         times = {key: seconds / runs for key, (seconds, runs) in sums.items()}
         candidate = candidate_of(point, op_set_of(graph), device)
         found.append(Measured(candidate=candidate, seconds=spent, times=times))

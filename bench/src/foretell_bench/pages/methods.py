@@ -20,7 +20,7 @@ from rich.text import Text
 
 from foretell.errors import InputError
 from foretell.methods.protocol import DEVICE_TIME, JOB_TIME, MEMORY, STEP_TIME
-from foretell.store.importers import Taken
+from foretell.store.importers import Selection
 from foretell.units import show_seconds
 from foretell_bench.pages import claims
 from foretell_bench.pages.method_charts import among_others, searched
@@ -118,7 +118,7 @@ def table_named(name: str, results: Results, studies: Studies = MappingProxyType
 
 
 def _taken(row: Row) -> str:
-    return str(Taken(items=(None,) * row["asked"], left_out=row["left_out"]))
+    return str(Selection(items=(None,) * row["asked"], left_out=row["left_out"]))
 
 
 def _over_ours(lines: Sequence[Row], target: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:

@@ -18,7 +18,7 @@ from foretell.learn.transfer.published_steps import PublishedStep
 from foretell.plans import Plan
 from foretell.precision import Precision
 from foretell.sources.named import library
-from foretell.store.importers import LeftOut, Taken, public_file, public_rows, read_public, take
+from foretell.store.importers import LeftOut, Selection, public_file, public_rows, read_public, take
 from foretell.store.importers import Row as PublicRow
 from foretell.units import Seconds
 from foretell_bench.graphs import graph_of
@@ -171,7 +171,7 @@ def _question(source: str, question: Question, part: str = "") -> Row:
     )  # fmt: skip
 
 
-def _trainer(source: str, questions: Callable[[Path], Taken[Question]], data: Path) -> list[Setting]:
+def _trainer(source: str, questions: Callable[[Path], Selection[Question]], data: Path) -> list[Setting]:
     """Sizes of a model are left out in turn."""
     taken = questions(data)
     rows = [_question(source, q) for q in taken.items if q.seconds and q.readable]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from foretell.plans import Plan
-from foretell.store.importers import LeftOut, Row, Taken, public_rows, take
+from foretell.store.importers import LeftOut, Row, Selection, public_rows, take
 from foretell.units import BytesPerSecond
 from foretell_bench.graphs import Model, named
 from foretell_bench.sources.question import Ask, Measure, Question, nodes_of, part_of
@@ -36,7 +36,7 @@ _JOBS: Final[dict[str, tuple[str, dict[str, str]]]] = {
 }
 
 
-def questions(data: Path) -> Taken[Question]:
+def questions(data: Path) -> Selection[Question]:
     return take(public_rows(data, SOURCE), _question)
 
 

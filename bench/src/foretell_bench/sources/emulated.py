@@ -19,7 +19,7 @@ from foretell.hardware import Cluster, Link, Node, device, host, link
 from foretell.methods.examples import dataset_of
 from foretell.methods.protocol import JOB_TIME, STEP_TIME, Example, Query
 from foretell.plans import Plan
-from foretell.store.importers import Taken
+from foretell.store.importers import Selection
 from foretell_bench.graphs import Say, quiet
 from foretell_bench.sources.examples import h200_steps
 from foretell_bench.sources.question import evenly
@@ -41,7 +41,7 @@ def emulated_cluster(hosts: int, bytes_per_second: float, of: str = "cpu") -> Cl
     return Cluster(nodes=(node,) * hosts, between=wire if hosts > 1 else None)
 
 
-def host_jobs(folder: Path, say: Say = quiet, most: int | None = None) -> Taken[Example]:
+def host_jobs(folder: Path, say: Say = quiet, most: int | None = None) -> Selection[Example]:
     """A cluster has the workers' hosts; servers are in the plan. A step is the slowest worker's, resources their mean."""
     path = folder / "runs.jsonl"
     if not path.exists():
@@ -64,7 +64,7 @@ def host_jobs(folder: Path, say: Say = quiet, most: int | None = None) -> Taken[
         measured = {STEP_TIME: r["step_time"], JOB_TIME: r["job_seconds"], **{t: r[t] for t in HOST_TARGETS if t in r}}
         examples.append(Example(query=query, measured=measured, cost=r["job_seconds"]))
     rest = len(lines) - len(chosen)
-    return Taken(items=tuple(examples), left_out={"not drawn": rest} if rest else {})
+    return Selection(items=tuple(examples), left_out={"not drawn": rest} if rest else {})
 
 
 def shared_gpu_jobs(folder: Path, say: Say = quiet) -> list[Example]:

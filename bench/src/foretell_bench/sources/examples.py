@@ -20,7 +20,7 @@ from foretell.hardware import Cluster, device, recognise
 from foretell.methods.examples import dataset_of
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, MEMORY, STEP_TIME, Example, Query
 from foretell.plans import Plan
-from foretell.store.importers import LeftOut, Row, Taken, public_rows, take
+from foretell.store.importers import LeftOut, Row, Selection, public_rows, take
 from foretell.units import Seconds
 from foretell_bench.graphs import Model, Say, captured, configured, graph_of, named, quiet
 from foretell_bench.sources.ddp_step_times import placement_of
@@ -72,7 +72,7 @@ class Graphs:
 
 def h200_steps(
     path: Path, say: Say = quiet, most: int | None = None, *, only: Collection[str] | None = None, whole: bool = False
-) -> Taken[Example]:
+) -> Selection[Example]:
     """Steps of a store that ran on one device, of all sources or only some, with the times of ops where a trace has them.
 
     Of many steps, some of every architecture are taken; or, `whole`, all of some architectures that have several.
@@ -112,7 +112,7 @@ def h200_steps(
         "of other sources": len(same) - len(rows),
         "not drawn": len(rows) - len(chosen),
     }
-    return Taken(items=tuple(examples), left_out={reason: count for reason, count in left_out.items() if count})
+    return Selection(items=tuple(examples), left_out={reason: count for reason, count in left_out.items() if count})
 
 
 FIVE_NETWORKS: Final = "h200-five"  # the store of their sweeps: foretell_bench.measuring.h200.sweeps
@@ -142,7 +142,7 @@ _CNN_DEVICES: Final = {"GeForce RTX 2080 Ti": "rtx-2080-ti", "TITAN Xp": "titan-
 
 def cnn_many_gpus(
     folder: Path, say: Say = quiet, most: int | None = None, *, precisions: Sequence[str] = ("fp16", "fp32")
-) -> Taken[Example]:
+) -> Selection[Example]:
     """Training in fp32 and fp16: a Workload has no fp64. The source names no optimizer; the graph has plain SGD."""
     graphs = Graphs(say)
 
@@ -177,7 +177,7 @@ def _drawn(
     by: Callable[[Row], Hashable],
     wanted: Callable[[Row], Row],
     example: Callable[[Row], Example],
-) -> Taken[Example]:
+) -> Selection[Example]:
     """Examples of the rows that are wanted, drawn evenly until there are enough."""
     usable = take(rows, wanted)
     items, left_out = list[Example](), Counter(usable.left_out)
@@ -188,7 +188,7 @@ def _drawn(
             items.append(example(row))
         except LeftOut as reason:
             left_out[str(reason)] += 1
-    return Taken(items=tuple(items), left_out=dict(left_out))
+    return Selection(items=tuple(items), left_out=dict(left_out))
 
 
 # timm's own benchmark: one RTX 3090.
@@ -197,7 +197,7 @@ _TIMM: Final = "timm_train"
 _NEWEST_TORCH: Final = "pt112"
 
 
-def timm_train(folder: Path, say: Say = quiet, most: int | None = 100) -> Taken[Example]:
+def timm_train(folder: Path, say: Say = quiet, most: int | None = 100) -> Selection[Example]:
     """AMP in fp16 with SGD, as timm's script trains; rows of the newest torch, one layout of each architecture first."""
     graphs = Graphs(say)
 
@@ -237,7 +237,9 @@ _DDP_GRAPHS: Final = {
 }
 
 
-def ddp_step_times(folder: Path, say: Say = quiet, most: int | None = None, *, graphs: bool = True) -> Taken[Example]:
+def ddp_step_times(
+    folder: Path, say: Say = quiet, most: int | None = None, *, graphs: bool = True
+) -> Selection[Example]:
     """Steps of six jobs by placement and batch; fp32 and SGD are assumed, where there is a graph at all."""
     made = Graphs(say)
 
@@ -266,7 +268,7 @@ def ddp_step_times(folder: Path, say: Say = quiet, most: int | None = None, *, g
 _SWEEP: Final = "llm_h100_sweep"
 
 
-def llm_h100_sweep(folder: Path, say: Say = quiet, most: int | None = None) -> Taken[Example]:
+def llm_h100_sweep(folder: Path, say: Say = quiet, most: int | None = None) -> Selection[Example]:
     """Steps of about a million tokens. A run that crashed has no target."""
     graphs = Graphs(say)
 
@@ -303,7 +305,7 @@ def llm_h100_sweep(folder: Path, say: Say = quiet, most: int | None = None) -> T
 _MLPERF: Final = "mlperf_training"
 
 
-def mlperf_training(folder: Path, say: Say = quiet, most: int | None = None) -> Taken[Example]:
+def mlperf_training(folder: Path, say: Say = quiet, most: int | None = None) -> Selection[Example]:
     """Submissions whose accelerator is in the catalog. ResNet has a graph, in fp16 where the device has it; others none."""
     graphs = Graphs(say)
 

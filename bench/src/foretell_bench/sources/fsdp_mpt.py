@@ -10,7 +10,7 @@ from typing import Final
 
 from foretell.hardware import Cluster
 from foretell.plans import Plan
-from foretell.store.importers import LeftOut, Row, Taken, public_rows, take
+from foretell.store.importers import LeftOut, Row, Selection, public_rows, take
 from foretell_bench.graphs import configured
 from foretell_bench.sources.question import Ask, Measure, Question, gpt
 
@@ -25,7 +25,7 @@ _SETTINGS: Final = {"precision": "bf16", "optimizer": "adamw-master"}  # FSDP ga
 _DEVICES: Final = {"a100_80gb": "a100-80g-sxm", "a100_40gb": "a100-40g-sxm"}
 
 
-def questions(data: Path) -> Taken[Question]:
+def questions(data: Path) -> Selection[Question]:
     return take(public_rows(data, SOURCE), _question)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from foretell.errors import InputError
 from foretell.sources.configs import Configuration, read_configuration
-from foretell.store.importers import LeftOut, Row, Taken, formats, public_rows, take
+from foretell.store.importers import LeftOut, Row, Selection, formats, public_rows, take
 from foretell_bench.graphs import configured
 from foretell_bench.sources.question import Ask, Measure, Question, nodes_of
 
@@ -45,7 +45,7 @@ _BY_NAME: Final[Mapping[str, Mapping[str, Any]]] = {
 }
 
 
-def questions(data: Path) -> Taken[Question]:
+def questions(data: Path) -> Selection[Question]:
     return take(public_rows(data, SOURCE), _question)
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from foretell.hardware import recognise
 from foretell.plans import Plan
-from foretell.store.importers import LeftOut, Row, Taken, public_rows, take
+from foretell.store.importers import LeftOut, Row, Selection, public_rows, take
 from foretell.units import BytesPerSecond
 from foretell_bench.graphs import named
 from foretell_bench.sources.question import Ask, Measure, Question, filled, nodes_of, part_of
@@ -25,7 +25,7 @@ _PARTS: Final = 4
 _PORTS: Final = re.compile(r"(\d+)\s*x\b.*?(\d+)\s*gb", re.IGNORECASE)
 
 
-def questions(data: Path) -> Taken[Question]:
+def questions(data: Path) -> Selection[Question]:
     return take(public_rows(data, SOURCE), _question)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, cast
 from foretell.errors import InputError, PlanError
 from foretell.hardware import Cluster
 from foretell.plans import Plan
-from foretell.store.importers import LeftOut, Row, Taken, public_lines, take
+from foretell.store.importers import LeftOut, Row, Selection, public_lines, take
 from foretell.units import GIB, Bytes, Seconds
 from foretell_bench.graphs import Model, configured, named
 from foretell_bench.sources.question import Ask, gpt
@@ -54,7 +54,7 @@ class Job:
         return sum(node.count for node in self.ask.cluster.nodes)
 
 
-def jobs(data: Path) -> Taken[Job]:
+def jobs(data: Path) -> Selection[Job]:
     return take(public_lines(data, SOURCE), _job)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 from foretell.hardware import Cluster, Node, device, host, link
 from foretell.plans import Plan
-from foretell.store.importers import Taken
+from foretell.store.importers import Selection
 from foretell.units import Bytes, BytesPerSecond, Seconds
 from foretell_bench.graphs import Model
 
@@ -74,7 +74,7 @@ class Source(Protocol):
     SOURCE: str
     MEASURES: Sequence[Measure]
 
-    def questions(self, data: Path) -> Taken[Question]: ...
+    def questions(self, data: Path) -> Selection[Question]: ...
 
 
 def evenly(items: Iterable[T], most: int | None, by: Callable[[T], Hashable]) -> list[T]:

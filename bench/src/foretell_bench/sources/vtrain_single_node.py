@@ -10,7 +10,7 @@ from typing import Final
 
 from foretell.hardware import Cluster
 from foretell.plans import Plan
-from foretell.store.importers import LeftOut, Row, Taken, public_rows, take
+from foretell.store.importers import LeftOut, Row, Selection, public_rows, take
 from foretell_bench.graphs import configured
 from foretell_bench.sources.question import Ask, Measure, Question, gpt
 
@@ -21,7 +21,7 @@ MEASURES: Final = (
 _VOCABULARY: Final = 51200  # GPT-2's, padded as Megatron does for every split up to 8
 
 
-def questions(data: Path) -> Taken[Question]:
+def questions(data: Path) -> Selection[Question]:
     return take(public_rows(data, SOURCE), _question)
 
 

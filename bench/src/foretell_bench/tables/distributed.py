@@ -21,7 +21,7 @@ import numpy as np
 
 from foretell.errors import InputError, did_you_mean
 from foretell.profile import Profile
-from foretell.store.importers import Taken, public_file
+from foretell.store.importers import Selection, public_file
 from foretell.units import Seconds
 from foretell_bench.asking import Answer, Asker
 from foretell_bench.graphs import Say, quiet
@@ -39,7 +39,7 @@ from foretell_bench.tables.figures import Figure, rank_correlation, relative_err
 from foretell_bench.tables.fitting import ENOUGH, Answered, ask_all
 
 _MODULES: Final = (ddp_step_times, mlperf_training, llm_h100_sweep, vtrain_single_node, fsdp_mpt, megatron_memory)
-QUESTIONS: Final[Mapping[str, Callable[[Path], Taken[Question]]]] = MappingProxyType(
+QUESTIONS: Final[Mapping[str, Callable[[Path], Selection[Question]]]] = MappingProxyType(
     {module.SOURCE: module.questions for module in _MODULES}
 )
 _MEASURES: Final[Mapping[str, Sequence[Measure]]] = {module.SOURCE: module.MEASURES for module in _MODULES}
@@ -94,7 +94,7 @@ def _run(
             yield SourceFigures(source=name, figures=(missing,))
 
 
-def _found(source: str, taken: Taken[Question], most: int, asker: Asker) -> tuple[list[Figure], list[Profile]]:
+def _found(source: str, taken: Selection[Question], most: int, asker: Asker) -> tuple[list[Figure], list[Profile]]:
     chosen = evenly(taken.items, most, by=lambda q: (q.domain, q.part, q.crashed))
     answered, profiles = ask_all(source, chosen, asker)
     note = _count(taken, answered)
@@ -105,7 +105,7 @@ def _found(source: str, taken: Taken[Question], most: int, asker: Asker) -> tupl
     return [first, *figures[1:]], profiles
 
 
-def _count(taken: Taken[Question], answered: Sequence[Answered]) -> str:
+def _count(taken: Selection[Question], answered: Sequence[Answered]) -> str:
     """What became of every row of the file."""
     refused = Counter(_short(each.plain.why) for each in answered if each.plain.why)
     forecast = sum(not each.plain.why for each in answered)

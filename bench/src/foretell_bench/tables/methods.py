@@ -16,7 +16,7 @@ import torch
 from foretell.errors import ForetellError, InputError, did_you_mean
 from foretell.learn.workers import each
 from foretell.methods.protocol import DEVICE_TIME, HOST_TIME, JOB_TIME, MEMORY, STEP_TIME, Example, Method, Query
-from foretell.store.importers import Taken
+from foretell.store.importers import Selection
 from foretell_bench.graphs import Say, quiet
 from foretell_bench.methods import COMPARED, compared
 from foretell_bench.sources import emulated
@@ -25,7 +25,7 @@ from foretell_bench.tables import classics, searches
 from foretell_bench.tables.results import INPUTS, Line, errors, keep_lines, keep_rows, merge, read
 from foretell_bench.tables.splits import Split, splits
 
-Loader = Callable[[Path, Say, int | None], Taken[Example]]
+Loader = Callable[[Path, Say, int | None], Selection[Example]]
 STORES: Final[Mapping[str, Loader]] = MappingProxyType(
     {"h200": partial(sources.h200_steps, whole=True), "box": emulated.host_jobs, "box-cnns": emulated.host_jobs}
 )
@@ -63,7 +63,7 @@ def run(
     workers: int = 1,
     say: Say = quiet,
     keep: Callable[[Sequence[Line]], None] = lambda lines: None,
-    keep_rows: Callable[[str, Taken[Example]], None] = lambda source, taken: None,
+    keep_rows: Callable[[str, Selection[Example]], None] = lambda source, taken: None,
     done: Collection[tuple[str, str, str]] = (),
 ) -> list[Line]:
     """The table, but for the (source, split, method) that are done.

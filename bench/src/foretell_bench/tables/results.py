@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from foretell.errors import InputError
-from foretell.store.importers import Taken
+from foretell.store.importers import Selection
 from foretell.units import Seconds
 from foretell_bench.errors import Errors
 from foretell_bench.rounding import short
@@ -75,10 +75,10 @@ def keep_lines(path: Path) -> Callable[[Sequence[Line]], None]:
     return lambda lines: merge(path, "lines", [asdict(line) for line in lines], key)
 
 
-def keep_rows(path: Path) -> Callable[[str, Taken[Any]], None]:
+def keep_rows(path: Path) -> Callable[[str, Selection[Any]], None]:
     """What became of the rows of a source: asked, or left out and why."""
 
-    def keep(source: str, taken: Taken[Any]) -> None:
+    def keep(source: str, taken: Selection[Any]) -> None:
         row = {"source": source, "rows": taken.rows, "asked": len(taken.items), "left_out": dict(taken.left_out)}
         merge(path, "rows", [row], lambda kept: kept["source"])
 

@@ -19,7 +19,7 @@ from foretell.measure.record import Point
 from foretell.precision import HALVES, Precision, bytes_per_number
 
 Settings = dict[str, Any]
-Drawn = tuple[Settings, float, float]  # settings; numbers in tensors, gradients too; floating-point operations
+OperatorDraw = tuple[Settings, float, float]  # settings; numbers in tensors, gradients too; floating-point operations
 
 _BYTES: Final = 4 * 2**30  # of tensors
 _SECONDS: Final = 0.02
@@ -111,12 +111,12 @@ def seconds_of(precision: str, numbers: float, flops: float) -> float:
     return flops / _FLOPS[Precision.parse(precision).wanted()] + 3 * bytes_of(precision, numbers) / _BANDWIDTH
 
 
-def drawn(name: str, draw: Draw) -> Drawn:
+def drawn(name: str, draw: Draw) -> OperatorDraw:
     """Settings of an operator of the pool, and what they hold and compute."""
     return _DRAWS[name][1](draw)
 
 
-def _convolution(draw: Draw) -> Drawn:
+def _convolution(draw: Draw) -> OperatorDraw:
     dims = draw.choices((2, 1, 3), (84, 8, 8))[0]
     kernel = draw.choices((1, 3, 5, 7, 2, 4, 9, 14, 16), (36, 36, 7, 7, 3, 4, 2, 2, 3))[0]
     stride = 1 if draw.chance(0.72) else 2
@@ -152,7 +152,7 @@ def _convolution(draw: Draw) -> Drawn:
     return convolution_drawn(**settings, precision=draw.precision())
 
 
-def convolution_drawn(**settings: Any) -> Drawn:
+def convolution_drawn(**settings: Any) -> OperatorDraw:
     """What a convolution of these settings holds and computes."""
     batch, channels, filters, groups = (settings[name] for name in ("batch", "channels", "filters", "groups"))
     dims, size, kernel = settings["dims"], settings["size"], settings["kernel"]
@@ -169,7 +169,7 @@ def convolution_drawn(**settings: Any) -> Drawn:
     return settings, numbers, 6 * slow * positions * weights
 
 
-def _linear(draw: Draw) -> Drawn:
+def _linear(draw: Draw) -> OperatorDraw:
     rows, inputs, outputs = draw.count(4, 131072), draw.width(16, 16384), draw.width(16, 16384)
     if draw.chance(0.08):
         outputs = draw.choice((1, 2, 10, 21, 1000, 21841, 30522, 32000, 50257, 128256))
@@ -180,7 +180,7 @@ def _linear(draw: Draw) -> Drawn:
     return settings, 2 * (rows * (inputs + outputs) + inputs * outputs), 6.0 * rows * inputs * outputs
 
 
-def _matmul(draw: Draw) -> Drawn:
+def _matmul(draw: Draw) -> OperatorDraw:
     batch = 1 if draw.chance(0.25) else draw.count(2, 4096)
     m, n, k = (draw.width(1, 8192 if batch == 1 else 2048) for _ in range(3))
     settings: Settings = {"batch": batch, "m": m, "n": n, "k": k, "first_transposed": draw.chance(0.2)}
@@ -188,7 +188,7 @@ def _matmul(draw: Draw) -> Drawn:
     return settings, 2.0 * batch * (m * k + k * n + m * n), 6.0 * batch * m * n * k
 
 
-def _grouped_matmul(draw: Draw) -> Drawn:
+def _grouped_matmul(draw: Draw) -> OperatorDraw:
     groups = draw.choice((2, 4, 8, 8, 16, 32, 60, 64, 64, 128))
     rows = draw.count(max(groups, 64), 65536)
     inputs, outputs = (max(8, draw.width(64, 8192) // 8 * 8) for _ in range(2))
@@ -198,7 +198,7 @@ def _grouped_matmul(draw: Draw) -> Drawn:
     return settings, numbers, 6.0 * rows * inputs * outputs
 
 
-def _attention(draw: Draw) -> Drawn:
+def _attention(draw: Draw) -> OperatorDraw:
     backend = draw.weighted({"auto": 40, "cudnn": 14, "flash": 14, "efficient": 20, "math": 12})
     only_half = backend in ("cudnn", "flash")
     precision = draw.weighted(
@@ -231,7 +231,7 @@ def _attention(draw: Draw) -> Drawn:
     return settings | {"precision": precision}, numbers, (8 if causal else 16) * 1.5 * scores * head_dim
 
 
-def _recurrent(draw: Draw) -> Drawn:
+def _recurrent(draw: Draw) -> OperatorDraw:
     cell = draw.weighted({"lstm": 60, "gru": 30, "rnn": 10})
     batch, seq, hidden = draw.count(1, 1024), draw.count(8, 512), draw.width(32, 2048)
     inputs = hidden if draw.chance(0.5) else draw.width(16, 1024)
@@ -247,7 +247,7 @@ def _recurrent(draw: Draw) -> Drawn:
     return settings, numbers, 6.0 * batch * seq * weights * 2 + steps
 
 
-def _norm(draw: Draw) -> Drawn:
+def _norm(draw: Draw) -> OperatorDraw:
     kind = draw.weighted({"layer": 30, "rms": 17, "batch": 33, "group": 14, "instance": 6})
     channels = draw.width(8, 8192 if kind in ("layer", "rms") else 2048)
     precision, affine, groups = draw.precision(), draw.chance(0.93), 1
@@ -270,7 +270,7 @@ def _norm(draw: Draw) -> Drawn:
     return settings, 4.0 * batch * positions * channels, 0.0
 
 
-def _elementwise(draw: Draw) -> Drawn:
+def _elementwise(draw: Draw) -> OperatorDraw:
     rows, columns = draw.matrix()
     ops = dict.fromkeys(elements.UNARY, 2) | dict.fromkeys(elements.BINARY, 4) | dict.fromkeys(elements.MASKED, 3)
     op = draw.weighted(ops | {"add": 12, "mul": 10, "gelu": 5, "silu": 5, "relu": 5, "dropout": 6})
@@ -279,13 +279,13 @@ def _elementwise(draw: Draw) -> Drawn:
     return settings, (4.0 if op in elements.UNARY else 6.0) * rows * columns, 0.0
 
 
-def _cast(draw: Draw) -> Drawn:
+def _cast(draw: Draw) -> OperatorDraw:
     rows, columns = draw.matrix()
     source, target = draw.choice((("fp32", "bf16"), ("bf16", "fp32"), ("fp32", "fp16"), ("fp16", "fp32")))
     return {"rows": rows, "columns": columns, "source": source, "target": target}, 4.0 * rows * columns, 0.0
 
 
-def _copy(draw: Draw) -> Drawn:
+def _copy(draw: Draw) -> OperatorDraw:
     op = draw.weighted(dict.fromkeys(elements.MOVES, 5) | {"permute": 40, "cat": 15, "split": 12})
     batch = draw.count(1, 512)
     rows, columns = draw.width(4, 4096), draw.width(4, 4096)
@@ -296,7 +296,7 @@ def _copy(draw: Draw) -> Drawn:
     return settings, 4.0 * times * batch * rows * columns, 0.0
 
 
-def _reduction(draw: Draw) -> Drawn:
+def _reduction(draw: Draw) -> OperatorDraw:
     rows, columns = draw.matrix()
     ways = {"rows": (rows, columns, 1), "columns": (1, rows, columns), "all": (1, rows * columns, 1)}
     ways["middle"] = (max(1, rows // 64), min(rows, 64), columns)
@@ -306,7 +306,7 @@ def _reduction(draw: Draw) -> Drawn:
     return settings, 4.0 * outer * size * inner, 0.0
 
 
-def _softmax(draw: Draw) -> Drawn:
+def _softmax(draw: Draw) -> OperatorDraw:
     columns = draw.log(4, 8192) if draw.chance(0.8) else draw.choice((30522, 32000, 50257, 128256))
     rows = draw.count(1, 262144)
     precision = draw.precision()
@@ -315,7 +315,7 @@ def _softmax(draw: Draw) -> Drawn:
     return settings, 6.0 * rows * columns, 0.0
 
 
-def _loss(draw: Draw) -> Drawn:
+def _loss(draw: Draw) -> OperatorDraw:
     op = draw.weighted({"cross_entropy": 50, "smoothed": 15, "mse": 10, "l1": 5, "smooth_l1": 5, "bce": 15})
     classes = draw.choice((2, 10, 1000, 1000, 21841, 30522, 32000, 50257, 128256, 151936, 250002))
     rows, pixels = draw.count(1, 32768), 1
@@ -325,21 +325,21 @@ def _loss(draw: Draw) -> Drawn:
     return settings, 6.0 * rows * classes * pixels, 0.0
 
 
-def _embedding(draw: Draw) -> Drawn:
+def _embedding(draw: Draw) -> OperatorDraw:
     rows, width = draw.log(100, 2_000_000), draw.width(8, 4096)
     picks, bag = draw.count(1, 65536), draw.choice((1, 1, 1, 1, 8, 32))
     settings = {"rows": rows, "width": width, "picks": picks, "bag": bag, "precision": draw.precision()}
     return settings, 2.0 * rows * width + 3.0 * picks * width * bag, 0.0
 
 
-def _indexing(draw: Draw) -> Drawn:
+def _indexing(draw: Draw) -> OperatorDraw:
     rows, width, picks = draw.log(16, 500_000), draw.width(1, 4096), draw.count(1, 200_000)
     op = draw.choice(tuple(INDEXED))
     settings = {"op": op, "rows": rows, "width": width, "picks": picks, "precision": draw.precision()}
     return settings, 6.0 * width * (rows + picks), 0.0
 
 
-def _sorting(draw: Draw) -> Drawn:
+def _sorting(draw: Draw) -> OperatorDraw:
     op = draw.weighted({"sort": 30, "topk": 40, "argsort": 15, "argmax": 15})
     rows, columns = draw.count(1, 65536), draw.log(4, 100_000)
     k = min(columns, draw.choice((1, 2, 4, 8, 50, 1000)))
@@ -347,7 +347,7 @@ def _sorting(draw: Draw) -> Drawn:
     return settings, 20.0 * rows * columns, 0.0
 
 
-def _pooling(draw: Draw) -> Drawn:
+def _pooling(draw: Draw) -> OperatorDraw:
     op = draw.weighted({"max": 45, "avg": 25, "adaptive": 30})
     dims = draw.choices((2, 1, 3), (84, 8, 8))[0]
     size = draw.choice((7, 14, 28, 56, 112)) if dims == 2 else draw.log(*((16, 8192) if dims == 1 else (4, 32)))
@@ -358,7 +358,7 @@ def _pooling(draw: Draw) -> Drawn:
     return settings | {"precision": draw.precision()}, 6.0 * batch * channels * size**dims, 0.0
 
 
-def _interpolation(draw: Draw) -> Drawn:
+def _interpolation(draw: Draw) -> OperatorDraw:
     op = draw.weighted({"nearest": 35, "bilinear": 40, "bicubic": 12, "grid": 13})
     size = draw.log(4, 256)
     target = size * 2 if draw.chance(0.5) else draw.log(8, 512)
@@ -368,7 +368,7 @@ def _interpolation(draw: Draw) -> Drawn:
     return settings, 6.0 * batch * channels * (size**2 + target**2), 0.0
 
 
-def _optimizer(draw: Draw) -> Drawn:
+def _optimizer(draw: Draw) -> OperatorDraw:
     name = draw.choice(_OPTIMIZERS)
     kind = draw.choice(tuple(PARAMETERS))
     width, layers = draw.width(16, 4096), draw.count(1, 64)
@@ -380,7 +380,7 @@ def _optimizer(draw: Draw) -> Drawn:
     return settings, numbers, launches * _FLOPS["fp32"]
 
 
-_DRAWS: Final[Mapping[str, tuple[int, Callable[[Draw], Drawn]]]] = {
+_DRAWS: Final[Mapping[str, tuple[int, Callable[[Draw], OperatorDraw]]]] = {
     "convolution": (1500, _convolution), "linear": (600, _linear), "matmul": (350, _matmul),
     "grouped_matmul": (180, _grouped_matmul), "attention": (650, _attention), "recurrent": (180, _recurrent),
     "norm": (450, _norm), "elementwise": (420, _elementwise), "cast": (100, _cast), "copy": (300, _copy),

@@ -22,7 +22,7 @@ from unittest.mock import patch
 from foretell.errors import ForetellError
 from foretell.graph import Graph
 from foretell.hardware import Host, devices, recognise
-from foretell.store.importers import LeftOut, Row, Taken, public_file, public_rows, take
+from foretell.store.importers import LeftOut, Row, Selection, public_file, public_rows, take
 from foretell.units import Seconds
 
 _PAGEABLE: Final = 6e9  # bytes per second to a device from memory that is not pinned
@@ -48,7 +48,7 @@ class PublishedStep:
         return self.settings["optimizer"] != "none"
 
 
-def published_steps(folder: Path, most: int = MAX_STEPS) -> dict[str, Taken[PublishedStep]]:
+def published_steps(folder: Path, most: int = MAX_STEPS) -> dict[str, Selection[PublishedStep]]:
     """Steps of every source in a folder, drawn evenly, whatever the order of rows; what is not taken is counted."""
     found = {}
     for name, source in SOURCES.items():
@@ -56,7 +56,7 @@ def published_steps(folder: Path, most: int = MAX_STEPS) -> dict[str, Taken[Publ
             taken = take(public_rows(folder, name), partial(source.make, name))
             drawn = tuple(source.draw(taken.items, most))
             rest = {"not drawn": len(taken.items) - len(drawn)} if len(drawn) < len(taken.items) else {}
-            found[name] = Taken(items=drawn, left_out={**taken.left_out, **rest})
+            found[name] = Selection(items=drawn, left_out={**taken.left_out, **rest})
     return found
 
 

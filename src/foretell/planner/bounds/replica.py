@@ -11,7 +11,7 @@ from foretell.cost.flops import total_flops
 from foretell.cost.model import CostModel
 from foretell.errors import InputError
 from foretell.forecasting.conditions import Conditions
-from foretell.forecasting.memory import beside_at_peak
+from foretell.forecasting.memory import transient_at_peak
 from foretell.forecasting.run import time_alike
 from foretell.graph import Graph
 from foretell.hardware import Cluster
@@ -107,7 +107,7 @@ def price_replica(
         state=_state_of(role.graph),
         in_blocks=sum(p.layout.nbytes for p in parameters(role.graph) if inside[p.module]),
         activations=sum(s.nbytes for s in alive),
-        temporaries=beside_at_peak(role.graph, cluster.nodes[0].device),
+        temporaries=transient_at_peak(role.graph, cluster.nodes[0].device),
     )
 
 

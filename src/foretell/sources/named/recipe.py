@@ -28,7 +28,7 @@ class Recipe:
     targets: MakeTensors = dict  # beside the inputs, in training
     loss: Callable[[Any, Any], Any]
     forward: Callable[[Any, Any], Any]
-    asked: MakeTensors = dict  # beside the inputs, in inference
+    conditions: MakeTensors = dict  # beside the inputs, in inference
     samples: int | None = None
     tokens: int | None = None
 
@@ -50,11 +50,11 @@ def takes_step_settings(recipe: Callable[P, Recipe]) -> Callable[..., Workload]:
     ) -> Workload:
         made = recipe(*args, **settings)
         make_optimizer = optimizer_named(optimizer)
-        beside, run = (made.asked, made.forward) if make_optimizer is None else (made.targets, made.loss)
+        further, run = (made.conditions, made.forward) if make_optimizer is None else (made.targets, made.loss)
         return Workload(
             name=made.name,
             model=made.model,
-            batch=lambda: made.inputs() | beside(),
+            batch=lambda: made.inputs() | further(),
             loss=run,
             optimizer=make_optimizer,
             precision=precision,

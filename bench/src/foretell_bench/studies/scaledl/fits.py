@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.design.design import design
-from foretell.design.information import BUILDING, RUNS_BESIDE, Candidate, OpSet, op_set_of
+from foretell.design.information import BUILDING, FURTHER_RUNS, Candidate, OpSet, op_set_of
 from foretell.hardware import Cluster
 from foretell.hardware import device as known_device
 from foretell.measure.record import Point
@@ -118,7 +118,7 @@ def collect(
         data.sources.append(s.source)
         data.names.append(s.id)
         data.training.append(graph.training)
-        data.costs.append(BUILDING["step"] + (s.repetitions + RUNS_BESIDE) * s.step_seconds)
+        data.costs.append(BUILDING["step"] + (s.repetitions + FURTHER_RUNS) * s.step_seconds)
         data.op_sets.append(op_set_of(graph))
         data.folds.append(folds[s.id])
         data.largest.append(s.id in largest)

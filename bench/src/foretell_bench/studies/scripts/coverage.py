@@ -131,7 +131,7 @@ def answer(example: Example, folder: Path) -> dict[str, object]:
         return {"project": example.project, "error": str(error)[:500], "seconds": time.monotonic() - started}
     return {
         "project": example.project,
-        "parameters": forecast.asked.parameters if forecast.asked else None,
+        "parameters": forecast.step.parameters if forecast.step else None,
         "ops": len(forecast.graph.ops),
         "plan": forecast.plan,
         "step": forecast.step_time.seconds,

@@ -32,7 +32,7 @@ class Task:
     config: Any
     inputs: MakeTensors
     targets: MakeTensors = dict
-    asked: MakeTensors = dict
+    conditions: MakeTensors = dict
     loss: Callable[[Any, Any], Any] = lambda model, b: model(**b).loss
     tokens: int | None = None
 
@@ -59,7 +59,7 @@ def task(name: str) -> Callable[[Build[P]], Build[P]]:
                 name=architecture.name,
                 model=lambda: frozen(architecture.built(made.config, checkpointing)),
                 forward=lambda model, b: model(**b),
-                **{field: getattr(made, field) for field in ("inputs", "targets", "asked", "loss", "tokens")},
+                **{field: getattr(made, field) for field in ("inputs", "targets", "conditions", "loss", "tokens")},
             )
 
         own = [p for p in parameters_of(recipe) if p.kind is p.KEYWORD_ONLY]
@@ -115,8 +115,8 @@ def text_classification(
 def seq2seq(architecture: Architecture, *, batch: int = 8, seq: int = 512, target_seq: int = 128) -> Task:
     """Cross-entropy of a target text given a source text."""
     config = architecture.configured_for_text(seq)
-    targets, asked = (_tokens(config, batch, target_seq, name) for name in ("labels", "decoder_input_ids"))
-    return Task(config=config, inputs=_tokens(config, batch, seq, "input_ids"), targets=targets, asked=asked)
+    targets, conditions = (_tokens(config, batch, target_seq, name) for name in ("labels", "decoder_input_ids"))
+    return Task(config=config, inputs=_tokens(config, batch, seq, "input_ids"), targets=targets, conditions=conditions)
 
 
 # Sound.
@@ -145,8 +145,10 @@ def _sound(architecture: Architecture, config: Any, batch: int, seconds: float) 
 def speech_seq2seq(architecture: Architecture, *, batch: int = 8, seconds: float = 30.0, seq: int = 128) -> Task:
     """Cross-entropy of a transcript given a recording (Whisper wants thirty seconds of it)."""
     config = architecture.configured()
-    targets, asked = (_tokens(config, batch, seq, name) for name in ("labels", "decoder_input_ids"))
-    return Task(config=config, inputs=_sound(architecture, config, batch, seconds), targets=targets, asked=asked)
+    targets, conditions = (_tokens(config, batch, seq, name) for name in ("labels", "decoder_input_ids"))
+    return Task(
+        config=config, inputs=_sound(architecture, config, batch, seconds), targets=targets, conditions=conditions
+    )
 
 
 @task("speech-ctc")
