@@ -296,7 +296,7 @@ def test_a_search_is_scored_against_the_best_there_is() -> None:
 def test_searches_are_compared_on_the_same_tables_and_a_choice_that_crashes_loses_all() -> None:
     def row(ours: float | None, theirs: float) -> dict[str, float | None]:
         measured = {"measured_runs": 2, "measured_crashes": 0, "measured_regret": 0.01}
-        return measured | {"regret": ours, "cherrypick_lost": theirs, "cherrypick_runs": 30, "cherrypick_crashes": 9}
+        return measured | {"regret": ours, "cherrypick_loss": theirs, "cherrypick_runs": 30, "cherrypick_crashes": 9}
 
     text = table_named("claims", {}, {"planner": [row(0.0, 0.1), row(None, 0.4), row(0.25, 0.1)]})
     assert "CherryPick loses 20.0% of the best after 30 runs, 9 of them crashes" in text

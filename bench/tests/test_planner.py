@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from foretell_bench.pages import planner as pages
-from foretell_bench.tables.planner import Measured, Table, figures, lost, read, save, summaries
+from foretell_bench.tables.planner import Measured, Table, figures, loss_of, read, save, summaries
 from foretell_bench.tables.planner import _Reached as Reached
 from foretell_bench.tables.planner import _Runs as Runs
 
@@ -56,7 +56,7 @@ def test_a_table_is_planned_measured_and_kept(tmp_path: Path) -> None:
     save([found], tmp_path / "planner.json")
     assert read(tmp_path / "planner.json") == [found]
     [of_1b, *_] = summaries([found])
-    assert of_1b.lost == lost(found.regret)
+    assert of_1b.loss == loss_of(found.regret)
     text = pages.markdown([found], summaries([found]))
     assert "| llama-1b, made up" in text
     assert len({line.count("|") for line in text.splitlines() if line}) == 1

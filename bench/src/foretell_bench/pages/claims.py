@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from foretell.methods.protocol import DEVICE_TIME, STEP_TIME
 from foretell_bench.pages.method_tables import answer_seconds, sampled, seconds_each, theirs, times
-from foretell_bench.tables.planner import lost
+from foretell_bench.tables.planner import loss_of
 from foretell_bench.tables.variants import nine_tenths
 
 Row = Mapping[str, Any]
@@ -181,13 +181,13 @@ def _searched(tables: Sequence[Row]) -> Outcome:
     def mean(name: str) -> float:
         return fmean(table[name] for table in tables)
 
-    ours, theirs_ = [lost(t["regret"]) for t in tables], [t["cherrypick_lost"] for t in tables]
+    ours, theirs_ = [loss_of(t["regret"]) for t in tables], [t["cherrypick_loss"] for t in tables]
     crashed = sum(table["regret"] is None for table in tables)
     better = sum(their < our for our, their in zip(ours, theirs_, strict=True))
     return Outcome(
         here=f"CherryPick loses {fmean(theirs_):.1%} of the best after {mean('cherrypick_runs'):.0f} runs, "
         f"{mean('cherrypick_crashes'):.0f} of them crashes; Foretell's choice {fmean(ours):.1%} with no run, "
-        f"{crashed} of {len(tables)} crashed, and {fmean(lost(t['measured_regret']) for t in tables):.1%} after "
+        f"{crashed} of {len(tables)} crashed, and {fmean(loss_of(t['measured_regret']) for t in tables):.1%} after "
         f"{mean('measured_runs'):.1f} runs; CherryPick is better than the choice with no run on {better} of {len(tables)}",
         interval=f"CherryPick {min(theirs_):.1%} to {max(theirs_):.1%} over tables",
         on=f"{len(tables)} tables of plans on H100",

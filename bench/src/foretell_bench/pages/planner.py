@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.table import Table
 
-from foretell_bench.tables.planner import Figures, Summary, lost
+from foretell_bench.tables.planner import Figures, Summary, loss_of
 
 _HEADS = (
     "table", "configurations", "crash", "planner", "fastest forecast", "with runs", "runs", "crashed", "CherryPick",
@@ -22,9 +22,9 @@ _MEANS = (
 def rows(found: Sequence[Figures]) -> list[tuple[str, ...]]:
     return [
         (
-            f.table + ("" if f.seen else " *"), f"{f.configurations}", f"{f.crashing}", _lost(f.regret),
-            _lost(f.ranked_regret), _lost(f.measured_regret), f"{f.measured_runs}", f"{f.measured_crashes}",
-            _share(f.cherrypick_lost), f"{f.cherrypick_runs:.1f}", f"{f.cherrypick_crashes:.1f}",
+            f.table + ("" if f.seen else " *"), f"{f.configurations}", f"{f.crashing}", _loss(f.regret),
+            _loss(f.ranked_regret), _loss(f.measured_regret), f"{f.measured_runs}", f"{f.measured_crashes}",
+            _share(f.cherrypick_loss), f"{f.cherrypick_runs:.1f}", f"{f.cherrypick_crashes:.1f}",
             "more" if f.runs_to_cherrypicks_loss is None else f"{f.runs_to_cherrypicks_loss}",
         )
         for f in found
@@ -34,8 +34,8 @@ def rows(found: Sequence[Figures]) -> list[tuple[str, ...]]:
 def means(summaries: Sequence[Summary]) -> list[tuple[str, ...]]:
     return [
         (
-            s.of, f"{s.tables}", _share(s.lost), f"{s.crashes}", _share(s.ranked_lost), _share(s.measured_lost),
-            f"{s.measured_runs:.1f}", f"{s.measured_crashes:.1f}", _share(s.cherrypick_lost), f"{s.cherrypick_runs:.1f}",
+            s.of, f"{s.tables}", _share(s.loss), f"{s.crashes}", _share(s.ranked_loss), _share(s.measured_loss),
+            f"{s.measured_runs:.1f}", f"{s.measured_crashes:.1f}", _share(s.cherrypick_loss), f"{s.cherrypick_runs:.1f}",
             f"{s.cherrypick_crashes:.1f}", f"{s.more_runs}",
         )
         for s in summaries
@@ -57,8 +57,8 @@ def _table(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in (heads, ["---"] * len(heads), *lines))
 
 
-def _lost(regret: float | None) -> str:
-    return "crashes" if regret is None else _share(lost(regret))
+def _loss(regret: float | None) -> str:
+    return "crashes" if regret is None else _share(loss_of(regret))
 
 
 def _share(value: float) -> str:

@@ -139,7 +139,7 @@ def _planner(results: Path) -> Iterator[Figure]:
     for mean in planner.summaries(planner.read(results / "planner.json")):
         if mean.of in ("1 B", "8 B"):
             measure = "throughput that its choice loses to the best, with no run"
-            yield Figure(source=f"Llama of {mean.of}", measure=measure, value=mean.lost, bar=_MAX_PLANNER_LOSS)
+            yield Figure(source=f"Llama of {mean.of}", measure=measure, value=mean.loss, bar=_MAX_PLANNER_LOSS)
 
 
 def _planner_speed(results: Path) -> Iterator[Figure]:

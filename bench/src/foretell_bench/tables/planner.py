@@ -84,7 +84,7 @@ class Figures:
     measured_regret: float | None
     cherrypick_runs: float
     cherrypick_crashes: float
-    cherrypick_lost: float  # of throughput, mean of its seeds
+    cherrypick_loss: float  # of throughput, mean of its seeds
     cherrypick_runs_to_best: float  # until it has found what it ends with
     runs_to_cherrypicks_loss: int | None  # None: not after as many runs as it makes
 
@@ -116,34 +116,34 @@ def _seconds(plan: Plan, batch: int, rows: Sequence[Row]) -> Seconds | None:
 
 def run(data: Path, say: Say = quiet, workers: int = 1, keep: Path | None = None) -> list[Figures]:
     """Every table, `workers` of them side by side; what was found so far is kept."""
-    asked = tables(data)
+    wanted = tables(data)
     found: dict[str, Figures] = {}
     with tempfile.TemporaryDirectory() as folder:
         sources = {model: f"{folder}/{model}.json" for model in LLAMAS}
         for model, config in LLAMAS.items():
             Path(sources[model]).write_text(json.dumps(config))
-        for each in _answered(asked, sources, say, workers):
+        for each in _answered(wanted, sources, say, workers):
             found[each.table] = each
             if keep is not None:
-                save([found[table.name] for table in asked if table.name in found], keep)
-    return [found[table.name] for table in asked]
+                save([found[table.name] for table in wanted if table.name in found], keep)
+    return [found[table.name] for table in wanted]
 
 
-def _answered(asked: Sequence[Table], sources: Mapping[str, str], say: Say, workers: int) -> Iterator[Figures]:
+def _answered(wanted: Sequence[Table], sources: Mapping[str, str], say: Say, workers: int) -> Iterator[Figures]:
     if workers == 1:
-        for table in asked:
+        for table in wanted:
             say(f"choosing from {table.name}")
             yield figures(table, sources[table.model])
         return
-    for model in {table.model for table in asked}:  # once, rather than in every process
+    for model in {table.model for table in wanted}:  # once, rather than in every process
         say(f"capturing llama-{model.lower()}")
         steps_of(sources[model], SETTINGS, {})
     spawning = multiprocessing.get_context("spawn")  # this process may hold threads of other libraries
     with ProcessPoolExecutor(workers, spawning) as pool:
-        waiting = [pool.submit(figures, table, sources[table.model]) for table in reversed(asked)]  # the longest first
+        waiting = [pool.submit(figures, table, sources[table.model]) for table in reversed(wanted)]  # the longest first
         for number, each in enumerate(as_completed(waiting), 1):
             yield each.result()
-            say(f"{number} of {len(asked)} tables")
+            say(f"{number} of {len(wanted)} tables")
 
 
 def figures(table: Table, source: str) -> Figures:
@@ -156,7 +156,7 @@ def figures(table: Table, source: str) -> Figures:
     made = _Runs(table)
     plan(source, **question, search=Search(measure=made, runs=RUNS))
     picks = [[table.rows[i].rate for i in CherryPick(seed=s).search(_candidates(table)).tried] for s in range(SEEDS)]
-    loses = mean(lost(_regret(table, pick)) for pick in picks)
+    loses = mean(loss_of(_regret(table, pick)) for pick in picks)
     reached = loses / (1 - loses) if loses < 1 else math.inf  # the same, as regret
     patient = _Runs(table, until=reached)
     with suppress(_Reached):
@@ -174,7 +174,7 @@ def figures(table: Table, source: str) -> Figures:
         measured_regret=_regret(table, made.rates),
         cherrypick_runs=mean(map(len, picks)),
         cherrypick_crashes=mean(pick.count(None) for pick in picks),
-        cherrypick_lost=loses,
+        cherrypick_loss=loses,
         cherrypick_runs_to_best=mean(_runs_to(pick, _least(pick)) or len(pick) for pick in picks),
         runs_to_cherrypicks_loss=_runs_to(patient.rates, (1 + reached) * table.best),
     )
@@ -255,19 +255,19 @@ def read(path: Path) -> list[Figures]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Means over tables; throughput lost is 1 − best step / step, and all of it for a choice that crashes."""
+    """Means over tables; the loss of throughput is 1 − best step / step, and all of it for a choice that crashes."""
 
     of: str
     tables: int
-    lost: float
-    ranked_lost: float
+    loss: float
+    ranked_loss: float
     crashes: int
     measured_runs: float
     measured_crashes: float
-    measured_lost: float
+    measured_loss: float
     cherrypick_runs: float
     cherrypick_crashes: float
-    cherrypick_lost: float
+    cherrypick_loss: float
     more_runs: int  # tables on which a search seeded by forecasts takes more runs to lose as little as CherryPick
 
 
@@ -286,18 +286,18 @@ def _summary(name: str, part: Sequence[Figures]) -> Summary:
     return Summary(
         of=name,
         tables=len(part),
-        lost=mean(lost(f.regret) for f in part),
-        ranked_lost=mean(lost(f.ranked_regret) for f in part),
+        loss=mean(loss_of(f.regret) for f in part),
+        ranked_loss=mean(loss_of(f.ranked_regret) for f in part),
         crashes=sum(f.regret is None for f in part),
         measured_runs=mean(f.measured_runs for f in part),
         measured_crashes=mean(f.measured_crashes for f in part),
-        measured_lost=mean(lost(f.measured_regret) for f in part),
+        measured_loss=mean(loss_of(f.measured_regret) for f in part),
         cherrypick_runs=mean(f.cherrypick_runs for f in part),
         cherrypick_crashes=mean(f.cherrypick_crashes for f in part),
-        cherrypick_lost=mean(f.cherrypick_lost for f in part),
+        cherrypick_loss=mean(f.cherrypick_loss for f in part),
         more_runs=sum((f.runs_to_cherrypicks_loss or math.inf) > f.cherrypick_runs for f in part),
     )
 
 
-def lost(regret: float | None) -> float:
+def loss_of(regret: float | None) -> float:
     return 1.0 if regret is None else regret / (1 + regret)
