@@ -75,7 +75,7 @@ class Attained:
     @classmethod
     def parse(cls, content: Mapping[str, Any]) -> Attained:
         return cls(
-            **content
+            **dict(content)
             | {
                 "shares": {kind: tuple(ages) for kind, ages in content["shares"].items()},
                 "picojoules": {_capability(name): Picojoules(**each) for name, each in content["picojoules"].items()},

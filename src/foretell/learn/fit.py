@@ -75,8 +75,8 @@ def fit(
         raise ModelError(
             f"there are no ops measured on {device} to learn from. Measure some first: foretell measure SOURCE --device cuda"
         )
-    beside = own_products(public, measured.device, progress) if public else {}
-    ops = joined([measured.ops, *beside.values()])
+    public_tables = own_products(public, measured.device, progress) if public else {}
+    ops = joined([measured.ops, *public_tables.values()])
     models = fit_operators(ops, seed=seed, progress=progress)
     models.save(folder)
     progress("fitting the host's costs")
@@ -90,8 +90,8 @@ def fit(
         (folder / name).unlink(missing_ok=True)
     if intervals and len(set(split.values())) >= _FEWEST_GROUPS:
         known = _of_these_steps(measured, split, unseen) if unseen else None
-        save_errors(known or leave_groups_out(measured, split, options, list(beside.values())), folder)
-    card = _card(folder.name, measured, beside, seed, network.strength if network else 0.0)
+        save_errors(known or leave_groups_out(measured, split, options, list(public_tables.values())), folder)
+    card = _card(folder.name, measured, public_tables, seed, network.strength if network else 0.0)
     _write(folder / CARD, asdict(card))
     if others is not None:
         model = CostModel(name=folder.name, device=device, operators=models, host=HostCosts.load(folder / FILE))
@@ -124,11 +124,11 @@ def family_of(source: str, families: Mapping[str, str]) -> str:
 
 def _of_these_steps(measured: Measured, split: Mapping[int, str], unseen: Unseen) -> Unseen:
     """`unseen`, if it is about the steps that are fitted on, left out in the same groups."""
-    asked = {measured.steps[i].id: group for i, group in split.items()}
-    if {s.record: s.group for s in unseen.steps} != asked:
-        known = sum(s.record in asked for s in unseen.steps)
+    groups = {measured.steps[i].id: group for i, group in split.items()}
+    if {s.record: s.group for s in unseen.steps} != groups:
+        known = sum(s.record in groups for s in unseen.steps)
         raise ModelError(
-            f"the saved forecasts are of {len(unseen.steps)} steps, {known} of them among the {len(asked)} of the store. Make "
+            f"the saved forecasts are of {len(unseen.steps)} steps, {known} of them among the {len(groups)} of the store. Make "
             "them again: foretell bench accuracy --data STORE --save FILE"
         )
     return unseen
@@ -151,7 +151,7 @@ def families_of(*stores: Store) -> dict[str, str]:
     }
 
 
-def _card(name: str, measured: Measured, beside: Mapping[str, OpTable], seed: int, network: float) -> Card:
+def _card(name: str, measured: Measured, public_tables: Mapping[str, OpTable], seed: int, network: float) -> Card:
     steps = [s for s in measured.steps if s.kind == "step"]
     dates = sorted(s.date for s in measured.steps)
     return Card(
@@ -160,7 +160,7 @@ def _card(name: str, measured: Measured, beside: Mapping[str, OpTable], seed: in
         steps=len(steps),
         architectures=len({s.source for s in steps}),
         ops=len(measured.ops),
-        public={source: len(table) for source, table in beside.items()},
+        public={source: len(table) for source, table in public_tables.items()},
         torch=sorted({s.torch for s in measured.steps}),
         first=dates[0],
         last=dates[-1],

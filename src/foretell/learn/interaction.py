@@ -45,7 +45,7 @@ INSTALL: Final = (
 )
 _EPOCHS: Final = 8  # more, and it learns its families by heart
 _STRENGTHS: Final = (0.0, 0.25, 0.5, 0.75, 1.0)
-_MOST: Final = 1.0  # logarithm beyond which an error of an op says no more
+_MAX_LOG_ERROR: Final = 1.0  # logarithm beyond which an error of an op says no more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,7 @@ def sample(e: Example, seconds: Floats, families: Sequence[str], device: Device,
 
     whole = e.sum_of(seconds)
     with np.errstate(invalid="ignore", divide="ignore"):
-        wanted = np.clip(np.log(e.measured / seconds), -_MOST, _MOST)
+        wanted = np.clip(np.log(e.measured / seconds), -_MAX_LOG_ERROR, _MAX_LOG_ERROR)
     return Sample.of(
         e.step,
         table=node_table(e.step, seconds, e.families, families, device),

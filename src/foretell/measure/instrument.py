@@ -60,18 +60,18 @@ def measure(point: Point, *, device: str = "auto", seconds: Seconds = SECONDS) -
         >>> foretell.measure_step(foretell.Point(source="timm/resnet18")).step.outcome  # doctest: +SKIP
         'ok'
     """
-    asked = Asked(point, device)
+    measurement = Measurement(point, device)
     try:
-        return asked.prepare().take(seconds).record()
+        return measurement.prepare().take(seconds).record()
     except Exception as error:
         if not ran_out_of_memory(error):
             raise
-        return asked.out_of_memory(error)
+        return measurement.out_of_memory(error)
     finally:
-        free_memory(asked.machine.device)
+        free_memory(measurement.machine.device)
 
 
-class Asked:
+class Measurement:
     """A point that names a workload, on a device that is there."""
 
     def __init__(self, point: Point, device: str = "auto") -> None:
@@ -121,8 +121,8 @@ class Asked:
         workload, device = self.watch.workload, self.machine.device
         if like is None:
             return build_step(workload, device)
-        if like.asked.point.but_batch != self.point.but_batch:
-            raise ValueError(f"{like.asked.point} and {self.point} differ in more than their batch")
+        if like.measurement.point.but_batch != self.point.but_batch:
+            raise ValueError(f"{like.measurement.point} and {self.point} differ in more than their batch")
         return step_like(like.step, workload, device)
 
 
@@ -130,16 +130,20 @@ class Asked:
 class Prepared:
     """A warm step. Several may be prepared side by side; taking its times needs the machine to itself."""
 
-    asked: Asked
+    measurement: Measurement
     step: Step
     aligned: Alignment | None  # None of a light one, and on a CPU, where the host's clock gives an op's time
     allocations: AllocationRow | None
     columns: dict[str, Any]
     light: bool = False
 
-    def take(self, seconds: Seconds = SECONDS) -> Taken:
+    def take(self, seconds: Seconds = SECONDS) -> MeasuredStep:
         """Time the step and trace its kernels. Of operators, only the kernels, with an empty cache before each step."""
-        machine, operators, workload = self.asked.machine, self.asked.operators, self.asked.watch.workload
+        machine, operators, workload = (
+            self.measurement.machine,
+            self.measurement.operators,
+            self.measurement.watch.workload,
+        )
         allow_units(workload)  # another point may have been prepared since
         timing, sampler = None, None if self.light else _sampler(machine)
         if not operators:
@@ -151,17 +155,17 @@ class Prepared:
         provenance = machine.provenance()  # clocks as they are under load
         samples = sampler.between(*timing.window) if sampler and timing else []
         traces = None if self.light else self._traced()
-        finite = self.asked.watch.finite
-        return Taken(self, timing, marks, samples, traces, {**self.columns, **provenance}, finite)
+        finite = self.measurement.watch.finite
+        return MeasuredStep(self, timing, marks, samples, traces, {**self.columns, **provenance}, finite)
 
     def _traced(self) -> Traces | OpTimes:
         if self.aligned is None:
             return record_on_host(self.step)
-        return trace_steps(self.step, _TRACED, cold=self.asked.operators)
+        return trace_steps(self.step, _TRACED, cold=self.measurement.operators)
 
 
 @dataclass(slots=True)
-class Taken:
+class MeasuredStep:
     """Everything measured; what remains needs no device."""
 
     of: Prepared

@@ -126,11 +126,11 @@ class Machine:
         others = [p for p in self.ask("ComputeRunningProcesses") or () if p.pid not in us]
         if others:
             yield f"contended: {len(others)} other process{'es' * (len(others) > 1)} on the device"
-        if self.device.type == "cpu" and (load := _load_beside_us()) > _BUSY_LOAD:
+        if self.device.type == "cpu" and (load := _load_of_others()) > _BUSY_LOAD:
             yield f"contended: others keep {load:.1f} cores busy"
 
 
-def _load_beside_us() -> float:
+def _load_of_others() -> float:
     try:
         return os.getloadavg()[0] - torch.get_num_threads()
     except OSError:

@@ -76,8 +76,8 @@ class Point:
     @property
     def columns(self) -> dict[str, str]:
         """Of a `StepRow`."""
-        asked = {"source": self.source, "settings": self.settings_text, "kind": self.kind, "plan": self.plan}
-        return {"point": self.key, **asked}
+        columns = {"source": self.source, "settings": self.settings_text, "kind": self.kind, "plan": self.plan}
+        return {"point": self.key, **columns}
 
     def __str__(self) -> str:
         settings = " ".join(f"{name}={value}" for name, value in self.settings.items())

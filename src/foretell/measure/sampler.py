@@ -121,11 +121,11 @@ def nvml_of(uuid: str) -> tuple[Any, Any] | None:
 
 def _main(uuid: str, interface: str, interval: str, parent: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
-    asked = nvml_of(uuid) if uuid else None
+    counters = nvml_of(uuid) if uuid else None
     while os.getppid() == int(parent):
         power = memory = None
-        if asked is not None:
-            nvml, handle = asked
+        if counters is not None:
+            nvml, handle = counters
             power = nvml.nvmlDeviceGetPowerUsage(handle) / 1e3
             memory = nvml.nvmlDeviceGetUtilizationRates(handle).memory / 100
         sys.stdout.write(json.dumps([time.monotonic(), *read_network(interface), power, memory]) + "\n")

@@ -14,7 +14,7 @@ from foretell.units import Seconds
 
 _WARM_UP: Final = 2
 _FEWEST: Final = 5
-_MOST: Final = 100
+_MAX_REPETITIONS: Final = 100
 _ISSUED_ALONE: Final = 5  # steps issued into an empty queue, to time the host
 _UNSTEADY: Final = 1.25  # 90th over 10th percentile of a step
 _PARTS: Final = ("forward", "backward", "optimizer")
@@ -117,7 +117,7 @@ def time_once(step: Step, clock: Clock) -> Seconds:
 
 def repetitions(each: Seconds, seconds: Seconds) -> int:
     """Of a step that takes `each`, to fill `seconds`."""
-    return int(min(max(seconds / each, _FEWEST), _MOST))
+    return int(min(max(seconds / each, _FEWEST), _MAX_REPETITIONS))
 
 
 def repeat(step: Step, clock: Clock, count: int) -> Timing:

@@ -86,7 +86,7 @@ def _example(record: Record, on: str) -> Example:
     assert row is not None
     graph = Graph.from_bytes(row.file, name=row.name)
     settings = {name: str(value) for name, value in json.loads(step.settings or "{}").items()}
-    asked = query_of(graph, on, step.plan or None, architecture=step.source, settings=settings)
+    query = query_of(graph, on, step.plan or None, architecture=step.source, settings=settings)
     known = {target: float(value) for target, column in _COLUMNS.items() if (value := getattr(step, column))}
     taken = tuple(op.device_seconds or 0.0 for op in record.ops)
     cost = (step.repetitions + _UNTIMED) * (step.step_seconds or 0.0)
@@ -94,7 +94,7 @@ def _example(record: Record, on: str) -> Example:
         known.pop(DEVICE_TIME, None)
         taken = ()
     timed = len(taken) == len(graph.ops) and any(taken) and step.world_size == 1
-    return Example(query=asked, measured=known, cost=cost, ops=taken if timed else ())
+    return Example(query=query, measured=known, cost=cost, ops=taken if timed else ())
 
 
 def _is_traced(step: StepRow) -> bool:
@@ -117,6 +117,6 @@ def _of_table(path: Path, say: Say) -> Iterator[Example]:
                 graphs[key] = capture(step.workload, step.settings)
             except ForetellError as error:
                 raise InputError(f"{path}: {step.workload} cannot be captured. {error}") from error
-        asked = query_of(graphs[key], step.on, step.plan, architecture=step.workload, settings=step.settings)
+        query = query_of(graphs[key], step.on, step.plan, architecture=step.workload, settings=step.settings)
         known = {STEP_TIME: step.seconds} | ({MEMORY: float(step.allocated)} if step.allocated else {})
-        yield Example(query=asked, measured=known, cost=(_UNTIMED + 1) * step.seconds)
+        yield Example(query=query, measured=known, cost=(_UNTIMED + 1) * step.seconds)

@@ -21,8 +21,8 @@ def answers(
     queries: Sequence[Query], predict: Callable[[Sequence[Query]], Iterable[Prediction]], why: str
 ) -> list[Prediction]:
     """In order: what `predict` gives for queries that have a graph, and `why` there is nothing for the others."""
-    asked = [query for query in queries if query.graph is not None]
-    found = iter(predict(asked) if asked else ())
+    captured = [query for query in queries if query.graph is not None]
+    found = iter(predict(captured) if captured else ())
     return [Prediction(values={}, why=why) if query.graph is None else next(found) for query in queries]
 
 

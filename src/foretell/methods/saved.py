@@ -42,6 +42,7 @@ _CLASSES: Final[Mapping[str, str]] = MappingProxyType(
 _NETWORKS: Final[Mapping[str, str]] = MappingProxyType(
     {"layer": "scaledl.layers:_Regressor", "across": "scaledl.network:_Network", "driple": "driple.network:Network"}
 )
+_OLD_FIELDS: Final = {"told_times": "sees_times"}  # of methods that 0.1 saved
 _SAVED: Final = ("ScaleDL", "PredictDDL", "Driple", "DNNAbacus", "Ernest")
 Arrays = dict[str, Any]
 
@@ -152,7 +153,7 @@ class _Reader:
 
     def _made(self, cls: Any, fields: Mapping[str, Any]) -> Any:
         if hasattr(cls, "__dataclass_fields__"):
-            return cls(**fields)
+            return cls(**{_OLD_FIELDS.get(name, name): value for name, value in fields.items()})
         made = cls()  # fitted values are attributes of a plain class
         for name, value in fields.items():
             if name not in vars(made):

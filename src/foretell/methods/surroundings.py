@@ -29,7 +29,7 @@ _HALF_A_BLOCK: Final = 0.5  # what a stage of no blocks counts as, which has emb
 def surroundings(query: Query) -> dict[str, float]:
     """Name → number, the same names in the same order for every query."""
     precision = precision_of(query)
-    return _asked(query) | _precision(precision) | _plan(query.plan) | _cluster(query.cluster, precision)
+    return _settings(query) | _precision(precision) | _plan(query.plan) | _cluster(query.cluster, precision)
 
 
 def precision_of(query: Query) -> Precision | None:
@@ -53,7 +53,7 @@ def same_but_for_scale(plan: Plan) -> Plan:
     return replace(plan, dp=plan.ep, hybrid_shard=None, grad_accumulation=None, data_parallel="ddp")
 
 
-def _asked(query: Query) -> dict[str, float]:
+def _settings(query: Query) -> dict[str, float]:
     replica = query.batch / query.plan.dp
     steps = float(query.settings.get("steps", 1))
     amounts = {"batch": query.batch, "batch of a replica": replica, "micro-batch": replica / micro_steps(query),

@@ -30,10 +30,10 @@ SUFFIX: Final = ".toml"
 ARRAYS: Final = ".safetensors"
 _OF_OPERATORS: Final = f".operators{ARRAYS}"
 FACTORS: Final = ("device", "host", "communication", "fixed_seconds")
-_MOST: Final = 1e6  # of a factor, or of seconds
+_MAX_FACTOR: Final = 1e6  # of a factor, or of seconds
 CROWDED: Final = 3.0  # the most by which crowding may differ from a fabric's
 WIDEST: Final = 10.0  # of an interval, in e-folds to each side
-_FACTOR: Final = f"a factor above 0, {1 / _MOST:g} to {_MOST:g}"
+_FACTOR: Final = f"a factor above 0, {1 / _MAX_FACTOR:g} to {_MAX_FACTOR:g}"
 
 
 def network_of(graph: Graph) -> str:
@@ -44,7 +44,7 @@ def network_of(graph: Graph) -> str:
 
 def _check_factors(what: str, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
-        check_number(f"{what}: {name}", value, _FACTOR, ProfileError, least=1 / _MOST, most=_MOST)
+        check_number(f"{what}: {name}", value, _FACTOR, ProfileError, least=1 / _MAX_FACTOR, most=_MAX_FACTOR)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,10 +187,12 @@ class Profile:
             _check_factors(f"profile {self.name!r}: {title}", factors)
         _check_factors(f"profile {self.name!r}: networks", self.networks)
         allowed = "0 or more seconds per step"
-        check_number(f"profile {self.name!r}: fixed_seconds", self.fixed_seconds, allowed, ProfileError, most=_MOST)
+        check_number(
+            f"profile {self.name!r}: fixed_seconds", self.fixed_seconds, allowed, ProfileError, most=_MAX_FACTOR
+        )
         for network, seconds in self.network_seconds.items():
             what = f"profile {self.name!r}: network_seconds of {network}"
-            check_number(what, seconds, allowed, ProfileError, most=_MOST)
+            check_number(what, seconds, allowed, ProfileError, most=_MAX_FACTOR)
 
     def device_factor(self, family: str, precision: str) -> float:
         """Of an op of a family in a step of a precision."""
@@ -231,7 +233,7 @@ class Profile:
         name = read.pop("name", path.stem)
         if not isinstance(name, str):
             raise ProfileError(f"{path}: name must be a text, got {name!r}.")
-        residuals, operators = (_beside(path, read, part) for part in ("residuals", "operators"))
+        residuals, operators = (_file_named(path, read, part) for part in ("residuals", "operators"))
         _refuse_unknown(path, "", read, tuple(_TABLES))
         tables = {title: _table(path, read, title, allowed) for title, (_, allowed) in _TABLES.items()}
         try:
@@ -245,18 +247,18 @@ class Profile:
     def save(self, path: str | Path) -> Path:
         """Write the file that `load` reads, and its residual model and operators beside it."""
         to = Path(path)
-        beside = {
+        arrays = {
             name: (part, to.with_suffix(suffix))
             for name, part, suffix in (("residuals", self.residuals, ARRAYS), ("operators", self.operators, _OF_OPERATORS))
             if part is not None
         }  # fmt: skip
         lines = [f"version = {VERSION}", f"name = {_written(self.name)}"]
-        lines += [f"{name} = {_written(file.name)}" for name, (_, file) in beside.items()]
+        lines += [f"{name} = {_written(file.name)}" for name, (_, file) in arrays.items()]
         for title, table in self._tables():
             lines += ["", f"[{title}]", *(f"{_key(key)} = {_written(value)}" for key, value in table.items())]
         try:
             to.parent.mkdir(parents=True, exist_ok=True)
-            for part, file in beside.values():
+            for part, file in arrays.values():
                 part.save(file)
             to.write_text("\n".join(lines) + "\n", encoding="utf-8")
         except OSError as error:
@@ -309,8 +311,8 @@ def _made(tables: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 
 def files_of(path: Path) -> list[Path]:
     """A profile's file and those that lie beside it."""
-    beside = (path.with_suffix(suffix) for suffix in (ARRAYS, _OF_OPERATORS))
-    return [path, *(file for file in beside if file.is_file())]
+    arrays = (path.with_suffix(suffix) for suffix in (ARRAYS, _OF_OPERATORS))
+    return [path, *(file for file in arrays if file.is_file())]
 
 
 def folders() -> tuple[Path, ...]:
@@ -344,7 +346,7 @@ def _find(where: str | Path) -> Path:
     )
 
 
-def _beside(path: Path, read: dict[str, Any], part: str) -> Path | None:
+def _file_named(path: Path, read: dict[str, Any], part: str) -> Path | None:
     name = read.pop(part, None)
     if name is not None and not (isinstance(name, str) and name == Path(name).name):
         raise ProfileError(f"{path}: {part} must name a file beside it, got {name!r}.")

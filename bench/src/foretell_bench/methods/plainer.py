@@ -156,7 +156,7 @@ class Roofline(_Plain):
 
 def whole_graph() -> ScaleDL:
     """ScaleDL's network with no layers below it: all it knows, it learned from whole steps."""
-    return ScaleDL(network=NetworkSettings(told_times=False), name="whole-graph network")
+    return ScaleDL(network=NetworkSettings(sees_times=False), name="whole-graph network")
 
 
 def _page(example: Example) -> Page | None:

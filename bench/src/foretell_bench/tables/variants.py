@@ -48,7 +48,7 @@ VARIANTS: Final[Mapping[str, Maker]] = {
     "ScaleDL": _scaledl(),
     "ScaleDL, messages cut": _scaledl(messages=False),
     "ScaleDL, sum of layers": _scaledl(rounds=0),
-    "ScaleDL, whole-graph network": _scaledl(told_times=False),
+    "ScaleDL, whole-graph network": _scaledl(sees_times=False),
     "additive": lambda seed, on: Additive(),
     "FLOP-linear": lambda seed, on: FlopLinear(),
     "PredictDDL": _predictddl(),

@@ -53,9 +53,9 @@ def timed(rows: Iterable[StepRow], cluster: Cluster) -> list[Timed]:
 
 def _timed(row: StepRow, cluster: Cluster) -> Timed:
     try:
-        asked = {name: int(value) for name, value in json.loads(row.settings).items()}
-        group = Group(size=asked["ranks"], stride=asked["stride"], count=asked["groups"])
-        laid, nbytes = _like(cluster, row.cluster), asked["bytes"]
+        settings = {name: int(value) for name, value in json.loads(row.settings).items()}
+        group = Group(size=settings["ranks"], stride=settings["stride"], count=settings["groups"])
+        laid, nbytes = _like(cluster, row.cluster), settings["bytes"]
     except (KeyError, TypeError, ValueError):
         raise InputError(
             f"a collective has bytes, ranks, stride and groups as its settings, got {row.settings}."
@@ -147,8 +147,8 @@ def _missed(form: Sequence[str], times: Sequence[Timed]) -> float:
     for out in range(fold.max() + 1):
         rest = [each for each, of in zip(times, fold, strict=True) if of != out]
         links = fit_links(rest, form)
-        asked = [each for each, of in zip(times, fold, strict=True) if of == out]
-        missed += [abs(each.predicted(links) / each.seconds - 1) for each in asked]
+        left_out = [each for each, of in zip(times, fold, strict=True) if of == out]
+        missed += [abs(each.predicted(links) / each.seconds - 1) for each in left_out]
     return float(np.mean(missed))
 
 

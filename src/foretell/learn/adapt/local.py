@@ -38,7 +38,7 @@ _LEAST: Final = 3  # steps without which there is nothing to fit
 _PATIENCE: Final[Seconds] = 600.0  # for one measurement, without a budget
 
 
-class Kept(Records, Protocol):
+class RecordStore(Records, Protocol):
     """Where measurements are kept, and read again with the times of their ops."""
 
     def records(self) -> Iterator[Record]: ...
@@ -56,7 +56,7 @@ class _Candidate:
 
 
 def measure_here(
-    points: Sequence[Point], on: str, kept: Kept, *, place: str = "auto", runs: int = RUNS, budget: Seconds | None = None,
+    points: Sequence[Point], on: str, kept: RecordStore, *, place: str = "auto", runs: int = RUNS, budget: Seconds | None = None,
     model: str | CostModel = DEFAULT, say: Say = lambda text: None,
 ) -> list[Step]:  # fmt: skip
     """Up to `runs` steps of the points, in the time of a budget; what `kept` has of them is not measured again."""
@@ -100,7 +100,7 @@ class _Rounds:
     """What was measured so far, by a candidate's place."""
 
     def __init__(
-        self, candidates: Sequence[_Candidate], executor: LocalExecutor, place: Place, kept: Kept, say: Say
+        self, candidates: Sequence[_Candidate], executor: LocalExecutor, place: Place, kept: RecordStore, say: Say
     ) -> None:
         self.candidates, self.executor, self.place, self.kept, self.say = candidates, executor, place, kept, say
         self.measured: dict[int, Seconds] = {}

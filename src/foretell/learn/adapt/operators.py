@@ -24,7 +24,7 @@ from foretell.profile.operators import numbers_of
 from foretell.units import Seconds
 
 _OWN: Final = 12  # shapes of an operator, for a curve of its own
-_MOST: Final = 150  # ops of a curve: those that take most of the time
+_MAX_OPS: Final = 150  # ops of a curve: those that take most of the time
 _SURE: Final = 1.0  # networks' worth of belief that the model is right
 _AT_LEAST: Final = 0.1  # of what was recorded is the op itself
 _SHORTEST: Final[Seconds] = 3e-7  # that a clock tells
@@ -62,8 +62,8 @@ def fit_operators(
     """From what was recorded of steps, and the graphs that forecasts of them are made from."""
     prices_by = load_model(model) if isinstance(model, str) else model
     by_curve: dict[str, dict[Signature, list[_Timed]]] = {}
-    for recorded, asked in steps:
-        for timed in _timed(recorded, asked, cluster, prices_by):
+    for recorded, captured in steps:
+        for timed in _timed(recorded, captured, cluster, prices_by):
             for name in (timed.signature.name, family_of(timed.signature)):
                 by_curve.setdefault(name, {}).setdefault(timed.signature, []).append(timed)
     families = {family_of(signature) for those in by_curve.values() for signature in those}
@@ -78,7 +78,7 @@ def fit_operators(
 
 def _curve(ops: Sequence[Sequence[_Timed]]) -> Residuals:
     """Of distinct ops, each timed in one step or several."""
-    most = sorted(ops, key=lambda same: -sum(one.share for one in same))[:_MOST]
+    most = sorted(ops, key=lambda same: -sum(one.share for one in same))[:_MAX_OPS]
     logs = np.array([np.mean([one.log for one in same]) for same in most])
     networks = [same[0].network for same in most]
     return fit_smooth(
@@ -94,7 +94,7 @@ def _mean(ops: Sequence[_Timed]) -> float:
     return sum(float(np.mean(logs)) for logs in by_network.values()) / (len(by_network) + _SURE)
 
 
-def _timed(recorded: Recorded, asked: Graph, cluster: Cluster, model: CostModel) -> Iterator[_Timed]:
+def _timed(recorded: Recorded, captured: Graph, cluster: Cluster, model: CostModel) -> Iterator[_Timed]:
     """Distinct ops of a step."""
     priced = _priced(recorded.graph, cluster, model)
     known = _without_calling(recorded, priced)
@@ -105,8 +105,8 @@ def _timed(recorded: Recorded, asked: Graph, cluster: Cluster, model: CostModel)
         times[place] += op.times
     for (signature, price), total, often in zip(priced, sums.tolist(), times.tolist(), strict=True):
         if price.work.kernel and price.seconds and total > _SHORTEST * often:
-            yield _one(signature, price, float(np.log(total / often / price.seconds)), total / whole, asked.name)
-    yield from _instead(recorded, known, asked, cluster, model)
+            yield _one(signature, price, float(np.log(total / often / price.seconds)), total / whole, captured.name)
+    yield from _instead(recorded, known, captured, cluster, model)
 
 
 def _without_calling(recorded: Recorded, priced: Sequence[tuple[Signature, Price]]) -> list[Seconds]:
@@ -118,30 +118,30 @@ def _without_calling(recorded: Recorded, priced: Sequence[tuple[Signature, Price
 
 
 def _instead(
-    recorded: Recorded, known: Sequence[Seconds], asked: Graph, cluster: Cluster, model: CostModel
+    recorded: Recorded, known: Sequence[Seconds], captured: Graph, cluster: Cluster, model: CostModel
 ) -> Iterator[_Timed]:
     """Ops that a forecast has and the device ran others for: an optimizer tensor by tensor, attention in plain products.
 
     What a module ran in one phase under other names is what its ops took that did not run there.
     """
-    ran, priced = _by_module(recorded.graph), _priced(asked, cluster, model)
-    for part, ops in _by_module(asked).items():
+    ran, priced = _by_module(recorded.graph), _priced(captured, cluster, model)
+    for part, ops in _by_module(captured).items():
         other = ran.get(part, [])
         names, expected = (
-            {graph.ops[i].signature.name for i in those} for graph, those in ((recorded.graph, other), (asked, ops))
+            {graph.ops[i].signature.name for i in those} for graph, those in ((recorded.graph, other), (captured, ops))
         )
         took = sum(known[i] for i in other if recorded.graph.ops[i].signature.name not in expected)
-        missing = [priced[asked.calls.places[i]] for i in ops if asked.ops[i].signature.name not in names]
-        said = sum(price.seconds for _, price in missing if price.work.kernel)
-        if said and took > _SHORTEST:
+        missing = [priced[captured.calls.places[i]] for i in ops if captured.ops[i].signature.name not in names]
+        predicted = sum(price.seconds for _, price in missing if price.work.kernel)
+        if predicted and took > _SHORTEST:
             for signature, price in dict.fromkeys(missing):
                 if price.work.kernel and price.seconds:
                     yield _one(
                         signature,
                         price,
-                        float(np.log(took / said)),
-                        took * price.seconds / said / sum(known),
-                        asked.name,
+                        float(np.log(took / predicted)),
+                        took * price.seconds / predicted / sum(known),
+                        captured.name,
                     )
 
 

@@ -71,8 +71,8 @@ class Step:
     def timed_ops(self) -> tuple[Recorded, Graph]:
         """What it ran, and the graph that a forecast of it is made from."""
         assert self.recorded is not None
-        asked = self.workload if isinstance(self.workload, Graph) else capture(self.workload, self._settings)
-        return self.recorded, asked
+        captured = self.workload if isinstance(self.workload, Graph) else capture(self.workload, self._settings)
+        return self.recorded, captured
 
     def response(self, model: str | CostModel = DEFAULT, timed: Operators | None = None) -> ProfileResponse:
         return profile_response(self.workload, self.on, self.plan, settings=self._settings, model=model, timed=timed)

@@ -32,7 +32,7 @@ Ints = npt.NDArray[np.int64]
 Progress = Callable[[str], None]
 Call = tuple[Device, Signature, Seconds]
 _ISSUED: Final = 2.0  # times the shortest call of an operator on a device: below, the host is what was timed
-_BESIDE: Final = 0.6  # of the shortest call: what each takes beside its kernel
+_AROUND_KERNEL: Final = 0.6  # of the shortest call: what each takes beside its kernel
 _SMALLEST_PRODUCT: Final = 16  # rows; thinner ones are decoding, not training
 _OWN_PRODUCTS: Final = 12_000  # of our own device: more teach nothing new
 # Rows kept of each operator and device; small operators have little to say for themselves.
@@ -118,7 +118,7 @@ def _neusight(table: Any) -> Iterator[Call]:
         for name, rows in rows_of.items():
             least = shortest[devices[name].architecture]
             for row in _thinned(table, rows[seconds[rows] > _ISSUED * least], op):
-                yield devices[name], signature_of(row), row["seconds"] - _BESIDE * least
+                yield devices[name], signature_of(row), row["seconds"] - _AROUND_KERNEL * least
 
 
 Row = Mapping[str, int]
@@ -213,7 +213,7 @@ def _v100(table: Any) -> Iterator[Call]:
         for name, (n, k) in _OF_GPT.items():
             if (seconds := ops[name]["forward_seconds"]) > _ISSUED * least:
                 signature = product(tokens, n * width, k * width, "float16")
-                yield known_device(_V100), signature, seconds - _BESIDE * least
+                yield known_device(_V100), signature, seconds - _AROUND_KERNEL * least
 
 
 FILES: Final[Mapping[str, Callable[[Any], Iterator[Call]]]] = {

@@ -76,14 +76,14 @@ class Unseen:
 
 
 def leave_groups_out(
-    measured: Measured, group_of: Mapping[int, str], options: FitOptions, beside: Sequence[OpTable] = ()
+    measured: Measured, group_of: Mapping[int, str], options: FitOptions, always_seen: Sequence[OpTable] = ()
 ) -> Unseen:
-    """Every step of `group_of` (index → group), predicted by models that saw no step of its group; `beside` is always seen.
+    """Every step of `group_of` (index → group), predicted by models that saw no step of its group; `always_seen` is in every fit.
 
     Networks over ops, and models of errors, are fitted for a few folds of groups, each without all groups of its fold.
     """
     wanted = {i: g for i, g in group_of.items() if measured.is_timed(i)}
-    ops = joined([measured.ops, *beside])
+    ops = joined([measured.ops, *always_seen])
     task = _Task(measured, wanted, ops, options, unseen_networks(measured, ops, wanted, options))
     fits = left_out_together(wanted)
     steps: dict[int, LeftOutStep] = {}

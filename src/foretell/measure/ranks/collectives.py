@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from foretell.measure.ranks.world import RankLost, World
+from foretell.measure.ranks.world import RankGone, World
 from foretell.measure.record import Point, Record, StepRow
 from foretell.measure.timing import Timing, clock_of, repetitions
 from foretell.program import Group
@@ -45,10 +45,10 @@ def measure_collectives(
                     records.append(_record(kind, share * group.size * _ELEMENT, group, timing, cluster, world))
                     if timing.seconds > _LONGEST:
                         break
-    except RankLost:
+    except RankGone:
         raise
     except Exception as error:
-        raise world.lost(error) from error
+        raise world.gone(error) from error
     return tuple(records) if world.place.rank == 0 else ()
 
 

@@ -22,7 +22,7 @@ from foretell.errors import InputError
 from foretell.measure.build import LossWatch, build_step, free_memory, ran_out_of_memory, workload_columns
 from foretell.measure.memory import memory_columns
 from foretell.measure.ranks.network import Traffic, has_rdma, read_counters
-from foretell.measure.ranks.world import RankLost, World, join
+from foretell.measure.ranks.world import RankGone, World, join
 from foretell.measure.ranks.wrap import RankStep, plan_for, wrapped
 from foretell.measure.record import Point, Record, SeriesRow, StepRow
 from foretell.measure.resources import network_series, reduce_series
@@ -33,7 +33,7 @@ from foretell.plans import Plan
 from foretell.sources.resolve import load_workload
 from foretell.units import Seconds
 
-__all__ = ["SECONDS", "RankLost", "World", "join", "measure_ranks"]
+__all__ = ["SECONDS", "RankGone", "World", "join", "measure_ranks"]
 
 SECONDS: Final = 1.0  # of repetitions
 _TRACED: Final = 3
@@ -64,59 +64,61 @@ def measure_ranks(
     """
     place = world.place
     plan = plan_for(point.plan, place.size)
-    asked: dict[str, Any] = point.columns | {"plan": str(plan)}
-    asked |= {"world_size": place.size, "rank": place.rank, "backend": world.backend}
+    point_columns: dict[str, Any] = point.columns | {"plan": str(plan)}
+    point_columns |= {"world_size": place.size, "rank": place.rank, "backend": world.backend}
     part = out and out.with_suffix(f".rank{place.rank}{out.suffix}")
     own: Record | None = None
     try:
-        own = _measured(point, plan, asked, world, seconds)
+        own = _measured(point, plan, point_columns, world, seconds)
         if part:
             _append(part, [own])
         gathered = tuple(Record.from_line(line) for line in world.gather(own.to_line()))
         if out and place.rank == 0:
             _append(out, gathered)
         world.barrier()
-    except RankLost as lost:
+    except RankGone as gone:
         if part is None:
             raise
         if own is None:
-            _append(part, [_failed(asked, lost.__cause__ or lost, str(lost), world)])
-        raise RankLost(f"{lost} What this rank has measured or met is kept in {part}.") from lost
+            _append(part, [_failed(point_columns, gone.__cause__ or gone, str(gone), world)])
+        raise RankGone(f"{gone} What this rank has measured or met is kept in {part}.") from gone
     if part:
         part.unlink()
     return gathered if place.rank == 0 else (own,)
 
 
-def _measured(point: Point, plan: Plan, asked: dict[str, Any], world: World, seconds: Seconds) -> Record:
+def _measured(point: Point, plan: Plan, point_columns: dict[str, Any], world: World, seconds: Seconds) -> Record:
     def build() -> tuple[LossWatch, Step]:
         workload = load_workload(point.source, point.settings)
         workload = dataclasses.replace(workload, grad_accumulation=plan.grad_accumulation or workload.grad_accumulation)
-        asked.update(workload_columns(workload))
+        point_columns.update(workload_columns(workload))
         watch = LossWatch(workload)
         return watch, build_step(watch.workload, world.device)
 
     try:
         watch, plain = world.together(build)
-    except (InputError, RankLost):
+    except (InputError, RankGone):
         raise
     except Exception as error:
-        return _failed(asked, error, str(error), world)
+        return _failed(point_columns, error, str(error), world)
     try:
-        return _measure_step(asked, watch, wrapped(plain, plan, world.device), world, seconds)
-    except RankLost:
+        return _measure_step(point_columns, watch, wrapped(plain, plan, world.device), world, seconds)
+    except RankGone:
         raise
     except Exception as error:
-        raise world.lost(error) from error
+        raise world.gone(error) from error
     finally:
         free_memory(world.device)
 
 
-def _failed(asked: dict[str, Any], error: BaseException, text: str, world: World) -> Record:
+def _failed(point_columns: dict[str, Any], error: BaseException, text: str, world: World) -> Record:
     outcome = "out-of-memory" if ran_out_of_memory(error) else "error"
-    return Record(step=StepRow(**asked, outcome=outcome, error=text, **world.machine.provenance()))
+    return Record(step=StepRow(**point_columns, outcome=outcome, error=text, **world.machine.provenance()))
 
 
-def _measure_step(asked: dict[str, Any], watch: LossWatch, step: RankStep, world: World, seconds: Seconds) -> Record:
+def _measure_step(
+    point_columns: dict[str, Any], watch: LossWatch, step: RankStep, world: World, seconds: Seconds
+) -> Record:
     clock, interface = clock_of(world.device), world.interface
     warm_up(step, clock)
     slowest = max(world.gather(time_once(step, clock)))  # the same number in every rank
@@ -137,7 +139,7 @@ def _measure_step(asked: dict[str, Any], watch: LossWatch, step: RankStep, world
         series = network_series(sampler.between(*timing.window), timing.window[0], interface)
     finally:
         sampler.close()
-    columns = asked | world.machine.provenance() | timing.columns
+    columns = point_columns | world.machine.provenance() | timing.columns
     network, unknown = _network(traffic, series, timing, world)
     columns |= network | _traced(step, timing, world)
     if world.device.type == "cuda":

@@ -32,7 +32,7 @@ _START: Final = "torchrun --nnodes 2 --node-rank 0 --master-addr HOST --no-pytho
 T = TypeVar("T")
 
 
-class RankLost(ForetellError):
+class RankGone(ForetellError):
     """A rank failed, ended or hangs, and the others cannot go on."""
 
 
@@ -101,14 +101,14 @@ class World:
         try:
             dist.all_gather_object(values, value, group=self._messages)
         except Exception as error:
-            raise self.lost(error) from error
+            raise self.gone(error) from error
         return values
 
     def barrier(self) -> None:
         try:
             dist.barrier(group=self._messages)
         except Exception as error:
-            raise self.lost(error) from error
+            raise self.gone(error) from error
 
     def together(self, make: Callable[[], T]) -> T:
         """What `make` returns, where it does so in every rank. Where it fails in one, it fails in all."""
@@ -127,7 +127,7 @@ class World:
                 raise (InputError if of_input else ForetellError)(f"{peer}: {text}.")
         return made[0]
 
-    def lost(self, error: Exception) -> RankLost:
+    def gone(self, error: Exception) -> RankGone:
         """Why the ranks cannot go on. Each reports to the others what it met; one that does not is the one that is gone."""
         self.broken = True
         place = self.place
@@ -137,14 +137,14 @@ class World:
         asking.start()
         asking.join(2 * _GRACE)  # the store itself may be on the host that hangs
         if own:
-            return RankLost(f"rank {place.rank} failed: {own}.")
+            return RankGone(f"rank {place.rank} failed: {own}.")
         text = _first_line(error).partition(". This is typically")[0]
         if failed := [f"{self.peers[rank]} failed: {report}" for rank, report in sorted({**reports}.items()) if report]:
-            return RankLost(f"{'; '.join(failed)}. Rank {place.rank} cannot go on alone.")
+            return RankGone(f"{'; '.join(failed)}. Rank {place.rank} cannot go on alone.")
         silent = [peer for peer in self.peers if reports and peer.rank not in reports]
         named = [peer for peer in self.peers if f"[{peer.address}]" in text]
         gone = [peer for peer in named if peer in silent] or silent or named
-        return RankLost(
+        return RankGone(
             f"rank {place.rank} lost {' and '.join(map(str, gone)) or 'another rank'}: it ended, or does not answer "
             f"({text}). Read the end of its output, and start the job again."
         )
@@ -204,7 +204,7 @@ def join(*, backend: str | None = None, interface: str | None = None, timeout: S
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=limit)
         world = World(place, backend=backend, device=device, interface=interface, store=store, limit=limit)
     except RuntimeError as error:
-        raise RankLost(
+        raise RankGone(
             f"rank {place.rank} could not meet the other {place.size - 1} at {place.master} within {timeout:g} s "
             f"({_first_line(error)}). Start all ranks, and let their hosts reach one another over {interface}."
         ) from error

@@ -146,11 +146,11 @@ class Driple:
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
         answers = [Prediction(values={}, why=self._why_not(query)) for query in queries]
-        asked: dict[str, list[int]] = defaultdict(list)
+        places_of: dict[str, list[int]] = defaultdict(list)
         for i, query in enumerate(queries):
             if not answers[i].why:
-                asked[setting_of(query)].append(i)
-        for setting, places in asked.items():
+                places_of[setting_of(query)].append(i)
+        for setting, places in places_of.items():
             found = self._predict(self.fitted_[setting], [queries[i] for i in places])
             for i, answer in zip(places, found, strict=True):
                 answers[i] = answer
@@ -205,7 +205,7 @@ class Driple:
     def _descend(self, fitted: Fitted, examples: Sequence[Example], watch: Watch | None) -> None:
         """Train what is not frozen; the weights of the best epoch stay. Frozen early rounds are gone through once."""
         settings = self.settings
-        chosen, held_out = _parted(examples, settings.validated)
+        chosen, left_out = _parted(examples, settings.validated)
         network, generator = fitted.network.to(settings.trains_on), np.random.default_rng(settings.seed)
         frozen = not any(p.requires_grad for name in BEGINNING for p in network.groups()[name])
 
@@ -223,7 +223,7 @@ class Driple:
 
         order, size = [chosen[i] for i in generator.permutation(len(chosen))], settings.batch
         batches = [prepared(order[i : i + size]) for i in range(0, len(order), size)]
-        exam = prepared(held_out) if held_out else None
+        exam = prepared(left_out) if left_out else None
         learning = [p for p in network.parameters() if p.requires_grad]
         optimizer = torch.optim.Adam(learning, lr=settings.rate, weight_decay=settings.decay)
         best, best_epoch, kept = float("inf"), 0, copy.deepcopy(network.state_dict())

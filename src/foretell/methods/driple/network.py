@@ -154,13 +154,13 @@ def _pooled(pool: Any, state: Tensor, graphs: Batch) -> Tensor:
     most = int(graphs.ptr.diff().max())
     nodes, real = to_dense_batch(state, graphs.batch, max_num_nodes=most, batch_size=graphs.num_graphs)
     nowhere = torch.zeros_like(nodes[..., 0]).masked_fill(~real, float("-inf"))
-    said: Tensor = nodes.new_zeros(graphs.num_graphs, pool.out_channels)
+    pooled: Tensor = nodes.new_zeros(graphs.num_graphs, pool.out_channels)
     memory = None
     for _ in range(pool.processing_steps):
-        asked, memory = pool.lstm(said[None], memory)
-        shares = torch.softmax((nodes * asked[0, :, None]).sum(2) + nowhere, dim=1)
-        said = torch.cat([asked[0], (shares[..., None] * nodes).sum(1)], dim=1)
-    return said
+        query, memory = pool.lstm(pooled[None], memory)
+        shares = torch.softmax((nodes * query[0, :, None]).sum(2) + nowhere, dim=1)
+        pooled = torch.cat([query[0], (shares[..., None] * nodes).sum(1)], dim=1)
+    return pooled
 
 
 class _Convolution(nn.Module):
@@ -186,8 +186,8 @@ def _weighed(one: Any, x: Tensor, way: Way) -> Tensor:
     source, target = way.looped
     sent: Tensor = one.lin(x)
     heard = torch.zeros_like(sent).index_add(0, target, way.weights[:, None] * sent.index_select(0, source))
-    said: Tensor = heard + one.bias
-    return said
+    output: Tensor = heard + one.bias
+    return output
 
 
 # As the layers of the release end; those of GIN and of messages have theirs inside.

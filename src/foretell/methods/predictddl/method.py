@@ -100,8 +100,8 @@ class Embedder:
 
     def embed(self, graphs: Sequence[Graph]) -> list[Floats]:
         encoder = self._encoder or (_encoder(self.weights) if self.trained else _untrained())
-        asked = (encoder, self.pooling)
-        return [graph.remember(asked, partial(_embedding, graph, *asked)) for graph in graphs]
+        key = (encoder, self.pooling)
+        return [graph.remember(key, partial(_embedding, graph, *key)) for graph in graphs]
 
 
 @cache
@@ -165,10 +165,10 @@ class PredictDDL:
 
     @property
     def name(self) -> str:
-        told = {"both": "", "embedding": ", embedding only", "work": ", no embedding"}[self.reads]
+        inputs = {"both": "", "embedding": ", embedding only", "work": ", no embedding"}[self.reads]
         random = "" if self.embedder.trained else ", random weights"
         pooling = "" if self.embedder.pooling == "mean" else f", {self.embedder.pooling} pooling"
-        return f"PredictDDL{told}{random}{pooling}{', all data pooled' if self.pooled else ''}"
+        return f"PredictDDL{inputs}{random}{pooling}{', all data pooled' if self.pooled else ''}"
 
     def nearest(self, query: Query, count: int = 3) -> list[tuple[str, float]]:
         """The networks it was fitted on that look most alike, by the cosine of embeddings: the paper's own check."""
@@ -190,15 +190,15 @@ class PredictDDL:
         for dataset, those in by_type.items():
             self.checker_.keep(self._train(dataset, those))
         first = {e.query.architecture: e.query for those in by_type.values() for e in reversed(those)}
-        asked = list(first.values()) if self.reads != "work" else []
-        self.networks_ = dict(zip(first, self.embedder.embed(graphs_of(asked)), strict=False))
+        queries = list(first.values()) if self.reads != "work" else []
+        self.networks_ = dict(zip(first, self.embedder.embed(graphs_of(queries)), strict=False))
         return self
 
     def _type(self, query: Query) -> str:
         return "" if self.pooled else query.dataset
 
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
-        return answers(queries, lambda asked: map(self._answer, asked, self._features(asked)), NO_GRAPH)
+        return answers(queries, lambda known: map(self._answer, known, self._features(known)), NO_GRAPH)
 
     def _answer(self, query: Query, features: Floats) -> Prediction:
         predictor = self.checker_.find(self._type(query), self._train)

@@ -113,7 +113,7 @@ class ScaleDL:
 
     def _fit_layers(self, pages: Sequence[Page]) -> LayerModels | None:
         """Where no op was timed, from whole steps."""
-        if not self.network.told_times:
+        if not self.network.sees_times:
             return None
         layers, seconds, weight = timed_layers(pages)
         if not layers:
@@ -123,7 +123,7 @@ class ScaleDL:
     def predict(self, queries: Sequence[Query]) -> list[Prediction]:
         if self.across_ is None:
             raise InputError(f"{self.name} was asked before it was fitted. Call fit(examples) first.")
-        return answers(queries, lambda asked: map(self._answer, asked), _NO_GRAPH)
+        return answers(queries, lambda known: map(self._answer, known), _NO_GRAPH)
 
     def _answer(self, query: Query) -> Prediction:
         if why := _refused(query):

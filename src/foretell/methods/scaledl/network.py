@@ -44,7 +44,7 @@ class NetworkSettings(Training):
     batch: int = 12  # steps
     decay: float = 1e-3
     messages: bool = True  # False: heads as they are, but no edges: what messages are worth
-    told_times: bool = True  # False: a whole-graph network, which sees no layer models
+    sees_times: bool = True  # False: a whole-graph network, which sees no layer models
     trains_on: str = "cpu"  # where torch trains it; a fitted one is on the CPU
 
     def __post_init__(self) -> None:
@@ -72,7 +72,7 @@ class _Network(nn.Module):
     def __init__(self, kinds: int, operators: int, around: int, settings: NetworkSettings) -> None:
         super().__init__()
         self.made_with = (kinds, operators, around, settings)
-        self.told = settings.told_times
+        self.sees_times = settings.sees_times
         self.messages = settings.messages
         self.passes = settings.rounds > 0
         self.kind, self.operator = nn.Embedding(kinds + 1, 8), nn.Embedding(operators + 1, 8)
@@ -87,7 +87,7 @@ class _Network(nn.Module):
 
     def forward(self, b: Batch, strength: float = 1.0) -> tuple[Tensor, Tensor]:
         """log of device time and of step time; `strength` is how much of what the nodes predict of times is applied."""
-        seconds = b.seconds if self.told else torch.full_like(b.seconds, _ALONE)
+        seconds = b.seconds if self.sees_times else torch.full_like(b.seconds, _ALONE)
         host = torch.zeros_like(seconds)
         if self.passes:
             changed, issued = self._heads(b, seconds)

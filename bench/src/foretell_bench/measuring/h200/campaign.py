@@ -127,11 +127,11 @@ def serve(link: Connection, file: RecordFile, device: str) -> None:
 
 
 def _taken(one: Prepared, companions: frozenset[int], light: bool, file: RecordFile) -> Taken | None:
-    one.asked.machine.companions = companions
+    one.measurement.machine.companions = companions
     try:
         return one.take(LIGHT_SECONDS if light else SECONDS)
     except _OUT_OF_MEMORY as error:
-        file.append([one.asked.out_of_memory(error)])
+        file.append([one.measurement.out_of_memory(error)])
         return None
     finally:
         del one.step  # frees the device's memory
@@ -153,7 +153,7 @@ def _prepared(point: Point, device: str, light: bool, like: Prepared | None) -> 
     except (Exception, SystemExit) as error:
         return failure(point, "error", str(error) if isinstance(error, ForetellError) else reason_of(error), {})
     try:
-        same = like is not None and like.asked.point.but_batch == point.but_batch
+        same = like is not None and like.measurement.point.but_batch == point.but_batch
         return asked.prepare(like if same else None, light=light)
     except _OUT_OF_MEMORY as error:
         torch.cuda.empty_cache() if device != "cpu" else None

@@ -46,7 +46,7 @@ FORETELL: Final[Mapping[str, Mapping[str, float]]] = {  # what is changed of the
 WHOLE: Final = "after ScaleDL"
 CUT: Final = "messages cut"
 PARTS: Final[Mapping[str, Mapping[str, Any]]] = {  # what is taken away, and what is changed for it
-    WHOLE: {}, CUT: {"messages": False}, "with linear layers": {"linear": True}, "whole-graph network": {"told_times": False},
+    WHOLE: {}, CUT: {"messages": False}, "with linear layers": {"linear": True}, "whole-graph network": {"sees_times": False},
 }  # fmt: skip
 
 
@@ -228,7 +228,7 @@ def fold(which: int | str, layers: str, network: str, on: str) -> dict[str, Any]
 def without(which: int | str, part: str, seed: int, layers: str, network: str, on: str) -> dict[str, Any]:
     """A part of the method taken away, or nothing, with another seed."""
     away, changed = left_out(which), PARTS[part]
-    operators = [] if changed.get("told_times") is False else the_data().operators
+    operators = [] if changed.get("sees_times") is False else the_data().operators
     method = scaledl(layers, network, on, seed=seed, **changed).fit_pages(picked(~away) + operators)
     predicted = {part: predicted_by(method, picked(away))}
     return {"left out": which, "seed": seed, "steps": np.flatnonzero(away).tolist(), "predicted": predicted}
