@@ -10,7 +10,7 @@ import pytest
 
 from foretell.errors import InputError, PlanError, SourceError
 from foretell.graph import Graph
-from foretell.measure.instrument import Asked, measure
+from foretell.measure.instrument import Measurement, measure
 from foretell.measure.record import Point, Record
 
 SMALL = f"{Path(__file__).parent / 'small.py'}"
@@ -181,7 +181,7 @@ class TestALightStep:
         return Point(source=f"{SMALL}:{function}", settings={k: str(v) for k, v in settings.items()})
 
     def test_has_a_time_and_no_ops(self) -> None:
-        record = Asked(self.point(batch=8), "cpu").prepare(light=True).take(0.01).record()
+        record = Measurement(self.point(batch=8), "cpu").prepare(light=True).take(0.01).record()
         assert record.step.outcome == "ok"
         assert record.step.step_seconds
         assert record.step.samples == 8
@@ -190,15 +190,15 @@ class TestALightStep:
         assert not record.ops
 
     def test_at_another_batch_has_the_model_of_the_first(self) -> None:
-        first = Asked(self.point(batch=8), "cpu").prepare(light=True)
-        second = Asked(self.point(batch=32), "cpu").prepare(first, light=True)
+        first = Measurement(self.point(batch=8), "cpu").prepare(light=True)
+        second = Measurement(self.point(batch=32), "cpu").prepare(first, light=True)
         assert second.step.model is first.step.model
         assert [one.take(0.01).record().step.samples for one in (first, second)] == [8, 32]
 
     def test_another_model_is_not_taken_for_the_same(self) -> None:
-        first = Asked(self.point(batch=8), "cpu").prepare(light=True)
+        first = Measurement(self.point(batch=8), "cpu").prepare(light=True)
         with pytest.raises(ValueError, match="differ in more than their batch"):
-            Asked(self.point(batch=8, width=32), "cpu").prepare(first)
+            Measurement(self.point(batch=8, width=32), "cpu").prepare(first)
 
 
 def test_it_needs_torch_and_no_more(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ class Hidden:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Hidden())
-from foretell.measure.instrument import Asked, measure
+from foretell.measure.instrument import Measurement, measure
 from foretell.measure.record import Point
 from foretell.store.lines import RecordFile
 
