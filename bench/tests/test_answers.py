@@ -7,7 +7,7 @@ import pytest
 from foretell_bench.answers import compare
 from foretell_bench.answers.asking import ask_all, read_answers
 from foretell_bench.answers.questions import Question, questions
-from foretell_bench.answers.reasons import Reason
+from foretell_bench.answers.reasons import REASONS, Difference, Reason
 from foretell_bench.cli import app
 from typer.testing import CliRunner
 
@@ -100,6 +100,25 @@ def test_differences_are_grouped_by_the_defect_that_explains_them(
     assert ran.exit_code == 3
     assert "5 questions in both files, 3 answered the same" in ran.stdout
     assert "| not explained | 2 |" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("on", "precision", "explained"),
+    [
+        ("t4", "tf32", "no units"),
+        ("t4", "torch-fp32", "no units"),
+        ("4xv100-16g-sxm", "compute:bf16/reduce:fp32", "no units"),
+        ("t4", "amp-fp16", "not explained"),
+        ("h200", "tf32", "not explained"),
+        ("m3-max", "fp32", "check bits"),
+    ],
+)
+def test_reasons_explain_what_their_defect_changed_and_no_more(on: str, precision: str, explained: str) -> None:
+    question = {"settings": {"precision": precision}, "on": on}
+    difference = Difference(question=question, field="step_time.seconds", before=1.0, after=2.0)
+    text = next((reason.text for reason in REASONS if reason.explains(difference)), compare.UNEXPLAINED)
+    assert explained in text
+    assert difference.change == 1.0
 
 
 def test_one_of_the_two_ways_must_be_chosen() -> None:
