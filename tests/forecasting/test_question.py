@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
 import foretell
+from foretell.cli import app
 from foretell.errors import InputError, PlanError
 from foretell.forecasting.forecast import answer_to
 from foretell.forecasting.question import decide
@@ -29,6 +31,7 @@ SCRIPT = """
 import os
 import torch
 from torch import nn
+from typer.testing import CliRunner
 from torch.nn.parallel import DistributedDataParallel
 
 torch.distributed.init_process_group("nccl")
@@ -169,3 +172,13 @@ def test_a_model_that_lies_in_memory_is_planned_by_its_devices() -> None:
     model = nn.Linear(8, 8)
     live = foretell.step(model, torch.optim.SGD(model.parameters()), lambda m, x: m(x).mean(), torch.randn(2, 8))
     assert decide(live, "2xh200").decided_by == "cluster"
+
+
+def test_the_command_line_plans_a_script(train: str) -> None:
+    found = CliRunner().invoke(
+        app, ["plan", train, "--on", "2xh200", "--samples", "1e6", "--json", "--model", "roofline"]
+    )
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["recommended"] is not None
+    refused = CliRunner().invoke(app, ["plan", "timm/resnet18", "--on", "h200", "--samples", "1", "--", "--lr", "1"])
+    assert "arguments after -- are for a training script" in str(refused.output) + str(refused.exception)

@@ -13,7 +13,10 @@ from foretell.errors import InputError
 
 def inspect(
     source: options.Source,
+    arguments: options.Arguments = None,
     settings: options.Settings = None,
+    fake_data: options.FakeData = False,
+    opaque: options.Opaque = None,
     top: Annotated[int, option(OUTPUT, "--top", "How many operators to show.", "N", min=1)] = 12,
     depth: Annotated[int | None, option(OUTPUT, "--depth", "How deep to show the module tree.", "N", min=0)] = None,
     as_json: options.AsJson = False,
@@ -28,11 +31,14 @@ def inspect(
     import foretell
     from foretell.report.inspection import inspection, inspection_dict
 
+    script = options.script_of(source, arguments, None, fake_data, opaque)
     terms = options.terms([on], model=model)
     if save is not None and save.suffix != ".graph":
         raise InputError(f"--save {save} must end in .graph, so that it can be used as a SOURCE again.")
     with progress() as report:
-        graph = foretell.capture_graph(source, options.read_settings(settings), progress=report, cache=not no_cache)
+        graph = foretell.capture_graph(
+            script or source, options.read_settings(settings), progress=report, cache=not no_cache
+        )
         report(f"forecasting {graph.name} on {on}")
         forecast = foretell.forecast(
             graph, on, **(terms | {"plan": foretell.Plan(dp=foretell.Cluster.parse(on).devices)})

@@ -21,6 +21,7 @@ JOB: Final = "The job"
 
 def plan(
     source: options.Source,
+    arguments: options.Arguments = None,
     samples: Annotated[str | None, option(JOB, "--samples", "Samples to train on, like 1.28e6.", "N")] = None,
     tokens: Annotated[str | None, option(JOB, "--tokens", "Tokens to train on, like 300e9.", "N")] = None,
     epochs: Annotated[str | None, option(JOB, "--epochs", "Times through the --dataset.", "N")] = None,
@@ -59,6 +60,8 @@ def plan(
     term: Annotated[str, option(SPACE, "--term", "Prices to pay: on-demand, reserved or spot.", "TERM")] = "on-demand",
     region: Annotated[str | None, option(SPACE, "--region", "Prices of this region, like us-east-1.", "REGION")] = None,
     settings: options.Settings = None,
+    fake_data: options.FakeData = False,
+    opaque: options.Opaque = None,
     as_json: options.AsJson = False,
     html: options.Html = None,
     to: Annotated[
@@ -92,12 +95,13 @@ def plan(
     from foretell.planner.command import Command
     from foretell.report.plan import plan_panel, write_plan
 
+    script = options.script_of(source, arguments, None, fake_data, opaque)
     conditions = options.conditions_of(loader, jitter, expert_skew)
     terms = options.terms([on] if on else [], plan=None, model=model, profile=profile, conditions=conditions)
     job = _job(samples, tokens, epochs, dataset, (evaluate, checkpoint, startup, failures, preemptions, restart), term)
     with progress() as report:
         result = foretell.plan(
-            source,
+            script or source,
             on,
             **(terms | {"plan": fixed, "job": job}),
             settings=options.read_settings(settings),

@@ -13,10 +13,13 @@ def scale(
     source: options.Source,
     on: Annotated[str, option(WHAT, "--on", "The device to take more and more of: h100-sxm.", "DEVICE")],
     up_to: Annotated[int, option(WHAT, "--up-to", "The most devices.", "N", min=1)],
+    arguments: options.Arguments = None,
     settings: options.Settings = None,
     plan: Annotated[
         str | None, option(WHAT, "--plan", "How a replica is parallelized: tp=8,pp=2,zero=1. dp grows.", "PLAN")
     ] = None,
+    fake_data: options.FakeData = False,
+    opaque: options.Opaque = None,
     as_json: options.AsJson = False,
     html: options.Html = None,
     loader: options.Loader = None,
@@ -30,11 +33,12 @@ def scale(
     import foretell
     from foretell.report.scale import scaling_table, write_scaling
 
+    script = options.script_of(source, arguments, None, fake_data, opaque)
     conditions = options.conditions_of(loader, jitter, expert_skew)
     terms = options.terms([on], plan=plan, model=model, profile=profile, conditions=conditions)
     with progress() as report:
         points = foretell.scale(
-            source,
+            script or source,
             on,
             up_to=up_to,
             settings=options.read_settings(settings),

@@ -11,6 +11,7 @@ from foretell.cost.model import ROOFLINE, CostModel, load_model
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.forecast import DEFAULT_MODEL
 from foretell.forecasting.job import JobLength
+from foretell.forecasting.question import on_cluster
 from foretell.forecasting.trainer import same_trainer
 from foretell.graph import Graph
 from foretell.hardware import Cluster
@@ -28,11 +29,12 @@ from foretell.planner.space import Space
 from foretell.planner.steps import steps_of
 from foretell.plans import Plan
 from foretell.profile import Profile
+from foretell.sources.scripts import Script, script_of
 from foretell.workload import Workload
 
 
 def plan(
-    workload: Workload | Graph | str | Callable[..., Workload],
+    workload: Workload | Graph | Script | str | Callable[..., Workload],
     on: str | Cluster | None = None,
     plan: Plan | str | None = None,
     *,
@@ -49,7 +51,7 @@ def plan(
     """Search clusters, plans and micro-batches for a job.
 
     Args:
-        workload: A Workload, a Graph, a SOURCE, or a function that takes `batch=`: its micro-batch is free.
+        workload: A Workload, a Graph, a Script, a SOURCE, or a function that takes `batch=`: its micro-batch is free.
         on: The one cluster to use; None: those of `space`.
         plan: Settings that are decided, like "tp=8,zero=1".
         settings: Parameters of a SOURCE.
@@ -77,8 +79,11 @@ def plan(
     goal, space, search = goal or Goal(), space or Space(), search or Search()
     terms = JobTerms(length=job or JobLength.usual(), goal=goal, term=space.term)
     place = Cluster.parse(on) if isinstance(on, str) else on
-    space.clusters(place)  # a slip in a name is an error at once, not after a long capture
-    steps = steps_of(workload, settings or {}, space.vary, cache=search.cache, progress=progress)
+    clusters = space.clusters(place)  # a slip in a name is an error at once, not after a long capture
+    subject = script_of(workload)
+    if isinstance(subject, Script):  # the step of one process, of which plans make many
+        subject = on_cluster(subject, Cluster.parse(clusters[0].nodes[0].device.name), Plan())
+    steps = steps_of(subject, settings or {}, space.vary, cache=search.cache, progress=progress)
     candidates = candidates_of(space, steps, place, plan)
     prices_by = load_model(model) if isinstance(model, str) else model
     trains = all(variant.graph.training for variant in steps.variants)

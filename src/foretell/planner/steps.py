@@ -12,7 +12,7 @@ from foretell.capture import capture
 from foretell.errors import InputError
 from foretell.graph import Graph
 from foretell.graph.rescale import extend, same_path
-from foretell.sources.scripts import Script, script_of
+from foretell.sources.scripts import Script
 from foretell.sources.settings import texts_of
 from foretell.workload import Workload
 
@@ -80,7 +80,6 @@ def steps_of(
     progress: Callable[[str], None] | None = None,
 ) -> Steps:
     """Capture what is asked about. The batch of a SOURCE, or of a function that takes `batch=`, is free unless it is set."""
-    workload = script_of(workload)
     fixed = isinstance(workload, Workload | Graph | Script) or (
         isinstance(workload, str) and workload.endswith(".graph")
     )
