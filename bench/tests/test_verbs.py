@@ -1,5 +1,7 @@
 """`foretell bench`: every verb explains itself, and every page names verbs, options and files that are there."""
 
+import importlib
+import pkgutil
 import re
 import subprocess
 import sys
@@ -7,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import foretell_bench
 import pytest
 from foretell_bench.cli import app
 from typer.main import get_command
@@ -53,6 +56,13 @@ def test_every_verb_explains_itself_and_its_options(verb: tuple[str, ...]) -> No
 def test_listing_the_verbs_loads_no_torch() -> None:
     code = "import sys, foretell_bench.cli; sys.exit(bool({'torch', 'numpy', 'sklearn'} & set(sys.modules)))"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_module_can_be_imported() -> None:
+    """Verbs import what they run when they run: a name that moved in Foretell would show only then."""
+    for module in pkgutil.walk_packages(foretell_bench.__path__, "foretell_bench."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
 
 
 def test_pages_name_verbs_that_are_there() -> None:

@@ -18,7 +18,7 @@ from foretell.design.pool import operators as pool
 from foretell.design.pool.shapes import (
     OPERATORS,
     Draw,
-    Drawn,
+    OperatorDraw,
     Settings,
     bytes_of,
     convolution_drawn,
@@ -118,7 +118,7 @@ _STAGES: Final = {  # what a convolution is for, and how often
 }  # fmt: skip
 
 
-def _convolution(draw: Draw, kinds: Mapping[str, int] = _STAGES, *, mixed: bool = False) -> Drawn:
+def _convolution(draw: Draw, kinds: Mapping[str, int] = _STAGES, *, mixed: bool = False) -> OperatorDraw:
     """A convolution as some stage of some network has it; `mixed`: images and weight need not lie alike."""
     kind = draw.weighted(kinds)
     stage = draw.randrange(5)
@@ -175,7 +175,7 @@ def _convolution(draw: Draw, kinds: Mapping[str, int] = _STAGES, *, mixed: bool 
     return convolution_drawn(**more, precision="fp32")
 
 
-def _thin_linear(draw: Draw) -> Drawn:
+def _thin_linear(draw: Draw) -> OperatorDraw:
     """Many rows and few columns on one side, as heads that mix, gates and projections of single numbers have them."""
     thin, wide = draw.choice((1, 2, 3, 4, 6, 8, 9, 12, 16, 21, 24, 32)), draw.width(2, 1024)
     inputs, outputs = (thin, wide) if draw.chance(0.5) else (wide, thin)
@@ -185,7 +185,7 @@ def _thin_linear(draw: Draw) -> Drawn:
     return settings, 2.0 * rows * (inputs + outputs), 6.0 * rows * inputs * outputs
 
 
-def _head_product(draw: Draw) -> Drawn:
+def _head_product(draw: Draw) -> OperatorDraw:
     """Scores or values of attention, and windows of it: many small products."""
     lengths = (4, 16, 49, 50, 64, 98, 128, 144, 196, 197, 256, 384, 512, 785, 1024)
     length, other = (draw.choice(lengths) for _ in range(2))
@@ -199,7 +199,7 @@ def _head_product(draw: Draw) -> Drawn:
     return settings, 2.0 * batch * (m * k + k * n + m * n), 6.0 * batch * m * n * k
 
 
-def _tiny_product(draw: Draw) -> Drawn:
+def _tiny_product(draw: Draw) -> OperatorDraw:
     """Heads mixed with each other, sums written as products: sides of a few numbers, many times."""
     sides = [draw.choice((1, 1, 2, 3, 4, 4, 6, 8, 8, 12, 16)) for _ in range(2)]
     m, n, k = draw.sample((draw.choice((1, 4, 16, 49, 64, 196, 197, 384, 577)), *sides), 3)
@@ -209,18 +209,18 @@ def _tiny_product(draw: Draw) -> Drawn:
     return settings, 2.0 * batch * (m * k + k * n + m * n), 200.0 * batch * m * n * k
 
 
-def _norm(kind: str, batch: int, channels: int, size: int, channels_last: bool) -> Drawn:
+def _norm(kind: str, batch: int, channels: int, size: int, channels_last: bool) -> OperatorDraw:
     settings: Settings = {"kind": kind, "batch": batch, "channels": channels, "size": size, "groups": 1, "affine": True}
     settings |= {"channels_last": channels_last, "training": True, "precision": "fp32"}
     return settings, 4.0 * batch * channels * size**2, 0.0
 
 
-def _row_norm(draw: Draw) -> Drawn:
+def _row_norm(draw: Draw) -> OperatorDraw:
     """A batch norm without images."""
     return _norm("rows", draw.count(8, 400_000), draw.width(16, 2560), 1, False)
 
 
-def _batch_norm(draw: Draw) -> Drawn:
+def _batch_norm(draw: Draw) -> OperatorDraw:
     """Over images: the narrower, the more channels."""
     stage = draw.randrange(5)
     size = max(1, round((112 >> stage) * (1 if draw.chance(0.6) else draw.uniform(0.5, 1.5))))
@@ -228,7 +228,7 @@ def _batch_norm(draw: Draw) -> Drawn:
     return _norm("batch", batch, channels, size, draw.chance(0.35))
 
 
-def _resize(draw: Draw) -> Drawn:
+def _resize(draw: Draw) -> OperatorDraw:
     """Images enlarged as segmentation and detection do, by two up to thirty-two times, or brought to any size."""
     op = draw.choice(("nearest", "bilinear", "bilinear", "bilinear", "bicubic"))
     size = draw.choice((1, 2, 4, 7, 8, 14, 16, 20, 28, 32, 33, 40, 56, 64, 65, 112, 128))
@@ -243,7 +243,9 @@ def _resize(draw: Draw) -> Drawn:
 _GROUPED: Final = {"grouped": 6, "depthwise": 4}
 _DENSE: Final = {"dense": 5, "pointwise": 3, "dilated": 1, "first": 1}
 _MIXED: Final = {"pointwise": 3, "dense": 3, "multiplied": 3, "depthwise": 2}
-_KINDS: Final[Mapping[str, tuple[str, Callable[[Draw], Drawn]]]] = {  # name → operator of the pool, and its shapes
+_KINDS: Final[
+    Mapping[str, tuple[str, Callable[[Draw], OperatorDraw]]]
+] = {  # name → operator of the pool, and its shapes
     **{name: (name, partial(drawn, name)) for name in OPERATORS if name not in ("optimizer", "cast")},
     "convolution": ("convolution", _convolution),
     "grouped_convolution": ("convolution", partial(_convolution, kinds=_GROUPED)),
