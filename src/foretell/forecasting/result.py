@@ -221,7 +221,7 @@ class Forecast:
         answer: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "foretell": __version__}
         for f in dataclasses.fields(self):
             if f.name not in _VIEWS:
-                answer[f.name] = _plain(getattr(self, f.name))
+                answer[f.name] = plain_values(getattr(self, f.name))
         return answer
 
     def to_json(self) -> str:
@@ -231,10 +231,10 @@ class Forecast:
 _VIEWS = ("timeline", "memory_trace", "graph")  # large, and given as objects
 
 
-def _plain(value: Any) -> Any:
+def plain_values(value: Any) -> Any:
     """Dataclasses as dicts and tuples as lists, all the way down, as JSON has them."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: plain_values(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [plain_values(item) for item in value]
     return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import product
 from typing import Any, Final, NamedTuple
 
 from foretell.errors import InputError, PlanError
@@ -100,7 +101,7 @@ class _Shape:
         if space.batches is not None:
             return list(space.batches)
         most = space.global_batch or _MAX_BATCH
-        return [2**k for k in range(21) if 2**k <= most]
+        return _doubling(most)
 
 
 def _plans(
@@ -112,19 +113,15 @@ def _plans(
         "cp": _doubling(inside) if shape.sequence >= LONG else (1,),
         "pp": _doubling(min(devices, max(shape.blocks, 1))) if shape.trains else (1,),
     }
-    options |= {name: (fixed[name],) for name in options if name in fixed}
-    for tp in options["tp"]:
-        for cp in options["cp"]:
-            for pp in options["pp"]:
-                if devices % (tp * cp * pp):
-                    left_out["tp × cp × pp does not divide the devices"] += 1
-                    continue
-                dp = devices // (tp * cp * pp)
-                if fixed.get("dp", dp) != dp:
-                    left_out["dp is decided otherwise"] += 1
-                    continue
-                degrees = {"dp": dp, "tp": tp, "cp": cp, "pp": pp}
-                yield from _settled(space, shape, degrees, fixed, left_out)
+    for tp, cp, pp in _combinations(options, fixed):
+        if devices % (tp * cp * pp):
+            left_out["tp × cp × pp does not divide the devices"] += 1
+            continue
+        dp = devices // (tp * cp * pp)
+        if fixed.get("dp", dp) != dp:
+            left_out["dp is decided otherwise"] += 1
+            continue
+        yield from _settled(space, shape, {"dp": dp, "tp": tp, "cp": cp, "pp": pp}, fixed, left_out)
 
 
 def _settled(
@@ -132,26 +129,27 @@ def _settled(
 ) -> Iterator[tuple[int, Plan]]:
     """The plans with these degrees."""
     replicas, pp = degrees["dp"] * degrees["cp"], degrees["pp"]
-    zeros = fixed.get("zero"), (0,) if replicas == 1 or not shape.trains else (0, 1, 3) if pp > 1 else (0, 1, 2, 3)
-    recomputing = fixed.get("checkpointing"), _CHECKPOINTING if shape.trains and shape.blocks > 1 else ("none",)
-    shares = fixed.get("ep"), [e for e in _doubling(replicas) if e <= 8] if shape.experts else (1,)
-    rest = {k: v for k, v in fixed.items() if k not in ("dp", "tp", "cp", "pp", "zero", "checkpointing", "ep")}
-    rest.setdefault("sequence_parallel", degrees["tp"] > 1)
-    given: dict[str, Any]
+    options: dict[str, Sequence[Any]] = {
+        "zero": (0,) if replicas == 1 or not shape.trains else (0, 1, 3) if pp > 1 else (0, 1, 2, 3),
+        "checkpointing": _CHECKPOINTING if shape.trains and shape.blocks > 1 else ("none",),
+        "ep": [e for e in _doubling(replicas) if e <= 8] if shape.experts else (1,),
+    }
     for batch in shape.batches(space):
         micro_steps = _micro_steps(space, shape, degrees["dp"], batch)
         if micro_steps is None:
             left_out["dp × micro-batch does not divide the global batch"] += 1
             continue
-        rest["grad_accumulation"] = fixed.get("grad_accumulation", micro_steps)
-        for zero in zeros[1] if zeros[0] is None else (zeros[0],):
-            for checkpointing in recomputing[1] if recomputing[0] is None else (recomputing[0],):
-                for ep in shares[1] if shares[0] is None else (shares[0],):
-                    given = {**degrees, "zero": zero, "checkpointing": checkpointing, "ep": ep, **rest}
-                    try:
-                        yield batch, Plan(**given)
-                    except PlanError as error:
-                        left_out[str(error)] += 1
+        usual = {**degrees, "sequence_parallel": degrees["tp"] > 1, "grad_accumulation": micro_steps}
+        for values in _combinations(options, fixed):
+            try:
+                yield batch, Plan(**{**usual, **fixed, **dict(zip(options, values, strict=True))})
+            except PlanError as error:
+                left_out[str(error)] += 1
+
+
+def _combinations(options: Mapping[str, Sequence[Any]], fixed: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
+    """All of them, with what is decided as it is."""
+    return product(*((fixed[name],) if name in fixed else values for name, values in options.items()))
 
 
 def _micro_steps(space: Space, shape: _Shape, dp: int, batch: int) -> int | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from foretell.distribution import LogNormal, interval
 from foretell.forecasting.job import Job
+from foretell.forecasting.result import plain_values
 from foretell.hardware import Term
 from foretell.text import json_text
 from foretell.units import Bytes, Dollars, Seconds
@@ -79,7 +79,7 @@ class Choice:
     term: Term = "on-demand"
 
     def to_dict(self) -> dict[str, Any]:
-        plain: dict[str, Any] = _plain(self)
+        plain: dict[str, Any] = plain_values(self)
         return plain
 
 
@@ -138,17 +138,9 @@ class PlanResult:
     def to_dict(self) -> dict[str, Any]:
         from foretell import __version__
 
-        answer = {"schema_version": SCHEMA_VERSION, "foretell": __version__, **_plain(self)}
+        answer = {"schema_version": SCHEMA_VERSION, "foretell": __version__, **plain_values(self)}
         del answer["choices"]
         return answer
 
     def to_json(self) -> str:
         return json_text(self.to_dict())
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
