@@ -13,7 +13,7 @@ import pytest
 
 import foretell
 from foretell.errors import ForetellError, InputError
-from foretell.planner.pool import Here
+from foretell.planner.pool import Processes
 from foretell.planner.ray import RayRunner
 from tests.campaign.test_campaign import ROOT, wait_until
 from tests.campaign.test_ray import kill_tree, name_of, parent
@@ -47,7 +47,7 @@ def runner() -> Iterator[RayRunner]:
 def test_the_same_is_chosen_on_a_cluster(runner: RayRunner) -> None:
     found, here = (
         foretell.plan(SMALL, search=foretell.Search(runner=where, cache=False), **QUESTION)  # type: ignore[arg-type]
-        for where in (runner, Here())
+        for where in (runner, Processes(1))
     )
     assert runner.workers == 2
     assert found.recommended == here.recommended

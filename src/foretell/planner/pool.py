@@ -25,18 +25,11 @@ class Runner(Protocol):
         """`work(shared, one)` for each; what is asked is taken as workers become free, so it may follow from answers."""
 
 
-class Here:
-    """One after another, in this process."""
-
-    workers = 1
-
-    def each(self, work: Work, shared: Any, questions: Iterable[Any]) -> Iterator[Any]:
-        for one in questions:
-            yield work(shared, one)
-
-
 class Processes:
-    """Forks of this process, which share its memory; they stay, with what they remember, while what is shared does."""
+    """Forks of this process, which share its memory; they stay, with what they remember, while what is shared does.
+
+    One worker is this process itself.
+    """
 
     def __init__(self, workers: int) -> None:
         self.workers = max(1, min(workers, os.cpu_count() or 1))
@@ -45,7 +38,7 @@ class Processes:
 
     def each(self, work: Work, shared: Any, questions: Iterable[Any]) -> Iterator[Any]:
         if self.workers < 2:
-            yield from Here().each(work, shared, questions)
+            yield from (work(shared, one) for one in questions)
             return
         pool, left, running = self._sharing(shared), iter(questions), set[Future[Any]]()
         try:

@@ -12,16 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from foretell.errors import ForetellError
-from foretell.serve.graphs import about
 from foretell.text import plain
 from foretell.units import Bytes
 
 if TYPE_CHECKING:
     from foretell.forecasting.result import Forecast
+    from foretell.graph import Graph
 
 MEMORY: Final[Bytes] = 4 * 2**30  # that a worker may allocate
 KEPT: Final = 8  # graphs that a worker remembers, with what was computed of them
 MISSING: Final = "missing"  # the graph is not here: send it along
+
+
+class _GraphMissing(Exception):
+    """It is not at hand and was not sent along."""
 
 
 def pack(head: dict[str, Any], body: bytes = b"") -> bytes:
@@ -53,10 +57,23 @@ def answer(bench: Bench, head: dict[str, Any], body: bytes) -> bytes:
     try:
         do = {"read": bench.read, "embed": bench.embed, "forecast": bench.forecast, "draw": bench.draw}[head["do"]]
         return do(head, body)
+    except _GraphMissing:
+        return pack({MISSING: True})
     except ForetellError as error:
         return pack({"error": type(error).__name__, "text": str(error)})
     except MemoryError:
         return pack({"error": "GraphFileError", "text": "the graph takes more memory than a question may have."})
+
+
+def about(graph: Graph) -> dict[str, Any]:
+    """What is kept with a graph's file."""
+    return {
+        "hash": graph.content_hash,
+        "name": plain(graph.name),
+        "ops": len(graph.ops),
+        "training": graph.training,
+        "precision": graph.precision.arithmetic,
+    }
 
 
 class Bench:
@@ -75,8 +92,6 @@ class Bench:
 
     def forecast(self, head: dict[str, Any], data: bytes) -> bytes:
         answer = self._priced(head, data)
-        if answer is None:
-            return pack({MISSING: True})
         facts = {name: getattr(answer, name) for name in ("cluster", "plan", "model")}
         facts["workload"] = plain(answer.workload)
         facts |= {"seconds": answer.step_time.seconds, "fits": answer.memory.fits}
@@ -88,16 +103,13 @@ class Bench:
         from foretell.report.timeline import Window, Zoom
 
         answer = self._priced(head, data)
-        if answer is None:
-            return pack({MISSING: True})
         begin, end = head["window"]
         page = f"/forecasts/{head['id']}"
         zoom = Zoom(page=page, part=f"{page}/timeline", window=Window(begin=begin, end=end))
         drawn = chapter(answer, zoom) if head["whole"] else timeline_part(answer, zoom)
         return pack({}, plain(drawn).encode())
 
-    def _priced(self, head: dict[str, Any], data: bytes) -> Forecast | None:
-        """None where the graph is not at hand and was not sent along."""
+    def _priced(self, head: dict[str, Any], data: bytes) -> Forecast:
         from foretell.forecasting.forecast import forecast
         from foretell.graph import Graph
         from foretell.serve.requests import ForecastRequest
@@ -105,7 +117,7 @@ class Bench:
         question = ForecastRequest.model_validate(head["question"])
         graph = self._graphs.get(question.graph)
         if graph is None and not data:
-            return None
+            raise _GraphMissing
         if graph is None:
             graph = Graph.from_bytes(data, "the graph")
         self._keep(question.graph, graph)

@@ -18,8 +18,8 @@ from foretell.serve.access.keys import local_caller
 from foretell.serve.database.connect import Database, now
 from foretell.serve.database.tables import StoredGraph
 from foretell.serve.jobs import queue
-from foretell.serve.jobs.kinds import made
 from foretell.serve.jobs.work import Done
+from foretell.serve.jobs.worker import made
 from foretell.serve.listener.app import make_app
 from foretell.serve.service import Service
 from foretell.serve.settings import Settings

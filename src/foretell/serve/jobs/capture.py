@@ -13,8 +13,8 @@ from sqlalchemy.orm import Session
 from foretell.precision import PRECISIONS
 from foretell.serve.database.connect import now
 from foretell.serve.database.tables import Job, StoredGraph
-from foretell.serve.graphs import about
 from foretell.serve.jobs.work import Done, JobRequest, Means, Say
+from foretell.serve.worker import about
 
 LIBRARIES: Final = ("timm", "torchvision", "hf")
 _NAME: Final = rf"^({'|'.join(LIBRARIES)})/[A-Za-z0-9][A-Za-z0-9._-]{{0,199}}$"

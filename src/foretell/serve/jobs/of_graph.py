@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
 from pydantic import ConfigDict, Field
@@ -18,10 +19,6 @@ from foretell.serve.database.tables import Job, StoredGraph, StoredPlans
 from foretell.serve.jobs.work import Done, Gone, JobRequest, Means, Say
 from foretell.serve.requests import EXAMPLE, Hash, RequestConditions, RequestJob, Text, model_version
 from foretell.text import json_text
-
-if TYPE_CHECKING:
-    from foretell.planner.goal import Goal
-    from foretell.planner.space import Space
 
 _MAX_DEVICES: Final = 16_384
 
@@ -99,36 +96,20 @@ class PlanRequest(GraphJobRequest):
 
     def check(self) -> None:
         super().check()
-        self._search()
-        self._space().clusters(None if self.on is None else Cluster.parse(self.on))
+        self._search()["space"].clusters(None if self.on is None else Cluster.parse(self.on))
 
-    def _search(self) -> tuple[JobLength, Goal]:
-        """The job, and what it must keep to."""
+    def _search(self) -> dict[str, Any]:
+        """The job, the goal and the space, as `foretell.plan` takes them."""
         from foretell.planner.goal import Goal
-
-        counts = (self.samples, self.tokens, self.epochs, self.dataset)
-        if self.job is not None and any(count is not None for count in counts):
-            raise InputError("a job has its length already. Give job, or samples, tokens or epochs.")
-        length = (
-            self.job.made()
-            if self.job is not None
-            else JobLength.usual(
-                samples=self.samples,
-                tokens=self.tokens,
-                epochs=self.epochs,
-                dataset=self.dataset,
-                spot=self.term == "spot",
-            )
-        )
-        return length, Goal(deadline=self.deadline, budget=self.budget, confidence=self.confidence)
-
-    def _space(self) -> Space:
         from foretell.planner.space import Space
 
-        return Space(
-            gpus=self.gpus, max_devices=self.max_devices, global_batch=self.global_batch, batches=self.batches,
-            prices=self.prices or {}, term=self.term, region=self.region,
-        )  # fmt: skip
+        counts = {name: getattr(self, name) for name in ("samples", "tokens", "epochs", "dataset")}
+        if self.job is not None and any(count is not None for count in counts.values()):
+            raise InputError("a job has its length already. Give job, or samples, tokens or epochs.")
+        length = JobLength.usual(**counts, spot=self.term == "spot") if self.job is None else self.job.made()
+        given = {name: value for name in type(self).model_fields if (value := getattr(self, name)) is not None}
+        goal, space = ({f.name: given[f.name] for f in fields(kind) if f.name in given} for kind in (Goal, Space))
+        return {"job": length, "goal": Goal(**goal), "space": Space(**space)}
 
     def do(self, material: bytes, say: Say, means: Means) -> Done:
         from foretell.planner.plan import plan
@@ -138,10 +119,8 @@ class PlanRequest(GraphJobRequest):
         from foretell.report.plan import plan_body
 
         graph = Graph.from_bytes(material, "the graph")
-        job, goal = self._search()
         search = Search(runner=None if means.ray is None else RayRunner(means.ray))
-        arguments = self.shared(means.profile) | {"job": job, "goal": goal, "space": self._space(), "search": search}
-        found = plan(graph, self.on, **arguments, progress=say)
+        found = plan(graph, self.on, **self.shared(means.profile) | self._search(), search=search, progress=say)
 
         def address(choice: Choice) -> str:
             return "/ask?" + urlencode({"graph": self.graph, "on": choice.cluster, "plan": choice.plan})

@@ -13,9 +13,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from foretell.errors import ForetellError
 from foretell.serve.database.connect import Database, new_id
 from foretell.serve.database.tables import Job
-from foretell.serve.jobs.kinds import made
 from foretell.serve.jobs.queue import Queue
 from foretell.serve.jobs.work import Done, Gone, JobRequest
+from foretell.serve.jobs.worker import made
 from foretell.serve.profiles import Profiles
 from foretell.serve.settings import LEASE
 from foretell.serve.worker import pack, unpack
