@@ -12,7 +12,6 @@ import multiprocessing
 import socket
 import subprocess
 import sys
-from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from foretell.errors import InputError
@@ -28,7 +27,8 @@ class RayProcess:
     def __init__(self, serve: str) -> None:
         module, _, function = serve.partition(":")
         self.link, theirs = multiprocessing.Pipe()
-        code = f"from {module} import {function}; {function}({theirs.fileno()})"
+        code = "from multiprocessing.connection import Connection\n"
+        code += f"from {module} import {function}\n{function}(Connection({theirs.fileno()}))"
         self._popen = subprocess.Popen(
             [sys.executable, "-c", code],
             stdin=subprocess.DEVNULL,
@@ -58,10 +58,6 @@ def head_is_gone(address: str) -> str:
 
 
 # In the process that Ray runs in
-
-
-def link_of(descriptor: int) -> Connection:
-    return Connection(descriptor)
 
 
 def connect(address: str, folder: str | None = None) -> Any:

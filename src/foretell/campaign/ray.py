@@ -15,7 +15,7 @@ from foretell.campaign.executor import ClusterUnreachable, Ended, attempt
 from foretell.campaign.worker import INSTRUMENT, Place, Worker
 from foretell.errors import InputError
 from foretell.measure.record import Point
-from foretell.ray_process import START, RayProcess, answers, check_installed, connect, head_is_gone, link_of
+from foretell.ray_process import START, RayProcess, answers, check_installed, connect, head_is_gone
 from foretell.units import Seconds
 
 _TICK: Final[Seconds] = 0.1
@@ -99,8 +99,7 @@ class _Beat:
     error: str = ""
 
 
-def serve(descriptor: int) -> None:
-    link = link_of(descriptor)
+def serve(link: Connection) -> None:
     address, wanted, folder, measuring, silence = link.recv()
     try:
         ray = connect(address, folder)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from foretell.errors import ForetellError, InputError
 from foretell.planner.pool import Work
-from foretell.ray_process import START, RayProcess, answers, check_installed, connect, head_is_gone, link_of
+from foretell.ray_process import START, RayProcess, answers, check_installed, connect, head_is_gone
 from foretell.units import Seconds
 
 _TICK: Final[Seconds] = 0.1
@@ -108,8 +108,7 @@ class _Message:
     error: Exception | None = None
 
 
-def serve(descriptor: int) -> None:
-    link = link_of(descriptor)
+def serve(link: Connection) -> None:
     address, silence = link.recv()
     try:
         ray = connect(address)

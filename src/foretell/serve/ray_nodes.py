@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from foretell.errors import InputError
-from foretell.ray_process import START, RayProcess, connect, link_of
+from foretell.ray_process import START, RayProcess, connect
 
 _TYPE: Final = "accelerator_type:"  # how Ray names what the GPUs of a node are
 
@@ -26,9 +27,8 @@ def ask(address: str) -> list[dict[str, Any]]:
     return reply
 
 
-def serve(descriptor: int) -> None:
+def serve(link: Connection) -> None:
     """In the process that Ray runs in."""
-    link = link_of(descriptor)
     try:
         ray = connect(link.recv())
     except InputError as error:

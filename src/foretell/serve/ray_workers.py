@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from foretell.errors import InputError
 from foretell.profile import files_of
-from foretell.ray_process import START, RayProcess, answers, check_installed, connect, head_is_gone, link_of
+from foretell.ray_process import START, RayProcess, answers, check_installed, connect, head_is_gone
 from foretell.serve.worker import MEMORY, Bench, answer, pack, unpack
 from foretell.supervisor import ChildEnded, bound_memory
 from foretell.units import Seconds
@@ -149,8 +149,7 @@ def _files(profile: Path) -> dict[str, str]:
 # The process that Ray runs in
 
 
-def serve(descriptor: int) -> None:
-    link = link_of(descriptor)
+def serve(link: Connection) -> None:
     setup, _ = unpack(link.recv_bytes())
     try:
         ray = connect(setup["address"])
