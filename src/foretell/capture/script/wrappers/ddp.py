@@ -6,7 +6,6 @@ import contextlib
 from dataclasses import replace
 from typing import Any, Final
 
-import torch
 from torch import nn
 
 from foretell.capture.as_gpu.patches import replace as put_in_place
@@ -68,9 +67,9 @@ def install(session: Session) -> None:
 
 
 def _find_hook(session: Session, hook: Any) -> None:
+    from torch._C._distributed_c10d import BuiltinCommHookType as builtin
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-    builtin = torch.distributed.BuiltinCommHookType
     known: dict[Any, Float | None] = {
         default_hooks.allreduce_hook: None,
         default_hooks.fp16_compress_hook: "fp16",

@@ -20,14 +20,14 @@ def compute_in(session: Session, module: nn.Module, keys: Keys, name: str) -> No
     policy = keys.take(name)
     if getattr(policy, "keep_low_precision_grads", False):
         keys.say(f"{name}.keep_low_precision_grads", "gradients are taken to be kept as parameters are")
-    dtype, reduce = getattr(policy, "param_dtype", None), getattr(policy, "reduce_dtype", None)
+    dtype: torch.dtype | None = getattr(policy, "param_dtype", None)
+    reduce: torch.dtype | None = getattr(policy, "reduce_dtype", None) or dtype
     kept = next((p.dtype for p in module.parameters() if p.is_floating_point()), None)
     if kept is None or {dtype, reduce} <= {None, kept}:
         return
-    session.find(
-        mixed=Precision(parameters=FLOATS[kept], compute=FLOATS.get(dtype), reduce=FLOATS.get(reduce or dtype))
-    )
-    if dtype not in (None, kept):
+    compute = FLOATS[dtype or kept]
+    session.find(mixed=Precision(parameters=FLOATS[kept], compute=compute, reduce=FLOATS[reduce or kept]))
+    if dtype is not None and dtype != kept:
         _compute_with_copies(session, module, dtype, getattr(policy, "output_dtype", None))
 
 
