@@ -22,7 +22,7 @@ def doc_of(name: str) -> str:
     return inspect.getdoc(getattr(foretell, name)) or ""
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "plan"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_public_name_is_documented(name: str) -> None:
     value, text = getattr(foretell, name), doc_of(name)
     sections = set(re.findall(r"^(Args|Attributes|Returns|Raises|Examples):$", text, flags=re.MULTILINE))
