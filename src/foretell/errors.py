@@ -104,13 +104,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"Did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
 
 
-MOST: Final = 2**40  # of anything that is counted: far more than there is, and no arithmetic ends at it
+MAX_COUNT: Final = 2**40  # of anything that is counted: far more than there is, and no arithmetic ends at it
 
 
 def check_count(name: str, value: Any, error: type[Exception], least: int = 1) -> None:
     """Refuse what is not a whole number of at least 1, or that nobody can mean."""
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
-        upper = f" and at most {MOST:,}" if isinstance(value, int) and value > MOST else ""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_COUNT:
+        upper = f" and at most {MAX_COUNT:,}" if isinstance(value, int) and value > MAX_COUNT else ""
         raise error(f"{name} must be a whole number of at least {least}{upper}, got {value!r}.")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foretell.cost.interaction import FILE, MOST, PLAIN, Interaction, node_features, outline
+from foretell.cost.interaction import FILE, MAX_CORRECTION, PLAIN, Interaction, node_features, outline
 from foretell.cost.model import CostModel, load_model
 from foretell.cost.roofline import price_ops
 from foretell.errors import ModelError
@@ -64,7 +64,7 @@ def test_what_it_predicts_is_bounded_and_changes_only_known_devices(graph: Graph
         if b.work.kernel
     }
     assert len(ratios) > 1
-    assert all(np.exp(-MOST) * (1 - 1e-9) <= r <= np.exp(MOST) * (1 + 1e-9) for r in ratios)
+    assert all(np.exp(-MAX_CORRECTION) * (1 - 1e-9) <= r <= np.exp(MAX_CORRECTION) * (1 + 1e-9) for r in ratios)
     other = device("a100-80g-sxm")
     assert loud.price(graph, other).prices == plain.price(graph, other).prices
 

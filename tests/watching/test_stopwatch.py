@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from foretell.watching import stopwatch
-from foretell.watching.stopwatch import FEWEST, MOST, WARM_UP, Stopwatch, Window
+from foretell.watching.stopwatch import FEWEST, MAX_TIMED_STEPS, WARM_UP, Stopwatch, Window
 
 
 class Device:
@@ -91,10 +91,10 @@ def test_of_many_short_steps_the_first_are_timed(device: Device, monkeypatch: py
     monkeypatch.setattr(stopwatch.time, "monotonic", lambda: moment)
     watch = Stopwatch(device, 60.0)
     run(watch, device, *[1.0] * 1000)
-    assert device.marks == MOST + 1
+    assert device.marks == MAX_TIMED_STEPS + 1
     moment = 61.0
     [window] = run(watch, device, 1.0)
-    assert len(window.timing.steps) == MOST
+    assert len(window.timing.steps) == MAX_TIMED_STEPS
     [later] = [*run(watch, device, *[1.0] * 9), *watch.rest()]
     assert later.before == 1002  # its first step begins with the next one: the last before it was not timed
     assert len(later.timing.steps) == 8

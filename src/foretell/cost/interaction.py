@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 FILE: Final = "interaction.safetensors"
 VERSION: Final = 1
-MOST: Final = 0.3  # logarithm beyond which no op is corrected
+MAX_CORRECTION: Final = 0.3  # logarithm beyond which no op is corrected
 PLAIN: Final = ("seconds", "over_roofline", "flops", "bytes", "intensity", "of_cache", "cached", "position", *PHASES,
                 "count", "share", "log_share", "step_seconds", "training")  # fmt: skip
 
@@ -143,7 +143,7 @@ class Interaction:
             head = self._states(step, seconds, families, device) @ w["head.weight"].T + w["head.bias"]
         if not np.all(np.isfinite(head)):
             raise ModelError("the interaction network answers with what is no number. Fit it anew: foretell fit")
-        return np.asarray(self.strength * MOST * np.tanh(head[:, 0].astype(np.float64)), dtype=np.float64)
+        return np.asarray(self.strength * MAX_CORRECTION * np.tanh(head[:, 0].astype(np.float64)), dtype=np.float64)
 
     def embed(self, step: Outline, seconds: Floats, families: Sequence[str], device: Device) -> Floats:
         """A step as one vector: its nodes' states, each by its part of the step."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import SimpleConv, global_add_pool
 
-from foretell.cost.interaction import MOST, Outline
+from foretell.cost.interaction import MAX_CORRECTION, Outline
 
 Floats = npt.NDArray[np.float64]
 _TOGETHER: Final = 32  # steps in a batch
@@ -88,7 +88,7 @@ class Corrector(States):
         nn.init.zeros_(self.head.bias)
 
     def forward(self, steps: Batch) -> Tensor:
-        predicted: Tensor = MOST * torch.tanh(self.head(self.states(steps))[:, 0])
+        predicted: Tensor = MAX_CORRECTION * torch.tanh(self.head(self.states(steps))[:, 0])
         return predicted
 
     def loss(self, steps: Batch) -> Tensor:

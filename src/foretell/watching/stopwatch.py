@@ -12,7 +12,7 @@ from foretell.units import Seconds
 
 WARM_UP: Final = 5  # steps of a job that are not timed
 FEWEST: Final = 5  # steps of a window
-MOST: Final = 200  # steps of a window that are timed; later ones are only counted
+MAX_TIMED_STEPS: Final = 200  # steps of a window that are timed; later ones are only counted
 _PAUSE: Final = 5.0  # times the median: not a step but a checkpoint, an evaluation or a machine that slept
 
 
@@ -51,7 +51,7 @@ class Stopwatch:
         if self.steps < WARM_UP:
             return None
         spans = self._window.spans
-        if len(spans) < MOST:
+        if len(spans) < MAX_TIMED_STEPS:
             mark = self._clock.mark()
             if self._last is not None:
                 spans.append((self._last, mark))

@@ -10,7 +10,7 @@ from foretell.hardware import Cluster
 from foretell.learn.adapt.collectives import Timed, timed
 from foretell.learn.adapt.operators import Recorded, recorded_of
 from foretell.learn.adapt.steps import Step
-from foretell.store.place import Kept, found
+from foretell.store.place import RecordPlace, found
 from foretell.watching.steps_csv import CsvRow, steps_csv
 
 
@@ -46,13 +46,13 @@ def _step(row: CsvRow, graphs: dict[str, Graph], recorded: dict[str, Recorded]) 
     )  # fmt: skip
 
 
-def _recorded(kept: Kept, steps: set[str]) -> dict[str, Recorded]:
+def _recorded(kept: RecordPlace, steps: set[str]) -> dict[str, Recorded]:
     """Op by op, those of them that were."""
     found = {r.step.id: recorded_of(r) for r in kept.records() if r.step.id in steps} if steps else {}
     return {step: recorded for step, recorded in found.items() if recorded is not None}
 
 
-def _graphs(kept: Kept, hashes: set[str]) -> dict[str, Graph]:
+def _graphs(kept: RecordPlace, hashes: set[str]) -> dict[str, Graph]:
     from foretell.store.store import Store
 
     if isinstance(kept, Store):

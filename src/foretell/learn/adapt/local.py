@@ -145,9 +145,9 @@ class _Rounds:
         [ended] = all_ended
         if ended.record is None:
             self.failed.add(i)
-            self.why = ended.lost
+            self.why = ended.trouble
             if not ended.counts:
-                raise RequirementNotMet(f"the device is lost: {ended.lost}")
+                raise RequirementNotMet(f"the device is lost: {ended.trouble}")
             return
         self._keep(i, ended.record)
 

@@ -34,7 +34,7 @@ from foretell.campaign.jobs import Campaign
 from foretell.campaign.worker import failure
 from foretell.capture.explain import explain
 from foretell.errors import ForetellError
-from foretell.measure.instrument import SECONDS, Asked, Prepared, Taken, measure
+from foretell.measure.instrument import SECONDS, MeasuredStep, Measurement, Prepared, measure
 from foretell.measure.record import Point, Record
 from foretell.sources import named as zoo
 from foretell.store.lines import RecordFile
@@ -126,7 +126,7 @@ def serve(link: Connection, file: RecordFile, device: str) -> None:
         link.send(("written", (lines, again)))
 
 
-def _taken(one: Prepared, companions: frozenset[int], light: bool, file: RecordFile) -> Taken | None:
+def _taken(one: Prepared, companions: frozenset[int], light: bool, file: RecordFile) -> MeasuredStep | None:
     one.measurement.machine.companions = companions
     try:
         return one.take(LIGHT_SECONDS if light else SECONDS)
@@ -148,18 +148,18 @@ def _measured_alone(point: Point, device: str, file: RecordFile) -> str:
 
 def _prepared(point: Point, device: str, light: bool, like: Prepared | None) -> Prepared | Record:
     try:
-        asked = Asked(point, device)
-        asked.machine.companions = frozenset({os.getppid()})  # not alone
+        wanted = Measurement(point, device)
+        wanted.machine.companions = frozenset({os.getppid()})  # not alone
     except (Exception, SystemExit) as error:
         return failure(point, "error", str(error) if isinstance(error, ForetellError) else reason_of(error), {})
     try:
         same = like is not None and like.measurement.point.but_batch == point.but_batch
-        return asked.prepare(like if same else None, light=light)
+        return wanted.prepare(like if same else None, light=light)
     except _OUT_OF_MEMORY as error:
         torch.cuda.empty_cache() if device != "cpu" else None
-        return asked.out_of_memory(error)
+        return wanted.out_of_memory(error)
     except (Exception, SystemExit) as error:
-        return failure(point, "error", reason_of(error), asked.machine.provenance())
+        return failure(point, "error", reason_of(error), wanted.machine.provenance())
 
 
 @dataclass

@@ -58,13 +58,13 @@ def install(session: Session) -> None:
 
     remove = shutil.rmtree
     atexit.register(lambda: remove(scratch, ignore_errors=True))
-    _Elsewhere(scratch).apply()
+    _TemporaryFolder(scratch).apply()
     _save_nothing()
     _stand_in_for_missing_trackers()
     refuse_connections()
 
 
-class _Elsewhere:
+class _TemporaryFolder:
     """Paths that a script makes, as paths in a folder of our own."""
 
     def __init__(self, scratch: str) -> None:
