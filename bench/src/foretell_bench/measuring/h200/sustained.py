@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import pynvml
 import torch
 from torch import nn
 
@@ -86,16 +85,19 @@ class Sampler(threading.Thread):
     """Clock, power and temperature of the first device, twenty times a second."""
 
     def __init__(self) -> None:
+        import pynvml  # on machines that have a device to measure
+
         super().__init__(daemon=True)
         pynvml.nvmlInit()
+        self.nvml = pynvml
         self.handle, self.on = pynvml.nvmlDeviceGetHandleByIndex(0), True
         self.samples: list[tuple[float, int, float, int]] = []  # when, MHz, watts, degrees Celsius
 
     def run(self) -> None:
         while self.on:
-            clock = pynvml.nvmlDeviceGetClockInfo(self.handle, pynvml.NVML_CLOCK_SM)
-            watts = pynvml.nvmlDeviceGetPowerUsage(self.handle) / 1e3
-            celsius = pynvml.nvmlDeviceGetTemperature(self.handle, pynvml.NVML_TEMPERATURE_GPU)
+            clock = self.nvml.nvmlDeviceGetClockInfo(self.handle, self.nvml.NVML_CLOCK_SM)
+            watts = self.nvml.nvmlDeviceGetPowerUsage(self.handle) / 1e3
+            celsius = self.nvml.nvmlDeviceGetTemperature(self.handle, self.nvml.NVML_TEMPERATURE_GPU)
             self.samples.append((time.monotonic(), clock, watts, celsius))
             time.sleep(0.05)
 
