@@ -28,10 +28,6 @@ _LEFT, _RIGHT, _TOP, _BELOW = 76, 24, 30, 48
 _ROWS: Final = 12  # of the front in a terminal
 _SHORTEST: Final = 80  # characters of a reason
 _WIDE: Final = 130
-_STYLE: Final = (
-    "svg{--accent:#2b5c7f;--bar:#a9b9c4;--good:#2f6f4f;background:#fdfcfa}text{font:12px sans-serif;fill:#5d646c}"
-    ".grid{stroke:#e2ded5}.limit{stroke:#a63a2b;stroke-dasharray:4 3}.limit-label{fill:#a63a2b}"
-)
 
 
 def plan_panel(result: PlanResult, width: int = 100) -> RenderableType:
@@ -177,7 +173,7 @@ def _row(choice: Choice, number: int, best: bool, address: Callable[[Choice], st
     )  # fmt: skip
 
 
-def pareto_chart(result: PlanResult, *, standalone: bool = False) -> str:
+def pareto_chart(result: PlanResult) -> str:
     """Time to the right, cost upward, both in logarithms; without prices, devices upward."""
 
     def cost(choice: Choice) -> float:
@@ -209,24 +205,11 @@ def pareto_chart(result: PlanResult, *, standalone: bool = False) -> str:
         )
         best = c == result.recommended
         dot = _dot(x(c.time.median), at, 7 if best else 4, "var(--good)" if best else "var(--accent)", _summary(c))
-        drawn.append(dot if standalone else f'<a href="#choice-{number}">{dot}</a>')
+        drawn.append(f'<a href="#choice-{number}">{dot}</a>')
     described = "; ".join(_summary(c) for c in result.front)
     return svg(
-        _WIDTH,
-        _HEIGHT,
-        "".join(drawn),
-        name="front",
-        title="Time against cost",
-        description=described,
-        standalone=standalone,
-        scaled=True,
+        _WIDTH, _HEIGHT, "".join(drawn), name="front", title="Time against cost", description=described, scaled=True
     )
-
-
-def plan_picture(result: PlanResult) -> str:
-    """The chart as a file of its own, for a page elsewhere."""
-    drawn = pareto_chart(result, standalone=True)
-    return drawn.replace("<desc", f"<style>{_STYLE}</style><desc", 1)
 
 
 class _Axis:
