@@ -110,15 +110,33 @@ def test_differences_are_grouped_by_the_defect_that_explains_them(
         ("4xv100-16g-sxm", "compute:bf16/reduce:fp32", "no units"),
         ("t4", "amp-fp16", "not explained"),
         ("h200", "tf32", "not explained"),
+        ("t4", "parameters:bf16/master:fp32", "no units"),
         ("m3-max", "fp32", "check bits"),
     ],
 )
 def test_reasons_explain_what_their_defect_changed_and_no_more(on: str, precision: str, explained: str) -> None:
-    question = {"settings": {"precision": precision}, "on": on}
+    question = {"verb": "forecast", "settings": {"precision": precision}, "on": on}
     difference = Difference(question=question, field="step_time.seconds", before=1.0, after=2.0)
     text = next((reason.text for reason in REASONS if reason.explains(difference)), compare.UNEXPLAINED)
     assert explained in text
     assert difference.change == 1.0
+
+
+@pytest.mark.parametrize(
+    ("verb", "on", "field", "explained"),
+    [
+        ("forecast", "8xh200", "step_time.low", "0.943"),
+        ("scale", "h200", "step_time.high", "0.943"),
+        ("forecast", "h200", "step_time.low", "not explained"),
+        ("forecast", "8xh200", "step_time.seconds", "not explained"),
+        ("forecast", "h200", "energy.joules_per_step", "busy and idle"),
+    ],
+)
+def test_reasons_are_of_the_fields_they_change(verb: str, on: str, field: str, explained: str) -> None:
+    question = {"verb": verb, "settings": {}, "on": on}
+    difference = Difference(question=question, field=field, before=1.0, after=2.0)
+    text = next((reason.text for reason in REASONS if reason.explains(difference)), compare.UNEXPLAINED)
+    assert explained in text
 
 
 def test_one_of_the_two_ways_must_be_chosen() -> None:

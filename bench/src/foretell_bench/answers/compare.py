@@ -18,6 +18,7 @@ class Comparison:
 
     questions: int
     same: int
+    same_medians: int  # only intervals, probabilities or energy differ
     missing: int  # questions that only one file has
     by_reason: Mapping[str, Sequence[Difference]] = field(default_factory=dict)
 
@@ -35,6 +36,7 @@ def compare(before: Mapping[str, dict[str, Any]], after: Mapping[str, dict[str, 
     return Comparison(
         questions=len(both),
         same=sum(not differences for differences in found.values()),
+        same_medians=sum(bool(those) and all(d.is_of_an_interval for d in those) for those in found.values()),
         missing=len(before.keys() ^ after.keys()),
         by_reason=dict(grouped),
     )
@@ -58,6 +60,7 @@ def markdown(found: Comparison) -> str:
     """A row for each reason, in the order of the table of reasons."""
     rows = ["| what differs | questions | fields | largest change |", "|---|---|---|---|"]
     rows.append(f"| nothing: the same digit for digit | {found.same:,} | | |")
+    rows.append(f"| only intervals, the probability to fit, or energy | {found.same_medians:,} | | |")
     for reason in (*(reason.text for reason in REASONS), UNEXPLAINED):
         if differences := found.by_reason.get(reason):
             questions = len({difference.text for difference in differences})

@@ -27,6 +27,11 @@ class Difference:
         return f"{of['verb']} {of['source']} {settings} on {of['on']} {of['plan'] or ''}".rstrip()
 
     @property
+    def is_of_an_interval(self) -> bool:
+        """Whether it leaves the median times, memory, cost and plan as they were."""
+        return self.field.endswith((".low", ".high", ".fit_probability")) or self.field.startswith("energy.")
+
+    @property
     def change(self) -> float | None:
         """How much it changed, relative to what it was; None where it is no number."""
         if not isinstance(self.before, int | float) or not isinstance(self.after, int | float) or not self.before:
@@ -42,7 +47,14 @@ class Reason:
     explains: Callable[[Difference], bool]
 
 
-_UNITS: Final = {"tf32": "tf32", "torch-fp32": "tf32", "bf16": "bf16", "amp-bf16": "bf16", "compute:bf16": "bf16"}
+_UNITS: Final = {
+    "tf32": "tf32",
+    "torch-fp32": "tf32",
+    "bf16": "bf16",
+    "amp-bf16": "bf16",
+    "compute:bf16": "bf16",
+    "parameters:bf16": "bf16",
+}
 
 
 @cache
@@ -63,6 +75,18 @@ def _apple(difference: Difference) -> bool:
     return any(device.vendor == "Apple" for device in _devices(difference.question["on"]))
 
 
+def _interval_of_several_devices(difference: Difference) -> bool:
+    several = difference.question["verb"] == "scale" or sum(_counts(difference.question["on"])) > 1
+    return several and difference.field in ("step_time.low", "step_time.high")
+
+
+@cache
+def _counts(on: str) -> tuple[int, ...]:
+    from foretell import Cluster
+
+    return tuple(node.count for node in Cluster.parse(on).nodes)
+
+
 REASONS: Final[tuple[Reason, ...]] = (
     Reason(
         text="A precision that the device has no units for (TF32 or bf16 before Ampere, on AMD, on a CPU) ran on "
@@ -73,5 +97,15 @@ REASONS: Final[tuple[Reason, ...]] = (
         text="A device whose system keeps a part of the memory was taken for one with check bits among its data; "
         "the catalog says which have them.",
         explains=_apple,
+    ),
+    Reason(
+        text="What no part explains of the error of a job of several devices ended at the end of its search, 0.5; "
+        "fitted inside a wider one it is 0.943.",
+        explains=_interval_of_several_devices,
+    ),
+    Reason(
+        text="Shares of a board's power when busy and idle were typed in from a page; the benchmark that measures them "
+        "writes them into the model.",
+        explains=lambda difference: difference.field.startswith("energy."),
     ),
 )
