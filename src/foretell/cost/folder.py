@@ -51,10 +51,8 @@ def read_once(folder: Path | None, load: Callable[[Path], T], *names: str) -> T 
 
 def read_errors(path: Path, make: Callable[[dict[str, Any]], T]) -> T:
     """What a JSON file says of a model's errors."""
-    try:
+    with reading(path, "errors of a model"):
         return make(read_json(path))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ModelError(f"{path} is no file of a model's errors ({error}). Fit it with: foretell fit") from error
 
 
 def versions(folder: Path) -> tuple[Path, ...]:

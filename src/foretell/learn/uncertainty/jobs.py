@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -60,10 +60,7 @@ def calibrate_jobs(jobs: Sequence[JobError]) -> PublishedJobs:
 
 def _trainer_overhead(jobs: Sequence[JobError]) -> float:
     """What jobs took beyond their forecast, as a part of it: the middle source's middle job."""
-    by_source: dict[str, list[float]] = defaultdict(list)
-    for job in jobs:
-        by_source[job.source].append(job.error)
-    middle = float(np.median([np.median(errors) for errors in by_source.values()]))
+    middle = float(np.median([np.median(errors) for errors in _by_source(jobs, lambda job: job.error).values()]))
     return round(max(math.expm1(middle), 0.0), 4)
 
 
@@ -95,16 +92,22 @@ def save_jobs(known: PublishedJobs, model: str | CostModel) -> Path:
 
 
 def _with_floor(jobs: Iterable[JobError], floor: float) -> PublishedJobs:
-    by_source: dict[str, list[float]] = defaultdict(list)
-    for job in jobs:
-        by_source[job.source].append(job.parts.beyond(floor).count(job.error))
-    return PublishedJobs(floor=floor, sources=[Source(name=s, errors=e) for s, e in sorted(by_source.items())])
+    counted = _by_source(jobs, lambda job: job.parts.beyond(floor).count(job.error))
+    return PublishedJobs(floor=floor, sources=[Source(name=s, errors=e) for s, e in sorted(counted.items())])
 
 
 def _width(jobs: Sequence[JobError], known: PublishedJobs) -> float:
     """Of intervals, as a logarithm: their mean, every source counting as one."""
-    by_source: dict[str, list[float]] = defaultdict(list)
-    for job in jobs:
+
+    def width(job: JobError) -> float:
         low, high = interval(known.step_time(job.predicted, job.parts))
-        by_source[job.source].append(math.log(high / low))
-    return float(np.mean([np.mean(each) for each in by_source.values()]))
+        return math.log(high / low)
+
+    return float(np.mean([np.mean(widths) for widths in _by_source(jobs, width).values()]))
+
+
+def _by_source(jobs: Iterable[JobError], value: Callable[[JobError], float]) -> dict[str, list[float]]:
+    values: dict[str, list[float]] = defaultdict(list)
+    for job in jobs:
+        values[job.source].append(value(job))
+    return values
