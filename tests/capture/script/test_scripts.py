@@ -259,7 +259,7 @@ def test_nothing_is_written_and_what_was_is_found_again(script: Write, tmp_path:
     graph = foretell.capture_graph(
         script(
             """
-            import json, os, pathlib, torch, wandb
+            import json, os, pathlib, shutil, torch, wandb
             import torch.distributed.checkpoint as checkpoint
             from torch.utils.tensorboard import SummaryWriter
             from torch.utils.tensorboard.summary import hparams
@@ -271,6 +271,9 @@ def test_nothing_is_written_and_what_was_is_found_again(script: Write, tmp_path:
                 json.dump({"a": 1}, file)
             assert json.load(open("out/deep/log.json")) == {"a": 1} and os.listdir("out/deep") == ["log.json"]
             pathlib.Path("notes.md").write_text("x")
+            os.makedirs(name="by/name", exist_ok=True); os.rename(src="out/deep/log.json", dst="by/name/log.json")
+            assert os.listdir(path="by/name") == ["log.json"] and not os.listdir("out/deep")
+            shutil.copy(src="kept.txt", dst="copied.txt"); os.remove(path="by/name/log.json")
             open("kept.txt", "a").write(" and more"); os.remove("kept.txt")
             model = torch.nn.Linear(4, 4).cuda()
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -19,7 +19,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from torch.utils import _pytree as pytree
 
 from foretell.capture.as_gpu.patches import replace
-from foretell.capture.script.placement import Finished, ScriptRecorder
+from foretell.capture.script.placement import Finished
 from foretell.capture.script.wrapped import unwrapped
 from foretell.capture.trace import host_state
 from foretell.sources.master_weights import gradient_of
@@ -200,7 +200,7 @@ class Updates:
         self._window = Window(backwards=[])
         period = self._period()
         done = len(self.sequence)
-        self.micro_steps = _micro_steps(window, recorder) if period == 1 else 1
+        self.micro_steps = _micro_steps(window) if period == 1 else 1
         if recorder.recording:
             recorder.recording = False
             if period and done % period == 0:
@@ -268,7 +268,7 @@ class Updates:
         recorder.recording = not self._resting
 
 
-def _micro_steps(window: Window, recorder: ScriptRecorder) -> int:
+def _micro_steps(window: Window) -> int:
     """How many micro-steps there were, where all but the first ran the same number of ops."""
     ends = window.backwards
     lengths = {b - a for a, b in itertools.pairwise(ends)}

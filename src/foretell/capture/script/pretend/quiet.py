@@ -7,8 +7,10 @@ safetensors' own.
 
 from __future__ import annotations
 
+import atexit
 import builtins
 import importlib.util
+import inspect
 import io
 import logging
 import os
@@ -32,17 +34,7 @@ _SWITCHES: Final = {
     "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1", "MPLBACKEND": "Agg",
 }  # fmt: skip
-_TRACKERS: Final = (
-    "wandb",
-    "tensorboard",
-    "tensorboardX",
-    "mlflow",
-    "comet_ml",
-    "neptune",
-    "clearml",
-    "aim",
-    "trackio",
-)
+_TRACKERS: Final = tuple("wandb tensorboard tensorboardX mlflow comet_ml neptune clearml aim trackio".split())
 _BOARD: Final = "torch.utils.tensorboard"
 _RETURNED: Final = {f"{_BOARD}.summary.hparams": 3}  # values, which are taken apart
 _WRITING: Final = frozenset("wax+")
@@ -54,8 +46,6 @@ def install(session: Session) -> None:
     scratch = tempfile.mkdtemp(prefix="foretell-script-")
     tempfile.tempdir = scratch
     os.environ["TMPDIR"] = scratch
-    import atexit
-
     remove = shutil.rmtree
     atexit.register(lambda: remove(scratch, ignore_errors=True))
     _TemporaryFolder(scratch).apply()
@@ -87,12 +77,12 @@ class _TemporaryFolder:
         for name in ("mkdir", "makedirs"):
             self._make(name)
         for name in ("remove", "unlink", "rmdir", "chmod", "utime"):
-            self._change(os, name, 1)
+            self._change(os, name, "path")
         for name in ("rename", "replace", "symlink", "link"):
-            self._change(os, name, 2)
-        self._change(shutil, "rmtree", 1)
+            self._change(os, name, "src", "dst")
+        self._change(shutil, "rmtree", "path")
         for name in ("copy", "copyfile", "copy2", "copytree", "move"):
-            setattr(shutil, name, lambda source, target, *args, **kwargs: target)
+            setattr(shutil, name, lambda src, dst, *args, **kwargs: dst)
 
     def _open(self) -> None:
         real: Callable[..., Any] = builtins.open
@@ -135,29 +125,31 @@ class _TemporaryFolder:
 
     def _make(self, name: str) -> None:
         real: Callable[..., Any] = getattr(os, name)
+        signature = inspect.signature(real)
 
-        def make(path: Any, mode: int = 0o777, exist_ok: bool = False, **kwargs: Any) -> None:
-            other = self.there(path)
-            extra = {"exist_ok": exist_ok} if name == "makedirs" else {}
-            if other is None:
-                real(path, mode, **extra, **kwargs)
+        def make(*args: Any, **kwargs: Any) -> None:
+            given = signature.bind(*args, **kwargs).arguments
+            path = next(iter(given.values()))
+            if (other := self.there(path)) is None:
+                real(*args, **kwargs)
             elif not os.path.isdir(path):
                 self._real["makedirs"](other, exist_ok=True)
-            elif not exist_ok:
+            elif not given.get("exist_ok"):
                 raise FileExistsError(17, "File exists", os.fspath(path))
 
         setattr(os, name, make)
 
-    def _change(self, owner: Any, name: str, paths: int) -> None:
-        """Only what the script has made itself is changed."""
+    def _change(self, owner: Any, name: str, *paths: str) -> None:
+        """Let only what the script has made itself be changed; `paths` are the names of the arguments that say what."""
         real: Callable[..., Any] = getattr(owner, name)
 
         def change(*args: Any, **kwargs: Any) -> None:
-            moved = [self.there(path) or path for path in args[:paths]]
-            if self._real["stat_exists"](moved[0]):
-                if paths == 2:
-                    self._folder(os.fspath(moved[1]))
-                real(*moved, *args[paths:], **kwargs)
+            given = [*args[: len(paths)], *(kwargs.pop(path) for path in paths[len(args) :])]
+            first, *others = moved = [self.there(path) or path for path in given]
+            if self._real["stat_exists"](first):
+                for other in others:
+                    self._folder(os.fspath(other))
+                real(*moved, *args[len(paths) :], **kwargs)
 
         setattr(owner, name, change)
 

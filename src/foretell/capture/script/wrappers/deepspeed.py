@@ -73,8 +73,10 @@ def _initialize(session: Session, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         raise WorkloadError("deepspeed.initialize is called without a model, or without a config. Give it both.")
     if torch.distributed.is_available() and not torch.distributed.is_initialized():
         torch.distributed.init_process_group("nccl")
-    entries, path = (config, Path("the DeepSpeed config")) if isinstance(config, Mapping) else _read(Path(config))
-    configuration = read_configuration(entries, path)
+    if isinstance(config, Mapping):
+        configuration = read_configuration(config, Path("the DeepSpeed config"))
+    else:
+        configuration = read_configuration(json.loads(Path(config).read_text(encoding="utf-8")), Path(config))
     engine = Engine(model, keys.take("optimizer"), keys.take("lr_scheduler"), configuration, session)
     session.find_wrapper(DeepSpeed(settings=dict(configuration.plan)), keys)
     session.find_caveats(*configuration.caveats)
@@ -82,10 +84,6 @@ def _initialize(session: Session, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
     if training_data is not None:
         loader = torch.utils.data.DataLoader(training_data, engine.batch, collate_fn=collate_fn)
     return engine, engine.optimizer, loader, engine.lr_scheduler
-
-
-def _read(path: Path) -> tuple[Any, Path]:
-    return json.loads(path.read_text(encoding="utf-8")), path
 
 
 class Engine(Wrapper):
