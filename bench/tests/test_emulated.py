@@ -10,7 +10,9 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import asdict
 from functools import cache
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,12 @@ from foretell_bench.emulated.collectives import FIT_SIZES, TEST_SIZES, compare
 from foretell_bench.emulated.gpu_jobs import SETTINGS as GPU_SETTINGS
 from foretell_bench.emulated.gpu_jobs import binned, device_of, in_turn
 from foretell_bench.emulated.gpu_rank import merged
-from foretell_bench.emulated.host_jobs import SETTINGS, Point, Setting, done, keep, points
+from foretell_bench.emulated.host_jobs import SETTINGS, Point, done, keep, points
+from foretell_bench.emulated.launch import join_all
 from foretell_bench.emulated.links import connections, sampled
 from foretell_bench.emulated.models import NETWORKS, ON_A_DEVICE, network, save_graphs
 from foretell_bench.emulated.picture import picture, series
+from foretell_bench.emulated.rank import Job, Seat, Setting, run
 from foretell_bench.emulated.readings import gap_share
 from foretell_bench.emulated.steps import rows
 from foretell_bench.sources.emulated import emulated_cluster, shared_gpu_jobs
@@ -149,6 +153,27 @@ def test_graphs_that_are_there_are_not_captured_again(tmp_path: Path) -> None:
     assert save_graphs(tmp_path, network, [("mlp-256x2", 4)]) == ["mlp-256x2-4.graph"]
     assert Graph.load(tmp_path / "graphs" / "mlp-256x2-4.graph").samples == 4
     assert save_graphs(tmp_path, network, [("mlp-256x2", 4)]) == []
+
+
+def be_rank(seat: Seat, jobs: list[Job], out: Path) -> None:
+    seat.take()
+    out.write_text(json.dumps([asdict(run(job, network)) for job in jobs]))
+
+
+@pytest.mark.slow  # three processes that load torch
+def test_ranks_run_all_reduce_and_parameter_servers(tmp_path: Path) -> None:
+    kinds: list[dict[str, Any]] = [{}, {"servers": 1}, {"servers": 1, "asynchronous": True}]
+    jobs = [Job(name="mlp-256x2", batch=4, steps=3, **kind) for kind in kinds]
+    seats = [Seat(rank=i, size=3, meets=f"file://{tmp_path}/meet", interface="lo") for i in range(3)]
+    spawn = get_context("spawn")
+    processes = [spawn.Process(target=be_rank, args=(seat, jobs, tmp_path / f"{seat.rank}")) for seat in seats]
+    for process in processes:
+        process.start()
+    join_all(processes, time.monotonic() + 300)
+    moments = [json.loads((tmp_path / f"{rank}").read_text()) for rank in range(3)]
+    steps = [[len(job["ends"]) for job in own] for own in moments]
+    assert steps == [[3, 3, 3], [3, 3, 3], [3, 3, 6]]  # an asynchronous server updates for each of its two workers
+    assert all(job["finite"] and job["begin"] <= job["ready"] <= job["ends"][0] for own in moments for job in own)
 
 
 # Jobs of CNNs.

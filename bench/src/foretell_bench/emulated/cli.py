@@ -39,11 +39,6 @@ def _need_namespaces() -> None:
         raise InputError(f"no hosts can be emulated here: {reason}.")
 
 
-def _save_graphs(names: list[str]) -> None:
-    for name in names:
-        say(name)
-
-
 @app.command()
 @guarded
 def hosts(
@@ -61,7 +56,11 @@ def hosts(
 
     if graphs:
         usual = [(name, batch) for name, (_, batch) in NETWORKS.items()]
-        _save_graphs(save_graphs(folder, network, [(name, times * batch) for name, batch in usual for times in (1, 2)]))
+        say(
+            "\n".join(
+                save_graphs(folder, network, [(name, times * batch) for name, batch in usual for times in (1, 2)])
+            )
+        )
         return
     _need_namespaces()
     from foretell_bench.emulated.host_jobs import run_all
@@ -86,7 +85,7 @@ def cnns(
     from foretell_bench.emulated.models import save_graphs
 
     if graphs:
-        _save_graphs(save_graphs(folder, network, [(name, batch) for name, (_, batch) in NETWORKS.items()]))
+        say("\n".join(save_graphs(folder, network, [(name, batch) for name, (_, batch) in NETWORKS.items()])))
         return
     import torch
 
@@ -124,7 +123,7 @@ def gpu(
 
         # At the two smallest batches, from which the others are continued.
         smallest = [(name, batch) for name in ON_A_DEVICE for batch in batches_of(name)[:2]]
-        _save_graphs(save_graphs(folder, network, smallest))
+        say("\n".join(save_graphs(folder, network, smallest)))
     elif collect is not None:
         from foretell_bench.emulated.collect import collect as collect_rows
         from foretell_bench.emulated.readings import read_lines

@@ -28,7 +28,7 @@ from foretell_bench.emulated.gpu_rank import WORKERS, Intervals, Task, be_rank, 
 from foretell_bench.emulated.launch import join_all
 from foretell_bench.emulated.links import Reading, connections, ports, sampled
 from foretell_bench.emulated.models import ON_A_DEVICE
-from foretell_bench.emulated.rank import Seat
+from foretell_bench.emulated.rank import Seat, Setting
 from foretell_bench.emulated.readings import as_lines, read_lines, software
 
 RANKS: Final = WORKERS + 1  # the last one is the server
@@ -40,25 +40,10 @@ BIN: Final = 10**6  # nanoseconds
 MARGIN: Final = 10**7  # nanoseconds of readings kept around a row
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    plan: str
-    servers: int
-    mbit: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.plan}@{self.mbit}"
-
-    @property
-    def bytes_per_second(self) -> float:
-        return self.mbit * 1e6 / 8
-
-
 SETTINGS: Final = (
-    Setting(plan="dp=2", servers=0, mbit=2000),
-    Setting(plan="dp=2", servers=0, mbit=500),
-    Setting(plan="dp=2,servers=1", servers=1, mbit=2000),
+    Setting(plan="dp=2", mbit=2000),
+    Setting(plan="dp=2", mbit=500),
+    Setting(plan="dp=2,servers=1", mbit=2000),
 )
 
 
@@ -90,7 +75,7 @@ class Ranks:
 
     def limit(self, setting: Setting) -> None:
         if self.links is not None:
-            self.links.limit(setting.mbit * 1e6)
+            self.links.limit(setting.bits_per_second)
 
     def do(self, task: Task) -> list[dict[str, Any]]:
         chosen = self.orders if task.servers else self.orders[:WORKERS]
@@ -116,7 +101,7 @@ def ranks(device: str, cores: Sequence[int], *, loopback: bool) -> Iterator[Rank
     with ExitStack() as stack:
         links = None
         if not loopback:
-            links = stack.enter_context(namespaces.cluster(RANKS, bits_per_second=SETTINGS[0].mbit * 1e6))
+            links = stack.enter_context(namespaces.cluster(RANKS, bits_per_second=SETTINGS[0].bits_per_second))
         processes: list[BaseProcess] = []
         orders: list[Connection] = []
         stack.callback(lambda: join_all(processes, time.monotonic()))
@@ -190,9 +175,10 @@ class Campaign:
     def _run_one(self, started: Ranks, name: str, setting: Setting) -> None:
         began = time.monotonic()
         started.limit(setting)
+        servers = setting.hosts - WORKERS
         task = Task(
-            network=name, batches=batches(name)[: self.batches], servers=setting.servers,
-            bytes_per_second=setting.bytes_per_second,
+            network=name, batches=batches(name)[: self.batches], servers=servers,
+            bytes_per_second=setting.bits_per_second / 8,
         )  # fmt: skip
         line: dict[str, Any] = {"network": name, "setting": setting.name}
         try:
@@ -206,7 +192,7 @@ class Campaign:
             raise
         finally:
             line |= {
-                "plan": setting.plan, "mbit": setting.mbit, "servers": setting.servers, "joined": started.joined,
+                "plan": setting.plan, "mbit": setting.mbit, "servers": servers, "joined": started.joined,
                 "device": self.device, "date": datetime.now(UTC).isoformat(timespec="seconds"), **software(),
                 "cores": len(self.cores),
             }  # fmt: skip

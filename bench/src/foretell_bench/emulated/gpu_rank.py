@@ -24,7 +24,7 @@ from foretell_bench.emulated.models import network
 from foretell_bench.emulated.rank import Job, ParameterServers, Seat, optimizer_update
 
 WORKERS: Final = 2
-WARM: Final = 2  # steps of a batch before those that count; the last says how long a step takes
+WARM: Final = 2  # steps of a batch before those that count; the last shows how long a step takes
 MIN_STEPS, MAX_STEPS = 3, 8  # that count
 SECONDS: Final = 0.12  # of them, about
 _STAGING: Final = ("Memcpy HtoD", "Memcpy DtoH")  # for the network, by copy engines

@@ -30,7 +30,7 @@ from foretell_bench.emulated import namespaces
 from foretell_bench.emulated.collect import host_line
 from foretell_bench.emulated.launch import PORT, join_all
 from foretell_bench.emulated.models import NETWORKS, network
-from foretell_bench.emulated.rank import Job, Seat, run
+from foretell_bench.emulated.rank import Job, Seat, Setting, run
 from foretell_bench.emulated.readings import INTERVAL, MAX_GAP_SHARE, Facts, Reading, as_lines, read_lines
 
 CORE_SHARE: Final = 0.4  # for each host: four of them leave some for the machine itself
@@ -46,21 +46,6 @@ FRACTIONED: Final = (
     "transformer-128x3",
     "recurrent-192x1",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    plan: str  # as Foretell writes it: dp=2, or dp=2,servers=1
-    mbit: int  # per second, of every link in each direction
-
-    @property
-    def name(self) -> str:
-        return f"{self.plan}@{self.mbit}"
-
-    @property
-    def hosts(self) -> int:
-        plan = Plan.parse(self.plan)
-        return plan.dp + plan.servers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,7 +108,7 @@ def run_setting(setting: Setting, wanted: Sequence[Point]) -> Iterator[tuple[Fac
     jobs = [point.job(setting) for point in wanted]
     with (
         tempfile.TemporaryDirectory(prefix="foretell-hosts-") as folder,
-        namespaces.cluster(setting.hosts, bits_per_second=setting.mbit * 1e6) as made,
+        namespaces.cluster(setting.hosts, bits_per_second=setting.bits_per_second) as made,
         core_shares(made.name, setting.hosts),
     ):
         with sampled(made) as readings:

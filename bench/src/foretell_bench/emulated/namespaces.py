@@ -96,7 +96,7 @@ def cluster(size: int, *, bits_per_second: float) -> Iterator[Cluster]:
             _run(f"ip -n {host} address add {made.address(i)}/24 dev {INTERFACE}")
             _run(f"ip -n {host} link set lo up")
             _run(f"ip -n {host} link set {INTERFACE} up")
-            # A busy machine answers late: no packet is lost here, so none need be sent again to find out.
+            # A busy machine answers late: no packet is dropped here, so none need be sent again to find out.
             _run(f"ip netns exec {host} tee /proc/sys/net/ipv4/tcp_early_retrans", "0")
         made.limit(bits_per_second)
         yield made

@@ -18,7 +18,7 @@ import torch._dynamo  # the first optimizer imports it, which takes seconds
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from foretell import Workload
+from foretell import Plan, Workload
 from foretell_bench.emulated import namespaces
 
 LEARNING_RATE: Final = 1e-6  # one batch is repeated, and must not drift into NaN
@@ -44,9 +44,26 @@ class Seat:
             os.sched_setaffinity(0, self.cores)
         os.environ["GLOO_SOCKET_IFNAME"] = self.interface
         torch.set_num_threads(1)
-        dist.init_process_group(
-            "gloo", init_method=self.meets, rank=self.rank, world_size=self.size, timeout=timeout
-        )  # fmt: skip
+        dist.init_process_group("gloo", self.meets, timeout, world_size=self.size, rank=self.rank)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    plan: str  # as Foretell writes it: dp=2, or dp=2,servers=1
+    mbit: int  # per second, of every link in each direction
+
+    @property
+    def name(self) -> str:
+        return f"{self.plan}@{self.mbit}"
+
+    @property
+    def hosts(self) -> int:
+        plan = Plan.parse(self.plan)
+        return plan.dp + plan.servers
+
+    @property
+    def bits_per_second(self) -> float:
+        return self.mbit * 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -166,7 +166,7 @@ def _case(query: Query, parts: Parts, allocated: Bytes, target: str) -> Case:
 
 
 def _start(examples: Sequence[Example]) -> tuple[float, ...]:
-    """What a job takes beside its steps, as parts of `_starting`; errors count by the job's length."""
+    """What a job takes in addition to its steps, as parts of `_starting`; errors count by the job's length."""
     from scipy.optimize import nnls
 
     jobs = [e for e in examples if _STEPS in e.query.settings and {JOB_TIME, STEP_TIME} <= set(e.measured)]

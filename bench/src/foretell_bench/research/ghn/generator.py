@@ -78,7 +78,7 @@ class _Draft:
         return self.add("bias", at, shape=(width,))
 
     def cell(self, at: int) -> int:
-        """A block that keeps width and side, alone, beside a skip (`sum`) or beside its input (`concat`)."""
+        """A block that keeps width and side, alone, added to a skip (`sum`) or joined to its input (`concat`)."""
         join = self.random.choices(("sum", "concat", ""), (5, 2, 3))[0]
         branches = 2 if self.random.random() < 0.25 else 1
         ends = []

@@ -231,7 +231,7 @@ def tune(rows: Sequence[Example], targets: Sequence[str], say: Callable[[str], N
 
 # Others on the same rows.
 
-NO_HOST: Final = 1e-6  # a factor: a processor that computes issues nothing beside
+NO_HOST: Final = 1e-6  # a factor: a processor that computes issues no kernels
 FACTORS: Final = tuple(2 ** (i / 4) for i in range(-4, 21))  # of a device and a host, half to 32 times as slow
 
 

@@ -43,7 +43,7 @@ Group = Callable[[Query], str]
 Predictions = dict[str, Floats]  # by method
 Validations = dict[
     str, list[dict[str, float]]
-]  # method → for each fold: form → its error on networks held back in training
+]  # method → for each fold: form → its error on networks left out in training
 Say = Callable[[str], None]
 
 
@@ -81,7 +81,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """Predictions by name; and for each form the error on networks held back in training."""
+    """Predictions by name; and for each form the error on networks left out in training."""
 
     predicted: Predictions
     validated: dict[str, float]
