@@ -24,7 +24,7 @@ class AuditLog:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._rows: queue.Queue[dict[str, object]] = queue.Queue(_MAX_WAITING_ROWS)
-        self._end = threading.Event()
+        self._end, self._writing = threading.Event(), threading.Lock()
         self.dropped = 0
         self._thread = threading.Thread(target=self._write, name="foretell-audit", daemon=True)
         self._thread.start()
@@ -48,14 +48,16 @@ class AuditLog:
         self.flush()
 
     def flush(self) -> None:
-        rows = []
-        while not self._rows.empty():
-            rows.append(self._rows.get_nowait())
-        if not rows:
-            return
-        try:
-            with self._database.writing() as session:
-                session.execute(insert(Audit), rows)
-        except SQLAlchemyError as error:
-            self.dropped += len(rows)
-            _log.error("%d rows of the audit log are lost: %s", len(rows), error)
+        """Write what waits; once this returns it is written, by whichever thread."""
+        with self._writing:
+            rows = []
+            while not self._rows.empty():
+                rows.append(self._rows.get_nowait())
+            if not rows:
+                return
+            try:
+                with self._database.writing() as session:
+                    session.execute(insert(Audit), rows)
+            except SQLAlchemyError as error:
+                self.dropped += len(rows)
+                _log.error("%d rows of the audit log are lost: %s", len(rows), error)
