@@ -44,8 +44,8 @@ class Architecture:
         try:
             config = config_class.from_dict(entries)
         except Exception as problem:  # each library class checks in its own way
-            changes = f" with {', '.join(f'{k}={v}' for k, v in known.items())}" if known else ""
-            raise SourceError(f"{self.name} cannot be configured{changes}: {problem}") from problem
+            how = f" with {', '.join(f'{k}={v}' for k, v in known.items())}" if known else ""
+            raise SourceError(f"{self.name} cannot be configured{how}: {problem}") from problem
         for part in (config, config.get_text_config()):
             if hasattr(part, "use_cache"):
                 part.use_cache = False
