@@ -32,15 +32,16 @@ NAMED = re.compile(r"foretell bench ((?:[a-z][\w-]*[ \t]?)+)((?:--[\w-]+)?)")
 FILES = re.compile(r"bench/(?:results|data|src|tests|notes)/[\w./-]*\w")
 
 
-def verbs(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for name, command in (group or get_command(app)).commands.items():
-        if hasattr(command, "commands"):
+def verbs(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        if hasattr(command, "list_commands"):
             yield from verbs(command, (*path, name))
         else:
             yield (*path, name), command
 
 
-VERBS = dict(verbs())
+VERBS = dict(verbs(get_command(app)))
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from foretell.cli.options import AsJson
 from foretell.cli.terminal import answer, guarded, progress
-from foretell_bench.answers.cli import answers
-from foretell_bench.emulated.cli import app as emulated
-from foretell_bench.fitting.cli import app as fitting
-from foretell_bench.measuring.cli import app as measuring
-from foretell_bench.measuring.cli import captures
-from foretell_bench.measuring.memory.cli import app as memory
-from foretell_bench.speed.cli import app as speed
-from foretell_bench.studies.cli import app as studies
-from foretell_bench.studies.scripts.cli import app as scripts
 
 if TYPE_CHECKING:
     from foretell_bench.tables.figures import Figure
@@ -37,7 +30,40 @@ Saved = Annotated[
 ]
 Page = Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Fill in the table of this page.")]
 
+# Verbs that lie in packages of their own, and are loaded when they are run: `foretell --help` waits for none of them.
+_PACKAGED: Final = {
+    "answers": "answers.cli:answers",
+    "captures": "measuring.cli:captures",
+    "emulated": "emulated.cli:app",
+    "fit": "fitting.cli:app",
+    "measure": "measuring.cli:app",
+    "memory": "measuring.memory.cli:app",
+    "scripts": "studies.scripts.cli:app",
+    "speed": "speed.cli:app",
+    "study": "studies.cli:app",
+}
+
+
+class _Verbs(TyperGroup):
+    """The verbs below, and those of the packages."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*super().list_commands(ctx), *_PACKAGED]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in _PACKAGED:
+            return super().get_command(ctx, cmd_name)
+        module, _, name = _PACKAGED[cmd_name].partition(":")
+        verb = getattr(import_module(f"foretell_bench.{module}"), name)
+        if isinstance(verb, typer.Typer):
+            return typer.main.get_group(verb)
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+        alone.command(cmd_name)(verb)
+        return typer.main.get_command(alone)
+
+
 app = typer.Typer(
+    cls=_Verbs,
     name="bench",
     help="Compare what Foretell predicts with what was measured.",
     no_args_is_help=True,
@@ -48,17 +74,6 @@ app = typer.Typer(
 @app.callback()
 def _bench() -> None:
     """Compare what Foretell predicts with what was measured."""
-
-
-app.command()(guarded(answers))
-app.add_typer(emulated)
-app.add_typer(fitting)
-app.add_typer(studies)
-app.command()(captures)
-app.add_typer(measuring)
-app.add_typer(memory)
-app.add_typer(scripts)
-app.add_typer(speed)
 
 
 @app.command()

@@ -8,7 +8,10 @@ from typing import Annotated
 
 import typer
 
+from foretell.cli.terminal import guarded
 
+
+@guarded
 def answers(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Ask all questions and write a JSON line for each.")
