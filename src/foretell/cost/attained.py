@@ -64,8 +64,10 @@ class Attained:
         check_numbers("energy", list(self.energy.values()), least=1e-3, most=1e3)
         rates = [self.clock_falls, self.consumer_clock, self.bandwidth, self.bandwidth_checked]
         check_numbers("a rate", [*rates, self.bandwidth_first_stacks], least=1e-3, most=10)
-        check_numbers("a cache", [self.l2_bytes_per_clock, self.cache_fits], least=1e-3, most=1e3)
-        check_numbers("tiles", list(self.tiles), least=0)
+        check_numbers("a cache's rate", self.l2_bytes_per_clock, dims=0, least=1e-3, most=1e3)
+        check_numbers("a part of the cache", self.cache_fits, dims=0, least=0, most=0.99)
+        check_numbers("seconds of a tile", [self.tiles.reading, self.tiles.ending], least=0, most=1e-3)
+        check_numbers("a tile's split", [self.tiles.split, self.tiles.shortest], least=1, most=1e5)
 
     @classmethod
     def load(cls, path: Path) -> Attained:

@@ -16,7 +16,7 @@ from safetensors import safe_open
 import foretell
 from foretell import Graph
 from foretell.cost.files import save_arrays
-from foretell.cost.folder import CHECKSUMS, seal
+from foretell.cost.folder import CARD, CHECKSUMS, DEFAULT, seal, versions
 from foretell.cost.model import SHIPPED, load_model
 from tests.fuzz.answers import check_forecast
 from tests.fuzz.mutate import change, damaged
@@ -29,8 +29,9 @@ FLOATS = (0.0, -1.0, 1e30, -1e30, float("nan"), float("inf"), 1e-30)
 def shipped() -> Path:
     """The shipped model with few families, so that a case is quick."""
     folder = Path(tempfile.mkdtemp(prefix="fuzz-model-"))
-    for path in (SHIPPED / "h200-2026.11").glob("*.*"):
+    for path in (path for version in reversed(versions(SHIPPED / DEFAULT)) for path in version.glob("*.*")):
         shutil.copy(path, folder)
+    (folder / CARD).write_text(json.dumps(json.loads((folder / CARD).read_text()) | {"inherits": ""}))
     arrays, about = read(folder / "operators.safetensors")
     kept = ("matmul", "elementwise", "norm", "attention")
     families = {name: entry for name, entry in json.loads(about["families"]).items() if name in kept}
