@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
@@ -20,7 +21,7 @@ from foretell.graph import ITEM_BYTES, Graph, Storage, Tensor
 from foretell.parallel.blocks import BlockOf, Pass, Span, blocks, passes
 from foretell.parallel.data import buckets
 from foretell.parallel.parameters import Parameter, parameters
-from foretell.parallel.rewrite import first_of, last_of, shard_of, shard_update, with_storages
+from foretell.parallel.rewrite import first_of, last_of, on_tensors, shard_of, shard_update, with_storages
 from foretell.plans import Plan
 from foretell.precision import DTYPES, bytes_per_number
 from foretell.program import Collective, Group, Role
@@ -82,7 +83,7 @@ def _shard_optimizer_state(role: Role, plan: Plan, groups: ShardGroups) -> Role:
         for number, bucket in enumerate(filled)
     ]
     end = len(graph.ops)
-    kept = _kept_per_reduced(graph)
+    kept = Fraction(bytes_per_number(graph.precision.parameters), bytes_per_number(graph.precision.reduce))
     gathers = [  # bucket by bucket too: over many ranks, each pays the latency of its whole ring
         replace(
             bucket,
@@ -97,11 +98,6 @@ def _shard_optimizer_state(role: Role, plan: Plan, groups: ShardGroups) -> Role:
     collectives = (*role.collectives, *scattered, *_between_replicas(scattered, groups), *gathers)
     copies = sum(c.copied_in for c in scattered)
     return replace(role, graph=graph, collectives=collectives).with_persistent("gradient", copies)
-
-
-def _kept_per_reduced(graph: Graph) -> Fraction:
-    """Bytes of a parameter for each byte that its gradient is reduced in."""
-    return Fraction(bytes_per_number(graph.precision.parameters), bytes_per_number(graph.precision.reduce))
 
 
 def _between_replicas(scattered: Sequence[Collective], groups: ShardGroups) -> list[Collective]:
@@ -290,11 +286,7 @@ class _Fsdp:
             return len(tensors) - 1
 
         for position, ways in positions.items():
-            op = ops[position]
-            inputs, outputs = (tuple(part(t, ways) for t in side) for side in (op.inputs, op.outputs))
-            read, written = (tuple(tensors[t].layout for t in side) for side in (inputs, outputs))
-            signature = replace(op.signature, inputs=read, outputs=written)
-            ops[position] = replace(op, signature=signature, inputs=inputs, outputs=outputs)
+            ops[position] = on_tensors(ops[position], tensors, partial(part, ways=ways))
         return replace(self.graph, ops=tuple(ops), tensors=tuple(tensors)) if positions else self.graph
 
     def _gathered_bytes(self, p: Parameter) -> Bytes:

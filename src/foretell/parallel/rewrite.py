@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -61,6 +61,14 @@ def shard_of(layout: Layout, ways: int) -> Layout:
     return Layout(shape, tuple(reversed(strides)), layout.dtype)
 
 
+def on_tensors(op: Op, tensors: Sequence[Tensor], part: Callable[[int], int]) -> Op:
+    """An op on a part of each tensor that it takes and makes."""
+    inputs, outputs = (tuple(map(part, side)) for side in (op.inputs, op.outputs))
+    read, written = (tuple(tensors[t].layout for t in side) for side in (inputs, outputs))
+    signature = replace(op.signature, inputs=read, outputs=written)
+    return replace(op, signature=signature, inputs=inputs, outputs=outputs)
+
+
 def shard_update(graph: Graph, ways: int, own: frozenset[int] = frozenset(), own_ways: int = 1) -> Graph:
     """The optimizer's ops, and the state they keep, on one of `ways` parts of every parameter.
 
@@ -88,10 +96,7 @@ def shard_update(graph: Graph, ways: int, own: frozenset[int] = frozenset(), own
 
     ops = list(graph.ops)
     for position, op in enumerate(ops[update:], start=update):
-        inputs, outputs = (tuple(map(part, side)) for side in (op.inputs, op.outputs))
-        read, written = (tuple(tensors[t].layout for t in side) for side in (inputs, outputs))
-        signature = replace(op.signature, inputs=read, outputs=written)
-        ops[position] = replace(op, signature=signature, inputs=inputs, outputs=outputs)
+        ops[position] = on_tensors(op, tensors, part)
     changed = {
         number: replace(
             s, nbytes=s.nbytes if s.nbytes <= 8 else -(-s.nbytes // ways_of(number))
