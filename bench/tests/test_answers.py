@@ -130,6 +130,10 @@ def test_reasons_explain_what_their_defect_changed_and_no_more(on: str, precisio
         ("forecast", "h200", "step_time.low", "not explained"),
         ("forecast", "8xh200", "step_time.seconds", "not explained"),
         ("forecast", "h200", "energy.joules_per_step", "busy and idle"),
+        ("forecast", "h200", "memory.fit_probability", "forecast of memory"),
+        ("fit_batch", "h200", "batch", "forecast of memory"),
+        ("forecast", "h200", "memory.total", "not explained"),
+        ("forecast", "h200", "error", "not explained"),
     ],
 )
 def test_reasons_are_of_the_fields_they_change(verb: str, on: str, field: str, explained: str) -> None:

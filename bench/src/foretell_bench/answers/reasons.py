@@ -87,6 +87,13 @@ def _counts(on: str) -> tuple[int, ...]:
     return tuple(node.count for node in Cluster.parse(on).nodes)
 
 
+def _refused_alike(difference: Difference) -> bool:
+    start = "SourceError: precision"
+    return difference.field == "error" and all(
+        str(each).startswith(start) for each in (difference.before, difference.after)
+    )
+
+
 REASONS: Final[tuple[Reason, ...]] = (
     Reason(
         text="A precision that the device has no units for (TF32 or bf16 before Ampere, on AMD, on a CPU) ran on "
@@ -107,5 +114,14 @@ REASONS: Final[tuple[Reason, ...]] = (
         text="Shares of a board's power when busy and idle were typed in from a page; the benchmark that measures them "
         "writes them into the model.",
         explains=lambda difference: difference.field.startswith("energy."),
+    ),
+    Reason(
+        text="How far a forecast of memory may be off was typed in from a page, and is written by its benchmark too: the "
+        "probability to fit follows, and the batch that fits with 95 %.",
+        explains=lambda d: d.field == "memory.fit_probability" or d.question["verb"] == "fit_batch",
+    ),
+    Reason(
+        text="Precisions in parts can say more (`autocast`, `tf32`): a refusal lists the parts.",
+        explains=_refused_alike,
     ),
 )
