@@ -198,6 +198,6 @@ def capture_in_child() -> Callable[..., Graph]:
 
     def run(source: str | Workload, **settings: str) -> Graph:
         workload = source if isinstance(source, Workload) else load_workload(source, settings)
-        return child.capture_workload(workload)
+        return child.capture_workload(workload)[0]
 
     return run

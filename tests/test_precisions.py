@@ -64,7 +64,9 @@ def test_it_is_scaled(precision: str) -> None:
 
 @EVERY
 def test_it_is_planned_and_handed_over(precision: str) -> None:
-    best = foretell.plan(step(precision), "2xh100-sxm", samples=1e6, model="roofline").recommended
+    best = foretell.plan(
+        step(precision), "2xh100-sxm", job=foretell.JobLength(samples=1e6), model="roofline"
+    ).recommended
     assert best is not None
     chosen = replace(best, settings={**best.settings, "precision": precision})
     half = Precision.parse(precision).products if Precision.parse(precision).is_half else None

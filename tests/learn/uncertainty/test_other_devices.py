@@ -192,7 +192,7 @@ def test_errors_on_other_devices_come_back_as_they_were_saved(tmp_path: Path) ->
 
 
 def test_what_the_benchmark_found_comes_back_as_it_was_saved(tmp_path: Path) -> None:
-    found = bench.Found(ops=[], steps=steps(0.2))
+    found = bench.DeviceErrors(ops=[], steps=steps(0.2))
     bench.save(found, tmp_path / "found.json")
     again = bench.read(tmp_path / "found.json")
     assert [f.to_dict() for f in bench.figures(again)] == [f.to_dict() for f in bench.figures(found)]
@@ -202,7 +202,7 @@ def test_what_the_benchmark_found_comes_back_as_it_was_saved(tmp_path: Path) -> 
 
 
 def test_a_page_gets_every_device_and_one_line_for_all(tmp_path: Path) -> None:
-    found = bench.Found(ops=[], steps=steps(0.2) + steps(0.2, count=4, seed=1)[:4])
+    found = bench.DeviceErrors(ops=[], steps=steps(0.2) + steps(0.2, count=4, seed=1)[:4])
     bench.save(found, tmp_path / "found.json")
     page = tmp_path / "page.md"
     page.write_text("".join(f"<!-- table: {name} -->\n<!-- end -->\n\n" for name in ("ops", "steps", "bars")))
