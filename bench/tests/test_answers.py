@@ -145,3 +145,12 @@ def test_reasons_are_of_the_fields_they_change(verb: str, on: str, field: str, e
 
 def test_one_of_the_two_ways_must_be_chosen() -> None:
     assert CliRunner().invoke(app, ["answers"]).exit_code == 2
+
+
+def test_every_difference_from_the_last_release_is_explained_on_its_page() -> None:
+    bench = Path(__file__).parents[1]
+    before, after = (read_answers(bench / "results" / f"answers-{name}.jsonl.gz") for name in ("0.1", "0.2"))
+    found = compare.compare(before, after)
+    assert found.questions >= 1000
+    assert found.unexplained == ()
+    assert compare.markdown(found) in (bench / "notes" / "answers.md").read_text(encoding="utf-8")
