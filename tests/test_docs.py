@@ -37,6 +37,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 NOTES = sorted((ROOT / "bench" / "notes").rglob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS, *NOTES]
+MEASURING = ("adapting.md", "campaigns.md", "choosing.md", "hosts.md", "measuring.md")  # pages that time this machine
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^\$ foretell (.*)\n((?:(?!\$ ).*\n)*)", flags=re.MULTILINE)
 FACT = re.compile(r"<!-- (\w+) -->([\d,]+)<!-- -->")
@@ -136,8 +137,13 @@ def write_files(page: str, home: Path) -> None:
             path.write_text(block.text, encoding="utf-8")
 
 
+def pages_with_code() -> Iterator[object]:
+    for path in filter(has_code, PAGES):
+        yield pytest.param(path, marks=pytest.mark.nightly if path.name in MEASURING else ())
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("path", [p for p in PAGES if has_code(p)], ids=name_of)
+@pytest.mark.parametrize("path", pages_with_code(), ids=name_of)
 def test_a_page_runs(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_foretell: Run, run_forked: Run
 ) -> None:

@@ -53,6 +53,7 @@ def found(tmp_path_factory: pytest.TempPathFactory, graphs: dict[tuple[int, int]
         return ablate(measured, {i: s.source for i, s in enumerate(measured.steps)}, FitOptions(rounds=40))
 
 
+@pytest.mark.nightly
 def test_every_part_is_taken_away(found: list[ablations.Ablation]) -> None:
     assert [a.name for a in found] == list(ABOUT)
     assert {a.name for a in found} == {WHOLE, NO_NETWORK, NO_HOST, NO_PHYSICS, PERCEPTRONS, HALF, QUARTER}
@@ -78,6 +79,7 @@ def test_they_are_kept_and_drawn(found: list[ablations.Ablation], tmp_path: Path
         read_ablations(tmp_path / "a.json")
 
 
+@pytest.mark.nightly
 def test_networks_see_nothing_of_what_they_are_validated_against(
     tmp_path: Path, graphs: dict[tuple[int, int], Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +102,7 @@ def test_networks_see_nothing_of_what_they_are_validated_against(
     assert any(f.device_predicted != f.rivals["sum"] for f in plain.values())
 
 
+@pytest.mark.nightly
 def test_a_fit_trains_a_network(
     tmp_path: Path, graphs: dict[tuple[int, int], Graph], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out.jsonl.gz"
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_stopped_goes_on_where_it_was(answered: Path, tmp_path: Path) -> None:
     rows = list(read_answers(answered).values())
     asking = [Question(**row["question"]) for row in rows]

@@ -12,6 +12,7 @@ from foretell.design.pool.shapes import OPERATORS
 from foretell.errors import WorkloadError
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "of", [name for name in OPERATORS if name not in ("optimizer", "cast", "attention", "recurrent")]
 )

@@ -56,7 +56,7 @@ def test_every_verb_says_what_it_does(verb: str) -> None:
     assert "--help" in result.output
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @needs_namespaces
 @pytest.mark.parametrize(("hosts", "rates"), [(2, (1e9, 2e8)), (4, (1e9, 2e8))])
 def test_bytes_and_time_of_a_step_over_thin_links(hosts: int, rates: tuple[float, ...]) -> None:
@@ -160,6 +160,7 @@ def be_rank(seat: Seat, jobs: list[Job], out: Path) -> None:
     out.write_text(json.dumps([asdict(run(job, network)) for job in jobs]))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow  # three processes that load torch
 def test_ranks_run_all_reduce_and_parameter_servers(tmp_path: Path) -> None:
     kinds: list[dict[str, Any]] = [{}, {"servers": 1}, {"servers": 1, "asynchronous": True}]

@@ -11,6 +11,7 @@ from foretell.capture import capture
 from foretell.errors import WorkloadError
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("of", [kind for kind in KINDS if kind != "recurrent"])
 def test_a_bundle_is_captured(of: str) -> None:
     few, many = (len(capture(bundle(of=of, count=n, precision="bf16")).ops) for n in (1, 4))

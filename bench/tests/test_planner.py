@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from foretell_bench.pages import planner as pages
 from foretell_bench.tables.planner import Measured, Table, figures, loss_of, read, save, summaries
 from foretell_bench.tables.planner import _Reached as Reached
@@ -43,6 +44,7 @@ def test_runs_look_up_what_was_measured_and_end_when_it_is_enough() -> None:
     assert runs.rates == [None, 0.25, 0.2]
 
 
+@pytest.mark.nightly
 def test_a_table_is_planned_measured_and_kept(tmp_path: Path) -> None:
     source = tmp_path / "config.json"
     source.write_text(json.dumps(SMALL))

@@ -54,6 +54,7 @@ def test_the_nearest_network_keeps_to_the_protocol() -> None:
     assert check(NearestNetwork) == tuple(CHECKS)
 
 
+@pytest.mark.nightly
 def test_trees_are_chosen_on_architectures_left_out() -> None:
     examples = [replace(e, measured={STEP_TIME: e.measured[STEP_TIME]}) for e in (*made_up(), *made_up())]
     tuned, plain = DNNAbacus().fit(examples), DNNAbacus(tuned=False).fit(examples)

@@ -52,6 +52,7 @@ def error(example: Example, seconds: learn.Floats) -> float:
     return abs(math.log(float(seconds @ example.step.count) / example.whole))
 
 
+@pytest.mark.nightly
 def test_it_learns_what_the_cache_does(examples: list[tuple[Example, learn.Floats]]) -> None:
     seen = [(e, s) for e, s in examples if e.source != "net512"]
     trained = train_interaction([e for e, _ in seen], {e.index: s for e, s in seen}, H200, seed=0, epochs=150)
@@ -63,6 +64,7 @@ def test_it_learns_what_the_cache_does(examples: list[tuple[Example, learn.Float
     assert np.mean(after) < 0.5 * np.mean(before)
 
 
+@pytest.mark.nightly
 def test_numpy_predicts_what_torch_predicts(examples: list[tuple[Example, learn.Floats]]) -> None:
     e, alone = examples[0]
     families = tuple(sorted(set(e.families)))

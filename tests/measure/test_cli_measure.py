@@ -238,7 +238,7 @@ class TestACampaign:
         assert "1 points were not measured: no device here is 'h200'" in result.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_ranks_under_torchrun(tmp_path: Path) -> None:
     """Two ranks of this host, over gloo."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29571",

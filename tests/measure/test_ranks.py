@@ -123,7 +123,7 @@ def test_a_lost_rank_ends_the_others(end: signal.Signals, hosts: int, tmp_path: 
         assert f"lost rank {last}" in kept.step.error
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_ranks_on_one_host_have_no_counters_of_their_own(tmp_path: Path) -> None:
     program = (
         "import sys\nfrom pathlib import Path\nfrom foretell.measure.record import Point\n"

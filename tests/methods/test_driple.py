@@ -96,6 +96,7 @@ def test_features_are_size_count_and_frequency_in_the_corpus() -> None:
     assert not unknown[:, 2].any()  # operators that the corpus does not have
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "graph"), [*((kind, "coarse") for kind in KINDS), ("gcn", "typed"), ("mpnn", "typed")]
 )

@@ -168,6 +168,7 @@ def _doubled(wave: object) -> object:
 # What is sampled, written and learned.
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("number", range(40))
 def test_a_sampled_network_runs_with_written_weights(number: int) -> None:
     architecture = sample(number)
@@ -208,6 +209,7 @@ def test_training_repeats_itself_also_where_it_was_interrupted(tmp_path: Path) -
     assert all(torch.equal(a, b) for a, b in zip(straight.parameters(), second.network.parameters(), strict=True))
 
 
+@pytest.mark.nightly
 def test_the_shipped_hypernetwork_writes_weights_that_classify() -> None:
     assert TRAINED.stat().st_size < 1_000_000
     found = judge(load(), networks=40)
@@ -229,6 +231,7 @@ def test_missing_weights_say_how_to_make_them(tmp_path: Path) -> None:
 # How captured steps are read.
 
 
+@pytest.mark.nightly
 def test_a_captured_network_in_fifteen_kinds(graphs: dict[str, Graph]) -> None:
     found = read(graphs["small/(8, 8)"])
     kinds = Counter(node.kind for node in found)
@@ -246,6 +249,7 @@ def test_operators_are_read_with_their_work(graphs: dict[str, Graph]) -> None:
     assert {node.kind for node in renamed(found, frozenset({"aten.convolution"}))} == {"aten.convolution", OTHER}
 
 
+@pytest.mark.nightly
 def test_embeddings_tell_networks_apart(graphs: dict[str, Graph], weights: Path) -> None:
     from foretell.methods.predictddl.method import Embedder
 

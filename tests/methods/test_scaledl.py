@@ -142,6 +142,7 @@ def error(method: ScaleDL, examples: list[Example], target: str) -> float:
     )
 
 
+@pytest.mark.nightly
 def test_without_the_network_it_is_the_sum_of_its_layers(additive: ScaleDL, unseen: list[Example]) -> None:
     models = additive.layer_models_
     assert models is not None
@@ -152,6 +153,7 @@ def test_without_the_network_it_is_the_sum_of_its_layers(additive: ScaleDL, unse
         assert predicted.values[STEP_TIME] == pytest.approx(total, rel=1e-4)
 
 
+@pytest.mark.nightly
 def test_the_network_learns_what_layers_alone_cannot(unseen: list[Example], fitted: ScaleDL, additive: ScaleDL) -> None:
     """The same product takes half as long again behind an elementwise op, and small steps wait for the host."""
     assert error(fitted, unseen, DEVICE_TIME) < 0.75 * error(additive, unseen, DEVICE_TIME)
@@ -275,6 +277,7 @@ def test_a_micro_step_counts_as_often_as_it_runs() -> None:
     assert double.runs.sum() == 2 * once.runs.sum()
 
 
+@pytest.mark.nightly
 def test_it_learns_from_totals_where_no_op_was_timed(seen: list[Example], unseen: list[Example]) -> None:
     totals = [replace(e, ops=()) for e in seen]
     blind = small(rounds=0).fit(totals)
@@ -311,6 +314,7 @@ def test_ops_that_were_measured_alone_teach_layers_and_not_the_network(seen: lis
     assert error(method, seen, DEVICE_TIME) < error(few, seen, DEVICE_TIME)
 
 
+@pytest.mark.nightly
 def test_communication_is_learned_from_steps_on_several_devices(seen: list[Example], unseen: list[Example]) -> None:
     def on_several(examples: list[Example]) -> list[Example]:
         made = list(examples)

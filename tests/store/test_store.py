@@ -170,6 +170,7 @@ class TestAppendAndRead:
 
 
 class TestSeveralWriters:
+    @pytest.mark.nightly
     def test_processes_append_at_once(self, store: Store) -> None:
         code = """
             store = Store(sys.argv[1])
@@ -184,6 +185,7 @@ class TestSeveralWriters:
         assert count(store, "ops") == 105
         assert count(store, "graphs") == 3
 
+    @pytest.mark.nightly
     def test_merging_and_reading_while_others_append(self, store: Store) -> None:
         code = """
             store = Store(sys.argv[1])
@@ -255,6 +257,7 @@ class TestSeveralWriters:
 
 
 class TestKilled:
+    @pytest.mark.nightly
     @pytest.mark.parametrize("write", range(5))
     def test_in_the_middle_of_an_append(self, store: Store, write: int) -> None:
         """Killed before each of the five files; what was stored is whole, and the next append goes through."""
@@ -282,6 +285,7 @@ class TestKilled:
         assert not list(store.path.rglob(".writing-*"))
         assert len(list(store.path.rglob("*.parquet"))) == 5
 
+    @pytest.mark.nightly
     def test_at_any_moment(self, store: Store) -> None:
         """All that append returned from is there."""
         acknowledged = set()
@@ -304,6 +308,7 @@ class TestKilled:
         store.merge()
         assert {int(json.loads(s.settings)["batch"]) for s in store.steps()} == there
 
+    @pytest.mark.nightly
     @pytest.mark.parametrize("moment", range(12))
     def test_in_the_middle_of_a_merge(self, store: Store, moment: int) -> None:
         """Killed before each write and each removal: nothing is lost, nothing is there twice, and merging again works."""

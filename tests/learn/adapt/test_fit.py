@@ -38,6 +38,7 @@ def steps_under(truth: Profile, noise: float = 0.0) -> list[Step]:
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("on", "plan"),
     [("h200", None), ("4xh100-sxm", Plan(dp=2, pp=2, grad_accumulation=4)), ("2xh100-sxm", Plan(tp=2)), ("8xt4", None)],
@@ -70,6 +71,7 @@ def test_known_factors_are_found() -> None:
         assert step.predicted(found) == pytest.approx(step.seconds, rel=0.1)
 
 
+@pytest.mark.nightly
 def test_one_wild_measurement_changes_little() -> None:
     steps = steps_under(Profile(name="truth", device=1.5, host=1.5))
     wild = [replace(steps[0], seconds=10 * steps[0].seconds), *steps[1:]]
@@ -94,6 +96,7 @@ def test_never_worse_than_no_profile_on_steps_left_out() -> None:
     assert card.error_after <= card.error_before
 
 
+@pytest.mark.nightly
 def test_an_interval_holds_most_steps_left_out() -> None:
     steps = steps_under(Profile(name="truth", host=2.0), noise=0.1)
     width = fit_profile(steps, name="found").intervals.width
@@ -129,6 +132,7 @@ def test_links_are_fitted_from_steps_of_several_placements() -> None:
         assert p.response.seconds(found) == pytest.approx(p.seconds, rel=0.1)
 
 
+@pytest.mark.nightly
 def test_a_network_that_was_measured_has_a_factor_of_its_own() -> None:
     """As where nobody says how large the pictures of a job are: other jobs are as they were."""
     truth = Profile(name="truth", networks={network_of(graph("cnn")): 4.0})
@@ -140,6 +144,7 @@ def test_a_network_that_was_measured_has_a_factor_of_its_own() -> None:
     assert found.card.error_measured < 0.1
 
 
+@pytest.mark.nightly
 def test_a_network_may_have_seconds_that_no_batch_changes(tmp_path: Path) -> None:
     """As a job that waits for its data, whatever the batch; the other job does not."""
     cnn = network_of(graph("cnn"))

@@ -81,6 +81,7 @@ def made(path: Path, graphs: dict[tuple[int, int], Graph], slow: str = "") -> Pa
     return path
 
 
+@pytest.mark.nightly
 def test_unseen_networks_are_predicted(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
     found = predict_stores([made(tmp_path / "store", graphs)], workers=1).steps
     assert len(found) == len(graphs)
@@ -94,6 +95,7 @@ def test_unseen_networks_are_predicted(tmp_path: Path, graphs: dict[tuple[int, i
         assert f.rivals["sum"] == pytest.approx(f.device_predicted)
 
 
+@pytest.mark.nightly
 def test_what_is_left_out_teaches_nothing(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
     plain = predict_stores([made(tmp_path / "plain", graphs)], workers=1).steps
     slowed = predict_stores([made(tmp_path / "slowed", graphs, slow="net512")], workers=1).steps
@@ -103,6 +105,7 @@ def test_what_is_left_out_teaches_nothing(tmp_path: Path, graphs: dict[tuple[int
     assert first[0].device != second[0].device
 
 
+@pytest.mark.nightly
 def test_workers_predict_the_same(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
     store = made(tmp_path / "store", graphs)
     alone, together = (predict_stores([store], split="architecture", workers=workers).steps for workers in (1, 2))
@@ -116,6 +119,7 @@ def test_largest_batches_are_predicted_from_the_others(tmp_path: Path, graphs: d
     assert coverage(found) == []  # there are no other groups to make intervals from
 
 
+@pytest.mark.nightly
 def test_a_fitted_model_knows_its_errors(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
     fit([Store(made(tmp_path / "store", graphs))], tmp_path / "model", workers=1)
     model = load_model(str(tmp_path / "model"))
@@ -126,6 +130,7 @@ def test_a_fitted_model_knows_its_errors(tmp_path: Path, graphs: dict[tuple[int,
     assert calibration_of(load_model(str(tmp_path / "model"))) is None
 
 
+@pytest.mark.nightly
 def test_forecasts_that_were_saved_spare_a_fit_its_own(tmp_path: Path, graphs: dict[tuple[int, int], Graph]) -> None:
     store = Store(made(tmp_path / "store", graphs))
     predicted = predict_stores([store.path], workers=1)

@@ -215,6 +215,7 @@ def test_a_page_gets_every_device_and_one_line_for_all(tmp_path: Path) -> None:
     assert f"{np.mean([np.mean(errors) for errors in devices]):.1%}" in whole
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not DATA.is_dir(), reason="the public measurements are not here")
 def test_published_steps_are_drawn_the_same_way_each_time() -> None:
     taken = published_steps(DATA, 4)
