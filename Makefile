@@ -35,7 +35,7 @@ quick: $(READY)  ## everyday work, in a minute: style, import directions, and th
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not slow"
+	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not slow"
 
 slow: $(READY)  ## measure again which tests `make quick` leaves out (on a quiet machine)
 	$(BIN)/pytest --write-slow
@@ -44,7 +44,7 @@ test: $(READY)  ## lint, types, import directions, known weaknesses, and all tes
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint audit unit
 
 nightly: $(READY)  ## the tests that need a cluster, a server or a browser, or take long; JOBS at a time
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m nightly
+	$(BIN)/pytest -n $(JOBS) --dist loadfile -m nightly
 
 lint: types imports  ## what needs no tests: style, types, import directions
 	$(BIN)/ruff check .
@@ -60,7 +60,7 @@ audit: $(READY)  ## bandit, and pip-audit where its database can be reached
 	$(BIN)/python tests/audit.py
 
 unit: $(READY)  ## all tests but the nightly ones, JOBS at a time
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m "not nightly"
+	$(BIN)/pytest -n $(JOBS) --dist loadfile -m "not nightly"
 
 docs: $(READY)  ## build the documentation site into out/site, strictly
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

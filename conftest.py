@@ -41,8 +41,7 @@ settings.load_profile("busy")
 
 _NEW_INTERPRETER = child._new_interpreter
 _SLOW = Path(__file__).parent / "tests" / "slow.txt"  # what `make quick` leaves out, beside what is marked
-_LIMIT = 0.3  # seconds that a quick test may take
-_PAGES = "tests/test_docs.py"  # one test per page, some of them long: they are shared out one by one
+_LIMIT = 0.1  # seconds that a quick test may take
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,13 +49,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is slow, and keep the tests of a file in one process, so that what they share is made once."""
     slow = set(_SLOW.read_text(encoding="utf-8").splitlines())
     for item in items:
-        file = item.nodeid.partition("::")[0]
         if _function(item.nodeid) in slow or item.get_closest_marker("nightly"):
             item.add_marker(pytest.mark.slow)
-        item.add_marker(pytest.mark.xdist_group(item.nodeid if file == _PAGES else file))
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -69,7 +65,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 
 def _function(name: str) -> str:
-    return name.partition("[")[0].partition("@")[0]
+    return name.partition("[")[0]
 
 
 @pytest.fixture(scope="session")
