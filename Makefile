@@ -41,7 +41,7 @@ slow: $(READY)  ## measure again which tests `make quick` leaves out (on a quiet
 	$(BIN)/pytest --write-slow
 
 test: $(READY)  ## lint, types, import directions, known weaknesses, and all tests but the nightly ones
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target lint audit unit
+	@$(MAKE) --no-print-directory --jobs 2 unit lint audit
 
 nightly: $(READY)  ## the tests that need a cluster, a server or a browser, or take long; JOBS at a time
 	$(BIN)/pytest -n $(JOBS) --dist loadfile -m nightly
