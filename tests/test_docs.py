@@ -143,7 +143,7 @@ def pages_with_code() -> Iterator[object]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", pages_with_code(), ids=name_of)
+@pytest.mark.parametrize("path", list(pages_with_code()), ids=name_of)
 def test_a_page_runs(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_foretell: Run, run_forked: Run
 ) -> None:
