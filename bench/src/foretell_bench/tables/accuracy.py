@@ -136,7 +136,7 @@ def figures(steps: Sequence[LeftOutStep], moves: dict[str, float]) -> list[Figur
         else ""
     )
     lines = [
-        Figure(source="device time", measure="mean error", value=device.mean, bar=0.06, rows=device.count),
+        Figure(source="device time", measure="mean error", value=device.mean, bar=0.05, rows=device.count),
         Figure(source="device time", measure="median error", value=device.median, bar=0.04, rows=device.count),
         Figure(source="device time", measure="90th percentile", value=device.p90, rows=device.count),
         Figure(source="device time", measure="rank correlation", value=device.rank, rows=device.count),
