@@ -79,6 +79,18 @@ class DeepSpeed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StandIn:
+    """Something that is not on this machine, and what it was taken to be."""
+
+    what: str  # such as "pictures of data/train"
+    assumed: str = ""  # such as "1,000 classes"
+    decides_size: bool = False  # the model's size rests on what was assumed
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.assumed})" if self.assumed else self.what
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
     """What a script asks for beyond the ops that it runs."""
 
@@ -91,7 +103,7 @@ class Findings:
     sync_batch_norm: bool = False
     collectives: tuple[str, ...] = ()  # that the script calls itself, in its step
     kernels: tuple[str, ...] = ()  # of packages that need a GPU, run as torch's own
-    stand_ins: tuple[str, ...] = ()  # for data and checkpoints
+    stand_ins: tuple[StandIn, ...] = ()  # for data and checkpoints
     unmodelled: tuple[Caveat, ...] = ()  # what keywords of wrappers change and the plan cannot have
     assumptions: tuple[str, ...] = ()  # on values that only a run would know
 
@@ -135,7 +147,13 @@ class Findings:
             )
         yield from self.unmodelled
         if self.stand_ins:
-            yield Caveat("fake-data", f"Stood in for, since they are not on this machine: {', '.join(self.stand_ins)}.")
+            names = ", ".join(map(str, self.stand_ins))
+            yield Caveat("fake-data", f"Stood in for, since they are not on this machine: {names}.")
+        if sizes := [str(stand_in) for stand_in in self.stand_ins if stand_in.decides_size]:
+            yield Caveat(
+                "assumed-size",
+                f"The model's size rests on what is not on this machine and was assumed: {', '.join(sizes)}.",
+            )
         if self.kernels:
             yield Caveat(
                 "kernels-stood-in",

@@ -14,7 +14,7 @@ import torch
 from foretell.capture.as_gpu.eager import was_compiled
 from foretell.capture.dtypes import FLOATS
 from foretell.capture.script import advice
-from foretell.capture.script.findings import Findings
+from foretell.capture.script.findings import Findings, StandIn
 from foretell.capture.script.placement import Placement, ScriptRecorder
 from foretell.capture.script.readings import decisions
 from foretell.capture.script.updates import Updates, Window
@@ -54,8 +54,13 @@ class Session:
         """Put something into the findings."""
         self.findings = dataclasses.replace(self.findings, **changes)
 
-    def find_name(self, field: Literal["collectives", "kernels", "stand_ins"], name: str) -> None:
+    def find_name(self, field: Literal["collectives", "kernels"], name: str) -> None:
         self.find(**{field: tuple(dict.fromkeys((*getattr(self.findings, field), name)))})
+
+    def stand_in(self, what: str, assumed: str = "", *, decides_size: bool = False) -> None:
+        """Put down that something was stood in for, once."""
+        found = StandIn(what=what, assumed=assumed, decides_size=decides_size)
+        self.find(stand_ins=tuple(dict.fromkeys((*self.findings.stand_ins, found))))
 
     def find_caveats(self, *caveats: Caveat) -> None:
         self.find(unmodelled=tuple(dict.fromkeys((*self.findings.unmodelled, *caveats))))

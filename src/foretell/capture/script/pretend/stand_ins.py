@@ -36,9 +36,7 @@ def install(session: Session) -> None:
     if not session.script.fake_data:
         return
 
-    def note(what: str) -> None:
-        session.find_name("stand_ins", what)
-
+    note = session.stand_in
     missing_files.install(note)
     once_imported("torchvision.datasets", lambda module: _pictures(module, note))
     once_imported("transformers", lambda module: _pretrained(module, note))
