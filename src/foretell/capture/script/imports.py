@@ -3,24 +3,50 @@
 from __future__ import annotations
 
 import importlib.machinery
+import importlib.metadata
 import importlib.util
+import json
 import os
 import sys
 import types
 from collections.abc import Callable
+from functools import cache
 from typing import Any
+
+from foretell.capture.reads import is_library
 
 _WAITING: dict[str, list[Callable[[Any], None]]] = {}
 
 
 def once_imported(name: str, adapt: Callable[[Any], None]) -> None:
-    """Call `adapt` with the module of that name, now or when it is imported."""
-    if name in sys.modules:
-        adapt(sys.modules[name])
+    """Call `adapt` with the library's module of that name, now or when it is imported.
+
+    A package of the script's own that has the name of a library is left as it is.
+    """
+    if (there := sys.modules.get(name)) is not None and is_installed(name, getattr(there, "__file__", None)):
+        adapt(there)
         return
     if not _WAITING:
         sys.meta_path.insert(0, _Finder())
     _WAITING.setdefault(name, []).append(adapt)
+
+
+def is_installed(name: str, file: str | None) -> bool:
+    """Whether a module's file belongs to a library, and not to a repository that has a package of the same name."""
+    return file is None or is_library(file) or any(file.startswith(root) for root in _edited(name.partition(".")[0]))
+
+
+@cache
+def _edited(package: str) -> tuple[str, ...]:
+    """Folders of a library that was installed to be worked on (`pip install -e`)."""
+    try:
+        written = importlib.metadata.distribution(package).read_text("direct_url.json")
+        place: dict[str, Any] = json.loads(written or "{}")
+    except (importlib.metadata.PackageNotFoundError, ValueError, OSError):
+        return ()
+    url = str(place.get("url", ""))
+    editable = place.get("dir_info", {}).get("editable") and url.startswith("file://")
+    return (os.path.join(url.removeprefix("file://"), ""),) if editable else ()
 
 
 def is_script_import(or_a_function: bool = False) -> bool:
@@ -90,7 +116,7 @@ class _Finder:
             spec = importlib.util.find_spec(name)
         finally:
             self._asking = False
-        if spec is None or spec.loader is None:
+        if spec is None or spec.loader is None or not is_installed(name, spec.origin):
             return None
         run = spec.loader.exec_module
 

@@ -1,0 +1,50 @@
+"""Libraries that are adapted when they are imported, and packages of a script's own that are called like them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import foretell
+from foretell.capture.script import imports
+from tests.capture.script.conftest import Write
+
+LOCAL = """
+    import torch
+    from datasets import names, width
+    import wandb, evaluate, peft
+    model = torch.nn.Linear(width, 4).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(5):
+        model(torch.randn(len(names), width).cuda()).sum().backward()
+        optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def test_packages_of_the_scripts_own_are_not_taken_for_libraries(script: Write, tmp_path: Path) -> None:
+    for name in ("datasets", "wandb", "evaluate", "peft"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("from .parts import *\n")
+        (tmp_path / name / "parts.py").write_text("names, width = ['a', 'b'], 8\n")
+    graph = foretell.capture_graph(script(LOCAL, fake_data=True))
+    assert graph.facts.inputs == (2, 8)
+    assert not [c for c in graph.caveats if c.code == "fake-data"]
+
+
+def test_a_library_is_adapted_wherever_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed, local = tmp_path / "site-packages", tmp_path / "repository"
+    for folder in (installed, local):
+        folder.mkdir()
+        (folder / "sets_of_all.py").write_text("seen = []\n")
+    adapted: list[object] = []
+    monkeypatch.setattr(imports, "_WAITING", {})
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    imports.once_imported("sets_of_all", adapted.append)
+    for folder, times in ((local, 0), (installed, 1)):
+        sys.modules.pop("sets_of_all", None)
+        monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+        __import__("sets_of_all")
+        assert len(adapted) == times
+    del sys.modules["sets_of_all"]
