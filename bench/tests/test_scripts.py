@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from foretell_bench.checkout import EXAMPLES
-from foretell_bench.studies.scripts import coverage, forecasts, jobs, on_device, same_steps
+from foretell_bench.studies.scripts import coverage, forecasts, jobs, on_device, public_jobs, same_steps
 
 SCRIPT = """
 import torch
@@ -39,13 +39,30 @@ def test_a_script_is_followed_from_update_to_update(tmp_path: Path, monkeypatch:
     assert "no-such-script.py" in found["broken"]["error"]
 
 
+def test_a_public_script_runs_in_its_checkout_with_the_data_it_looks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "someone+project" / "examples"
+    folder.mkdir(parents=True)
+    (folder / "train.py").write_text("import helper\nopen('data/train.bin', 'rb').read(8)\n" + SCRIPT)
+    (tmp_path / "someone+project" / "helper.py").touch()
+    job = public_jobs.PublicJob(
+        repository="someone/project", commit="0" * 40, script="train.py", folder="examples", data={"data": "tokens"},
+        warm_steps=2, measured_steps=3,
+    )  # fmt: skip
+    monkeypatch.setattr(on_device, "PUBLIC_JOBS", {"linear": job})
+    monkeypatch.setattr(on_device, "_PUBLIC_LIMIT", 600.0)
+    on_device.run_public(tmp_path / "out.json", tmp_path)
+    assert json.loads((tmp_path / "out.json").read_text())["linear"]["step"] > 0
+
+
 def test_forecasts_and_measurements_become_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     measured = {"step": 0.010, "allocated": 2**30, "reserved": 2**31}
     (tmp_path / "measured.json").write_text(json.dumps({"gan": measured, "clip": {"error": "late"}}))
     row = forecasts.Row(step=0.011, low=0.009, high=0.012, allocated=2**30, reserved=2**30, measured=measured)
-    monkeypatch.setattr(forecasts, "predicted", lambda name, on, of: row)
+    monkeypatch.setattr(forecasts, "predicted", lambda script, on, of: row)
     forecasts.run(tmp_path / "measured.json", [], "h200", tmp_path / "out.json")
     shown = capsys.readouterr().out
     assert "| gan | 11.0 ms (9.0 – 12.0) | 10.0 ms | +10.0% | 1.00 GiB | 1.00 GiB | +0.0% |" in shown

@@ -10,6 +10,12 @@ import typer
 from foretell.cli.terminal import guarded
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Only these jobs; all of them without.")]
+Checkouts = Annotated[
+    Path | None,
+    typer.Option(
+        "--checkouts", metavar="FOLDER", help="Public scripts, in checkouts here named owner+name, not our examples."
+    ),
+]
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="A JSON file, written as results come.")]
 
 app = typer.Typer(name="scripts", help="Training scripts as they are.", no_args_is_help=True, rich_markup_mode=None)
@@ -17,11 +23,14 @@ app = typer.Typer(name="scripts", help="Training scripts as they are.", no_args_
 
 @app.command()
 @guarded
-def measure(out: Out, names: Names = None) -> None:
+def measure(out: Out, names: Names = None, checkouts: Checkouts = None) -> None:
     """Run the scripts on this machine's accelerator and measure their steps; `host` measures its host."""
-    from foretell_bench.studies.scripts.on_device import run
+    from foretell_bench.studies.scripts.on_device import run, run_public
 
-    run(out, names or ())
+    if checkouts:
+        run_public(out, checkouts, names or ())
+    else:
+        run(out, names or ())
 
 
 @app.command()
@@ -31,11 +40,12 @@ def compare(
     names: Names = None,
     on: Annotated[str, typer.Option("--on", metavar="DEVICE", help="What they were measured on.")] = "h200",
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Keep the forecasts here.")] = None,
+    checkouts: Checkouts = None,
 ) -> None:
     """Forecast the scripts and print a table of errors."""
     from foretell_bench.studies.scripts.forecasts import run
 
-    run(measured, names or (), on, save)
+    run(measured, names or (), on, save, checkouts)
 
 
 @app.command()

@@ -1,19 +1,23 @@
 """Forecasts of training scripts and what was measured of them on a device, as a table.
 
-Forecasts are those of `foretell predict SCRIPT --on h200 --fake-data`, and need no accelerator.
+Forecasts are those of `foretell predict SCRIPT --on h200 --fake-data`, and need no accelerator. Public scripts run in their
+checkouts, as a user would run them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import foretell
 from foretell_bench.checkout import EXAMPLES
 from foretell_bench.studies.scripts.jobs import JOBS
+from foretell_bench.studies.scripts.public_jobs import PUBLIC_JOBS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,23 +39,37 @@ class Row:
         return self.low <= self.measured["step"] <= self.high
 
 
-def run(measured: Path, names: Sequence[str], on: str, save: Path | None) -> None:
+def run(measured: Path, names: Sequence[str], on: str, save: Path | None, checkouts: Path | None = None) -> None:
     """Print the table of these jobs, or of all that were measured; keep its numbers as they come."""
     known = json.loads(measured.read_text(encoding="utf-8"))
     rows: dict[str, Row] = {}
     print("| job | step predicted (90 % interval) | measured | error | allocated predicted | measured | error |")
     print("|---|---:|---:|---:|---:|---:|---:|")
-    for name in names or [name for name in JOBS if "step" in known.get(name, {})]:
-        rows[name] = predicted(name, on, known[name])
+    jobs: Iterable[str] = PUBLIC_JOBS if checkouts else JOBS
+    for name in names or [name for name in jobs if "step" in known.get(name, {})]:
+        asking = partial(of_public, checkouts=checkouts) if checkouts else of_example
+        rows[name] = predicted(asking(name), on, known[name])
         print(line(name, rows[name]), flush=True)
         if save:
             save.write_text(json.dumps({job: asdict(row) for job, row in rows.items()}, indent=1), encoding="utf-8")
     print(summary(list(rows.values())))
 
 
-def predicted(name: str, on: str, measured: Mapping[str, float]) -> Row:
+def of_example(name: str) -> foretell.Script:
     file, arguments = JOBS[name]
-    script = foretell.Script(path=str(EXAMPLES / "scripts" / file), arguments=tuple(arguments), fake_data=True)
+    return foretell.Script(path=str(EXAMPLES / "scripts" / file), arguments=tuple(arguments), fake_data=True)
+
+
+def of_public(name: str, checkouts: Path) -> foretell.Script:
+    """The script in its folder, where this process goes: a capture runs where it is called."""
+    job = PUBLIC_JOBS[name]
+    root = checkouts.absolute() / job.checkout
+    os.chdir(root / job.folder)
+    os.environ["PYTHONPATH"] = str(root / job.packages)
+    return foretell.Script(path=job.script, arguments=job.arguments, fake_data=True)
+
+
+def predicted(script: foretell.Script, on: str, measured: Mapping[str, float]) -> Row:
     forecast = foretell.forecast(script, on)
     step, memory = forecast.step_time, forecast.memory
     return Row(
