@@ -15,7 +15,7 @@ import foretell
 from foretell.errors import PlanError, SourceError
 from foretell.plans import Plan
 from foretell.sources.configs import Configuration, configuration_of
-from foretell.sources.configs.files import arguments
+from foretell.sources.configs.shell import arguments
 from tests.capture.tiny import mlp, workload
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "configs"
@@ -345,3 +345,19 @@ def test_torchtitans_parallelism_is_the_plan(tmp_path: Path, parallelism: dict[s
         "pipeline_parallel_degree" in parallelism
     )  # which takes a batch sample by sample, unless it is told otherwise
     assert (found.settings["batch"], found.settings.get("grad_accumulation")) == ((1, 6) if pipeline else (6, None))
+
+
+def test_a_model_that_is_given_goes_before_the_name_in_the_file(tmp_path: Path) -> None:
+    contents = {
+        "a.yml": "base_model: nobody/unheard-of-9b\nsequence_len: 8\nmicro_batch_size: 3\n",
+        "l.yaml": "model_name_or_path: nobody/unheard-of\nstage: sft\nfinetuning_type: lora\nper_device_train_batch_size: 3\n",
+        "t.json": json.dumps({"model_name_or_path": "nobody/unheard-of", "per_device_train_batch_size": 3}),
+        "t.toml": '[model]\nname = "new"\nflavor = "9B"\n[training]\nlocal_batch_size = 3\n[parallelism]\n',
+    }
+    for name, content in contents.items():
+        (tmp_path / name).write_text(content)
+        with pytest.raises(SourceError, match="--set model=hf/NAME"):
+            configuration_of(str(tmp_path / name))
+        found = configuration_of(str(tmp_path / name), {"model": "hf/gpt2"})
+        assert found is not None
+        assert (found.model, found.settings["batch"]) == ("hf/gpt2", 3)

@@ -78,7 +78,7 @@ def capture(
         return capture_source(workload, given, output)
 
     # A launch script may hang on the environment: what it comes to is part of the question.
-    configuration = configuration_of(workload)
+    configuration = configuration_of(workload, given)
     return _cached(workload, given | ({"configuration": repr(configuration)} if configuration else {}), cache, load)
 
 

@@ -65,7 +65,7 @@ def decide(
     )
     if given is not None:
         _check(given, cluster)
-    elif isinstance(subject, str) and (configuration := configuration_of(subject)) is not None:
+    elif isinstance(subject, str) and (configuration := configuration_of(subject, settings)) is not None:
         _planned(configuration.template(settings), cluster)
     if isinstance(subject, Script):
         subject = on_cluster(subject, cluster, given)

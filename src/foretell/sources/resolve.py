@@ -31,7 +31,7 @@ _FORMS: Final = (
 def load_workload(source: str, settings: Mapping[str, Any] | None = None) -> Workload:
     """The workload that SOURCE names, made with these settings."""
     given = texts_of(settings)
-    if (configuration := configuration_of(source)) is not None:
+    if (configuration := configuration_of(source, given)) is not None:
         return _configured(configuration, given)
     function = find_function(source)
     workload = function(**converted(source, given, settings_of(function)))

@@ -33,30 +33,38 @@ _FORMATS: Final = (
 )
 
 
-def configuration_of(source: str) -> Configuration | None:
-    """What a trainer's configuration says; None for a source that is none, a Hugging Face config.json too."""
+def configuration_of(source: str, settings: Mapping[str, Any] | None = None) -> Configuration | None:
+    """What a trainer's configuration says; None for a source that is none, a Hugging Face config.json too.
+
+    A `model` among the settings is taken before the name that the file has is looked up.
+    """
     path = Path(source)
     if path.suffix not in SUFFIXES or not is_file(path):
         return None
     about = path.stat()
-    return _read(path, about.st_mtime_ns, about.st_size, frozenset(os.environ.items()))
+    model = (settings or {}).get("model")
+    return _read(
+        path, about.st_mtime_ns, about.st_size, frozenset(os.environ.items()), None if model is None else str(model)
+    )
 
 
 @lru_cache(maxsize=16)
-def _read(path: Path, changed: int, size: int, environment: frozenset[tuple[str, str]]) -> Configuration | None:
+def _read(
+    path: Path, changed: int, size: int, environment: frozenset[tuple[str, str]], model: str | None
+) -> Configuration | None:
     """Which of a launch script's variables are set by the environment may change too."""
     entries = read_entries(path)
     if path.suffix == ".json" and {"model_type", "architectures"} & entries.keys():
         return None
-    return read_configuration(entries, path)
+    return read_configuration(entries, path, model)
 
 
-def read_configuration(entries: Mapping[str, Any], path: Path) -> Configuration:
+def read_configuration(entries: Mapping[str, Any], path: Path, model: str | None = None) -> Configuration:
     """By the first format that recognises its keys."""
     for name in _FORMATS:
         reader = _reader(name)
         if reader.recognises(entries):
-            keys = Keys(entries, path.name)
+            keys = Keys(entries, path.name, model=model)
             read = reader.read(keys, path.parent)
             return replace(read, caveats=(*read.caveats, *keys.caveats()))
     trainers = ", ".join(_reader(name).TRAINER for name in _FORMATS)

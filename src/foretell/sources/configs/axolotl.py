@@ -72,7 +72,7 @@ def read(keys: Keys, folder: Path) -> Configuration:
     keys.free(*_FREE)
     keys.not_modelled(*_CHANGES)
     return Configuration(
-        file=keys.file, trainer=TRAINER, model=named_model(keys.text("base_model"), folder), settings=settings, plan=plan,
+        file=keys.file, trainer=TRAINER, model=named_model(keys, keys.text("base_model"), folder), settings=settings, plan=plan,
         caveats=inner.caveats,
     )  # fmt: skip
 

@@ -17,8 +17,9 @@ _SHOWN: Final = 12  # keys that a caveat names one by one
 class Keys:
     """A table of a configuration. What is asked for counts as used."""
 
-    def __init__(self, entries: Mapping[str, Any], file: str, inside: str = "") -> None:
+    def __init__(self, entries: Mapping[str, Any], file: str, inside: str = "", model: str | None = None) -> None:
         self._entries, self.file, self._inside = entries, file, inside
+        self.model = model  # that is given beside the file, and goes before the one it names
         self._used: set[str] = set()
         self._parts: list[Keys] = []
         self._not_modelled: dict[str, str] = {}
@@ -34,7 +35,9 @@ class Keys:
 
     def count(self, name: str, default: T = None, least: int = 1) -> int | T:  # type: ignore[assignment]
         value = self.take(name)
-        if value is None:
+        if value is True:  # of a launch script: what only running it would tell
+            self.say(name, "its value is not in the file")
+        if value is None or value is True:
             return default
         try:
             number = int(value) if isinstance(value, int | str) else int(value) if float(value).is_integer() else value
@@ -82,13 +85,13 @@ class Keys:
         value = {} if value is None or value is False else value
         if not isinstance(value, Mapping):
             raise self.wrong(name, value, "a table of keys")
-        made = Keys({str(k): v for k, v in value.items()}, self.file, self.label(name))
+        made = Keys({str(k): v for k, v in value.items()}, self.file, self.label(name), self.model)
         self._parts.append(made)
         return made
 
     def renamed(self, plain: Callable[[str], str]) -> Keys:
         """The same table by other spellings of its keys, which are all accounted for there."""
-        made = Keys({plain(name): value for name, value in self._entries.items()}, self.file, self._inside)
+        made = Keys({plain(name): value for name, value in self._entries.items()}, self.file, self._inside, self.model)
         self._used.update(self._entries)
         self._parts.append(made)
         return made

@@ -65,6 +65,6 @@ def read(keys: Keys, folder: Path) -> Configuration:
     keys.free("packing", *_FREE, *TRAINER_FREE)
     keys.not_modelled(*_CHANGES)
     return Configuration(
-        file=keys.file, trainer=TRAINER, model=named_model(keys.text("model_name_or_path"), folder), settings=settings, plan=plan,
+        file=keys.file, trainer=TRAINER, model=named_model(keys, keys.text("model_name_or_path"), folder), settings=settings, plan=plan,
         caveats=inner.caveats,
     )  # fmt: skip

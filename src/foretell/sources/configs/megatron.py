@@ -57,7 +57,7 @@ def from_arguments(keys: Keys) -> Configuration:
     attention, written_out = _attention(keys)
     settings = _step(keys) | attention
     more = _further_tokens(keys, plan)
-    model = architecture(keys, layers + more, tp=plan["tp"]) | written_out
+    model = keys.model or architecture(keys, layers + more, tp=plan["tp"]) | written_out
     nodes, each = keys.count("nnodes"), keys.count("nproc_per_node")
     keys.free(*FREE)
     keys.not_modelled(*CHANGES)

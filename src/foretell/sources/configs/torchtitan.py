@@ -169,4 +169,5 @@ def _model(keys: Keys, folder: Path) -> str | Mapping[str, Any]:
     name, flavor = keys.text("name", "llama3"), keys.text("flavor", "debugmodel")
     keys.free("tokenizer_path", "hf_assets_path", "norm_type", "print_after_conversion", "tokenizer_name")
     keys.not_modelled("converters", "use_flex_attn")
-    return _FLAVORS[name, flavor] if (name, flavor) in _FLAVORS else named_model(f"{name}/{flavor}", folder)
+    known = (name, flavor) in _FLAVORS and keys.model is None
+    return _FLAVORS[name, flavor] if known else named_model(keys, f"{name}/{flavor}", folder)

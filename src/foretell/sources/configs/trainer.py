@@ -63,7 +63,7 @@ def read(keys: Keys, folder: Path) -> Configuration:
         keys.free("packing")
     keys.free(*FREE)
     return Configuration(
-        file=keys.file, trainer=TRAINER, model=named_model(name, folder) if name else None, settings=settings, plan=plan,
+        file=keys.file, trainer=TRAINER, model=named_model(keys, name, folder) if name else None, settings=settings, plan=plan,
         caveats=inner.caveats,
     )  # fmt: skip
 

@@ -1,0 +1,7 @@
+"""Launch scripts, read as a shell would read them and run by nobody: what they start, with which arguments."""
+
+from __future__ import annotations
+
+from foretell.sources.configs.shell.launch import arguments
+
+__all__ = ["arguments"]
