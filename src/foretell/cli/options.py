@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -35,6 +35,24 @@ Source = Annotated[
         help="A training script, run as it is: train.py. Or file.py:function, package.module:function, timm/NAME, "
         "torchvision/NAME, hf/NAME, a config.json, a trainer's configuration or a .graph "
         "file. Python sources are your own code and are executed.",
+    ),
+]
+SourceOrLaunch = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[SOURCE]",
+        help="A training script, run as it is: train.py. Or file.py:function, package.module:function, timm/NAME, "
+        "torchvision/NAME, hf/NAME, a config.json, a trainer's configuration or a .graph "
+        "file. Python sources are your own code and are executed.",
+    ),
+]
+Launch = Annotated[
+    str | None,
+    option(
+        SCRIPT,
+        "--launch",
+        "The line that starts the training, in quotes: torchrun … train.py …. No SOURCE then.",
+        "LINE",
     ),
 ]
 Settings = Annotated[
@@ -125,6 +143,15 @@ def script_of(
         fake_data=fake_data,
         opaque=None if opaque is None else str(opaque),
     )
+
+
+def launched(line: str, source: str | None, given: Mapping[str, Any], fake_data: bool, opaque: Path | None) -> Script:
+    """The script that a launch line starts; it has all that SOURCE and what goes with it would say."""
+    import foretell
+
+    if wrong := [name for name, value in {"SOURCE": source, **given}.items() if value]:
+        raise InputError(f"--launch says what runs, and in how many processes. Leave out {', '.join(wrong)}.")
+    return foretell.Script.from_launch(line, fake_data=fake_data, opaque=None if opaque is None else str(opaque))
 
 
 def combinations(written: Sequence[str] | None) -> list[dict[str, str]]:

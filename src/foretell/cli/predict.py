@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def predict(
-    source: options.Source,
+    *,
+    source: options.SourceOrLaunch = None,
     on: Annotated[
         list[str],
         option(WHAT, "--on", "Where: h200, 8xh100-sxm, 2xaws:p5.48xlarge, … Give several to compare.", "CLUSTER"),
@@ -46,6 +47,7 @@ def predict(
         ),
     ] = None,
     require_fit: Annotated[bool, option(WHAT, "--require-fit", "Exit with 3 if it does not fit.")] = False,
+    launch: options.Launch = None,
     nproc: options.Processes = None,
     fake_data: options.FakeData = False,
     opaque: options.Opaque = None,
@@ -79,7 +81,15 @@ def predict(
     if trace is not None and len(on) > 1:
         raise InputError(f"--trace writes one timeline, got {len(on)} --on. Give one --on, or run it once for each.")
     chosen = options.read_settings(settings)
-    script = options.script_of(source, arguments, nproc, fake_data, opaque)
+    script = None
+    if launch is not None:
+        given = {"--nproc": nproc, "arguments after --": arguments}
+        script = options.launched(launch, source, given, fake_data, opaque)
+        source = script.path
+    elif source is None:
+        raise InputError("predict lacks SOURCE. Give a script, a name or a file, or --launch 'torchrun … train.py …'.")
+    else:
+        script = options.script_of(source, arguments, nproc, fake_data, opaque)
     methods.refuse(method, resources, {"--server": server, "--fit-batch": fit_batch, "--lengths": lengths})
     methods.refuse(method, False, {"a script": script})
     job = options.job_of(job_samples, job_tokens, evaluate, checkpoint)

@@ -96,9 +96,21 @@ def on_cluster(script: Script, cluster: Cluster, plan: Plan | None = None) -> Sc
     """The script as it would find itself there: one process per replica or device, on its node's accelerators."""
     devices = cluster.devices
     if script.processes not in (None, devices) and plan is None:
+        if script.launcher is not None:
+            nodes, name = script.nodes or 1, cluster.nodes[0].device.name
+            counts = f"{nodes}x" * (nodes > 1) + f"{(script.processes or 1) // nodes}x"
+            raise InputError(
+                f"the launch line starts {script.processes} processes, but {cluster} has {devices} devices. Give "
+                f"--on {counts}{name}, or a line that starts {devices}."
+            )
         raise InputError(
             f"{script.processes} processes do not fill {cluster}, which has {devices} devices. Leave out --nproc for one "
             "process per device, choose another cluster, or say with --plan what the other devices do."
+        )
+    if script.nodes is not None and script.nodes != len(cluster.nodes) and plan is None:
+        raise InputError(
+            f"the launch line starts {script.nodes} nodes, but {cluster} has {len(cluster.nodes)}. Change one of them, such "
+            f"as --on {script.nodes}x{max(devices // script.nodes, 1)}x{cluster.nodes[0].device.name}."
         )
     node = cluster.nodes[0]
     chip = Accelerator(

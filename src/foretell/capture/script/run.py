@@ -12,7 +12,18 @@ import torch
 from foretell.capture.as_gpu import attention, behave_as_gpu, let_fake_tensors_pass_as_real
 from foretell.capture.as_gpu.eager import run_eagerly
 from foretell.capture.script.imports import once_imported
-from foretell.capture.script.pretend import cuda, data, kernels, moving, nvml, processes, quiet, stand_ins
+from foretell.capture.script.pretend import (
+    cuda,
+    data,
+    environment,
+    kernels,
+    moving,
+    nvml,
+    processes,
+    quiet,
+    stand_ins,
+    workers,
+)
 from foretell.capture.script.readings import Reading
 from foretell.capture.script.session import Session
 from foretell.capture.script.wrappers import data_parallel, ddp, deepspeed, fsdp, fully_shard, sync_batch_norm
@@ -77,8 +88,8 @@ def _adapt_libraries(session: Session) -> None:
 
 # In this order: what comes later wraps what came before.
 _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
-    _behave_as_gpu, processes.set_environment, moving.install, cuda.install, nvml.install, processes.install, ddp.install,
-    data_parallel.install, sync_batch_norm.install, fsdp.install, fully_shard.install, deepspeed.install,
+    _behave_as_gpu, environment.install, moving.install, cuda.install, nvml.install, processes.install, workers.install,
+    ddp.install, data_parallel.install, sync_batch_norm.install, fsdp.install, fully_shard.install, deepspeed.install,
     _compute_where_tensors_lie, _declare_operations, kernels.install, data.install, lambda session: session.updates.follow(),
     quiet.install, stand_ins.install, _adapt_libraries,
 )  # fmt: skip

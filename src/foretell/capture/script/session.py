@@ -86,10 +86,13 @@ class Session:
     def _run(self) -> None:
         path = os.path.abspath(self.script.path)
         sys.argv = [self.script.path, *self.script.arguments]
-        sys.path[0] = os.path.dirname(path)
+        sys.path[0] = os.path.dirname(path) if self.script.module is None else os.getcwd()
         sys.dont_write_bytecode = True
         try:
-            runpy.run_path(path, run_name="__main__")
+            if self.script.module is None:
+                runpy.run_path(path, run_name="__main__")
+            else:
+                runpy.run_module(self.script.module, run_name="__main__", alter_sys=True)
         except Exception as error:
             if refused := refusal_in(error):
                 raise WorkloadError(advice.on_refusal(self.script, refused, error)) from error

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 
-from foretell.capture.as_gpu.patches import replace, replace_everywhere
+from foretell.capture.as_gpu.patches import replace_everywhere
 from foretell.capture.script.session import Session
 
 _FREE: Final = ("barrier", "monitored_barrier", "destroy_process_group")  # they send nothing of the step
@@ -35,19 +35,6 @@ class _Done:
         return future
 
 
-def set_environment(session: Session) -> None:
-    """Set what a launcher sets; a script started without one finds nothing, whoever has started Foretell."""
-    launched = {
-        "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(session.ranks), "LOCAL_WORLD_SIZE": str(session.devices),
-        "GROUP_RANK": "0", "ROLE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500",
-        "TORCHELASTIC_RUN_ID": "none",
-    }  # fmt: skip
-    for name in launched:
-        os.environ.pop(name, None)
-    if session.ranks > 1:
-        os.environ.update(launched)
-
-
 def install(session: Session) -> None:
     """Let `torch.distributed` make a group of as many ranks with nobody else in it."""
 
@@ -60,25 +47,16 @@ def install(session: Session) -> None:
 
         return run
 
-    _spawn_inline()
     if not dist.is_available():
         return
-    start = dist.init_process_group
-    signature = inspect.signature(start)
-
-    def init_process_group(*args: Any, **kwargs: Any) -> None:
-        from torch.testing._internal.distributed.fake_pg import FakeStore
-
-        size: int = signature.bind(*args, **kwargs).arguments.get("world_size", -1)
-        size = size if size > 0 else int(os.environ.get("WORLD_SIZE", session.ranks))
-        session.find(world=size)
-        start(backend="fake", rank=0, world_size=size, store=FakeStore())
-
     import torch.distributed.device_mesh
     import torch.distributed.fsdp  # noqa: F401  # which take functions over by name
 
-    replace_everywhere(dist, "init_process_group", init_process_group)
+    store: Any = vars(dist)["HashStore"]
+    _start_groups(session)
     replace_everywhere(dist, "is_nccl_available", lambda: True)
+    replace_everywhere(dist, "TCPStore", lambda *args, **kwargs: store())  # nobody else comes to it
+    replace_everywhere(dist, "FileStore", lambda *args, **kwargs: store())
     for name in ("set_timeout", "_set_pg_timeout"):  # the first only in newer versions; nobody is waited for
         setattr(dist, name, lambda *args, **kwargs: None)
     for name, function in _collectives().items():
@@ -86,15 +64,25 @@ def install(session: Session) -> None:
             replace_everywhere(dist, name, quietly(name, function))
 
 
-def _spawn_inline() -> None:
-    """`spawn(fn, nprocs=8)` runs the first rank here."""
-    from torch import multiprocessing as processes
+def _start_groups(session: Session) -> None:
+    start = dist.init_process_group
+    signature = inspect.signature(start)
+    backends = ["nccl"]
 
-    def spawn(fn: Callable[..., Any], args: Sequence[Any] = (), *rest: Any, **kwargs: Any) -> None:
-        fn(0, *args)
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    replace(processes, "spawn", spawn)
-    replace(processes, "start_processes", spawn)
+        given = signature.bind(*args, **kwargs).arguments
+        size = int(given.get("world_size") or -1)
+        size = size if size > 0 else int(os.environ.get("WORLD_SIZE", session.ranks))
+        if dist.is_initialized():  # a library has made it, and the script makes it too
+            return
+        backends[:] = [str(given.get("backend") or "nccl").rpartition(":")[2]]
+        session.find(world=size)
+        start(backend="fake", rank=0, world_size=size, store=FakeStore())
+
+    replace_everywhere(dist, "init_process_group", init_process_group)
+    replace_everywhere(dist, "get_backend", lambda group=None: backends[0])
 
 
 def _collectives() -> dict[str, Callable[..., Any]]:
@@ -147,4 +135,7 @@ def _collectives() -> dict[str, Callable[..., Any]]:
         "broadcast_object_list": lambda objects, *a, **k: None,
         "scatter_object_list": scatter_objects,
         "destroy_process_group": lambda group=None: None,
+        "isend": lambda *args, **kwargs: _Done(),
+        "irecv": lambda *args, **kwargs: _Done(),
+        "batch_isend_irecv": lambda operations: [_Done() for _ in operations],
     }
