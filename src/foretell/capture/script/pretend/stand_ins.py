@@ -15,15 +15,13 @@ import torch
 
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import missing_files
-from foretell.capture.script.pretend.missing_files import PICTURE, WORDS, Note, or_else
+from foretell.capture.script.pretend.missing_files import PICTURE, Note, or_else
+from foretell.capture.script.pretend.sets import hub
 from foretell.capture.script.session import Session
 from foretell.errors import ForetellError, WorkloadError
 
 _SAMPLES: Final = 2**16
 _FEW_WORDS: Final = 64  # special ones alone
-_LONG_COLUMNS: Final = ("text", "content", "document", "context")
-_TEXT_COLUMNS: Final = ("text", "sentence", "sentence1", "sentence2", "question", "context", "premise", "hypothesis",
-                        "instruction", "input", "output", "prompt", "completion", "content", "document", "summary")  # fmt: skip
 # Size and classes of sets that torchvision downloads: (height, width, channels or 0, classes).
 _SMALL_PICTURES: Final = {
     "CIFAR10": (32, 32, 3, 10), "CIFAR100": (32, 32, 3, 100), "MNIST": (28, 28, 0, 10), "FashionMNIST": (28, 28, 0, 10),
@@ -38,9 +36,9 @@ def install(session: Session) -> None:
 
     note = session.stand_in
     missing_files.install(note)
+    hub.install(session)
     once_imported("torchvision.datasets", lambda module: _pictures(module, note))
     once_imported("transformers", lambda module: _pretrained(module, note))
-    once_imported("datasets", lambda module: _hub_datasets(module, note))
 
 
 def _pictures(datasets: Any, note: Note) -> None:
@@ -179,15 +177,3 @@ def _letters(transformers: Any, config: Any) -> Any:
         tokenizer_object=plain, pad_token="<pad>", bos_token="<s>", eos_token="</s>", unk_token="<unk>",
         cls_token="<s>", sep_token="</s>", mask_token="<mask>", model_max_length=getattr(config, "max_position_embeddings", 512),
     )  # fmt: skip
-
-
-def _hub_datasets(datasets: Any, note: Note) -> None:
-    def texts(path: Any, *args: Any, split: Any = None, **kwargs: Any) -> Any:
-        note(f"texts and labels of {path}")
-        lengths = dict.fromkeys(_TEXT_COLUMNS, 250) | dict.fromkeys(_LONG_COLUMNS, 1000)
-        columns: dict[str, Any] = {name: [(WORDS * 12)[:n]] * 1024 for name, n in lengths.items()}
-        made = datasets.Dataset.from_dict(columns | {"label": [i % 2 for i in range(1024)], "idx": list(range(1024))})
-        whole = datasets.DatasetDict(dict.fromkeys(("train", "validation", "test"), made))
-        return made if split is not None else whole
-
-    or_else(datasets, "load_dataset", texts, Exception)
