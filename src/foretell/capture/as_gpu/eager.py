@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
 
 from foretell.capture.as_gpu.patches import replace
+from foretell.capture.reads import is_library
 
 _compiled: list[str] = []  # what was compiled
 
@@ -18,7 +20,8 @@ def run_eagerly() -> None:
         torch.compiler.set_stance("force_eager")
 
     def compile(model: Any = None, **how: Any) -> Any:
-        _compiled.append(getattr(model, "__name__", type(model).__name__))
+        if not _by_an_import():
+            _compiled.append(getattr(model, "__name__", type(model).__name__))
         return model if model is not None else lambda function: function
 
     def compile_module(self: torch.nn.Module, *args: Any, **how: Any) -> None:
@@ -26,6 +29,14 @@ def run_eagerly() -> None:
 
     replace(torch, "compile", compile)
     replace(torch.nn.Module, "compile", compile_module)
+
+
+def _by_an_import() -> bool:
+    """Whether a library compiles functions of its own as it is imported, whoever will call them."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    return frame is not None and is_library(frame.f_code.co_filename)
 
 
 def was_compiled(*models: torch.nn.Module) -> bool:

@@ -13,13 +13,17 @@ from foretell.capture.as_gpu import attention, behave_as_gpu, let_fake_tensors_p
 from foretell.capture.as_gpu.eager import run_eagerly
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import (
+    assigned,
     cuda,
     data,
     environment,
     kernels,
     moving,
+    native,
     nvml,
+    old_types,
     processes,
+    quantized,
     quiet,
     stand_ins,
     workers,
@@ -88,8 +92,14 @@ def _adapt_libraries(session: Session) -> None:
 
 # In this order: what comes later wraps what came before.
 _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
-    _behave_as_gpu, environment.install, moving.install, cuda.install, nvml.install, processes.install, workers.install,
+    _behave_as_gpu, environment.install, moving.install,
+    assigned.install, native.install,
+    cuda.install,
+    old_types.install,
+    nvml.install, processes.install, workers.install,
     ddp.install, data_parallel.install, sync_batch_norm.install, fsdp.install, fully_shard.install, deepspeed.install,
-    _compute_where_tensors_lie, _declare_operations, kernels.install, data.install, lambda session: session.updates.follow(),
+    _compute_where_tensors_lie, _declare_operations, kernels.install,
+    quantized.install,
+    data.install, lambda session: session.updates.follow(),
     quiet.install, stand_ins.install, _adapt_libraries,
 )  # fmt: skip

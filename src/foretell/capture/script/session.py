@@ -125,7 +125,7 @@ class Session:
         )
 
     def _facts(self, window: Window) -> StepFacts:
-        parameters = {id(p): p.numel() for root in self.updates.roots for p in root.parameters()}
+        parameters = {id(p): _numbers(p) for root in self.updates.roots for p in root.parameters()}
         optimizers = ", ".join(dict.fromkeys(map(optimizer_name, self.updates.inner or self.updates.updated)))
         return StepFacts(
             parameters=sum(parameters.values()),
@@ -148,6 +148,12 @@ class Session:
         if torch.get_float32_matmul_precision() != "highest":
             return "tf32"
         return "torch-fp32" if torch.backends.cudnn.allow_tf32 else "fp32"
+
+
+def _numbers(parameter: torch.Tensor) -> int:
+    """Of the parameter: of one that is kept in a few bits, what was packed."""
+    shape = getattr(getattr(parameter, "quant_state", None), "shape", None)
+    return parameter.numel() if shape is None else math.prod(shape)
 
 
 def _batch_sizes(window: Window) -> tuple[int | None, int | None]:

@@ -1,0 +1,152 @@
+"""CUDA as torch shows it on a machine that has one: old types, names that libraries bind, contents that are assigned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import foretell
+from foretell.errors import WorkloadError
+from tests.capture.script.conftest import Write
+
+GAN = """
+    import numpy as np, torch
+    from torch import nn
+    from torch.autograd import Variable
+
+    Tensor = torch.cuda.FloatTensor if torch.cuda.is_available() else torch.FloatTensor
+    maker, judge = nn.Linear(10, 20).cuda(), nn.Linear(20, 1).cuda()
+    embedding = nn.Embedding(10, 4)
+    embedding.weight.data = torch.from_numpy(np.zeros((30, 10), dtype="float32"))
+    embedding.to("cuda")
+    assert embedding.weight.is_cuda and embedding(torch.tensor([1, 29]).cuda()).shape == (2, 10)
+
+    # Types, as names and as classes
+    assert torch.zeros(3).type(Tensor).type() == "torch.cuda.FloatTensor"
+    assert isinstance(Tensor(2, 3), torch.cuda.FloatTensor) and not isinstance(torch.zeros(2), torch.cuda.FloatTensor)
+    assert Tensor(torch.Size([4, 5])).shape == (4, 5) and Tensor([4, 5]).shape == (2,)
+    assert not torch.zeros(3).cuda().type(torch.LongTensor).is_cuda
+    assert torch.zeros(3).type("torch.cuda.LongTensor").dtype is torch.int64
+    assert torch.zeros(3).cuda().type(torch.float16).is_cuda and torch.zeros(3).type() == "torch.FloatTensor"
+    assert torch.zeros(3).cuda().new(np.int64(2), 3).is_cuda and nn.Linear(2, 2).type(torch.cuda.HalfTensor).weight.is_cuda
+
+    # What scripts print and time
+    start = torch.cuda.Event(enable_timing=True)
+    start.record()
+    torch.cuda.nvtx.range_push("step")
+    torch.cuda.nvtx.range_pop()
+    assert torch.cuda.memory_stats()["allocated_bytes.all.peak"] == 0 and torch.cuda.nccl.version()[0] == 2
+    assert torch.cuda.default_generators[0] is not None and torch.backends.cudnn.version() > 90000
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        pass
+    graph.replay()
+    assert torch._C._cuda_getCurrentRawStream(0) == 0
+
+    of_maker, of_judge = torch.optim.Adam(maker.parameters()), torch.optim.Adam(judge.parameters())
+    torch.set_default_tensor_type("torch.cuda.FloatTensor")
+    assert torch.zeros(2).is_cuda and torch.Tensor(2, 3).shape == (2, 3) and torch.Tensor(2, 3).is_cuda
+    torch.set_default_tensor_type(torch.FloatTensor)
+    assert not torch.Tensor(2, 3).is_cuda
+    for step in range(5):
+        real = Variable(torch.randn(64, 20).type(Tensor))
+        valid = Variable(Tensor(real.size(0), 1).fill_(1.0), requires_grad=False)
+        z = Variable(Tensor(np.random.normal(0, 1, (64, 10))))
+        of_maker.zero_grad()
+        nn.functional.mse_loss(judge(maker(z)), valid).backward()
+        of_maker.step()
+        of_judge.zero_grad()
+        loss = nn.functional.mse_loss(judge(real), valid)
+        loss.backward()
+        of_judge.step()
+        print("%f" % loss.data)
+"""
+
+
+def test_old_idioms_of_cuda_run(script: Write) -> None:
+    graph = foretell.capture_graph(script(GAN))
+    assert graph.samples == 64
+    assert graph.facts.parameters == 30 * 10 + 10 * 20 + 20 + 20 + 1
+    assert "cuda-graphs-not-modelled" in {c.code for c in graph.caveats}
+
+
+LIBRARY = """
+import torch
+
+_raw_stream = torch._C._cuda_getCurrentRawStream
+
+
+class Packed(torch.nn.Parameter):
+    def __new__(cls, data, requires_grad=False):
+        made = torch.Tensor._make_subclass(cls, data, requires_grad)
+        made.quant_state = None
+        return made
+
+    def to(self, *args, **kwargs):
+        self.quant_state = torch.nn.Module()
+        self.quant_state.shape = self.shape
+        self.data = torch.empty(self.numel() // 2, 1, dtype=torch.uint8, device="cuda")
+        return self
+
+    def cuda(self, device=None):
+        return self.to("cuda")
+"""
+
+
+def test_parameters_of_a_librarys_own_class_keep_it_and_count_what_is_packed(script: Write, tmp_path: Path) -> None:
+    (tmp_path / "packing.py").write_text(LIBRARY)
+    graph = foretell.capture_graph(
+        script(
+            """
+            import torch
+            from torch import nn
+            from packing import Packed
+
+            class Model(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.packed, self.last = Packed(torch.randn(64, 32)), nn.Linear(64, 8)
+
+                def forward(self, x):
+                    assert type(self.packed).__name__ == "Packed" and isinstance(self.packed, Packed)
+                    return self.last(x @ self.packed.view(torch.uint8).expand(-1, 2).reshape(32, 64).float())
+
+            model = Model().cuda()
+            assert model.packed.dtype is torch.uint8 and model.packed.is_cuda
+            optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+            for step in range(5):
+                model(torch.randn(4, 32).cuda()).sum().backward()
+                optimizer.step()
+            """
+        )
+    )
+    assert graph.facts.parameters == 64 * 32 + 64 * 8 + 8
+
+
+def test_memory_of_a_gpu_cannot_be_allocated_by_hand(script: Write) -> None:
+    text = "import torch\ntorch._C._cuda_cudaCachingAllocator_raw_alloc(4)"
+    with pytest.raises(WorkloadError, match=r"raw_alloc works on the memory of a GPU.*foretell\.opaque"):
+        foretell.capture_graph(script(text))
+
+
+@pytest.mark.parametrize("optimizer", ["AdamW8bit", "PagedAdamW8bit"])
+def test_bitsandbytes_runs_its_own_layers(script: Write, optimizer: str) -> None:
+    pytest.importorskip("bitsandbytes")
+    graph = foretell.capture_graph(
+        script(
+            f"""
+            import torch, bitsandbytes as bnb
+            from torch import nn
+            first = bnb.nn.Linear4bit(1024, 512, bias=False, compute_dtype=torch.bfloat16, quant_type="nf4")
+            model = nn.Sequential(first, nn.Linear(512, 512)).cuda()
+            optimizer = bnb.optim.{optimizer}(model[1].parameters())
+            for step in range(5):
+                model(torch.randn(4, 1024).cuda()).sum().backward()
+                optimizer.step()
+            """
+        )
+    )
+    assert graph.facts.parameters == 1024 * 512 + 512 * 512 + 512
+    assert "bitsandbytes.dequantize_4bit.default" in {op.target for op in graph.ops}
+    assert graph.facts.optimizer == optimizer
