@@ -260,7 +260,7 @@ def test_a_hook_changes_what_is_sent_and_nothing_else(name: str) -> None:
 
 SCRIPT = foretell.Script(path="train.py", processes=2)
 CHANGES: dict[str, Any] = {
-    "world": 4, "wrapper": Fsdp(zero=3), "mixed": Precision(parameters="bf16", master="fp32"), "compiled": True,
+    "world": 4, "degrees": {"tp": 2}, "wrapper": Fsdp(zero=3), "mixed": Precision(parameters="bf16", master="fp32"), "compiled": True,
     "sync_batch_norm": True, "collectives": ("all_reduce",), "kernels": ("apex.x",), "stand_ins": (StandIn(what="pictures"),),
     "unmodelled": (Caveat("x-not-modelled", "x"),), "assumptions": ("a loss",),
 }  # fmt: skip

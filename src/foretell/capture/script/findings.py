@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from torch.optim import Optimizer
@@ -96,6 +97,7 @@ class Findings:
 
     world: int | None = None  # ranks of its process group
     wrapper: Ddp | Fsdp | FullyShard | DataParallel | DeepSpeed | None = None  # the last that it made
+    degrees: Mapping[str, Any] = field(default_factory=dict)  # fields of a plan: ranks that share layers or sequences
     mixed: Precision | None = None  # of a policy or a configuration
     copies: tuple[Copies, ...] = ()  # of parameters, that sharded modules compute with
     optimizer: Optimizer | None = None  # that DeepSpeed's took the place of, so it updates nothing
@@ -107,12 +109,18 @@ class Findings:
     unmodelled: tuple[Caveat, ...] = ()  # what keywords of wrappers change and the plan cannot have
     assumptions: tuple[str, ...] = ()  # on values that only a run would know
 
+    @property
+    def replicas(self) -> int | None:
+        """Ranks that have each their own batch."""
+        shared = [self.degrees.get(name, 1) for name in ("tp", "cp", "pp")]
+        return None if self.world is None else self.world // math.prod(shared)
+
     def plan(self, script: Script) -> PlanTemplate:
         """The plan that the wrapper asks for, on as many devices as it will run on."""
         return PlanTemplate(
             source=script.path,
             by="script",
-            settings=dict(self.wrapper.settings) if self.wrapper is not None else {},
+            settings={**(self.wrapper.settings if self.wrapper is not None else {}), **self.degrees},
             copies=self.wrapper.copies if isinstance(self.wrapper, Sharded) else 1,
             devices=self.world or script.processes or 1,
         )
@@ -130,7 +138,7 @@ class Findings:
             yield Caveat(
                 "compile-not-modelled", "torch.compile: fused kernels are not modelled yet; this is the eager step."
             )
-        if (script.processes or 1) > 1 and self.wrapper is None:
+        if (script.processes or 1) > 1 and self.wrapper is None and not self.degrees:
             yield Caveat(
                 "script-on-one-device",
                 "The script does not distribute its model: run as it is, each process would train alone. This is the step "

@@ -30,7 +30,17 @@ from foretell.capture.script.pretend import (
 )
 from foretell.capture.script.readings import Reading
 from foretell.capture.script.session import Session
-from foretell.capture.script.wrappers import data_parallel, ddp, deepspeed, fsdp, fully_shard, sync_batch_norm
+from foretell.capture.script.wrappers import (
+    checkpoints,
+    data_parallel,
+    ddp,
+    deepspeed,
+    fsdp,
+    fully_shard,
+    pipelining,
+    sync_batch_norm,
+    tensor_parallel,
+)
 from foretell.declared import DECLARED
 from foretell.errors import SourceError
 from foretell.graph import Graph
@@ -98,6 +108,7 @@ _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
     old_types.install,
     nvml.install, processes.install, workers.install,
     ddp.install, data_parallel.install, sync_batch_norm.install, fsdp.install, fully_shard.install, deepspeed.install,
+    tensor_parallel.install, checkpoints.install, pipelining.install,
     _compute_where_tensors_lie, _declare_operations, kernels.install,
     quantized.install,
     data.install, lambda session: session.updates.follow(),

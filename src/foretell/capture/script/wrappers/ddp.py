@@ -43,7 +43,7 @@ def install(session: Session) -> None:
             )
             keys.free(*FREE)
             keys.not_modelled(*NOT_MODELLED)
-            check_whole_world(session.findings.world, keys, "process_group", "device_mesh")
+            check_whole_world(session.findings.replicas, keys, "process_group", "device_mesh")
             size = keys.take("bucket_cap_mb")
             session.find_wrapper(Ddp(bucket_bytes=None if size is None else int(size * MIB) or 1), keys)
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import torch
 from torch import nn
 
-from foretell.capture.as_gpu.patches import replace
+from foretell.capture.as_gpu.patches import replace_everywhere
 from foretell.capture.script.findings import Fsdp
 from foretell.capture.script.session import Session
 from foretell.capture.script.wrapped import Wrapper
@@ -47,7 +47,7 @@ def install(session: Session) -> None:
             found = _read(session, keys)
             if (device := keys.take("device_id")) is not None or found.offload:
                 module.to("cuda" if device is None else device)
-            compute_in(session, module, keys, "mixed_precision")
+            compute_in(session, module, keys, "mixed_precision", keys.take("mixed_precision"))
             session.find_wrapper(found, keys)
 
         def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
@@ -55,6 +55,26 @@ def install(session: Session) -> None:
 
         def register_comm_hook(self, state: object, hook: Any) -> None:
             session.find_caveats(hook_not_modelled("FullyShardedDataParallel", hook))
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(super().__getattr__("module"), name)
+
+        def __getitem__(self, key: int) -> Any:
+            return self.module[key]  # type: ignore[index]
+
+        def check_is_root(self) -> bool:
+            return True
+
+        @staticmethod
+        def fsdp_modules(module: nn.Module, root_only: bool = False) -> list[nn.Module]:
+            return [each for each in module.modules() if isinstance(each, FullyShardedDataParallel)]
+
+        @staticmethod
+        def summon_full_params(*args: Any, **kwargs: Any) -> Any:
+            return contextlib.nullcontext()
 
         @staticmethod
         def set_state_dict_type(*args: Any, **kwargs: Any) -> None:
@@ -65,11 +85,28 @@ def install(session: Session) -> None:
             return contextlib.nullcontext()
 
         @staticmethod
+        def get_state_dict_type(module: nn.Module) -> Any:
+            return fsdp.StateDictSettings(
+                fsdp.StateDictType.FULL_STATE_DICT, fsdp.FullStateDictConfig(), fsdp.FullOptimStateDictConfig()
+            )
+
+        @staticmethod
         def optim_state_dict(model: Any, optim: Any, *args: Any, **kwargs: Any) -> Any:
             return optim.state_dict()
 
-    replace(fsdp, "FullyShardedDataParallel", FullyShardedDataParallel)
-    replace(fsdp.fully_sharded_data_parallel, "FullyShardedDataParallel", FullyShardedDataParallel)
+        full_optim_state_dict = sharded_optim_state_dict = optim_state_dict
+
+        @staticmethod
+        def optim_state_dict_to_load(model: Any, optim: Any, optim_state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+            return optim_state_dict
+
+        @staticmethod
+        def shard_full_optim_state_dict(full: Any, *args: Any, **kwargs: Any) -> Any:
+            return full
+
+        scatter_full_optim_state_dict = rekey_optim_state_dict = shard_full_optim_state_dict
+
+    replace_everywhere(fsdp, "FullyShardedDataParallel", FullyShardedDataParallel)
 
 
 def _read(session: Session, keys: Keys) -> Fsdp:
@@ -92,7 +129,7 @@ def _read(session: Session, keys: Keys) -> Fsdp:
 def _shards(session: Session, keys: Keys, strategy: str) -> int | Literal["node"] | None:
     """Ranks that share a copy of the model."""
     if strategy not in _HYBRID:
-        check_whole_world(session.findings.world, keys, "process_group", "device_mesh")
+        check_whole_world(session.findings.replicas, keys, "process_group", "device_mesh")
         return None
     groups, mesh = keys.take("process_group"), keys.take("device_mesh")
     if mesh is not None:

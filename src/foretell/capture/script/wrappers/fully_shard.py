@@ -1,12 +1,13 @@
-"""`fully_shard`: FSDP2, which shards modules as they are."""
+"""`fully_shard`: FSDP2, which makes modules sharded ones as they are."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 import torch
+from torch import nn
 
-from foretell.capture.as_gpu.patches import replace
+from foretell.capture.as_gpu.patches import replace, replace_everywhere
 from foretell.capture.script.findings import FullyShard
 from foretell.capture.script.session import Session
 from foretell.capture.script.wrappers import check_whole_world, keywords
@@ -16,11 +17,6 @@ from foretell.sources.configs.keys import Keys
 FREE: Final = ("shard_placement_fn",)
 NOT_MODELLED: Final = ("ignored_params", "dp_mesh_dims")
 USED: Final = ("module", "mesh", "reshard_after_forward", "mp_policy", "offload_policy")
-_METHODS: Final = (  # that a sharded module has; all are about communication
-    "set_requires_gradient_sync", "set_reshard_after_backward", "set_is_last_backward", "unshard", "reshard",
-    "set_modules_to_forward_prefetch", "set_modules_to_backward_prefetch", "set_requires_all_reduce",
-    "set_reshard_after_forward", "set_gradient_divide_factor", "set_unshard_in_backward",
-)  # fmt: skip
 
 
 def install(session: Session) -> None:
@@ -29,21 +25,47 @@ def install(session: Session) -> None:
     from torch.distributed import fsdp
 
     original = fsdp.fully_shard
+    _communicate_nothing(fsdp.FSDPModule)
 
     def fully_shard(*args: Any, **kwargs: Any) -> Any:
         keys = keywords(original, f"fully_shard in {session.script.name}", args, kwargs)
         module, found = keys.take("module"), _read(session, keys)
+        policy = keys.take("mp_policy")
         for each in module if isinstance(module, list | tuple) else [module]:
-            for name in _METHODS:
-                each.__dict__.setdefault(name, lambda *args, **kwargs: None)
+            _make_sharded(each, fsdp.FSDPModule)
             if found.offload and not any(p.is_meta for p in each.parameters()):
                 each.to("cuda")  # where it computes; the host keeps what the plan says
-            compute_in(session, each, keys, "mp_policy")
+            compute_in(session, each, keys, "mp_policy", policy)
         session.find_wrapper(found, keys)
         return module
 
-    replace(fsdp, "fully_shard", fully_shard)
-    replace(torch.distributed.fsdp._fully_shard, "fully_shard", fully_shard)
+    replace_everywhere(fsdp, "fully_shard", fully_shard)
+    replace_everywhere(fsdp, "register_fsdp_forward_method", lambda module, name: None)
+    replace_everywhere(fsdp, "share_comm_ctx", lambda modules: None)
+
+
+def _communicate_nothing(kind: Any) -> None:
+    """What its methods set is about communication, which is the plan's."""
+    for name in [n for n in vars(kind) if not n.startswith("_")]:
+        replace(kind, name, lambda self, *args, **kwargs: None)
+    replace(kind, "unshard", lambda self, async_op=False: _Gathered() if async_op else None)
+    replace(kind, "_apply", lambda self, *args, **kwargs: super(kind, self)._apply(*args, **kwargs))
+
+
+class _Gathered:
+    def wait(self) -> None:
+        return None
+
+
+_CLASSES: dict[type, type] = {}  # of sharded modules, by those of plain ones
+
+
+def _make_sharded(module: nn.Module, kind: Any) -> None:
+    own = type(module)
+    if not issubclass(own, kind):
+        if own not in _CLASSES:
+            _CLASSES[own] = type(f"FSDP{own.__name__}", (kind, own), {"__module__": own.__module__})
+        module.__class__ = _CLASSES[own]
 
 
 def _read(session: Session, keys: Keys) -> FullyShard:
@@ -58,9 +80,9 @@ def _read(session: Session, keys: Keys) -> FullyShard:
         )
     mesh, shards = keys.take("mesh"), None
     if mesh is not None and mesh.ndim == 2:
-        shards = int(mesh.size(1))
+        shards = int(mesh.size(1)) if mesh.size(0) > 1 else None
     else:
-        check_whole_world(session.findings.world, keys, "mesh")
+        check_whole_world(session.findings.replicas, keys, "mesh")
     zero = 2 if reshard is False else 3
     offload = isinstance(keys.take("offload_policy"), CPUOffloadPolicy)
     if offload and zero != 3:

@@ -15,9 +15,8 @@ from foretell.sources.configs.keys import Keys
 from foretell.sources.master_weights import Copies
 
 
-def compute_in(session: Session, module: nn.Module, keys: Keys, name: str) -> None:
+def compute_in(session: Session, module: nn.Module, keys: Keys, name: str, policy: Any) -> None:
     """Let a module compute and communicate as the policy of that keyword says."""
-    policy = keys.take(name)
     if getattr(policy, "keep_low_precision_grads", False):
         keys.say(f"{name}.keep_low_precision_grads", "gradients are taken to be kept as parameters are")
     dtype: torch.dtype | None = getattr(policy, "param_dtype", None)
