@@ -92,6 +92,35 @@ class StandIn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Aside:
+    """Forward passes, or batches, of a script that are no part of its step and were cut short."""
+
+    what: Literal["evaluation", "rollouts", "preparation"]
+    passes: int
+    inputs: tuple[int, ...] = ()  # what most of them are given
+
+    @property
+    def caveat(self) -> Caveat:
+        if self.what == "evaluation":
+            return Caveat(
+                "evaluation-not-in-step",
+                f"Evaluation is not in the step: {self.passes:,} forward passes before it were cut short.",
+            )
+        if self.what == "rollouts":
+            shape = f" of {'×'.join(map(str, self.inputs))}" if self.inputs else ""
+            return Caveat(
+                "rollouts-not-in-step",
+                f"The step is one update. What the script does between rounds of updates is not in it: {self.passes:,} forward "
+                f"passes{shape} without gradients, and what is computed from them.",
+            )
+        return Caveat(
+            "preparation-cut-short",
+            f"A loop over the data before the first step was cut short by {self.passes:,} batches: what the script computes "
+            "from them is of the others alone.",
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
     """What a script asks for beyond the ops that it runs."""
 
@@ -108,6 +137,7 @@ class Findings:
     stand_ins: tuple[StandIn, ...] = ()  # for data and checkpoints
     unmodelled: tuple[Caveat, ...] = ()  # what keywords of wrappers change and the plan cannot have
     assumptions: tuple[str, ...] = ()  # on values that only a run would know
+    asides: tuple[Aside, ...] = ()  # what is no part of the step
 
     @property
     def replicas(self) -> int | None:
@@ -154,6 +184,7 @@ class Findings:
                 f"Collectives that the script calls itself are not in the step: {', '.join(self.collectives)}.",
             )
         yield from self.unmodelled
+        yield from (aside.caveat for aside in self.asides)
         if self.stand_ins:
             names = ", ".join(map(str, self.stand_ins))
             yield Caveat("fake-data", f"Stood in for, since they are not on this machine: {names}.")

@@ -83,6 +83,11 @@ def _compute_where_tensors_lie(session: Session) -> None:
     run_eagerly()
 
 
+def _follow_steps(session: Session) -> None:
+    session.updates.follow()
+    session.passes.install()
+
+
 def _declare_operations(session: Session) -> None:
     """Run the file in which the user declares operations that cannot run here."""
     if (path := session.script.opaque) is None:
@@ -111,6 +116,6 @@ _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
     tensor_parallel.install, checkpoints.install, pipelining.install,
     _compute_where_tensors_lie, _declare_operations, kernels.install,
     quantized.install,
-    data.install, lambda session: session.updates.follow(),
+    data.install, _follow_steps,
     quiet.install, stand_ins.install, _adapt_libraries,
 )  # fmt: skip

@@ -15,6 +15,8 @@ from foretell.capture.as_gpu.eager import was_compiled
 from foretell.capture.dtypes import FLOATS
 from foretell.capture.script import advice
 from foretell.capture.script.findings import Findings, StandIn
+from foretell.capture.script.loops import Loops
+from foretell.capture.script.passes import Passes
 from foretell.capture.script.placement import Placement, ScriptRecorder
 from foretell.capture.script.readings import decisions
 from foretell.capture.script.updates import Updates, Window
@@ -39,6 +41,8 @@ class Session:
         self.place = Placement()
         self.recorder = ScriptRecorder(self.place)
         self.updates = Updates(self, self._take_step)
+        self.passes = Passes(self)
+        self.loops = Loops(self)
         self._graph: Graph | None = None
 
     @property
@@ -107,11 +111,11 @@ class Session:
 
     def _take_step(self, window: Window) -> None:
         """Make the graph of a step that was recorded."""
-        if not window.backwards or window.backwards[-1] == 0:
+        if not window.learns:
             return  # nothing but updates ran on the accelerator: it trains on the host
         samples, tokens = _batch_sizes(window)
         assumptions = (*self.place.values.assumptions, *filter(None, [decisions()]))
-        self.find(compiled=was_compiled(), assumptions=assumptions)
+        self.find(compiled=was_compiled(), assumptions=assumptions, asides=tuple(self.passes.found()))
         self._graph = self.recorder.graph(
             name=self.script.name,
             training=True,

@@ -8,6 +8,7 @@ module is called, whichever comes first: averages and scales that are updated af
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -27,6 +28,7 @@ from foretell.sources.master_weights import gradient_of
 if TYPE_CHECKING:
     from foretell.capture.script.session import Session
 
+Rollout = tuple[int, tuple[int, ...]]  # a module, and the shape of what it is given
 _WARM: Final = 2  # periods that are run before the one that is recorded
 _PATIENCE: Final = 64  # updates after which an optimizer that has made none is taken for unused
 
@@ -36,6 +38,10 @@ class Window:
     """What happened between two ends of steps."""
 
     backwards: list[int]  # ops on the device before the end of each backward pass
+    replayed: list[bool] = field(default_factory=list)  # whether some of that micro-step was not run
+    updates: int = 0  # that were made before
+    gradients: int = 0  # ops on the device before the end of the last `torch.autograd.grad`
+    rollouts: Counter[Rollout] = field(default_factory=Counter)  # passes of what is trained, without gradients
     autocast: torch.dtype | None = None
     moved: list[tuple[tuple[int, ...], torch.dtype]] = field(default_factory=list)  # to the device
     drawn: list[tuple[tuple[int, ...], torch.dtype]] = field(default_factory=list)  # there, outside of modules
@@ -44,6 +50,11 @@ class Window:
     def batch(self) -> list[tuple[tuple[int, ...], torch.dtype]]:
         """What it computes on: what was moved, or else what was drawn in place of it."""
         return self.moved or self.drawn
+
+    @property
+    def learns(self) -> bool:
+        """Gradients were computed on the device."""
+        return bool(self.backwards[-1] if self.backwards else self.gradients)
 
 
 class Updates:
@@ -65,7 +76,10 @@ class Updates:
         self._updating: Optimizer | None = None
         self._stack: list[str] = []
         self._names: dict[int, dict[nn.Module, str]] = {}
-        self._window = Window(backwards=[])
+        self.window = Window(backwards=[])
+        self._aside = False  # passes that are no part of the step are made
+        self._interrupted = False  # and it was being recorded
+        self._trained: tuple[tuple[int, int], frozenset[int]] = ((0, 0), frozenset())
 
     def follow(self) -> None:
         register_optimizer_step_pre_hook(self._before_update)
@@ -83,20 +97,30 @@ class Updates:
 
         def backward(*args: Any, **kwargs: Any) -> None:
             self.begin()
+            self._session.passes.learning += 1
             run(*args, **kwargs)
             for copies in self._session.findings.copies:
                 copies.made.clear()
                 copies.watch = self._take_copy
-            self._window.backwards.append(self.recorder.ops_on_device)
-            self._after_backward(len(self._window.backwards))
+            self.window.backwards.append(self.recorder.ops_on_device)
+            self.window.replayed.append(self._session.passes.end_micro_step())
+            self._after_backward(len(self.window.backwards))
 
         replace(torch.autograd, "backward", backward)
+        differentiate = torch.autograd.grad
+
+        def grad(*args: Any, **kwargs: Any) -> Any:
+            made = differentiate(*args, **kwargs)
+            self.window.gradients = self.recorder.ops_on_device
+            return made
+
+        replace(torch.autograd, "grad", grad)
         enter: Callable[[torch.autocast], Any] = torch.autocast.__enter__
 
         def casting(autocast: torch.autocast) -> Any:  # also where a library wraps it around a module's own forward
             entered = enter(autocast)
             if torch.is_autocast_enabled("cpu"):
-                self._window.autocast = torch.get_autocast_dtype("cpu")
+                self.window.autocast = torch.get_autocast_dtype("cpu")
             return entered
 
         replace(torch.autocast, "__enter__", casting)
@@ -110,10 +134,52 @@ class Updates:
         if self._ended:
             self._ended = False
             self.end_step()
+        if self._aside and not self._stack:
+            self._come_back()
+
+    # What is no part of one
+
+    @property
+    def inside_module(self) -> bool:
+        return bool(self._stack)
+
+    @property
+    def updating(self) -> bool:
+        return self._updating is not None
+
+    def trains(self, module: nn.Module) -> bool:
+        """Whether an optimizer updates something of it."""
+        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
+        known = (len(groups), sum(len(group["params"]) for group in groups))
+        if self._trained[0] != known:
+            self._trained = known, frozenset(id(p) for group in groups for p in group["params"])
+        return any(id(p) in self._trained[1] for p in module.parameters())
+
+    def step_aside(self) -> None:
+        """A pass is made that is no part of a step, as in an evaluation: until something else begins, nothing is recorded."""
+        self._aside = True
+        self._interrupted = self._interrupted or self.recorder.recording
+        self.recorder.recording = False
+
+    def _come_back(self) -> None:
+        """What came before in this window is dropped, unless the step was under way."""
+        self._aside = False
+        recording, self._interrupted = self._interrupted, False
+        window = self.window
+        if window.backwards or window.updates < len(self.sequence):
+            self.recorder.recording = recording
+            return
+        self._new_window(window.rollouts)
+        if recording:
+            self._start()
+
+    def _new_window(self, rollouts: Counter[Rollout] | None = None) -> None:
+        self.window = Window(backwards=[], updates=len(self.sequence), rollouts=rollouts or Counter())
+        self._session.passes.new_window()
 
     def _take_batch(self, tensor: torch.Tensor) -> None:
         if tensor.dim() and tensor.numel():
-            self._window.moved.append((tuple(tensor.shape), tensor.dtype))
+            self.window.moved.append((tuple(tensor.shape), tensor.dtype))
         if self.recorder.recording:
             self.recorder.mark([tensor], "input")
 
@@ -124,7 +190,7 @@ class Updates:
 
     def _take_drawn(self, tensor: torch.Tensor) -> None:
         if not self._stack and self._updating is None and tensor.dim() and tensor.numel():
-            self._window.drawn.append((tuple(tensor.shape), tensor.dtype))
+            self.window.drawn.append((tuple(tensor.shape), tensor.dtype))
             if self.recorder.recording:
                 self.recorder.mark([tensor], "input")
 
@@ -149,7 +215,7 @@ class Updates:
             if not any(module is known for known in self.roots):
                 self.roots.append(module)
         if torch.is_autocast_enabled("cpu"):
-            self._window.autocast = torch.get_autocast_dtype("cpu")
+            self.window.autocast = torch.get_autocast_dtype("cpu")
         self._stack.append(self.recorder.module)
         self.recorder.module = self._name(module)
 
@@ -196,8 +262,8 @@ class Updates:
 
     def end_step(self) -> None:
         """At the start of the next step, or at the end of the script."""
-        recorder, window = self.recorder, self._window
-        self._window = Window(backwards=[])
+        recorder, window = self.recorder, self.window
+        self._new_window()
         period = self._period()
         done = len(self.sequence)
         self.micro_steps = _micro_steps(window) if period == 1 else 1
@@ -212,7 +278,7 @@ class Updates:
                     raise Finished
             else:
                 recorder.recording = True
-                self._window = window
+                self.window = window
                 return
         if period and done % period == 0:
             self._start()
@@ -271,8 +337,9 @@ class Updates:
 def _micro_steps(window: Window) -> int:
     """How many micro-steps there were, where all but the first ran the same number of ops."""
     ends = window.backwards
-    lengths = {b - a for a, b in itertools.pairwise(ends)}
-    return len(ends) if len(lengths) == 1 and len(ends) > 1 else 1
+    lengths = {(b - a, again) for (a, b), again in zip(itertools.pairwise(ends), window.replayed[1:], strict=True)}
+    alike = len(lengths) == len({again for _, again in lengths})  # those that were run, and those that were not
+    return len(ends) if alike and len(ends) > 1 else 1
 
 
 def period_of(sequence: Sequence[int]) -> int | None:

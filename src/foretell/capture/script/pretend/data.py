@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 from typing import Any, Final
@@ -40,6 +41,8 @@ def install(session: Session) -> None:
 
     def following(self: Any) -> Any:
         session.updates.begin()
+        if session.loops.ends(self, getattr(self, "wanted_length", None)):
+            raise StopIteration
         with session.recorder.host.by_others(getattr(self, "wanted_workers", 0) > 0):
             batch = take(self)
         if getattr(self, "wanted_pinned", False):
@@ -49,6 +52,8 @@ def install(session: Session) -> None:
     def get_iterator(self: Any) -> Any:
         iterator: Any = iterate(self)
         iterator.wanted_workers, iterator.wanted_pinned = self.wanted_workers, self.wanted_pinned
+        with contextlib.suppress(TypeError, NotImplementedError):  # of data without a length
+            iterator.wanted_length = len(self)
         return iterator
 
     replace(DataLoader, "_get_iterator", get_iterator)

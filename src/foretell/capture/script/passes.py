@@ -1,0 +1,192 @@
+"""Forward passes that a script makes besides its steps, cut short: evaluation, samples that it draws, play in an environment.
+
+A pass that was run twice with the same sizes, with no gradient wanted, is not run a third time: what comes out has the
+shapes of before. So are micro-steps of a step that equal the ones before, where they are not recorded. What a step is
+made of runs as it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.calls import Call, Result, call_of, extrapolated, make_again, result_of
+from foretell.capture.script.findings import Aside
+
+if TYPE_CHECKING:
+    from foretell.capture.script.session import Session
+
+_RUNS: Final = 2  # of a pass: the first may make what later ones find
+_KEPT: Final = 8  # sizes of one kind of call
+_IN_A_STEP: Final = 8  # passes without gradients of a trained module; more of them are no part of a step
+
+
+@dataclass(slots=True, kw_only=True)
+class _Past:
+    """A pass that was run."""
+
+    result: Result
+    ops: int
+    runs: int = 1
+
+
+@dataclass(slots=True, kw_only=True)
+class _Memory:
+    """What is known of a module's passes."""
+
+    kinds: dict[Any, dict[tuple[float, ...], _Past]] = field(default_factory=dict)
+
+    def past(self, call: Call) -> _Past | None:
+        return self.kinds.get(call.kind, {}).get(call.sizes)
+
+    def keep(self, call: Call, past: _Past) -> None:
+        sizes = self.kinds.setdefault(call.kind, {})
+        sizes[call.sizes] = past
+        if len(sizes) > _KEPT:
+            del sizes[next(iter(sizes))]
+
+
+class Passes:
+    """Stands between a script and the modules that it calls itself."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._memory: WeakKeyDictionary[nn.Module, _Memory] = WeakKeyDictionary()
+        self.quiet = 0  # passes that nothing was learnt from, so far
+        self.learning = 0  # others
+        self.evaluation = 0  # of what is trained, in evaluation mode
+        self._rollouts: Counter[Any] = Counter()
+        self._micro: deque[set[Any]] = deque()  # calls with gradients in each micro-step of this window
+        self._replayed = False  # some of this micro-step
+
+    def install(self) -> None:
+        run = nn.Module.__call__
+
+        def call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            updates = self._session.updates
+            if updates.inside_module or not any(True for _ in module.parameters()):
+                return run(module, *args, **kwargs)
+            if torch.is_grad_enabled():
+                return self._learning(module, lambda: run(module, *args, **kwargs), args, kwargs)
+            return self._quiet(module, lambda: run(module, *args, **kwargs), args, kwargs)
+
+        replace(nn.Module, "__call__", call)
+
+    # Without gradients
+
+    def _quiet(self, module: nn.Module, run: Callable[[], Any], args: Any, kwargs: Any) -> Any:
+        updates, recorder = self._session.updates, self._session.recorder
+        self.quiet += 1
+        updates.begin()
+        trained = updates.trains(module)
+        if trained and self._is_aside(module, args, kwargs):
+            updates.step_aside()
+        elif recorder.recording:
+            return run()
+        call = call_of(self._session.place, module, args, kwargs)
+        memory = self._memory.setdefault(module, _Memory())
+        known = None if call is None or _has_hooks(module) else self._known(memory, call)
+        if known is not None:
+            recorder.ops_on_device += known.ops
+            return make_again(self._session.place, known.result)
+        before = recorder.ops_on_device
+        out = run()
+        self._remember(memory, call, out, recorder.ops_on_device - before)
+        return out
+
+    def _is_aside(self, module: nn.Module, args: Any, kwargs: Any) -> bool:
+        """Whether a pass of what is trained is no part of a step: in evaluation mode, or one of many."""
+        if not module.training:
+            self.evaluation += 1
+            return True
+        rollouts = self._session.updates.window.rollouts
+        first = next((leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)), None)
+        rollouts[id(module), () if first is None else tuple(first.shape)] += 1
+        if rollouts.total() > _IN_A_STEP:
+            self._rollouts = rollouts
+            return True
+        return False
+
+    def found(self) -> Iterator[Aside]:
+        """What is no part of a step, in passes of one module each."""
+        if evaluation := self.evaluation + self._session.loops.left_out["evaluation"]:
+            yield Aside(what="evaluation", passes=evaluation)
+        if self._rollouts:
+            (_, shape), passes = self._rollouts.most_common(1)[0]
+            yield Aside(what="rollouts", passes=passes, inputs=shape)
+        if batches := self._session.loops.left_out["preparation"]:
+            yield Aside(what="preparation", passes=batches)
+
+    def _known(self, memory: _Memory, call: Call) -> _Past | None:
+        if (past := memory.past(call)) is not None:
+            return past if past.runs >= _RUNS else None
+        pasts = memory.kinds.get(call.kind, {})
+        found = extrapolated([(sizes, past.result) for sizes, past in pasts.items()], call.sizes)
+        return None if found is None else _Past(result=found, ops=next(iter(pasts.values())).ops)
+
+    def _remember(self, memory: _Memory, call: Call | None, out: Any, ops: int) -> None:
+        if call is None or (result := result_of(self._session.place, out)) is None:
+            return
+        past = memory.past(call)
+        memory.keep(call, _Past(result=result, ops=ops, runs=1 if past is None else past.runs + 1))
+
+    # With them
+
+    def _learning(self, module: nn.Module, run: Callable[[], Any], args: Any, kwargs: Any) -> Any:
+        session = self._session
+        self.learning += module.training
+        self.quiet += not module.training
+        session.updates.begin()
+        call = call_of(session.place, module, args, kwargs)
+        if call is None or call.learns or session.updates.updating:
+            return run()
+        micro = len(session.updates.window.backwards)
+        if micro >= _RUNS and not session.recorder.recording and self._was_in_all(module, call):
+            past = self._memory[module].past(call)
+            if past is not None and past.result.plain and not _has_hooks(module):
+                self._replayed = True
+                return make_again(session.place, past.result)
+        out = run()
+        if micro < _RUNS:
+            while len(self._micro) <= micro:
+                self._micro.append(set())
+            self._micro[micro].add((module, call.kind, call.sizes))
+            self._remember(self._memory.setdefault(module, _Memory()), call, out, 0)
+        return out
+
+    def _was_in_all(self, module: nn.Module, call: Call) -> bool:
+        key = (module, call.kind, call.sizes)
+        return len(self._micro) == _RUNS and all(key in calls for calls in self._micro)
+
+    def end_micro_step(self) -> bool:
+        """Whether some of it was not run."""
+        replayed, self._replayed = self._replayed, False
+        return replayed
+
+    def new_window(self) -> None:
+        self._micro.clear()
+        self._replayed = False
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    """Somebody wants to see what happens inside."""
+    return any(
+        not _is_of_torch(hook)
+        for m in module.modules()
+        for hooks in (m._forward_hooks, m._forward_pre_hooks, m._backward_hooks)
+        for hook in hooks.values()
+    )
+
+
+def _is_of_torch(hook: Any) -> bool:
+    """One that computes, as of normalised weights, and keeps nothing."""
+    name = getattr(hook, "__module__", None) or type(hook).__module__
+    return name.startswith(("torch.", "foretell."))

@@ -1,0 +1,144 @@
+"""A capture that gets to the step: evaluation, play and preparation are cut short, and the step is what it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import foretell
+from tests.capture.script.conftest import Write
+
+MODEL = """
+    import torch
+    from torch import nn
+    runs = 0
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 32), nn.Linear(32, 8)
+        def forward(self, x):
+            global runs
+            runs += 1
+            return x + self.second(torch.relu(self.first(x)))
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList(Block() for _ in range(3))
+        def forward(self, x, y=None):
+            for block in self.blocks:
+                x = block(x)
+            return x, None if y is None else ((x - y) ** 2).mean()
+    model = Net().to("cuda")
+    optimizer = torch.optim.AdamW(model.parameters())
+"""
+STEP = """
+        loss = model(torch.randn(4, 8).to("cuda"), torch.randn(4, 8).to("cuda"))[1]
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def ops(graph: foretell.Graph) -> list[Any]:
+    return [(op.signature, op.phase, op.module, op.times) for op in graph.ops]
+
+
+def caveats(graph: foretell.Graph) -> dict[str, str]:
+    return {caveat.code: caveat.text for caveat in graph.caveats}
+
+
+def test_evaluation_before_and_between_steps_is_cut_short_and_no_part_of_the_step(script: Write) -> None:
+    plain = foretell.capture_graph(script(f"{MODEL}    for i in range(9):{STEP}"))
+    graph = foretell.capture_graph(
+        script(f"""{MODEL}
+    @torch.no_grad()
+    def evaluate():
+        model.eval()
+        losses = torch.zeros(200)
+        for k in range(200):
+            losses[k] = model(torch.randn(16, 8).to("cuda"), torch.randn(16, 8).to("cuda"))[1].item()
+        model.train()
+        return losses.mean()
+    for i in range(9):
+        evaluate()
+        assert runs <= 3 * (2 + 3), runs{STEP}""")
+    )
+    assert ops(graph) == ops(plain)
+    assert (graph.samples, graph.facts.inputs) == (4, (4, 8))
+    assert "600 forward passes" in caveats(graph)["evaluation-not-in-step"]
+
+
+def test_micro_steps_that_equal_those_before_are_not_run(script: Write) -> None:
+    text = f"""{MODEL}
+    for i in range(9):
+        assert runs <= 3 * 2 * i or MICRO < 4, runs
+        for micro in range(MICRO):
+            x, y = torch.randn(4, 8).to("cuda"), torch.randn(4, 8).to("cuda")
+            _, loss = model(x, y)
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    """
+    few, many = (foretell.capture_graph(script(text.replace("MICRO", str(n)))) for n in (2, 40))
+    assert (few.grad_accumulation, many.grad_accumulation) == (2, 40)
+    assert [each[:3] for each in ops(few)] == [each[:3] for each in ops(many)]
+    assert {op.times for op in many.ops} == {1, 39}
+
+
+def test_a_text_that_gets_longer_and_a_loader_that_is_evaluated_end_soon(script: Write) -> None:
+    graph = foretell.capture_graph(
+        script(f"""{MODEL}
+    from torch.utils.data import DataLoader, TensorDataset
+    model.eval()
+    with torch.no_grad():
+        text = torch.zeros(1, 8).to("cuda")
+        for _ in range(100):
+            text = torch.cat([text, model(text)[0][-1:]])
+    assert text.shape == (101, 8) and runs <= 3 * 4, runs
+    loader = DataLoader(TensorDataset(torch.randn(4000, 8)), batch_size=8)
+    taken = 0
+    for (x,) in loader:
+        with torch.set_grad_enabled(False):
+            model(x.to("cuda"))
+        taken += 1
+    assert taken == 3 and len(loader) == 500
+    model.train()
+    for (x,) in loader:
+        loss = model(x.to("cuda"))[0].sum()
+        loss.backward()
+        optimizer.step()""")
+    )
+    assert graph.samples == 8
+    assert "600 forward passes" in caveats(graph)["evaluation-not-in-step"]
+
+
+def test_what_a_step_computes_without_gradients_is_part_of_it(script: Write) -> None:
+    """As of a teacher."""
+    text = f"""{MODEL}
+    import copy
+    teacher = copy.deepcopy(model).eval()
+    for i in range(9):
+        with torch.no_grad():
+            for _ in range(TIMES):
+                target = teacher(torch.randn(4, 8).to("cuda"))[0]
+        loss = model(torch.randn(4, 8).to("cuda"), target)[1]
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """
+    once, often = (foretell.capture_graph(script(text.replace("TIMES", str(n)))) for n in (1, 12))
+    forward = [sum(op.signature.name == "aten.addmm" for op in g.ops if op.phase == "forward") for g in (once, often)]
+    assert forward == [6 + 6, 12 * 6 + 6]
+
+
+def test_play_between_rounds_of_updates_is_counted_and_not_in_the_step(script: Write) -> None:
+    graph = foretell.capture_graph(
+        script(f"""{MODEL}
+    for round in range(9):
+        with torch.no_grad():
+            values = torch.stack([model(torch.randn(3, 8).to("cuda"))[0] for _ in range(64)])
+        for update in range(1):{STEP.replace("        ", "            ")}""")
+    )
+    assert graph.samples == 4
+    assert sum(op.signature.name == "aten.addmm" for op in graph.ops if op.phase == "forward") == 6
+    assert "64 forward passes of 3×8" in caveats(graph)["rollouts-not-in-step"]
