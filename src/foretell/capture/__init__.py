@@ -65,7 +65,7 @@ def capture(
 
         def run() -> tuple[Graph, dict[str, str]]:
             report(f"running {workload.path} until its third step")
-            return capture_script(workload, output)
+            return capture_script(workload, output, lambda where: report(f"running {workload.path}: {where}"))
 
         return _cached(workload.path, {"script": json.dumps(workload.to_dict())}, cache, run)
     if workload.endswith(".graph"):

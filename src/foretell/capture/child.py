@@ -10,8 +10,9 @@ import contextlib
 import json
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -26,9 +27,11 @@ from foretell.units import Bytes, Seconds, parse_bytes
 from foretell.workload import Workload
 
 _GRACE: Final[Seconds] = 2.0  # to end in, once it has answered
+_PROGRESS: Final = b"\n"  # no answer begins so
 
 
 Output = Callable[[bytes], None] | None
+Report = Callable[[str], None]
 
 
 def capture_source(source: str, settings: Mapping[str, str], output: Output = None) -> tuple[Graph, dict[str, str]]:
@@ -37,16 +40,22 @@ def capture_source(source: str, settings: Mapping[str, str], output: Output = No
     return _ask(_new_interpreter, json.dumps(request).encode(), source, output)
 
 
-def capture_script(script: Script, output: Output = None) -> tuple[Graph, dict[str, str]]:
-    """As `capture_source`, of a training script."""
-    return _ask(_new_interpreter, json.dumps({"script": script.to_dict()}).encode(), script.path, output)
+def capture_script(
+    script: Script, output: Output = None, report: Report = lambda text: None
+) -> tuple[Graph, dict[str, str]]:
+    """As `capture_source`, of a training script; `report` hears where it is."""
+    request = json.dumps({"script": script.to_dict()}).encode()
+    return _ask(_new_interpreter, request, script.path, output, report)
 
 
 def capture_workload(workload: Workload, output: Output = None) -> tuple[Graph, dict[str, str]]:
     """As `capture_source`, of a Workload that is made already."""
     if _may_fork():
         _load_what_every_capture_needs()
-        serve = partial(_serve, get_graph=lambda: _trace_workload(lambda: workload))
+
+        def serve(link: Connection) -> None:
+            _serve(_Side(link), lambda: _trace_workload(lambda: workload))
+
         return _ask(lambda: Child.forked(serve, memory=_most_memory()), b"", workload.name, output)
     import cloudpickle
 
@@ -71,18 +80,25 @@ def _load_what_every_capture_needs() -> None:
     import foretell.capture.fallback  # noqa: F401
 
 
-def _ask(start: Callable[[], Child], request: bytes, what: str, output: Output = None) -> tuple[Graph, dict[str, str]]:
+def _ask(
+    start: Callable[[], Child], request: bytes, what: str, output: Output = None, report: Report = lambda text: None
+) -> tuple[Graph, dict[str, str]]:
     """Start a child and wait for its answer; what user code prints is kept out of ours."""
     limit = _most_seconds()
+    where = ""
     with start() as child:
         child.on_output = output
         try:
             if request:
                 child.send(request)
-            answer = child.receive(limit)
+            deadline = time.monotonic() + limit
+            while (answer := child.receive(max(deadline - time.monotonic(), 0.0))).startswith(_PROGRESS):
+                where = answer.removeprefix(_PROGRESS).decode()
+                report(where)
         except TimeoutError:
+            came = f" It came to {where}." if where else ""
             raise CaptureError(
-                f"capturing {what} took longer than {limit:g} s and was stopped. "
+                f"capturing {what} took longer than {limit:g} s and was stopped.{came} "
                 "Set FORETELL_CAPTURE_LIMIT to more seconds, or try a smaller batch to see where it hangs."
             ) from None
         except ChildEnded as error:
@@ -133,7 +149,8 @@ def answer(link: Connection) -> None:
     request = link.recv_bytes()
     entries = json.loads(request) if request.startswith(b"{") else {}
     if "script" in entries:
-        _serve(link, lambda: _trace_script(entries["script"]), by="script")
+        side = _Side(link)
+        _serve(side, lambda: _trace_script(entries["script"], side), by="script")
         return
 
     def get_workload() -> Workload:
@@ -146,13 +163,35 @@ def answer(link: Connection) -> None:
 
         return load_workload(**entries)
 
-    _serve(link, lambda: _trace_workload(get_workload))
+    _serve(_Side(link), lambda: _trace_workload(get_workload))
 
 
-def _trace_script(written: dict[str, Any]) -> Graph:
+class _Side:
+    """The child's end of the socket: any number of reports, and one answer, whichever thread has it first."""
+
+    def __init__(self, link: Connection) -> None:
+        self._link, self._lock, self._answered = link, threading.Lock(), False
+
+    def report(self, text: str) -> None:
+        with self._lock:
+            if not self._answered:
+                self._link.send_bytes(_PROGRESS + text.encode(errors="replace"))
+
+    def answer(self, head: dict[str, Any], graph: bytes = b"") -> None:
+        with self._lock:
+            if not self._answered:
+                self._answered = True
+                self._link.send_bytes(json.dumps(head).encode() + b"\n" + graph)
+
+    def refuse(self, text: str) -> None:
+        self.answer({"error": WorkloadError.__name__, "text": text, "by": "script"})
+        os._exit(0)
+
+
+def _trace_script(written: dict[str, Any], side: _Side) -> Graph:
     from foretell.capture.script.run import trace_script
 
-    return trace_script(Script.from_dict(written))
+    return trace_script(Script.from_dict(written), side.report, side.refuse)
 
 
 def _trace_workload(get_workload: Callable[[], Workload]) -> Graph:
@@ -167,7 +206,7 @@ def _trace_workload(get_workload: Callable[[], Workload]) -> Graph:
         return trace_or_run(get_workload())
 
 
-def _serve(link: Connection, get_graph: Callable[[], Graph], by: str = "workload") -> None:
+def _serve(side: _Side, get_graph: Callable[[], Graph], by: str = "workload") -> None:
     """Record a step, and send a graph or an error: a line of JSON, and the graph's file."""
     reads, graph, own = Reads(), b"", os.getpid()
     answer_head: dict[str, Any]
@@ -185,4 +224,4 @@ def _serve(link: Connection, get_graph: Callable[[], Graph], by: str = "workload
     answer_head["by"] = by
     if os.getpid() != own:
         os._exit(0)  # a fork that user code has made and let go on: nobody waits for it
-    link.send_bytes(json.dumps(answer_head).encode() + b"\n" + graph)
+    side.answer(answer_head, graph)

@@ -180,7 +180,7 @@ def _forecasts(
     from foretell.forecasting.question import decide
 
     forecasts = []
-    with progress() as report:
+    with progress(verbose=output is not None) as report:
         how: dict[str, Any] = {"progress": report, "cache": cache}
         step = foretell.capture_graph(subject, settings, **how) if isinstance(subject, str) else subject
         own = None if isinstance(subject, str) else settings

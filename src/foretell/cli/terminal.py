@@ -9,6 +9,7 @@ import errno
 import functools
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec
@@ -27,6 +28,7 @@ _UsageError: Final = BadParameter.__bases__[0]  # of click, which some versions 
 _INTERRUPTED = 130  # 128 + SIGINT, as a shell reports it
 _READER_GONE = 141  # 128 + SIGPIPE
 _NARROWEST, _USUAL = 20, 80  # columns: in fewer nothing can be read, so $COLUMNS is wrong
+_LINE_AFTER = 2.0  # seconds between two lines of progress
 _RENAMED: Final = {"--samples": "--job-samples", "--tokens": "--job-tokens"}  # old names still work, with a notice
 
 
@@ -191,8 +193,11 @@ def note(text: str) -> None:
 
 
 @contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """A function that reports what is going on, on standard error and only to a person."""
+def progress(verbose: bool = False) -> Iterator[Callable[[str], None]]:
+    """A function that reports what is going on, on standard error and only to a person, or to who wants to know."""
+    if verbose:  # lines, since what a script prints is among them
+        yield _every(_LINE_AFTER)
+        return
     if not sys.stderr.isatty():
         yield lambda text: None
         return
@@ -202,6 +207,19 @@ def progress() -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=console_of(stderr=True), transient=True) as shown:
         task = shown.add_task("Starting", total=None)
         yield lambda text: shown.update(task, description=text)
+
+
+def _every(seconds: float) -> Callable[[str], None]:
+    """A function that prints what it is given, unless it has done so just now."""
+    last = -seconds
+
+    def report(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= seconds:
+            last = time.monotonic()
+            note(text)
+
+    return report
 
 
 def _fail(text: str, code: int, error: Exception) -> NoReturn:

@@ -131,6 +131,7 @@ class ScriptRecorder(Recorder):
         super().__init__(placement.values)
         self.placement = placement
         self.ops_on_device = 0
+        self.seen = 0  # ops on the device since the script began
         self.host = HostMeter()
         self.updating = False  # an optimizer's update is under way
         self.finished = False
@@ -172,6 +173,7 @@ class ScriptRecorder(Recorder):
         recording = self.recording
         self.recording = recording and on_device
         self.ops_on_device += on_device
+        self.seen += on_device
         place.inside += 1
         try:
             with place.fake:

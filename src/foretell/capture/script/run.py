@@ -30,6 +30,7 @@ from foretell.capture.script.pretend import (
 )
 from foretell.capture.script.readings import Reading
 from foretell.capture.script.session import Session
+from foretell.capture.script.watch import Watch
 from foretell.capture.script.wrappers import (
     checkpoints,
     data_parallel,
@@ -48,12 +49,16 @@ from foretell.sources.named.torchvision_ops import make_torchvision_importable, 
 from foretell.sources.scripts import Script
 
 
-def trace_script(script: Script) -> Graph:
+def trace_script(
+    script: Script, report: Callable[[str], None] = lambda text: None, refuse: Callable[[str], None] = lambda text: None
+) -> Graph:
+    """Record the step of a script. `report` hears where it is, `refuse` that it leads nowhere; both from another thread."""
     if not Path(script.path).is_file():
         raise SourceError(f"no file '{script.path}'. Give the path of a training script.")
     _start_clean()
     with torch.inference_mode(False), torch.enable_grad():
         session = Session(script)
+        Watch(session, report, refuse).start()
         for install in _STAND_INS:
             install(session)
         return session.graph()

@@ -54,6 +54,11 @@ class Session:
         """Accelerators that the script's process sees."""
         return min(self.ranks, self.script.accelerator.per_node)
 
+    @property
+    def has_graph(self) -> bool:
+        """A step was recorded."""
+        return self._graph is not None
+
     def find(self, **changes: Any) -> None:
         """Put something into the findings."""
         self.findings = dataclasses.replace(self.findings, **changes)

@@ -8,6 +8,7 @@ module is called, whichever comes first: averages and scales that are updated af
 from __future__ import annotations
 
 import itertools
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -24,13 +25,16 @@ from foretell.capture.script.placement import Finished
 from foretell.capture.script.wrapped import unwrapped
 from foretell.capture.trace import host_state
 from foretell.sources.master_weights import gradient_of
+from foretell.units import Seconds
 
 if TYPE_CHECKING:
     from foretell.capture.script.session import Session
 
 Rollout = tuple[int, tuple[int, ...]]  # a module, and the shape of what it is given
 _WARM: Final = 2  # periods that are run before the one that is recorded
-_PATIENCE: Final = 64  # updates after which an optimizer that has made none is taken for unused
+_PATIENCE: Final = 64  # updates after which an optimizer that has made none is taken for unused,
+_LITTLE_PATIENCE: Final = 8  # or these, where each takes long
+_SLOW: Final[Seconds] = 100.0  # of the processor, after which the second step will do in place of the third
 
 
 @dataclass(kw_only=True)
@@ -273,7 +277,7 @@ class Updates:
                 self.recorded = done // period
                 recorder.end_with_update()
                 self._on_recorded(window)
-                if self.recorded > _WARM:
+                if self.recorded > _WARM or (self._session.has_graph and time.process_time() > _SLOW):
                     recorder.finished = True
                     raise Finished
             else:
@@ -295,7 +299,8 @@ class Updates:
             for o in self.optimizers
             if o not in self._numbers and o not in self.inner and o is not self._session.findings.optimizer
         ]
-        if waiting and len(self.sequence) < _PATIENCE:
+        patience = _PATIENCE if time.process_time() < _SLOW else _LITTLE_PATIENCE
+        if waiting and len(self.sequence) < patience:
             return None
         if len(self._numbers) == 1:
             return 1

@@ -1,0 +1,81 @@
+"""A look at a script while it runs, from a thread of its own: where it is, for whoever waits, and an end to what leads nowhere."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from foretell.capture.reads import is_library
+from foretell.units import Seconds
+
+if TYPE_CHECKING:
+    from foretell.capture.script.session import Session
+
+FIRST_UPDATE: Final[Seconds] = 270.0  # in which it must come, unless the user gives a capture another limit
+LIMIT: Final = "FORETELL_CAPTURE_LIMIT"
+_LOOK: Final[Seconds] = 0.5
+_STEPS: Final = 3
+
+
+class Watch(threading.Thread):
+    """Reports where the script is, and refuses one that does not come to an update."""
+
+    def __init__(self, session: Session, report: Callable[[str], None], refuse: Callable[[str], None]) -> None:
+        super().__init__(daemon=True)
+        self._session, self._report, self._refuse = session, report, refuse
+        self._main = threading.main_thread().ident
+        self._began = time.monotonic()
+
+    def run(self) -> None:
+        wait, last = threading.Event(), ""
+        while not wait.wait(_LOOK):
+            if (now := self.words()) != last:
+                self._report(last := now)
+            if time.monotonic() - self._began > FIRST_UPDATE and not self._has_begun():
+                self._refuse(self._refusal())
+                return
+
+    def _has_begun(self) -> bool:
+        return bool(self._session.updates.sequence) or LIMIT in os.environ
+
+    def words(self) -> str:
+        session = self._session
+        steps, passes = len(session.updates.sequence), session.passes
+        if steps or passes.learning:
+            stage = f"step {steps + 1}" + (f" of {_STEPS}" if steps < _STEPS else "")
+        else:
+            stage = "evaluation, cut short" if passes.quiet else "getting ready"
+        where = self._where()
+        return " · ".join(
+            filter(None, (stage, where and f"line {where[1]} of {where[0]}", f"{session.recorder.seen:,} ops"))
+        )
+
+    def _where(self) -> tuple[str, int, str] | None:
+        """The line of the user's own code that is being run: its file, its number and its text."""
+        frame = sys._current_frames().get(self._main or 0)
+        while frame is not None and is_library(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is None:
+            return None
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        return os.path.relpath(file), line, linecache.getline(file, line).strip()
+
+    def _refusal(self) -> str:
+        session, where = self._session, self._where()
+        doing = (
+            f"Line {where[1]} of {where[0]} is being run ({where[2]})"
+            if where
+            else "None of its own lines is being run"
+        )
+        passes = session.passes.quiet
+        met = f", after {passes:,} forward passes without gradients" if passes else ""
+        return (
+            f"{session.script.path} has made no update of its parameters in {FIRST_UPDATE:.0f} s. {doing}{met}. Let it come to "
+            "its first step sooner: give it arguments for less data, or for fewer passes before training (after --), or "
+            f"set {LIMIT} to the seconds that it may take."
+        )

@@ -1,0 +1,55 @@
+"""Whoever waits for a script hears where it is, and one that comes to no update is refused with the line that runs."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import foretell
+from foretell.capture.script import watch
+from tests.capture.script.conftest import Write
+
+
+def test_progress_names_the_stage_and_the_line(script: Write) -> None:
+    text = """
+        import time, torch
+        time.sleep(1.5)
+        model = torch.nn.Linear(4, 4).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(5):
+            model(torch.randn(2, 4, device="cuda")).sum().backward()
+            optimizer.step()
+            time.sleep(1.2)
+    """
+    heard: list[str] = []
+    foretell.capture_graph(script(text), progress=heard.append)
+    assert any("getting ready · line 3 of train.py" in line for line in heard)
+    assert any("step 2 of 3 · line 9 of train.py" in line for line in heard)
+
+
+def test_a_script_without_an_update_is_refused_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "FIRST_UPDATE", 0.0)
+    monkeypatch.setattr(watch, "_LOOK", 0.01)
+    monkeypatch.delenv(watch.LIMIT, raising=False)
+    session: Any = SimpleNamespace(
+        updates=SimpleNamespace(sequence=[]),
+        passes=SimpleNamespace(quiet=1200, learning=0),
+        recorder=SimpleNamespace(seen=7),
+        script=SimpleNamespace(path="train.py"),
+        loops=SimpleNamespace(left_out=Counter()),
+    )
+    refused: list[str] = []
+    heard: list[str] = []
+    ended = threading.Event()
+    looking = watch.Watch(session, heard.append, lambda text: (refused.append(text), ended.set()))  # type: ignore[func-returns-value, arg-type]
+    looking.start()
+    assert ended.wait(60)
+    assert "evaluation, cut short" in heard[0]
+    assert "7 ops" in heard[0]
+    assert "1,200 forward passes" in refused[0]
+    assert "FORETELL_CAPTURE_LIMIT" in refused[0]
+    assert "assert ended.wait(60)" in refused[0]
