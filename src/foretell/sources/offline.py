@@ -18,6 +18,7 @@ from foretell.workload import Workload
 P = ParamSpec("P")
 T = TypeVar("T")
 _building: ContextVar[bool] = ContextVar("building", default=False)  # in this thread
+_whole_process: list[bool] = []  # once it is so, in every thread
 _switching = threading.RLock()  # a switch is the process's: who is first must not turn it back for who is second
 _HOST_IN: Final[dict[str, Callable[[tuple[Any, ...]], Any]]] = {  # Python's audit events, which say where to
     "socket.connect": lambda arguments: arguments[1],
@@ -52,9 +53,9 @@ def kept_offline(source: str, function: Callable[P, Workload]) -> Callable[P, Wo
 
 
 def refuse_connections() -> None:
-    """From now on this thread contacts no other machine."""
+    """From now on this process contacts no other machine: libraries fetch in threads of their own."""
     _listen()
-    _building.set(True)
+    _whole_process.append(True)
 
 
 @contextlib.contextmanager
@@ -82,7 +83,7 @@ def _listen() -> None:
 
 
 def _hear(event: str, arguments: tuple[Any, ...]) -> None:
-    if event not in _HOST_IN or not _building.get():
+    if event not in _HOST_IN or not (_whole_process or _building.get()):
         return
     address = _HOST_IN[event](arguments)
     host = address[0] if isinstance(address, tuple) and address else None  # a socket of this machine has a path

@@ -18,6 +18,7 @@ from foretell.capture.script.pretend import (
     data,
     environment,
     kernels,
+    missing_files,
     moving,
     native,
     nvml,
@@ -122,5 +123,7 @@ _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
     _compute_where_tensors_lie, _declare_operations, kernels.install,
     quantized.install,
     data.install, _follow_steps,
-    quiet.install, stand_ins.install, _adapt_libraries,
+    quiet.install,
+    missing_files.install,
+    stand_ins.install, _adapt_libraries,
 )  # fmt: skip

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from foretell.capture.script.imports import once_imported
-from foretell.capture.script.pretend import missing_files
 from foretell.capture.script.pretend.missing_files import PICTURE, Note, or_else
 from foretell.capture.script.pretend.sets import hub
 from foretell.capture.script.session import Session
@@ -35,7 +34,6 @@ def install(session: Session) -> None:
         return
 
     note = session.stand_in
-    missing_files.install(note)
     hub.install(session)
     once_imported("torchvision.datasets", lambda module: _pictures(module, note))
     once_imported("transformers", lambda module: _pretrained(module, note))

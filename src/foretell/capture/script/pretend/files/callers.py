@@ -1,0 +1,149 @@
+"""Who asks for a file, and what its code lets expect of it: endings it filters for, names it takes apart, errors it awaits."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import os
+import re
+import sysconfig
+import types
+from collections.abc import Iterator
+from sys import _getframe
+from typing import Any, Final
+
+from foretell.capture.reads import OWN
+
+# Libraries that read a file for whoever calls them; others look whether one is there, and shall find what is.
+_READERS: Final = frozenset(
+    "PIL pandas numpy cv2 imageio skimage scipy librosa soundfile audioread h5py pycocotools torchaudio tifffile nibabel "
+    "joblib pyarrow fsspec webdataset torchtext sentencepiece tokenizers lxml pycocoevalcap lvis codecs".split()
+)
+_LOADERS: Final = (f"{os.sep}torchvision{os.sep}datasets{os.sep}folder.py", f"{os.sep}torchvision{os.sep}io{os.sep}")
+_STANDARD: Final = sysconfig.get_paths()["stdlib"] + os.sep
+_AWAITED: Final = frozenset(
+    ("FileNotFoundError", "OSError", "IOError", "EnvironmentError", "Exception", "BaseException")
+)
+_ENDING: Final = re.compile(r"^[*.]{0,3}\.?([A-Za-z][A-Za-z0-9]{1,6})$")
+_open: Final = builtins.open
+
+
+def asking_frame(through: frozenset[str] = frozenset()) -> types.FrameType | None:
+    """The frame of the user's that asks, by itself or through libraries named; None where a library asks."""
+    frame: Any = _getframe(1)
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith("<frozen importlib"):
+            return None  # an import
+        if not name.startswith((OWN, "<")):
+            if "site-packages" in name or "dist-packages" in name:
+                if _package(name) not in through and not (through and any(part in name for part in _LOADERS)):
+                    return None
+            elif not name.startswith(_STANDARD):
+                return frame  # type: ignore[no-any-return]
+        frame = frame.f_back
+    return None
+
+
+def _package(name: str) -> str:
+    """The package that a file of a library belongs to."""
+    inner = name.replace("dist-packages", "site-packages").rpartition(f"site-packages{os.sep}")[2]
+    return inner.partition(os.sep)[0].removesuffix(".py")
+
+
+def reading_frame() -> types.FrameType | None:
+    """As `asking_frame`, also where a library reads a file for the user."""
+    return asking_frame(_READERS)
+
+
+def is_ready(frame: types.FrameType | None) -> bool:
+    """Whether the code that asks goes on by itself when the file is missing: then it shall hear the truth."""
+    if frame is None:
+        return False
+    return any(first <= frame.f_lineno <= last for first, last in _ready_lines(frame.f_code.co_filename))
+
+
+@functools.cache
+def _ready_lines(path: str) -> tuple[tuple[int, int], ...]:
+    tree = _tree(path)
+    found = []
+    for node in ast.walk(tree) if tree else ():
+        if isinstance(node, ast.Try) and any(_goes_on(handler) for handler in node.handlers):
+            found.append((node.body[0].lineno, node.body[-1].end_lineno or 0))
+    return tuple(found)
+
+
+def _goes_on(handler: ast.ExceptHandler) -> bool:
+    caught = {n.id for n in ast.walk(handler.type) if isinstance(n, ast.Name)} if handler.type else {"Exception"}
+    ends = any(
+        isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and ast.unparse(node.func).endswith("exit"))
+        for part in handler.body
+        for node in ast.walk(part)
+    )
+    return bool(caught & _AWAITED) and not ends
+
+
+@functools.cache
+def _tree(path: str) -> ast.Module | None:
+    try:
+        with _open(path, encoding="utf-8") as file:
+            return ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+def words_of(frame: types.FrameType) -> tuple[str, ...]:
+    """Strings that the asking function has in its code, then those of its module."""
+    return (*strings_in(frame.f_code), *_module_strings(frame.f_code.co_filename))
+
+
+def names_in(frame: types.FrameType) -> frozenset[str]:
+    """Names and attributes that the asking function uses."""
+    return frozenset(frame.f_code.co_names)
+
+
+@functools.cache
+def source_of(path: str) -> str:
+    """The text of a file of the user's."""
+    try:
+        with _open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError):
+        return ""
+
+
+def function_source(frame: types.FrameType) -> str:
+    """The text of the function that asks, or of its whole file."""
+    code, tree = frame.f_code, _tree(frame.f_code.co_filename)
+    for node in ast.walk(tree) if tree and code.co_name != "<module>" else ():
+        if isinstance(node, ast.FunctionDef) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
+            lines = source_of(code.co_filename).splitlines()
+            return "\n".join(lines[node.lineno - 1 : node.end_lineno])
+    return source_of(code.co_filename)
+
+
+def endings_in(words: tuple[str, ...], known: frozenset[str]) -> list[str]:
+    """Endings of files among strings, as `.png`, `*.png` or `png` has them."""
+    found = (match[1].lower() for word in words if (match := _ENDING.match(word.rpartition("/")[2])))
+    return [f".{ending}" for ending in dict.fromkeys(found) if f".{ending}" in known]
+
+
+def strings_in(code: types.CodeType) -> Iterator[str]:
+    for value in code.co_consts:
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, tuple | frozenset):
+            yield from (v for v in value if isinstance(v, str))
+        elif isinstance(value, types.CodeType):
+            yield from strings_in(value)
+
+
+@functools.cache
+def _module_strings(path: str) -> tuple[str, ...]:
+    tree = _tree(path)
+    return tuple(
+        node.value
+        for node in (ast.walk(tree) if tree else ())
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    )

@@ -1,0 +1,107 @@
+"""Checkpoints that are not on this machine: a model keeps the weights that it has, and numbers are 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.imports import once_imported
+from foretell.capture.script.pretend.lacking import StandInError
+from foretell.capture.script.pretend.reading import Note, or_else, or_else_offline
+from foretell.capture.script.session import Session
+
+
+class NoSuchPart(StandInError, AttributeError):
+    """Something that a tensor would have."""
+
+
+class Checkpoint(dict[Any, Any]):
+    """A checkpoint that is not here: it has every part, as a number it is 0, and loading it changes nothing."""
+
+    def __missing__(self, key: Any) -> Checkpoint:
+        return Checkpoint()
+
+    def pop(self, key: Any, default: Any = None) -> Any:
+        return default
+
+    def __delitem__(self, key: Any) -> None:
+        return None
+
+    def __index__(self) -> int:
+        return 0
+
+    def __float__(self) -> float:
+        return 0.0
+
+    def __add__(self, other: Any) -> Any:
+        return other
+
+    __radd__ = __add__
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(other > 0)
+
+    def __gt__(self, other: Any) -> bool:
+        return bool(other < 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NoSuchPart(
+            "what torch.load reads",
+            f"{name!r}: nobody but the file says which tensors are in it",
+            "Put a small one of its kind there, of a few samples of the usual shapes.",
+        )
+
+
+def install(session: Session) -> None:
+    """Give checkpoints that are not there, and weights that would be downloaded."""
+    _checkpoints(session.stand_in)
+    once_imported("torchvision.models._api", _weights)
+    once_imported("timm.models._builder", lambda module: _pretrained(module, session.stand_in))
+
+
+def _checkpoints(note: Note) -> None:
+    missing = False
+
+    def nothing_of(file: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal missing
+        note(f"checkpoint {file}")
+        missing = True
+        return Checkpoint()
+
+    def tolerant(read: Callable[..., Any], nothing: Callable[[], Any]) -> Callable[..., Any]:
+        def load_state_dict(self: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(state, Checkpoint) or (missing and not state):  # or what the script has taken from it
+                return nothing()
+            return read(self, state, *args, **kwargs)
+
+        return load_state_dict
+
+    keys = torch.nn.modules.module._IncompatibleKeys
+    or_else(torch, "load", nothing_of)
+    or_else_offline(torch.hub, "load_state_dict_from_url", nothing_of)
+    takers: dict[Any, Callable[[], Any]] = {
+        torch.nn.Module: lambda: keys([], []),
+        torch.optim.Optimizer: lambda: None,
+        torch.optim.lr_scheduler.LRScheduler: lambda: None,
+        torch.amp.GradScaler: lambda: None,
+    }
+    for kind, nothing in takers.items():
+        replace(kind, "load_state_dict", tolerant(kind.load_state_dict, nothing))
+
+
+def _weights(api: Any) -> None:
+    """torchvision's, which a model is asked to be built with."""
+    api.WeightsEnum.get_state_dict = lambda self, *args, **kwargs: torch.hub.load_state_dict_from_url(self.url)
+
+
+def _pretrained(builder: Any, note: Note) -> None:
+    """timm's."""
+    or_else_offline(builder, "load_pretrained", lambda model, *a, **kw: note(f"weights of {type(model).__name__}"))

@@ -1,0 +1,282 @@
+"""What is in a file that is not on this machine, by its ending and by how it is read."""
+
+from __future__ import annotations
+
+import builtins
+import csv
+import functools
+import io
+import json
+import os
+import pathlib
+import pickle
+import re
+import string
+import tarfile
+import types
+import wave
+import zipfile
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.pretend.files import kinds
+from foretell.capture.script.pretend.files.callers import function_source, is_ready, reading_frame, source_of
+from foretell.capture.script.pretend.files.unknown import ROWS, WORDS, Document, Line, Record, Word
+from foretell.capture.script.session import Session
+
+PICTURE: Final = (500, 375)  # width and height of most of ImageNet
+RATE: Final = 16_000  # of a sound, each second
+SECONDS: Final = 4
+_MARK: Final = '{"foretell stands in": 0}'
+_TABLE_ROWS: Final = 4096
+_LISTS: Final = re.compile(
+    r"os\.path\.join|imread|Image\.open|\.jpe?g|\.png|\.wav|\.npy|im(a?)ge?_?|filename|file_?path|filelist|ids\b",
+    re.IGNORECASE,
+)
+_VOCABULARIES: Final = re.compile(r"vocab|Counter\(|set\(|word2i|stoi|Dictionary|Corpus|add_word|build_vocab")
+_CLASSES: Final = re.compile(r"class|names|label|categor|vocab|words|dict|shape_names|alphabet|chars", re.IGNORECASE)
+_WRITING: Final = frozenset("wax+")
+# As many different characters as plays of Shakespeare have.
+_LETTERS: Final = string.ascii_letters + " !$&',-.3:;?"
+
+
+@functools.cache
+def prose() -> str:
+    """A text of a megabyte: lines of twenty words, many different ones, and 65 different characters."""
+    plain = WORDS.split()
+    lines = [_LETTERS]
+    for i in range(10_000):
+        rare = "".join(string.ascii_lowercase[(i // 26**k + 3 * k) % 26] for k in range(3))
+        lines.append(" ".join([rare.capitalize(), *plain[i % 7 : i % 7 + 13], rare + "s", *plain[:4]]) + ".")
+    return "\n".join(lines) + "\n"
+
+
+class _List(io.StringIO):
+    """A list of files, whose lines have as many parts as they are taken apart into."""
+
+    def __init__(self, ending: str, count: int) -> None:
+        self._names = [f"{i:05}{ending}" for i in range(count)]
+        super().__init__("\n".join(self._names) + "\n")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([Line(name + "\n") for name in self._names])
+
+    def readlines(self, hint: int | None = -1, /) -> list[str]:
+        return list(self)
+
+    def read(self, size: int | None = -1, /) -> str:
+        return _Lines(super().read(size))
+
+
+class _Lines(str):
+    __slots__ = ()
+
+    def splitlines(self, keepends: bool = False) -> list[str]:
+        return [Line(line) for line in str.splitlines(self, keepends)]
+
+    def split(self, sep: str | None = None, maxsplit: Any = -1) -> list[str]:  # type: ignore[override]
+        return [Line(line) for line in str.split(self, sep, maxsplit)]
+
+    def strip(self, chars: str | None = None) -> _Lines:
+        return _Lines(str.strip(self, chars))
+
+    rstrip = strip
+
+
+class _Table(_List):
+    """A table that is not here, of columns whose names it does not know."""
+
+
+class _Rows:
+    """As what `csv.reader` gives, of such a table."""
+
+    line_num = 0
+
+    def __init__(self, table: _Table) -> None:
+        self._lines = iter(table)
+
+    def __iter__(self) -> _Rows:
+        return self
+
+    def __next__(self) -> list[Any]:
+        self.line_num += 1
+        return next(self._lines).strip().split(",")
+
+
+class _Row(dict[str, str]):
+    """A row of one, which has every column."""
+
+    def __missing__(self, name: str) -> str:
+        return Word(Record()[name]) if name.lower() in ("text", "sentence") else Word("0")
+
+
+@functools.cache
+def picture(ending: str) -> bytes:
+    from PIL import Image
+
+    file = io.BytesIO()
+    kind = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".pgm": "PPM"}.get(
+        ending, ending[1:].upper()
+    )
+    Image.new("RGB", PICTURE).save(file, kind)
+    return file.getvalue()
+
+
+@functools.cache
+def sound() -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(RATE)
+        out.writeframes(b"\x00\x01" * (RATE * SECONDS))
+    return file.getvalue()
+
+
+def annotation() -> str:
+    """As Pascal VOC's."""
+    width, height = PICTURE
+    box = "<bndbox><xmin>32</xmin><ymin>32</ymin><xmax>160</xmax><ymax>160</ymax></bndbox>"
+    return (
+        f"<annotation><folder>VOC</folder><filename>00000.jpg</filename><size><width>{width}</width><height>{height}</height>"
+        f"<depth>3</depth></size><segmented>0</segmented><object><name>person</name><pose>Unspecified</pose><truncated>0"
+        f"</truncated><difficult>0</difficult>{box}</object></annotation>"
+    )
+
+
+def _archive(path: str) -> bytes:
+    """A few pictures in an archive."""
+    file = io.BytesIO()
+    members = {f"{i:05}.jpg": picture(".jpg") for i in range(64)}
+    if path.endswith(".zip"):
+        with zipfile.ZipFile(file, "w") as out:
+            for name, content in members.items():
+                out.writestr(name, content)
+    else:
+        with tarfile.open(fileobj=file, mode="w:gz" if path.endswith((".gz", ".tgz")) else "w") as packed:
+            for name, content in members.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(content)
+                packed.addfile(info, io.BytesIO(content))
+    return file.getvalue()
+
+
+class Contents:
+    """Opens what is missing as a file of its kind."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def apply(self) -> None:
+        opened: Callable[..., Any] = builtins.open
+
+        def open_or_make(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+            try:
+                return opened(file, mode, *args, **kwargs)
+            except FileNotFoundError:
+                if (
+                    isinstance(file, int)
+                    or _WRITING & set(mode)
+                    or (made := self.of(os.fsdecode(file), "b" in mode)) is None
+                ):
+                    raise
+                return made
+
+        builtins.open = io.open = open_or_make
+        pathlib.io.open = open_or_make  # type: ignore[attr-defined]
+        self._read_documents()
+        self._read_tables()
+
+    def of(self, path: str, binary: bool) -> Any:
+        """A file that is open, or None where nobody can say what is in it."""
+        frame = reading_frame()
+        if frame is None or is_ready(frame):
+            return None
+        ending = kinds.ending_of(path)
+        if ending in kinds.PICTURES:
+            self._session.stand_in(f"pictures in {os.path.dirname(path) or '.'}", f"{PICTURE[0]} × {PICTURE[1]}")
+            return io.BytesIO(picture(ending))
+        if ending in kinds.SOUNDS:
+            self._session.stand_in(f"sounds in {os.path.dirname(path) or '.'}", f"{SECONDS} s")
+            return io.BytesIO(sound())
+        if ending in (".zip", ".tar", ".tgz") or path.endswith((".tar.gz", ".tar.bz2")):
+            self._session.stand_in(f"archive {path}", "pictures")
+            return io.BytesIO(_archive(path))
+        if ending in (".pkl", ".pickle", ".p") and binary:
+            self._note_document(path)
+            return io.BytesIO(pickle.dumps(Document()))
+        text = self._text(path, ending, frame)
+        return io.BytesIO(text.getvalue().encode()) if text is not None and binary else text
+
+    def _text(self, path: str, ending: str, frame: types.FrameType) -> io.StringIO | None:
+        if ending in (".json", ".jsonl", ".ndjson"):
+            self._note_document(path)
+            return io.StringIO(f"{_MARK}\n" * ROWS)
+        if ending == ".xml":
+            self._session.stand_in(f"annotations in {os.path.dirname(path)}", "one box each")
+            return io.StringIO(annotation())
+        if ending in kinds.TABLES:
+            self._session.stand_in(f"text of {path}", f"{_TABLE_ROWS:,} rows")
+            return _Table("", _TABLE_ROWS)
+        if ending in kinds.TEXTS or (not ending and kinds.is_data(path, frozenset(), os.getcwd())):
+            return self._words(path, frame)
+        return None
+
+    def _words(self, path: str, frame: types.FrameType) -> io.StringIO:
+        source = function_source(frame)
+        if re.search(r"\breadlines|splitlines|for \w+ in|\.split", source) and _LISTS.search(source):
+            return self._list_of_files(path, source)
+        decides = bool(_VOCABULARIES.search(source_of(frame.f_code.co_filename)))
+        assumed = "65 characters, 10,000 lines of about twenty words" if decides else "words"
+        self._session.stand_in(f"text of {path}", assumed, decides_size=decides)
+        return io.StringIO(prose())
+
+    def _list_of_files(self, path: str, source: str) -> io.StringIO:
+        if _CLASSES.search(os.path.basename(path)):
+            digits = re.search(r"\d+", os.path.basename(path))
+            count = int(digits[0]) if digits and 2 <= int(digits[0]) <= 2000 else 10
+            self._session.stand_in(f"names in {path}", f"{count} of them", decides_size=True)
+            return _List("", count)
+        added = re.search(r"""["'][^"'\n]*\.(jpe?g|png|wav|npy|txt|bmp|flac|xml)["']""", source)
+        self._session.stand_in(f"list of files {path}", f"{ROWS:,} names")
+        return _List("" if added else ".jpg", ROWS)
+
+    def _note_document(self, path: str) -> None:
+        decides = bool(
+            re.search(r"vocab|meta|dict|token|class|label|stat|config|word", os.path.basename(path), re.IGNORECASE)
+        )
+        self._session.stand_in(f"contents of {path}", f"{ROWS:,} rows with every column", decides_size=decides)
+
+    @staticmethod
+    def _read_documents() -> None:
+        read = json.loads
+
+        def loads(s: Any, *args: Any, **kwargs: Any) -> Any:
+            text = s.decode() if isinstance(s, bytes | bytearray) else s
+            if isinstance(text, str) and text.startswith(_MARK):
+                return Record() if text.strip() == _MARK else Document()
+            return read(s, *args, **kwargs)
+
+        json.loads = loads
+
+    @staticmethod
+    def _read_tables() -> None:
+        make, following, read = csv.DictReader.__init__, csv.DictReader.__next__, csv.reader
+
+        def rows(file: Any, *args: Any, **kwargs: Any) -> Any:
+            return _Rows(file) if isinstance(file, _Table) else read(file, *args, **kwargs)
+
+        def init(self: Any, file: Any, *args: Any, **kwargs: Any) -> None:
+            make(self, file, *args, **kwargs)
+            self.__dict__["unknown"] = isinstance(file, _Table)
+
+        def row(self: Any) -> Any:
+            if not self.unknown:
+                return following(self)
+            next(self.reader)
+            return _Row()
+
+        replace(csv, "reader", rows)
+        replace(csv.DictReader, "__init__", init)
+        replace(csv.DictReader, "__next__", row)

@@ -1,0 +1,83 @@
+"""Which paths are data that a user would have, and of what kind, by their names."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import PurePath
+from typing import Any, Final
+
+PICTURES: Final = frozenset(".jpg .jpeg .png .bmp .ppm .pgm .tif .tiff .webp .gif".split())
+SOUNDS: Final = frozenset(".wav .flac .mp3 .ogg .m4a .sph".split())
+VIDEOS: Final = frozenset(".mp4 .avi .mkv .webm .mov".split())
+VOLUMES: Final = frozenset(".nii .mha .mhd .nrrd .dcm".split())
+TEXTS: Final = frozenset(".txt .text .tokens .src .tgt .en .de .fr .zh .lst .list .flist .names .trn .lab .scp".split())
+TABLES: Final = frozenset(".csv .tsv".split())
+DOCUMENTS: Final = frozenset(".json .jsonl .ndjson .pkl .pickle .p".split())
+OTHERS: Final = frozenset(
+    ".npy .npz .mat .h5 .hdf5 .bin .xml .lmdb .mdb .tar .zip .gz .tgz .parquet .xlsx .off .ply .pcd .obj .arrow .bvh".split()
+)
+DATA: Final = PICTURES | SOUNDS | VIDEOS | VOLUMES | TEXTS | TABLES | DOCUMENTS | OTHERS
+_CACHES: Final = frozenset(
+    ".pkl .pickle .p .npy .npz .cache .pt .pth .arrow .idx".split()
+)  # of what a script has made of data
+_OUTPUTS: Final = re.compile(
+    r"(^|[_\-./ ])(outs?|outputs?|logs?|logging|results?|runs?|exps?|experiments?|work_?dirs?|saved?|saves|saved_models?|"
+    r"checkpoints?|ckpts?|models?|weights?|snapshots?|resume|pretrained?|tmp|temp|cache[sd]?|\.cache|"
+    r"plots?|figs?|figures?|visuals?|tensorboard|wandb|lightning_logs|history|backup|preds?|predictions?|generated|"
+    r"best|last|latest|lock|tmp_.*|eval_results?)([_\-./ ]|\d*$)", re.IGNORECASE,
+)  # fmt: skip
+_DATA: Final = re.compile(
+    r"data|corpus|corpora|(^|[_\-])(train|trn|val|valid|validation|test|dev|eval|trainval|split|splits|source|clean|noisy|raw)"
+    r"([_\-\d.]|$)|im(a?)ges?|imgs?|pictures?|photos?|jpeg|labels?|masks?|annot|segmentation|(^|_)gt|(^|_)[lh]r($|_)|"
+    r"wavs?|audios?|speech|voice|mels?|spect|videos?|frames|clips|text|caption|vocab|coco|voc|imagenet|ilsvrc|cifar|mnist|"
+    r"svhn|kitti|cityscapes|ade20k|celeb|ffhq|lsun|lfw|div2k|flickr|set5|set14|bsd|urban100|librispeech|ljspeech|lj|vctk|libri|"
+    r"timit|modelnet|shapenet|s3dis|scannet|semantic|market|msmt|wikitext|ptb|enwik|wiki|wmt|iwslt|multi30k|imdb|squad|glue|"
+    r"bookcorpus|openwebtext|shakespeare|cora|citeseer|pubmed|ogb|movielens|ml-|ett|electricity|traffic|weather|nyu|horse2zebra|"
+    r"facades|edges2|maps|monet|pairs|medical|brats|isic|chest|ct|mri|lits|synapse|nerf|llff|synthetic|kinetics|ucf|hmdb", re.IGNORECASE,
+)  # fmt: skip
+
+
+def ending_of(path: Any) -> str:
+    name = os.path.basename(str(path)).lower()
+    if name.endswith((".gz", ".bz2", ".xz")) and not name.endswith((".tar.gz", ".tar.bz2", ".tar.xz")):
+        name = name.rpartition(".")[0]
+    return os.path.splitext(name)[1]
+
+
+def is_cache(path: str) -> bool:
+    """Whether a script may have made the file itself of its data: it looks, and does without."""
+    return ending_of(path) in _CACHES or bool(re.search(r"cache|preproc|processed|tokenized", path, re.IGNORECASE))
+
+
+def is_data(path: str, given: frozenset[str], start: str) -> bool:
+    """Whether a path would be data on the user's machine: by its words, or since it lies where an argument says.
+
+    `given` are paths of the script's arguments for data, `start` is the folder that it runs in.
+    """
+    whole = os.path.abspath(path)
+    if any(whole == root or whole.startswith(root + os.sep) for root in given):
+        return True
+    own = os.path.relpath(whole, start) if whole.startswith(start + os.sep) else whole
+    parts = [part for part in PurePath(own).parts if part not in (os.sep, "..")]
+    ending = ending_of(path)
+    if ending and ending not in DATA and re.fullmatch(r"\.[a-z]\w{0,9}", ending):
+        return False
+    if any(_OUTPUTS.search(part) for part in parts):
+        return False
+    return any(_DATA.search(part) for part in parts)
+
+
+def given_for_data(arguments: tuple[str, ...]) -> frozenset[str]:
+    """Paths among a script's arguments that are of data: not where results, checkpoints or settings lie."""
+    found = []
+    for at, word in enumerate(arguments):
+        name, joined, value = word.partition("=")
+        if word.startswith("-") and not joined:
+            continue
+        option = name if joined else next((w for w in reversed(arguments[:at]) if w.startswith("-")), "")
+        value = value if joined else word
+        known = ending_of(value) in DATA or os.sep in value or bool(_DATA.search(option))
+        if value and known and not _OUTPUTS.search(option.lstrip("-")) and not value.replace(".", "").isdigit():
+            found.append(os.path.abspath(value))
+    return frozenset(path for path in found if len(path) > 1 and not os.path.exists(path))

@@ -1,0 +1,129 @@
+"""Arrays of files that are not on this machine: tokens and tables of numbers; other arrays have no shape to be found out."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.pretend import overlay
+from foretell.capture.script.pretend.files.callers import is_ready, reading_frame
+from foretell.capture.script.pretend.files.known_tables import rows_and_columns
+from foretell.capture.script.pretend.files.unknown import Document
+from foretell.capture.script.pretend.lacking import StandInError
+from foretell.capture.script.session import Session
+
+_NUMBERS: Final = 2**24  # of a file of tokens
+_TABLE: Final = (4096, 6)
+
+
+def way_out(path: Any) -> str:
+    return (
+        f"Put a small one of its kind there ({path}), of a few samples of the usual shapes, or say with the script's own "
+        "arguments where one is."
+    )
+
+
+def install(session: Session) -> None:
+    _map_tokens(session)
+    if_missing(np, "fromfile", lambda file, dtype=float, *a, **kw: _tokens(session, file, dtype, kw.get("count", -1)))
+    if_missing(np, "load", lambda file, *args, **kwargs: _Unshaped(session, os.fspath(file)))
+    for name in ("loadtxt", "genfromtxt"):
+        if_missing(np, name, functools.partial(_table, session))
+
+
+def if_missing(owner: Any, name: str, make: Callable[..., Any]) -> None:
+    """Let a function of numpy give something else where the file is missing and the script does not await that."""
+    read: Callable[..., Any] = getattr(owner, name)
+
+    def either(*args: Any, **kwargs: Any) -> Any:
+        first = args[0] if args else next(iter(kwargs.values()), None)
+        if isinstance(first, str | os.PathLike) and not overlay.is_there(first) and (frame := reading_frame()):
+            try:
+                return read(*args, **kwargs)
+            except (FileNotFoundError, OSError):
+                if is_ready(frame):
+                    raise
+                return make(*args, **kwargs)
+        return read(*args, **kwargs)
+
+    replace(owner, name, either)
+
+
+def _map_tokens(session: Session) -> None:
+    real = np.memmap
+    signature = inspect.signature(real.__new__)
+
+    class Mapped(np.memmap):
+        def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return real.__new__(real, *args, **kwargs)
+            except FileNotFoundError:
+                given = signature.bind(real, *args, **kwargs).arguments
+                session.stand_in(f"numbers of {given['filename']}")
+                return np.zeros(given.get("shape") or _NUMBERS, given.get("dtype", np.uint8))
+
+    np.memmap = Mapped  # type: ignore[misc]
+    Mapped.__name__ = real.__name__
+
+
+def _tokens(session: Session, file: Any, dtype: Any, count: int) -> Any:
+    session.stand_in(f"numbers of {file}")
+    return np.zeros(count if count and count > 0 else _NUMBERS, dtype)
+
+
+def _table(session: Session, file: Any, dtype: Any = float, *args: Any, **kwargs: Any) -> Any:
+    """Rows of numbers; of a well-known one as many as it has."""
+    rows, columns = rows_and_columns(os.path.basename(str(file))) or _TABLE
+    if kwargs.get("usecols") is not None:
+        columns = np.size(kwargs["usecols"])
+    session.stand_in(f"numbers of {file}", f"{rows:,} rows of {columns}", decides_size=columns == _TABLE[1])
+    made = np.random.default_rng(0).random((rows, columns))
+    kind = np.dtype(dtype) if dtype is not None else np.dtype(float)
+    return np.floor(made * 7).astype(int).astype(kind) if kind.kind in "USOiu" else made.astype(kind)
+
+
+class _Unshaped:
+    """An array, or several, of which nobody knows the shape: one that takes what is in it fails as itself."""
+
+    def __init__(self, session: Session, path: str) -> None:
+        self._session, self._path = session, path
+
+    def item(self) -> Any:
+        """Of an array that has an object in it."""
+        self._session.stand_in(f"contents of {self._path}")
+        return Document()
+
+    tolist = item
+
+    def close(self) -> None:
+        return None
+
+    def __enter__(self) -> _Unshaped:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__array__":
+            raise AttributeError(name)
+        raise StandInError(
+            self._path, "shape: it is an array of which the script does not say how large it is", way_out(self._path)
+        )
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return _Unshaped(self._session, f"{self._path} ({key})")
+        return self.__getattr__("shape")
+
+    def __len__(self) -> int:
+        return int(self.__getattr__("shape"))
+
+    def __iter__(self) -> Any:
+        return self.__getattr__("shape")

@@ -1,0 +1,164 @@
+"""Pictures, videos and volumes that are not on this machine, by the libraries that decode them themselves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.imports import once_imported
+from foretell.capture.script.pretend import overlay
+from foretell.capture.script.pretend.files.contents import PICTURE
+from foretell.capture.script.session import Session
+
+_WIDTH, _HEIGHT = PICTURE
+_FRAMES: Final = 64  # of a video
+_RATE: Final = 25.0
+
+
+def install(session: Session) -> None:
+    once_imported("PIL.Image", lambda module: _opened(session, module))
+    once_imported("cv2", lambda module: _read_by_opencv(session, module))
+    for name in (
+        "imageio",
+        "imageio.v2",
+        "imageio.v3",
+        "skimage.io",
+        "tifffile",
+        "matplotlib.pyplot",
+        "matplotlib.image",
+    ):
+        once_imported(name, lambda module: _read_as_arrays(session, module))
+    once_imported("torchvision.io", lambda module: _decoded(session, module))
+    once_imported("nibabel", lambda module: _volumes(session, module))
+
+
+def _is_missing(file: Any) -> bool:
+    return isinstance(file, str | os.PathLike) and not overlay.is_there(file)
+
+
+def _note(session: Session, file: Any, what: str = "pictures") -> None:
+    session.stand_in(f"{what} in {os.path.dirname(os.fspath(file)) or '.'}", f"{_WIDTH} × {_HEIGHT}")
+
+
+def _mode(file: Any) -> str:
+    """Masks have one number for each point."""
+    words = os.fspath(file).lower()
+    return (
+        "L" if any(word in words for word in ("mask", "label", "segmentation", "_gt", "annotation", "/gt")) else "RGB"
+    )
+
+
+def _opened(session: Session, image: Any) -> None:
+    read: Callable[..., Any] = image.open
+
+    def either(fp: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(fp, str | os.PathLike) and _is_missing(fp):
+            _note(session, fp)
+            made = image.new(_mode(fp), PICTURE)
+            made.filename = os.fspath(fp)
+            return made
+        return read(fp, *args, **kwargs)
+
+    replace(image, "open", either)
+
+
+def _read_by_opencv(session: Session, cv2: Any) -> None:
+    read, capture = cv2.imread, cv2.VideoCapture
+
+    def imread(filename: Any, flags: int = 1, *args: Any, **kwargs: Any) -> Any:
+        if (found := read(os.fspath(filename), flags, *args, **kwargs)) is not None:
+            return found
+        _note(session, filename)
+        return np.zeros(
+            (_HEIGHT, _WIDTH) if flags == 0 or (_mode(filename) == "L" and flags < 0) else (_HEIGHT, _WIDTH, 3),
+            np.uint8,
+        )
+
+    class Video:
+        """As cv2's: it has some frames."""
+
+        def __init__(self, *args: Any) -> None:
+            self._left = _FRAMES
+            _note(session, args[0] if args and isinstance(args[0], str) else "a camera", "videos")
+
+        def isOpened(self) -> bool:  # its name there
+            return True
+
+        def read(self, *_: Any) -> tuple[bool, Any]:
+            self._left -= 1
+            return self._left >= 0, np.zeros((_HEIGHT, _WIDTH, 3), np.uint8) if self._left >= 0 else None
+
+        def get(self, which: int) -> float:
+            known = {cv2.CAP_PROP_FRAME_COUNT: _FRAMES, cv2.CAP_PROP_FPS: _RATE}
+            known |= {cv2.CAP_PROP_FRAME_WIDTH: _WIDTH, cv2.CAP_PROP_FRAME_HEIGHT: _HEIGHT}
+            return float(known.get(which, 0))
+
+        def set(self, *_: Any) -> bool:
+            return True
+
+        def release(self) -> None:
+            return None
+
+    cv2.imread = imread
+    cv2.VideoCapture = lambda *args: capture(*args) if args and not _is_missing(args[0]) else Video(*args)
+
+
+def _read_as_arrays(session: Session, module: Any) -> None:
+    """Libraries that give a picture as an array."""
+    for name in ("imread",):
+        read: Callable[..., Any] | None = getattr(module, name, None)
+        if read is None:
+            continue
+
+        def either(file: Any, *args: Any, read: Callable[..., Any] = read, **kwargs: Any) -> Any:
+            if not _is_missing(file):
+                return read(file, *args, **kwargs)
+            _note(session, file)
+            return np.zeros((_HEIGHT, _WIDTH) if _mode(file) == "L" else (_HEIGHT, _WIDTH, 3), np.uint8)
+
+        setattr(module, name, either)
+
+
+def _decoded(session: Session, module: Any) -> None:
+    def decoding(read: Callable[..., Any]) -> Callable[..., Any]:
+        def decode(file: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(file, torch.Tensor) or not _is_missing(file):
+                return read(file, *args, **kwargs)
+            _note(session, file)
+            return torch.zeros(3, _HEIGHT, _WIDTH, dtype=torch.uint8)
+
+        return decode
+
+    for name in ("read_image", "decode_image"):
+        replace(module, name, decoding(getattr(module, name)))
+    read_video: Callable[..., Any] | None = getattr(module, "read_video", None)
+
+    def video(file: Any, *args: Any, **kwargs: Any) -> Any:
+        if read_video is not None and not _is_missing(file):
+            return read_video(file, *args, **kwargs)
+        _note(session, file, "videos")
+        shape = (3, _HEIGHT, _WIDTH) if kwargs.get("output_format") == "TCHW" else (_HEIGHT, _WIDTH, 3)
+        return (
+            torch.zeros(_FRAMES, *shape, dtype=torch.uint8),
+            torch.zeros(1, 2**16),
+            {"video_fps": _RATE, "audio_fps": 16_000},
+        )
+
+    module.read_video = video
+
+
+def _volumes(session: Session, nibabel: Any) -> None:
+    load: Callable[..., Any] = nibabel.load
+
+    def either(file: Any, *args: Any, **kwargs: Any) -> Any:
+        if not _is_missing(file):
+            return load(file, *args, **kwargs)
+        session.stand_in(f"volumes in {os.path.dirname(os.fspath(file))}", "240 × 240 × 155")
+        return nibabel.Nifti1Image(np.zeros((240, 240, 155), np.float32), np.eye(4))
+
+    nibabel.load = either

@@ -1,0 +1,183 @@
+"""Files of many samples that are not on this machine: databases, annotations of pictures, files of MATLAB and HDF5."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from foretell.capture.script.imports import once_imported
+from foretell.capture.script.pretend import overlay
+from foretell.capture.script.pretend.files.contents import PICTURE, picture
+from foretell.capture.script.pretend.files.numbers import way_out
+from foretell.capture.script.pretend.lacking import StandInError
+from foretell.capture.script.session import Session
+
+_SAMPLES: Final = 2048
+_CLASSES: Final = 80  # of COCO, whose numbers go to 90
+_NOT_COCO: Final = frozenset((12, 26, 29, 30, 45, 66, 68, 69, 71, 83))
+_COUNTS: Final = re.compile(r"num|len|size|count|total|keys", re.IGNORECASE)
+_LABELS: Final = re.compile(r"label|text|word|gt|caption|name", re.IGNORECASE)
+
+
+def install(session: Session) -> None:
+    once_imported("lmdb", lambda module: _databases(session, module))
+    once_imported("pycocotools.coco", lambda module: _annotations(session, module))
+    once_imported("h5py", lambda module: _arrays(session, module))
+    once_imported("scipy.io", lambda module: _matlab(session, module))
+
+
+class _Database:
+    """As lmdb's: a count where one is read, else a picture or a label by the name of the key."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def begin(self, *args: Any, **kwargs: Any) -> _Database:
+        return self
+
+    def __enter__(self) -> _Database:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def get(self, key: Any, default: Any = None) -> bytes:
+        name = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
+        if _COUNTS.search(name):
+            if "keys" in name:
+                raise StandInError(self._path, f"list of keys ({name})", way_out(self._path))
+            return str(_SAMPLES).encode()
+        return b"word" if _LABELS.search(name) else picture(".png")
+
+    def cursor(self, *args: Any, **kwargs: Any) -> Any:
+        return iter([(f"{i:08}".encode(), picture(".png")) for i in range(_SAMPLES)])
+
+    def stat(self, *args: Any) -> dict[str, int]:
+        return {"entries": _SAMPLES, "psize": 4096, "depth": 1}
+
+    def close(self) -> None:
+        return None
+
+
+def _databases(session: Session, lmdb: Any) -> None:
+    for name in ("open", "Environment"):
+        opened: Callable[..., Any] = getattr(lmdb, name)
+
+        def either(path: Any, *args: Any, opened: Callable[..., Any] = opened, **kwargs: Any) -> Any:
+            writes = not kwargs.get("readonly") and kwargs.get("create", True)
+            if overlay.is_there(path) or writes:
+                return opened(path, *args, **kwargs)
+            session.stand_in(f"database {path}", f"{_SAMPLES:,} pictures {PICTURE[0]} × {PICTURE[1]} with labels")
+            return _Database(os.fspath(path))
+
+        setattr(lmdb, name, either)
+
+
+def _annotations(session: Session, module: Any) -> None:
+    """As COCO's, of as many classes, with two boxes in a picture."""
+    make = module.COCO.__init__
+
+    def init(self: Any, annotation_file: Any = None) -> None:
+        if annotation_file is None or overlay.is_there(annotation_file):
+            make(self, annotation_file)
+            return
+        session.stand_in(
+            f"annotations of {annotation_file}", f"{_CLASSES} classes, {_SAMPLES:,} pictures", decides_size=True
+        )
+        make(self)
+        self.dataset = _coco("captions" in str(annotation_file), "keypoints" in str(annotation_file))
+        self.createIndex()
+
+    module.COCO.__init__ = init
+
+
+def _coco(captions: bool, keypoints: bool) -> dict[str, Any]:
+    width, height = PICTURE
+    numbers = [i for i in range(1, 91) if i not in _NOT_COCO] if not keypoints else [1]
+    images = [
+        {
+            "id": i,
+            "file_name": f"{i:012}.jpg",
+            "width": width,
+            "height": height,
+            "coco_url": f"http://x/train2017/{i:012}.jpg",
+        }
+        for i in range(1, _SAMPLES + 1)
+    ]
+    corners = [32.0, 32.0, 160.0, 32.0, 160.0, 160.0, 32.0, 160.0]
+    found = []
+    for image in images:
+        for k in range(2):
+            one: dict[str, Any] = {"id": len(found) + 1, "image_id": image["id"]}
+            if captions:
+                one["caption"] = "a quick brown fox jumps over the lazy dog"
+            else:
+                kind = numbers[len(found) % len(numbers)]
+                one |= {
+                    "category_id": kind,
+                    "bbox": [32.0, 32.0, 128.0, 128.0],
+                    "area": 128.0**2,
+                    "iscrowd": 0,
+                    "segmentation": [corners],
+                }
+            if keypoints:
+                one |= {"keypoints": [40 + k, 40, 2] * 17, "num_keypoints": 17}
+            found.append(one)
+    categories = [
+        {"id": i, "name": f"class {i}", "supercategory": "thing", "keypoints": ["p"] * 17, "skeleton": []}
+        for i in numbers
+    ]
+    return {"info": {}, "licenses": [], "images": images, "annotations": found, "categories": categories}
+
+
+class _Unshaped:
+    """A file of arrays, of which nobody knows the shapes."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __getitem__(self, key: Any) -> Any:
+        raise StandInError(self._path, f"array {key!r} of a known shape", way_out(self._path))
+
+    def keys(self) -> Any:
+        return self["keys"]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self["keys"])
+
+    def __len__(self) -> int:
+        return len(self["len"])
+
+    def __enter__(self) -> _Unshaped:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
+def _arrays(session: Session, h5py: Any) -> None:
+    make = h5py.File.__new__
+
+    def new(cls: Any, name: Any = None, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if mode == "r" and isinstance(name, str | os.PathLike) and not overlay.is_there(name):
+            return _Unshaped(os.fspath(name))
+        return make(cls)
+
+    h5py.File.__new__ = new
+
+
+def _matlab(session: Session, module: Any) -> None:
+    read: Callable[..., Any] = module.loadmat
+
+    def either(file_name: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return read(file_name, *args, **kwargs)
+        except FileNotFoundError:
+            return _Unshaped(os.fspath(file_name))
+
+    module.loadmat = either

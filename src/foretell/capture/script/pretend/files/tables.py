@@ -1,0 +1,119 @@
+"""Tables that pandas would read: columns appear as they are named, with the kind of value that their name says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from foretell.capture.script.pretend import overlay
+from foretell.capture.script.pretend.files.callers import endings_in, is_ready, reading_frame, words_of
+from foretell.capture.script.pretend.files.kinds import PICTURES
+from foretell.capture.script.pretend.files.known_tables import columns_of
+from foretell.capture.script.pretend.files.unknown import value_of
+from foretell.capture.script.session import Session
+
+_ROWS: Final = 4096
+_READERS: Final = (
+    "read_csv",
+    "read_table",
+    "read_parquet",
+    "read_json",
+    "read_pickle",
+    "read_excel",
+    "read_feather",
+    "read_hdf",
+)
+_LABELS: Final = ("label", "target", "class", "category", "y", "score", "rating", "sentiment", "polarity")
+_DATES: Final = ("date", "datetime", "timestamp", "time")
+
+
+def install(session: Session, pandas: Any) -> None:
+    table = _table_class(pandas)
+    for name in _READERS:
+        if hasattr(pandas, name):
+            setattr(pandas, name, _reading(session, pandas, table, getattr(pandas, name)))
+
+
+def _reading(session: Session, pandas: Any, table: Any, read: Callable[..., Any]) -> Callable[..., Any]:
+    def either(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return read(*args, **kwargs)
+        except (FileNotFoundError, OSError) as error:
+            path = args[0] if args else next(iter(kwargs.values()))
+            frame = reading_frame()
+            if not isinstance(path, str | os.PathLike) or frame is None or is_ready(frame):
+                raise
+            known = columns_of(os.path.basename(os.fspath(path)))
+            if known is not None:
+                session.stand_in(f"table {path}", f"{known[1]:,} rows of {len(known[0])} columns")
+                return pandas.DataFrame({name: column(pandas, name, known[1]) for name in known[0]})
+            if isinstance(error, FileNotFoundError) or not overlay.is_there(path):
+                session.stand_in(
+                    f"table {path}", f"{_ROWS:,} rows; columns as the script names them", decides_size=True
+                )
+                return _made(pandas, table, kwargs, words_of(frame))
+            raise
+
+    return either
+
+
+def _made(pandas: Any, table: Any, how: dict[str, Any], words: tuple[str, ...]) -> Any:
+    """With the columns that the reader is given names for."""
+    names = how.get("names") or how.get("usecols") or how.get("columns")
+    ending = next(iter(endings_in(words, PICTURES)), ".jpg")
+    if names is not None and not callable(names):
+        made = table({name: column(pandas, str(name), _ROWS, ending) for name in names})
+    elif "header" in how and how["header"] is None:
+        made = table({i: column(pandas, str(i), _ROWS, ending) for i in range(2)})
+    else:
+        made = table(index=pandas.RangeIndex(_ROWS))
+    if (index := how.get("index_col")) is not None and isinstance(index, str) and index in made:
+        made = made.set_index(index)
+    return made
+
+
+def column(pandas: Any, name: str, rows: int, ending: str = ".jpg") -> Any:
+    """Values of a column of that name."""
+    plain = name.lower()
+    if plain in _DATES:
+        return pandas.date_range("2016-07-01", periods=rows, freq="h").astype(str)
+    if any(word in plain for word in _LABELS):
+        return np.arange(rows) % 2
+    first = value_of(plain, 1)
+    if isinstance(first, str) and not first.isdigit():
+        values = [str(value_of(plain, row)) for row in range(rows)]
+        return [value.replace(".jpg", ending) for value in values]
+    if plain in ("id", "idx", "index", "user", "item", "userid", "movieid", "user_id", "item_id") or plain == "0":
+        return np.arange(rows)
+    return np.random.default_rng(len(plain)).random(rows)
+
+
+def _table_class(pandas: Any) -> Any:
+    class Table(pandas.DataFrame):  # type: ignore[misc]
+        """A table of which a column is made when it is named."""
+
+        @property
+        def _constructor(self) -> Any:
+            return Table
+
+        def __getitem__(self, key: Any) -> Any:
+            wanted = [key] if isinstance(key, str) else key if isinstance(key, list) else []
+            for name in [n for n in wanted if isinstance(n, str) and n not in self.columns]:
+                super().__setitem__(name, column(pandas, name, len(self)))
+            return super().__getitem__(key)
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_") or name in ("dtype", "name"):
+                return super().__getattr__(name)
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return self[name]
+
+        def drop(self, labels: Any = None, *args: Any, **kwargs: Any) -> Any:
+            return super().drop(labels, *args, **{**kwargs, "errors": "ignore"})
+
+    return Table

@@ -1,0 +1,296 @@
+"""Folders of data that are not on this machine: they are there when the script looks, and have files as it filters for.
+
+Only what the script's own code asks is answered so: a library that looks for a file shall find what is.
+"""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import os
+import pathlib
+import re
+import stat
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from foretell.capture.script.pretend import overlay
+from foretell.capture.script.pretend.files import kinds
+from foretell.capture.script.pretend.files.callers import asking_frame, endings_in, function_source, words_of
+from foretell.capture.script.session import Session
+
+FILES: Final = 2048  # of a folder: three batches of what fits on a device
+FOLDERS: Final = 10
+_SIZE: Final = 2**25
+_LISTINGS: Final = re.compile(r"listdir|scandir|glob|iterdir|os\.walk")
+_HIDDEN: Final = re.compile(
+    r"^(\.|readme|put_|place_|download|get_|prepare|license)|\.(md|sh|py|gitkeep|rst)$", re.IGNORECASE
+)
+_WILD: Final = re.compile(r"[*?\[]")
+
+
+class MissingFolders:
+    """Answers of the file system on data that is missing."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._given = kinds.given_for_data(session.script.arguments)
+        self._start = os.getcwd()
+        self._folders: set[str] = set()  # that a listing has made up
+        self._real: dict[str, Callable[..., Any]] = {n: getattr(os, n) for n in ("stat", "listdir", "scandir", "walk")}
+
+    def apply(self) -> None:
+        for name in ("stat", "lstat"):
+            setattr(os, name, self._stat(getattr(os, name)))
+        os.access = self._access(os.access)  # type: ignore[assignment]
+        os.listdir = self._list(os.listdir)
+        os.scandir = self._scan(os.scandir)
+        os.walk = self._walk(os.walk)
+        glob.glob = self._glob(glob.glob)
+        glob.iglob = self._glob(glob.iglob, iter)
+        for name in ("glob", "rglob"):
+            setattr(pathlib.Path, name, self._path_glob(getattr(pathlib.Path, name), recursive=name == "rglob"))
+
+    # What is there
+
+    def is_missing_data(self, path: Any, frame: types.FrameType | None) -> bool:
+        """Whether a path that is not there would be data on the user's machine, and the user's code asks."""
+        if frame is None or isinstance(path, int):
+            return False
+        text = os.fsdecode(path)
+        return bool(text) and kinds.is_data(text, self._given, self._start)
+
+    def _stat(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def look(path: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return real(path, *args, **kwargs)
+            except FileNotFoundError:
+                frame = asking_frame()
+                if not self.is_missing_data(path, frame):
+                    raise
+                text = os.fsdecode(path)
+                file = self._is_file(text)
+                if file and kinds.is_cache(text) and not self._is_prepared(text):
+                    self._note_absence(text)
+                    raise
+                return self._status(file)
+
+        return look
+
+    def _access(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def look(path: Any, *args: Any, **kwargs: Any) -> bool:
+            return real(path, *args, **kwargs) or os.path.exists(path)
+
+        return look
+
+    @staticmethod
+    def _status(file: bool) -> os.stat_result:
+        mode = stat.S_IFREG | 0o644 if file else stat.S_IFDIR | 0o755
+        return os.stat_result((mode, 1, 1, 1, 0, 0, _SIZE if file else 4096, 0, 0, 0))
+
+    def _is_file(self, path: str) -> bool:
+        return kinds.ending_of(path) in kinds.DATA - {".lmdb"} and os.path.abspath(path) not in self._folders
+
+    @staticmethod
+    def _is_prepared(path: str) -> bool:
+        """Whether a program that lies in the same folder, as that which prepares its data, names the file."""
+        folder, name = os.path.split(os.path.abspath(path))
+        try:
+            programs = [p for p in pathlib.Path(folder).iterdir() if p.suffix == ".py"] if os.path.isdir(folder) else []
+            return any(name in p.read_text(encoding="utf-8") for p in programs[:8])
+        except (OSError, ValueError):
+            return False
+
+    def _note_absence(self, path: str) -> None:
+        """The script goes on without a file of its data folder: what it then takes may not be what the data has."""
+        decides = bool(re.search(r"meta|vocab|class|stat|config|dict", os.path.basename(path), re.IGNORECASE))
+        if decides:
+            self._session.stand_in(path, "not there: the script goes on without it", decides_size=True)
+
+    # What is in it
+
+    def _list(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def names(path: Any = ".") -> Any:
+            found = []
+            try:
+                found = real(path)
+            except FileNotFoundError:
+                if not self.is_missing_data(path, asking_frame()):
+                    raise
+            frame = asking_frame() if all(_HIDDEN.search(os.fsdecode(name)) for name in found) else None
+            if not self.is_missing_data(path, frame) or overlay.has(path):
+                return found
+            assert frame is not None
+            return self._names(os.fsdecode(path), frame)
+
+        return names
+
+    def _names(self, folder: str, frame: types.FrameType, pattern: str = "*") -> list[str]:
+        """Names of files as the asking code filters for; of folders, where it lists what it has listed."""
+        self._session.stand_in(f"files in {folder}", f"{FILES:,} files or {FOLDERS} folders")
+        if pattern in ("*", "*.*") and self._lists_folders(folder, frame) and pattern == "*":
+            names = [f"{i:05}" for i in range(FOLDERS)]
+            self._folders.update(os.path.join(os.path.abspath(folder), name) for name in names)
+            return names
+        if pattern not in ("*", "*.*"):
+            return [_matching(pattern, i) for i in range(FILES)]
+        ending = next(iter(endings_in(words_of(frame), kinds.DATA - {".gz", ".zip", ".tar"})), "") or _usual(folder)
+        return [f"{i:05}{ending}" for i in range(FILES)]
+
+    def _lists_folders(self, folder: str, frame: types.FrameType) -> bool:
+        """Whether what is listed is listed again, in the same function."""
+        if os.path.abspath(folder) in self._folders:
+            return False
+        source = function_source(frame)
+        nested = len(_LISTINGS.findall(source)) > 1 and not re.search(r"sorted\(.*\n.*sorted\(", source)
+        return bool(re.search(r"isdir|is_dir|class_to_idx", source)) or (nested and _is_nested(source))
+
+    def _scan(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def entries(path: Any = ".") -> Any:
+            try:
+                return real(path)
+            except FileNotFoundError:
+                frame = asking_frame()
+                if not self.is_missing_data(path, frame):
+                    raise
+                assert frame is not None
+                names = self._names(os.fsdecode(path), frame)
+                return _Entries(_Entry(os.fsdecode(path), name, self._is_file(name)) for name in names)
+
+        return entries
+
+    def _walk(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def walk(top: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+            frame = asking_frame()
+            if self._exists(top) or not self.is_missing_data(top, frame):
+                return real(top, *args, **kwargs)  # type: ignore[no-any-return]
+            assert frame is not None
+            self._folders.add(os.path.abspath(top))
+            folders = [f"{i:05}" for i in range(FOLDERS)]
+            files = self._names(os.fsdecode(top), frame)
+            inner = ((os.path.join(os.fsdecode(top), name), [], files[: FILES // FOLDERS]) for name in folders)
+            return itertools.chain([(os.fsdecode(top), folders, files)], inner)
+
+        return walk
+
+    def _exists(self, path: Any) -> bool:
+        try:
+            self._real["stat"](path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def _glob(self, real: Callable[..., Any], give: Callable[[list[Any]], Any] = list) -> Callable[..., Any]:
+        def matching(pathname: Any, *args: Any, **kwargs: Any) -> Any:
+            found = list(real(pathname, *args, **kwargs))
+            frame = asking_frame() if not found else None
+            root = os.fsdecode(kwargs.get("root_dir") or "")
+            text = os.path.join(root, os.fsdecode(pathname))
+            if frame is None or not self._matches_data(text, frame):
+                return give(found)
+            return give([os.path.relpath(p, root) if root else p for p in self._expand(text, frame)])
+
+        return matching
+
+    def _path_glob(self, real: Callable[..., Any], recursive: bool) -> Callable[..., Any]:
+        def matching(self_path: pathlib.Path, pattern: str, **kwargs: Any) -> Iterator[pathlib.Path]:
+            found = list(real(self_path, pattern, **kwargs)) if self._exists(self_path) else []
+            frame = asking_frame() if not found else None
+            text = os.path.join(self_path, "**" if recursive else "", pattern)
+            if frame is None or not self._matches_data(text, frame):
+                return iter(found)
+            return iter([pathlib.Path(path) for path in self._expand(text, frame)])
+
+        return matching
+
+    def _matches_data(self, text: str, frame: types.FrameType) -> bool:
+        ending = kinds.ending_of(text)
+        plain = _WILD.search(text) is None
+        folder = text if plain else text[: _WILD.search(text).start()]  # type: ignore[union-attr]
+        if ending and "*" not in ending and ending not in kinds.DATA and re.fullmatch(r"\.\w+", ending):
+            return False
+        if plain and kinds.is_cache(text):
+            return False
+        return self.is_missing_data(
+            folder if plain else os.path.join(folder, "data"[: 4 * (not folder)]), frame
+        ) and not (plain and self._exists(text))
+
+    def _expand(self, text: str, frame: types.FrameType) -> list[str]:
+        *folders, last = text.split(os.sep)
+        paths = [""]
+        for folder in folders:
+            if folder == "**":
+                continue
+            names = [_matching(folder, i) for i in range(FOLDERS)] if _WILD.search(folder) else [folder]
+            paths = [f"{path}{name}{os.sep}" for path in paths for name in names]
+        if not _WILD.search(last):
+            return [path + last for path in paths]
+        names = self._names(paths[0], frame, last)
+        each = -(-len(names) // len(paths)) if len(names) == FILES else len(names)
+        return [path + name for at, path in enumerate(paths) for name in names[at * each :][:each] or names[:each]]
+
+
+def _is_nested(source: str) -> bool:
+    """Whether a listing stands in a loop over a listing."""
+    depths = [len(line) - len(line.lstrip()) for line in source.splitlines() if _LISTINGS.search(line)]
+    return len(depths) > 1 and max(depths) > depths[0]
+
+
+def _matching(pattern: str, number: int) -> str:
+    """A name that a pattern of the shell matches."""
+    plain = re.sub(r"\[!?([^\]])[^\]]*\]", r"\1", pattern).replace("?", "0")
+    name = re.sub(r"\*+", f"{number:05}", plain, count=1).replace("*", "")
+    return name + ".jpg" if name.endswith(".") else name
+
+
+def _usual(folder: str) -> str:
+    name = os.path.basename(folder.rstrip(os.sep)).lower()
+    for words, ending in (("wav|audio|speech", ".wav"), ("mask|label|gt|annot", ".png"), ("text|txt|caption", ".txt")):
+        if re.search(words, name):
+            return ending
+    return ".jpg"
+
+
+class _Entry:
+    """As `os.DirEntry`."""
+
+    def __init__(self, folder: str, name: str, file: bool) -> None:
+        self.name, self.path, self._file = name, os.path.join(folder, name), file
+
+    def is_dir(self, **_: Any) -> bool:
+        return not self._file
+
+    def is_file(self, **_: Any) -> bool:
+        return self._file
+
+    def is_symlink(self) -> bool:
+        return False
+
+    def stat(self, **_: Any) -> os.stat_result:
+        return MissingFolders._status(self._file)
+
+    def __fspath__(self) -> str:
+        return self.path
+
+
+class _Entries:
+    """As what `os.scandir` gives."""
+
+    def __init__(self, entries: Iterator[_Entry]) -> None:
+        self._entries = entries
+
+    def __iter__(self) -> Iterator[_Entry]:
+        return self._entries
+
+    def __next__(self) -> _Entry:
+        return next(self._entries)
+
+    def __enter__(self) -> _Entries:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def close(self) -> None:
+        return None

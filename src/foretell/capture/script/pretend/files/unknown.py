@@ -1,0 +1,200 @@
+"""Values that nobody knows, and that are what they are used as: words that count as numbers, rows with every column."""
+
+from __future__ import annotations
+
+import dis
+import re
+import types
+from collections.abc import Iterator
+from sys import _getframe
+from typing import Any, Final, SupportsIndex
+
+ROWS: Final = 2048
+WORDS: Final = (
+    "the quick brown fox jumps over the lazy dog and runs away into the deep dark forest near the river bank "
+)
+_PROSE: Final = frozenset(
+    "text sentence sentence1 sentence2 question answer context premise hypothesis instruction input output prompt completion "
+    "content document summary caption captions value title body article review comment target response transcript raw sent "
+    "tokens chosen rejected query passage utterance description message abstract story en de fr zh src tgt normalized_text".split()
+)
+_PATHS: Final = re.compile(r"(file_?name|path|file|image|img|picture|wav|audio|video|mask|url)s?$", re.IGNORECASE)
+_MANY: Final = re.compile(
+    r"(images|annotations|categories|questions|data|items|examples|samples|records|conversations|messages|train|val|"
+    r"test|dataset|frames|shapes|objects|paragraphs|qas|dialog|sentences|rows|entries)$", re.IGNORECASE,
+)  # fmt: skip
+
+
+class Word(str):
+    """A text that is 0 where a number is read from it."""
+
+    __slots__ = ()
+
+    def __int__(self) -> int:
+        return int(str(self)) if str(self).isdigit() else 0
+
+    def __float__(self) -> float:
+        return float(int(self))
+
+    def __index__(self) -> int:
+        return int(self)
+
+
+class Fields(list[Any]):
+    """Parts of a line, as many as its reader takes it apart into."""
+
+    def __init__(self, first: str, other: str) -> None:
+        super().__init__([Word(first), Word(other)])
+        self._other = other
+
+    def __iter__(self) -> Iterator[Any]:
+        count = _unpacked(_getframe(1)) or list.__len__(self)
+        return iter([self[i] for i in range(count)])
+
+    def __len__(self) -> int:
+        return _compared(_getframe(1)) or list.__len__(self)
+
+    def __getitem__(self, index: Any) -> Any:
+        if not isinstance(index, SupportsIndex):
+            return list(self)[index]
+        whole = list.__len__(self)
+        if -whole <= index.__index__() < whole:
+            return list.__getitem__(self, index)
+        return Word(self._other)
+
+
+class Line(Word):
+    """A line of a list of files: a name, and what belongs to it."""
+
+    __slots__ = ()
+
+    def _as_line(self, text: str) -> Line:
+        return Line(text)
+
+    def strip(self, chars: str | None = None) -> Line:
+        return Line(str.strip(self, chars))
+
+    def rstrip(self, chars: str | None = None) -> Line:
+        return Line(str.rstrip(self, chars))
+
+    def lstrip(self, chars: str | None = None) -> Line:
+        return Line(str.lstrip(self, chars))
+
+    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> Line:  # type: ignore[override]
+        return Line(str.replace(self, old, new, count))
+
+    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[Any]:  # type: ignore[override]
+        if sep in ("/", ".", "_", "-", "\n", "\\", "#"):  # parts of a name
+            return [Word(part) for part in str.split(self, sep, maxsplit)]
+        return Fields(str(self).strip(), WORDS.strip() if sep in ("|", "\t") else "0")
+
+
+def _unpacked(frame: types.FrameType) -> int | None:
+    """Into how many names the caller takes a value apart."""
+    at = _instructions(frame.f_code).get(frame.f_lasti)
+    return at[0].arg if at and at[0].opname.startswith("UNPACK_SEQUENCE") else None
+
+
+def _compared(frame: types.FrameType) -> int | None:
+    """The number that the caller compares a length with."""
+    at = _instructions(frame.f_code).get(frame.f_lasti, [])
+    names = [i.opname for i in at[1:3]]
+    if len(names) == 2 and names[0] == "LOAD_CONST" and names[1] == "COMPARE_OP" and isinstance(at[1].argval, int):
+        return at[1].argval + (at[2].argval == ">")
+    return None
+
+
+_KNOWN: dict[types.CodeType, dict[int, list[dis.Instruction]]] = {}
+
+
+def _instructions(code: types.CodeType) -> dict[int, list[dis.Instruction]]:
+    """Each instruction of a function by its place, with the two after it."""
+    if code not in _KNOWN:
+        listed = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "PRECALL", "EXTENDED_ARG")]
+        every = {i.offset: n for n, i in enumerate(listed)}
+        for i in dis.get_instructions(code):
+            every.setdefault(i.offset, every.get(i.offset - 2, 0))
+        _KNOWN[code] = {offset: listed[n : n + 3] for offset, n in every.items()}
+    return _KNOWN[code]
+
+
+def value_of(key: str, row: int) -> Any:
+    """What a column of that name may have."""
+    name = key.lower()
+    if name in ("bbox", "box"):
+        return [32.0, 32.0, 128.0, 128.0]
+    if name in ("boxes", "bboxes"):
+        return [[32.0, 32.0, 128.0, 128.0]]
+    if name == "segmentation":
+        return [[32.0, 32.0, 160.0, 32.0, 160.0, 160.0, 32.0, 160.0]]
+    if name in ("width", "height"):
+        return {"width": 500, "height": 375}[name]
+    if name == "from":
+        return ("human", "gpt")[row % 2]
+    if name == "role":
+        return ("user", "assistant")[row % 2]
+    if name in _PROSE:
+        return Word(WORDS.strip())
+    if name == "id":
+        return row
+    if _MANY.search(name):
+        return Document(2 if name in ("conversations", "messages") else ROWS)
+    if _PATHS.search(name):
+        return Word(f"{row:05}.jpg" if re.search("im|pic|file", name) else f"{row:05}")
+    return Word(str(row % 2))
+
+
+class Record(dict[Any, Any]):
+    """A row that has every column."""
+
+    def __init__(self, row: int = 0) -> None:
+        super().__init__()
+        self._row = row
+
+    def __missing__(self, key: Any) -> Any:
+        made = value_of(key, self._row) if isinstance(key, str) else Record(self._row)
+        self[key] = made
+        return made
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        return self[key] if default is None or isinstance(default, str) else default
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+
+class Document(Record):
+    """What a JSON or pickle file has in it: rows by number, or parts by name."""
+
+    def __init__(self, rows: int = ROWS) -> None:
+        super().__init__()
+        self._rows = [Record(i) for i in range(rows)]
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice | int):
+            return self._rows[key]
+        return super().__getitem__(str(key))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def keys(self) -> Any:
+        return [Word(f"{i:05}") for i in range(len(self._rows))]
+
+    def values(self) -> Any:
+        return list(self._rows)
+
+    def items(self) -> Any:
+        return list(zip(self.keys(), self._rows, strict=True))
+
+    def append(self, row: Any) -> None:
+        self._rows.append(row)
+
+    def __add__(self, other: Any) -> list[Any]:
+        return [*self._rows, *other]
+
+    def __reduce__(self) -> Any:
+        return Document, (len(self._rows),)
