@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import functools
+import itertools
 import os
 import re
 import sysconfig
@@ -114,13 +115,35 @@ def source_of(path: str) -> str:
 
 
 def function_source(frame: types.FrameType) -> str:
-    """The text of the function that asks, or of its whole file."""
+    """The text of the function that asks; in no function, of the lines around."""
     code, tree = frame.f_code, _tree(frame.f_code.co_filename)
+    lines = source_of(code.co_filename).splitlines()
     for node in ast.walk(tree) if tree and code.co_name != "<module>" else ():
         if isinstance(node, ast.FunctionDef) and node.lineno <= frame.f_lineno <= (node.end_lineno or 0):
-            lines = source_of(code.co_filename).splitlines()
             return "\n".join(lines[node.lineno - 1 : node.end_lineno])
-    return source_of(code.co_filename)
+    return "\n".join(lines[max(frame.f_lineno - 2, 0) : frame.f_lineno + 10])
+
+
+def uses_of_line(frame: types.FrameType) -> str:
+    """The text of the line that asks, of what is done for each of what it gives, and of loops over its result."""
+    lines = source_of(frame.f_code.co_filename).splitlines()
+    at = frame.f_lineno - 1
+    found = _block(lines, at)
+    if at < len(lines) and (name := re.match(r"\s*([\w.]+)\s*=[^=]", lines[at])):
+        loop = re.compile(rf"\bfor\b.*\bin\b.*(?<![\w.]){re.escape(name[1])}\b")
+        for i in range(at + 1, min(at + 60, len(lines))):
+            if loop.search(lines[i]):
+                found += "\n" + _block(lines, i)
+    return found
+
+
+def _block(lines: list[str], at: int) -> str:
+    """A line, and those below it that are indented deeper."""
+    depth = len(lines[at]) - len(lines[at].lstrip()) if at < len(lines) else 0
+    inner = itertools.takewhile(
+        lambda line: not line.strip() or len(line) - len(line.lstrip()) > depth, lines[at + 1 : at + 60]
+    )
+    return "\n".join([*lines[at : at + 1], *inner])
 
 
 def endings_in(words: tuple[str, ...], known: frozenset[str]) -> list[str]:

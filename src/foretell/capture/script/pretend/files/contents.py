@@ -246,7 +246,8 @@ class Contents:
         decides = bool(
             re.search(r"vocab|meta|dict|token|class|label|stat|config|word", os.path.basename(path), re.IGNORECASE)
         )
-        self._session.stand_in(f"contents of {path}", f"{ROWS:,} rows with every column", decides_size=decides)
+        assumed = "a vocabulary of 65" if decides else f"{ROWS:,} rows with every column"
+        self._session.stand_in(f"contents of {path}", assumed, decides_size=decides)
 
     @staticmethod
     def _read_documents() -> None:

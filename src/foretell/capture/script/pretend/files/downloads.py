@@ -7,8 +7,10 @@ import os
 import subprocess
 import urllib.request
 from collections.abc import Sequence
+from email.message import Message
 from typing import Any, Final
 from urllib.parse import urlparse
+from urllib.response import addinfourl
 
 import torch
 
@@ -70,8 +72,13 @@ class _Fetched:
         return NotImplemented if path is NotImplemented else (path, {})
 
     def as_open_file(self, url: Any, *args: Any, **kwargs: Any) -> Any:
-        data = self._bytes(os.path.basename(urlparse(getattr(url, "full_url", str(url))).path))
-        return NotImplemented if data is None else io.BytesIO(data)
+        address = getattr(url, "full_url", str(url))
+        data = self._bytes(os.path.basename(urlparse(address).path))
+        if data is None:
+            return NotImplemented
+        headers = Message()
+        headers["Content-Length"] = str(len(data))
+        return addinfourl(io.BytesIO(data), headers, address, 200)
 
     def as_response(self, session: Any, method: str, url: Any, *args: Any, **kwargs: Any) -> Any:
         import requests  # type: ignore[import-untyped]

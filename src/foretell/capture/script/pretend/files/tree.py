@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import kinds
-from foretell.capture.script.pretend.files.callers import asking_frame, endings_in, function_source, words_of
+from foretell.capture.script.pretend.files.callers import asking_frame, endings_in, source_of, uses_of_line, words_of
 from foretell.capture.script.session import Session
 
 FILES: Final = 2048  # of a folder: three batches of what fits on a device
@@ -92,15 +92,14 @@ class MissingFolders:
     def _is_file(self, path: str) -> bool:
         return kinds.ending_of(path) in kinds.DATA - {".lmdb"} and os.path.abspath(path) not in self._folders
 
-    @staticmethod
-    def _is_prepared(path: str) -> bool:
+    def _is_prepared(self, path: str) -> bool:
         """Whether a program that lies in the same folder, as that which prepares its data, names the file."""
         folder, name = os.path.split(os.path.abspath(path))
         try:
-            programs = [p for p in pathlib.Path(folder).iterdir() if p.suffix == ".py"] if os.path.isdir(folder) else []
-            return any(name in p.read_text(encoding="utf-8") for p in programs[:8])
-        except (OSError, ValueError):
+            programs = [program for program in self._real["listdir"](folder) if program.endswith(".py")]
+        except OSError:
             return False
+        return any(name in source_of(os.path.join(folder, program)) for program in programs[:8])
 
     def _note_absence(self, path: str) -> None:
         """The script goes on without a file of its data folder: what it then takes may not be what the data has."""
@@ -139,12 +138,11 @@ class MissingFolders:
         return [f"{i:05}{ending}" for i in range(FILES)]
 
     def _lists_folders(self, folder: str, frame: types.FrameType) -> bool:
-        """Whether what is listed is listed again, in the same function."""
+        """Whether what is listed is listed again, or looked at as a folder."""
         if os.path.abspath(folder) in self._folders:
             return False
-        source = function_source(frame)
-        nested = len(_LISTINGS.findall(source)) > 1 and not re.search(r"sorted\(.*\n.*sorted\(", source)
-        return bool(re.search(r"isdir|is_dir|class_to_idx", source)) or (nested and _is_nested(source))
+        used = uses_of_line(frame)
+        return bool(re.search(r"isdir|is_dir|class_to_idx", used)) or len(_LISTINGS.findall(used)) > 1
 
     def _scan(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def entries(path: Any = ".") -> Any:
@@ -229,12 +227,6 @@ class MissingFolders:
         names = self._names(paths[0], frame, last)
         each = -(-len(names) // len(paths)) if len(names) == FILES else len(names)
         return [path + name for at, path in enumerate(paths) for name in names[at * each :][:each] or names[:each]]
-
-
-def _is_nested(source: str) -> bool:
-    """Whether a listing stands in a loop over a listing."""
-    depths = [len(line) - len(line.lstrip()) for line in source.splitlines() if _LISTINGS.search(line)]
-    return len(depths) > 1 and max(depths) > depths[0]
 
 
 def _matching(pattern: str, number: int) -> str:

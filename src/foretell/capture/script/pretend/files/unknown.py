@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dis
 import re
 import types
@@ -110,11 +111,12 @@ _KNOWN: dict[types.CodeType, dict[int, list[dis.Instruction]]] = {}
 def _instructions(code: types.CodeType) -> dict[int, list[dis.Instruction]]:
     """Each instruction of a function by its place, with the two after it."""
     if code not in _KNOWN:
-        listed = [i for i in dis.get_instructions(code) if i.opname not in ("CACHE", "PRECALL", "EXTENDED_ARG")]
-        every = {i.offset: n for n, i in enumerate(listed)}
-        for i in dis.get_instructions(code):
-            every.setdefault(i.offset, every.get(i.offset - 2, 0))
-        _KNOWN[code] = {offset: listed[n : n + 3] for offset, n in every.items()}
+        every = list(dis.get_instructions(code))
+        listed = [i for i in every if i.opname not in ("CACHE", "PRECALL", "EXTENDED_ARG")]
+        offsets = [i.offset for i in listed]
+        # A call begins with an instruction of its own, at which a quickened one may stay.
+        starts = {i.offset: bisect.bisect_left(offsets, i.offset) for i in every}
+        _KNOWN[code] = {offset: listed[n : n + 3] for offset, n in starts.items()}
     return _KNOWN[code]
 
 
@@ -133,6 +135,8 @@ def value_of(key: str, row: int) -> Any:
         return ("human", "gpt")[row % 2]
     if name == "role":
         return ("user", "assistant")[row % 2]
+    if name in ("vocab_size", "n_vocab", "vocabulary_size"):
+        return 65  # of characters, as the texts that are stood in for have
     if name in _PROSE:
         return Word(WORDS.strip())
     if name == "id":

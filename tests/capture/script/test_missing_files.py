@@ -1,0 +1,149 @@
+"""Files and folders that are not on this machine, each as the script uses it; and what a script writes and reads again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import foretell
+from foretell.errors import WorkloadError
+from tests.capture.script.conftest import Write
+
+STEPS = """
+    import torch
+    model = torch.nn.Linear({width}, 4).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(5):
+        model(torch.randn(8, {width}).cuda()).sum().backward()
+        optimizer.step(); optimizer.zero_grad()
+"""
+
+EVERY_KIND = """
+    import csv, glob, json, os, pathlib, pickle, wave
+    import numpy as np
+    from PIL import Image
+
+    root = "/nowhere/data"
+    assert os.path.isdir(root) and os.path.isfile(root + "/train.txt") and pathlib.Path(root, "images").exists()
+    assert not os.path.exists("/nowhere/output") and not os.path.isfile("/nowhere/checkpoints/last.pth")
+    pictures = [name for name in sorted(os.listdir(root + "/images")) if name.endswith(".png")]
+    masks = sorted(os.listdir(root + "/masks"))
+    assert len(pictures) > 1000 and pictures == masks, (pictures[:2], masks[:2])
+    assert np.asarray(Image.open(os.path.join(root, "images", pictures[0]))).ndim == 3
+    assert np.asarray(Image.open(os.path.join(root, "masks", masks[0]))).ndim == 2
+    assert all(path.endswith(".wav") for path in glob.glob(root + "/speech/*/*.wav"))
+    assert len(list(pathlib.Path(root).rglob("*.jpg"))) > 1000
+    assert glob.glob("/nowhere/output/*.pth") == []
+
+    def classes():
+        found = []
+        for kind in os.listdir(root + "/by_class"):
+            for name in os.listdir(os.path.join(root, "by_class", kind)):
+                found.append((kind, name))
+        return found
+    assert len({kind for kind, _ in classes()}) > 1
+
+    def listed():
+        for line in open(root + "/train.txt"):
+            image, label = line.strip().split()
+            yield os.path.join(root, image), int(label)
+    assert len(list(listed())) > 1000
+
+    def strict(path):
+        for line in open(path).readlines():
+            parts = line.rstrip().split(" ")
+            if len(parts) != 3:
+                raise RuntimeError("a wrong line in the list of images")
+            yield os.path.join(root, parts[0])
+    assert len(list(strict(root + "/val.txt"))) > 1000
+
+    with open(root + "/rows.csv") as file:
+        rows = csv.reader(file)
+        next(rows)
+        assert [int(count) + float(share) for name, count, share in rows]
+    document = json.load(open(root + "/annotations.json"))
+    assert all(image["file_name"].endswith(".jpg") and image["height"] > 0 for image in document["images"][:9])
+    examples = [json.loads(line) for line in open(root + "/train.jsonl")]
+    assert "fox" in examples[0]["instruction"] and examples[0].get("input", "") != ""
+    assert pickle.load(open(root + "/items.pkl", "rb"))[3]["text"].strip()
+    with wave.open(open(root + "/a.wav", "rb")) as sound:
+        assert sound.getframerate() == 16000
+    def letters(path):
+        return sorted(set(open(path).read()))
+    assert len(letters(root + "/input.txt")) == 65
+    try:
+        ready = open(root + "/found_before.json")
+    except FileNotFoundError:
+        ready = None
+    assert ready is None
+"""
+
+WRITES = """
+    import numpy as np, os, shutil, sqlite3, torch
+    os.makedirs("data/made")
+    assert os.listdir("data/made") == [], "what the script makes is empty"
+    np.save("data/made/x.npy", np.arange(3))
+    assert os.listdir("data/made") == ["x.npy"] and np.load("data/made/x.npy").tolist() == [0, 1, 2]
+    torch.save({"epoch": 3, "weights": torch.nn.Linear(2, 2).cuda().state_dict()}, "best.pt")
+    assert os.path.isfile("best.pt") and torch.load("best.pt")["epoch"] == 3
+    shutil.copyfile("best.pt", "last.pt")
+    os.replace("last.pt", "newest.pt")
+    assert torch.load("newest.pt")["weights"]["weight"].shape == (2, 2) and not os.path.exists("last.pt")
+    shutil.copy("train.py", "data/made/copy.py")
+    assert "shutil" in open("data/made/copy.py").read()
+    base = sqlite3.connect("rows.db")
+    base.execute("create table rows (x integer)")
+    descriptor = os.open("plain.txt", os.O_WRONLY | os.O_CREAT)
+    os.write(descriptor, b"abc"); os.close(descriptor)
+    assert open("plain.txt").read() == "abc"
+"""
+
+PREPARED = """
+    import os, pickle
+    words = 50304
+    if os.path.exists("data/meta.pkl"):
+        with open("data/meta.pkl", "rb") as f:
+            words = pickle.load(f)["vocab_size"]
+    assert words == 65 and not os.path.exists("data/other_vocab.pkl")
+"""
+
+
+def test_files_and_folders_are_what_they_are_used_as(script: Write) -> None:
+    graph = foretell.capture_graph(script(EVERY_KIND + STEPS.format(width=16), fake_data=True))
+    assert graph.facts.inputs == (8, 16)
+    (told,) = [c.text for c in graph.caveats if c.code == "fake-data"]
+    assert "/nowhere/data/train.txt" in told
+    assert "pictures in /nowhere/data/images (500 × 375)" in told
+
+
+def test_what_a_script_writes_is_read_again_and_nothing_changes_here(script: Write, tmp_path: Path) -> None:
+    foretell.capture_graph(script(WRITES + STEPS.format(width=16)))
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_a_table_that_the_data_s_own_program_would_write_is_there_and_its_size_is_flagged(
+    script: Write, tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "prepare.py").write_text("pickle.dump(meta, open('meta.pkl', 'wb'))\n")
+    graph = foretell.capture_graph(script(PREPARED + STEPS.format(width=16), fake_data=True))
+    (flagged,) = [c.text for c in graph.caveats if c.code == "assumed-size"]
+    assert "data/meta.pkl" in flagged
+    assert "data/other_vocab.pkl (not there: the script goes on without it)" in flagged
+
+
+def test_an_array_without_a_shape_and_a_download_of_no_kind_are_refused_as_themselves(script: Write) -> None:
+    text = """
+        import urllib.request
+        urllib.request.urlretrieve("https://example.org/input.txt", "data/input.txt")
+        assert len(open("data/input.txt").read()) > 10000
+        import numpy as np, os
+        assert os.system("wget https://example.org/x") == 0
+        series = np.load("data/series.npz")["data"]
+        print(series.shape)
+    """
+    with pytest.raises(
+        WorkloadError, match=r"stand-in for data/series.npz \(data\) has no shape.*line 8 .*Put a small one"
+    ):
+        foretell.capture_graph(script(text, fake_data=True))
