@@ -65,7 +65,7 @@ class _Operation(torch.autograd.Function):
     def forward(ctx: Any, call: _Call, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         made = call.outputs(tensors)
         flops, own = call.amount("flops") or 0.0, call.amount("backward_flops")
-        _launch(call.label, tensors, made, flops, call.amount("traffic"))
+        launch(call.label, tensors, made, flops, call.amount("traffic"))
         # Not the call itself, whose arguments would outlive a checkpoint.
         ctx.label, ctx.flops = f"{call.label}_backward", 2 * flops if own is None else own
         ctx.save_for_backward(*tensors)
@@ -79,11 +79,11 @@ class _Operation(torch.autograd.Function):
         wanted = ctx.needs_input_grad[1:]
         made = [torch.empty_like(t) if needed else None for t, needed in zip(saved, wanted, strict=True)]
         read = [*saved, *(g for g in gradients if g is not None)]
-        _launch(ctx.label, read, [t for t in made if t is not None], ctx.flops)
+        launch(ctx.label, read, [t for t in made if t is not None], ctx.flops)
         return (None, *made)
 
 
-def _launch(label: str, read: Any, written: Any, flops: float, traffic: float | None = None) -> None:
+def launch(label: str, read: Any, written: Any, flops: float, traffic: float | None = None) -> None:
     if traffic is None:
         traffic = float(sum(t.numel() * t.element_size() for t in (*read, *written)))
     _operator(label)(list(read), list(written), flops, traffic)

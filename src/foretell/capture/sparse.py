@@ -1,4 +1,4 @@
-"""Sparse gradients of embeddings, taken apart into the dense ops that a GPU runs for them.
+"""Sparse tensors, taken apart into the dense ops that a GPU runs for them: gradients of embeddings, and matrices.
 
 A sparse tensor is row numbers and the rows. Fake ones lose count of their rows when they are copied, and pricing knows dense
 ops; so what is done to one is done to its parts. Equal rows are summed as CUDA does it: sorted, made unique, added up.
@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from foretell.capture.opaque import launch
 
 aten = torch.ops.aten
 Rewrite = Callable[..., Any]
@@ -27,7 +29,7 @@ def rewritten(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Calla
     in_place = func is aten.add_.Tensor and _is_sparse(args[0])  # which a fake one cannot grow by
     if func in _REWRITES and not in_place:
         return lambda: _REWRITES[func](*args, **kwargs)
-    raise NotImplementedError(f"{func} on sparse gradients")  # it is run for real, on a few samples
+    raise NotImplementedError(f"{func} on sparse tensors")  # it is run for real, on a few samples
 
 
 def keep_numbers(x: Tensor, numbers: Tensor) -> None:
@@ -61,15 +63,19 @@ def _parts(x: Tensor) -> tuple[Tensor, Tensor]:
     return aten._indices.default(x) if numbers is None else numbers, aten._values.default(x)
 
 
-def _made(size: Any, numbers: Tensor, rows: Tensor, *, unique: bool = False) -> Any:
-    return MAKES(1, rows.dim() - 1, list(size), numbers, rows, dtype=rows.dtype, layout=torch.sparse_coo, device=rows.device,
-                 is_coalesced=unique)  # fmt: skip
+def made(size: Any, numbers: Tensor, values: Tensor, *, unique: bool = False) -> Any:
+    """A sparse tensor of `values`, each a row or a number, at these places."""
+    sides = numbers.shape[0]
+    tensor = MAKES(sides, values.dim() - 1, list(size), numbers, values, dtype=values.dtype, layout=torch.sparse_coo,
+                   device=values.device, is_coalesced=unique)  # fmt: skip
+    keep_numbers(tensor, numbers)
+    return tensor
 
 
 @_rewrites(aten.clone.default)
 def _cloned(x: Tensor, **_: Any) -> Any:
     numbers, rows = _parts(x)
-    return _made(x.shape, numbers.clone(), rows.clone(), unique=x.is_coalesced())
+    return made(x.shape, numbers.clone(), rows.clone(), unique=x.is_coalesced())
 
 
 @_rewrites(aten._coalesce.default)
@@ -78,13 +84,13 @@ def _coalesced(x: Tensor) -> Any:
     ordered, _ = numbers[0].sort()
     unique = torch.unique_consecutive(ordered)
     added = rows.new_empty((unique.shape[0], *rows.shape[1:])).index_add_(0, ordered, rows)
-    return _made(x.shape, unique[None], added, unique=True)
+    return made(x.shape, unique[None], added, unique=True)
 
 
 @_rewrites(aten.sparse_mask.default)
 def _masked(dense: Tensor, mask: Tensor) -> Any:
     numbers, _ = _parts(mask)
-    return _made(mask.shape, numbers, dense.index_select(0, numbers[0]), unique=mask.is_coalesced())
+    return made(mask.shape, numbers, dense.index_select(0, numbers[0]), unique=mask.is_coalesced())
 
 
 @_rewrites(aten.add_.Tensor)
@@ -97,7 +103,7 @@ def _added_to(dense: Tensor, x: Tensor, *, alpha: float = 1) -> Any:
 def _joined(first: Tensor, second: Tensor) -> Any:
     """Of accumulated gradients: one's rows after the other's."""
     (a, x), (b, y) = _parts(first), _parts(second)
-    return _made(first.shape, torch.cat([a, b], 1), torch.cat([x, y]))
+    return made(first.shape, torch.cat([a, b], 1), torch.cat([x, y]))
 
 
 def _bag_gradient(grad: Tensor, numbers: Tensor, offsets: Tensor, bags: Tensor, sizes: Tensor, *rest: Any) -> Any:
@@ -108,4 +114,31 @@ def _bag_gradient(grad: Tensor, numbers: Tensor, offsets: Tensor, bags: Tensor, 
     rows = grad.index_select(0, bags)
     if mode == 1:
         rows = rows.div_(sizes.index_select(0, bags)[:, None])
-    return _made((count, *grad.shape[1:]), numbers[None], rows)
+    return made((count, *grad.shape[1:]), numbers[None], rows)
+
+
+# Sparse matrices, as graphs are written: a number for each edge.
+
+
+@_rewrites(aten.transpose.int, aten.t.default)
+def _turned(x: Tensor, *sides: int) -> Any:
+    numbers, values = _parts(x)
+    return made((x.shape[1], x.shape[0]), numbers.flip(0), values)
+
+
+@_rewrites(aten.mm.default)
+def _product(matrix: Tensor, dense: Tensor) -> Tensor:
+    """One kernel, which reads a row of the dense one for each number that is there."""
+    if not _is_sparse(matrix):  # the other way round
+        return _product(_turned(dense), matrix.t()).t()
+    numbers, values = _parts(matrix)
+    out = dense.new_empty(matrix.shape[0], dense.shape[1])
+    traffic = values.shape[0] * (2 * numbers.element_size() + (1 + dense.shape[1]) * dense.element_size()) + out.nbytes
+    launch("sparse_product", [numbers, values, dense], [out], 0.0, float(traffic))
+    return out
+
+
+@_rewrites(aten.addmm.default)
+def _product_added(added: Tensor, matrix: Tensor, dense: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    product = _product(matrix, dense)
+    return product.add_(added, alpha=beta) if beta else product  # as torch.sparse.mm calls it: with zeros, by 0

@@ -17,8 +17,10 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import _disable_current_modes
 
+from foretell.capture import sparse
 from foretell.capture.as_gpu.devices import ACCELERATORS
-from foretell.capture.recorder import Recorder, stored
+from foretell.capture.recorder import Recorder, stored, tensors_in
+from foretell.capture.script.batch import Fetch
 from foretell.capture.script.host import HostMeter
 from foretell.capture.script.readings import came_unknown
 from foretell.capture.values import UNKNOWN, Values, contents_of
@@ -62,7 +64,15 @@ class Placement:
     def holds(self, tensor: Any) -> bool:
         if not isinstance(tensor, FakeTensor):
             return False
-        return stored(tensor).untyped_storage()._cdata not in self._host
+        return self._address(tensor) not in self._host
+
+    def _address(self, tensor: torch.Tensor) -> int:
+        self.inside += 1  # a sparse one asks torch for what it stores, and torch where that is
+        try:
+            address: int = stored(tensor).untyped_storage()._cdata
+        finally:
+            self.inside -= 1
+        return address
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
         """As the script sees it."""
@@ -100,14 +110,29 @@ class Placement:
         self.arriving()
         if not isinstance(tensor, FakeTensor):
             self.sent(tensor, non_blocking)
-        if tensor.layout is not torch.strided:
+        moved: torch.Tensor
+        if tensor.layout is torch.sparse_coo:
+            moved = self._sparse(tensor)
+        elif tensor.layout is not torch.strided:
             with _disable_current_modes(), self.fake:
-                moved: torch.Tensor = self.fake.from_tensor(tensor)
+                moved = self.fake.from_tensor(tensor)
         else:
             moved = self.fake_like(tensor)
             if not isinstance(tensor, FakeTensor):
                 self.arrived(moved)
         return moved.requires_grad_(tensor.requires_grad)
+
+    def _sparse(self, tensor: torch.Tensor) -> torch.Tensor:
+        """One of as many numbers: torch's own fake ones lose count of them."""
+        with _disable_current_modes():
+            numbers, values = tensor._indices(), tensor._values()
+        numbers, values = self.fake_like(numbers), self.fake_like(values)
+        self.inside += 1
+        try:
+            with _disable_current_modes(), self.fake:
+                return sparse.made(tensor.shape, numbers, values, unique=tensor.is_coalesced())
+        finally:
+            self.inside -= 1
 
     def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
         """Real numbers: those that are known, else stand-ins."""
@@ -135,6 +160,29 @@ class ScriptRecorder(Recorder):
         self.host = HostMeter()
         self.updating = False  # an optimizer's update is under way
         self.finished = False
+        self.fetches: list[Fetch] = []  # of data loaders, since the step began
+        self.losses: list[int] = []  # storages that backward passes began from
+
+    def forget(self) -> None:
+        super().forget()
+        self.fetches.clear()
+        self.losses.clear()
+
+    def fetched(self, loader: Any, samples: int | None) -> None:
+        """A data loader gives a batch."""
+        if self.recording:
+            self.fetches.append(Fetch(loader=id(loader), samples=samples))
+
+    def losing(self, losses: Any) -> None:
+        """A backward pass begins."""
+        if self.recording:
+            live = (self._live.get(loss.untyped_storage()._cdata) for loss in tensors_in(losses))
+            self.losses += [number for number in live if number is not None]
+
+    @property
+    def resident(self) -> frozenset[int]:
+        """Storages that were there before the step and are no state of a model or an optimizer."""
+        return frozenset(i for i, (_, role, born, _) in enumerate(self._storages) if role is None and born < 0)
 
     @contextmanager
     def pause(self) -> Iterator[None]:

@@ -7,13 +7,15 @@ import math
 import os
 import runpy
 import sys
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import torch
 
 from foretell.capture.as_gpu.eager import was_compiled
 from foretell.capture.dtypes import FLOATS
 from foretell.capture.script import advice
+from foretell.capture.script.batch import Batch, batch_of
+from foretell.capture.script.consumed import consumed_in
 from foretell.capture.script.findings import Findings, StandIn
 from foretell.capture.script.loops import Loops
 from foretell.capture.script.passes import Passes
@@ -28,8 +30,6 @@ from foretell.precision import HALVES, Precision
 from foretell.sources.configs.keys import Keys
 from foretell.sources.offline import refusal_in
 from foretell.sources.scripts import Script
-
-_INTEGERS: Final = (torch.int64, torch.int32, torch.int16, torch.uint8)
 
 
 class Session:
@@ -118,27 +118,30 @@ class Session:
         """Make the graph of a step that was recorded."""
         if not window.learns:
             return  # nothing but updates ran on the accelerator: it trains on the host
-        samples, tokens = _batch_sizes(window)
         assumptions = (*self.place.values.assumptions, *filter(None, [decisions()]))
         self.find(compiled=was_compiled(), assumptions=assumptions, asides=tuple(self.passes.found()))
-        self._graph = self.recorder.graph(
+        recorded = self.recorder.graph(
             name=self.script.name,
             training=True,
             precision=self.findings.precision(Precision.parse(self._named_precision(window))),
             grad_accumulation=self.updates.micro_steps,
-            samples=samples,
-            tokens=tokens,
-            caveats=tuple(self.findings.caveats(self.script)),
-            facts=self._facts(window),
             provenance=versions(),
         )
+        batch = batch_of(consumed_in(recorded, self.recorder.losses, self.recorder.resident), self.recorder.fetches)
+        self._graph = dataclasses.replace(
+            recorded,
+            samples=batch.samples,
+            tokens=batch.tokens,
+            caveats=(*self.findings.caveats(self.script), *batch.caveats()),
+            facts=self._facts(batch),
+        )
 
-    def _facts(self, window: Window) -> StepFacts:
+    def _facts(self, batch: Batch) -> StepFacts:
         parameters = {id(p): _numbers(p) for root in self.updates.roots for p in root.parameters()}
         optimizers = ", ".join(dict.fromkeys(map(optimizer_name, self.updates.inner or self.updates.updated)))
         return StepFacts(
             parameters=sum(parameters.values()),
-            inputs=window.batch[0][0] if window.batch else None,
+            inputs=batch.inputs,
             optimizer=optimizers or None,
             plan=self.findings.plan(self.script),
             host=self.recorder.host.work,
@@ -163,10 +166,3 @@ def _numbers(parameter: torch.Tensor) -> int:
     """Of the parameter: of one that is kept in a few bits, what was packed."""
     shape = getattr(getattr(parameter, "quant_state", None), "shape", None)
     return parameter.numel() if shape is None else math.prod(shape)
-
-
-def _batch_sizes(window: Window) -> tuple[int | None, int | None]:
-    """(samples, tokens) of what was moved to the device first, as of a Workload's batch."""
-    samples = window.batch[0][0][0] if window.batch else None
-    tokens = next((math.prod(shape) for shape, dtype in window.batch if len(shape) == 2 and dtype in _INTEGERS), None)
-    return samples, tokens

@@ -47,13 +47,6 @@ class Window:
     gradients: int = 0  # ops on the device before the end of the last `torch.autograd.grad`
     rollouts: Counter[Rollout] = field(default_factory=Counter)  # passes of what is trained, without gradients
     autocast: torch.dtype | None = None
-    moved: list[tuple[tuple[int, ...], torch.dtype]] = field(default_factory=list)  # to the device
-    drawn: list[tuple[tuple[int, ...], torch.dtype]] = field(default_factory=list)  # there, outside of modules
-
-    @property
-    def batch(self) -> list[tuple[tuple[int, ...], torch.dtype]]:
-        """What it computes on: what was moved, or else what was drawn in place of it."""
-        return self.moved or self.drawn
 
     @property
     def learns(self) -> bool:
@@ -102,6 +95,7 @@ class Updates:
         def backward(*args: Any, **kwargs: Any) -> None:
             self.begin()
             self._session.passes.learning += 1
+            self.recorder.losing(args[:1] or (kwargs.get("tensors"),))
             run(*args, **kwargs)
             for copies in self._session.findings.copies:
                 copies.made.clear()
@@ -114,6 +108,7 @@ class Updates:
         differentiate = torch.autograd.grad
 
         def grad(*args: Any, **kwargs: Any) -> Any:
+            self.recorder.losing(args[:1] or (kwargs.get("outputs"),))
             made = differentiate(*args, **kwargs)
             self.window.gradients = self.recorder.ops_on_device
             return made
@@ -182,8 +177,6 @@ class Updates:
         self._session.passes.new_window()
 
     def _take_batch(self, tensor: torch.Tensor) -> None:
-        if tensor.dim() and tensor.numel():
-            self.window.moved.append((tuple(tensor.shape), tensor.dtype))
         if self.recorder.recording:
             self.recorder.mark([tensor], "input")
 
@@ -193,10 +186,8 @@ class Updates:
             self.begin()
 
     def _take_drawn(self, tensor: torch.Tensor) -> None:
-        if not self._stack and self._updating is None and tensor.dim() and tensor.numel():
-            self.window.drawn.append((tuple(tensor.shape), tensor.dtype))
-            if self.recorder.recording:
-                self.recorder.mark([tensor], "input")
+        if not self._stack and self._updating is None and tensor.numel() and self.recorder.recording:
+            self.recorder.mark([tensor], "input")
 
     def _send(self, tensor: torch.Tensor, non_blocking: bool) -> None:
         if self.recorder.recording:

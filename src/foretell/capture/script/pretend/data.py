@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader, dataloader
+from torch.utils.data import DataLoader, _utils, dataloader
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.host import pin
@@ -56,6 +56,23 @@ def install(session: Session) -> None:
             iterator.wanted_length = len(self)
         return iterator
 
+    _count_samples(session)
     replace(DataLoader, "_get_iterator", get_iterator)
     replace(DataLoader, "__init__", init)
     replace(dataloader._BaseDataLoaderIter, "__next__", following)
+
+
+def _count_samples(session: Session) -> None:
+    """A loader knows how many samples a batch is of, whatever becomes of them: pictures in a list, graphs in one."""
+
+    def counting(kind: Any) -> None:
+        take = kind.fetch
+
+        def fetch(self: Any, index: Any) -> Any:
+            session.recorder.fetched(self.dataset, len(index) if self.auto_collation else None)
+            return take(self, index)
+
+        replace(kind, "fetch", fetch)
+
+    counting(_utils.fetch._MapDatasetFetcher)
+    counting(_utils.fetch._IterableDatasetFetcher)

@@ -44,6 +44,8 @@ def _let_tensors_move(place: Placement) -> None:
     convert: Callable[..., torch.Tensor] = torch.Tensor.to
 
     def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if place.inside:  # torch's own, of what it has just made
+            return convert(self, *args, **kwargs)
         non_blocking = kwargs.get("non_blocking", next((a for a in args if isinstance(a, bool)), False))
         args, kwargs, device = _without_device(args, kwargs)
         if (
@@ -61,7 +63,7 @@ def _let_tensors_move(place: Placement) -> None:
         return _moved(place, self, place.device, non_blocking)
 
     def cpu(self: torch.Tensor, memory_format: Any = None) -> torch.Tensor:
-        return _moved(place, self, torch.device("cpu"))
+        return self if place.inside else _moved(place, self, torch.device("cpu"))
 
     replace(torch.Tensor, "to", to)
     replace(torch.Tensor, "cuda", cuda)

@@ -1,0 +1,156 @@
+"""How many samples and tokens a recorded step is of: what its loader gave, or what its losses were computed from."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from foretell.capture.script.consumed import Consumed, Source
+from foretell.graph import Caveat
+
+_CLOSE: Final = 0.6  # of the votes that the best has: the second may be the batch as well
+_OF_THE_LOSS: Final = 2.0  # votes of a loss that is an average over as many samples
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One micro-step's batch, and how it was found."""
+
+    samples: int | None
+    tokens: int | None
+    inputs: tuple[int, ...] | None  # shape of the first input
+    found: str  # such as "64 samples from the data loader"
+    doubt: str = ""  # why it may be another
+
+    def caveats(self) -> Iterator[Caveat]:
+        if self.doubt:
+            yield Caveat("batch-assumed", f"The batch is taken to be {self.samples}: {self.found}. {self.doubt}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetch:
+    """What one turn of a data loader gave."""
+
+    loader: int  # one number for each
+    samples: int | None  # None: the data set makes batches itself
+
+
+def batch_of(consumed: Consumed, fetches: Sequence[Fetch]) -> Batch:
+    """What a data loader gave, if that is what the losses were computed from; else what their inputs have in common."""
+    given = [samples for samples in _of_loaders(fetches) if _fits(samples, consumed)]
+    if given:
+        others = ", ".join(str(n) for n in given[1:])
+        return _batch(
+            consumed,
+            given[0],
+            f"{given[0]} samples from the data loader",
+            f"Its step also takes {others} from another loader." if others else "",
+        )
+    return _by_shapes(consumed)
+
+
+def _of_loaders(fetches: Sequence[Fetch]) -> Iterator[int]:
+    """Samples of one turn of each loader, the first one's first."""
+    turns: dict[int, list[int]] = {}
+    for fetch in fetches:
+        if fetch.samples:
+            turns.setdefault(fetch.loader, []).append(fetch.samples)
+    for counts in turns.values():
+        yield Counter(counts).most_common(1)[0][0]
+
+
+def _fits(samples: int, consumed: Consumed) -> bool:
+    """Whether inputs have so many rows, or a multiple: several views of a sample, frames of a clip."""
+    sources = consumed.sources
+    if samples == 1:
+        return any(s.samples == 1 or _is_picture(s) for s in sources) or 1 in consumed.batches
+    alike = Counter(len(s.shape) for s in sources if len(s.shape) > 2)
+    return (
+        any(samples in s.shape or s.samples % samples == 0 for s in sources)
+        or any(end % samples == 0 for end in consumed.ends if end)
+        or samples in consumed.batches
+        or any(count >= samples for count in alike.values())  # a list of pictures
+    )
+
+
+def _is_picture(source: Source) -> bool:
+    return len(source.shape) == 3 and source.shape[0] in (1, 3) and not source.is_integer
+
+
+def _by_shapes(consumed: Consumed) -> Batch:
+    arrived = [s for s in consumed.sources if s.kind != "resident"]
+    resident = [s for s in consumed.sources if s.kind == "resident" and len(s.shape) > 1]
+    if not any(len(s.shape) > 1 for s in arrived) and resident:
+        rows = {s.samples for s in arrived}
+        arrived = [s for s in resident if s.samples in rows]  # chosen before, or it sees all that lies there
+    sources = arrived or resident or list(consumed.sources)
+    if not sources:
+        return _batch(consumed, None, "no input of the losses is known")
+    if (turned := _time_first(sources, consumed)) is not None:
+        return _batch(consumed, turned, f"its sequences are {turned} side by side, time first")
+    votes = _votes(sources, consumed)
+    best, second = [*sorted(votes, key=lambda n: -votes[n]), None][:2]
+    assert best is not None
+    if best == 1 and (calls := _calls(sources, consumed)):
+        return _batch(consumed, calls, f"its loss is of {calls} calls, of one sample each")
+    doubt = ""
+    if not arrived:
+        doubt = "All of it lies on the device before the step: a whole data set or graph, perhaps."
+    elif second is not None and votes[second] >= _CLOSE * votes[best]:
+        doubt = f"It may be {second}, which other inputs have."
+    return _batch(consumed, best, "the leading size of what its losses are computed from", doubt)
+
+
+def _votes(sources: Sequence[Source], consumed: Consumed) -> Mapping[int, float]:
+    votes: dict[int, float] = {}
+    measured = any(len(s.shape) > 1 and not s.is_integer for s in sources)
+    for source in sources:
+        edges = measured and source.is_integer and len(source.shape) == 2 and source.samples == 2  # of a graph
+        weight = 0.25 if edges else 1.0 if len(source.shape) > 1 else 0.5
+        votes[source.samples] = votes.get(source.samples, 0.0) + weight
+    exact = [samples for samples in votes if samples in consumed.ends]
+    parts = [n for n in votes if n > 1 and votes[n] >= 0.5 and any(end and end % n == 0 for end in consumed.ends)]
+    for samples in exact or parts:
+        votes[samples] += _OF_THE_LOSS
+    return votes
+
+
+def _time_first(sources: Sequence[Source], consumed: Consumed) -> int | None:
+    """The batch of inputs of (time, batch, …), as layers see them that say which side is which."""
+    for source in sources:
+        if len(source.shape) < 2:
+            continue
+        time, batch = source.shape[:2]
+        if time in consumed.batches or batch not in consumed.batches:
+            continue
+        if time in consumed.lengths or time - 1 in consumed.lengths:
+            return batch
+    return None
+
+
+def _calls(sources: Sequence[Source], consumed: Consumed) -> int | None:
+    """How many samples went through the model one by one before one loss, as an episode's states do."""
+    counts = Counter(source.shape for source in sources)
+    return next((n for n in counts.values() if n > 1 and n in consumed.ends), None)
+
+
+def _batch(consumed: Consumed, samples: int | None, found: str, doubt: str = "") -> Batch:
+    shown = sorted(
+        consumed.sources,
+        key=lambda s: (samples not in s.shape, samples != s.samples, len(s.shape) < 2, s.kind == "resident"),
+    )
+    return Batch(
+        samples=samples, tokens=_tokens(consumed), inputs=shown[0].shape if shown else None, found=found, doubt=doubt
+    )
+
+
+def _tokens(consumed: Consumed) -> int | None:
+    """Of the first sequence; none where numbers other than whole ones come at the same times, as states do."""
+    for shape in consumed.sequences:
+        measured = any(s.shape[:2] == shape and len(s.shape) > 2 and not s.is_integer for s in consumed.sources)
+        if not measured:
+            return math.prod(shape)
+    return None

@@ -1,0 +1,151 @@
+"""The batch of a step: what its losses were computed from, not what was moved first."""
+
+from __future__ import annotations
+
+import pytest
+
+import foretell
+from tests.capture.script.conftest import Write
+
+START = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, Dataset
+"""
+LOOP = """
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(9):
+    loss = one_step(step)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+REPLAY = """
+model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2)).cuda()
+seen, done = torch.randn(1000, 4), torch.zeros(1000, dtype=torch.int64)
+def one_step(step):
+    acts = model(torch.randn(1, 4).cuda()).argmax()  # no part of the loss
+    chosen = torch.randint(1000, (128,))
+    q = model(seen[chosen].cuda()).gather(1, done[chosen].cuda().unsqueeze(1)).squeeze(1)
+    with torch.no_grad():
+        best = model(seen[chosen].cuda()).max(1).values
+    return F.smooth_l1_loss(q, best)
+"""
+RESIDENT = """
+model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 36, 10)).cuda()
+images, labels = torch.zeros(500, 3, 8, 8, dtype=torch.uint8).cuda(), torch.zeros(500, dtype=torch.int64).cuda()
+order = torch.randperm(500, device="cuda")
+def one_step(step):
+    chosen = order[step * 48:(step + 1) * 48]
+    return F.cross_entropy(model(images[chosen].float() / 255), labels[chosen])
+"""
+SLICED = RESIDENT.replace("images[chosen]", "images[step*24:step*24+24]").replace("[chosen])", "[step*24:step*24+24])")
+WHOLE_GRAPH = """
+model = nn.Linear(16, 7).cuda()
+x, adjacency, y = torch.randn(270, 16).cuda(), torch.eye(270).to_sparse().cuda(), torch.zeros(270, dtype=torch.int64).cuda()
+train = torch.arange(140).cuda()
+def one_step(step):
+    return F.nll_loss(F.log_softmax(torch.spmm(adjacency, model(x)), 1)[train], y[train])
+"""
+VIEWS = """
+class Pairs(Dataset):
+    def __len__(self): return 1000
+    def __getitem__(self, i): return [torch.zeros(3, 8, 8), torch.zeros(3, 8, 8)], 0
+model = nn.Sequential(nn.Flatten(), nn.Linear(192, 32)).cuda()
+batches = iter(DataLoader(Pairs(), batch_size=12))
+def one_step(step):
+    views, _ = next(batches)
+    out = F.normalize(model(torch.cat(views).cuda()), dim=1)
+    return F.cross_entropy(out @ out.T, torch.arange(24).cuda())
+"""
+PICTURES = """
+class Boxes(Dataset):
+    def __len__(self): return 1000
+    def __getitem__(self, i): return torch.zeros(3, 16, 16 + i), {"boxes": torch.zeros(i + 1, 4)}
+model = nn.Conv2d(3, 4, 3).cuda()
+batches = iter(DataLoader(Boxes(), batch_size=3, collate_fn=lambda samples: tuple(zip(*samples))))
+def one_step(step):
+    pictures, targets = next(batches)
+    found = [model(p.cuda()).mean((1, 2)) for p in pictures]
+    return sum((f - t["boxes"].cuda().mean(0)).abs().sum() for f, t in zip(found, targets))
+"""
+MADE_BATCHES = """
+class Batches(Dataset):
+    def __len__(self): return 100
+    def __getitem__(self, i): return torch.zeros(20, 5), torch.zeros(20)
+model = nn.Linear(5, 1).cuda()
+batches = iter(DataLoader(Batches(), batch_size=1, collate_fn=lambda samples: samples[0]))
+def one_step(step):
+    x, y = next(batches)
+    return F.mse_loss(model(x.cuda()).squeeze(1), y.cuda())
+"""
+RAYS = """
+model = nn.Linear(6, 3).cuda()
+def one_step(step):
+    rays, target = torch.randn(2, 100, 3).cuda(), torch.randn(100, 3).cuda()
+    return ((model(torch.cat([rays[0], rays[1]], -1)) - target) ** 2).mean()
+"""
+TIME_FIRST = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.rnn, self.head = nn.Embedding(99, 16), nn.LSTM(16, 16), nn.Linear(16, 99)
+    def forward(self, x):
+        return self.head(self.rnn(self.embedding(x))[0])
+model = Model().cuda()
+corpus = torch.zeros(500, 6, dtype=torch.int64).cuda()
+def one_step(step):
+    x, y = corpus[step * 35:step * 35 + 35], corpus[step * 35 + 1:step * 35 + 36]
+    return F.cross_entropy(model(x).view(-1, 99), y.reshape(-1))
+"""
+LANGUAGE = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.places, self.block = nn.Embedding(99, 16), nn.Embedding(33, 16), nn.Linear(16, 99)
+    def forward(self, x):
+        return self.block(self.words(x) + self.places(torch.arange(x.shape[1], device=x.device)))
+model = Model().cuda()
+def one_step(step):
+    text = torch.zeros(5, 33, dtype=torch.int64).cuda()
+    return F.cross_entropy(model(text[:, :-1]).flatten(0, 1), text[:, 1:].flatten())
+"""
+CATEGORIES = """
+embedding = nn.Embedding(50, 4)
+model = nn.Sequential(embedding, nn.Flatten(), nn.Linear(9 * 4, 1)).cuda()
+def one_step(step):
+    return F.mse_loss(model(torch.zeros(64, 9, dtype=torch.int64).cuda()).squeeze(1), torch.zeros(64).cuda())
+"""
+EPISODE = """
+model = nn.Linear(4, 2).cuda()
+def one_step(step):
+    chosen = [model(torch.randn(1, 4).cuda()).log_softmax(1)[0, 0] for _ in range(11)]
+    return -(torch.stack(chosen) * torch.ones(11).cuda()).sum()
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "samples", "tokens", "doubt"),
+    [
+        pytest.param(REPLAY, 128, None, "", id="replay buffer"),
+        pytest.param(RESIDENT, 48, None, "", id="chosen on the device"),
+        pytest.param(SLICED, 24, None, "", id="sliced on the device"),
+        pytest.param(WHOLE_GRAPH, 270, None, "a whole data set or graph", id="whole graph"),
+        pytest.param(VIEWS, 12, None, "", id="views"),
+        pytest.param(PICTURES, 3, None, "", id="list of pictures"),
+        pytest.param(MADE_BATCHES, 20, None, "", id="data set of batches"),
+        pytest.param(RAYS, 100, None, "", id="rays"),
+        pytest.param(TIME_FIRST, 6, 210, "", id="time first"),
+        pytest.param(LANGUAGE, 5, 160, "", id="language"),
+        pytest.param(CATEGORIES, 64, None, "", id="categories"),
+        pytest.param(EPISODE, 11, None, "", id="episode"),
+    ],
+)
+def test_the_batch_is_what_the_loss_is_computed_from(
+    script: Write, step: str, samples: int, tokens: int | None, doubt: str
+) -> None:
+    graph = foretell.capture_graph(script(START + step + LOOP))
+    assert (graph.samples, graph.tokens) == (samples, tokens)
+    assert doubt in " ".join(c.text for c in graph.caveats if c.code == "batch-assumed")
+    assert bool(doubt) == any(c.code == "batch-assumed" for c in graph.caveats)
