@@ -14,9 +14,12 @@ from foretell.capture.as_gpu.eager import run_eagerly
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import (
     assigned,
+    commands,
     cuda,
     data,
     environment,
+    former,
+    former_hub,
     kernels,
     missing_files,
     moving,
@@ -27,6 +30,8 @@ from foretell.capture.script.pretend import (
     quantized,
     quiet,
     stand_ins,
+    tools,
+    trackers,
     workers,
 )
 from foretell.capture.script.readings import Reading
@@ -123,7 +128,9 @@ _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
     _compute_where_tensors_lie, _declare_operations, kernels.install,
     quantized.install,
     data.install, _follow_steps,
+    former.install, former_hub.install, tools.install,
     quiet.install,
     missing_files.install,
+    trackers.install, commands.install,
     stand_ins.install, _adapt_libraries,
 )  # fmt: skip

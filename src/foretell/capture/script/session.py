@@ -18,6 +18,7 @@ from foretell.capture.script.batch import Batch, batch_of
 from foretell.capture.script.consumed import consumed_in
 from foretell.capture.script.findings import Findings, StandIn
 from foretell.capture.script.loops import Loops
+from foretell.capture.script.packages import on_missing_package
 from foretell.capture.script.passes import Passes
 from foretell.capture.script.placement import Placement, ScriptRecorder
 from foretell.capture.script.readings import decisions
@@ -107,6 +108,8 @@ class Session:
                 raise WorkloadError(advice.on_refusal(self.script, refused, error)) from error
             if isinstance(error, FileNotFoundError):
                 raise WorkloadError(advice.on_missing_file(self.script, error)) from error
+            if isinstance(error, ImportError) and (missing := on_missing_package(self.script, error)):
+                raise WorkloadError(missing) from error
             raise
         except SystemExit as wish:
             if wish.code not in (None, 0) and self._graph is None:

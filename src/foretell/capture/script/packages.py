@@ -1,0 +1,105 @@
+"""What a user is told of a package that a script imports and this machine lacks: which, where, and how to get it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import re
+import traceback
+from pathlib import Path
+from typing import Final
+
+from foretell.capture.reads import is_library
+from foretell.sources.scripts import Script
+
+# Where a package is installed under another name than it is imported by.
+_INSTALLED_AS: Final = {
+    "cv2": "opencv-python", "sklearn": "scikit-learn", "skimage": "scikit-image", "PIL": "pillow", "yaml": "pyyaml",
+    "attr": "attrs", "bs4": "beautifulsoup4", "Levenshtein": "python-Levenshtein", "pycocotools": "pycocotools",
+    "tensorboard_logger": "tensorboard-logger", "google": "protobuf", "git": "gitpython", "dateutil": "python-dateutil",
+    "dotenv": "python-dotenv", "faiss": "faiss-cpu", "umap": "umap-learn", "jwt": "pyjwt", "OpenSSL": "pyopenssl",
+    "pytorch_lightning": "pytorch-lightning", "torch_geometric": "torch-geometric", "sentence_transformers":
+    "sentence-transformers", "segmentation_models_pytorch": "segmentation-models-pytorch", "efficientnet_pytorch":
+    "efficientnet-pytorch", "fairseq": "fairseq", "mmcv": "mmcv", "detectron2":
+    "'git+https://github.com/facebookresearch/detectron2'", "clip": "'git+https://github.com/openai/CLIP'", "ignite":
+    "pytorch-ignite", "catalyst": "catalyst", "rdkit": "rdkit", "Bio": "biopython", "cairosvg": "CairoSVG", "MeCab":
+    "mecab-python3", "jieba": "jieba", "zmq": "pyzmq", "psycopg2": "psycopg2-binary", "ale_py": "ale-py", "mujoco_py":
+    "mujoco-py", "pytorch_msssim": "pytorch-msssim", "lpips": "lpips", "ruamel": "ruamel.yaml", "parrots": "parrots",
+}  # fmt: skip
+_COMPILED: Final = re.compile(r"(^_C$|_cuda$|_ext$|_cpp$|_kernel$|_kernels$|_op$|_ops$|^_ext|\._C$)")
+_FROM: Final = re.compile(r"cannot import name '([^']+)' from (?:partially initialized module )?'([^']+)'")
+
+
+def on_missing_package(script: Script, error: ImportError) -> str | None:
+    """In words; None where an import failed for another reason."""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        return _absent(script, error.name, error)
+    if found := _FROM.search(str(error)):
+        return _without(script, found[1], found[2], error)
+    return None
+
+
+def _absent(script: Script, name: str, error: ImportError) -> str:
+    package = name.partition(".")[0]
+    happened = f"{script.path} imports {name}{_line_of(error)}"
+    if package != name and _is_there(package):
+        version = _version(package)
+        if version is None:
+            return f"{happened}, which is no part of {package}. Put it there, or run the script from where it finds it."
+        return (
+            f"{happened}, which {package} {version} has not. Install the version that the script was written for: "
+            f"pip install '{_INSTALLED_AS.get(package, package)}<{version}'."
+        )
+    if _COMPILED.search(name):
+        return (
+            f"{happened}, which is not installed: an extension that is compiled for a GPU. Say what its functions cost and "
+            f"return in a file of lines like foretell.opaque('{name}.FUNCTION', outputs=lambda …: torch.empty(…), flops=…), "
+            "and give that with --opaque: see docs/guide/scripts.md."
+        )
+    return (
+        f"{happened}, which is not installed where Foretell runs. Install it there: {_install(script, package)}; it needs no "
+        f"GPU to be imported. If it does, declare what is used of it with --opaque: see docs/guide/scripts.md."
+    )
+
+
+def _without(script: Script, name: str, module: str, error: ImportError) -> str | None:
+    package = module.partition(".")[0]
+    if (version := _version(package)) is None:
+        return None  # the script's own modules
+    return (
+        f"{script.path} imports {name} from {module}{_line_of(error)}, which {package} {version} has not. Install the version "
+        f"that the script was written for: {_install(script, package, below=version)}."
+    )
+
+
+def _install(script: Script, package: str, below: str = "") -> str:
+    """The command; a repository's own list of what it needs comes first."""
+    folder = Path(os.path.abspath(script.path)).parent
+    named = _INSTALLED_AS.get(package, package)
+    for place in (folder, folder.parent):
+        for wanted in sorted(place.glob("requirements*.txt")):
+            text = wanted.read_text(encoding="utf-8", errors="replace").lower()
+            if re.search(rf"\b{re.escape(named.lower())}\b", text.replace("_", "-")):
+                return f"pip install -r {os.path.relpath(wanted)}"
+    return f"pip install '{named}<{below}'" if below else f"pip install {named}"
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(_INSTALLED_AS.get(package, package))
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return None
+
+
+def _line_of(error: BaseException) -> str:
+    """The line of the script, or of what it imports, that an error comes from."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not is_library(f.filename)]
+    return f" in line {frames[-1].lineno} of {frames[-1].filename} ({frames[-1].line})" if frames else ""

@@ -1,0 +1,149 @@
+"""Names that libraries had when a script was written, and have no longer: what they became, put back.
+
+A script that was published with an older version is forecast as its author ran it. Only names that are missing are
+added, and only those whose meaning has not changed.
+"""
+
+from __future__ import annotations
+
+import collections
+import collections.abc
+import importlib
+import inspect
+import math
+import sys
+import types
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from torch.utils.data import dataloader
+
+from foretell.capture.script.imports import once_imported, provide
+from foretell.capture.script.session import Session
+
+_ABSTRACT: Final = """Iterable Iterator Mapping MutableMapping Sequence MutableSequence Set MutableSet Callable Hashable Sized
+    Container Generator""".split()
+_NUMPY: Final[Mapping[str, Any]] = {
+    "int": int, "float": float, "complex": complex, "object": object, "str": str, "bool": bool, "unicode": str, "long": int,
+    "Inf": math.inf, "infty": math.inf, "Infinity": math.inf, "PINF": math.inf, "NINF": -math.inf, "NaN": math.nan,
+    "NAN": math.nan,
+}  # fmt: skip
+_NUMPY_RENAMED: Final = {
+    "float_": "float64", "complex_": "complex128", "unicode_": "str_", "string_": "bytes_", "product": "prod",
+    "cumproduct": "cumprod", "alltrue": "all", "sometrue": "any", "in1d": "isin", "row_stack": "vstack",
+    "trapz": "trapezoid", "round_": "round", "int0": "intp", "uint0": "uintp", "bool8": "bool_", "float128": "longdouble",
+}  # fmt: skip
+_PIL: Final = {"ANTIALIAS": "LANCZOS", "LINEAR": "BILINEAR", "CUBIC": "BICUBIC"}
+_TRANSFORMS: Final = {"Scale": "Resize", "RandomSizedCrop": "RandomResizedCrop"}
+_WITH_URLS: Final = "alexnet densenet googlenet inception mobilenet resnet squeezenet vgg shufflenetv2 mnasnet".split()
+
+
+def install(session: Session) -> None:
+    _python()
+    _torch()
+    once_imported("numpy", _numpy)
+    once_imported("PIL.Image", lambda module: _rename(module, _PIL))
+    once_imported("torchvision.transforms", lambda module: _rename(module, _TRANSFORMS))
+    for name in _WITH_URLS:
+        once_imported(f"torchvision.models.{name}", lambda module: _add(module, "model_urls", _Urls()))
+    once_imported("yaml", _yaml)
+    once_imported("pandas", _pandas)
+    provide(lambda name: name in _MODULES, lambda name: _MODULES[name](name))
+
+
+def _add(owner: Any, name: str, value: Any) -> None:
+    there = name in vars(owner) if isinstance(owner, types.ModuleType) else hasattr(owner, name)
+    if not there:  # a module may say of a name that it was removed, and warn
+        setattr(owner, name, value)
+
+
+def _rename(owner: Any, names: Mapping[str, str]) -> None:
+    for former, name in names.items():
+        if hasattr(owner, name):
+            _add(owner, former, getattr(owner, name))
+
+
+def _python() -> None:
+    for name in _ABSTRACT:
+        _add(collections, name, getattr(collections.abc, name))
+    _add(inspect, "getargspec", lambda function: inspect.getfullargspec(function)[:4])
+
+
+def _torch() -> None:
+    iterators: Any = dataloader._BaseDataLoaderIter
+    _add(iterators, "next", lambda self: next(self))
+    _add(dataloader, "_DataLoaderIter", iterators)
+    _add(dataloader, "string_classes", (str, bytes))
+
+
+def _numpy(module: Any) -> None:
+    _rename(module, _NUMPY_RENAMED)
+    for name, value in _NUMPY.items():
+        _add(module, name, value)
+    _add(module, "asscalar", lambda array: array.item())
+
+
+def _yaml(module: Any) -> None:
+    """`yaml.load(file)` chose a loader by itself; it ran what a file says, which this one does not."""
+    load = module.load
+    if "Loader" in inspect.signature(load).parameters:
+        module.load = lambda stream, Loader=module.FullLoader: load(stream, Loader)
+
+
+def _pandas(module: Any) -> None:
+    def append(self: Any, other: Any, ignore_index: bool = False, **how: Any) -> Any:
+        rows = module.DataFrame([other]) if isinstance(other, dict | module.Series) else other
+        rows = module.DataFrame(rows) if isinstance(rows, list) else rows
+        return module.concat([self, rows], ignore_index=ignore_index)
+
+    _add(module.DataFrame, "append", append)
+    _add(
+        module.Series,
+        "append",
+        lambda self, other, ignore_index=False: module.concat([self, other], ignore_index=ignore_index),
+    )
+    _add(module, "np", sys.modules.get("numpy"))
+
+
+class _Urls(dict[str, str]):
+    """Of weights, by the model's name: nothing is fetched from there."""
+
+    def __missing__(self, name: str) -> str:
+        return f"https://download.pytorch.org/models/{name}.pth"
+
+
+# Modules
+
+
+def _module(name: str, **contents: Any) -> types.ModuleType:
+    module = types.ModuleType(name)
+    vars(module).update(contents)
+    return module
+
+
+def _six(name: str) -> types.ModuleType:
+    return _module(
+        name, string_classes=(str, bytes), int_classes=int, container_abcs=collections.abc, inf=math.inf, nan=math.nan,
+        PY2=False, PY3=True, PY37=True, FileNotFoundError=FileNotFoundError,
+    )  # fmt: skip
+
+
+def _vision_utils(name: str) -> types.ModuleType:
+    return _module(name, load_state_dict_from_url=torch.hub.load_state_dict_from_url)
+
+
+def _functional_tensor(name: str) -> types.ModuleType:
+    return _module(name, **vars(importlib.import_module("torchvision.transforms._functional_tensor")))
+
+
+def _joblib(name: str) -> types.ModuleType:
+    return _module(name, joblib=importlib.import_module("joblib"))
+
+
+_MODULES: Final[Mapping[str, Any]] = {
+    "torch._six": _six,
+    "torchvision.models.utils": _vision_utils,
+    "torchvision.transforms.functional_tensor": _functional_tensor,
+    "sklearn.externals": _joblib,
+}

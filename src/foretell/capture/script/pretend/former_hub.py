@@ -1,0 +1,139 @@
+"""Names and arguments that Hugging Face's libraries had when a script was written, as what they became."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from foretell.capture.script.imports import once_imported
+from foretell.capture.script.session import Session
+
+_RENAMED: Final = {
+    "evaluation_strategy": "eval_strategy",
+    "per_gpu_train_batch_size": "per_device_train_batch_size",
+    "per_gpu_eval_batch_size": "per_device_eval_batch_size",
+    "no_cuda": "use_cpu",
+    "tokenizer": "processing_class",
+}
+# They changed neither the step nor its memory; newer versions refuse them.
+_GONE: Final = frozenset(
+    """overwrite_output_dir logging_dir push_to_hub_token push_to_hub_model_id push_to_hub_organization fp16_opt_level
+    fp16_backend half_precision_backend save_safetensors past_index jit_mode_eval use_ipex use_mps_device mp_parameters
+    tpu_num_cores tpu_metrics_debug include_inputs_for_metrics dispatch_batches split_batches evaluate_during_training
+    ray_scope xpu_backend no_cuda use_legacy_prediction_loop include_tokens_per_second eval_use_gather_object
+    include_num_input_tokens_seen""".split()
+)
+
+
+def install(session: Session) -> None:
+    once_imported("transformers.training_args", lambda module: _take_former(module.TrainingArguments))
+    once_imported("transformers.training_args_seq2seq", lambda module: _take_former(module.Seq2SeqTrainingArguments))
+    once_imported("transformers.trainer", lambda module: _take_former(module.Trainer))
+    once_imported("transformers.trainer_seq2seq", lambda module: _take_former(module.Seq2SeqTrainer))
+    once_imported("transformers.hf_argparser", _parse_former)
+    once_imported("transformers", _transformers)
+    once_imported("transformers.optimization", lambda module: _add(module, "AdamW", AdamW))
+    once_imported("peft", _peft)
+
+
+def _add(module: Any, name: str, value: Any) -> None:
+    try:
+        getattr(module, name)
+    except (AttributeError, ImportError):
+        setattr(module, name, value)
+
+
+class AdamW(torch.optim.AdamW):
+    """As transformers had it."""
+
+    def __init__(self, params: Any, lr: float = 1e-3, betas: Any = (0.9, 0.999), eps: float = 1e-6,
+                 weight_decay: float = 0.0, correct_bias: bool = True, no_deprecation_warning: bool = False) -> None:  # fmt: skip
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, foreach=False)
+
+
+def _transformers(module: Any) -> None:
+    _add(module, "AdamW", AdamW)
+    _add(module, "is_torch_tpu_available", lambda *args, **kwargs: False)
+    for former, name in {
+        "AutoModelWithLMHead": "AutoModelForCausalLM",
+        "AutoModelForVision2Seq": "AutoModelForImageTextToText",
+    }.items():
+        _add_late(module, former, name)
+    once_imported("transformers.utils", lambda utils: _add(utils, "send_example_telemetry", _nothing))
+    once_imported("transformers.utils", lambda utils: _add(utils, "is_torch_tpu_available", lambda *a, **k: False))
+
+
+def _add_late(module: Any, former: str, name: str) -> None:
+    """Of a module that imports its parts as they are asked for: not before."""
+    kind: Any = type(module)
+    if former in module.__all__:
+        return
+    find: Callable[[Any, str], Any] = kind.__getattr__
+
+    def getattr_(self: Any, wanted: str) -> Any:
+        return find(self, name if wanted == former else wanted)
+
+    kind.__getattr__ = getattr_
+
+
+def _peft(module: Any) -> None:
+    if hasattr(module, "prepare_model_for_kbit_training"):
+        _add(module, "prepare_model_for_int8_training", module.prepare_model_for_kbit_training)
+
+
+def _nothing(*args: Any, **kwargs: Any) -> None:
+    return None
+
+
+def _take_former(kind: Any) -> None:
+    """Let a class be made with keywords that it had."""
+    make = kind.__init__
+    known = inspect.signature(make).parameters
+
+    @functools.wraps(make)
+    def init(self: Any, *args: Any, **given: Any) -> None:
+        make(self, *args, **{_name(key, known): value for key, value in given.items() if _name(key, known)})
+
+    kind.__init__ = init
+
+
+def _name(key: str, known: Any) -> str:
+    """What a keyword became; empty where it is gone."""
+    if key in known:
+        return key
+    if _RENAMED.get(key) in known:
+        return _RENAMED[key]
+    return "" if key in _GONE else key
+
+
+def _parse_former(module: Any) -> None:
+    """The same on the command line."""
+    parse = module.HfArgumentParser.parse_known_args
+
+    def parse_known_args(self: Any, args: Any = None, namespace: Any = None) -> Any:
+        words = list(sys.argv[1:] if args is None else args)
+        known = {action.dest: None for action in self._actions}
+        return parse(self, list(_renamed(words, known)), namespace)
+
+    module.HfArgumentParser.parse_known_args = parse_known_args
+
+
+def _renamed(words: list[str], known: Any) -> list[str]:
+    kept: list[str] = []
+    dropping = False
+    for word in words:
+        if word.startswith("--"):
+            flag, equals, value = word[2:].partition("=")
+            key = flag.replace("-", "_")
+            name = _name(key, known)
+            dropping = not name
+            if name:
+                kept.append(word if name == key else f"--{name}{equals}{value}")
+        elif not dropping:
+            kept.append(word)
+    return kept
