@@ -71,24 +71,33 @@ def provide(
     *,
     first: bool = False,
     to_libraries: bool = False,
+    to_everyone: bool = False,
 ) -> None:
     """Let the script import modules that are made here: those that are not installed, or `first`, in any case.
 
-    `to_libraries`: also where a function of a library imports one, which it was called for.
+    `to_libraries`: also where a function of a library imports one, which it was called for; `to_everyone`: any of them.
     """
-    sys.meta_path.insert(0 if first else len(sys.meta_path), _Provider(wanted, make, to_libraries))
+    provider = _Provider(wanted, make, to_libraries, to_everyone)
+    sys.meta_path.insert(0 if first else len(sys.meta_path), provider)
 
 
 class _Provider:
     def __init__(
-        self, wanted: Callable[[str], bool], make: Callable[[str], types.ModuleType], to_libraries: bool
+        self,
+        wanted: Callable[[str], bool],
+        make: Callable[[str], types.ModuleType],
+        to_libraries: bool,
+        to_everyone: bool,
     ) -> None:
-        self._wanted, self._make, self._to_libraries = wanted, make, to_libraries
+        self._wanted, self._make = wanted, make
+        self._to_libraries, self._to_everyone = to_libraries, to_everyone
         self._packages: set[str] = set()  # made here, so their parts are too, whoever asks
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         package = name.partition(".")[0]
-        if not self._wanted(name) or not (package in self._packages or is_script_import(self._to_libraries)):
+        if not self._wanted(name):
+            return None
+        if not (self._to_everyone or package in self._packages or is_script_import(self._to_libraries)):
             return None
         self._packages.add(package)
         return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from foretell.capture.script.findings import Fsdp
 from foretell.capture.script.session import Session
 from foretell.capture.script.wrapped import Wrapper
 from foretell.capture.script.wrappers import check_whole_world, hook_not_modelled, keywords
+from foretell.capture.script.wrappers.flat import Flat, Handle
 from foretell.capture.script.wrappers.policy import compute_in
 from foretell.sources.configs.keys import Keys
 
@@ -47,8 +48,35 @@ def install(session: Session) -> None:
             found = _read(session, keys)
             if (device := keys.take("device_id")) is not None or found.offload:
                 module.to("cuda" if device is None else device)
-            compute_in(session, module, keys, "mixed_precision", keys.take("mixed_precision"))
+            self.mixed_precision = policy = keys.take("mixed_precision")
+            compute_in(session, module, keys, "mixed_precision", policy)
             session.find_wrapper(found, keys)
+            for parameter in module.parameters():
+                vars(parameter)["_fsdp_flattened"] = True
+
+        _is_root = True
+
+        @property
+        def _has_params(self) -> bool:
+            return any(True for _ in self.parameters())
+
+        @property
+        def _flat_param(self) -> Flat:
+            kind = next((p.dtype for p in self.parameters() if p.is_floating_point()), torch.float32)
+            return Flat(self, self._convert, kind)
+
+        @property
+        def _handle(self) -> Handle:
+            return Handle(self._flat_param)
+
+        @property
+        def _fsdp_wrapped_module(self) -> nn.Module:
+            return self.module
+
+        def _convert(self, dtype: torch.dtype) -> None:
+            """Libraries keep parameters in another precision than they were loaded in, and compute as before."""
+            self.module.to(dtype)
+            compute_in(session, self.module, Keys({}, session.script.name), "mixed_precision", self.mixed_precision)
 
         def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
             return nn.utils.clip_grad_norm_(self.parameters(), max_norm, norm_type)
