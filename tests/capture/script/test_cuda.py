@@ -94,6 +94,32 @@ class Packed(torch.nn.Parameter):
 """
 
 
+def test_a_torch_built_for_cuda_without_a_driver_hears_of_no_device(script: Write) -> None:
+    """It would look for a driver for each fake tensor that says it lies on one, and find none."""
+    path = script("""
+        import torch
+        from torch._subclasses import fake_tensor
+
+        def no_driver(device):
+            raise RuntimeError("No CUDA GPUs are available")
+
+        fake_tensor.init_gpu_context = no_driver
+        model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()).cuda()
+        optimizer = torch.optim.Adam(model.parameters())
+        edges = torch.eye(8).to_sparse().cuda()
+        for _ in range(4):
+            with torch.no_grad():
+                [model(torch.randn(2, 3, 9, 9).cuda()) for _ in range(20)]
+            out = model(torch.randn(4, 3, 9, 9).cuda() + torch.rand(9, device="cuda"))
+            loss = torch.sparse.mm(edges, out.flatten(2).sum(0)).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            print(loss.item(), out.cpu().numpy().shape)
+    """)
+    assert foretell.forecast(path, "h200").graph.training
+
+
 def test_parameters_of_a_librarys_own_class_keep_it_and_count_what_is_packed(script: Write, tmp_path: Path) -> None:
     (tmp_path / "packing.py").write_text(LIBRARY)
     graph = foretell.capture_graph(

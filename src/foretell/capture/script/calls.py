@@ -126,7 +126,7 @@ def make_again(place: Placement, result: Result) -> Any:
     made = [_tensor(place, leaf) if isinstance(leaf, _Like) else leaf for leaf in result.leaves]
     wanted = [i for i, leaf in enumerate(result.leaves) if isinstance(leaf, _Like) and leaf.learns]
     if wanted and torch.is_grad_enabled():
-        with _disable_current_modes(), place.fake:
+        with place.making():
             source = torch.empty((), requires_grad=True)
         outputs = _EndOfGradients.apply(source, lambda: tuple(made[i] for i in wanted))  # type: ignore[no-untyped-call]
         for i, tensor in zip(wanted, outputs, strict=True):
@@ -149,7 +149,7 @@ def _tensor(place: Placement, like: _Like) -> torch.Tensor:
     with _disable_current_modes():
         if like.real:
             return torch.zeros(like.shape, dtype=like.dtype) if like.contents is None else like.contents.clone()
-        with place.fake:
+        with place.making():
             made = torch.empty_strided(like.shape, like.stride, dtype=like.dtype)
         if like.contents is not None:
             place.values.give(made, like.contents.clone())

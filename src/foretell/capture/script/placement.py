@@ -90,9 +90,19 @@ class Placement:
     def _forget(self, address: int, _: Any = None) -> None:
         self._host.pop(address, None)
 
+    @contextmanager
+    def making(self) -> Iterator[None]:
+        """Make fake tensors: a torch built for CUDA would wake a driver for one that says it lies there."""
+        self.inside += 1
+        try:
+            with _disable_current_modes(), self.fake:
+                yield
+        finally:
+            self.inside -= 1
+
     def fake_like(self, tensor: torch.Tensor, *, keep: bool = True) -> torch.Tensor:
         """A fake tensor of the same layout, which knows the contents that control flow may ask for."""
-        with _disable_current_modes(), self.fake:
+        with self.making():
             like = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
         with _disable_current_modes():
             value = contents_of(tensor) if isinstance(tensor, FakeTensor) else tensor.detach()
@@ -114,7 +124,7 @@ class Placement:
         if tensor.layout is torch.sparse_coo:
             moved = self._sparse(tensor)
         elif tensor.layout is not torch.strided:
-            with _disable_current_modes(), self.fake:
+            with self.making():
                 moved = self.fake.from_tensor(tensor)
         else:
             moved = self.fake_like(tensor)
@@ -127,12 +137,8 @@ class Placement:
         with _disable_current_modes():
             numbers, values = tensor._indices(), tensor._values()
         numbers, values = self.fake_like(numbers), self.fake_like(values)
-        self.inside += 1
-        try:
-            with _disable_current_modes(), self.fake:
-                return sparse.made(tensor.shape, numbers, values, unique=tensor.is_coalesced())
-        finally:
-            self.inside -= 1
+        with self.making():
+            return sparse.made(tensor.shape, numbers, values, unique=tensor.is_coalesced())
 
     def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
         """Real numbers: those that are known, else stand-ins."""
