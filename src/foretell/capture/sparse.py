@@ -138,7 +138,7 @@ def _product(matrix: Tensor, dense: Tensor) -> Tensor:
     return out
 
 
-@_rewrites(aten.addmm.default)
+@_rewrites(aten.addmm.default, aten._sparse_addmm.default)
 def _product_added(added: Tensor, matrix: Tensor, dense: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     product = _product(matrix, dense)
     return product.add_(added, alpha=beta) if beta else product  # as torch.sparse.mm calls it: with zeros, by 0
