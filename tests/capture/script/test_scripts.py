@@ -343,20 +343,59 @@ def test_missing_data_is_stood_in_for_when_asked(script: Write) -> None:
     assert any(c.code == "fake-data" and "/nowhere/train" in c.text for c in graph.caveats)
 
 
-def test_a_script_that_trains_on_the_host_is_told_so(script: Write) -> None:
+def test_a_script_that_trains_on_the_host_is_forecast_as_if_it_had_moved_its_model(script: Write) -> None:
+    text = """
+        import torch
+        model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Dropout())MOVED
+        optimizer = torch.optim.Adam(model.parameters())
+        for step in range(5):
+            pictures = torch.randn(2, 3, 8, 8)MOVED
+            loss = ((model(pictures) - torch.zeros(2, 4, 6, 6)MOVED) ** 2).mean()
+            loss.backward()
+            optimizer.step(); optimizer.zero_grad()
+            total = torch.zeros(1)
+            total[0] = loss.item()
+    """
+    here, there = (foretell.capture_graph(script(text.replace("MOVED", moved))) for moved in ("", ".to('cuda')"))
+    assert ops(here) == ops(there)
+    assert (here.samples, here.facts.parameters) == (there.samples, there.facts.parameters) == (2, 120)
+    assert ["script-on-host" in {caveat.code for caveat in graph.caveats} for graph in (here, there)] == [True, False]
+
+
+def test_a_script_that_moves_nothing_and_has_no_module_is_told_so(script: Write) -> None:
     with pytest.raises(WorkloadError, match="stays on the host"):
         foretell.capture_graph(
             script(
                 """
                 import torch
-                model = torch.nn.Linear(4, 4)
-                optimizer = torch.optim.Adam(model.parameters())
+                weight = torch.randn(4, 4, requires_grad=True)
+                optimizer = torch.optim.Adam([weight])
                 for step in range(5):
-                    model(torch.randn(2, 4)).sum().backward()
+                    (torch.randn(2, 4) @ weight).sum().backward()
                     optimizer.step(); optimizer.zero_grad()
                 """
             )
         )
+
+
+def test_a_package_of_the_repository_need_not_be_installed(script: Write, tmp_path: Path) -> None:
+    (tmp_path / "setup.py").write_text("")
+    (tmp_path / "src" / "stranger_nets").mkdir(parents=True)
+    (tmp_path / "src" / "stranger_nets" / "__init__.py").write_text("import torch\nnet = torch.nn.Linear(4, 4)\n")
+    graph = foretell.capture_graph(
+        script(
+            """
+            import torch
+            from stranger_nets import net
+            net.cuda()
+            optimizer = torch.optim.SGD(net.parameters(), 0.1)
+            for step in range(5):
+                net(torch.randn(2, 4).cuda()).sum().backward()
+                optimizer.step(); optimizer.zero_grad()
+            """
+        )
+    )
+    assert graph.facts.parameters == 20
 
 
 def test_a_tracker_that_a_library_imports_when_it_is_asked_to_is_stood_in_for(

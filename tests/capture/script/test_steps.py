@@ -142,3 +142,36 @@ def test_play_between_rounds_of_updates_is_counted_and_not_in_the_step(script: W
     assert graph.samples == 4
     assert sum(op.signature.name == "aten.addmm" for op in graph.ops if op.phase == "forward") == 6
     assert "64 forward passes of 3×8" in caveats(graph)["rollouts-not-in-step"]
+
+
+def test_updates_written_by_hand_end_a_step(script: Write) -> None:
+    """By a loop over parameters, over what they store, or over tensors of no module."""
+    text = """
+        import torch
+        net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8)).cuda()
+        weights = list(net.parameters())
+        for i in range(9):
+            net.zero_grad()
+            loss = net(torch.randn(4, 8).cuda()).pow(2).mean()
+            loss.backward()
+            UPDATE
+    """
+    by_hand = foretell.capture_graph(script(text.replace("UPDATE", "for w in weights: w.data -= 0.1 * w.grad")))
+    under_no_grad = foretell.capture_graph(
+        script(text.replace("UPDATE", "with torch.no_grad(): [w.sub_(0.1 * w.grad) for w in weights]"))
+    )
+    for graph in (by_hand, under_no_grad):
+        updates = [op for op in graph.ops if op.phase == "optimizer" and op.signature.name == "aten.sub_"]
+        assert (len(updates), graph.samples, graph.facts.parameters, len(graph.gradients)) == (4, 4, 280, 4)
+
+
+def test_a_copy_of_what_is_trained_is_no_second_model(script: Write) -> None:
+    graph = foretell.capture_graph(
+        script(f"""{MODEL}
+    import copy
+    target = copy.deepcopy(model)
+    for i in range(9):
+        with torch.no_grad():
+            wanted = target(torch.randn(4, 8).to("cuda"))[0]{STEP}""")
+    )
+    assert graph.facts.parameters == 3 * (8 * 32 + 32 + 32 * 8 + 8)

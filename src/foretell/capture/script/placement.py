@@ -15,12 +15,15 @@ from typing import Any, Final
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from foretell.capture import sparse
 from foretell.capture.as_gpu.devices import ACCELERATORS
 from foretell.capture.recorder import Recorder, stored, tensors_in
 from foretell.capture.script.batch import Fetch
+from foretell.capture.script.by_hand import WRITES
 from foretell.capture.script.host import HostMeter
 from foretell.capture.script.readings import came_unknown
 from foretell.capture.values import UNKNOWN, Values, contents_of
@@ -49,6 +52,8 @@ class Placement:
         self.sent: Callable[[torch.Tensor, bool], None] = lambda tensor, non_blocking: None  # of what lay on the host
         self.drawing: Callable[[], None] = lambda: None  # called before random numbers are made on it,
         self.drawn: Callable[[torch.Tensor], None] = lambda tensor: None  # and after
+        self.everywhere = False  # a script that knows no accelerator runs as if all of it were there
+        self._brought: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
         self._host: dict[int, weakref.ref[Any]] = {}  # storages of fake tensors on the host
 
     @contextmanager
@@ -64,7 +69,7 @@ class Placement:
     def holds(self, tensor: Any) -> bool:
         if not isinstance(tensor, FakeTensor):
             return False
-        return self._address(tensor) not in self._host
+        return self.everywhere or self._address(tensor) not in self._host
 
     def _address(self, tensor: torch.Tensor) -> int:
         self.inside += 1  # a sparse one asks torch for what it stores, and torch where that is
@@ -132,6 +137,23 @@ class Placement:
                 self.arrived(moved)
         return moved.requires_grad_(tensor.requires_grad)
 
+    def bring(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments of an op on the accelerator, where the script has left some of them on the host."""
+
+        def moved(value: Any) -> Any:
+            if isinstance(value, FakeTensor) or value.layout is not torch.strided or not value.dim():
+                return value
+            if value not in self._brought:
+                self._brought[value] = self.to_accelerator(value.detach())
+            return self._brought[value]
+
+        written = {a.name for a in func._schema.arguments if a.alias_info is not None and a.alias_info.is_write}
+        names = [a.name for a in func._schema.arguments]
+        places = [i for i in range(len(args)) if i >= len(names) or names[i] not in written]
+        given = pytree.tree_map_only(torch.Tensor, moved, ([args[i] for i in places], kwargs))
+        others = dict(zip(places, given[0], strict=True))
+        return tuple(others.get(i, value) for i, value in enumerate(args)), given[1]
+
     def _sparse(self, tensor: torch.Tensor) -> torch.Tensor:
         """One of as many numbers: torch's own fake ones lose count of them."""
         with _disable_current_modes():
@@ -166,6 +188,7 @@ class ScriptRecorder(Recorder):
         self.host = HostMeter()
         self.updating = False  # an optimizer's update is under way
         self.finished = False
+        self.on_write: Callable[[Any], None] | None = None  # hears of what is written in place
         self.fetches: list[Fetch] = []  # of data loaders, since the step began
         self.losses: list[int] = []  # storages that backward passes began from
 
@@ -221,6 +244,10 @@ class ScriptRecorder(Recorder):
         if on_device and device is not None:
             kwargs = {**kwargs, "device": CPU}
         on_device = on_device or any(place.holds(t) for t in fakes)
+        if place.everywhere and fakes:
+            args, kwargs = place.bring(func, args, kwargs)
+        if self.on_write is not None and func in WRITES:
+            self.on_write(args[0])
         draws = on_device and not fakes and torch.Tag.nondeterministic_seeded in func.tags
         if draws:
             place.drawing()

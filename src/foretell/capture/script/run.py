@@ -11,6 +11,7 @@ import torch
 
 from foretell.capture.as_gpu import attention, behave_as_gpu, let_fake_tensors_pass_as_real
 from foretell.capture.as_gpu.eager import run_eagerly
+from foretell.capture.script import repository
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import (
     assigned,
@@ -132,5 +133,5 @@ _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
     quiet.install,
     missing_files.install,
     trackers.install, commands.install,
-    stand_ins.install, _adapt_libraries,
+    stand_ins.install, repository.install, _adapt_libraries,
 )  # fmt: skip

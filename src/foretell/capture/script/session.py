@@ -140,7 +140,9 @@ class Session:
         )
 
     def _facts(self, batch: Batch) -> StepFacts:
-        parameters = {id(p): _numbers(p) for root in self.updates.roots for p in root.parameters()}
+        updates = self.updates
+        parameters = {id(p): _numbers(p) for root in updates.models for p in root.parameters()}
+        parameters = parameters or {id(p): _numbers(p) for p in updates.by_hand.parameters}
         optimizers = ", ".join(dict.fromkeys(map(optimizer_name, self.updates.inner or self.updates.updated)))
         return StepFacts(
             parameters=sum(parameters.values()),

@@ -21,9 +21,11 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 from torch.utils import _pytree as pytree
 
 from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.by_hand import ByHand
 from foretell.capture.script.placement import Finished
 from foretell.capture.script.wrapped import unwrapped
 from foretell.capture.trace import host_state
+from foretell.graph import Caveat
 from foretell.sources.master_weights import gradient_of
 from foretell.units import Seconds
 
@@ -76,6 +78,7 @@ class Updates:
         self.window = Window(backwards=[])
         self._aside = False  # passes that are no part of the step are made
         self._interrupted = False  # and it was being recorded
+        self.by_hand = ByHand(self._updated_by_hand)
         self._trained: tuple[tuple[int, int], frozenset[int]] = ((0, 0), frozenset())
 
     def follow(self) -> None:
@@ -95,7 +98,9 @@ class Updates:
         def backward(*args: Any, **kwargs: Any) -> None:
             self.begin()
             self._session.passes.learning += 1
-            self.recorder.losing(args[:1] or (kwargs.get("tensors"),))
+            losses = args[:1] or (kwargs.get("tensors"),)
+            self.recorder.losing(losses)
+            self._before_backward(losses)
             run(*args, **kwargs)
             for copies in self._session.findings.copies:
                 copies.made.clear()
@@ -194,6 +199,14 @@ class Updates:
             self.recorder.host.send(tensor, self.recorder.times, non_blocking=non_blocking)
 
     @property
+    def models(self) -> list[nn.Module]:
+        """The modules that the script calls, without copies of what it trains: targets, averages."""
+        trained = [root for root in self.roots if self.trains(root)]
+        shapes = [[p.shape for p in root.parameters()] for root in trained]
+        others = [root for root in self.roots if root not in trained]
+        return trained + [root for root in others if [p.shape for p in root.parameters()] not in shapes]
+
+    @property
     def updated(self) -> list[Optimizer]:
         """The optimizers that make updates, in the order of their first."""
         return sorted(self._numbers, key=lambda optimizer: self._numbers[optimizer])
@@ -246,6 +259,22 @@ class Updates:
                     recorder.pair(parameter, gradient)
             self._mark_state(optimizer)
 
+    def _before_backward(self, losses: Any) -> None:
+        """Without an optimizer, what will be updated is found from the loss."""
+        wanted = not self.optimizers
+        self.recorder.on_write = self.by_hand.wrote if wanted else None
+        if wanted:
+            self.by_hand.before_backward(losses)
+
+    def _updated_by_hand(self) -> None:
+        recorder = self.recorder
+        recorder.times, recorder.recording, self._resting = 1, recorder.recording or self._resting, False
+        for parameter in self.by_hand.parameters if recorder.recording else ():
+            if (gradient := gradient_of(parameter)) is not None:
+                recorder.pair(parameter, gradient)
+        self.sequence.append(0)
+        self._ended = True
+
     def _after_update(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self.recorder.phase, self.recorder.updating, self._updating = self._around.pop(), bool(self._around), None
         if self._around:  # it is part of another's update
@@ -258,6 +287,9 @@ class Updates:
     def end_step(self) -> None:
         """At the start of the next step, or at the end of the script."""
         recorder, window = self.recorder, self.window
+        if window.backwards and not recorder.seen and not self.place.everywhere:
+            self._bring_to_accelerator()
+            return
         self._new_window()
         period = self._period()
         done = len(self.sequence)
@@ -278,6 +310,21 @@ class Updates:
         if period and done % period == 0:
             self._start()
 
+    def _bring_to_accelerator(self) -> None:
+        """The script has made a step, and nothing of it was on the accelerator: go on as if it had moved its model."""
+        self.place.everywhere = True
+        for root in self.roots:
+            root.to("cuda")
+        self.sequence.clear()
+        self._numbers.clear()
+        self._new_window()
+        self._session.find_caveats(
+            Caveat(
+                "script-on-host",
+                "The script leaves its model on the host: this is its step with the model and its batches on the accelerator.",
+            )
+        )
+
     def end_of_script(self) -> None:
         if self._ended and self.recorder.recording:
             self._ended = False
@@ -293,7 +340,7 @@ class Updates:
         patience = _PATIENCE if time.process_time() < _SLOW else _LITTLE_PATIENCE
         if waiting and len(self.sequence) < patience:
             return None
-        if len(self._numbers) == 1:
+        if len(self._numbers) == 1 or (not self._numbers and self.by_hand.updates):
             return 1
         return period_of(self.sequence)
 
@@ -308,6 +355,7 @@ class Updates:
             self._mark_state(optimizer)
             for p in (p for group in optimizer.param_groups for p in group["params"] if p.grad is not None):
                 recorder.mark([p.grad], "gradient")
+        recorder.mark(self.by_hand.parameters, "parameter")
         recorder.phase, recorder.times, recorder.module = "forward", 1, ""
         recorder.recording = True
         recorder.ops_on_device = 0

@@ -1,0 +1,47 @@
+"""Packages of the script's own repository, found although nobody has installed them (`pip install -e .`)."""
+
+from __future__ import annotations
+
+import importlib.machinery
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from foretell.capture.reads import is_library
+from foretell.capture.script.session import Session
+
+_MARKS: Final = (".git", "setup.py", "pyproject.toml", "setup.cfg")  # of a repository's first folder
+_LEVELS: Final = 4  # above the script
+
+
+def install(session: Session) -> None:
+    """Look for packages in the repository, after all other places."""
+    folders = _folders(Path(os.path.abspath(session.script.path)).parent)
+    sys.meta_path.append(_Finder([str(folder) for folder in folders]))  # type: ignore[arg-type]
+
+
+def _folders(start: Path) -> list[Path]:
+    """The current folder, and those from the script's up to the repository's first, each with its `src`."""
+    above = [start, *start.parents][: _LEVELS + 1]
+    last = next((i for i, folder in enumerate(above) if any((folder / mark).exists() for mark in _MARKS)), 0)
+    folders = dict.fromkeys((Path.cwd(), *above[: last + 1]))
+    return [place for folder in folders for place in (folder, folder / "src")]
+
+
+class _Finder:
+    def __init__(self, folders: list[str]) -> None:
+        self._folders = folders
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if path is not None or not _is_for_own_code():
+            return None
+        return importlib.machinery.PathFinder.find_spec(name, self._folders)
+
+
+def _is_for_own_code() -> bool:
+    """Whether the import that is under way is the script's, or of what it imports: libraries find what is installed."""
+    frame: Any = sys._getframe(2)
+    while frame is not None and ("importlib" in frame.f_code.co_filename or frame.f_code.co_filename == __file__):
+        frame = frame.f_back
+    return frame is not None and not is_library(frame.f_code.co_filename)
