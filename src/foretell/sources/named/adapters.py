@@ -34,7 +34,7 @@ class Linear4bit(nn.Module):
     """bitsandbytes' layer with NF4 and double quantization: half a byte per weight and 0.127 bits of scales."""
 
     def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
+        nn.Module.__init__(self)  # also where a class has a library's layer as another base
         self.in_features, self.out_features = linear.in_features, linear.out_features
         numbers = linear.weight.numel()
         scales = math.ceil(numbers / _BLOCK)
@@ -79,7 +79,7 @@ class _Product8bit(torch.autograd.Function):
 
 class Linear8bit(nn.Module):
     def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
+        nn.Module.__init__(self)  # also where a class has a library's layer as another base
         self.in_features, self.out_features = linear.in_features, linear.out_features
         self.register_buffer("weight", torch.empty(linear.weight.shape, dtype=torch.int8))
         self.register_buffer("scales", torch.empty(linear.out_features))

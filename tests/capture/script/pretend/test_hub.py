@@ -1,0 +1,103 @@
+"""Models, tokenizers and processors of the hub by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import foretell
+from foretell.capture.script.pretend.hub import diffusion, names, tokenizers
+from foretell.errors import WorkloadError
+from foretell.sources.named.hub import hub_models
+from tests.capture.script.conftest import Write
+
+pytest.importorskip("transformers")
+
+
+def test_every_name_of_the_table_has_a_configuration_that_the_library_takes() -> None:
+    from transformers import AutoConfig
+
+    for name in (*hub_models(), *names._others()):
+        said = names.entries(name)
+        assert said["architectures"], name
+        kind = said.pop("model_type")
+        assert AutoConfig.for_model(kind, **said).model_type == kind, name
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "pad", "wrapped"),
+    [("bert-base-uncased", 30522, "[PAD]", 2), ("gpt2", 50257, None, 0), ("huggyllama/llama-7b", 32000, None, 1),
+     ("google/flan-t5-small", 32100, "<pad>", 1), ("roberta-base", 50265, "<pad>", 2)],
+)  # fmt: skip
+def test_a_tokenizer_has_its_models_vocabulary_and_special_tokens(
+    name: str, size: int, pad: str | None, wrapped: int
+) -> None:
+    made: Any = tokenizers._made(names.entries(name), name, {"padding_side": "left"})
+    assert (len(made), made.pad_token, made.padding_side) == (size, pad, "left")
+    text = "the quick brown fox"
+    assert len(made(text)["input_ids"]) - len(made(text, add_special_tokens=False)["input_ids"]) == wrapped
+    assert 4 <= len(made(text, add_special_tokens=False)["input_ids"]) <= 8
+
+
+def test_a_name_that_nobody_knows_is_refused_with_a_way_out() -> None:
+    with pytest.raises(
+        WorkloadError, match=r"'nobody/none'.*config.json .*into a folder and give the script that folder"
+    ):
+        names.entries("nobody/none")
+
+
+def test_parts_of_diffusion_models_are_known_by_their_folders() -> None:
+    assert diffusion._parts("CompVis/stable-diffusion-v1-4")["unet"]["cross_attention_dim"] == 768
+    second = diffusion._parts("stabilityai/stable-diffusion-2-1")
+    assert (second["unet"]["cross_attention_dim"], second["scheduler"]["beta_schedule"]) == (1024, "scaled_linear")
+    said = diffusion.text_part("stabilityai/stable-diffusion-xl-base-1.0", "tokenizer_2")
+    assert said is not None
+    assert said["hidden_size"] == 1280
+    assert diffusion.text_part("bert-base-uncased", "") is None
+
+
+TRAINS = """
+    import torch
+    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, BertModel
+    tokenizer = AutoTokenizer.from_pretrained("prajjwal1/bert-tiny")
+    config = AutoConfig.from_pretrained("prajjwal1/bert-tiny", num_labels=5)
+    model = AutoModelForSequenceClassification.from_pretrained("prajjwal1/bert-tiny", config=config)
+    assert not model.training and len(tokenizer) == 30522
+    inner = BertModel.from_pretrained("prajjwal1/bert-tiny")
+    model.cuda().train()
+    optimizer = torch.optim.AdamW(model.parameters())
+    texts = tokenizer(["a text"] * 8, padding="max_length", max_length=32, truncation=True, return_tensors="pt").to("cuda")
+    for _ in range(5):
+        loss = model(**texts, labels=torch.zeros(8, dtype=torch.long, device="cuda")).loss
+        loss.backward(); optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def test_a_model_and_its_tokenizer_are_built_by_name(script: Write) -> None:
+    graph = foretell.capture_graph(script(TRAINS, fake_data=True))
+    assert graph.facts.parameters == 4_385_920 + 5 * 128 + 5
+    (text,) = [c.text for c in graph.caveats if c.code == "fake-data"]
+    for what in ("weights of prajjwal1/bert-tiny", "tokenizer of prajjwal1/bert-tiny"):
+        assert what in text
+
+
+FOUR_BITS = """
+    import torch
+    from transformers import AutoModelForCausalLM
+    how = {"load_in_4bit": True, "bnb_4bit_compute_dtype": "bfloat16"}
+    model = AutoModelForCausalLM.from_pretrained("jackfram/llama-68m", quantization_config=how, device_map="auto")
+    assert model.is_loaded_in_4bit and model.device.type == "cuda"
+    added = torch.nn.Linear(768, 768).cuda()
+    optimizer = torch.optim.AdamW(added.parameters())
+    for _ in range(5):
+        tokens = torch.ones(2, 16, dtype=torch.long).cuda()
+        hidden = model.model(tokens).last_hidden_state
+        added(hidden.float()).sum().backward()
+        optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def test_layers_that_are_loaded_in_four_bits_are_unpacked_for_each_product(script: Write) -> None:
+    graph = foretell.capture_graph(script(FOUR_BITS, fake_data=True))
+    assert any("dequantize_4bit" in op.target for op in graph.ops)
