@@ -29,6 +29,7 @@ from foretell.graph import Caveat, Graph
 from foretell.graph.facts import StepFacts
 from foretell.precision import HALVES, Precision
 from foretell.sources.configs.keys import Keys
+from foretell.sources.named.adapters import quantized_weights
 from foretell.sources.offline import refusal_in
 from foretell.sources.scripts import Script
 
@@ -145,7 +146,7 @@ class Session:
         parameters = parameters or {id(p): _numbers(p) for p in updates.by_hand.parameters}
         optimizers = ", ".join(dict.fromkeys(map(optimizer_name, self.updates.inner or self.updates.updated)))
         return StepFacts(
-            parameters=sum(parameters.values()),
+            parameters=sum(parameters.values()) + quantized_weights(torch.nn.ModuleList(self.updates.roots)),
             inputs=batch.inputs,
             optimizer=optimizers or None,
             plan=self.findings.plan(self.script),

@@ -92,7 +92,7 @@ FOUR_BITS = """
     optimizer = torch.optim.AdamW(added.parameters())
     for _ in range(5):
         tokens = torch.ones(2, 16, dtype=torch.long).cuda()
-        hidden = model.model(tokens).last_hidden_state
+        hidden = model(tokens, output_hidden_states=True).hidden_states[-1]
         added(hidden.float()).sum().backward()
         optimizer.step(); optimizer.zero_grad()
 """
@@ -101,3 +101,4 @@ FOUR_BITS = """
 def test_layers_that_are_loaded_in_four_bits_are_unpacked_for_each_product(script: Write) -> None:
     graph = foretell.capture_graph(script(FOUR_BITS, fake_data=True))
     assert any("dequantize_4bit" in op.target for op in graph.ops)
+    assert graph.facts.parameters == 68_030_208 + 768 * 769
