@@ -141,7 +141,7 @@ def test_a_fused_loss_never_has_all_logits_and_fused_adam_is_one_kernel(script: 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("from mamba_ssm import Mamba\nMamba(64)", r"mamba_ssm\.Mamba.*foretell\.opaque\('mamba_ssm\.Mamba'"),
+        ("from mamba_ssm import Mamba2\nMamba2(64)", r"mamba_ssm\.Mamba2.*foretell\.opaque\('mamba_ssm\.Mamba2'"),
         ("import triton, triton.language as tl\n@triton.jit\ndef add(x, BLOCK: tl.constexpr): pass\nadd[(1,)](0, BLOCK=8)",
          r"launches add, a Triton kernel.*@foretell\.opaque"),
         ("from torch.utils.cpp_extension import load\nload('mine', ['a.cu']).forward(1)", r"mine\.forward.*foretell\.opaque"),
@@ -178,3 +178,80 @@ def test_flex_attention_gives_what_is_asked_beside_it_and_runs_in_a_checkpoint(s
     found = targets(foretell.capture_graph(script(text)))
     assert found.count("foretell.opaque.flex_attention") == 4  # two, and again in the backward pass
     assert found.count("foretell.opaque.flex_attention_backward") == 1
+
+
+MANY = """
+    import sys, types
+    import torch, torch.nn.functional as F
+    from torch import nn
+    from apex import amp
+    from apex.normalization.fused_layer_norm import FusedLayerNorm
+    from apex.optimizers import FusedLAMB
+    from flash_attn.bert_padding import pad_input, unpad_input
+    from flash_attn import flash_attn_varlen_kvpacked_func as attend
+    from inplace_abn import InPlaceABN
+    from mamba_ssm import Mamba
+    from torch_scatter import scatter_mean, scatter_max
+    from torch.utils.cpp_extension import load
+    import triton, triton.language as tl
+    try:
+        from mamba_ssm.ops.triton.layernorm import RMSNorm
+    except ImportError:
+        RMSNorm = None
+    assert RMSNorm is None
+
+    @triton.jit
+    def add(x, y, n, BLOCK: tl.constexpr):
+        pass
+
+    filters = load("filters", sources=["a.cu"])
+
+    class Own(FusedLayerNorm):
+        pass
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scan, self.norm, self.abn, self.last = Mamba(64), Own(64), InPlaceABN(64), nn.Linear(64, 8)
+
+        def forward(self, x, mask):
+            x = self.norm(self.scan(x))
+            rows, where, starts, longest, *_ = unpad_input(x, mask)
+            q = rows.view(-1, 4, 16).half()
+            q = attend(q, torch.stack((q, q), 1), starts, starts, longest, longest, causal=True, window_size=(8, 0))
+            x = pad_input(q.float().view(-1, 64), where, *mask.shape)
+            x = self.abn(x.transpose(1, 2)[..., None])[..., 0].transpose(1, 2)
+            add[(1,)](x, x, 4, BLOCK=8)
+            assert filters.upfirdn2d(x[..., None], torch.ones(4, 4, device="cuda"), 2, 2, 1, 1, 2, 1, 2, 1).shape[1] == 64
+            pooled = scatter_mean(x.flatten(0, 1), torch.arange(2, device="cuda").repeat_interleave(32), dim=0)
+            assert pooled.shape == (2, 64) and scatter_max(pooled, torch.zeros(2, dtype=torch.long, device="cuda"), 0)[1].shape == (1, 64)
+            return self.last(pooled)
+
+    model = Model().cuda()
+    optimizer = FusedLAMB(model.parameters(), lr=1e-3)
+    model, optimizer = amp.initialize(model, optimizer, opt_level="O1")
+    for step in range(5):
+        loss = model(torch.randn(2, 32, 64).cuda(), torch.ones(2, 32, dtype=torch.long).cuda()).sum()
+        with amp.scale_loss(loss, optimizer) as scaled:
+            scaled.backward()
+        nn.utils.clip_grad_norm_(amp.master_params(optimizer), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_packages_that_are_not_installed_run_as_torchs_own(script: Write) -> None:
+    graph = foretell.capture_graph(script(MANY))
+    found = targets(graph)
+    for name in (
+        "selective_scan_fn",
+        "selective_scan_fn_backward",
+        "causal_conv1d_fn",
+        "flash_attn_varlen_func",
+        "add",
+    ):
+        assert f"foretell.opaque.{name}" in found
+    assert str(graph.precision) == "amp-fp16"
+    notes = " ".join(c.text for c in graph.caveats if c.code == "kernel-settings-not-modelled")
+    assert "window_size" in notes
+    assert "Triton's add" in notes

@@ -1,0 +1,46 @@
+"""Packages of CUDA and Triton kernels, which cannot run here: the few that are known, and what is said of all others.
+
+A package that is not installed is stood in for where the script imports it. What is known is run as torch's own op of the
+same kind; what a user has declared with `foretell.opaque` as declared; anything else says how to declare it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from foretell.capture.script.imports import once_imported, provide
+from foretell.capture.script.pretend.kernels import compiled, flexible, notes, triton
+from foretell.capture.script.pretend.kernels.known import KNOWN, PACKAGES
+from foretell.capture.script.pretend.kernels.package import Package, as_declared
+from foretell.capture.script.session import Session
+from foretell.declared import DECLARED
+
+__all__ = ["install"]
+
+
+def install(session: Session) -> None:
+    """Let kernels be those of the table, as declared, or an error that says how to declare them."""
+    notes.begin(session)
+    provide(
+        _is_of_kernels,
+        lambda name: (triton.Triton if name.partition(".")[0] == "triton" else Package)(name, session),
+    )
+    once_imported("torch.utils.cpp_extension", compiled.adapt)
+    once_imported("torch.nn.attention.flex_attention", flexible.adapt)
+    once_imported("triton", triton.adapt_installed)
+    for name in {path.rpartition(".")[0] for path in (*KNOWN, *DECLARED)}:
+        once_imported(name, _put)
+
+
+def _is_of_kernels(name: str) -> bool:
+    package = name.partition(".")[0]
+    return package in PACKAGES or any(path.startswith(f"{package}.") for path in DECLARED)
+
+
+def _put(module: Any) -> None:
+    """Into a module that is there, what runs instead of its functions."""
+    declared = {path: as_declared(cost) for path, cost in DECLARED.items()}
+    for path, value in {**KNOWN, **declared}.items():
+        package, _, name = path.rpartition(".")
+        if package == module.__name__ and not isinstance(module, Package):
+            vars(module)[name] = value

@@ -1,0 +1,64 @@
+"""CUDA and C++ that is compiled as a script runs: the few functions that many repositories share, by their names.
+
+StyleGAN's filters and activations come with every repository that is built on it. All others say how to declare them.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from typing import Any, Final
+
+from torch import Tensor
+
+from foretell.capture.as_gpu.patches import replace
+from foretell.capture.opaque import run as run_declared
+from foretell.capture.script.pretend.kernels.unknown import Unknown
+from foretell.declared import Opaque
+
+
+def _filtered(size: int, up: int, down: int, before: int, after: int, taps: int) -> int:
+    return (size * up + before + after - taps) // down + 1
+
+
+def _filter_shape(x: Tensor, taps: Tensor, *how: Any) -> Tensor:
+    """Of pictures, resampled and filtered: (n, c, h, w) with a filter's own gain, or (n, h, w, c) without."""
+    up_x, up_y, down_x, down_y, x0, x1, y0, y1 = (int(value) for value in how[:8])
+    rows = taps.shape[0]
+    columns = taps.shape[-1]
+    last = len(how) > 8
+    height, width = (x.shape[2], x.shape[3]) if last else (x.shape[1], x.shape[2])
+    height, width = _filtered(height, up_y, down_y, y0, y1, rows), _filtered(width, up_x, down_x, x0, x1, columns)
+    return x.new_empty((x.shape[0], x.shape[1], height, width) if last else (x.shape[0], height, width, x.shape[3]))
+
+
+_LIKE: Final[Callable[..., Tensor]] = lambda x, *how: x.new_empty(x.shape)  # noqa: E731
+_OUTPUTS: Final[dict[str, Callable[..., Any]]] = {
+    "fused_bias_act": _LIKE, "bias_act": _LIKE, "upfirdn2d": _filter_shape,
+}  # fmt: skip
+
+
+class _Extension(types.ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name not in _OUTPUTS:
+            return Unknown(f"{self.__name__}.{name}")
+        taps = _taps if name == "upfirdn2d" else 0.0
+        known = Opaque(name=name, outputs=_OUTPUTS[name], flops=taps, traffic=None, backward_flops=None)
+        return lambda *args, **kwargs: run_declared(known, args, kwargs)
+
+
+def _taps(x: Tensor, taps: Tensor, *how: Any) -> float:
+    return 2.0 * _filter_shape(x, taps, *how).numel() * taps.numel()
+
+
+def adapt(module: Any) -> None:
+    """`torch.utils.cpp_extension`: nothing is compiled."""
+
+    def load(name: str, *args: Any, **kwargs: Any) -> Any:
+        return sys.modules.setdefault(name, _Extension(name))  # some import it by name then
+
+    for loader in ("load", "load_inline"):
+        replace(module, loader, load)

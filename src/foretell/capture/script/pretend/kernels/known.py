@@ -1,0 +1,17 @@
+"""Kernels that are known, by their paths, with what runs instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from foretell.capture.script.pretend.kernels import apex, attention, fused, graphs, scans
+
+PACKAGES: Final = frozenset(
+    """apex causal_conv1d flash_attn flash_attn_interface fla inplace_abn liger_kernel mamba_ssm torch_cluster torch_scatter
+    torch_sparse torch_spline_conv transformer_engine triton xformers nvdiffrast pytorch3d MinkowskiEngine spconv
+    tinycudann kaolin""".split()
+)
+KNOWN: Final[Mapping[str, Any]] = {
+    **apex.KNOWN, **attention.KNOWN, **fused.KNOWN, **graphs.KNOWN, **scans.KNOWN,
+}  # fmt: skip

@@ -1,0 +1,52 @@
+"""Packages of kernels that are not installed: what is known of them, what was declared, and all else as unknown."""
+
+from __future__ import annotations
+
+import dis
+import importlib
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+from foretell.capture.opaque import run as run_declared
+from foretell.capture.script.pretend.kernels.known import KNOWN
+from foretell.capture.script.pretend.kernels.unknown import Unknown
+from foretell.capture.script.session import Session
+from foretell.declared import DECLARED, Opaque
+
+
+def as_declared(declared: Opaque) -> Callable[..., Any]:
+    return lambda *args, **kwargs: run_declared(declared, args, kwargs)
+
+
+class Package(types.ModuleType):
+    """Stands in for a package of kernels, or a part of it."""
+
+    __version__ = "2.8.0"
+
+    def __init__(self, name: str, session: Session) -> None:
+        super().__init__(name)
+        self.__dict__["session"] = session
+
+    def __getattr__(self, name: str) -> Any:
+        path = f"{self.__name__}.{name}"
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if path in DECLARED:
+            return as_declared(DECLARED[path])
+        if path in KNOWN:
+            self.session.find_name("kernels", path)
+            return KNOWN[path]
+        if any(known.startswith(f"{path}.") for known in (*KNOWN, *DECLARED)):
+            return importlib.import_module(path)
+        if _is_tried(sys._getframe(1)):
+            raise ImportError(f"cannot import name {name!r} from {self.__name__!r} (not installed)")
+        return Unknown(path)
+
+
+def _is_tried(frame: Any) -> bool:
+    """Whether a script goes on without what it imports: then it has something of its own in its place."""
+    code = frame.f_code
+    tried = any(e.start <= frame.f_lasti < e.end for e in dis._parse_exception_table(code))  # type: ignore[attr-defined]
+    return tried and bool({"ImportError", "ModuleNotFoundError", "Exception"} & set(code.co_names))

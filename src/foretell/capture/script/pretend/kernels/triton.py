@@ -1,0 +1,75 @@
+"""Triton's kernels: a launch reads and writes the tensors that it is given, which is what it is priced by."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from foretell.capture.opaque import launch
+from foretell.capture.script.pretend.kernels.notes import note
+from foretell.capture.script.pretend.kernels.package import Package
+from foretell.capture.script.pretend.kernels.unknown import Unknown
+from foretell.errors import WorkloadError
+
+
+class Triton(Package):
+    """Enough of Triton for a script to define its kernels."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in ("jit", "autotune", "heuristics"):
+            return _kernel if name == "jit" else lambda *args, **kwargs: lambda function: function
+        if name == "cdiv":
+            return lambda a, b: -(-a // b)
+        if name == "next_power_of_2":
+            return lambda n: 1 << max(n - 1, 0).bit_length()
+        return _Anything(f"{self.__name__}.{name}")
+
+
+class _Anything(Unknown):
+    """A name of Triton's, as a type or in a configuration: harmless until a kernel is launched."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self
+
+
+class _Kernel:
+    def __init__(self, function: Any) -> None:
+        self.name = getattr(function, "__name__", "kernel")
+
+    def __getitem__(self, grid: Any) -> Any:
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if not tensors:
+            raise WorkloadError(
+                f"the script launches {self.name}, a Triton kernel, which needs a GPU. Put @foretell.opaque(outputs=lambda "
+                "…: torch.empty(…), flops=…) on the function that launches it: outside of forecasts that changes nothing."
+            )
+        note(
+            f"Triton's {self.name} is priced by the bytes of its tensors alone; foretell.opaque declares what it computes"
+        )
+        launch(re.sub(r"\W", "_", self.name), tensors, tensors, 0.0, float(sum(map(_bytes, tensors))))
+
+    def run(self, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
+        return self(*args, **kwargs)
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _kernel(function: Any = None, **how: Any) -> Any:
+    return _Kernel(function) if function is not None else _Kernel
+
+
+def adapt_installed(module: Any) -> None:
+    if not isinstance(module, Package):
+        function = importlib.import_module("triton.runtime.jit").JITFunction
+        function.run = lambda self, *args, **kwargs: _Kernel(self.fn).run(*args, **kwargs)
