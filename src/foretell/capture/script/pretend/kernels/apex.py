@@ -40,7 +40,7 @@ def _cast(model: nn.Module, opt_level: str) -> None:
         with torch.autocast("cuda", torch.float16):
             return forward(*args, **kwargs)
 
-    model.forward = cast  # type: ignore[method-assign]
+    model.forward = cast
 
 
 @contextlib.contextmanager
@@ -77,7 +77,7 @@ def _same(function: Any = None, *args: Any, **how: Any) -> Any:
 
 
 def _sync_norms(module: nn.Module, process_group: Any = None, channel_last: bool = False) -> nn.Module:
-    made: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(module)  # type: ignore[no-untyped-call]
+    made: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
     return made
 
 
