@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from foretell.cli.terminal import guarded
+from foretell.cli.terminal import guarded, say
+from foretell_bench.checkout import RESULTS
 
 Names = Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Only these jobs; all of them without.")]
 Checkouts = Annotated[
@@ -17,6 +18,7 @@ Checkouts = Annotated[
     ),
 ]
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="A JSON file, written as results come.")]
+PUBLIC = RESULTS / "public_scripts.json"
 
 app = typer.Typer(name="scripts", help="Training scripts as they are.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -60,7 +62,38 @@ def same(names: Names = None) -> None:
 @app.command()
 @guarded
 def coverage(out: Out, names: Names = None) -> None:
-    """Scripts and configurations of many projects: which give a forecast without an edit."""
+    """Examples of our own in the style of many projects, and a few of archives: which give a forecast without an edit."""
     from foretell_bench.studies.scripts.coverage import run
 
     run(out, names or ())
+
+
+@app.command()
+@guarded
+def public(
+    checkouts: Annotated[
+        Path | None, typer.Option("--checkouts", metavar="FOLDER", help="Checkouts of the list, named owner+name.")
+    ] = None,
+    frozen: Annotated[
+        bool | None, typer.Option("--frozen/--open", help="Only scripts that were frozen, or only the others.")
+    ] = None,
+    python: Annotated[
+        Path | None, typer.Option("--python", metavar="INTERPRETER", help="Has the libraries of the scripts.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Scripts that run at a time.")] = 1,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Results; what is there stays.")] = PUBLIC,
+    page: Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Also write the page of results.")] = None,
+) -> None:
+    """Public scripts as published: which give a forecast, and is it right; without checkouts, show the results."""
+    from foretell_bench.studies.scripts import public
+    from foretell_bench.studies.scripts.public_list import left_out, scripts
+    from foretell_bench.studies.scripts.public_page import write_page
+
+    chosen = [script for script in scripts() if frozen in (None, script.frozen)]
+    if checkouts is not None:
+        results = public.Examination(checkouts=checkouts, python=python).run(chosen, out, jobs)
+    else:
+        results = public.read_results(out)
+    say(public.show(results, chosen))
+    if page is not None:
+        write_page(page, results, scripts(), left_out())

@@ -1,7 +1,8 @@
-"""Training scripts and configurations tried as they are: what each gave, and how long the answer took.
+"""Examples of our own, and a few of archives, tried as they are: what each gave, and how long the answer took.
 
-Scripts of other projects come from their archives on PyPI, which are fetched, or are those of an installed package; those
-in `examples/` are ours, in the style of the projects they name. Libraries that a script imports must be installed.
+Scripts as published are those of `public`. Scripts of other projects come from their archives on PyPI, which are fetched,
+or are those of an installed package; those in `examples/` are ours, in the style of the projects
+they name. Libraries that a script imports must be installed.
 """
 
 from __future__ import annotations

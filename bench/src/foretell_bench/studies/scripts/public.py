@@ -1,0 +1,142 @@
+"""Public scripts as published, each through Foretell's command line in a process of its own, in a checkout of its repository.
+
+What a run gave is written as it comes; a later run goes on where it stopped. Checkouts lie in one folder, named `owner+name`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import foretell
+from foretell_bench.studies.scripts.outcomes import brief, outcome_of, summary, table
+from foretell_bench.studies.scripts.public_list import PublicScript
+
+LIMIT: Final = 300.0  # seconds per script
+_POLL: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """Where checkouts lie, and the interpreter that the libraries of the scripts are installed for."""
+
+    checkouts: Path
+    python: Path | None = None  # else this one
+    limit: float = LIMIT
+
+    def run(self, scripts: Sequence[PublicScript], out: Path, jobs: int = 1) -> dict[str, dict[str, Any]]:
+        """Examine those that `out` has no result of, and write each result into it."""
+        results = read_results(out)
+        todo = [script for script in scripts if script.name not in results]
+        for script, why in list(self._unusable(todo)):
+            print(f"left out: {script.name}: {why}", flush=True)
+            todo.remove(script)
+        with ThreadPoolExecutor(jobs) as pool:
+            running = {pool.submit(self.result, script): script for script in todo}
+            for done in as_completed(running):
+                name, found = running[done].name, done.result()
+                results[name] = found
+                print(f"{found['outcome']:14} {found['cpu_seconds']:4.0f} s  {brief(name, 100)}", flush=True)
+                write_results(out, results)
+        return results
+
+    def result(self, script: PublicScript) -> dict[str, Any]:
+        """What the command line says of a script."""
+        folder = (self.checkouts / script.checkout / script.folder).resolve()
+        with tempfile.TemporaryFile("w+") as answer, tempfile.TemporaryFile("w+") as message:
+            started = time.monotonic()
+            running = subprocess.Popen(
+                self.command(script), cwd=folder, env=self._environment(script, folder), stdin=subprocess.DEVNULL,
+                stdout=answer, stderr=message, start_new_session=True,
+            )  # fmt: skip
+            code, cpu = _end_of(running, self.limit)
+            wall = time.monotonic() - started
+            answer.seek(0)
+            message.seek(0)
+            words = message.read()
+            if code is None:
+                words = f"no answer in {self.limit:g} s. {words}"
+            found = outcome_of(script, code, answer.read(), words)
+        about = {"repository": script.repository, "commit": script.commit, "frozen": script.frozen, "on": script.on}
+        return {**about, "cpu_seconds": round(cpu, 1), "seconds": round(wall, 1), **found}
+
+    def command(self, script: PublicScript) -> list[str]:
+        """The command line, as a user would type it."""
+        what = ["--launch", script.launch] if script.launch else [script.script]
+        after = ["--", *script.arguments] if script.arguments else []
+        options = ["--on", script.on, "--fake-data", "--json", "--no-cache"]
+        return [str(self.python or sys.executable), "-m", "foretell.cli", "predict", *what, *options, *after]
+
+    def _environment(self, script: PublicScript, folder: Path) -> dict[str, str]:
+        """This Foretell comes first, then what an installation of the repository would put on the path."""
+        own = str(Path(foretell.__file__).parents[1])
+        paths = [own, *([str((folder / script.path).resolve())] if script.path else [])]
+        return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+
+    def _unusable(self, scripts: Sequence[PublicScript]) -> Iterator[tuple[PublicScript, str]]:
+        for script in scripts:
+            root = self.checkouts / script.checkout
+            head = _head(root) if root.is_dir() else "no checkout"
+            if head != script.commit:
+                yield script, f"{root} has {head}, the list has {script.commit}"
+
+
+def read_results(path: Path) -> dict[str, dict[str, Any]]:
+    """What earlier runs gave, by the script's name."""
+    if not path.exists():
+        return {}
+    found: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["scripts"]
+    return found
+
+
+def write_results(path: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write all results, whole or not at all."""
+    about = "Public scripts through Foretell's command line, by `foretell bench scripts public`."
+    beginning = path.with_suffix(".part")
+    text = json.dumps({"about": about, "foretell": foretell.__version__, "scripts": results}, indent=1)
+    beginning.write_text(text + "\n", encoding="utf-8")
+    beginning.replace(path)
+
+
+def show(results: Mapping[str, Mapping[str, Any]], scripts: Sequence[PublicScript]) -> str:
+    """The scripts that there are results of, as tables, and the messages of those without a forecast."""
+    parts: list[str] = []
+    for title, frozen in (("Frozen", True), ("Open", False)):
+        names = [s.name for s in scripts if s.frozen is frozen and s.name in results]
+        if not names:
+            continue
+        those = {name: results[name] for name in names}
+        failed = [f"- {brief(n, 120)}: {brief(r['message'], 600)}" for n, r in those.items() if "message" in r]
+        differ = [f"- {brief(n, 120)}: {r['differs']}" for n, r in those.items() if "differs" in r]
+        parts += [summary(title, list(those.values())), table(those), *failed, *differ]
+    return "\n\n".join(parts)
+
+
+def _head(root: Path) -> str:
+    ended = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return ended.stdout.strip() or "no commit"
+
+
+def _end_of(running: subprocess.Popen[bytes], limit: float) -> tuple[int | None, float]:
+    """(exit code, seconds of CPU with its children); no code where it was ended for taking too long."""
+    late = time.monotonic() + limit
+    ended = False
+    while True:
+        pid, status, usage = os.wait4(running.pid, os.WNOHANG)
+        if pid:
+            running.returncode = os.waitstatus_to_exitcode(status)  # it is waited for: Popen must not
+            return None if ended else running.returncode, usage.ru_utime + usage.ru_stime
+        if not ended and time.monotonic() > late:
+            os.killpg(running.pid, signal.SIGKILL)
+            ended = True
+        time.sleep(_POLL)
