@@ -9,7 +9,7 @@ from foretell.capture.reads import OWN, is_library
 
 _NEXT = {
     "workload": "Run the same step on the CPU with plain PyTorch to debug it, then ask again.",
-    "script": "It ran on an accelerator that is not there: --debug shows the whole traceback.",
+    "script": "foretell --debug shows the whole traceback.",
 }
 
 # They run the user's functions, and go on with what these return.
@@ -22,7 +22,7 @@ def explain(error: BaseException, by: str = "workload") -> str:
     lines = "".join(traceback.format_list(frames[-6:])).rstrip()
     notes = "".join(f"\n{note}" for note in getattr(error, "__notes__", ()) if isinstance(note, str))
     where = f"\nIn your code:\n{lines}" if lines else ""
-    return f"the {by} failed in its own code with {_named(error)}{notes}{where}\n{_NEXT[by]}{_traceback(error)}"
+    return f"the {by} failed in its own code with {_named(error)}{notes}{where}\n{_NEXT[by]}{traceback_of(error)}"
 
 
 def is_ours(error: BaseException) -> bool:
@@ -38,7 +38,7 @@ def is_ours(error: BaseException) -> bool:
 def own_failure(error: BaseException, by: str) -> str:
     return (
         f"Foretell itself failed with {_named(error)} while it captured the {by}. Your code is not to blame: please report it, "
-        f"with the traceback that --debug shows.{_traceback(error)}"
+        f"with the traceback that --debug shows.{traceback_of(error)}"
     )
 
 
@@ -47,7 +47,7 @@ def _named(error: BaseException) -> str:
     return f"{type(error).__name__}: {message}"
 
 
-def _traceback(error: BaseException) -> str:
+def traceback_of(error: BaseException) -> str:
     """All of it, when debugging."""
     if os.environ.get("FORETELL_DEBUG", "0") in ("", "0"):
         return ""

@@ -15,10 +15,12 @@ from foretell.capture.as_gpu.eager import was_compiled
 from foretell.capture.dtypes import FLOATS
 from foretell.capture.script import advice
 from foretell.capture.script.batch import Batch, batch_of
+from foretell.capture.script.causes import own_words
 from foretell.capture.script.consumed import consumed_in
+from foretell.capture.script.ended import Ended
+from foretell.capture.script.faults import fault_of
 from foretell.capture.script.findings import Findings, StandIn
 from foretell.capture.script.loops import Loops
-from foretell.capture.script.packages import on_missing_package
 from foretell.capture.script.passes import Passes
 from foretell.capture.script.placement import Placement, ScriptRecorder
 from foretell.capture.script.readings import decisions
@@ -30,7 +32,6 @@ from foretell.graph.facts import StepFacts
 from foretell.precision import HALVES, Precision
 from foretell.sources.configs.keys import Keys
 from foretell.sources.named.adapters import quantized_weights
-from foretell.sources.offline import refusal_in
 from foretell.sources.scripts import Script
 
 
@@ -45,6 +46,7 @@ class Session:
         self.updates = Updates(self, self._take_step)
         self.passes = Passes(self)
         self.loops = Loops(self)
+        self.started = advice.Started()
         self._graph: Graph | None = None
 
     @property
@@ -91,7 +93,9 @@ class Session:
             if not self.recorder.finished:  # else it is Finished, or an error in what tidies up after it
                 raise
         if self._graph is None:
-            raise WorkloadError(advice.on_no_step(self.script, len(self.updates.sequence)))
+            made, started = self.updates.made, self.started.commands
+            updates = len(self.updates.sequence)
+            raise WorkloadError(advice.on_no_step(self.script, updates, optimizers=made, started=started))
         return self._graph
 
     def _run(self) -> None:
@@ -105,18 +109,11 @@ class Session:
             else:
                 runpy.run_module(self.script.module, run_name="__main__", alter_sys=True)
         except Exception as error:
-            if refused := refusal_in(error):
-                raise WorkloadError(advice.on_refusal(self.script, refused, error)) from error
-            if isinstance(error, FileNotFoundError):
-                raise WorkloadError(advice.on_missing_file(self.script, error)) from error
-            if isinstance(error, ImportError) and (missing := on_missing_package(self.script, error)):
-                raise WorkloadError(missing) from error
-            raise
+            ended = Ended(script=self.script, error=error, stand_ins=self.findings.stand_ins)
+            raise own_words(ended) or fault_of(ended).error(ended) from error
         except SystemExit as wish:
-            if wish.code not in (None, 0) and self._graph is None:
-                raise WorkloadError(
-                    f"the script ended itself with exit code {wish.code!r} before its second update."
-                ) from wish
+            if wish.code not in (None, 0) and self._graph is None and not self.recorder.finished:
+                raise WorkloadError(advice.on_exit(self.script, wish)) from wish
 
     def _take_step(self, window: Window) -> None:
         """Make the graph of a step that was recorded."""

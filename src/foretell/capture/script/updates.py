@@ -63,6 +63,7 @@ class Updates:
         self._session, self._on_recorded = session, on_recorded
         self.recorder, self.place = session.recorder, session.place
         self.optimizers: WeakSet[Optimizer] = WeakSet()
+        self.made = 0  # optimizers, whatever became of them
         self.sequence: list[int] = []  # of optimizers, in order of their updates
         self.roots: list[nn.Module] = []  # modules with parameters that the script calls itself
         self.recorded = 0
@@ -91,6 +92,7 @@ class Updates:
         def make(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
             made(optimizer, *args, **kwargs)
             self.optimizers.add(optimizer)
+            self.made += 1
 
         replace(Optimizer, "__init__", make)
         run = torch.autograd.backward

@@ -1,0 +1,231 @@
+"""Errors of scripts whose causes are known by their kind: what is missing, what is not allowed, what a version does not have."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from foretell.capture.script.ended import Ended, Fault, shown, workload_of
+from foretell.capture.script.packages import on_missing_package
+from foretell.errors import ForetellError
+from foretell.sources.offline import Refused, refusal_in
+
+_MODULE_LACKS: Final = re.compile(r"(?:partially initialized )?module '([\w.]+)' has no attribute '(\w+)'")
+_CALLED: Final = re.compile(r"(\w+)\.<locals>\.[\w.<>]+\(\)")  # a function that one of ours has made
+_OURS: Final = "foretell."
+_OS: Final = ("<frozen os>", os.__file__)  # which has the environment
+
+
+def known_cause(ended: Ended) -> Fault | None:
+    """The first cause that an error is known for, if any."""
+    return next((fault for find in _CAUSES if (fault := find(ended)) is not None), None)
+
+
+def _stand_in_lacks(ended: Ended) -> Fault | None:
+    """Something of ours in a library's place that has not what the script wants of it."""
+    error = ended.error
+    words, name = str(error), ""
+    if isinstance(error, AttributeError) and error.obj is not None:
+        kind = error.obj if isinstance(error.obj, type | types.ModuleType) else type(error.obj)
+        name = kind.__name__ if _is_ours(kind) else ""
+    elif isinstance(error, ImportError) and error.name and _is_ours(sys.modules.get(error.name)):
+        name = error.name
+    elif isinstance(error, TypeError) and (called := _CALLED.match(words)):
+        name = called[0].removesuffix("()") if _is_of_ours(called[1]) else ""
+    if not name:
+        return None
+    return Fault(
+        whose="foretell",
+        cause=f"What stands in for {name} is not whole. Please report it, with this message.",
+        way_out="Switch off what needs it with the script's own arguments, after --. " + workload_of(ended.script),
+    )
+
+
+def _is_ours(thing: Any) -> bool:
+    """A class of Foretell's, or a module that it has made."""
+    loader = getattr(getattr(thing, "__spec__", None), "loader", None)
+    return getattr(thing, "__module__", "").startswith(_OURS) or type(loader).__module__.startswith(_OURS)
+
+
+def _is_of_ours(function: str) -> bool:
+    """A function of Foretell's that makes others, by its name."""
+    ours = [module for name, module in sys.modules.items() if name.startswith(_OURS)]
+    return any(getattr(getattr(m, function, None), "__module__", "").startswith(_OURS) for m in ours)
+
+
+def _missing_package(ended: Ended) -> Fault | None:
+    error = ended.error
+    if not isinstance(error, ImportError):
+        return None
+    name = (error.name or "").partition(".")[0]
+    if isinstance(error, ModuleNotFoundError) and (folder := _folder_of(name, Path(ended.script.path))):
+        return Fault(
+            whose="surroundings",
+            cause=f"{shown(ended.script.path)} imports {error.name}{ended.line}, which is in {folder}, where Python does not look.",
+            way_out=f"Put that folder on the path: PYTHONPATH={folder} foretell predict …",
+        )
+    if (words := on_missing_package(ended.script, error)) is None:
+        return None
+    cause, _, way_out = words.partition(". ")
+    return Fault(whose="surroundings", cause=f"{cause}.", way_out=way_out)
+
+
+def _folder_of(name: str, script: Path) -> str:
+    """Where the repository of a script has a module of its own, near it."""
+    top = script.resolve().parent
+    for folder in (top, *list(top.parents)[:3], Path.cwd()):
+        for place in (folder, folder / "src"):
+            if str(place) not in sys.path and ((place / name).is_dir() or (place / f"{name}.py").is_file()):
+                return str(place)
+    return ""
+
+
+def _version_lacks(ended: Ended) -> Fault | None:
+    """A name that a library has had once, or has now."""
+    if not isinstance(ended.error, AttributeError) or not (found := _MODULE_LACKS.search(str(ended.error))):
+        return None
+    module, lacking = found.groups()
+    name = module.partition(".")[0]
+    file = getattr(sys.modules.get(name), "__file__", None) or ""
+    package = (importlib.metadata.packages_distributions().get(name) or [name])[0]
+    if "site-packages" not in file:
+        return None
+    version = importlib.metadata.version(package)
+    return Fault(
+        whose="surroundings",
+        cause=f"{shown(ended.script.path)} is written for another version of {package}: {module}.{lacking}{ended.line} is not in "
+        f"{package} {version}, which is installed here.",
+        way_out=f"Install the version that its requirements name (pip install '{package}<{version}'), or mend the line.",
+    )
+
+
+def _no_connection(ended: Ended) -> Fault | None:
+    if not (refused := refusal_in(ended.error)):
+        return None
+    first = "" if ended.script.fake_data else "Give --fake-data to stand in for data sets and checkpoints. "
+    return Fault(
+        whose="surroundings",
+        cause=f"{ended.script.path} asks for {refused}{ended.line}, and scripts run offline.",
+        way_out=f"{first}What was downloaded before is read: run that line once with python, or give the script the path of a "
+        "file or folder on this machine with its own arguments, after --.",
+    )
+
+
+def _missing_file(ended: Ended) -> Fault | None:
+    error = ended.error
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        return None
+    if error.filename is None and ended.place is None:
+        return None
+    what = os.fspath(error.filename) if isinstance(error.filename, str | os.PathLike) else str(error)
+    happened = f"{ended.script.path} reads {what}{ended.line}, which is not on this machine."
+    if not ended.script.fake_data:
+        way_out = "Give --fake-data to stand in for data sets and checkpoints, or put a small one of its kind there."
+    else:
+        way_out = (
+            "What is in it cannot be found out from the script: put a small one of its kind there, of a few rows or samples of "
+            "the usual shapes, or say with the script's own arguments where one is."
+        )
+    return Fault(whose="surroundings", cause=happened, way_out=way_out)
+
+
+def _no_samples(ended: Ended) -> Fault | None:
+    """A sampler that is given an empty data set: nothing was found on this machine."""
+    if not isinstance(ended.error, ValueError) or "num_samples" not in str(ended.error):
+        return None
+    first = "" if ended.script.fake_data else "Give --fake-data to stand in for it, or "
+    return Fault(
+        whose="surroundings",
+        cause=f"The data set of {ended.script.path} is empty{ended.line}: what it looks for is not on this machine.",
+        way_out=f"{first}{'put' if first else 'Put'} a few samples of its kind where the script looks for them, or say with its own "
+        "arguments, after --, where some are.",
+    )
+
+
+def _no_variable(ended: Ended) -> Fault | None:
+    frames = ended.frames
+    if not isinstance(ended.error, KeyError) or not frames or frames[-1].filename not in _OS:
+        return None
+    name = ended.error.args[0] if ended.error.args else "NAME"
+    return Fault(
+        whose="surroundings",
+        cause=f"{ended.script.path} reads the environment variable {name}{ended.line}, which is not set.",
+        way_out=f"Set it: {name}=… foretell predict {ended.script.path} …",
+    )
+
+
+def _not_python_3(ended: Ended) -> Fault | None:
+    error = ended.error
+    if not isinstance(error, SyntaxError):
+        return None
+    where = f"line {error.lineno} of {shown(error.filename or ended.script.path)} ({(error.text or '').strip()})"
+    version = f"Python {sys.version_info.major}.{sys.version_info.minor}"
+    old = "print" in (error.text or "") or isinstance(error, TabError)
+    return Fault(
+        whose="script",
+        cause=f"{where} is no {version}: {error.msg}." + (" It looks like Python 2." if old else ""),
+        way_out="Convert it (2to3 -w FILE), or take a newer version of it."
+        if old
+        else "Mend it, or take another version.",
+    )
+
+
+def _asserts(ended: Ended) -> Fault | None:
+    error, at = ended.error, ended.place
+    if not isinstance(error, AssertionError) or at is None or ended.frames[-1] != at:
+        return None
+    line = at.line or ""
+    if any(word in line for word in ("device_count", "world_size", "WORLD_SIZE", "n_gpu", "ngpu", "is_distributed")):
+        way_out = "Forecast it on as many devices as it wants, as --on 8xh100-sxm, or with its launcher: --launch 'torchrun …'."
+    elif any(word in line for word in ("exists", "isfile", "isdir", "is_file", "is_dir", "os.path")):
+        first = "" if ended.script.fake_data else "Give --fake-data, or "
+        way_out = f"{first}put a small one of its kind there, or say with the script's own arguments where one is."
+    else:
+        return None
+    words = f" ({error})" if str(error) else ""
+    return Fault(
+        whose="surroundings", cause=f"{ended.script.path} refuses to go on{ended.line}{words}.", way_out=way_out
+    )
+
+
+def _too_little_memory(ended: Ended) -> Fault | None:
+    if not isinstance(ended.error, MemoryError) and "DefaultCPUAllocator" not in str(ended.error):
+        return None
+    return Fault(
+        whose="surroundings",
+        cause=f"{ended.script.path} wants more memory on the host than there is{ended.line}: {ended.named}.",
+        way_out="Give it less data with its own arguments, after --, or run foretell where there is more memory "
+        "(FORETELL_CAPTURE_MEMORY bounds it).",
+    )
+
+
+def _builds_an_extension(ended: Ended) -> Fault | None:
+    if not any(
+        f.filename.endswith(("torch/utils/cpp_extension.py", "triton/compiler/compiler.py")) for f in ended.frames
+    ):
+        return None
+    return Fault(
+        whose="surroundings",
+        cause=f"{ended.script.path} builds a CUDA extension{ended.line}, which needs a compiler for GPUs: {ended.named}.",
+        way_out="Switch it off with the script's own arguments, after --, or declare what it calls in a file and give it with "
+        "--opaque FILE: foretell.opaque('package.function', outputs=lambda x: x.new_empty(x.shape)).",
+    )
+
+
+_CAUSES: Final[tuple[Callable[[Ended], Fault | None], ...]] = (
+    _stand_in_lacks, _no_connection, _missing_package, _version_lacks, _missing_file, _no_samples, _no_variable, _not_python_3, _asserts,
+    _too_little_memory, _builds_an_extension,
+)  # fmt: skip
+
+
+def own_words(ended: Ended) -> ForetellError | None:
+    """What a stand-in has raised on purpose, whatever the script or a library has made of it."""
+    return next(
+        (error for error in ended.chain() if isinstance(error, ForetellError) and not isinstance(error, Refused)), None
+    )

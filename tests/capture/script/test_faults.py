@@ -1,0 +1,68 @@
+"""Whose fault it is when a script ends without a step: every refusal has a line, a cause and a way out."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import foretell
+from foretell.errors import CaptureError, ForetellError, WorkloadError
+from tests.capture.script.conftest import Write
+
+REFUSED = [
+    pytest.param("import torch\nx = {}['key']", "script", ["line 2 of ", "KeyError: 'key'", "on any machine", "after --"], id="own"),
+    pytest.param("import nowhere_to_be_found", "script", ["line 1 of ", "pip install nowhere_to_be_found"], id="package"),
+    pytest.param("from torch import _six_of_old", "script", ["_six_of_old", "torch 2", "written for"], id="version"),
+    pytest.param("import numpy as np\nnp.floats_of_old", "script", ["numpy.floats_of_old", "another version of numpy"], id="attribute"),
+    pytest.param("open('/nowhere/a.json')", "script", ["reads /nowhere/a.json in line 1", "--fake-data"], id="file"),
+    pytest.param("import os\nos.environ['NO_SUCH_ONE']", "script", ["variable NO_SUCH_ONE", "Set it: NO_SUCH_ONE="], id="variable"),
+    pytest.param("print 'hello'", "script", ["line 1 of", "Python 2", "2to3"], id="python 2"),
+    pytest.param("import torch\nassert torch.cuda.device_count() > 4", "script", ["line 2", "--on 8x"], id="devices"),
+    pytest.param("import os\nassert os.path.exists('/nowhere'), 'no data'", "script", ["line 2", "no data", "--fake-data"], id="data"),
+    pytest.param(
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr', required=True)\np.parse_args()", "script",
+        ["arguments", "after --", "the following arguments are required: --lr"], id="arguments",
+    ),
+    pytest.param("import sys\nsys.exit('needs a folder.')", "script", ["line 2", "needs a folder.", "after --"], id="exit"),
+    pytest.param(
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass', 'x.py'])\nsubprocess.run('true || torchrun train.py',"
+        " shell=True)", "script", ["--launch"], id="processes",
+    ),
+    pytest.param(
+        "import socket\nsocket.create_connection(('example.org', 80), 1)", "script",
+        ["a connection to example.org", "offline. Give --fake-data"], id="network",
+    ),
+    pytest.param(
+        "import torch\nfrom torch.utils.data import DataLoader\nDataLoader([], shuffle=True)", "script",
+        ["empty", "line 3", "--fake-data"], id="no samples",
+    ),
+    pytest.param(
+        "import torch\nm = torch.nn.Linear(2, 2).cuda()\no = torch.optim.SGD(m.parameters())", "script", ["makes an optimizer"], id="idle",
+    ),
+    pytest.param(
+        "import torch\nx = torch.zeros(3, 3).cuda()\nx.cpu(nothing=1)",
+        "foretell", ["not to blame", "foretell.Workload("], id="ours",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "whose", "words"), REFUSED)
+def test_a_refusal_says_where_why_and_what_to_do(script: Write, text: str, whose: str, words: list[str]) -> None:
+    with pytest.raises(CaptureError if whose == "foretell" else WorkloadError) as refused:
+        foretell.capture_graph(script(text))
+    said = str(refused.value)
+    assert [word for word in words if word not in said] == []
+    assert not re.search(r"[.!?]\s+(or|and) ", said)  # no half of a sentence
+
+
+def test_what_was_stood_in_for_may_be_at_fault(script: Write) -> None:
+    job = script("import numpy as np\nx = np.fromfile('/nowhere/a.bin', dtype=np.uint8)\n{}[int(x[0])]", fake_data=True)
+    with pytest.raises(ForetellError, match=r"may come from what Foretell stood in for .*a\.bin.*not from the script"):
+        foretell.capture_graph(job)
+
+
+def test_offline_with_fake_data_is_a_whole_sentence(script: Write) -> None:
+    job = script("import socket\nsocket.create_connection(('example.org', 80), 1)", fake_data=True)
+    with pytest.raises(WorkloadError, match=r"scripts run offline\. What was downloaded before is read"):
+        foretell.capture_graph(job)
