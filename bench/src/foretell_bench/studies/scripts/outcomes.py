@@ -40,7 +40,8 @@ def is_clear(message: str) -> bool:
     if any(words in message for words in _OURS):
         return False
     own = message.partition(_PRINTED)[0]
-    return bool(_LINE.search(own) and _WAY_OUT.search(own))
+    words = "\n".join(line for line in own.split("\n") if not line.startswith(" "))  # frames are indented
+    return bool(_LINE.search(own) and _WAY_OUT.search(words))
 
 
 def differences(script: PublicScript, found: Mapping[str, Any]) -> dict[str, list[Any]]:
