@@ -23,6 +23,8 @@ __all__ = ["Configuration", "configuration_of", "read_configuration"]
 # Those that are told by the most particular keys come first.
 _FORMATS: Final = (
     "torchtitan",
+    "torchtune",
+    "litgpt",
     "accelerate",
     "deepspeed",
     "megatron",

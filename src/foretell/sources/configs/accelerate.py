@@ -9,18 +9,18 @@ from typing import Any, Final
 from foretell.precision import Float
 from foretell.sources.configs import deepspeed
 from foretell.sources.configs.configuration import Configuration
-from foretell.sources.configs.files import is_file, read_entries
+from foretell.sources.configs.files import found_near, read_entries
 from foretell.sources.configs.fsdp import fsdp_plan
 from foretell.sources.configs.keys import Keys
 from foretell.sources.configs.optimizers import autocast, sharded_half, with_masters
 
 TRAINER: Final = "accelerate"
 _HALF: Final[dict[str, Float | None]] = {"no": None, "fp16": "fp16", "bf16": "bf16", "fp8": "bf16"}
-_ALONE: Final = ("NO", "MULTI_GPU")
+_ALONE: Final = ("NO", "MULTI_GPU", "MULTI_XPU", "MULTI_NPU", "MULTI_HPU", "MULTI_MLU", "MULTI_CPU", "TP")
 
 
 def recognises(entries: Mapping[str, Any]) -> bool:
-    return "distributed_type" in entries and "compute_environment" in entries
+    return "distributed_type" in entries
 
 
 def read(keys: Keys, folder: Path) -> Configuration:
@@ -29,7 +29,7 @@ def read(keys: Keys, folder: Path) -> Configuration:
     word = keys.take("mixed_precision", "no")
     half = _HALF.get("no" if word is False else str(word))  # `no` is false in YAML
     if word == "fp8":
-        keys.say("mixed_precision", "fp8, taken for bf16")
+        keys.say("mixed_precision", "fp8: time and memory are those of bf16")
     settings: dict[str, Any] = autocast(half)
     plan: dict[str, Any] = {}
     copies: Any = 1
@@ -52,7 +52,9 @@ def read(keys: Keys, folder: Path) -> Configuration:
     keys.free(
         "compute_environment", "debug", "machine_rank", "main_process_ip", "main_process_port", "main_training_function",
         "rdzv_backend", "same_network", "gpu_ids", "enable_cpu_affinity", "downcast_bf16", "tpu_use_cluster", "tpu_use_sudo",
-        "tpu_env", "use_cpu", "command_file", "commands", "num_cpu_threads_per_process", "dynamo_backend",
+        "tpu_env", "use_cpu", "command_file", "commands", "num_cpu_threads_per_process", "dynamo_backend", "fsdp_config",
+        "deepspeed_config",
+        "megatron_lm_config", "parallelism_config",
     )  # fmt: skip
     keys.not_modelled("fp8_config", "ipex_config", "mpirun_config", "tp_config")
     return Configuration(
@@ -83,8 +85,8 @@ def _deepspeed(keys: Keys, half: Float | None, folder: Path) -> Configuration:
 
 
 def deepspeed_file(name: str, folder: Path) -> Configuration:
-    """Another file that this one names, beside it or from where the command runs."""
-    path = next((p for p in (folder / name, Path(name)) if is_file(p)), folder / name)
+    """Another file that this one names."""
+    path = found_near(name, folder)
     inner = Keys(read_entries(path), path.name)
     found = deepspeed.read(inner, path.parent)
     return Configuration(
@@ -115,7 +117,12 @@ def _parallelism(keys: Keys) -> dict[str, Any]:
     degrees = {"tp": keys.count("parallelism_config_tp_size", 1), "cp": keys.count("parallelism_config_cp_size", 1)}
     shard = keys.count("parallelism_config_dp_shard_size", 1)
     copies = keys.count("parallelism_config_dp_replicate_size", 1)
-    keys.not_modelled("parallelism_config_cp_comm_strategy", "parallelism_config_sp_size")
+    if (sequence := keys.count("parallelism_config_sp_size", 1)) > 1:
+        degrees["cp"] = sequence
+        keys.say("parallelism_config_sp_size", "sequences are taken to be split as by context parallelism")
+    keys.free("parallelism_config_sp_backend", "parallelism_config_sp_seq_length", "parallelism_config_sp_seq_length_is_variable",
+              "parallelism_config_sp_attn_implementation")  # fmt: skip
+    keys.not_modelled("parallelism_config_cp_comm_strategy")
     plan: dict[str, Any] = {name: n for name, n in degrees.items() if n > 1}
     if shard > 1 and copies > 1:
         plan["hybrid_shard"] = shard

@@ -7,42 +7,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from foretell.sources.configs.configuration import Configuration
+from foretell.sources.configs.finetuning import few_bits, preference, targets_text
 from foretell.sources.configs.fsdp import fsdp_plan
 from foretell.sources.configs.keys import Keys
+from foretell.sources.configs.known_keys import account_for
 from foretell.sources.configs.models import named_model
 from foretell.sources.configs.optimizers import named_optimizer
-from foretell.sources.configs.trainer import deepspeed_of, targets_text
+from foretell.sources.configs.trainer import deepspeed_of
 
 TRAINER: Final = "axolotl"
-_FREE: Final = tuple(
-    """
-    model_type tokenizer_type tokenizer_config trust_remote_code datasets test_datasets dataset_prepared_path val_set_size output_dir
-    dataset_processes shuffle_merged_datasets strict chat_template special_tokens tokens adapter lora_model_dir lora_alpha lora_dropout
-    lora_modules_to_save wandb_project wandb_entity wandb_watch wandb_name wandb_log_model wandb_mode wandb_run_id num_epochs max_steps
-    lr_scheduler learning_rate lr_scheduler_kwargs cosine_min_lr_ratio train_on_inputs early_stopping_patience resume_from_checkpoint
-    auto_resume_from_checkpoints logging_steps warmup_steps warmup_ratio evals_per_epoch eval_steps eval_table_size saves_per_epoch
-    save_steps save_total_limit eval_max_new_tokens eval_sample_packing save_first_step save_strategy eval_strategy debug weight_decay
-    hub_model_id hub_strategy push_dataset_to_hub hf_use_auth_token local_rank seed gradient_checkpointing_kwargs plugins
-    adam_beta1 adam_beta2 adam_epsilon is_llama_derived_model is_mistral_derived_model is_falcon_derived_model save_safetensors
-    dataloader_num_workers dataloader_pin_memory dataloader_prefetch_factor dataset_keep_in_memory mlflow_tracking_uri use_tensorboard
-    mlflow_experiment_name comet_project_name tokenizer_use_fast tokenizer_legacy base_model_config revision_of_model
-    lora_fan_in_fan_out flash_attn_fuse_qkv pad_to_sequence_len group_by_length dataset_exact_deduplication include_tokens_per_second
-    bf16 loraplus_lr_ratio eval_batch_size ddp_timeout ddp_broadcast_buffers load_best_model_at_end metric_for_best_model greater_is_better
-    """.split()
-)
-_CHANGES: Final = (
-    "rl", "relora_steps", "neftune_noise_alpha", "noisy_embedding_alpha", "gptq", "unfrozen_parameters", "lora_on_cpu", "peft_use_dora",
-    "peft_use_rslora", "peft", "lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "unsloth_lora_mlp", "unsloth_lora_qkv",
-    "unsloth_lora_o", "unsloth_cross_entropy_loss", "cut_cross_entropy", "liger_rope", "liger_rms_norm", "liger_glu_activation",
-    "liger_swiglu", "liger_layer_norm", "liger_cross_entropy", "liger_fused_linear_cross_entropy", "flash_attn_cross_entropy",
-    "flash_attn_rms_norm", "flash_attn_fuse_mlp", "s2_attention", "flex_attention", "eager_attention", "fp8",
-    "torchao", "qat", "quantization", "activation_offloading", "expert_parallel_size", "sequence_parallel_degree", "multipack_real_batches",
-    "tiled_mlp", "reward_model", "process_reward_model", "trl", "kto_desirable_weight", "dpo_label_smoothing", "lora_layers_to_transform",
-)  # fmt: skip
+_OBJECTIVES: Final = {
+    "dpo": "dpo", "ipo": "dpo", "orpo": "orpo", "simpo": "orpo", "cpo": "orpo", "kto": "kto", "grpo": "grpo", "gdpo": "grpo",
+    "dpo_lora": "dpo", "ppo": "ppo",
+}  # fmt: skip
 
 
 def recognises(entries: Mapping[str, Any]) -> bool:
-    return "base_model" in entries and bool({"datasets", "micro_batch_size", "sequence_len"} & entries.keys())
+    return "base_model" in entries and bool(
+        {"datasets", "pretraining_dataset", "micro_batch_size", "sequence_len"} & entries.keys()
+    )
 
 
 def read(keys: Keys, folder: Path) -> Configuration:
@@ -56,12 +39,13 @@ def read(keys: Keys, folder: Path) -> Configuration:
         settings["clip_grad_norm"] = clip
     adapter = keys.text("adapter")
     settings.update(_precision(keys, adapter))
-    settings.update(_adapters(keys, adapter))
+    model = keys.text("base_model")
+    settings.update(_adapters(keys, adapter, model))
     if keys.take("gradient_checkpointing") in (True, "true", "unsloth", "offload", "offload_disk"):
         settings["checkpointing"] = True
         if keys.take("gradient_checkpointing") not in (True, "true"):
             keys.say("gradient_checkpointing", "activations are taken to stay on the device")
-    if keys.flag("torch_compile"):
+    if str(keys.take("torch_compile", False)).lower() == "true":
         settings["compile"] = True
     keys.not_modelled("torch_compile_backend", "torch_compile_mode")
     if not keys.flag("sample_packing") and not keys.flag("pad_to_sequence_len"):
@@ -69,10 +53,10 @@ def read(keys: Keys, folder: Path) -> Configuration:
     _attention(keys, settings)
     inner = deepspeed_of(keys, folder)
     plan = {**inner.plan, **_fsdp(keys), **_degrees(keys)}
-    keys.free(*_FREE)
-    keys.not_modelled(*_CHANGES)
+    settings.update(_objective(keys))
+    account_for(keys, "axolotl")
     return Configuration(
-        file=keys.file, trainer=TRAINER, model=named_model(keys, keys.text("base_model"), folder), settings=settings, plan=plan,
+        file=keys.file, trainer=TRAINER, model=named_model(keys, model, folder), settings=settings, plan=plan,
         caveats=inner.caveats,
     )  # fmt: skip
 
@@ -83,14 +67,46 @@ def _precision(keys: Keys, adapter: str) -> dict[str, Any]:
     fp16 = str(keys.take("fp16", False)).lower() == "true"
     full = str(keys.take("bf16")).lower() == "full" or keys.flag("bfloat16")
     tf32 = keys.flag("tf32")
-    keys.free("float16", "tf32")
+    keys.free("float16", "bf16")
     if not (bf16 or fp16):
         return {"precision": "tf32"} if tf32 else {}
     half = "fp16" if fp16 else "bf16"
     return {"precision": half} if adapter or full or bf16 else {"precision": f"amp-{half}"}
 
 
-def _adapters(keys: Keys, adapter: str) -> dict[str, Any]:
+def _objective(keys: Keys) -> dict[str, Any]:
+    """What `rl` trains towards; the fused losses are of supervised training."""
+    kind = keys.text("rl")
+    if keys.flag("reward_model"):
+        return preference(keys, "reward_model", "reward")
+    if keys.flag("process_reward_model"):
+        keys.say(
+            "process_reward_model", "taken for training on text: its head has two classes in place of the vocabulary"
+        )
+        return {}
+    if kind:
+        if kind not in _OBJECTIVES:
+            keys.say("rl", f"{kind}, taken for training on text")
+            keys.free("trl")
+            return {}
+        trl = keys.part("trl")
+        settings = preference(keys, "rl", _OBJECTIVES[kind])
+        if kind == "dpo" and keys.flag("precompute_ref_log_probs"):
+            settings = {"objective": "orpo"}  # the same passes
+        if _OBJECTIVES[kind] == "grpo":
+            if (trl.number("beta", 0.0) or 0.0) > 0:
+                settings["objective"] = "grpo-reference"
+            if (completion := trl.count("max_completion_length")) is not None:
+                settings["completion"] = completion
+        trl.free(*trl.left())
+        return settings
+    keys.free("trl", "precompute_ref_log_probs")
+    fused = keys.flag("liger_fused_linear_cross_entropy") or keys.flag("cut_cross_entropy")
+    fused = fused or any("cut_cross_entropy" in str(plugin) for plugin in keys.take("plugins") or ())
+    return {"fused_loss": True} if fused or keys.flag("unsloth_cross_entropy_loss") else {}
+
+
+def _adapters(keys: Keys, adapter: str, model: str) -> dict[str, Any]:
     four, eight = keys.flag("load_in_4bit"), keys.flag("load_in_8bit")
     settings: dict[str, Any] = {}
     if adapter in ("lora", "qlora"):
@@ -99,11 +115,17 @@ def _adapters(keys: Keys, adapter: str) -> dict[str, Any]:
         settings["lora_targets"] = (
             "all" if keys.flag("lora_target_linear") else targets_text(targets) if targets else "q_proj+v_proj"
         )
+        if (whole := keys.take("lora_modules_to_save")) is not None:
+            settings["also_trained"] = targets_text(whole)
+        if keys.flag("peft_use_dora"):
+            settings["lora_decomposed"] = True
         if four or eight:
             settings["quantize"] = "nf4" if four else "int8"
+        else:
+            settings.update(few_bits(keys, "base_model", model))
     elif adapter:
         keys.say("adapter", f"{adapter}, taken for none")
-    keys.free("lora_r", "lora_target_modules", "lora_target_linear")
+    keys.free("lora_r", "lora_target_modules", "lora_target_linear", "lora_modules_to_save", "peft_use_dora")
     return settings
 
 

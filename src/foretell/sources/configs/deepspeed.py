@@ -49,10 +49,18 @@ def read(keys: Keys, folder: Path) -> Configuration:
     if named is not None:
         settings["optimizer"] = named
     _others(keys, plan)
+    if _compiles(keys.part("compile")):
+        settings["compile"] = True
     return Configuration(
         file=keys.file, trainer=TRAINER, settings=settings, plan=plan,
         global_batch=total if accumulation is None else None,
     )  # fmt: skip
+
+
+def _compiles(keys: Keys) -> bool:
+    keys.not_modelled("deepcompile")
+    keys.free("disable", "backend", "kwargs")
+    return "backend" in keys and not keys.flag("disable")
 
 
 def _half(keys: Keys) -> Float | None:
@@ -76,7 +84,7 @@ def _zero(keys: Keys) -> dict[str, Any]:
     if not keys.flag("overlap_comm", default=plan["zero"] == 3):
         plan["overlap"] = False
     plan.update(offloading(keys))
-    live = keys.number("stage3_max_live_parameters")
+    live = keys.number("stage3_max_live_parameters") or keys.number("max_live_parameters")
     if plan["zero"] == 3:
         if live is not None:
             plan["live_parameters"] = max(int(live), 1)
@@ -85,7 +93,8 @@ def _zero(keys: Keys) -> dict[str, Any]:
                 keys.say(name, f"{given:g}; its usual {usual:g} is modelled")
     keys.free(
         *_STAGE_3,
-        "stage3_gather_16bit_weights_on_model_save", "stage3_gather_fp16_weights_on_model_save", "contiguous_gradients",
+        "stage3_gather_16bit_weights_on_model_save", "gather_16bit_weights_on_model_save", "max_reuse_distance",
+        "stage3_gather_fp16_weights_on_model_save", "contiguous_gradients",
         "load_from_fp32_weights", "elastic_checkpoint", "ignore_unused_parameters", "round_robin_gradients", "memory_efficient_linear",
         "allgather_partitions", "reduce_scatter", "allgather_bucket_size", "legacy_stage1",
         "log_trace_cache_warnings", "module_granularity_threshold",
@@ -127,10 +136,15 @@ def _others(keys: Keys, plan: dict[str, Any]) -> None:
         "steps_per_print", "wall_clock_breakdown", "dump_state", "scheduler", "zero_allow_untested_optimizer", "tensorboard", "wandb",
         "csv_monitor", "comet", "comms_logger", "flops_profiler", "checkpoint", "zero_force_ds_cpu_optimizer", "aio", "seed",
         "prescale_gradients", "gradient_predivide_factor", "disable_allgather", "memory_breakdown", "data_types", "timers",
-        "dataloader_drop_last", "use_data_before_expert_parallel_", "nebula",
+        "dataloader_drop_last", "use_data_before_expert_parallel_", "nebula", "_comment",
+        "monitor_config", "timeout", "seq_parallel_communication_data_type",
     )  # fmt: skip
+    curriculum = keys.part("curriculum_learning")
+    if curriculum.flag("enabled"):
+        keys.say("curriculum_learning", "sequences are taken at their full length")
+    curriculum.free(*curriculum.left())
     keys.not_modelled(
         "communication_data_type", "fp32_allreduce", "sparse_gradients", "sparse_attention", "data_efficiency", "autotuning",
-        "curriculum_learning", "progressive_layer_drop", "compression_training", "elasticity", "hybrid_engine", "eigenvalue",
-        "quantize_training", "pipeline", "compile", "sequence_parallel_size",
+        "progressive_layer_drop", "compression_training", "elasticity", "hybrid_engine", "eigenvalue",
+        "quantize_training", "pipeline", "sequence_parallel_size",
     )  # fmt: skip

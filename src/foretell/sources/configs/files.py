@@ -21,6 +21,18 @@ def is_file(path: Path) -> bool:
         return False
 
 
+def found_near(name: str, folder: Path) -> Path:
+    """A file that a configuration names: from its own folder, from where the command runs, or from the top of its project."""
+    near = (folder / name, Path(name), *(parent / name for parent in folder.resolve().parents[:6]))
+    found = next((path for path in near if is_file(path)), None)
+    if found is None:
+        raise SourceError(
+            f"the file {name[:200]!r}, which the configuration names, is not there. Put it beside the configuration, or run the "
+            "command from the folder that its path begins in."
+        )
+    return found
+
+
 def read_entries(path: Path) -> dict[str, Any]:
     """What a configuration says, as a table by key."""
     try:

@@ -33,6 +33,11 @@ class Keys:
         value = self._entries.get(name)
         return default if value is None or value == "auto" else value
 
+    def raw(self, name: str) -> Any:
+        """A value as it is written."""
+        self._used.add(name)
+        return self._entries.get(name)
+
     def count(self, name: str, default: T = None, least: int = 1) -> int | T:  # type: ignore[assignment]
         value = self.take(name)
         if value is True:  # of a launch script: what only running it would tell
@@ -95,6 +100,10 @@ class Keys:
         self._used.update(self._entries)
         self._parts.append(made)
         return made
+
+    def left(self) -> list[str]:
+        """What nobody has asked for so far."""
+        return [name for name in self._entries if name not in self._used]
 
     def free(self, *names: str) -> None:
         """They cost nothing, or are what a forecast is asked for beside the file."""

@@ -7,31 +7,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from foretell.sources.configs.configuration import Configuration
+from foretell.sources.configs.finetuning import few_bits, preference, targets_text
 from foretell.sources.configs.keys import Keys
+from foretell.sources.configs.known_keys import account_for
 from foretell.sources.configs.models import named_model
-from foretell.sources.configs.trainer import FREE as TRAINER_FREE
-from foretell.sources.configs.trainer import targets_text, trainer_step
+from foretell.sources.configs.optimizers import low_rank
+from foretell.sources.configs.trainer import trainer_step
 
 TRAINER: Final = "LLaMA-Factory"
 _OWN: Final = {"finetuning_type", "cutoff_len", "template", "stage"}
-_FREE: Final = tuple(
-    """
-    stage do_train dataset dataset_dir eval_dataset template cutoff_len max_samples overwrite_cache preprocessing_num_workers
-    dataloader_num_workers output_dir logging_steps save_steps plot_loss overwrite_output_dir save_only_model report_to learning_rate
-    lr_scheduler_type val_size compute_accuracy export_dir export_size export_device export_legacy_format adapter_name_or_path
-    quantization_type double_quantization flash_attn lora_alpha lora_dropout additional_target loraplus_lr_ratio image_max_pixels
-    video_max_pixels media_dir streaming buffer_size mix_strategy interleave_probs use_swanlab swanlab_project tokenized_path
-    trust_remote_code enable_thinking train_on_prompt mask_history ignore_pad_token_for_loss ray_run_name ray_storage_path
-    ray_num_workers placement_strategy resources_per_worker low_cpu_mem_usage rope_scaling create_new_adapter
-    """.split()
-)
-_CHANGES: Final = (
-    "pref_beta", "pref_loss", "reward_model", "use_galore", "galore_layerwise", "galore_rank", "use_apollo", "use_badam", "badam_mode",
-    "use_adam_mini", "use_muon", "use_unsloth", "use_unsloth_gc", "enable_liger_kernel", "use_dora", "use_rslora", "pissa_init",
-    "mixture_of_depths", "use_llama_pro", "freeze_trainable_layers", "freeze_vision_tower", "shift_attn",
-    "use_reentrant_gc", "upcast_layernorm",
-    "upcast_lmhead_output", "use_cce", "fp8", "fp8_backend", "neat_packing", "infer_backend", "use_fast_tokenizer", "resize_vocab",
-)  # fmt: skip
+_STAGES: Final = {"sft": "sft", "pt": "sft", "dpo": "dpo", "kto": "kto", "rm": "reward-lm", "ppo": "ppo"}
+_WITHOUT_REFERENCE: Final = ("orpo", "simpo")
 
 
 def recognises(entries: Mapping[str, Any]) -> bool:
@@ -43,28 +29,81 @@ def read(keys: Keys, folder: Path) -> Configuration:
     settings["seq"] = keys.count("cutoff_len", 2048)
     if not keys.flag("disable_gradient_checkpointing"):
         settings["checkpointing"] = True  # its default, whatever TrainingArguments say
+    model = keys.text("model_name_or_path")
+    settings.update(_method(keys, model))
+    settings.update(_optimizer(keys))
+    settings.update(_stage(keys))
+    if keys.flag("pure_bf16"):
+        settings["precision"] = "bf16"
+    if keys.flag("enable_liger_kernel") or keys.flag("use_cce"):
+        settings["fused_loss"] = True
+    if not keys.flag("packing") and not keys.flag("neat_packing"):
+        keys.say("cutoff_len", "samples are taken to be as long as that; without packing most are shorter: --lengths")
+    keys.free("packing")
+    plan.update(_megatron(keys))
+    account_for(keys, "llamafactory")
+    account_for(keys, "trainer")
+    return Configuration(
+        file=keys.file, trainer=TRAINER, model=named_model(keys, model, folder), settings=settings, plan=plan,
+        caveats=inner.caveats,
+    )  # fmt: skip
+
+
+def _method(keys: Keys, model: str) -> dict[str, Any]:
+    """Which parameters are trained, and how the others are kept."""
     kind = keys.text("finetuning_type", "lora")
     half = "bf16" if keys.flag("bf16") else "fp16" if keys.flag("fp16") else ""
-    if kind == "lora":
+    settings: dict[str, Any] = {}
+    if kind in ("lora", "oft"):
         settings["lora_rank"] = keys.count("lora_rank", 8)
         settings["lora_targets"] = targets_text(keys.take("lora_target", "all"))
         if half:
             settings["precision"] = half  # frozen weights are loaded so; adapters are small
+        if (whole := keys.take("additional_target")) is not None:
+            settings["also_trained"] = targets_text(whole)
+        if keys.flag("use_dora"):
+            settings["lora_decomposed"] = True
+        settings.update(few_bits(keys, "model_name_or_path", model))
+        if kind == "oft":
+            keys.say("finetuning_type", "oft, taken for LoRA")
     elif kind == "freeze":
-        keys.say("finetuning_type", "freeze, taken for training all parameters")
-    if keys.flag("pure_bf16"):
-        settings["precision"] = "bf16"
+        settings["trained_layers"] = keys.count("freeze_trainable_layers", 2)
     if bits := keys.count("quantization_bit"):
         settings["quantize"] = {4: "nf4", 8: "int8"}.get(bits, "nf4")
     if (method := keys.text("quantization_method", "bnb")) not in ("bnb", "bitsandbytes"):
         keys.say("quantization_method", f"{method}, taken for bitsandbytes")
-    if keys.text("stage", "sft") not in ("sft", "pt"):
-        keys.say("stage", f"{keys.text('stage')}, taken for sft")
-    if not keys.flag("packing"):
-        keys.say("cutoff_len", "samples are taken to be as long as that; without packing most are shorter: --lengths")
-    keys.free("packing", *_FREE, *TRAINER_FREE)
-    keys.not_modelled(*_CHANGES)
-    return Configuration(
-        file=keys.file, trainer=TRAINER, model=named_model(keys, keys.text("model_name_or_path"), folder), settings=settings, plan=plan,
-        caveats=inner.caveats,
-    )  # fmt: skip
+    keys.free("lora_rank", "lora_target", "use_dora", "freeze_trainable_layers")
+    return settings
+
+
+def _optimizer(keys: Keys) -> dict[str, Any]:
+    """What its own flags put in place of TrainingArguments' optimizer."""
+    for flag, name in (("use_galore", "galore"), ("use_apollo", "apollo")):
+        if keys.flag(flag):
+            return {"optimizer": low_rank(name, keys.count(f"{name}_rank", 16))}
+    if keys.flag("use_muon"):
+        return {"optimizer": "muon"}
+    return {"optimizer": "adam-mini"} if keys.flag("use_adam_mini") else {}
+
+
+def _stage(keys: Keys) -> dict[str, Any]:
+    stage = keys.chosen("stage", _STAGES, "sft")
+    if stage == "dpo" and keys.text("pref_loss", "sigmoid") in _WITHOUT_REFERENCE:
+        stage = "orpo"
+    found = preference(keys, "stage", stage)
+    return {**found, "upcast_logits": True} if stage in ("dpo", "orpo", "kto") else found
+
+
+def _megatron(keys: Keys) -> dict[str, Any]:
+    """Degrees of its Megatron bridge."""
+    named = (("tp", "tensor_model_parallel_size"), ("pp", "pipeline_model_parallel_size"), ("cp", "context_parallel_size"),
+             ("ep", "expert_model_parallel_size"))  # fmt: skip
+    plan: dict[str, Any] = {field: keys.count(name, 1) for field, name in named if keys.count(name, 1) > 1}
+    if keys.flag("use_distributed_optimizer"):
+        plan["zero"] = 1
+    if keys.flag("sequence_parallel") and plan.get("tp", 1) > 1:
+        plan["sequence_parallel"] = True
+    keys.free(
+        "overlap_param_gather", "overlap_grad_reduce", "mixed_precision", "use_packed_sequences", "export_hf_on_finish"
+    )
+    return plan

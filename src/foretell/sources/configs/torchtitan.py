@@ -46,7 +46,12 @@ _FLOATS: Final[dict[str, Float]] = {dtype: name for name, dtype in DTYPES.items(
 
 
 def recognises(entries: Mapping[str, Any]) -> bool:
-    return len(_TABLES & entries.keys()) >= 3 and "training" in entries and isinstance(entries["training"], Mapping)
+    return (
+        "_component_" not in str(entries.get("model"))
+        and len(_TABLES & entries.keys()) >= 3
+        and "training" in entries
+        and isinstance(entries["training"], Mapping)
+    )
 
 
 def read(keys: Keys, folder: Path) -> Configuration:
@@ -64,7 +69,8 @@ def read(keys: Keys, folder: Path) -> Configuration:
     keys.free(
         "job", "profiling", "metrics", "lr_scheduler", "checkpoint", "comm", "validation", "debug", "memory_estimation"
     )
-    keys.not_modelled("quantize", "float8", "mx", "fault_tolerance", "experimental")
+    keys.not_modelled("fault_tolerance", "experimental")
+    keys.free("quantize", "float8", "mx")
     return Configuration(
         file=keys.file, trainer=TRAINER, model=model, settings=settings, plan=plan, replicas=copies,
         global_batch=_global_batch(training),
@@ -168,6 +174,8 @@ def _optimizer(keys: Keys) -> str:
 def _model(keys: Keys, folder: Path) -> str | Mapping[str, Any]:
     name, flavor = keys.text("name", "llama3"), keys.text("flavor", "debugmodel")
     keys.free("tokenizer_path", "hf_assets_path", "norm_type", "print_after_conversion", "tokenizer_name")
-    keys.not_modelled("converters", "use_flex_attn")
+    if any("float8" in str(word) or "mx" in str(word) for word in keys.take("converters") or ()):
+        keys.say("converters", "fp8: time and memory are those of bf16")
+    keys.not_modelled("use_flex_attn")
     known = (name, flavor) in _FLAVORS and keys.model is None
     return _FLAVORS[name, flavor] if known else named_model(keys, f"{name}/{flavor}", folder)

@@ -3,46 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from foretell.precision import Float
-from foretell.sources.configs import deepspeed
+from foretell.sources.configs import accelerate, deepspeed
 from foretell.sources.configs.accelerate import deepspeed_file
 from foretell.sources.configs.configuration import Configuration
+from foretell.sources.configs.files import found_near, read_entries
+from foretell.sources.configs.finetuning import few_bits, liger, preference, targets_text, weights
 from foretell.sources.configs.fsdp import fsdp_plan
 from foretell.sources.configs.keys import Keys
+from foretell.sources.configs.known_keys import account_for
 from foretell.sources.configs.models import named_model
 from foretell.sources.configs.optimizers import autocast, named_optimizer, sharded_half, with_masters
 
 TRAINER: Final = "Hugging Face's Trainer"
 _OWN: Final = {"per_device_train_batch_size", "gradient_accumulation_steps", "output_dir", "learning_rate"}
-FREE: Final = (
-    "output_dir", "num_train_epochs", "max_steps", "learning_rate", "lr_scheduler_type", "lr_scheduler_kwargs", "warmup_steps",
-    "warmup_ratio", "optim_args", "weight_decay", "adam_beta1", "adam_beta2", "adam_epsilon", "average_tokens_across_devices",
-    "bf16_full_eval", "fp16_full_eval", "gradient_checkpointing_kwargs", "torch_compile_backend", "use_cache", "logging_strategy",
-    "logging_steps", "logging_first_step", "log_on_each_node", "logging_nan_inf_filter", "include_num_input_tokens_seen",
-    "log_level", "log_level_replica", "disable_tqdm", "report_to", "run_name", "project", "trackio_space_id", "eval_strategy",
-    "evaluation_strategy", "eval_steps", "eval_delay", "per_device_eval_batch_size", "prediction_loss_only", "eval_on_start",
-    "eval_do_concat_batches", "eval_use_gather_object", "eval_accumulation_steps", "include_for_metrics", "batch_eval_metrics",
-    "save_only_model", "save_strategy", "save_steps", "save_on_each_node", "save_total_limit", "enable_jit_checkpoint",
-    "save_safetensors", "push_to_hub", "hub_token", "hub_private_repo", "hub_model_id", "hub_strategy", "hub_always_push",
-    "hub_revision", "load_best_model_at_end", "metric_for_best_model", "greater_is_better", "ignore_data_skip", "local_rank",
-    "restore_callback_states_from_checkpoint", "seed", "data_seed", "use_cpu", "no_cuda", "accelerator_config", "dataloader_drop_last",
-    "dataloader_num_workers", "dataloader_pin_memory", "dataloader_persistent_workers", "dataloader_prefetch_factor",
-    "remove_unused_columns", "label_names", "length_column_name", "ddp_backend", "ddp_timeout", "debug", "skip_memory_metrics",
-    "do_train", "do_eval", "do_predict", "resume_from_checkpoint", "overwrite_output_dir", "logging_dir", "half_precision_backend",
-    "fp16_opt_level", "include_inputs_for_metrics", "jit_mode_eval", "past_index", "push_to_hub_token", "mp_parameters",
-    "dispatch_batches", "split_batches", "include_tokens_per_second", "use_legacy_prediction_loop", "ray_scope", "torchdynamo",
-    "dataset_name", "dataset_config", "dataset_config_name", "dataset_text_field", "dataset_num_proc", "preprocessing_num_workers",
-    "train_file", "validation_file", "trust_remote_code", "tokenizer_name", "use_fast_tokenizer", "model_revision", "token",
-    "cache_dir", "torch_dtype", "dtype", "max_train_samples", "max_eval_samples", "eval_dataset", "streaming", "eos_token",
-    "bnb_4bit_compute_dtype", "lora_task_type", "plot_loss", "chat_template_path", "completion_only_loss", "assistant_only_loss",
-)  # fmt: skip
-_CHANGES: Final = (
-    "optim_target_modules", "label_smoothing_factor", "liger_kernel_config", "neftune_noise_alpha", "torch_empty_cache_steps",
-    "auto_find_batch_size", "full_determinism", "parallelism_config", "ddp_find_unused_parameters", "ddp_static_graph",
-    "ddp_broadcast_buffers", "group_by_length", "train_sampling_strategy", "torch_compile_mode", "fp16_backend", "tpu_num_cores",
+# What tells TRL's trainers apart.
+_TELLS: Final = (
+    ("grpo", ("num_generations", "max_completion_length")), ("kto", ("desirable_weight", "undesirable_weight")),
+    ("dpo", ("precompute_ref_log_probs", "reference_free", "precompute_ref_batch_size", "dpo_beta")),
+    ("reward", ("center_rewards_coefficient",)), ("orpo", ("simpo_gamma", "cpo_alpha")),
 )  # fmt: skip
 
 
@@ -52,43 +35,82 @@ def recognises(entries: Mapping[str, Any]) -> bool:
 
 def read(keys: Keys, folder: Path) -> Configuration:
     settings, plan, inner = trainer_step(keys, folder)
-    name = keys.text("model_name_or_path") or keys.text("model_id")
+    name = keys.text("model_name_or_path") or keys.text("model_id") or keys.text("model")
     for key in ("max_length", "max_seq_length", "model_max_length", "block_size"):
         if (length := keys.count(key)) is not None:
             settings["seq"] = length
-    settings.update(_adapters(keys))
-    if keys.flag("packing"):
-        keys.free("eval_packing", "packing_strategy")
-    elif name:
-        keys.free("packing")
-    keys.free(*FREE)
+    settings.update(_adapters(keys, name))
+    settings.update(_objective(keys))
+    if (kept := weights(keys, "torch_dtype", "dtype")) in ("bf16", "fp16") and not (inner.plan or plan.get("zero")):
+        settings["precision"] = kept  # the optimizer's state too; autocast on top changes little
+    launched = _launched(keys, folder)
+    if launched.plan or launched.settings:
+        plan = {**plan, **launched.plan}
+        settings.update({n: launched.settings[n] for n in ("precision", "compile") if n in launched.settings})
+    if not keys.flag("packing") and name and "seq" in settings:
+        keys.say("packing", "off: samples are taken to be as long as the longest, and most are shorter: --lengths")
+    account_for(keys, "trainer")
     return Configuration(
-        file=keys.file, trainer=TRAINER, model=named_model(keys, name, folder) if name else None, settings=settings, plan=plan,
-        caveats=inner.caveats,
+        file=keys.file, trainer=TRAINER, model=named_model(keys, name, folder) if name else keys.model, settings=settings, plan=plan,
+        devices=launched.devices or _devices(keys), replicas=launched.replicas, caveats=(*inner.caveats, *launched.caveats),
     )  # fmt: skip
 
 
-def _adapters(keys: Keys) -> dict[str, Any]:
-    """TRL's model arguments."""
+def _devices(keys: Keys) -> int | None:
+    """Of a launcher's words."""
+    each = keys.count("nproc_per_node") or keys.count("nproc-per-node") or keys.count("num_gpus")
+    nodes = keys.count("nnodes", 1)
+    keys.free("num_machines", "num_nodes", "multi_gpu", "use_deepspeed", "use_fsdp", "mixed_precision", "script")
+    return keys.count("num_processes") or (each * nodes if each else None)
+
+
+def _launched(keys: Keys, folder: Path) -> Configuration:
+    """The file of accelerate that a launch script names."""
+    if not (name := keys.text("config_file")):
+        return Configuration(file=keys.file, trainer=TRAINER)
+    path = found_near(name, folder)
+    inner = Keys(read_entries(path), path.name)
+    found = accelerate.read(inner, path.parent)
+    return replace(found, caveats=(*found.caveats, *inner.caveats()))
+
+
+def _objective(keys: Keys) -> dict[str, Any]:
+    """TRL's trainer, by the script that is started or the keys that only it has."""
+    started = keys.text("script").removesuffix(".py")
+    keys.free("precompute_ref_log_probs", "precompute_ref_batch_size", "dpo_beta", "padding_free")
+    kind = next((kind for kind, names in _TELLS if kind in started or any(name in keys for name in names)), "sft")
+    if kind == "grpo":
+        prompt, completion = keys.count("max_prompt_length", 512), keys.count("max_completion_length", 256)
+        against = "grpo-reference" if (keys.number("beta", 0.0) or 0.0) > 0 else "grpo"
+        keys.free("num_generations", "num_iterations", "steps_per_generation")
+        return {**preference(keys, "num_generations", against), "seq": prompt + completion, "completion": completion}
+    if kind == "dpo" and (keys.flag("precompute_ref_log_probs") or keys.flag("reference_free")):
+        kind = "orpo"  # the same passes
+    return preference(keys, "script", kind)
+
+
+def _adapters(keys: Keys, model: str) -> dict[str, Any]:
+    """TRL's model arguments, and those of peft's examples."""
     settings: dict[str, Any] = {}
-    if keys.flag("use_peft") or "lora_r" in keys:
+    named = [keys.flag(name) for name in ("use_peft", "use_peft_lora", "use_lora") if name in keys]
+    if any(named) or (not named and "lora_r" in keys):
         settings["lora_rank"] = keys.count("lora_r", 16)
         if (targets := keys.take("lora_target_modules")) is not None:
             settings["lora_targets"] = targets_text(targets)
-    if keys.flag("load_in_4bit"):
-        settings["quantize"] = "nf4"
-    elif keys.flag("load_in_8bit"):
-        settings["quantize"] = "int8"
-    keys.free("lora_alpha", "lora_dropout", "bnb_4bit_quant_type", "use_bnb_nested_quant", "attn_implementation")
-    keys.not_modelled("lora_modules_to_save", "use_dora", "use_rslora")
+        if (whole := keys.take("lora_modules_to_save")) is not None:
+            settings["also_trained"] = targets_text(whole)
+        if keys.flag("use_dora"):
+            settings["lora_decomposed"] = True
+        if keys.flag("load_in_4bit") or keys.flag("use_4bit_quantization"):
+            settings["quantize"] = "nf4"
+        elif keys.flag("load_in_8bit") or keys.flag("use_8bit_quantization"):
+            settings["quantize"] = "int8"
+        else:
+            settings.update(few_bits(keys, "model_name_or_path", model))
+    keys.free("lora_r", "lora_alpha", "lora_dropout", "lora_target_modules", "bnb_4bit_quant_type", "use_bnb_nested_quant", "use_rslora",
+              "attn_implementation", "use_flash_attn", "use_reentrant", "bnb_4bit_quant_storage_dtype", "load_in_4bit", "load_in_8bit",
+              "use_4bit_quantization", "use_8bit_quantization", "use_loftq", "lora_modules_to_save", "use_dora")  # fmt: skip
     return settings
-
-
-def targets_text(targets: Any) -> str:
-    """Names of modules, joined as a setting writes them."""
-    if isinstance(targets, str):
-        return "all" if targets in ("all", "all-linear") else targets.replace(" ", "").replace(",", "+")
-    return "+".join(str(t) for t in targets)
 
 
 def trainer_step(keys: Keys, folder: Path) -> tuple[dict[str, Any], dict[str, Any], Configuration]:
@@ -112,15 +134,15 @@ def trainer_step(keys: Keys, folder: Path) -> tuple[dict[str, Any], dict[str, An
         settings["compile"] = True
     bucket = keys.count("ddp_bucket_cap_mb")
     plan = {} if bucket is None else {"bucket_bytes": bucket * 2**20}
-    if keys.flag("use_liger_kernel"):
-        keys.say("use_liger_kernel", "fused kernels, priced as the plain ones")
+    if keys.flag("use_liger_kernel") or keys.flag("use_liger"):
+        settings.update(liger(keys, keys.take("liger_kernel_config")))
+        keys.free("liger_kernel_config")
     inner, sharded = deepspeed_of(keys, folder), _fsdp(keys)
     if inner.plan or inner.settings:  # DeepSpeed keeps masters; "auto" is what the trainer says
         settings.update(with_masters(half))
         settings.update({name: inner.settings[name] for name in ("precision", "optimizer") if name in inner.settings})
     elif sharded and half:
         settings.update(sharded_half("fp32", half, half))
-    keys.not_modelled(*_CHANGES)
     return settings, {**plan, **inner.plan, **sharded}, inner
 
 
@@ -129,6 +151,12 @@ def deepspeed_of(keys: Keys, folder: Path) -> Configuration:
     given = keys.take("deepspeed")
     if isinstance(given, str) and given:
         return deepspeed_file(given, folder)
+    if given is True and (name := keys.take("deepspeed_config")):
+        return (
+            deepspeed_file(str(name), folder)
+            if isinstance(name, str)
+            else deepspeed.read(keys.part("deepspeed_config"), folder)
+        )
     if isinstance(given, Mapping):
         return deepspeed.read(keys.part("deepspeed"), folder)
     return Configuration(file=keys.file, trainer=TRAINER)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import torch
@@ -99,25 +101,60 @@ def quantized_weights(model: nn.Module) -> int:
 class LoraLinear(nn.Module):
     """A frozen layer and beside it two narrow ones that are trained."""
 
-    def __init__(self, base: nn.Module, rank: int) -> None:
+    def __init__(self, base: nn.Module, rank: int, *, decomposed: bool = False) -> None:
         super().__init__()
         features: Any = base
         self.base_layer = base
         self.lora_A = nn.Linear(features.in_features, rank, bias=False)
         self.lora_B = nn.Linear(rank, features.out_features, bias=False)
         self.scaling = 2.0
+        self.switched_off = False
+        self.magnitude = nn.Parameter(torch.ones(features.out_features)) if decomposed else None
 
     def forward(self, x: Tensor) -> Tensor:
         result: Tensor = self.base_layer(x)
+        if self.switched_off:
+            return result
         added = self.lora_B(self.lora_A(F.dropout(x.to(self.lora_A.weight.dtype), 0.05)))
         adapted_result: Tensor = result + added.to(result.dtype) * self.scaling
-        return adapted_result
+        return adapted_result if self.magnitude is None else adapted_result * self._scale().to(result.dtype)
+
+    def _scale(self) -> Tensor:
+        """DoRA's: learned lengths of rows over those that the adapted weight has, which are made anew in each pass."""
+        base: Any = self.base_layer
+        weight = base.weight if isinstance(base, nn.Linear) else base.dequantized(self.lora_A.weight.dtype)
+        with torch.no_grad():
+            length = (weight + self.scaling * (self.lora_B.weight @ self.lora_A.weight).to(weight.dtype)).norm(dim=1)
+        assert self.magnitude is not None
+        return self.magnitude / length
 
 
-def adapted(model: Any, *, lora_rank: int, lora_targets: str, quantize: Quantize) -> Any:
+@contextlib.contextmanager
+def without_adapters(model: nn.Module) -> Iterator[None]:
+    """Run a model as it was before it was adapted."""
+    layers = [module for module in model.modules() if isinstance(module, LoraLinear)]
+    for layer in layers:
+        layer.switched_off = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.switched_off = False
+
+
+def adapted(
+    model: Any,
+    *,
+    lora_rank: int,
+    lora_targets: str,
+    quantize: Quantize,
+    also_trained: str = "",
+    lora_decomposed: bool = False,
+) -> Any:
     """The model with its linear layers quantized and, where a rank is given, frozen with adapters beside them.
 
     `lora_targets` are the last parts of layers' names, as `q_proj+v_proj`; `all` is every linear layer but the head.
+    `also_trained` are modules that are trained whole beside them, as `embed_tokens+lm_head`.
     """
     if quantize != "none" and not lora_rank:
         raise SourceError(
@@ -138,8 +175,26 @@ def adapted(model: Any, *, lora_rank: int, lora_targets: str, quantize: Quantize
     kinds = {"none": lambda layer: layer, "nf4": Linear4bit, "int8": Linear8bit}
     for name, layer in layers.items():
         base = kinds[quantize](layer)
-        _put(model, name, LoraLinear(base, lora_rank) if name in chosen else base)
+        _put(model, name, LoraLinear(base, lora_rank, decomposed=lora_decomposed) if name in chosen else base)
+    _train_whole(model, also_trained)
     return model
+
+
+def only_last_layers(model: nn.Module, number: int) -> nn.Module:
+    """The model with all frozen but the last of its repeated blocks."""
+    stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    if number and stacks:
+        model.requires_grad_(False)
+        for block in list(max(stacks, key=len))[-number:]:
+            block.requires_grad_(True)
+    return model
+
+
+def _train_whole(model: Any, names: str) -> None:
+    wanted = {name for name in names.split("+") if name}
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] in wanted and not isinstance(module, Linear4bit | Linear8bit):
+            module.requires_grad_(True)
 
 
 def _linear_layers(model: Any) -> dict[str, nn.Linear]:

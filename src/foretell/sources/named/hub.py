@@ -11,8 +11,8 @@ from typing import Any, Final
 
 # What tells versions of the same shapes apart, at the end of a name.
 _VERSION: Final = re.compile(
-    r"[-_](hf|instruct|chat|base|it|pt|sft|dpo|preview|v[0-9]+(\.[0-9]+)*|4bit|8bit|bnb-4bit|unsloth-bnb-4bit|gptq|awq|fp8|bf16|aqlm"
-    r"|int4|int8|w8a8|nvfp4|mxfp4|2bit|1x16|dequantized|thinking|non-reasoning|uncensored|instruct-[0-9]{4}|2[3-6][01][0-9])$"
+    r"[-_](hf|instruct|chat|base|it|pt|sft|dpo|preview|reasoning|thinking|deduped|v[0-9]+(\.[0-9]+)*|4bit|8bit|bnb-4bit|unsloth-bnb-4bit"
+    r"|gptq|awq|fp8|bf16|aqlm|nf4|bnb|int4|int8|nvfp4|mxfp4|2bit|1x16|dequantized|instruct-[0-9]{4}|2[3-6][01][0-9])$"
 )
 # The same weights under another account.
 _MIRRORS: Final = (
@@ -20,6 +20,7 @@ _MIRRORS: Final = (
     "techxgenus/", "thebloke/", "casperhansen/", "hugging-quants/", "redhatai/", "neuralmagic/", "nvidia/", "llamafactory/",
     "ybelkada/", "tinyllama/", "openai-community/", "google-bert/", "facebookai/", "distilbert/", "google-t5/",
 )  # fmt: skip
+_FOLDER: Final = re.compile(r"[./~]|models?$|checkpoints?|ckpts?|data|weights|.*/.*/")  # of a copy on some disk
 
 
 def hub_model(name: str) -> Mapping[str, Any] | None:
@@ -39,7 +40,7 @@ def hub_model(name: str) -> Mapping[str, Any] | None:
 
 def _mirrored(name: str, known: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any] | None:
     account, slash, model = name.rpartition("/")
-    if slash and f"{account}/" not in _MIRRORS:
+    if slash and f"{account}/" not in _MIRRORS and not _FOLDER.match(account):
         return None
     return next((entry for full, entry in known.items() if full.rpartition("/")[2] == model), None)
 

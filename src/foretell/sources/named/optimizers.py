@@ -11,7 +11,9 @@ import torch
 from foretell.errors import SourceError, did_you_mean
 from foretell.sources.master_weights import OnMasters
 from foretell.sources.named.eight_bit import BlockwiseOptimizer
+from foretell.sources.named.low_rank import AdamMini, LowRankAdam, MuonAndAdam
 
+_RANKS = (1, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # of gradients that are projected
 MakeOptimizer = Callable[[Iterable[Any]], torch.optim.Optimizer]
 
 
@@ -41,6 +43,10 @@ OPTIMIZERS |= {  # of bitsandbytes; AdamW and Adam run one kernel
     for form, bits in (("", 32), ("-8bit", 8))
     for pages in ("", "-paged")
     if name + form + pages != "adamw"  # torch's
+}
+OPTIMIZERS |= {"muon": MuonAndAdam, "adam-mini": AdamMini}
+OPTIMIZERS |= {
+    f"{name}-r{rank}": partial(LowRankAdam, rank=rank, name=name) for name in ("galore", "apollo") for rank in _RANKS
 }
 OPTIMIZERS["adamw-master"] = partial(OnMasters, make=partial(torch.optim.AdamW, fused=True))
 

@@ -119,7 +119,7 @@ class _Lexer:
         self.documents[number] = "\n".join(lines)
 
     def _double(self) -> None:
-        text, parts = self.text, []
+        text, parts = self.text, list[str]()
         self.at += 1
         while self.at < len(text) and text[self.at] != '"':
             if text.startswith("\\\n", self.at):

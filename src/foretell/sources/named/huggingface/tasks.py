@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Concatenate, ParamSpec
 
@@ -13,8 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from foretell.errors import SourceError
-from foretell.sources.named.adapters import Quantize, adapted
+from foretell.sources.named.adapters import Quantize, adapted, only_last_layers
 from foretell.sources.named.huggingface.architecture import Architecture, entry
+from foretell.sources.named.huggingface.objectives import KINDS, Objective, finished, loss_of, prepared
 from foretell.sources.named.recipe import MakeTensors, Recipe, parameters_of, takes_step_settings
 from foretell.workload import Workload
 
@@ -34,7 +35,9 @@ class Task:
     targets: MakeTensors = dict
     conditions: MakeTensors = dict
     loss: Callable[[Any, Any], Any] = lambda model, b: model(**b).loss
+    samples: int | None = None
     tokens: int | None = None
+    objective: Objective = "sft"
 
 
 Build = Callable[Concatenate[Architecture, P], Task]
@@ -51,15 +54,31 @@ def task(name: str) -> Callable[[Build[P]], Build[P]]:
             lora_rank: int = 0,
             lora_targets: str = "all",
             quantize: Quantize = "none",
+            also_trained: str = "",
+            lora_decomposed: bool = False,
+            trained_layers: int = 0,
             **settings: Any,
         ) -> Recipe:
             made = build(architecture, **settings)  # type: ignore[call-arg]
-            frozen = partial(adapted, lora_rank=lora_rank, lora_targets=lora_targets, quantize=quantize)
+
+            def model() -> Any:
+                plain = prepared(architecture.built(made.config, checkpointing), made.objective)
+                trained = adapted(
+                    plain, lora_rank=lora_rank, lora_targets=lora_targets, quantize=quantize, also_trained=also_trained,
+                    lora_decomposed=lora_decomposed,
+                )  # fmt: skip
+                trained = only_last_layers(trained, trained_layers)
+                plain_copy = partial(architecture.built, made.config, False)
+                return finished(trained, made.objective, bool(lora_rank), plain_copy)
+
             return Recipe(
                 name=architecture.name,
-                model=lambda: frozen(architecture.built(made.config, checkpointing)),
+                model=model,
                 forward=lambda model, b: model(**b),
-                **{field: getattr(made, field) for field in ("inputs", "targets", "conditions", "loss", "tokens")},
+                **{
+                    field: getattr(made, field)
+                    for field in ("inputs", "targets", "conditions", "loss", "samples", "tokens")
+                },
             )
 
         own = [p for p in parameters_of(recipe) if p.kind is p.KEYWORD_ONLY]
@@ -89,9 +108,25 @@ def _language_model(architecture: Architecture, batch: int, seq: int, layers: in
 
 
 @task("causal-lm")
-def causal_lm(architecture: Architecture, *, batch: int = 8, seq: int = 1024, layers: int | None = None) -> Task:
-    """Next-token cross-entropy on sequences without padding."""
-    return _language_model(architecture, batch, seq, layers)
+def causal_lm(
+    architecture: Architecture,
+    *,
+    batch: int = 8,
+    seq: int = 1024,
+    layers: int | None = None,
+    objective: Objective = "sft",
+    completion: int | None = None,
+    fused_loss: bool = False,
+    upcast_logits: bool = False,
+) -> Task:
+    """Next-token cross-entropy on sequences without padding, or another objective of fine-tuning."""
+    texts = KINDS[objective].texts
+    made = _language_model(architecture, batch * texts, seq, layers)
+    if objective == "sft" and not fused_loss:
+        return made
+    loss = loss_of(objective, completion=completion, fused=fused_loss, upcast=upcast_logits)
+    targets = made.targets if objective == "sft" else dict
+    return replace(made, targets=targets, loss=loss, samples=batch, objective=objective)
 
 
 @task("masked-lm")
