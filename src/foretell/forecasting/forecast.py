@@ -97,6 +97,7 @@ def answer_to(
                 training=program.whole.training,
                 profiled=fitted is not None,
                 several=program.ranks > 1,
+                own_loop=program.whole.facts.is_script,
             ),
         )
         return made.forecast(job, caveats(made))

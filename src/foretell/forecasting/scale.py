@@ -92,7 +92,10 @@ def scale(
         subject = capture(subject, settings, progress=progress, cache=cache)
         settings = None
     trains, template = (True, None) if isinstance(subject, Script) else (subject.training, subject.facts.plan)
-    conditions = same_trainer(conditions or Conditions(), prices_by, training=trains, profiled=profile is not None)
+    runs_itself = isinstance(subject, Script) or subject.facts.is_script
+    conditions = same_trainer(
+        conditions or Conditions(), prices_by, training=trains, profiled=profile is not None, own_loop=runs_itself
+    )
     replica = given or (template.replica if template else Plan())
     report = progress or (lambda text: None)
     points: list[ScalePoint] = []

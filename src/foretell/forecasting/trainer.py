@@ -40,16 +40,27 @@ class TrainerOverhead:
 
 
 def trainer_overhead(
-    conditions: Conditions, model: CostModel, *, training: bool, profiled: bool, several: bool = True
+    conditions: Conditions,
+    model: CostModel,
+    *,
+    training: bool,
+    profiled: bool,
+    several: bool = True,
+    own_loop: bool = False,
 ) -> TrainerOverhead:
-    """As the conditions say, or as published jobs had it. One device is measured without a trainer, and a profile knows its own."""
+    """As the conditions say, or as published jobs had it. One device is measured without a trainer, and a profile knows its own.
+
+    `own_loop`: a script's, which was run itself: what it does around its step was recorded with it.
+    """
     if conditions.trainer is not None:
         return TrainerOverhead.given(conditions)
-    known = jobs_of(model) if several and training and not profiled else None
+    known = jobs_of(model) if several and training and not profiled and not own_loop else None
     return TrainerOverhead(fraction=known.trainer_overhead, source="published jobs") if known else TrainerOverhead()
 
 
-def same_trainer(conditions: Conditions, model: CostModel, *, training: bool, profiled: bool) -> Conditions:
+def same_trainer(
+    conditions: Conditions, model: CostModel, *, training: bool, profiled: bool, own_loop: bool = False
+) -> Conditions:
     """For who compares numbers of devices: one device has the trainer that several have, or it would win by what that adds."""
-    overhead = trainer_overhead(conditions, model, training=training, profiled=profiled)
+    overhead = trainer_overhead(conditions, model, training=training, profiled=profiled, own_loop=own_loop)
     return conditions if overhead.source == "none" else replace(conditions, trainer=overhead.fraction)

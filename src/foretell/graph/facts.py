@@ -53,6 +53,11 @@ class StepFacts:
         if not isinstance(self.optimizer, str | None):
             raise ValueError("the optimizer's name is no text")
 
+    @property
+    def is_script(self) -> bool:
+        """The step is of a script that was run, with what it does around its step."""
+        return self.plan is not None and self.plan.by == "script"
+
     def to_dict(self) -> dict[str, Any]:
         """The facts as a graph file and a report write them; what is not known is left out."""
         known = {

@@ -92,7 +92,13 @@ def plan(
         steps=steps,
         clusters=candidates.clusters,
         model=prices_by,
-        conditions=same_trainer(conditions or Conditions(), prices_by, training=trains, profiled=profile is not None),
+        conditions=same_trainer(
+            conditions or Conditions(),
+            prices_by,
+            training=trains,
+            profiled=profile is not None,
+            own_loop=all(variant.graph.facts.is_script for variant in steps.variants),
+        ),
         profile=Profile.load(profile) if isinstance(profile, str | Path) else profile,
         outcomes=OutcomeCache() if keeps else None,
     )

@@ -149,3 +149,14 @@ def test_the_batch_is_what_the_loss_is_computed_from(
     assert (graph.samples, graph.tokens) == (samples, tokens)
     assert doubt in " ".join(c.text for c in graph.caveats if c.code == "batch-assumed")
     assert bool(doubt) == any(c.code == "batch-assumed" for c in graph.caveats)
+
+
+def test_a_script_is_its_own_trainer(script: Write) -> None:
+    """What published trainers add was not measured on it: its loop was run."""
+    job = script(
+        START + RAYS.replace(".cuda()\ndef", ".cuda()\nmodel = nn.parallel.DistributedDataParallel(model)\ndef") + LOOP
+    )
+    answer = foretell.forecast(job, "2xh100-sxm")
+    assert answer.plan == "dp=2"
+    assert answer.trainer.seconds == 0
+    assert not any(caveat.code == "trainer-added" for caveat in answer.caveats)

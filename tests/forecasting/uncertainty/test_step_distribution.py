@@ -65,7 +65,8 @@ def test_who_says_what_a_trainer_adds() -> None:
     assert published.factor == 1 + published.fraction > 1.1
     given = trainer_overhead(Conditions(trainer=0.0), model, training=True, profiled=False)
     assert given == TrainerOverhead(fraction=0.0, source="conditions")
-    for no in ({"training": False}, {"profiled": True}, {"several": False}):
+    for no in ({"training": False}, {"profiled": True}, {"several": False}, {"own_loop": True}):
         assert trainer_overhead(usual, model, **{"training": True, "profiled": False, **no}) == TrainerOverhead()
     assert same_trainer(usual, model, training=True, profiled=False).trainer == published.fraction
     assert same_trainer(usual, model, training=False, profiled=False) is usual
+    assert same_trainer(usual, model, training=True, profiled=False, own_loop=True) is usual
