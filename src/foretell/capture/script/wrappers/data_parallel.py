@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from torch import nn
 
-from foretell.capture.as_gpu.patches import replace
+from foretell.capture.as_gpu.patches import replace_everywhere
 from foretell.capture.script.findings import DataParallel
 from foretell.capture.script.session import Session
 from foretell.capture.script.wrapped import Wrapper
@@ -29,5 +29,4 @@ def install(session: Session) -> None:
             session.find_wrapper(DataParallel(), keys)
 
     SingleProcess.__name__ = SingleProcess.__qualname__ = "DataParallel"
-    replace(nn, "DataParallel", SingleProcess)
-    replace(nn.parallel, "DataParallel", SingleProcess)
+    replace_everywhere(nn, "DataParallel", SingleProcess)  # also where scripts import it from the file it is written in
