@@ -147,3 +147,39 @@ def test_an_array_without_a_shape_and_a_download_of_no_kind_are_refused_as_thems
         WorkloadError, match=r"stand-in for data/series.npz \(data\) has no shape.*line 8 .*Put a small one"
     ):
         foretell.capture_graph(script(text, fake_data=True))
+
+
+LEAVES = """
+    import sys, types
+    import torch
+    from torch.nn.parallel.data_parallel import DataParallel
+    assert DataParallel is torch.nn.DataParallel
+
+    class Kept(torch.nn.Linear):
+        def forward(self, x):
+            self.loss = super().forward(x).sum()
+            return self.loss
+
+    class Endless(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            while True:
+                yield torch.randn(16)
+
+    model = Kept(16, 4).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batches = iter(torch.utils.data.DataLoader(Endless(), batch_size=8))
+    for step in range(5):
+        with torch.no_grad():
+            for _ in range(9):
+                model(next(batches).cuda())
+        for micro in range(4):
+            model(next(batches).cuda())
+            model.loss.backward()
+        counts = torch.histc(torch.arange(9).cuda(), bins=3, min=0, max=9)
+        optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def test_losses_that_a_module_keeps_are_new_and_data_without_an_end_does_not_end(script: Write) -> None:
+    graph = foretell.capture_graph(script(LEAVES))
+    assert graph.grad_accumulation == 4

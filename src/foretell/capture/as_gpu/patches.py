@@ -147,4 +147,9 @@ def _grouped_mm_shapes(
     return torch.empty_strided(sizes, strides, dtype=dtype, device=a.device)
 
 
-SHAPES: Final[dict[str, Callable[..., Any]]] = {"_grouped_mm": _grouped_mm_shapes}
+def _histc_shape(values: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """A GPU counts integers too."""
+    return values.new_empty(bins)
+
+
+SHAPES: Final[dict[str, Callable[..., Any]]] = {"_grouped_mm": _grouped_mm_shapes, "histc": _histc_shape}

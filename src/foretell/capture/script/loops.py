@@ -39,6 +39,8 @@ class Loops:
 
     def ends(self, iterator: Any, length: int | None) -> bool:
         """Whether the loop over a loader of so many batches has seen enough of them."""
+        if length is None:
+            return False  # data without an end: the script counts by itself, and would hear of one as an error
         passes = self._session.passes
         now = time.process_time()
         loop = self._loops.get(iterator)

@@ -158,6 +158,8 @@ class Passes:
         if micro < _RUNS:
             while len(self._micro) <= micro:
                 self._micro.append(set())
+            if _leaves_something(module):
+                return out
             self._micro[micro].add((module, call.kind, call.sizes))
             self._remember(self._memory.setdefault(module, _Memory()), call, out, 0)
         return out
@@ -174,6 +176,13 @@ class Passes:
     def new_window(self) -> None:
         self._micro.clear()
         self._replayed = False
+
+
+def _leaves_something(module: nn.Module) -> bool:
+    """Whether a pass has put what it computed into a module, where the script takes it from, as a loss."""
+    kept = (value for part in module.modules() for value in list(vars(part).values()))
+    inner = (v for value in kept for v in (value if isinstance(value, list | tuple) else (value,)))
+    return any(isinstance(value, torch.Tensor) and value.grad_fn is not None for value in inner)
 
 
 def _has_hooks(module: nn.Module) -> bool:

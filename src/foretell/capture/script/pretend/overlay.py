@@ -6,6 +6,7 @@ Native code that writes files by itself is led there where it is known: database
 from __future__ import annotations
 
 import builtins
+import bz2
 import contextlib
 import inspect
 import io
@@ -13,6 +14,7 @@ import os
 import pathlib
 import shutil
 import sqlite3
+import tarfile
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 from weakref import WeakKeyDictionary
@@ -62,6 +64,12 @@ def made(path: Any) -> Any:
     return _started[-1].made(path) if _started else path
 
 
+def use_in_archives(opened: Callable[..., Any]) -> None:
+    """Modules of Python's own that have taken `open` over by name."""
+    vars(tarfile)["bltn_open"] = opened
+    vars(bz2)["_builtin_open"] = opened
+
+
 class Overlay:
     """Paths that a script makes, as paths in a folder of our own."""
 
@@ -109,7 +117,7 @@ class Overlay:
         self._merge_scans()
         for name in ("mkdir", "makedirs"):
             self._make(name)
-        for name in ("remove", "unlink", "rmdir", "chmod", "utime"):
+        for name in ("remove", "unlink", "rmdir", "chmod", "utime", "chown", "lchown"):
             self._change(os, name, "path")
         for name in ("rename", "replace", "symlink", "link"):
             self._change(os, name, "src", "dst")
@@ -141,6 +149,7 @@ class Overlay:
                 return low(other, flags | os.O_CREAT, *args, **kwargs)
             return low(self.found(path), flags, *args, **kwargs)
 
+        use_in_archives(opened)
         builtins.open = io.open = opened
         pathlib.io.open = opened  # type: ignore[attr-defined]
         os.open = opened_low

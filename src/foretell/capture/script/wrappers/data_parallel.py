@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from torch import nn
@@ -27,6 +28,20 @@ def install(session: Session) -> None:
             if devices is not None and len(devices) != session.devices:
                 keys.say("device_ids", f"{len(devices)} of {session.devices} devices; the plan has all of them")
             session.find_wrapper(DataParallel(), keys)
+
+        # Of the first device, which is the one that is recorded.
+
+        def replicate(self, module: nn.Module, device_ids: Sequence[Any]) -> list[nn.Module]:
+            return [module] * len(device_ids)
+
+        def scatter(self, inputs: Any, kwargs: Any, device_ids: Sequence[Any]) -> tuple[Any, Any]:
+            return (inputs,), (kwargs,)
+
+        def parallel_apply(self, replicas: Sequence[Any], inputs: Sequence[Any], kwargs: Sequence[Any]) -> list[Any]:
+            return [replicas[0](*inputs[0], **kwargs[0])]
+
+        def gather(self, outputs: Sequence[Any], output_device: Any) -> Any:
+            return outputs[0]
 
     SingleProcess.__name__ = SingleProcess.__qualname__ = "DataParallel"
     replace_everywhere(nn, "DataParallel", SingleProcess)  # also where scripts import it from the file it is written in

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from sys import _getframe
 from typing import Any
 
 import torch
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
+from foretell.capture.script.pretend.files import kinds
+from foretell.capture.script.pretend.files.numbers import Unshaped
+from foretell.capture.script.pretend.files.unknown import unpacked
 from foretell.capture.script.pretend.lacking import StandInError
 from foretell.capture.script.pretend.reading import Note, or_else, or_else_offline
 from foretell.capture.script.session import Session
@@ -48,6 +53,8 @@ class Checkpoint(dict[Any, Any]):
         return bool(other < 0)
 
     def __iter__(self) -> Iterator[Any]:
+        if unpacked(_getframe(1)):
+            return iter(self.parts)
         return iter(())
 
     def __getattr__(self, name: str) -> Any:
@@ -62,17 +69,21 @@ class Checkpoint(dict[Any, Any]):
 
 def install(session: Session) -> None:
     """Give checkpoints that are not there, and weights that would be downloaded."""
-    _checkpoints(session.stand_in)
+    _checkpoints(session)
     once_imported("torchvision.models._api", _weights)
     once_imported("timm.models._builder", lambda module: _pretrained(module, session.stand_in))
 
 
-def _checkpoints(note: Note) -> None:
+def _checkpoints(session: Session) -> None:
     missing = False
+    given = frozenset[str]()
 
     def nothing_of(file: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal missing
-        note(f"checkpoint {file}")
+        path = os.fspath(file) if isinstance(file, str | os.PathLike) else ""
+        if path and "://" not in path and kinds.is_data(path, given, os.getcwd()):
+            return Unshaped(session, path)
+        session.stand_in(f"checkpoint {file}")
         missing = True
         return Checkpoint()
 

@@ -16,10 +16,12 @@ import tarfile
 import types
 import wave
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import kinds
 from foretell.capture.script.pretend.files.callers import function_source, is_ready, reading_frame, source_of
 from foretell.capture.script.pretend.files.unknown import ROWS, WORDS, Document, Line, Record, Word
@@ -30,12 +32,23 @@ RATE: Final = 16_000  # of a sound, each second
 SECONDS: Final = 4
 _MARK: Final = '{"foretell stands in": 0}'
 _TABLE_ROWS: Final = 4096
+_FEW_CLASSES: Final = 10
 _LISTS: Final = re.compile(
     r"os\.path\.join|imread|Image\.open|\.jpe?g|\.png|\.wav|\.npy|im(a?)ge?_?|filename|file_?path|filelist|ids\b",
     re.IGNORECASE,
 )
 _VOCABULARIES: Final = re.compile(r"vocab|Counter\(|set\(|word2i|stoi|Dictionary|Corpus|add_word|build_vocab")
 _CLASSES: Final = re.compile(r"class|names|label|categor|vocab|words|dict|shape_names|alphabet|chars", re.IGNORECASE)
+_SETTINGS: Final = re.compile(
+    r"config|cfg|setting|hparam|params|args|opts?\b|^model|^ds_|deepspeed|schedule|state", re.IGNORECASE
+)
+# An ending that the reader adds to a name.
+_ADDED: Final = re.compile(
+    r"""\+\s*["'][^"'\n]*\.(jpe?g|png|wav|npy|txt|bmp|flac|xml)["']|(%s|%\d*d|\})[^"'\n]*\.(jpe?g|png|wav|npy|txt|bmp|flac|xml)["']"""
+)
+_BOX: Final = "0 0.5 0.5 0.25 0.25\n"  # as YOLO's: a class, and where its box is in the picture
+_VECTORS: Final = re.compile(r"glove|\.vec$|word2vec|w2v|fasttext|wiki\.|embed", re.IGNORECASE)
+_VOCABULARY: Final = 30_522  # as BERT's
 _WRITING: Final = frozenset("wax+")
 # As many different characters as plays of Shakespeare have.
 _LETTERS: Final = string.ascii_letters + " !$&',-.3:;?"
@@ -55,8 +68,8 @@ def prose() -> str:
 class _List(io.StringIO):
     """A list of files, whose lines have as many parts as they are taken apart into."""
 
-    def __init__(self, ending: str, count: int) -> None:
-        self._names = [f"{i:05}{ending}" for i in range(count)]
+    def __init__(self, ending: str, count: int, names: list[str] | None = None) -> None:
+        self._names = [f"{i:05}{ending}" for i in range(count)] if names is None else names
         super().__init__("\n".join(self._names) + "\n")
 
     def __iter__(self) -> Iterator[str]:
@@ -185,6 +198,7 @@ class Contents:
 
         builtins.open = io.open = open_or_make
         pathlib.io.open = open_or_make  # type: ignore[attr-defined]
+        overlay.use_in_archives(open_or_make)
         self._read_documents()
         self._read_tables()
 
@@ -194,6 +208,8 @@ class Contents:
         if frame is None or is_ready(frame):
             return None
         ending = kinds.ending_of(path)
+        if ending in kinds.DOCUMENTS and _SETTINGS.search(os.path.basename(path)):
+            return None  # settings, of which every one counts
         if ending in kinds.PICTURES:
             self._session.stand_in(f"pictures in {os.path.dirname(path) or '.'}", f"{PICTURE[0]} × {PICTURE[1]}")
             return io.BytesIO(picture(ending))
@@ -210,6 +226,8 @@ class Contents:
         return io.BytesIO(text.getvalue().encode()) if text is not None and binary else text
 
     def _text(self, path: str, ending: str, frame: types.FrameType) -> io.StringIO | None:
+        if ending in (".json", ".txt") and "vocab" in os.path.basename(path).lower():
+            return self._vocabulary(path, ending)
         if ending in (".json", ".jsonl", ".ndjson"):
             self._note_document(path)
             return io.StringIO(f"{_MARK}\n" * ROWS)
@@ -224,6 +242,11 @@ class Contents:
         return None
 
     def _words(self, path: str, frame: types.FrameType) -> io.StringIO:
+        if re.search(r"(^|[/\\])(labels?|annotations?)[/\\]", path):
+            self._session.stand_in(f"labels in {os.path.dirname(path)}", "one box each")
+            return io.StringIO(_BOX)
+        if _VECTORS.search(os.path.basename(path)):
+            return self._vectors(path)
         source = function_source(frame)
         if re.search(r"\breadlines|splitlines|for \w+ in|\.split", source) and _LISTS.search(source):
             return self._list_of_files(path, source)
@@ -232,15 +255,42 @@ class Contents:
         self._session.stand_in(f"text of {path}", assumed, decides_size=decides)
         return io.StringIO(prose())
 
+    def _vocabulary(self, path: str, ending: str) -> io.StringIO:
+        words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>", "<s>", "</s>", "<eos>", *WORDS.split()]
+        words = list(dict.fromkeys([*words, *string.printable.split(), *(f"word{i}" for i in range(_VOCABULARY))]))[
+            :_VOCABULARY
+        ]
+        self._session.stand_in(f"vocabulary {path}", f"{_VOCABULARY:,} words", decides_size=True)
+        if ending == ".json":
+            return io.StringIO(json.dumps({word: i for i, word in enumerate(words)}))
+        return io.StringIO("\n".join(words) + "\n")
+
+    def _vectors(self, path: str) -> io.StringIO:
+        """Words with a vector each, of as many numbers as the file's name says."""
+        found = re.search(r"(\d+)d", os.path.basename(path))
+        size = int(found[1]) if found else 300
+        self._session.stand_in(f"vectors of words in {path}", f"10,000 words of {size} numbers", decides_size=True)
+        numbers = " ".join(["0.1"] * size)
+        words = dict.fromkeys([*WORDS.split(), *(f"word{i}" for i in range(10_000))])
+        return io.StringIO("".join(f"{word} {numbers}\n" for word in words))
+
     def _list_of_files(self, path: str, source: str) -> io.StringIO:
         if _CLASSES.search(os.path.basename(path)):
             digits = re.search(r"\d+", os.path.basename(path))
-            count = int(digits[0]) if digits and 2 <= int(digits[0]) <= 2000 else 10
+            count = int(digits[0]) if digits and 2 <= int(digits[0]) <= 2000 else _FEW_CLASSES
             self._session.stand_in(f"names in {path}", f"{count} of them", decides_size=True)
             return _List("", count)
-        added = re.search(r"""["'][^"'\n]*\.(jpe?g|png|wav|npy|txt|bmp|flac|xml)["']""", source)
+        added = _ADDED.search(source)
         self._session.stand_in(f"list of files {path}", f"{ROWS:,} names")
-        return _List("" if added else ".jpg", ROWS)
+        ending = "" if added else ".jpg"
+        first = zlib.crc32(path.encode()) % 97 * 10_000  # what is in one list is not in another
+        # Some have the name of a class in them, before the last mark: one of the first in a list of classes.
+        by_class = re.search(r"""split\(["']_["']\)""", source)
+        return _List(
+            ending,
+            ROWS,
+            [f"{f'{i % _FEW_CLASSES:05}_' if by_class else ''}{first + i:06}{ending}" for i in range(ROWS)],
+        )
 
     def _note_document(self, path: str) -> None:
         decides = bool(

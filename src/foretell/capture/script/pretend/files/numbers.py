@@ -20,6 +20,8 @@ from foretell.capture.script.session import Session
 
 _NUMBERS: Final = 2**24  # of a file of tokens
 _TABLE: Final = (4096, 6)
+_FOLDERS: Final = 4  # that are named
+_seen: dict[str, str] = {}  # folder → the first file of numbers in it
 
 
 def way_out(path: Any) -> str:
@@ -32,7 +34,7 @@ def way_out(path: Any) -> str:
 def install(session: Session) -> None:
     _map_tokens(session)
     if_missing(np, "fromfile", lambda file, dtype=float, *a, **kw: _tokens(session, file, dtype, kw.get("count", -1)))
-    if_missing(np, "load", lambda file, *args, **kwargs: _Unshaped(session, os.fspath(file)))
+    if_missing(np, "load", lambda file, *args, **kwargs: Unshaped(session, os.fspath(file)))
     for name in ("loadtxt", "genfromtxt"):
         if_missing(np, name, functools.partial(_table, session))
 
@@ -82,13 +84,16 @@ def _table(session: Session, file: Any, dtype: Any = float, *args: Any, **kwargs
     rows, columns = rows_and_columns(os.path.basename(str(file))) or _TABLE
     if kwargs.get("usecols") is not None:
         columns = np.size(kwargs["usecols"])
-    session.stand_in(f"numbers of {file}", f"{rows:,} rows of {columns}", decides_size=columns == _TABLE[1])
+    folder = os.path.dirname(str(file))
+    where = str(file) if _seen.setdefault(folder, str(file)) == str(file) else f"other files in {folder}"
+    where = where if len(_seen) < _FOLDERS else "files in other folders"
+    session.stand_in(f"numbers of {where}", f"{rows:,} rows of {columns}", decides_size=columns == _TABLE[1])
     made = np.random.default_rng(0).random((rows, columns))
     kind = np.dtype(dtype) if dtype is not None else np.dtype(float)
     return np.floor(made * 7).astype(int).astype(kind) if kind.kind in "USOiu" else made.astype(kind)
 
 
-class _Unshaped:
+class Unshaped:
     """An array, or several, of which nobody knows the shape: one that takes what is in it fails as itself."""
 
     def __init__(self, session: Session, path: str) -> None:
@@ -104,7 +109,7 @@ class _Unshaped:
     def close(self) -> None:
         return None
 
-    def __enter__(self) -> _Unshaped:
+    def __enter__(self) -> Unshaped:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -119,7 +124,7 @@ class _Unshaped:
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
-            return _Unshaped(self._session, f"{self._path} ({key})")
+            return Unshaped(self._session, f"{self._path} ({key})")
         return self.__getattr__("shape")
 
     def __len__(self) -> int:

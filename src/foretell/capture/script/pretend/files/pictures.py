@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -41,6 +42,20 @@ def _is_missing(file: Any) -> bool:
     return isinstance(file, str | os.PathLike) and not overlay.is_there(file)
 
 
+def _size(file: Any) -> tuple[int, int]:
+    """Width and height: a picture of low resolution is a part of the other's."""
+    words = os.fspath(file).lower()
+    factor = re.search(r"[_/\\-]x([2348])(?![0-9])", words)
+    low = re.search(r"(^|[_/\\-])(lr|low|lq|lrs|low_resolution)([_/\\-]|$|_bicubic)", words)
+    part = int(factor[1]) if factor and low else 4 if low else 1
+    return _WIDTH // part, _HEIGHT // part
+
+
+def _blank(file: Any, flat: bool = False) -> Any:
+    width, height = _size(file)
+    return np.zeros((height, width) if flat else (height, width, 3), np.uint8)
+
+
 def _note(session: Session, file: Any, what: str = "pictures") -> None:
     session.stand_in(f"{what} in {os.path.dirname(os.fspath(file)) or '.'}", f"{_WIDTH} × {_HEIGHT}")
 
@@ -59,7 +74,7 @@ def _opened(session: Session, image: Any) -> None:
     def either(fp: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(fp, str | os.PathLike) and _is_missing(fp):
             _note(session, fp)
-            made = image.new(_mode(fp), PICTURE)
+            made = image.new(_mode(fp), _size(fp))
             made.filename = os.fspath(fp)
             return made
         return read(fp, *args, **kwargs)
@@ -74,10 +89,7 @@ def _read_by_opencv(session: Session, cv2: Any) -> None:
         if (found := read(os.fspath(filename), flags, *args, **kwargs)) is not None:
             return found
         _note(session, filename)
-        return np.zeros(
-            (_HEIGHT, _WIDTH) if flags == 0 or (_mode(filename) == "L" and flags < 0) else (_HEIGHT, _WIDTH, 3),
-            np.uint8,
-        )
+        return _blank(filename, flat=flags == 0 or (_mode(filename) == "L" and flags < 0))
 
     class Video:
         """As cv2's: it has some frames."""
@@ -119,7 +131,7 @@ def _read_as_arrays(session: Session, module: Any) -> None:
             if not _is_missing(file):
                 return read(file, *args, **kwargs)
             _note(session, file)
-            return np.zeros((_HEIGHT, _WIDTH) if _mode(file) == "L" else (_HEIGHT, _WIDTH, 3), np.uint8)
+            return _blank(file, flat=_mode(file) == "L")
 
         setattr(module, name, either)
 

@@ -91,6 +91,21 @@ def column(pandas: Any, name: str, rows: int, ending: str = ".jpg") -> Any:
     return np.random.default_rng(len(plain)).random(rows)
 
 
+class _Row:
+    """A row of a table, which has every column."""
+
+    def __init__(self, pandas: Any, row: Any, number: Any) -> None:
+        self._pandas, self._row, self._number = pandas, row, number
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str) and key not in self._row.index:
+            return list(column(self._pandas, key, int(self._number) + 1))[-1]
+        return self._row[key]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._row, name) if hasattr(self._row, name) else self[name]
+
+
 def _table_class(pandas: Any) -> Any:
     class Table(pandas.DataFrame):  # type: ignore[misc]
         """A table of which a column is made when it is named."""
@@ -112,6 +127,30 @@ def _table_class(pandas: Any) -> Any:
                 return super().__getattr__(name)
             except AttributeError:
                 return self[name]
+
+        def _named(self) -> Any:
+            """With some columns: a name and a label, where none was named."""
+            if not len(super().columns):
+                for name in ("filename", "label"):
+                    super().__setitem__(name, column(pandas, name, len(self)))
+            return self
+
+        @property
+        def iloc(self) -> Any:
+            self._named()
+            return super().iloc
+
+        @property
+        def values(self) -> Any:
+            self._named()
+            return super().values
+
+        def to_numpy(self, *args: Any, **kwargs: Any) -> Any:
+            self._named()
+            return super().to_numpy(*args, **kwargs)
+
+        def iterrows(self) -> Any:
+            return ((i, _Row(pandas, row, i)) for i, row in super().iterrows())
 
         def drop(self, labels: Any = None, *args: Any, **kwargs: Any) -> Any:
             return super().drop(labels, *args, **{**kwargs, "errors": "ignore"})

@@ -142,6 +142,8 @@ class MissingFolders:
         if os.path.abspath(folder) in self._folders:
             return False
         used = uses_of_line(frame)
+        if re.search(r"is_?file", used):
+            return False
         return bool(re.search(r"isdir|is_dir|class_to_idx", used)) or len(_LISTINGS.findall(used)) > 1
 
     def _scan(self, real: Callable[..., Any]) -> Callable[..., Any]:

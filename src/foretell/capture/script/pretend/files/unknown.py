@@ -49,7 +49,7 @@ class Fields(list[Any]):
         self._other = other
 
     def __iter__(self) -> Iterator[Any]:
-        count = _unpacked(_getframe(1)) or list.__len__(self)
+        count = unpacked(_getframe(1)) or list.__len__(self)
         return iter([self[i] for i in range(count)])
 
     def __len__(self) -> int:
@@ -90,7 +90,7 @@ class Line(Word):
         return Fields(str(self).strip(), WORDS.strip() if sep in ("|", "\t") else "0")
 
 
-def _unpacked(frame: types.FrameType) -> int | None:
+def unpacked(frame: types.FrameType) -> int | None:
     """Into how many names the caller takes a value apart."""
     at = _instructions(frame.f_code).get(frame.f_lasti)
     return at[0].arg if at and at[0].opname.startswith("UNPACK_SEQUENCE") else None
