@@ -81,7 +81,9 @@ class Copies:
                 module._parameters = _Cast(module._parameters, self)
 
     def of(self, parameter: Tensor) -> Tensor:
-        if id(parameter) not in self.made:
+        made = self.made.get(id(parameter))
+        trains = torch.is_grad_enabled() and parameter.requires_grad
+        if made is None or (trains and not made.requires_grad):  # what an evaluation made takes no gradient
             self.made[id(parameter)] = parameter.to(self.dtype)
             self.watch(self.made[id(parameter)])
         return self.made[id(parameter)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
 from typing import Any, Final
@@ -31,6 +32,7 @@ def install(session: Session) -> None:
     make, iterate = DataLoader.__init__, DataLoader._get_iterator
     signature = inspect.signature(make)
 
+    @functools.wraps(make)  # libraries make loaders anew by its signature
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         given = signature.bind(self, *args, **kwargs).arguments
         workers, pinned = given.get("num_workers") or 0, bool(given.get("pin_memory", False))

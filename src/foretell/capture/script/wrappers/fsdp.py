@@ -47,7 +47,7 @@ def install(session: Session) -> None:
             super().__init__(module)
             found = _read(session, keys)
             if (device := keys.take("device_id")) is not None or found.offload:
-                module.to("cuda" if device is None else device)
+                module.to(torch.device("cuda", device) if isinstance(device, int) else device or "cuda")
             self.mixed_precision = policy = keys.take("mixed_precision")
             compute_in(session, module, keys, "mixed_precision", policy)
             session.find_wrapper(found, keys)
