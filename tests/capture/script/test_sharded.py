@@ -112,3 +112,27 @@ def test_what_scripts_ask_of_fsdp(script: Write) -> None:
     assert graph.facts.plan is not None
     assert str(graph.facts.plan.plan_for(2)) == "dp=2,zero=3"
     assert graph.facts.parameters == 144
+
+
+@pytest.mark.slow
+def test_an_evaluation_first_and_a_loader_made_anew(script: Write) -> None:
+    """As Lightning does: it makes loaders again by their signature, and evaluates before it trains."""
+    text = """
+        import inspect, torch
+        from torch.distributed.fsdp import FullyShardedDataParallel as FSDP, MixedPrecision
+        from torch.utils.data import DataLoader, TensorDataset
+        torch.distributed.init_process_group("nccl")
+        first = DataLoader(TensorDataset(torch.randn(64, 8)), batch_size=4, num_workers=2)
+        names = inspect.signature(first.__init__).parameters
+        loader = DataLoader(**{name: value for name, value in vars(first).items() if name in ("dataset", "batch_size") and name in names})
+        model = FSDP(torch.nn.Linear(8, 8), device_id=0, mixed_precision=MixedPrecision(param_dtype=torch.bfloat16))
+        optimizer = torch.optim.SGD(model.parameters())
+        with torch.no_grad():
+            model(torch.randn(4, 8, device="cuda"))
+        for (x,) in loader:
+            model(x.cuda()).float().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """
+    graph = foretell.capture_graph(script(text, processes=2))
+    assert (graph.samples, graph.precision.arithmetic) == (4, "bf16")

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import torch
 
+from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.imports import once_imported
 from foretell.capture.script.session import Session
 from foretell.errors import WorkloadError
 
@@ -43,6 +45,7 @@ _NCCL: Final[Mapping[str, Any]] = {"version": 2 << 32 | 27 << 16 | 5, "version_s
 
 
 def install(session: Session) -> None:
+    once_imported("torchaudio._extension.utils", _load_what_loads)
     chip = session.script.accelerator
     major, minor = chip.capability
     answers: dict[str, Any] = dict.fromkeys(_ZERO, 0) | dict.fromkeys(_FALSE, False)
@@ -84,3 +87,16 @@ def _refusing(name: str) -> Callable[..., Any]:
         )
 
     return refuse
+
+
+def _load_what_loads(utils: Any) -> None:
+    """A torchaudio built for CUDA beside a torch built without cannot load its native part; most of it is Python."""
+    load = utils._load_lib
+
+    def load_library(name: str) -> bool:
+        try:
+            return bool(load(name))
+        except OSError:
+            return False
+
+    replace(utils, "_load_lib", load_library)
