@@ -104,3 +104,8 @@ def test_a_script_that_grows_without_end_is_refused() -> None:
     with pytest.raises(ValueError, match="beyond all bounds"):
         arguments(doubling)
     assert arguments("(" * 1000 + "$(" * 1000 + '"' + "if " * 500) == {}
+
+
+def test_blanks_to_fill_in_are_no_redirections() -> None:
+    script = 'run="python a.py --data <PATH TO DATA> --fp16"\nsrun -l sh -c "${run}"'
+    assert arguments(script) == {"data": "<PATH_TO_DATA>", "fp16": True, "script": "a.py"}

@@ -94,6 +94,20 @@ class Keys:
         self._parts.append(made)
         return made
 
+    def flattened(self, names: Iterable[str]) -> Keys:
+        """The same table with the keys of some tables inside it as its own."""
+        inside = {name: self._entries[name] for name in names if isinstance(self._entries.get(name), Mapping)}
+        flat = {name: value for name, value in self._entries.items() if name not in inside}
+        made = Keys(
+            {**flat, **{k: v for table in inside.values() for k, v in table.items()}},
+            self.file,
+            self._inside,
+            self.model,
+        )
+        self._used.update(self._entries)
+        self._parts.append(made)
+        return made
+
     def renamed(self, plain: Callable[[str], str]) -> Keys:
         """The same table by other spellings of its keys, which are all accounted for there."""
         made = Keys({plain(name): value for name, value in self._entries.items()}, self.file, self._inside, self.model)

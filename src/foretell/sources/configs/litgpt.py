@@ -57,7 +57,7 @@ def read(keys: Keys, folder: Path) -> Configuration:
         settings["clip_grad_norm"] = clip
     settings["optimizer"] = _optimizer(keys)
     settings.update(_adapters(keys))
-    devices = keys.take("devices", 1)
+    devices = keys.raw("devices") or 1  # `auto`: as many as there are
     count = int(devices) * keys.count("num_nodes", 1) if str(devices).isdigit() else None
     # Fine-tuning on several devices shards the model, and so does pretraining.
     plan: dict[str, Any] = {} if count == 1 else {"zero": 3}

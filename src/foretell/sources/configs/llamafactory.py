@@ -10,6 +10,7 @@ from foretell.sources.configs.configuration import Configuration
 from foretell.sources.configs.finetuning import few_bits, preference, targets_text
 from foretell.sources.configs.keys import Keys
 from foretell.sources.configs.known_keys import account_for
+from foretell.sources.configs.llamafactory_v1 import read_new
 from foretell.sources.configs.models import named_model
 from foretell.sources.configs.optimizers import low_rank
 from foretell.sources.configs.trainer import trainer_step
@@ -21,10 +22,21 @@ _WITHOUT_REFERENCE: Final = ("orpo", "simpo")
 
 
 def recognises(entries: Mapping[str, Any]) -> bool:
-    return "model_name_or_path" in entries and len(_OWN & entries.keys()) >= 2
+    return _is_new(entries) or ("model_name_or_path" in entries and len(_OWN & entries.keys()) >= 2)
+
+
+def _is_new(entries: Mapping[str, Any]) -> bool:
+    """Of its version 1, which calls things by other names."""
+    return (
+        "model" in entries
+        and "train_dataset" in entries
+        and bool({"model_class", "dist_config", "cutoff_len"} & entries.keys())
+    )
 
 
 def read(keys: Keys, folder: Path) -> Configuration:
+    if "train_dataset" in keys:
+        return read_new(keys, folder)
     settings, plan, inner = trainer_step(keys, folder)
     settings["seq"] = keys.count("cutoff_len", 2048)
     if not keys.flag("disable_gradient_checkpointing"):

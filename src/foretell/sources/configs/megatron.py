@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from foretell.errors import SourceError
+from foretell.graph import Caveat
+from foretell.sources.configs import deepspeed
+from foretell.sources.configs.accelerate import deepspeed_file
 from foretell.sources.configs.configuration import Configuration
+from foretell.sources.configs.files import is_file
 from foretell.sources.configs.keys import Keys
 from foretell.sources.configs.megatron_free import CHANGES, FREE
 from foretell.sources.configs.megatron_model import architecture
@@ -18,10 +22,20 @@ _SIZES: Final = {"num_layers", "hidden_size", "num_attention_heads"}
 _SHARDED: Final = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 _ATTENTION: Final = {"auto": None, "flash": "flash2", "fused": "cudnn", "unfused": "eager", "local": "eager"}
 _RECIPE: Final = "MODEL_ARGS"  # of the project's own tests
+_NESTED: Final = ("language_model", "model_parallel", "model", "trainer")  # of its YAML, and of NeMo's
+# Names of earlier versions, and of Megatron-DeepSpeed.
+_ALIASES: Final = {
+    "moe_expert_parallel_size": "expert_model_parallel_size", "num_key_value_heads": "num_query_groups", "model_parallel_size":
+    "tensor_model_parallel_size", "use_flash_attn_v2": "use_flash_attn", "use_flash_attn_triton": "use_flash_attn", "batch_size":
+    "micro_batch_size", "num_moe_experts": "num_experts", "ds_sequence_parallel_size":
+    "context_parallel_size",
+}  # fmt: skip
 
 
 def recognises(entries: Mapping[str, Any]) -> bool:
-    return _RECIPE in entries or len(_SIZES & {_plain(name) for name in entries}) >= 2
+    inside = entries.get("language_model")
+    names = {_plain(name) for name in (*entries, *(inside if isinstance(inside, Mapping) else ()))}
+    return _RECIPE in entries or len(_SIZES & names) >= 2 or {"encoder_num_layers", "hidden_size"} <= names
 
 
 def read(keys: Keys, folder: Path) -> Configuration:
@@ -40,19 +54,23 @@ def read(keys: Keys, folder: Path) -> Configuration:
         inner = keys.part(_RECIPE)
         arguments = inner.renamed(_plain)
     else:
-        arguments = keys.renamed(_plain)
-    return from_arguments(arguments)
+        arguments = keys.flattened(_NESTED).renamed(_plain)
+    return from_arguments(arguments, folder)
 
 
 def _plain(name: str) -> str:
-    return name.removeprefix("--").replace("-", "_")
+    plain = name.removeprefix("--").replace("-", "_")
+    return _ALIASES.get(plain, plain)
 
 
-def from_arguments(keys: Keys) -> Configuration:
+def from_arguments(keys: Keys, folder: Path = Path()) -> Configuration:
     """By Megatron's names, with underscores."""
-    layers = keys.count("num_layers")
+    layers = keys.count("num_layers") or keys.count("encoder_num_layers")
     if layers is None:
-        raise SourceError(f"{keys.file} does not say --num-layers. Give the arguments that Megatron is started with.")
+        raise SourceError(
+            f"{keys.file} does not say --num-layers, or says it with what is given on its command line. Write the numbers into the "
+            "variables of the script, set them in the environment, or give the arguments that Megatron is started with as a .txt file."
+        )
     plan = _plan(keys, layers)
     attention, written_out = _attention(keys)
     settings = _step(keys) | attention
@@ -61,11 +79,37 @@ def from_arguments(keys: Keys) -> Configuration:
     nodes, each = keys.count("nnodes"), keys.count("nproc_per_node")
     keys.free(*FREE)
     keys.not_modelled(*CHANGES)
+    caveats = _deepspeed(keys, folder, settings, plan)
     return Configuration(
-        file=keys.file, trainer=TRAINER, model=model, settings=settings, plan=plan,
+        file=keys.file, trainer=TRAINER, model=model, settings=settings, plan=plan, caveats=caveats,
         global_batch=keys.count("global_batch_size"), devices=each * (nodes or 1) if each else None,
         replicas=keys.count("num_distributed_optimizer_instances", 1),
     )  # fmt: skip
+
+
+def _deepspeed(keys: Keys, folder: Path, settings: dict[str, Any], plan: dict[str, Any]) -> tuple[Caveat, ...]:
+    """What Megatron-DeepSpeed's file says goes before Megatron's own optimizer: ZeRO and offloading."""
+    stage, named = keys.count("zero_stage", least=0), keys.take("deepspeed_config")
+    keys.free(
+        "deepspeed", "deepspeed_config", "zero_stage", "no_pipeline_parallel", "num_gpus", "create_moe_param_group"
+    )
+    if not keys.flag("deepspeed") and stage is None:
+        return ()
+    plan["zero"] = stage if stage is not None else plan["zero"]
+    if isinstance(named, Mapping):
+        inner = deepspeed.read(keys.part("deepspeed_config"), folder)
+    elif isinstance(named, str) and any(is_file(place) for place in (folder / named, Path(named))):
+        inner = deepspeed_file(named, folder)
+    else:
+        keys.say("deepspeed_config", "its file is not there: ZeRO is taken as the arguments say")
+        return ()
+    kept = ("zero", "sharding", "offload", "offload_to")
+    plan.update(
+        {name: value for name, value in inner.plan.items() if name in kept and (name != "zero" or stage is None)}
+    )
+    if inner.settings.get("precision") and "precision" not in settings:
+        settings["precision"] = inner.settings["precision"]
+    return inner.caveats
 
 
 def _further_tokens(keys: Keys, plan: dict[str, Any]) -> int:
@@ -121,7 +165,7 @@ def _precision(keys: Keys) -> dict[str, Any]:
     fp32_sums = keys.flag("accumulate_allreduce_grads_in_fp32", default=bf16) and not keys.flag("grad_reduce_in_bf16")
     for name in ("fp8_format", "fp8", "fp4_format"):
         if (given := keys.text(name)) and given != "none":
-            keys.say(name, f"{given}, taken for bf16")
+            keys.say(name, f"{given}: time and memory are those of bf16")
     if not (bf16 or fp16):
         return {"optimizer": "adamw-fused"}
     return with_masters("bf16" if bf16 else "fp16", fp32_sums=fp32_sums)
@@ -142,7 +186,7 @@ def _plan(keys: Keys, layers: int) -> dict[str, Any]:
         plan["overlap_tp"] = True
     if not keys.flag("overlap_grad_reduce"):
         plan["overlap"] = False
-    experts_tp = keys.count("expert_tensor_parallel_size", tp if keys.count("num_experts") else 1)
+    experts_tp = keys.count("expert_tensor_parallel_size", tp if keys.text("num_experts", "1") != "1" else 1)
     if experts_tp not in (1, tp) or (experts_tp > 1 and plan["ep"] > 1):
         keys.say("expert_tensor_parallel_size", f"{experts_tp}: experts are taken to be split as the rest")
     if (bucket := keys.count("ddp_bucket_size")) is not None:
@@ -168,6 +212,9 @@ def _zero(keys: Keys) -> int:
 
 
 def _recompute(keys: Keys, layers: int) -> dict[str, Any]:
+    if keys.flag("checkpoint_activations") or keys.text("activations_checkpoint_method"):  # in early versions
+        keys.free("deepspeed_activation_checkpointing", "checkpoint_num_layers", "activations_checkpoint_num_layers")
+        return {"checkpointing": "full"}
     granularity = "selective" if keys.flag("recompute_activations") else keys.text("recompute_granularity")
     method, number = keys.text("recompute_method"), keys.count("recompute_num_layers", 1, least=0)
     modules = keys.take("recompute_modules")

@@ -6,6 +6,11 @@ from typing import Final
 
 FREE: Final = tuple(
     """
+    data_impl lr_decay_tokens lr_warmup_tokens train_tokens hysteresis log_optimizer_states_to_tensorboard no_query_key_layer_scaling
+    override_lr_scheduler override_opt_param_scheduler override_opt_param train_weighted_split_paths valid_weighted_split_paths
+    test_weighted_split_paths tokenizer_name_or_path moe_loss_coeff moe_min_capacity moe_eval_capacity_factor patch_tokenizer_type
+    dataset train_mode max_padding_length script override_opt_param_scheduler data_efficiency deepspeed_activation_checkpointing
+    num_gpus num_nodes use_deepspeed rotary_position_embeddings_theta log_num_zeros_in_grad add_bias_linear
     adam_beta1 adam_beta2 adam_eps add_cuda_graph_nvtx async_save auto_detect_ckpt_format bert_embedder_type calculate_per_token_loss
     check_weight_hash_across_dp_replicas_interval check_for_nan_in_loss_and_grad ckpt_format ckpt_assume_constant_structure
     ckpt_fully_parallel_load ckpt_fully_parallel_save data_args_path data_cache_path data_path decoupled_lr decoupled_min_lr
@@ -41,6 +46,9 @@ FREE: Final = tuple(
 )
 CHANGES: Final = tuple(
     """
+    cpu_optimizer partition_activations moe_train_capacity_factor ds_sequence_parallel_fpdt ds_sequence_parallel_fpdt_chunk_size
+    ds_sequence_parallel_fpdt_offloading enable_zbh1_pipeline enable_zbh1_exact_semantics kd kd_beta_ce num_layers_teacher
+    hidden_size_teacher num_attention_heads_teacher load_teacher mos topk disable_moe_token_dropping mlp_type
     accumulate_allreduce_grads_in_bf16 apply_query_key_layer_scaling barrier_with_L1_time batch_p2p_comm
     cp_comm_type cpu_offloading_num_layers cuda_graph_impl cuda_graph_scope
     defer_embedding_wgrad_compute wgrad_deferral_limit delay_wgrad_compute distribute_saved_activations enable_cuda_graph exp_avg_dtype

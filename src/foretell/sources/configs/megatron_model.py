@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from foretell.errors import SourceError
@@ -24,17 +25,16 @@ def architecture(keys: Keys, layers: int, *, tp: int) -> dict[str, Any]:
         raise SourceError(
             f"{keys.file} does not say --hidden-size and --num-attention-heads. Give all of Megatron's arguments."
         )
-    if (script := keys.text("script", "pretrain_gpt.py")) not in ("pretrain_gpt.py", "pretrain_bert.py"):
-        raise SourceError(
-            f"{keys.file} starts {script}, whose model is not built from arguments yet. Known: GPT and BERT."
-        )
+    script = _known_script(keys)
     if keys.text("hybrid_override_pattern") or keys.number("hybrid_attention_ratio"):
         raise SourceError(
             f"{keys.file} describes a hybrid of Mamba and attention, which is not built from arguments yet."
         )
     swiglu = keys.flag("swiglu")
     mlp = keys.count("ffn_hidden_size") or (64 * (8 * width // 192) if swiglu else 4 * width)
-    groups = keys.count("num_query_groups", heads) if keys.flag("group_query_attention") else heads
+    groups = (
+        keys.count("num_query_groups", heads) if keys.flag("group_query_attention") or "deepspeed" in keys else heads
+    )
     keys.free("num_query_groups")
     seq = keys.count("seq_length") or keys.count("encoder_seq_length") or 1024
     shared = {
@@ -48,12 +48,14 @@ def architecture(keys: Keys, layers: int, *, tp: int) -> dict[str, Any]:
     drop = keys.number("hidden_dropout", 0.1) or 0.0
     attention_drop = keys.number("attention_dropout", 0.1) or 0.0
     _named_details(keys)
+    if script == "pretrain_t5.py":
+        return _two_stacks(keys, shared, mlp, layers)
     if script == "pretrain_bert.py":
         return {"model_type": "bert", "architectures": ["BertForMaskedLM"], "intermediate_size": mlp, **shared,
                 "hidden_dropout_prob": drop, "attention_probs_dropout_prob": attention_drop}  # fmt: skip
     if keys.flag("multi_latent_attention"):
         return _latent(keys, shared, mlp)
-    if keys.count("num_experts"):
+    if _number_of_experts(keys) > 1:
         return _experts(keys, {**shared, **heads_of}, mlp, swiglu)
     if swiglu or (rotary and not keys.flag("squared_relu")):
         if not swiglu:
@@ -76,6 +78,33 @@ def architecture(keys: Keys, layers: int, *, tp: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _known_script(keys: Keys) -> str:
+    """GPT's, BERT's or T5's; a fork's own script that pretrains a decoder goes as GPT's."""
+    script = keys.text("script", "pretrain_gpt.py")
+    if re.fullmatch(
+        r"(pretrain_(gpt|llama\w*|qwen\w*|mistral|mixtral|deepseek\w*|helper)|gpt_\w+|.*gpt.*)(\.py)?", script
+    ):
+        return "pretrain_gpt.py"
+    if script not in ("pretrain_bert.py", "pretrain_t5.py"):
+        raise SourceError(
+            f"{keys.file} starts {script}, whose model is not built from arguments yet. Known: GPT, BERT and T5. Give the model with "
+            "--set model=hf/NAME (foretell models hf), the path of a config.json, or file.py:function."
+        )
+    return script
+
+
+def _two_stacks(keys: Keys, shared: dict[str, Any], mlp: int, layers: int) -> dict[str, Any]:
+    """An encoder and a decoder, with positions counted relative to each other in place of Megatron's table of them."""
+    keys.say("script", "T5's positions are taken to be relative, and its parts to lie on one stage each")
+    return {
+        "model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "vocab_size": shared["vocab_size"],
+        "d_model": shared["hidden_size"], "d_ff": mlp,
+        "d_kv": keys.count("kv_channels", shared["hidden_size"] // shared["num_attention_heads"]),
+        "num_heads": shared["num_attention_heads"], "num_layers": layers,
+        "num_decoder_layers": keys.count("decoder_num_layers", layers), "decoder_start_token_id": 0,
+    }  # fmt: skip
+
+
 def _vocabulary(keys: Keys, tp: int, script: str) -> int:
     """Padded so that ranks of tensor parallelism share it evenly."""
     given = keys.count("padded_vocab_size")
@@ -92,9 +121,19 @@ def _vocabulary(keys: Keys, tp: int, script: str) -> int:
     return -(-size // multiple) * multiple
 
 
+def _number_of_experts(keys: Keys) -> int:
+    """Megatron-DeepSpeed may give a number for each layer with experts."""
+    given = keys.text("num_experts", "0").split()
+    if len(set(given)) > 1:
+        keys.say("num_experts", f"{' '.join(given)}: each layer is taken to have {given[0]}")
+    if not all(word.isdigit() for word in given):
+        raise keys.wrong("num_experts", " ".join(given), "a whole number")
+    return int(given[0]) if given else 0
+
+
 def _experts(keys: Keys, shared: dict[str, Any], mlp: int, swiglu: bool) -> dict[str, Any]:
     experts, top, each = (
-        keys.count("num_experts"),
+        _number_of_experts(keys),
         keys.count("moe_router_topk", 2),
         keys.count("moe_ffn_hidden_size", mlp),
     )
@@ -114,7 +153,7 @@ def _experts(keys: Keys, shared: dict[str, Any], mlp: int, swiglu: bool) -> dict
 
 def _latent(keys: Keys, shared: dict[str, Any], mlp: int) -> dict[str, Any]:
     """Multi-head latent attention, dense or with experts, as DeepSeek-V3 has it."""
-    experts = keys.count("num_experts", 0, least=0)
+    experts = _number_of_experts(keys)
     dense = _dense_layers(keys, shared["num_hidden_layers"]) if experts else shared["num_hidden_layers"]
     each = keys.count("moe_ffn_hidden_size", mlp)
     extra = keys.count("moe_shared_expert_intermediate_size", 0, least=0)

@@ -20,13 +20,13 @@ _MIRRORS: Final = (
     "techxgenus/", "thebloke/", "casperhansen/", "hugging-quants/", "redhatai/", "neuralmagic/", "nvidia/", "llamafactory/",
     "ybelkada/", "tinyllama/", "openai-community/", "google-bert/", "facebookai/", "distilbert/", "google-t5/",
 )  # fmt: skip
-_FOLDER: Final = re.compile(r"[./~]|models?$|checkpoints?|ckpts?|data|weights|.*/.*/")  # of a copy on some disk
+_FOLDER: Final = re.compile(r"[./~]|(models?|checkpoints?|ckpts?|data|weights)(/|$)|.*/.*/")  # of a copy on some disk
 
 
 def hub_model(name: str) -> Mapping[str, Any] | None:
     """Entries that change those of the known name `like`; None for a name that is not known here."""
     known = hub_models()
-    plain = name.lower().strip("/")
+    plain = name.lower().rstrip("/")
     while True:
         if plain in known:
             return known[plain]

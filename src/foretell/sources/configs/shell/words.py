@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
 Mode = Literal["bare", "double", "single"]
 _CLOSES: Final = {"(": ")", "{": "}"}
+_BLANK: Final = re.compile(r"<[A-Za-z][^<>\n]*>")  # <PATH TO DATA>: for the reader to fill in
 _OPERATORS: Final = (";;", "&&", "||", ";", "&", "|", "(", ")", "\n")
 
 
@@ -73,6 +75,9 @@ class _Lexer:
             end = closed(text, self.at)
             self._add(text[self.at : end], "bare")
             self.at = end
+        elif char == "<" and (blank := _BLANK.match(text, self.at)):
+            self._add(blank[0].replace(" ", "_"), "single")
+            self.at = blank.end()
         elif char in "<>":
             self._redirection()
         elif operator := next((o for o in _OPERATORS if text.startswith(o, self.at)), ""):
