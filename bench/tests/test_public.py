@@ -90,6 +90,7 @@ def test_a_command_line_is_what_a_user_types() -> None:
     ("message", "clear"),
     [
         ("error: line 3 of train.py reads a.bin, which is not there. Put it there, or give --data FOLDER.", True),
+        ("error: line 3 of a.py asks for a connection. What was downloaded is read: run that line once.", True),
         ("error: train.py:12 needs lmdb. Install it: pip install lmdb", True),
         ("error: it failed with KeyError: 'image'. --debug shows the whole traceback.", False),
         ("error: line 3 of train.py failed. --debug shows the whole traceback.", False),

@@ -15,8 +15,8 @@ _MESSAGE: Final = 4000  # characters that are kept
 _LINE: Final = re.compile(r"\bline \d+|\.\w+:\d+\b")
 _WAY_OUT: Final = re.compile(
     r"--(?!debug\b|json\b|fake-data\b)[a-z][\w-]+"  # an option that would help
-    r"|(?:^|[.:;,!?)]\s+|\n\s*|\bor |\band )(?:Add|Ask|Change|Choose|Copy|Create|Declare|Download|Give|Install|Leave|Make|Move|Name|Pass"
-    r"|Point|Put|Remove|Replace|Set|Start|Take|Try|Turn|Unpack|Update|Use|Write)\b"
+    r"|(?:^|[.:;,!?)]\s+|\n\s*|\bor |\band )(?i:add|ask|change|choose|copy|create|declare|download|give|install|leave|make|mend|move"
+    r"|name|pass|point|put|remove|replace|run|set|start|take|try|turn|unpack|update|use|write)\b"
     r"|\b(?:pip|conda) install\b"
 )
 _PRINTED: Final = "\nIt printed:"  # what follows is the script's
