@@ -61,6 +61,9 @@ def predict(
     resources: Annotated[
         bool, option(OUTPUT, "--resources", "Also how device, memory and network are used over the step.")
     ] = False,
+    explain: Annotated[
+        bool, option(OUTPUT, "--explain", "Also all that was stood in for, cut short or assumed, one by one.")
+    ] = False,
     loader: options.Loader = None,
     jitter: options.Jitter = None,
     expert_skew: options.ExpertSkew = None,
@@ -128,7 +131,7 @@ def predict(
     answer(
         as_json,
         lambda: _answers(forecasts, batches, resources, predictions),
-        lambda width: _tables(forecasts, batches, width, resources, predictions),
+        lambda width: _tables(forecasts, batches, width, resources, predictions, explain),
     )
     if html is not None:
         from foretell.report.html import write_html
@@ -224,11 +227,12 @@ def _tables(
     width: int,
     resources: bool = False,
     predictions: Sequence[methods.Named] = (),
+    explain: bool = False,
 ) -> RenderableType:
     from rich.console import Group
 
     from foretell.report.methods import method_section, resources_section
-    from foretell.report.terminal import forecast_panel, forecast_table
+    from foretell.report.terminal import explanation_section, forecast_panel, forecast_table
 
     one = len(forecasts) == 1
     whole = forecast_panel(forecasts[0], batch=batches[0] if batches else None) if one else None
@@ -241,6 +245,8 @@ def _tables(
             parts.append(method_section(found, name, values, predicted.why))
         if resources:
             parts.append(resources_section(found, values, name))
+    if explain:
+        parts.append(explanation_section(forecasts))
     return Group(*parts)
 
 

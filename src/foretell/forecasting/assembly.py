@@ -81,6 +81,7 @@ class Assembly:
             critical_path=critical_path(ran.timeline, self.program.roles),
             job=None if length is None else self._job(length, step_range),
             caveats=(*whole.caveats, *caveats),
+            explanation=whole.facts.notes,
             timeline=ran.timeline,
             memory_trace=ran.heaviest.trace,
             graph=ran.heaviest.role.graph,

@@ -10,6 +10,7 @@ from typing import Any
 from foretell.distribution import Distribution, interval
 from foretell.forecasting.job import Job
 from foretell.graph import Caveat, Graph
+from foretell.graph.notes import Note
 from foretell.simulate.memory import MemoryTrace
 from foretell.simulate.timeline import Timeline
 from foretell.text import json_text
@@ -164,7 +165,7 @@ class Forecast:
         memory: Peak bytes, their breakdown, `fits` and `fit_probability`.
         network: Bytes sent and received; `resources`: how busy device, memory and network are.
         throughput: Samples and tokens per second, MFU; `cost` in dollars, `energy` in joules, `job` of a training.
-        caveats: What to know before relying on it; `critical_path`: what the step waits for.
+        caveats: What to know before relying on it; `explanation`: what was taken to be so; `critical_path`: what the step waits for.
         timeline: The step in time, for Perfetto or Chakra; `memory_trace` and `graph` likewise.
 
     Examples:
@@ -195,6 +196,7 @@ class Forecast:
     critical_path: tuple[Critical, ...] = ()
     job: Job | None = None
     caveats: tuple[Caveat, ...]
+    explanation: tuple[Note, ...] = ()  # what a script's capture took to be so, one by one
     timeline: Timeline = field(repr=False)
     memory_trace: MemoryTrace = field(repr=False)
     graph: Graph = field(repr=False)

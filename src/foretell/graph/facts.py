@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
+from foretell.graph.notes import Note
 from foretell.plans import Plan, PlanTemplate
 
 _MAX_COUNT: Final = 10**18
@@ -44,6 +45,7 @@ class StepFacts:
     optimizer: str | None = None
     plan: PlanTemplate | None = None  # that the script or the configuration asks for
     host: HostWork | None = None
+    notes: tuple[Note, ...] = ()  # what was taken to be so
 
     def __post_init__(self) -> None:
         if self.parameters is not None:
@@ -66,6 +68,7 @@ class StepFacts:
             "optimizer": self.optimizer,
             "plan": self.plan and self.plan.to_dict(),
             "host": self.host and asdict(self.host),
+            "notes": [note.to_dict() for note in self.notes] or None,
         }
         return {name: value for name, value in known.items() if value is not None}
 
@@ -81,13 +84,15 @@ class StepFacts:
                 plan.plan_for(plan.devices)  # it ran there, so it is possible
         if "host" in given:
             given["host"] = HostWork(**given["host"])
+        if "notes" in given:
+            given["notes"] = tuple(map(Note.from_dict, given["notes"]))
         return cls(**given)
 
     # Formats 1 to 3 wrote facts as texts among the provenance, and the hashes by which stores know graphs are of these.
 
     def to_provenance(self) -> dict[str, str]:
         """The facts as formats 1 to 3 wrote them."""
-        texts = {f"step.{name}": str(value) for name, value in self.to_dict().items() if name != "plan"}
+        texts = {f"step.{name}": str(value) for name, value in self.to_dict().items() if name not in ("plan", "notes")}
         if self.inputs is not None:
             texts["step.inputs"] = "×".join(map(str, self.inputs))
         if self.host is not None:

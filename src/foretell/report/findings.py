@@ -162,6 +162,17 @@ def step_words(forecast: Forecast) -> list[str]:
     ]
 
 
+def assumed_sizes(forecast: Forecast) -> list[str]:
+    """What decides the model's size and was assumed: `vocabulary of meta.pkl (65 words)`."""
+    return [f"{n.what} ({n.taken})" if n.taken else n.what for n in forecast.explanation if n.decides_size]
+
+
+def explanation_rows(forecasts: Iterable[Forecast]) -> list[tuple[str, str, str]]:
+    """(topic, what, what it was taken to be) of all that was assumed, each once."""
+    rows = ((n.topic, n.what, n.taken) for f in forecasts for n in f.explanation)
+    return list(dict.fromkeys(rows))
+
+
 def together(forecasts: Iterable[Forecast]) -> list[Caveat]:
     """Each caveat once; of several forecasts, with the largest share it has in any."""
     largest: dict[tuple[str, str], Caveat] = {}

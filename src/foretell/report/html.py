@@ -105,6 +105,7 @@ def _chapter(forecast: Forecast, number: int, *, heading: str, zoom: Zoom | None
         _operators(forecast),
         _modules(forecast),
         caveats(forecast.caveats),
+        _explanation(forecast),
         _facts(forecast),
     )
     return "\n".join(parts)
@@ -121,6 +122,8 @@ def _verdict(forecast: Forecast) -> str:
         "Cost": findings.cost_words(forecast),
         "Whole job": findings.job_words(forecast),
     }
+    assumed = ", ".join(findings.assumed_sizes(forecast))
+    sizes = f" <b>The model's size rests on what was assumed: {escape(assumed)}.</b>" if assumed else ""
     cells = "".join(
         f"<div><dt>{label}</dt><dd>{_large(words[0])}<small>{'<br>'.join(map(escape, words[1:]))}</small></dd></div>"
         for label, words in numbers.items()
@@ -128,7 +131,7 @@ def _verdict(forecast: Forecast) -> str:
     )
     return (
         f'<section class="verdict {"fits" if verdict.fits else "over"}"><strong>{verdict.headline}</strong>'
-        f'<p>{escape(verdict.sentence)}</p></section>\n<dl class="numbers">{cells}</dl>'
+        f'<p>{escape(verdict.sentence)}{sizes}</p></section>\n<dl class="numbers">{cells}</dl>'
     )
 
 
@@ -169,6 +172,15 @@ def _step(forecast: Forecast, number: int) -> str:
         _bars(f"step-{number}", title, lanes, step, show_seconds),
         legend((*device, *host), step, show_seconds),
     )
+
+
+def _explanation(forecast: Forecast) -> str:
+    rows = [tuple(map(escape, row)) for row in findings.explanation_rows([forecast])]
+    if not rows:
+        return ""
+    titles = ("About", "What", "Taken to be")
+    note = "What the script's run could not know, and what was taken for it."
+    return section("What was assumed", note, table(titles, rows, words=titles, wide=titles[1:]))
 
 
 def _critical_path(forecast: Forecast) -> str:

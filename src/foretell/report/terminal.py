@@ -218,6 +218,7 @@ def _answer(forecast: Forecast, batch: int | None) -> RenderableType:
             ("Batch", "" if batch is None else findings.largest_batch(batch)),
             ("Plan", forecast.plan.replace(",", ", ") if len(forecast.plan) > _TITLED else ""),
             ("Step", " · ".join(findings.step_words(forecast))),
+            ("Assumed", _assumed(forecast)),
             ("Step time", findings.show_duration(forecast.step_time)),
             ("Throughput", " · ".join(findings.throughput_words(forecast))),
             ("Bottleneck", findings.bottleneck(forecast)),
@@ -234,6 +235,22 @@ def _answer(forecast: Forecast, batch: int | None) -> RenderableType:
     title = Text.assemble((forecast.workload, "bold"), f" on {forecast.cluster}", (plan, "dim"))
     colour = "green" if verdict.fits else "red"
     return Panel(Group(headline, "", facts), title=title, title_align="left", border_style=colour, padding=(1, 2))
+
+
+def _assumed(forecast: Forecast) -> str | Text:
+    """What the model's size rests on and is not on this machine: a wrong one makes all that follows wrong."""
+    sizes = findings.assumed_sizes(forecast)
+    return Text(f"the model's size rests on {', '.join(sizes)}", style="bold yellow") if sizes else ""
+
+
+def explanation_section(forecasts: Sequence[Forecast]) -> RenderableType:
+    """All that was stood in for, cut short or assumed, as `--explain` shows it."""
+    table = grid("", "what", "taken to be", left=("", "what", "taken to be"), wraps=("what", "taken to be"))
+    for row in findings.explanation_rows(forecasts):
+        table.add_row(*map(Text, row))
+    if not table.row_count:
+        return section("What was assumed", Text("Nothing: the step was captured from what the source itself says."))
+    return section("What was assumed", table)
 
 
 def _winners(forecasts: Sequence[Forecast]) -> list[RenderableType]:

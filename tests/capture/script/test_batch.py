@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
+from pathlib import Path
+
 import pytest
+from rich.console import Console, Group
 
 import foretell
+from foretell.graph.facts import StepFacts
+from foretell.graph.notes import Note
+from foretell.report.html import page
+from foretell.report.terminal import explanation_section, forecast_panel
 from tests.capture.script.conftest import Write
 
 START = """
@@ -160,3 +169,31 @@ def test_a_script_is_its_own_trainer(script: Write) -> None:
     assert answer.plan == "dp=2"
     assert answer.trainer.seconds == 0
     assert not any(caveat.code == "trainer-added" for caveat in answer.caveats)
+
+
+def test_all_that_was_assumed_is_explained(script: Write, tmp_path: Path) -> None:
+    text = (
+        "import numpy as np\nassert int(np.fromfile('/nowhere/a.bin', dtype=np.uint8)[0]) == 0\n" + START + RAYS + LOOP
+    )
+    answer = foretell.forecast(script(text, fake_data=True), "h100-sxm")
+    topics = {note.topic: note for note in answer.explanation}
+    assert (topics["batch"].taken, topics["precision"].taken) == ("100 samples", "torch-fp32")
+    assert "a.bin" in topics["stand-in"].what
+    assert answer.to_dict()["explanation"][0]["topic"] == "batch"
+    answer.graph.save(tmp_path / "step.graph")
+    assert foretell.Graph.load(tmp_path / "step.graph").facts.notes == answer.graph.facts.notes
+    again = dataclasses.replace(
+        answer, explanation=(Note(topic="stand-in", what="words", taken="65", decides_size=True),)
+    )
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(Group(forecast_panel(again), explanation_section([again])))
+    shown = console.export_text()
+    assert "size rests on words (65)" in shown
+    assert "What was assumed" in shown
+    assert "size rests on what was assumed: words (65)" in page([again])
+
+
+def test_a_note_of_a_strangers_file_is_checked() -> None:
+    for wrong in ({"topic": "weather"}, {"what": 3}, {"what": "x" * 9999}, {"decides_size": "yes"}):
+        with pytest.raises(ValueError, match="note"):
+            StepFacts.from_dict({"notes": [{"topic": "value", "what": "x", **wrong}]})

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from torch.optim import Optimizer
 
 from foretell.graph import Caveat
+from foretell.graph.notes import Note
 from foretell.plans import PlanTemplate
 from foretell.precision import Float, Precision
 from foretell.sources.master_weights import Copies
@@ -162,6 +163,28 @@ class Findings:
             return self.mixed if changes else replace(computed, name="", reduce=self.mixed.reduce)
         hooked = self.wrapper.reduce if isinstance(self.wrapper, Ddp) else None
         return computed if hooked in (None, computed.reduce) else replace(computed, name="", reduce=hooked)
+
+    def notes(self) -> Iterator[Note]:
+        """What was taken to be so, one by one."""
+        if self.wrapper is not None or self.degrees:
+            name = "what the script wraps its model in" if self.wrapper is None else type(self.wrapper).__name__
+            settings = {**(self.wrapper.settings if self.wrapper is not None else {}), **self.degrees}
+            taken = ", ".join(f"{key}={value}" for key, value in settings.items()) or "data parallelism"
+            yield Note.brief("plan", name, taken)
+        for stand_in in self.stand_ins:
+            yield Note.brief("stand-in", stand_in.what, stand_in.assumed, decides_size=stand_in.decides_size)
+        for kernel in self.kernels:
+            yield Note.brief("kernel", kernel, "torch's own of the same kind")
+        if self.compiled:
+            yield Note.brief("left-out", "torch.compile", "the eager step")
+        for aside in self.asides:
+            yield Note.brief("cut-short", aside.caveat.text)
+        for name in self.collectives:
+            yield Note.brief("left-out", f"{name}, which the script calls itself", "no time")
+        for caveat in self.unmodelled:
+            yield Note.brief("left-out", caveat.text)
+        for assumption in self.assumptions:
+            yield Note.brief("value", assumption)
 
     def caveats(self, script: Script) -> Iterator[Caveat]:
         if self.compiled:

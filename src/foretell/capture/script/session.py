@@ -29,6 +29,7 @@ from foretell.capture.trace import optimizer_name, versions
 from foretell.errors import WorkloadError
 from foretell.graph import Caveat, Graph
 from foretell.graph.facts import StepFacts
+from foretell.graph.notes import Note
 from foretell.precision import HALVES, Precision
 from foretell.sources.configs.keys import Keys
 from foretell.sources.named.adapters import quantized_weights
@@ -47,6 +48,7 @@ class Session:
         self.passes = Passes(self)
         self.loops = Loops(self)
         self.started = advice.Started()
+        self._autocasts = False
         self._graph: Graph | None = None
 
     @property
@@ -134,10 +136,10 @@ class Session:
             samples=batch.samples,
             tokens=batch.tokens,
             caveats=(*self.findings.caveats(self.script), *batch.caveats()),
-            facts=self._facts(batch),
+            facts=self._facts(batch, recorded.precision),
         )
 
-    def _facts(self, batch: Batch) -> StepFacts:
+    def _facts(self, batch: Batch, precision: Precision) -> StepFacts:
         updates = self.updates
         parameters = {id(p): _numbers(p) for root in updates.models for p in root.parameters()}
         parameters = parameters or {id(p): _numbers(p) for p in updates.by_hand.parameters}
@@ -148,10 +150,24 @@ class Session:
             optimizer=optimizers or None,
             plan=self.findings.plan(self.script),
             host=self.recorder.host.work,
+            notes=(
+                Note.brief("batch", batch.found, f"{batch.samples} samples"),
+                Note.brief("precision", self._grounds(), precision.name),
+                *self.findings.notes(),
+            ),
         )
+
+    def _grounds(self) -> str:
+        """Why the step is of the precision that it is."""
+        if self.findings.mixed is not None:
+            return "a policy of a wrapper, or DeepSpeed's configuration"
+        if self._autocasts:
+            return "the script's autocast"
+        return "what most of the parameters are in, and the units that torch is allowed"
 
     def _named_precision(self, window: Window) -> str:
         """What torch was set to compute in, policies of wrappers apart."""
+        self._autocasts = window.autocast is not None
         if window.autocast is not None:
             return "amp-fp16" if window.autocast is torch.float16 else "amp-bf16"
         numbers: dict[torch.dtype, int] = {}
