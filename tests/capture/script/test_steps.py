@@ -85,6 +85,24 @@ def test_micro_steps_that_equal_those_before_are_not_run(script: Write) -> None:
     assert {op.times for op in many.ops} == {1, 39}
 
 
+def test_micro_steps_whose_loss_the_model_keeps_are_all_run(script: Write) -> None:
+    text = f"""{MODEL}
+    class Keeps(Net):
+        def forward(self, x):
+            out, self.loss = super().forward(x, x)
+            return out
+    model = Keeps().to("cuda")
+    optimizer = torch.optim.AdamW(model.parameters())
+    for i in range(9):
+        for micro in range(5):
+            model(torch.randn(4, 8).to("cuda"))
+            model.loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    """
+    assert foretell.capture_graph(script(text)).grad_accumulation == 5
+
+
 def test_a_text_that_gets_longer_and_a_loader_that_is_evaluated_end_soon(script: Write) -> None:
     graph = foretell.capture_graph(
         script(f"""{MODEL}
@@ -102,6 +120,15 @@ def test_a_text_that_gets_longer_and_a_loader_that_is_evaluated_end_soon(script:
             model(x.to("cuda"))
         taken += 1
     assert taken == 3 and len(loader) == 500
+    def endless():
+        while True:
+            for (x,) in loader:
+                yield x
+    with torch.no_grad():
+        batches, others = endless(), iter(loader)
+        for _ in range(20):
+            model(next(batches).to("cuda"))
+            model(next(others)[0].to("cuda"))
     model.train()
     for (x,) in loader:
         loss = model(x.to("cuda"))[0].sum()
@@ -109,7 +136,7 @@ def test_a_text_that_gets_longer_and_a_loader_that_is_evaluated_end_soon(script:
         optimizer.step()""")
     )
     assert graph.samples == 8
-    assert "600 forward passes" in caveats(graph)["evaluation-not-in-step"]
+    assert "640 forward passes" in caveats(graph)["evaluation-not-in-step"]
 
 
 def test_what_a_step_computes_without_gradients_is_part_of_it(script: Write) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 import torch
@@ -34,8 +34,8 @@ class ByHand:
         self._leaves = {
             leaf.untyped_storage()._cdata: weakref.ref(leaf)
             for loss in tensors_in(losses)
-            for leaf in _leaves_of(loss)
-            if leaf.layout is torch.strided
+            for node in nodes_of(loss)
+            if (leaf := getattr(node, "variable", None)) is not None and leaf.layout is torch.strided
         }
         self._waiting = True
 
@@ -49,14 +49,14 @@ class ByHand:
             self._on_update()
 
 
-def _leaves_of(loss: torch.Tensor) -> Iterator[torch.Tensor]:
-    """Tensors that the gradients of a loss are added up for."""
-    seen, left = set(), [loss.grad_fn]
+def nodes_of(loss: torch.Tensor, ends: Iterable[Any] = ()) -> Iterator[Any]:
+    """What autograd will run for a loss; nodes that are `ends` lead no further. Those of leaves have a `variable`."""
+    seen: set[Any] = set(ends)
+    left: list[Any] = [loss.grad_fn]
     while left:
         node = left.pop()
         if node is None or node in seen:
             continue
         seen.add(node)
-        if (leaf := getattr(node, "variable", None)) is not None:
-            yield leaf
+        yield node
         left += [following for following, _ in node.next_functions]

@@ -18,6 +18,8 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from foretell.capture.as_gpu.patches import replace
+from foretell.capture.recorder import tensors_in
+from foretell.capture.script.by_hand import nodes_of
 from foretell.capture.script.calls import Call, Result, call_of, extrapolated, make_again, result_of
 from foretell.capture.script.findings import Aside
 
@@ -66,6 +68,9 @@ class Passes:
         self._rollouts: Counter[Any] = Counter()
         self._micro: deque[set[Any]] = deque()  # calls with gradients in each micro-step of this window
         self._replayed = False  # some of this micro-step
+        self._came_out: set[Any] = set()  # autograd nodes of what modules have returned in this micro-step
+        self._spans: list[tuple[int, int]] = []  # numbers of nodes that were made in modules
+        self._may_replay = True
 
     def install(self) -> None:
         run = nn.Module.__call__
@@ -149,20 +154,36 @@ class Passes:
         if call is None or call.learns or session.updates.updating:
             return run()
         micro = len(session.updates.window.backwards)
-        if micro >= _RUNS and not session.recorder.recording and self._was_in_all(module, call):
+        if self._may_replay and micro >= _RUNS and not session.recorder.recording and self._was_in_all(module, call):
             past = self._memory[module].past(call)
             if past is not None and past.result.plain and not _has_hooks(module):
                 self._replayed = True
                 return make_again(session.place, past.result)
+        start = torch._C._autograd._get_sequence_nr()
         out = run()
         if micro < _RUNS:
+            self._spans.append((start, torch._C._autograd._get_sequence_nr()))
             while len(self._micro) <= micro:
                 self._micro.append(set())
             if _leaves_something(module):
                 return out
             self._micro[micro].add((module, call.kind, call.sizes))
             self._remember(self._memory.setdefault(module, _Memory()), call, out, 0)
+            self._came_out.update(t.grad_fn for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor))
         return out
+
+    def before_backward(self, losses: Any) -> None:
+        """Of a step that goes past what its modules return, as by a loss that they keep, no micro-step is left out."""
+        if len(self._session.updates.window.backwards) < _RUNS:
+            nodes = (node for loss in tensors_in(losses) for node in nodes_of(loss, self._came_out))
+            self._may_replay = self._may_replay and not any(map(self._is_inside, nodes))
+        self._came_out.clear()
+        self._spans.clear()
+
+    def _is_inside(self, node: Any) -> bool:
+        """Whether an autograd node is a parameter's, or was made while a module ran."""
+        number = node._sequence_nr()
+        return hasattr(node, "variable") or any(start <= number < end for start, end in self._spans)
 
     def _was_in_all(self, module: nn.Module, call: Call) -> bool:
         key = (module, call.kind, call.sizes)
@@ -175,7 +196,9 @@ class Passes:
 
     def new_window(self) -> None:
         self._micro.clear()
-        self._replayed = False
+        self._came_out.clear()
+        self._spans.clear()
+        self._replayed, self._may_replay = False, True
 
 
 def _leaves_something(module: nn.Module) -> bool:

@@ -263,6 +263,7 @@ class Updates:
 
     def _before_backward(self, losses: Any) -> None:
         """Without an optimizer, what will be updated is found from the loss."""
+        self._session.passes.before_backward(losses)
         wanted = not self.optimizers
         self.recorder.on_write = self.by_hand.wrote if wanted else None
         if wanted:
