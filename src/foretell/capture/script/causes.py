@@ -170,7 +170,9 @@ def _not_python_3(ended: Ended) -> Fault | None:
     return Fault(
         whose="script",
         cause=f"{where} is no {version}: {error.msg}." + (" It looks like Python 2." if old else ""),
-        way_out="Convert it (2to3 -w FILE), or take a newer version of it."
+        way_out="async is a word of the language since Python 3.7: write non_blocking= there."
+        if "async" in (error.text or "")
+        else "Convert it (2to3 -w FILE), or take a newer version of it."
         if old
         else "Mend it, or take another version.",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import inspect
 import sys
@@ -26,12 +27,16 @@ _GONE: Final = frozenset(
     fp16_backend half_precision_backend save_safetensors past_index jit_mode_eval use_ipex use_mps_device mp_parameters
     tpu_num_cores tpu_metrics_debug include_inputs_for_metrics dispatch_batches split_batches evaluate_during_training
     ray_scope xpu_backend no_cuda use_legacy_prediction_loop include_tokens_per_second eval_use_gather_object
-    include_num_input_tokens_seen""".split()
+    include_num_input_tokens_seen group_by_length length_column_name warmup_ratio torchdynamo sharded_ddp
+    fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap adafactor""".split()
 )
+_LAYER: Final = "fsdp_transformer_layer_cls_to_wrap"
+_MEANT: Final[dict[str, Any]] = {}  # by arguments that are settings of others now
 
 
 def install(session: Session) -> None:
-    once_imported("transformers.training_args", lambda module: _take_former(module.TrainingArguments))
+    _MEANT.clear()
+    once_imported("transformers.training_args", _training_arguments)
     once_imported("transformers.training_args_seq2seq", lambda module: _take_former(module.Seq2SeqTrainingArguments))
     once_imported("transformers.trainer", lambda module: _take_former(module.Trainer))
     once_imported("transformers.trainer_seq2seq", lambda module: _take_former(module.Seq2SeqTrainer))
@@ -90,6 +95,21 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
     return None
 
 
+def _training_arguments(module: Any) -> None:
+    kind = module.TrainingArguments
+    _take_former(kind)
+    check = kind.__post_init__
+
+    def post_init(self: Any) -> None:
+        if _MEANT.get(_LAYER) and not self.fsdp_config:
+            self.fsdp_config = {"transformer_layer_cls_to_wrap": [_MEANT[_LAYER]]}
+        if str(_MEANT.get("adafactor")).lower() == "true":
+            self.optim = "adafactor"
+        check(self)
+
+    kind.__post_init__ = post_init
+
+
 def _take_former(kind: Any) -> None:
     """Let a class be made with keywords that it had."""
     make = kind.__init__
@@ -97,6 +117,7 @@ def _take_former(kind: Any) -> None:
 
     @functools.wraps(make)
     def init(self: Any, *args: Any, **given: Any) -> None:
+        _MEANT.update((key, value) for key, value in given.items() if not _name(key, known))
         make(self, *args, **{_name(key, known): value for key, value in given.items() if _name(key, known)})
 
     kind.__init__ = init
@@ -112,28 +133,43 @@ def _name(key: str, known: Any) -> str:
 
 
 def _parse_former(module: Any) -> None:
-    """The same on the command line."""
-    parse = module.HfArgumentParser.parse_known_args
+    """The same on the command line; and what a script added itself, and has been the library's since, is the script's."""
+    parse, make = module.HfArgumentParser.parse_known_args, module.HfArgumentParser.__init__
 
     def parse_known_args(self: Any, args: Any = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)
         known = {action.dest: None for action in self._actions}
-        return parse(self, list(_renamed(words, known)), namespace)
+        found, rest = parse(self, _renamed(words, known), namespace)
+        return _Namespace(**vars(found)), rest
 
     module.HfArgumentParser.parse_known_args = parse_known_args
+    module.HfArgumentParser.__init__ = lambda self, *args, **how: make(
+        self, *args, **{"conflict_handler": "resolve", **how}
+    )
+
+
+class _Namespace(argparse.Namespace):
+    """Each class of arguments takes its own out; one may be in two."""
+
+    def __delattr__(self, name: str) -> None:
+        vars(self).pop(name, None)
 
 
 def _renamed(words: list[str], known: Any) -> list[str]:
     kept: list[str] = []
-    dropping = False
+    dropping, key = False, ""
     for word in words:
         if word.startswith("--"):
             flag, equals, value = word[2:].partition("=")
             key = flag.replace("-", "_")
             name = _name(key, known)
             dropping = not name
+            if dropping:
+                _MEANT[key] = value or "true"
             if name:
                 kept.append(word if name == key else f"--{name}{equals}{value}")
         elif not dropping:
             kept.append(word)
+        else:
+            _MEANT[key] = word
     return kept

@@ -123,6 +123,7 @@ def _wrap(datasets: Any, kind: Any, known: PictureSet, session: Session) -> None
 
     own = "__init__" in vars(kind) or kind.__mro__[1].__name__ not in SETS
     if own:
+        vars(init)["__signature__"] = signature  # libraries look for its arguments
         replace(kind, "__init__", init)
     if not known.kept or "__getitem__" in vars(kind):
         replace(

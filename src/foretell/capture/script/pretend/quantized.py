@@ -50,10 +50,13 @@ class _Library:
 
 
 class _Composed:
-    """An operator as others."""
+    """An operator as others; whoever lists operators finds the one that it was."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.default = function
+    def __init__(self, function: Callable[..., Any], was: Any) -> None:
+        self.default, self._was = function, was
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._was, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.default(*args, **kwargs)
@@ -68,7 +71,7 @@ def _compose() -> None:
     }
     for name, function in by_name.items():
         if hasattr(ops, name):  # some are of newer versions
-            setattr(ops, name, _Composed(function))
+            setattr(ops, name, _Composed(function, getattr(ops, name)))
 
 
 def _product_of_4_bits(
