@@ -361,3 +361,121 @@ def test_a_model_that_is_given_goes_before_the_name_in_the_file(tmp_path: Path) 
         found = configuration_of(str(tmp_path / name), {"model": "hf/gpt2"})
         assert found is not None
         assert (found.model, found.settings["batch"]) == ("hf/gpt2", 3)
+
+
+def test_a_recipe_of_torchtune_is_its_components(tmp_path: Path) -> None:
+    recipe = """
+model:
+  _component_: torchtune.models.llama3_2.qlora_llama3_2_1b
+  lora_attn_modules: ['q_proj', 'v_proj', 'output_proj']
+  apply_lora_to_mlp: True
+  apply_lora_to_output: True
+  lora_rank: 64
+tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, max_seq_len: 2048}
+dataset: {_component_: torchtune.datasets.alpaca_dataset, packed: True}
+batch_size: 4
+gradient_accumulation_steps: 8
+optimizer: {_component_: torch.optim.AdamW, fused: True, lr: 3e-4}
+loss: {_component_: torchtune.rlhf.loss.DPOLoss, beta: 0.1}
+dtype: bf16
+enable_activation_checkpointing: True
+"""
+    found = written(tmp_path, "1B_qlora.yaml", recipe)
+    assert (found.trainer, found.model, found.plan) == ("torchtune", "hf/llama-3.2-1b", {"zero": 3})
+    assert not found.caveats
+    settings = dict(found.settings)
+    assert {"q_proj", "v_proj", "o_proj", "down_proj", "head"} <= set(settings.pop("lora_targets").split("+"))
+    assert settings == {
+        "batch": 4, "seq": 2048, "grad_accumulation": 8, "optimizer": "adamw-fused", "precision": "bf16", "lora_rank": 64,
+        "quantize": "nf4", "objective": "dpo", "checkpointing": True,
+    }  # fmt: skip
+    assert written(tmp_path, "1B_qlora_single_device.yaml", recipe).plan == {}
+    with pytest.raises(SourceError, match="--set model"):
+        written(tmp_path, "v.yaml", recipe.replace("llama3_2.qlora_llama3_2_1b", "llama3_2_vision.llama3_2_vision_11b"))
+
+
+def test_litgpt_keeps_its_head_apart(tmp_path: Path) -> None:
+    found = written(
+        tmp_path,
+        "lora.yaml",
+        "checkpoint_dir: checkpoints/google/gemma-2b\nprecision: bf16-true\ndevices: 1\nlora_r: 8\nlora_mlp: true\nlora_head: true\n"
+        "train: {global_batch_size: 6, micro_batch_size: 2, max_seq_length: 512}\n",
+    )
+    assert found.model == {"like": "gemma-2b", "tie_word_embeddings": False}
+    assert found.template().plan_for(1).grad_accumulation == 3
+    assert {"q_proj", "v_proj", "up_proj", "head"} <= set(found.settings["lora_targets"].split("+"))
+    assert "k_proj" not in found.settings["lora_targets"].split("+")
+
+
+@pytest.mark.parametrize(
+    ("more", "settings"),
+    [
+        ("stage: dpo", {"objective": "dpo", "upcast_logits": True}),
+        ("stage: dpo\npref_loss: orpo", {"objective": "orpo"}),
+        ("stage: rm", {"objective": "reward-lm"}),
+        ("stage: kto", {"objective": "kto"}),
+        ("stage: sft\nfinetuning_type: full\nuse_galore: true\ngalore_rank: 100", {"optimizer": "galore-r128"}),
+        ("stage: sft\nfinetuning_type: full\nuse_muon: true", {"optimizer": "muon"}),
+        ("stage: sft\nfinetuning_type: freeze\nfreeze_trainable_layers: 4", {"trained_layers": 4}),
+        ("stage: sft\nenable_liger_kernel: true", {"fused_loss": True}),
+        ("stage: sft\nquantization_bit: 4\nuse_dora: true", {"quantize": "nf4", "lora_decomposed": True}),
+    ],
+)
+def test_stages_and_methods_of_llama_factory_are_what_they_are(
+    tmp_path: Path, more: str, settings: dict[str, Any]
+) -> None:
+    method = "" if "finetuning_type" in more else "finetuning_type: lora\n"
+    found = written(tmp_path, "l.yaml", f"model_name_or_path: gpt2\ntemplate: x\nbf16: true\n{method}{more}\n")
+    assert settings.items() <= found.settings.items()
+
+
+def test_weights_are_in_the_precision_that_they_are_loaded_in(tmp_path: Path) -> None:
+    base = {"model_name_or_path": "gpt2", "per_device_train_batch_size": 1, "bf16": True}
+    kept = {None: "amp-bf16", "bfloat16": "bf16", "auto": "bf16", "float32": "amp-bf16", "float16": "fp16"}
+    for name in ("torch_dtype", "dtype"):
+        for dtype, precision in kept.items():
+            assert written(tmp_path, "t.json", {**base, name: dtype}).settings["precision"] == precision
+    with pytest.raises(SourceError, match="must be one of bfloat16"):
+        written(tmp_path, "t.json", {**base, "dtype": "int3"})
+
+
+def test_trainers_of_preferences_are_told_by_their_keys(tmp_path: Path) -> None:
+    base = {"model_name_or_path": "gpt2", "per_device_train_batch_size": 8}
+    grouped = written(tmp_path, "t.json", {**base, "num_generations": 8, "max_completion_length": 300, "beta": 0.04})
+    assert (grouped.settings["objective"], grouped.settings["seq"]) == ("grpo-reference", 812)
+    assert any("generating texts" in caveat.text for caveat in grouped.caveats)
+    assert written(tmp_path, "t.json", {**base, "precompute_ref_log_probs": True}).settings["objective"] == "orpo"
+    assert written(tmp_path, "t.json", {**base, "desirable_weight": 1.0}).settings["objective"] == "kto"
+    script = "accelerate launch dpo.py --model_name_or_path gpt2 --per_device_train_batch_size 2 --learning_rate 1e-6"
+    assert written(tmp_path, "dpo.sh", script).settings["objective"] == "dpo"
+
+
+def test_a_launch_script_of_accelerate_has_its_file(tmp_path: Path) -> None:
+    (tmp_path / "configs").mkdir()
+    fsdp = "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 4\nfsdp_config: {fsdp_sharding_strategy: FULL_SHARD}\n"
+    (tmp_path / "configs" / "fsdp.yaml").write_text(fsdp)
+    script = (
+        'accelerate launch --config_file "configs/fsdp.yaml" train.py --model_name_or_path gpt2 --output_dir o \\\n'
+    )
+    found = written(tmp_path, "run.sh", script + "--per_device_train_batch_size 8 --use_peft_lora False --lora_r 8")
+    assert (found.plan, found.devices, found.settings["batch"]) == ({"zero": 3}, 4, 8)
+    assert "lora_rank" not in found.settings
+    with pytest.raises(SourceError, match="is not there"):
+        written(tmp_path, "run.sh", script.replace("fsdp.yaml", "none.yaml") + "--per_device_train_batch_size 8")
+
+
+def test_megatrons_t5_and_earlier_names_are_read(tmp_path: Path) -> None:
+    t5 = "pretrain_t5.py --encoder-num-layers 2 --decoder-num-layers 3 --hidden-size 64 --num-attention-heads 4 --vocab-size 1000"
+    model = written(tmp_path, "t5.sh", f"torchrun {t5}").model
+    assert isinstance(model, dict)
+    assert (model["num_layers"], model["num_decoder_layers"], model["d_model"]) == (2, 3, 64)
+    zero = 'cat <<EOF > ds.json\n{"zero_optimization": {"stage": 2}}\nEOF\n'
+    more = "--fp16 --checkpoint-activations --deepspeed --deepspeed_config ds.json --num-experts 64 --moe-expert-parallel-size 4"
+    found = written(tmp_path, "ds.sh", f"{zero}deepspeed pretrain_gpt.py {MEGATRON} {more}")
+    assert (found.plan["zero"], found.plan["checkpointing"], found.plan["ep"]) == (2, "full", 4)
+
+
+def test_fp8_is_named_and_priced_as_bf16(tmp_path: Path) -> None:
+    fp8 = written(tmp_path, "a.yaml", "distributed_type: 'NO'\nmixed_precision: fp8\nfp8_config: {backend: TE}\n")
+    assert fp8.settings["precision"] == "amp-bf16"
+    assert "time and memory are those of bf16" in fp8.caveats[0].text

@@ -65,25 +65,30 @@ def read(keys: Keys, folder: Path) -> Configuration:
         settings["compile"] = True  # its pretraining always is
     elif plan and not settings.get("lora_rank"):
         settings["checkpointing"] = True
+    tied = train.flag("tie_embeddings")
     train.free(*train.left())
     keys.free(*_FREE)
     return Configuration(
-        file=keys.file, trainer=TRAINER, model=_model(keys, folder), settings=settings, plan=plan, devices=count,
+        file=keys.file, trainer=TRAINER, model=_model(keys, folder, tied=tied), settings=settings, plan=plan, devices=count,
         replicas="nodes" if plan and "model_name" in keys else 1,
         global_batch=train.count("global_batch_size"),
     )  # fmt: skip
 
 
-def _model(keys: Keys, folder: Path) -> str | Mapping[str, Any]:
+def _model(keys: Keys, folder: Path, *, tied: bool) -> str | Mapping[str, Any]:
     name = keys.text("model_name") or keys.text("checkpoint_dir").removeprefix("checkpoints/")
     keys.not_modelled("model_config")
     keys.free("checkpoint_dir", "model_name")
     if not name and keys.model is None:
         raise SourceError(f"{keys.file} names no model. Give it with --set model=hf/NAME (foretell models hf).")
-    own = _OWN.get(name.lower()) if keys.model is None else None
-    if own is not None:
-        return f"hf/{own['like']}" if len(own) == 1 else own
-    return named_model(keys, name if "/" in name else f"unsloth/{name}", folder)
+    if keys.model is not None:
+        return keys.model
+    found = _OWN.get(name.lower()) or named_model(keys, name if "/" in name else f"unsloth/{name}", folder)
+    if tied or (isinstance(found, str) and not found.startswith("hf/")):
+        return found
+    # Its head is a matrix of its own, also of models whose embeddings are published once.
+    entries = found if isinstance(found, Mapping) else {"like": found.removeprefix("hf/")}
+    return {**entries, "tie_word_embeddings": False}
 
 
 def _adapters(keys: Keys) -> dict[str, Any]:
@@ -92,7 +97,7 @@ def _adapters(keys: Keys) -> dict[str, Any]:
     flags = [flag for flag in _LAYERS if keys.flag(flag, default=flag in ("lora_query", "lora_value"))]
     chosen = [layer for flag in flags for layer in _LAYERS[flag]]
     if keys.flag("lora_head"):
-        keys.say("lora_head", "the adapter of the head is left out")
+        chosen.append("head")
     settings: dict[str, Any] = {"lora_rank": keys.count("lora_r", 8), "lora_targets": "+".join([*chosen, *_FUSED])}
     if quantized := keys.text("quantize"):
         settings["quantize"] = "int8" if "int8" in quantized else "nf4"

@@ -117,7 +117,7 @@ def _adapters(keys: Keys, component: str) -> dict[str, Any]:
     if "qkv_proj" not in targets and {"q_proj", "v_proj"} & set(targets):
         targets.append("qkv_proj")  # of models that have them in one
     if keys.flag("apply_lora_to_output"):
-        keys.say("apply_lora_to_output", "the adapter of the head is left out")
+        targets.append("head")
     settings: dict[str, Any] = {"lora_rank": keys.count("lora_rank", 8), "lora_targets": "+".join(targets)}
     if match[1].startswith("q") or keys.flag("quantize_base"):
         settings["quantize"] = "nf4"

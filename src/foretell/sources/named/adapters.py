@@ -153,7 +153,8 @@ def adapted(
 ) -> Any:
     """The model with its linear layers quantized and, where a rank is given, frozen with adapters beside them.
 
-    `lora_targets` are the last parts of layers' names, as `q_proj+v_proj`; `all` is every linear layer but the head.
+    `lora_targets` are the last parts of layers' names, as `q_proj+v_proj`; `all` is every linear layer but the head,
+    and `head` among them is the head too.
     `also_trained` are modules that are trained whole beside them, as `embed_tokens+lm_head`.
     """
     if quantize != "none" and not lora_rank:
@@ -164,6 +165,7 @@ def adapted(
         return model
     layers = _linear_layers(model)
     wanted = set(lora_targets.split("+"))
+    head = _head(model) if "head" in wanted else {}
     chosen = {name for name in layers if lora_targets == "all" or name.rpartition(".")[2] in wanted}
     if not chosen:
         known = sorted({name.rpartition(".")[2] for name in layers})
@@ -176,6 +178,8 @@ def adapted(
     for name, layer in layers.items():
         base = kinds[quantize](layer)
         _put(model, name, LoraLinear(base, lora_rank, decomposed=lora_decomposed) if name in chosen else base)
+    for name, layer in head.items():
+        _put(model, name, LoraLinear(layer, lora_rank, decomposed=lora_decomposed))
     _train_whole(model, also_trained)
     return model
 
@@ -204,6 +208,11 @@ def _linear_layers(model: Any) -> dict[str, nn.Linear]:
     if not found:
         raise SourceError(f"{type(model).__name__} has no linear layers to adapt or to quantize. Leave out lora_rank.")
     return found
+
+
+def _head(model: Any) -> dict[str, nn.Linear]:
+    head = model.get_output_embeddings()
+    return {name: layer for name, layer in model.named_modules() if layer is head}
 
 
 def _put(model: nn.Module, name: str, layer: nn.Module) -> None:

@@ -19,6 +19,7 @@ Checkouts = Annotated[
 ]
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="A JSON file, written as results come.")]
 PUBLIC = RESULTS / "public_scripts.json"
+CONFIGURATIONS = RESULTS / "public_configs.json"
 
 app = typer.Typer(name="scripts", help="Training scripts as they are.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -97,3 +98,26 @@ def public(
     say(public.show(results, chosen))
     if page is not None:
         write_page(page, results, scripts(), left_out())
+
+
+@app.command()
+@guarded
+def configurations(
+    checkouts: Annotated[
+        Path | None, typer.Option("--checkouts", metavar="FOLDER", help="Checkouts of the list, named owner+name.")
+    ] = None,
+    first: Annotated[
+        bool | None, typer.Option("--first/--others", help="Only files that were drawn first, or only the others.")
+    ] = None,
+    python: Annotated[Path | None, typer.Option("--python", metavar="INTERPRETER", help="That runs Foretell.")] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Results; what is there stays.")] = CONFIGURATIONS,
+) -> None:
+    """Public configurations as published: which give a forecast, and is it right; without checkouts, judge the results anew."""
+    from foretell_bench.studies.scripts import public_configs
+    from foretell_bench.studies.scripts.public import write_results
+
+    if checkouts is not None:
+        public_configs.examine(checkouts, out, first=first, python=python)
+    results = public_configs.judged_anew(out)
+    write_results(out, results)
+    say(public_configs.show(results))

@@ -124,6 +124,7 @@ def _fused(model: Any, batch: Any) -> Tensor:
     """The head and its loss together, piece by piece: the logits of a batch are never there at once."""
     hidden = model.base_model(input_ids=batch["input_ids"]).last_hidden_state[:, :-1]
     head = model.get_output_embeddings()
+    head = getattr(head, "base_layer", head)
     return fused_linear_cross_entropy(
         hidden.reshape(-1, hidden.shape[-1]), head.weight, batch["labels"][:, 1:].reshape(-1)
     )
