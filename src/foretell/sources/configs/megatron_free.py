@@ -48,7 +48,7 @@ CHANGES: Final = tuple(
     """
     cpu_optimizer partition_activations moe_train_capacity_factor ds_sequence_parallel_fpdt ds_sequence_parallel_fpdt_chunk_size
     ds_sequence_parallel_fpdt_offloading enable_zbh1_pipeline enable_zbh1_exact_semantics kd kd_beta_ce num_layers_teacher
-    hidden_size_teacher num_attention_heads_teacher load_teacher mos topk disable_moe_token_dropping mlp_type
+    hidden_size_teacher num_attention_heads_teacher load_teacher mos disable_moe_token_dropping mlp_type
     accumulate_allreduce_grads_in_bf16 apply_query_key_layer_scaling barrier_with_L1_time batch_p2p_comm
     cp_comm_type cpu_offloading_num_layers cuda_graph_impl cuda_graph_scope
     defer_embedding_wgrad_compute wgrad_deferral_limit delay_wgrad_compute distribute_saved_activations enable_cuda_graph exp_avg_dtype

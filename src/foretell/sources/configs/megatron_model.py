@@ -112,7 +112,7 @@ def _vocabulary(keys: Keys, tp: int, script: str) -> int:
         return given
     size = keys.count("vocab_size")
     if size is None:
-        name = keys.text("tokenizer_type", "BertWordPieceCase" if script == "pretrain_bert.py" else _USUAL)
+        name = keys.text("tokenizer_type", "BertWordPieceLowerCase" if script == "pretrain_bert.py" else _USUAL)
         size = _VOCABULARIES.get(name)
         if size is None:
             size = _VOCABULARIES[_USUAL]
@@ -140,6 +140,13 @@ def _experts(keys: Keys, shared: dict[str, Any], mlp: int, swiglu: bool) -> dict
     if not swiglu:  # two products of the same bytes as a gated MLP's three
         keys.say("num_experts", "experts without a gate are taken for gated ones of the same bytes")
         each = 2 * each // 3
+    if "deepspeed" in keys:  # its experts are in every other layer, and a token goes to one
+        interval, top = keys.count("expert_interval", 2), keys.count("topk", 1)
+        keys.say("num_experts", "positions are taken to be rotary, and MLPs gated ones of the same bytes")
+        return {
+            "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "num_experts": experts, "num_experts_per_tok": top,
+            "moe_intermediate_size": each, "intermediate_size": each, "decoder_sparse_step": interval, **shared,
+        }  # fmt: skip
     if extra := keys.count("moe_shared_expert_intermediate_size"):
         return {
             "model_type": "qwen2_moe", "architectures": ["Qwen2MoeForCausalLM"], "num_experts": experts, "num_experts_per_tok": top,
