@@ -62,7 +62,7 @@ def test_forecasts_and_measurements_become_a_table(
     measured = {"step": 0.010, "allocated": 2**30, "reserved": 2**31}
     (tmp_path / "measured.json").write_text(json.dumps({"gan": measured, "clip": {"error": "late"}}))
     row = forecasts.Row(step=0.011, low=0.009, high=0.012, allocated=2**30, reserved=2**30, measured=measured)
-    monkeypatch.setattr(forecasts, "predicted", lambda script, on, of: row)
+    monkeypatch.setattr(forecasts, "predicted", lambda script, on, of, profile: row)
     forecasts.run(tmp_path / "measured.json", [], "h200", tmp_path / "out.json")
     shown = capsys.readouterr().out
     assert "| gan | 11.0 ms (9.0 – 12.0) | 10.0 ms | +10.0% | 1.00 GiB | 1.00 GiB | +0.0% |" in shown

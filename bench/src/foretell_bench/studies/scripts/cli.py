@@ -44,11 +44,14 @@ def compare(
     on: Annotated[str, typer.Option("--on", metavar="DEVICE", help="What they were measured on.")] = "h200",
     save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Keep the forecasts here.")] = None,
     checkouts: Checkouts = None,
+    profile: Annotated[
+        str | None, typer.Option("--profile", metavar="PROFILE", help="What `adapt` made of this machine.")
+    ] = None,
 ) -> None:
     """Forecast the scripts and print a table of errors."""
     from foretell_bench.studies.scripts.forecasts import run
 
-    run(measured, names or (), on, save, checkouts)
+    run(measured, names or (), on, save, checkouts, profile)
 
 
 @app.command()

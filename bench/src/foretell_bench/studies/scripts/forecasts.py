@@ -39,7 +39,14 @@ class Row:
         return self.low <= self.measured["step"] <= self.high
 
 
-def run(measured: Path, names: Sequence[str], on: str, save: Path | None, checkouts: Path | None = None) -> None:
+def run(
+    measured: Path,
+    names: Sequence[str],
+    on: str,
+    save: Path | None,
+    checkouts: Path | None = None,
+    profile: str | None = None,
+) -> None:
     """Print the table of these jobs, or of all that were measured; keep its numbers as they come."""
     known = json.loads(measured.read_text(encoding="utf-8"))
     rows: dict[str, Row] = {}
@@ -48,7 +55,7 @@ def run(measured: Path, names: Sequence[str], on: str, save: Path | None, checko
     jobs: Iterable[str] = PUBLIC_JOBS if checkouts else JOBS
     for name in names or [name for name in jobs if "step" in known.get(name, {})]:
         asking = partial(of_public, checkouts=checkouts) if checkouts else of_example
-        rows[name] = predicted(asking(name), on, known[name])
+        rows[name] = predicted(asking(name), on, known[name], profile)
         print(line(name, rows[name]), flush=True)
         if save:
             save.write_text(json.dumps({job: asdict(row) for job, row in rows.items()}, indent=1), encoding="utf-8")
@@ -69,8 +76,8 @@ def of_public(name: str, checkouts: Path) -> foretell.Script:
     return foretell.Script(path=job.script, arguments=job.arguments, fake_data=True)
 
 
-def predicted(script: foretell.Script, on: str, measured: Mapping[str, float]) -> Row:
-    forecast = foretell.forecast(script, on)
+def predicted(script: foretell.Script, on: str, measured: Mapping[str, float], profile: str | None) -> Row:
+    forecast = foretell.forecast(script, on, profile=profile)
     step, memory = forecast.step_time, forecast.memory
     return Row(
         step=step.seconds,
