@@ -14,18 +14,18 @@ from collections.abc import Iterator
 from sys import _getframe
 from typing import Any, Final
 
-from foretell.capture.reads import OWN
+from foretell.capture.reads import OWN, is_library
+from foretell.capture.script.pretend.files.kinds import is_cache
 
 # Libraries that read a file for whoever calls them; others look whether one is there, and shall find what is.
 _READERS: Final = frozenset(
-    "PIL pandas numpy cv2 imageio skimage scipy librosa soundfile audioread h5py pycocotools torchaudio tifffile nibabel "
-    "joblib pyarrow fsspec webdataset torchtext sentencepiece tokenizers lxml pycocoevalcap lvis codecs".split()
+    "PIL numpy cv2 imageio skimage scipy librosa soundfile audioread h5py pycocotools torchaudio tifffile nibabel "
+    "joblib webdataset torchtext sentencepiece tokenizers lxml pycocoevalcap lvis codecs".split()
 )
 _LOADERS: Final = (f"{os.sep}torchvision{os.sep}datasets{os.sep}folder.py", f"{os.sep}torchvision{os.sep}io{os.sep}")
 _STANDARD: Final = sysconfig.get_paths()["stdlib"] + os.sep
-_AWAITED: Final = frozenset(
-    ("FileNotFoundError", "OSError", "IOError", "EnvironmentError", "Exception", "BaseException")
-)
+_AWAITED: Final = frozenset(("FileNotFoundError", "OSError", "IOError", "EnvironmentError"))
+_ALL: Final = frozenset(("Exception", "BaseException"))
 _ENDING: Final = re.compile(r"^[*.]{0,3}\.?([A-Za-z][A-Za-z0-9]{1,6})$")
 _open: Final = builtins.open
 
@@ -58,31 +58,51 @@ def reading_frame() -> types.FrameType | None:
     return asking_frame(_READERS)
 
 
-def is_ready(frame: types.FrameType | None) -> bool:
-    """Whether the code that asks goes on by itself when the file is missing: then it shall hear the truth."""
+def user_frame() -> types.FrameType | None:
+    """The innermost frame of the user's, whatever libraries lie between."""
+    frame: Any = _getframe(1)
+    while frame is not None and (
+        frame.f_code.co_filename.startswith(_STANDARD) or is_library(frame.f_code.co_filename)
+    ):
+        frame = frame.f_back
+    return frame  # type: ignore[no-any-return]
+
+
+def is_ready(frame: types.FrameType | None, path: str = "") -> bool:
+    """Whether the code that asks goes on by itself when the file is missing: then it shall hear the truth.
+
+    Code that catches everything is ready for a file of its own making; where data is read so, samples would be left out.
+    """
     if frame is None:
         return False
-    return any(first <= frame.f_lineno <= last for first, last in _ready_lines(frame.f_code.co_filename))
+    return any(
+        first <= frame.f_lineno <= last and (not catches_all or is_cache(path))
+        for first, last, catches_all in _ready_lines(frame.f_code.co_filename)
+    )
 
 
 @functools.cache
-def _ready_lines(path: str) -> tuple[tuple[int, int], ...]:
+def _ready_lines(path: str) -> tuple[tuple[int, int, bool], ...]:
+    """First and last line of what goes on after a missing file, and whether it does so after every error."""
     tree = _tree(path)
     found = []
     for node in ast.walk(tree) if tree else ():
-        if isinstance(node, ast.Try) and any(_goes_on(handler) for handler in node.handlers):
-            found.append((node.body[0].lineno, node.body[-1].end_lineno or 0))
+        if isinstance(node, ast.Try) and (kinds := {kind for h in node.handlers if (kind := _goes_on(h)) is not None}):
+            found.append((node.body[0].lineno, node.body[-1].end_lineno or 0, False not in kinds))
     return tuple(found)
 
 
-def _goes_on(handler: ast.ExceptHandler) -> bool:
+def _goes_on(handler: ast.ExceptHandler) -> bool | None:
+    """Whether it goes on after every error, or after missing files; None where it does not."""
     caught = {n.id for n in ast.walk(handler.type) if isinstance(n, ast.Name)} if handler.type else {"Exception"}
     ends = any(
         isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and ast.unparse(node.func).endswith("exit"))
         for part in handler.body
         for node in ast.walk(part)
     )
-    return bool(caught & _AWAITED) and not ends
+    if ends or not caught & (_AWAITED | _ALL):
+        return None
+    return not caught & _AWAITED
 
 
 @functools.cache

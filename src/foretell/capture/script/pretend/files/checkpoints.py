@@ -76,12 +76,11 @@ def install(session: Session) -> None:
 
 def _checkpoints(session: Session) -> None:
     missing = False
-    given = frozenset[str]()
 
     def nothing_of(file: Any, *args: Any, **kwargs: Any) -> Any:
         nonlocal missing
         path = os.fspath(file) if isinstance(file, str | os.PathLike) else ""
-        if path and "://" not in path and kinds.is_data(path, given, os.getcwd()):
+        if path and "://" not in path and kinds.is_data(os.path.splitext(path)[0], frozenset(), os.getcwd()):
             return Unshaped(session, path)
         session.stand_in(f"checkpoint {file}")
         missing = True

@@ -55,14 +55,18 @@ _LETTERS: Final = string.ascii_letters + " !$&',-.3:;?"
 
 
 @functools.cache
-def prose() -> str:
-    """A text of a megabyte: lines of twenty words, many different ones, and 65 different characters."""
+def prose(separator: str = "") -> str:
+    """A text of a megabyte: lines of twenty words, many different ones, and 65 different characters.
+
+    With a separator each line has a sentence on either side of it, as of two languages.
+    """
     plain = WORDS.split()
-    lines = [_LETTERS]
+    lines = []
     for i in range(10_000):
         rare = "".join(string.ascii_lowercase[(i // 26**k + 3 * k) % 26] for k in range(3))
         lines.append(" ".join([rare.capitalize(), *plain[i % 7 : i % 7 + 13], rare + "s", *plain[:4]]) + ".")
-    return "\n".join(lines) + "\n"
+    lines.append(_LETTERS)
+    return "\n".join(f"{line}{separator}{line}" if separator else line for line in lines) + "\n"
 
 
 class _List(io.StringIO):
@@ -162,6 +166,10 @@ def _archive(path: str) -> bytes:
     """A few pictures in an archive."""
     file = io.BytesIO()
     members = {f"{i:05}.jpg": picture(".jpg") for i in range(64)}
+    if ".tar" in path:  # samples of several parts, as webdataset reads them
+        parts = {"cls": b"0", "txt": WORDS.encode(), "json": b"{}"}
+        members |= {f"{i:05}.{kind}": content for i in range(64) for kind, content in parts.items()}
+        members = dict(sorted(members.items()))
     if path.endswith(".zip"):
         with zipfile.ZipFile(file, "w") as out:
             for name, content in members.items():
@@ -203,10 +211,12 @@ class Contents:
         self._read_tables()
 
     def of(self, path: str, binary: bool) -> Any:
-        """A file that is open, or None where nobody can say what is in it."""
+        """A file that is open, or None where nobody can say what is in it, or where the script does without."""
         frame = reading_frame()
-        if frame is None or is_ready(frame):
-            return None
+        return None if frame is None or is_ready(frame, path) else self.made(path, binary, frame)
+
+    def made(self, path: str, binary: bool, frame: types.FrameType) -> Any:
+        """As `of`, for the code of that frame."""
         ending = kinds.ending_of(path)
         if ending in kinds.DOCUMENTS and _SETTINGS.search(os.path.basename(path)):
             return None  # settings, of which every one counts
@@ -253,7 +263,8 @@ class Contents:
         decides = bool(_VOCABULARIES.search(source_of(frame.f_code.co_filename)))
         assumed = "65 characters, 10,000 lines of about twenty words" if decides else "words"
         self._session.stand_in(f"text of {path}", assumed, decides_size=decides)
-        return io.StringIO(prose())
+        parts = re.search(r"""split\((["'])(\\t|\|\|\||\|)\1""", source)
+        return io.StringIO(prose(parts[2].replace("\\t", "\t") if parts else ""))
 
     def _vocabulary(self, path: str, ending: str) -> io.StringIO:
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>", "<s>", "</s>", "<eos>", *WORDS.split()]
@@ -282,14 +293,14 @@ class Contents:
             return _List("", count)
         added = _ADDED.search(source)
         self._session.stand_in(f"list of files {path}", f"{ROWS:,} names")
-        ending = "" if added else ".jpg"
+        ending, folder = ("", "") if added else (".jpg", "./images/")
         first = zlib.crc32(path.encode()) % 97 * 10_000  # what is in one list is not in another
         # Some have the name of a class in them, before the last mark: one of the first in a list of classes.
         by_class = re.search(r"""split\(["']_["']\)""", source)
         return _List(
             ending,
             ROWS,
-            [f"{f'{i % _FEW_CLASSES:05}_' if by_class else ''}{first + i:06}{ending}" for i in range(ROWS)],
+            [f"{folder}{f'{i % _FEW_CLASSES:05}_' if by_class else ''}{first + i:06}{ending}" for i in range(ROWS)],
         )
 
     def _note_document(self, path: str) -> None:

@@ -17,6 +17,7 @@ import torch
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import kinds
+from foretell.capture.script.pretend.files.callers import user_frame
 from foretell.capture.script.pretend.files.checkpoints import Checkpoint
 from foretell.capture.script.pretend.files.contents import Contents
 from foretell.capture.script.pretend.reading import or_else_offline
@@ -49,7 +50,8 @@ class _Fetched:
 
     def _bytes(self, name: str) -> bytes | None:
         """What a file of that name has in it; None where it does not say so."""
-        made = self._contents.of(name, binary=True)
+        frame = user_frame()
+        made = None if frame is None else self._contents.made(name, binary=True, frame=frame)
         return None if made is None else bytes(made.getvalue())
 
     def to_file(self, url: Any, filename: Any = None, *args: Any, **kwargs: Any) -> Any:

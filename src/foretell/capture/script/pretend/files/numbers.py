@@ -49,7 +49,7 @@ def if_missing(owner: Any, name: str, make: Callable[..., Any]) -> None:
             try:
                 return read(*args, **kwargs)
             except (FileNotFoundError, OSError):
-                if is_ready(frame):
+                if is_ready(frame, os.fspath(first)):
                     raise
                 return make(*args, **kwargs)
         return read(*args, **kwargs)

@@ -76,6 +76,7 @@ def _opened(session: Session, image: Any) -> None:
             _note(session, fp)
             made = image.new(_mode(fp), _size(fp))
             made.filename = os.fspath(fp)
+            made.format = "PNG" if made.filename.lower().endswith(".png") else "JPEG"
             return made
         return read(fp, *args, **kwargs)
 

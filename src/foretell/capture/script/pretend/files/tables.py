@@ -26,6 +26,7 @@ _READERS: Final = (
     "read_feather",
     "read_hdf",
 )
+_BY_COLUMN: Final = ("groupby", "sort_values", "set_index", "drop_duplicates", "value_counts", "dropna")
 _LABELS: Final = ("label", "target", "class", "category", "y", "score", "rating", "sentiment", "polarity")
 _DATES: Final = ("date", "datetime", "timestamp", "time")
 
@@ -44,7 +45,7 @@ def _reading(session: Session, pandas: Any, table: Any, read: Callable[..., Any]
         except (FileNotFoundError, OSError) as error:
             path = args[0] if args else next(iter(kwargs.values()))
             frame = reading_frame()
-            if not isinstance(path, str | os.PathLike) or frame is None or is_ready(frame):
+            if not isinstance(path, str | os.PathLike) or frame is None or is_ready(frame, os.fspath(path)):
                 raise
             known = columns_of(os.path.basename(os.fspath(path)))
             if known is not None:
@@ -155,4 +156,20 @@ def _table_class(pandas: Any) -> Any:
         def drop(self, labels: Any = None, *args: Any, **kwargs: Any) -> Any:
             return super().drop(labels, *args, **{**kwargs, "errors": "ignore"})
 
+    for name in _BY_COLUMN:
+        setattr(Table, name, _naming(getattr(pandas.DataFrame, name)))
     return Table
+
+
+def _naming(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that names columns, which are made first."""
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given = [*args[:1], *(kwargs.get(key) for key in ("by", "subset", "keys", "columns"))]
+        for value in given:
+            for name in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(name, str):
+                    self[name]
+        return method(self, *args, **kwargs)
+
+    return run
