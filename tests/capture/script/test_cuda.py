@@ -31,6 +31,16 @@ GAN = """
     assert torch.zeros(3).cuda().type(torch.float16).is_cuda and torch.zeros(3).type() == "torch.FloatTensor"
     assert torch.zeros(3).cuda().new(np.int64(2), 3).is_cuda and nn.Linear(2, 2).type(torch.cuda.HalfTensor).weight.is_cuda
 
+    assert torch.zeros(3).cuda().new_tensor([1.0]).is_cuda
+
+    # Modules that find their sizes, and sequences of many lengths
+    lazy = nn.Sequential(nn.LazyLinear(8), nn.ReLU()).to("cuda")
+    assert lazy(torch.randn(3, 5).cuda()).is_cuda and lazy[0].weight.shape == (8, 5) and lazy[0].weight.is_cuda
+    packed = nn.utils.rnn.pack_padded_sequence(torch.randn(2, 4, 3).cuda(), [4, 2], batch_first=True)
+    assert packed.batch_sizes.tolist() == [2, 2, 1, 1] and packed.data.shape == (6, 3) and packed.data.is_cuda
+    out, _ = nn.GRU(3, 5, batch_first=True).cuda()(packed)
+    assert nn.utils.rnn.pad_packed_sequence(out, batch_first=True)[0].shape == (2, 4, 5)
+
     # What scripts print and time
     start = torch.cuda.Event(enable_timing=True)
     start.record()
@@ -67,7 +77,8 @@ GAN = """
 def test_old_idioms_of_cuda_run(script: Write) -> None:
     graph = foretell.capture_graph(script(GAN))
     assert graph.samples == 64
-    assert graph.facts.parameters == 30 * 10 + 10 * 20 + 20 + 20 + 1
+    own = 30 * 10 + 8 * 5 + 8 + 15 * 8 + 30  # called once before the loop
+    assert graph.facts.parameters == own + 10 * 20 + 20 + 20 + 1
     assert "cuda-graphs-not-modelled" in {c.code for c in graph.caveats}
 
 

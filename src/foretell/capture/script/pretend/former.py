@@ -47,6 +47,7 @@ def install(session: Session) -> None:
     once_imported("torchvision.transforms", lambda module: _rename(module, _TRANSFORMS))
     for name in _WITH_URLS:
         once_imported(f"torchvision.models.{name}", lambda module: _add(module, "model_urls", _Urls()))
+    once_imported("torchvision.transforms.transforms", _normalize)
     once_imported("yaml", _yaml)
     once_imported("pandas", _pandas)
     provide(lambda name: name in _MODULES, lambda name: _MODULES[name](name))
@@ -104,6 +105,19 @@ def _pandas(module: Any) -> None:
         lambda self, other, ignore_index=False: module.concat([self, other], ignore_index=ignore_index),
     )
     _add(module, "np", sys.modules.get("numpy"))
+
+
+def _normalize(module: Any) -> None:
+    """Means of three channels were taken for pictures of one, too."""
+    forward = module.Normalize.forward
+
+    def normalized(self: Any, tensor: Any) -> Any:
+        channels, mean, std = tensor.shape[-3], self.mean, self.std
+        if isinstance(mean, list | tuple) and len(mean) > channels:
+            self.mean, self.std = mean[:channels], std[:channels]
+        return forward(self, tensor)
+
+    module.Normalize.forward = normalized
 
 
 class _Urls(dict[str, str]):

@@ -95,7 +95,14 @@ def _make_like(place: Placement) -> None:
             return make(self, *args, **kwargs)  # type: ignore[no-any-return]
         return made(self.dtype, *args)
 
+    def new_tensor(
+        self: torch.Tensor, data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False
+    ) -> Any:
+        copied = torch.tensor(data, dtype=dtype or self.dtype).to(self.device if device is None else device)
+        return copied.requires_grad_(requires_grad)
+
     replace(torch.Tensor, "new", new)
+    replace(torch.Tensor, "new_tensor", new_tensor)
 
 
 def _make_by_default() -> None:

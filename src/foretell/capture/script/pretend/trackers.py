@@ -40,6 +40,7 @@ def install(session: Session) -> None:
     missing = importlib.util.find_spec("tensorboard") is None  # then torch's own part would ask for it
     provide(lambda name: name.startswith(_BOARD), Nothing, first=missing, to_libraries=True)
     provide(_is_missing, _made, to_libraries=True)
+    provide(lambda name: name.partition(".")[0] == "tensorflow", Nothing)  # with which scripts of torch write logs
     for board in (f"{_BOARD}.writer", "tensorboardX.writer"):
         once_imported(board, _quiet_board)
     once_imported("matplotlib.pyplot", lambda module: vars(module).update(show=lambda *args, **kwargs: None))
