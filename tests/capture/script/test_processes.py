@@ -104,3 +104,20 @@ def test_which_functions_train() -> None:
     assert trains(run, (0, step))
     assert not trains(play)
     assert not trains(None)
+
+
+@pytest.mark.slow
+def test_what_a_script_asserts_of_numbers_on_the_device_holds(script: Write) -> None:
+    text = """
+        import torch
+        model = torch.nn.Linear(8, 4).cuda()
+        optimizer = torch.optim.SGD(model.parameters())
+        for step in range(9):
+            boxes = model(torch.randn(64, 8).cuda())
+            assert (boxes[:, 2:] >= boxes[:, :2]).all()
+            assert not (boxes[:, 2:] < boxes[:, :2]).any(), "these are no boxes"
+            boxes.sum().backward()
+            optimizer.step()
+    """
+    graph = foretell.capture_graph(script(text))
+    assert any("asserts" in caveat.text for caveat in graph.caveats)

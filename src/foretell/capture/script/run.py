@@ -14,6 +14,7 @@ from foretell.capture.as_gpu.eager import run_eagerly
 from foretell.capture.script import repository
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import (
+    asserted,
     assigned,
     commands,
     cuda,
@@ -120,7 +121,7 @@ def _adapt_libraries(session: Session) -> None:
 
 # In this order: what comes later wraps what came before.
 _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
-    _behave_as_gpu, environment.install, moving.install,
+    _behave_as_gpu, environment.install, moving.install, asserted.install,
     assigned.install, native.install,
     cuda.install,
     old_types.install, lazily.install,

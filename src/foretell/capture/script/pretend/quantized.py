@@ -61,6 +61,13 @@ class _Composed:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.default(*args, **kwargs)
 
+    def op_overloads(self) -> list[Any]:
+        """None that torch would decompose; who imports its compiler lists those of every operator."""
+        return []
+
+    def overloads(self) -> list[str]:
+        return []
+
 
 def _compose() -> None:
     ops: Any = torch.ops.bitsandbytes
