@@ -124,7 +124,7 @@ class Overlay:
         self._change(shutil, "rmtree", "path")
         for name in ("copy", "copyfile", "copy2", "move"):
             setattr(shutil, name, self._copy)
-        shutil.copytree = self._copy_tree  # type: ignore[assignment]
+        shutil.copytree = self._copy_tree
         self._redirect_native()
         self._keep_what_torch_saves()
 
@@ -232,7 +232,7 @@ class Overlay:
         def scan(path: Any = ".") -> Any:
             return real(path) if isinstance(path, int) or not self.has(path) else Scan(path)
 
-        os.scandir = scan  # type: ignore[assignment]
+        os.scandir = scan
 
     def _make(self, name: str) -> None:
         real: Callable[..., Any] = getattr(os, name)
@@ -287,7 +287,7 @@ class Overlay:
 
     def _copy_tree(self, src: Any, dst: Any, *args: Any, **kwargs: Any) -> Any:
         """The folder is there then; of what is in it, what is small."""
-        self._makedirs(self.made(os.path.join(os.fsdecode(dst), "_")) and self.there(dst), exist_ok=True)
+        self.made(os.path.join(os.fsdecode(dst), "_"))
         for name in self._list(self.found(src))[:256] if os.path.isdir(self.found(src)) else ():
             if os.path.isfile(os.path.join(src, name)):
                 self._copy(os.path.join(src, name), os.path.join(dst, name))
@@ -307,7 +307,7 @@ class Overlay:
         for module, name, at in _NATIVE:
             once_imported(module, lambda m, name=name, at=at: self._redirect(m, name, at))  # type: ignore[misc]
         once_imported("torch.jit", lambda m: setattr(m, "save", lambda *args, **kwargs: None))
-        torch.onnx.export = lambda *args, **kwargs: None  # type: ignore[assignment]
+        torch.onnx.export = lambda *args, **kwargs: None
 
     def _redirect(self, module: Any, name: str, at: int) -> None:
         real: Any = getattr(module, name, None)
@@ -323,7 +323,7 @@ class Overlay:
             return (*args[:at], self.found(args[at]) if reads else str(self.made(args[at])), *args[at + 1 :])
 
         if isinstance(real, type):
-            make = real.__init__
+            make: Callable[..., Any] = vars(real).get("__init__", object.__init__)
 
             def init(self_: Any, *args: Any, **kwargs: Any) -> None:
                 make(self_, *led(args, kwargs), **kwargs)
@@ -360,7 +360,7 @@ class Overlay:
                 f = self.found(f) if f is name else f
             return load(f, *args, **kwargs)
 
-        torch.save = save  # type: ignore[assignment]
+        torch.save = save
         torch.load = loaded
 
 

@@ -76,10 +76,10 @@ class _List(io.StringIO):
         self._names = [f"{i:05}{ending}" for i in range(count)] if names is None else names
         super().__init__("\n".join(self._names) + "\n")
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Any]:
         return iter([Line(name + "\n") for name in self._names])
 
-    def readlines(self, hint: int | None = -1, /) -> list[str]:
+    def readlines(self, hint: int | None = -1, /) -> list[Any]:
         return list(self)
 
     def read(self, size: int | None = -1, /) -> str:
@@ -92,7 +92,7 @@ class _Lines(str):
     def splitlines(self, keepends: bool = False) -> list[str]:
         return [Line(line) for line in str.splitlines(self, keepends)]
 
-    def split(self, sep: str | None = None, maxsplit: Any = -1) -> list[str]:  # type: ignore[override]
+    def split(self, sep: str | None = None, maxsplit: Any = -1) -> list[str]:
         return [Line(line) for line in str.split(self, sep, maxsplit)]
 
     def strip(self, chars: str | None = None) -> _Lines:
@@ -118,7 +118,8 @@ class _Rows:
 
     def __next__(self) -> list[Any]:
         self.line_num += 1
-        return next(self._lines).strip().split(",")
+        parts: list[Any] = next(self._lines).strip().split(",")
+        return parts
 
 
 class _Row(dict[str, str]):

@@ -107,7 +107,7 @@ def _coco(captions: bool, keypoints: bool) -> dict[str, Any]:
         for i in range(1, _SAMPLES + 1)
     ]
     corners = [32.0, 32.0, 160.0, 32.0, 160.0, 160.0, 32.0, 160.0]
-    found = []
+    found: list[dict[str, Any]] = []
     for image in images:
         for k in range(2):
             one: dict[str, Any] = {"id": len(found) + 1, "image_id": image["id"]}

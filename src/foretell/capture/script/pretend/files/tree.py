@@ -43,7 +43,7 @@ class MissingFolders:
     def apply(self) -> None:
         for name in ("stat", "lstat"):
             setattr(os, name, self._stat(getattr(os, name)))
-        os.access = self._access(os.access)  # type: ignore[assignment]
+        os.access = self._access(os.access)
         os.listdir = self._list(os.listdir)
         os.scandir = self._scan(os.scandir)
         os.walk = self._walk(os.walk)
@@ -169,7 +169,9 @@ class MissingFolders:
             self._folders.add(os.path.abspath(top))
             folders = [f"{i:05}" for i in range(FOLDERS)]
             files = self._names(os.fsdecode(top), frame)
-            inner = ((os.path.join(os.fsdecode(top), name), [], files[: FILES // FOLDERS]) for name in folders)
+            inner: Iterator[Any] = (
+                (os.path.join(os.fsdecode(top), name), [], files[: FILES // FOLDERS]) for name in folders
+            )
             return itertools.chain([(os.fsdecode(top), folders, files)], inner)
 
         return walk

@@ -81,10 +81,10 @@ class Line(Word):
     def lstrip(self, chars: str | None = None) -> Line:
         return Line(str.lstrip(self, chars))
 
-    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> Line:  # type: ignore[override]
+    def replace(self, old: str, new: str, count: SupportsIndex = -1) -> Line:
         return Line(str.replace(self, old, new, count))
 
-    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[Any]:  # type: ignore[override]
+    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[Any]:
         if sep in ("/", ".", "_", "-", "\n", "\\", "#"):  # parts of a name
             return [Word(part) for part in str.split(self, sep, maxsplit)]
         return Fields(str(self).strip(), WORDS.strip() if sep in ("|", "\t") else "0")
@@ -101,7 +101,7 @@ def _compared(frame: types.FrameType) -> int | None:
     at = _instructions(frame.f_code).get(frame.f_lasti, [])
     names = [i.opname for i in at[1:3]]
     if len(names) == 2 and names[0] == "LOAD_CONST" and names[1] == "COMPARE_OP" and isinstance(at[1].argval, int):
-        return at[1].argval + (at[2].argval == ">")
+        return int(at[1].argval) + int(at[2].argval == ">")
     return None
 
 
