@@ -82,9 +82,9 @@ def test_a_score_takes_the_place_of_the_vocabulary() -> None:
 
 
 def test_layers_may_be_trained_whole_beside_adapters_or_alone() -> None:
-    beside = Passes(lora_rank="4", also_trained="embed_tokens")
-    assert beside.model.get_input_embeddings().weight.requires_grad
-    assert not beside.model.get_output_embeddings().weight.requires_grad
+    trained = Passes(lora_rank="4", also_trained="embed_tokens")
+    assert trained.model.get_input_embeddings().weight.requires_grad
+    assert not trained.model.get_output_embeddings().weight.requires_grad
     last = Passes(trained_layers="1", layers="2").model
     assert [any(p.requires_grad for p in layer.parameters()) for layer in last.model.layers] == [False, True]
 

@@ -132,9 +132,9 @@ def _objective(keys: Keys, component: str) -> dict[str, Any]:
     loss.free(*loss.left())
     if "teacher_model" in keys:
         teacher = keys.part("teacher_model")
-        said = teacher.text("_component_").rpartition(".")[2]
+        named = teacher.text("_component_").rpartition(".")[2]
         teacher.free(*teacher.left())
-        keys.say("teacher_model", f"{said}: its weights and its forward pass are left out")
+        keys.say("teacher_model", f"{named}: its weights and its forward pass are left out")
     if name in ("DPOLoss", "RSOLoss", "SimPOLoss"):
         return preference(keys, "loss", "orpo" if name == "SimPOLoss" else "dpo")
     if name in ("PPOLoss", "GRPOLoss", "GRPOSimpleLoss", "GRPOCompletionLoss"):

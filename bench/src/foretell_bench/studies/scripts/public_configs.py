@@ -115,6 +115,6 @@ def show(results: Mapping[str, Mapping[str, Any]]) -> str:
         lines.append(
             f"{title}: {len(own)} files; {', '.join(f'{n} {kind}' for kind, n in counts(own.values()).items())}"
         )
-        told = ((name, r.get("differs") or r.get("message")) for name, r in own.items())
-        lines += [f"- {brief(name, 110)}: {brief(str(what), 400)}" for name, what in told if what]
+        messages = ((name, r.get("differs") or r.get("message")) for name, r in own.items())
+        lines += [f"- {brief(name, 110)}: {brief(str(what), 400)}" for name, what in messages if what]
     return "\n".join(lines)
