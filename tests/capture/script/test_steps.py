@@ -202,3 +202,33 @@ def test_a_copy_of_what_is_trained_is_no_second_model(script: Write) -> None:
             wanted = target(torch.randn(4, 8).to("cuda"))[0]{STEP}""")
     )
     assert graph.facts.parameters == 3 * (8 * 32 + 32 + 32 * 8 + 8)
+
+
+def test_a_text_that_transformers_generates_is_as_long_as_wanted_after_a_few_passes(script: Write) -> None:
+    graph = foretell.capture_graph(
+        script("""
+        import torch, transformers
+        config = transformers.GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=50, bos_token_id=0, eos_token_id=0)
+        model = transformers.GPT2LMHeadModel(config).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        passes = 0
+        forward = model.forward
+        def count(*args, **kwargs):
+            global passes
+            passes += 1
+            return forward(*args, **kwargs)
+        model.forward = count
+        for i in range(9):
+            model.eval()
+            text = model.generate(torch.randint(1, 50, (2, 6)).cuda(), max_new_tokens=512, pad_token_id=0)
+            assert text.shape == (2, 518), text.shape
+            model.train()
+            x = torch.randint(0, 50, (4, 16)).cuda()
+            model(x, labels=x).loss.backward()
+            optimizer.step(); optimizer.zero_grad()
+            assert passes <= 3 * (i + 1), passes
+        """)
+    )
+    assert (graph.samples, graph.tokens) == (4, 64)
+    assert sum(op.signature.name == "aten.embedding" for op in graph.ops) == 2
+    assert "1,536 forward passes" in caveats(graph)["evaluation-not-in-step"]

@@ -120,6 +120,17 @@ class Passes:
             return True
         return False
 
+    def leave_out(self, module: nn.Module, passes: int, shape: tuple[int, ...]) -> None:
+        """Count passes that are made in one go, and hardly run."""
+        updates = self._session.updates
+        updates.begin()
+        self.quiet += 1
+        if module.training and updates.trains(module):
+            updates.window.rollouts[id(module), shape] += passes
+            self._rollouts = updates.window.rollouts
+        else:
+            self.evaluation += passes
+
     def found(self) -> Iterator[Aside]:
         """What is no part of a step, in passes of one module each."""
         if evaluation := self.evaluation + self._session.loops.left_out["evaluation"]:

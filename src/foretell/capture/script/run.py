@@ -22,6 +22,7 @@ from foretell.capture.script.pretend import (
     environment,
     former,
     former_hub,
+    generation,
     kernels,
     lazily,
     missing_files,
@@ -135,5 +136,5 @@ _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
     quiet.install,
     missing_files.install,
     trackers.install, commands.install,
-    stand_ins.install, repository.install, _adapt_libraries,
+    stand_ins.install, generation.install, repository.install, _adapt_libraries,
 )  # fmt: skip

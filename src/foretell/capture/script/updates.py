@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary, WeakSet
@@ -166,6 +167,17 @@ class Updates:
         self._aside = True
         self._interrupted = self._interrupted or self.recorder.recording
         self.recorder.recording = False
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """All that happens meanwhile is no part of a step."""
+        self.begin()
+        self.step_aside()
+        self._stack.append(self.recorder.module)
+        try:
+            yield
+        finally:
+            self.recorder.module = self._stack.pop()
 
     def _come_back(self) -> None:
         """What came before in this window is dropped, unless the step was under way."""
