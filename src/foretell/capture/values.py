@@ -30,6 +30,10 @@ UNKNOWN = 0.5  # a number that is read: no loss so small, and no accuracy so hig
 _MAX_NUMBERS = 2**24
 _FEW_FLOATS = 4096  # more than these are kept only where they are whole numbers
 _KEY = "_foretell_value"
+_FILLED = 2**20  # numbers that are made for a tensor of one number alone
+# What they fill with; None: their last argument.
+_FILLS = {aten.zeros_like.default: 0, aten.ones_like.default: 1, aten.new_zeros.default: 0, aten.new_ones.default: 1,
+          aten.full_like.default: None, aten.new_full.default: None}  # fmt: skip
 _ROUTERS = {aten.topk.default, aten.sort.default, aten.sort.stable, aten.argsort.default, aten.multinomial.default,
             aten.argmax.default, aten.argmin.default, aten.max.dim, aten.min.dim}  # fmt: skip
 _COMPARISONS = {aten.gt.Scalar, aten.lt.Scalar, aten.ge.Scalar, aten.le.Scalar, aten.gt.Tensor, aten.lt.Tensor,
@@ -75,12 +79,21 @@ class Values:
             sparse.keep_numbers(out, args[3])
         made = out if isinstance(out, tuple | list) else (out,)
         followed = any(isinstance(o, FakeTensor) and _may_be_worth_keeping(o, func) for o in made)
-        if followed and func not in _UNINITIALISED and (func in _ASSUMABLE or self._all_known(args)):
+        if followed and func in _FILLS and not isinstance(args[0], torch.nn.Parameter):  # whose state is no mask
+            self._fill(func, args, out)
+        elif followed and func not in _UNINITIALISED and (func in _ASSUMABLE or self._all_known(args)):
             with _disable_current_modes():
                 self._follow(func, args, kwargs, out)
         elif args and getattr(args[0], _KEY, None) is not None and func._schema.is_mutable:
             delattr(args[0], _KEY)  # something unknown was written into it
         return out
+
+    def _fill(self, func: Any, args: tuple[Any, ...], out: torch.Tensor) -> None:
+        """Contents that follow from a shape alone, whatever is in the tensor that has it."""
+        number = args[-1] if _FILLS[func] is None else _FILLS[func]
+        if out.numel() <= _FILLED and isinstance(number, int | float):
+            with _disable_current_modes():
+                self.give(out, torch.full(out.shape, number, dtype=out.dtype))
 
     def give(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """Attach known contents, as of the integer tensors of a batch."""
