@@ -38,11 +38,12 @@ def install(session: Session) -> None:
     _MEANT.clear()
     once_imported("transformers.training_args", _training_arguments)
     once_imported("transformers.training_args_seq2seq", lambda module: _take_former(module.Seq2SeqTrainingArguments))
-    once_imported("transformers.trainer", lambda module: _take_former(module.Trainer))
+    once_imported("transformers.trainer", _trainer)
     once_imported("transformers.trainer_seq2seq", lambda module: _take_former(module.Seq2SeqTrainer))
     once_imported("transformers.hf_argparser", _parse_former)
     once_imported("transformers", _transformers)
     once_imported("transformers.optimization", lambda module: _add(module, "AdamW", AdamW))
+    once_imported("transformers.tokenization_utils_base", lambda module: _tokens(module.PreTrainedTokenizerBase))
     once_imported("peft", _peft)
 
 
@@ -86,6 +87,14 @@ def _add_late(module: Any, former: str, name: str) -> None:
     kind.__getattr__ = getattr_
 
 
+def _tokens(kind: Any) -> None:
+    """Tokenizers kept each special token under its name with an underscore."""
+    for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"):
+        public = f"{name}_token"
+        if not hasattr(kind, f"_{public}"):
+            setattr(kind, f"_{public}", property(lambda self, public=public: getattr(self, public)))
+
+
 def _peft(module: Any) -> None:
     if hasattr(module, "prepare_model_for_kbit_training"):
         _add(module, "prepare_model_for_int8_training", module.prepare_model_for_kbit_training)
@@ -108,6 +117,20 @@ def _training_arguments(module: Any) -> None:
         check(self)
 
     kind.__post_init__ = post_init
+
+
+def _trainer(module: Any) -> None:
+    _take_former(module.Trainer)
+    make = module.Trainer.__init__
+
+    @functools.wraps(make)
+    def init(self: Any, model: Any = None, *args: Any, **given: Any) -> None:
+        """Devices that a model lies on by number, which torch looks for without a name."""
+        if places := getattr(model, "hf_device_map", None):
+            model.hf_device_map = {part: f"cuda:{at}" if isinstance(at, int) else at for part, at in places.items()}
+        make(self, model, *args, **given)
+
+    module.Trainer.__init__ = init
 
 
 def _take_former(kind: Any) -> None:

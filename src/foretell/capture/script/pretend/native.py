@@ -38,6 +38,8 @@ _ZERO: Final = """getCurrentRawStream getCurrentBlasHandle getCurrentSolverHandl
     maybeExchangeDevice get_sync_debug_mode getCublasWorkspaceSize getCublasLtWorkspaceSize""".split()
 _FALSE: Final = """isInBadFork isHistoryEnabled isCurrentStreamCapturing tunableop_is_enabled
     tunableop_tuning_is_enabled get_conv_benchmark_empty_cache""".split()
+_DONE: Final = """emptyCache emptyHostCache resetAccumulatedStats resetPeakStats setAllocatorSettings setDeviceIndex setStream
+    synchronizeDevice""".split()
 # What they give would be computed with: a pointer, a compiled kernel, a pool of memory.
 _MATTERS: Final = """cudaCachingAllocator_raw_alloc jiterator_compile_and_launch_kernel getStreamFromExternal
     customAllocator getCheckpointState""".split()
@@ -66,6 +68,14 @@ def install(session: Session) -> None:
     for name in _NAMES:
         function = _refusing(f"_cuda_{name}") if name in _MATTERS else _answering(answers.get(name))
         _put(f"_cuda_{name}", function)
+    for name, value in {
+        "getAccelerator": torch.device("cuda"),
+        "getDeviceStats": {},
+        "getMemoryInfo": (chip.memory, chip.memory),
+        **dict.fromkeys(("getDeviceIndex", "exchangeDevice", "maybeExchangeDevice"), 0),
+        **dict.fromkeys(_DONE),
+    }.items():
+        _put(f"_accelerator_{name}", _answering(value))
     for name, value in _NCCL.items():
         _put(f"_nccl_{name}", _answering(value))
 
