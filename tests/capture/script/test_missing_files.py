@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import foretell
+from foretell.capture.script.pretend.files import kinds
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
@@ -183,3 +184,27 @@ LEAVES = """
 def test_losses_that_a_module_keeps_are_new_and_data_without_an_end_does_not_end(script: Write) -> None:
     graph = foretell.capture_graph(script(LEAVES))
     assert graph.grad_accumulation == 4
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"),
+    [
+        ("/nowhere/imagenet/train", True), ("datasets/coco", True), ("given/by/argument", True), ("corpus.txt", True),
+        ("out/images", False), ("project/characters", False), ("checkpoints/data", False), ("setting", False), ("data/x.yaml", False),
+    ],
+)  # fmt: skip
+def test_paths_of_data_are_told_from_those_of_results(path: str, wanted: bool) -> None:
+    arguments = (
+        "--epochs",
+        "9",
+        "--data-dir",
+        "given/by",
+        "--save_data",
+        "kept/there",
+        "--config=a/b.yaml",
+        "-o",
+        "x/y",
+    )
+    given = kinds.given_for_data(arguments)
+    assert given == {str(Path("given/by").absolute())}
+    assert kinds.is_data(path, given, str(Path.cwd())) is wanted

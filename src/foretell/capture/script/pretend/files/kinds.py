@@ -23,18 +23,18 @@ _CACHES: Final = frozenset(
 )  # of what a script has made of data
 _OUTPUTS: Final = re.compile(
     r"(^|[_\-./ ])(outs?|outputs?|logs?|logging|results?|runs?|exps?|experiments?|work_?dirs?|saved?|saves|saved_models?|"
-    r"checkpoints?|ckpts?|models?|weights?|snapshots?|resume|pretrained?|tmp|temp|cache[sd]?|\.cache|"
+    r"checkpoints?|ckpts?|models?|weights?|snapshots?|resume|load|init|name|config|pretrained?|tmp|temp|cache[sd]?|\.cache|"
     r"plots?|figs?|figures?|visuals?|tensorboard|wandb|lightning_logs|history|backup|preds?|predictions?|generated|"
     r"best|last|latest|lock|tmp_.*|eval_results?)([_\-./ ]|\d*$)", re.IGNORECASE,
 )  # fmt: skip
 _DATA: Final = re.compile(
-    r"data|corpus|corpora|(^|[_\-])(train|trn|val|valid|validation|test|dev|eval|trainval|split|splits|source|clean|noisy|raw)"
-    r"([_\-\d.]|$)|im(a?)ges?|imgs?|pictures?|photos?|jpeg|labels?|masks?|annot|segmentation|(^|_)gt|(^|_)[lh]r($|_)|"
-    r"wavs?|audios?|speech|voice|mels?|spect|videos?|frames|clips|text|caption|vocab|coco|voc|imagenet|ilsvrc|cifar|mnist|"
-    r"svhn|kitti|cityscapes|ade20k|celeb|ffhq|lsun|lfw|div2k|flickr|set5|set14|bsd|urban100|librispeech|ljspeech|lj|vctk|libri|"
-    r"timit|modelnet|shapenet|s3dis|scannet|semantic|market|msmt|wikitext|ptb|enwik|wiki|wmt|iwslt|multi30k|imdb|squad|glue|"
-    r"bookcorpus|openwebtext|shakespeare|cora|citeseer|pubmed|ogb|movielens|ml-|ett|electricity|traffic|weather|nyu|horse2zebra|"
-    r"facades|edges2|maps|monet|pairs|medical|brats|isic|chest|ct|mri|lits|synapse|nerf|llff|synthetic|kinetics|ucf|hmdb", re.IGNORECASE,
+    r"data|corpus|corpora|im(a?)ges?|imgs?|pictures?|photos?|jpeg|labels?|masks?|annot|segmentation|wavs?|audios?|speech|"
+    r"videos?|frames|caption|vocab|imagenet|ilsvrc|cifar|mnist|svhn|kitti|cityscapes|ade20k|celeb|ffhq|lsun|div2k|flickr|"
+    r"librispeech|ljspeech|vctk|timit|modelnet|shapenet|s3dis|scannet|wikitext|enwik|multi30k|squad|openwebtext|shakespeare|"
+    r"citeseer|pubmed|movielens|electricity|horse2zebra|facades|edges2|brats|kinetics|"
+    r"(^|[_\-.])(train|trn|val|valid|validation|test|dev|trainval|splits?|source|clean|noisy|raw|texts?|mels?|clips|gt|lr|hr|"
+    r"coco|voc|lfw|set5|set14|bsd|urban100|libri|lj|market|msmt|ptb|wiki|wmt|iwslt|imdb|glue|cora|ogb|ml|ett|traffic|weather|"
+    r"nyu|maps|monet|pairs|isic|chest|ct|mri|lits|synapse|nerf|llff|synthetic|ucf|hmdb|bookcorpus)([_\-.\d]|$)", re.IGNORECASE,
 )  # fmt: skip
 
 
@@ -75,9 +75,11 @@ def given_for_data(arguments: tuple[str, ...]) -> frozenset[str]:
         name, joined, value = word.partition("=")
         if word.startswith("-") and not joined:
             continue
-        option = name if joined else next((w for w in reversed(arguments[:at]) if w.startswith("-")), "")
+        before = arguments[at - 1] if at else ""
+        option = name if joined else before if before.startswith("-") else ""
         value = value if joined else word
-        known = ending_of(value) in DATA or os.sep in value or bool(_DATA.search(option))
-        if value and known and not _OUTPUTS.search(option.lstrip("-")) and not value.replace(".", "").isdigit():
+        known = bool(_DATA.search(option)) if option else os.sep in value
+        fits = ending_of(value) in DATA or "." not in os.path.basename(value)
+        if value and known and fits and not _OUTPUTS.search(option.lstrip("-")) and not value.isdigit():
             found.append(os.path.abspath(value))
     return frozenset(path for path in found if len(path) > 1 and not os.path.exists(path))
