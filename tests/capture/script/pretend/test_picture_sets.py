@@ -58,3 +58,22 @@ def test_every_set_has_parts_and_folders_say_what_they_are() -> None:
     for name, known in SETS.items():
         assert min(known.parts.values()) > 0, name
     assert folder_classes("data/tiny-imagenet-200/train") == 200
+
+
+TIMM = """
+    import torch
+    from timm.data import create_dataset, create_loader
+    made = create_dataset("", root="/nowhere/imagenet", split="train", is_training=True, batch_size=4)
+    loader = create_loader(made, (3, 32, 32), 4, is_training=True, use_prefetcher=False, num_workers=2)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 1000)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x, y in loader:
+        torch.nn.functional.cross_entropy(model(x.cuda()), y.cuda()).backward()
+        optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def test_timm_reads_a_folder_that_is_not_there(script: Write) -> None:
+    graph = foretell.capture_graph(script(TIMM, fake_data=True))
+    assert graph.facts.inputs == (4, 3, 32, 32)
+    assert any(c.code == "fake-data" and "/nowhere/imagenet (1,000 classes)" in c.text for c in graph.caveats)

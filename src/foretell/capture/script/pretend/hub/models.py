@@ -111,7 +111,9 @@ def _built(session: Session, cls: Any, name: str, config: Any, kwargs: Mapping[s
 
 def _in_type(cls: Any, config: Any, kwargs: Mapping[str, Any], own: Mapping[str, Any], session: Session) -> Any:
     """The model in the type of numbers that the script wants, or that its weights are published in."""
-    wanted = kwargs.get("dtype") or kwargs.get("torch_dtype") or ("auto" if _by_default() else None)
+    wanted = (
+        kwargs.get("dtype") or kwargs.get("torch_dtype") or ("auto" if tokenizers.is_fifth() else None)
+    )  # weights as they are published
     published = getattr(config, "dtype", None) or getattr(config, "torch_dtype", None)
     wanted = published if wanted == "auto" else wanted
     wanted = getattr(torch, wanted, None) if isinstance(wanted, str) else wanted
@@ -123,13 +125,6 @@ def _in_type(cls: Any, config: Any, kwargs: Mapping[str, Any], own: Mapping[str,
     config.dtype = wanted or torch.float32
     model = cls._from_config(config, dtype=wanted or torch.float32, **extra, **own)
     return model if wanted is None else model.to(wanted)
-
-
-def _by_default() -> bool:
-    """Whether weights are loaded as they are published, as the library does since its fifth version."""
-    import transformers
-
-    return int(transformers.__version__.partition(".")[0]) >= 5
 
 
 def _tie(model: Any) -> None:

@@ -74,6 +74,9 @@ def _concrete(module: Any, session: Session) -> None:
         return stand_in(session, str(name), kwargs)
 
     base.from_pretrained = classmethod(from_pretrained)
+    if is_fifth():
+        for part in ("pad", "eos", "bos", "unk", "cls", "sep", "mask"):  # as they were kept before
+            setattr(base, f"_{part}_token", property(lambda self, part=part: getattr(self, f"{part}_token")))
     apply = base.apply_chat_template
 
     def apply_chat_template(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -82,6 +85,13 @@ def _concrete(module: Any, session: Session) -> None:
         return apply(self, *args, **kwargs)
 
     base.apply_chat_template = apply_chat_template
+
+
+def is_fifth() -> bool:
+    """Whether the library is of its fifth version, or a later one."""
+    import transformers
+
+    return int(transformers.__version__.partition(".")[0]) >= 5
 
 
 def _auto(module: Any, session: Session) -> None:
