@@ -36,7 +36,8 @@ EACH = """
     pets = Pets("/nowhere")
     assert len(pets) == 3680 and pets[0][0].shape == (3, 32, 32)
     folder = datasets.ImageFolder("/nowhere/imagenette2/train", to)
-    assert len(folder.classes) == 10 and len(datasets.ImageNet("/nowhere", "val").classes) == 1000
+    assert len(folder.classes) == 10 and len(datasets.ImageFolder("/nowhere/train", to).classes) == 1000
+    assert len(datasets.ImageNet("/nowhere", "val").classes) == 1000
     twice = Twice("/nowhere")
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, len(twice.classes))).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

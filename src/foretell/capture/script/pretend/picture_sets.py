@@ -12,6 +12,7 @@ import torch
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
+from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files.contents import PICTURE
 from foretell.capture.script.session import Session
 
@@ -289,12 +290,12 @@ def _folders(kind: Any, session: Session) -> None:
     signature = inspect.signature(make)
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        try:
+        given = signature.bind(self, *args, **kwargs).arguments
+        if overlay.is_there(given["root"]):  # and not only listed by what stands in for files
             make(self, *args, **kwargs)
-        except FileNotFoundError:
+        else:
             from PIL import Image
 
-            given = signature.bind(self, *args, **kwargs).arguments
             root, classes = str(given["root"]), folder_classes(str(given["root"]))
             super(kind, self).__init__(
                 root, transform=given.get("transform"), target_transform=given.get("target_transform")

@@ -9,6 +9,7 @@ from typing import Any
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
+from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files.contents import PICTURE
 from foretell.capture.script.pretend.picture_sets import folder_classes, folder_rows
 from foretell.capture.script.pretend.sets.columns import png
@@ -46,6 +47,8 @@ def _readers(module: Any, session: Session) -> None:
 
     def create_reader(name: Any, root: Any = None, split: str = "train", **kwargs: Any) -> Any:
         try:
+            if "/" not in str(name or "") and root is not None and not overlay.is_there(root):
+                raise FileNotFoundError(root)  # though what stands in for files would list it
             return make(name, root, split, **kwargs)
         except (AssertionError, OSError, RuntimeError):
             reader = Reader(str(root), split)
