@@ -44,7 +44,7 @@ USED: Final = ("args", "model", "optimizer", "training_data", "lr_scheduler", "c
 
 def install(session: Session) -> None:
     script = session.script
-    words = (*script.arguments, *(name for name, _ in script.environment))
+    words = (*script.arguments, *dict(script.environment))
     everyone = importlib.util.find_spec(NAME) is not None or any(NAME in word.lower() for word in words)
     provide(
         lambda name: name.partition(".")[0] == NAME,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -50,8 +51,9 @@ class Engine(Wrapper):
         self.global_steps = self.global_samples = self.micro_steps = self.skipped_steps = 0
         self.device = torch.device("cuda", 0)
         self._read_batch(config, ranks)
-        self.clip, self._boundary = settings.get("clip_grad_norm"), None
-        self._stage, self._mixed = int(config.plan.get("zero", 0)), None
+        self.clip = settings.get("clip_grad_norm")
+        self._boundary: bool | None = None  # what a library says; else it is counted
+        self._stage = int(config.plan.get("zero", 0))
         mixed = Precision.parse(settings["precision"]) if "precision" in settings else None
         self._mixed = mixed
         if mixed is not None:
@@ -73,7 +75,9 @@ class Engine(Wrapper):
 
     def _number(self, name: str) -> int | None:
         value = self._entries.get(name)
-        return int(value) if isinstance(value, int | float) or str(value).isdigit() else None
+        if isinstance(value, float) and not math.isfinite(value):
+            return None
+        return int(value) if isinstance(value, int | float) or (isinstance(value, str) and value.isdigit()) else None
 
     def _make_optimizer(self, given: Any, settings: Mapping[str, Any], mixed: Precision | None) -> Any:
         make: Callable[[Any], Any] | None = None

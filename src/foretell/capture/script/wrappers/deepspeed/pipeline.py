@@ -46,7 +46,8 @@ class PipelineModule(nn.Module):
         activation_checkpoint_interval: int = 0, **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.loss_fn, self._interval = loss_fn, activation_checkpoint_interval
+        self._interval = activation_checkpoint_interval
+        self.__dict__["loss_fn"] = loss_fn  # also where it is a module, which is no layer
         self.num_stages = num_stages or (topology.get_dim("pipe") if topology is not None else 1)
         self.tied_modules = nn.ModuleDict()
         self.forward_funcs: list[Any] = []
@@ -92,14 +93,14 @@ class PipelineEngine(Engine):
         return loss.detach()
 
     @torch.no_grad()
-    def eval_batch(self, data_iter: Iterator[Any], *args: Any, **kwargs: Any) -> Tensor:
+    def eval_batch(self, data_iter: Iterator[Any], *args: Any, **kwargs: Any) -> Any:
         self.eval()
         return self._loss(next(data_iter))
 
     def _loss(self, batch: Any) -> Any:
         inputs, labels = batch
-        out = self(_on_device(inputs))
-        return out if self.module.loss_fn is None else self.module.loss_fn(out, _on_device(labels))
+        out, loss_of = self(_on_device(inputs)), vars(self.module)["loss_fn"]
+        return out if loss_of is None else loss_of(out, _on_device(labels))
 
     def set_dataiterator(self, iterator: Iterator[Any]) -> None:
         self.batches = iterator
