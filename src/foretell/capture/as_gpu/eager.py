@@ -34,9 +34,11 @@ def run_eagerly() -> None:
 def _by_an_import() -> bool:
     """Whether a library compiles functions of its own as it is imported, whoever will call them."""
     frame: Any = sys._getframe(2)
-    while frame is not None and frame.f_code.co_name != "<module>":
+    while frame is not None and is_library(frame.f_code.co_filename):
+        if frame.f_code.co_name == "<module>":
+            return True
         frame = frame.f_back
-    return frame is not None and is_library(frame.f_code.co_filename)
+    return False
 
 
 def was_compiled(*models: torch.nn.Module) -> bool:
