@@ -160,7 +160,8 @@ class Placement:
             numbers, values = tensor._indices(), tensor._values()
         numbers, values = self.fake_like(numbers), self.fake_like(values)
         with self.making():
-            return sparse.made(tensor.shape, numbers, values, unique=tensor.is_coalesced())
+            made: torch.Tensor = sparse.made(tensor.shape, numbers, values, unique=tensor.is_coalesced())
+            return made
 
     def to_host(self, tensor: torch.Tensor) -> torch.Tensor:
         """Real numbers: those that are known, else stand-ins."""

@@ -18,7 +18,7 @@ _LEVELS: Final = 4  # above the script
 def install(session: Session) -> None:
     """Look for packages in the repository, after all other places."""
     folders = _folders(Path(os.path.abspath(session.script.path)).parent)
-    sys.meta_path.append(_Finder([str(folder) for folder in folders]))  # type: ignore[arg-type]
+    sys.meta_path.append(_Finder([str(folder) for folder in folders]))
 
 
 def _folders(start: Path) -> list[Path]:

@@ -24,7 +24,8 @@ from foretell.capture.script.loops import Loops
 from foretell.capture.script.passes import Passes
 from foretell.capture.script.placement import Placement, ScriptRecorder
 from foretell.capture.script.readings import decisions
-from foretell.capture.script.updates import Updates, Window
+from foretell.capture.script.updates import Updates
+from foretell.capture.script.windows import Window
 from foretell.capture.trace import optimizer_name, versions
 from foretell.errors import WorkloadError
 from foretell.graph import Caveat, Graph

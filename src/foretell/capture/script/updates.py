@@ -7,12 +7,10 @@ module is called, whichever comes first: averages and scales that are updated af
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -24,6 +22,7 @@ from torch.utils import _pytree as pytree
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.by_hand import ByHand
 from foretell.capture.script.placement import Finished
+from foretell.capture.script.windows import Rollout, Window, micro_steps_in, period_of
 from foretell.capture.script.wrapped import unwrapped
 from foretell.capture.trace import host_state
 from foretell.graph import Caveat
@@ -33,28 +32,10 @@ from foretell.units import Seconds
 if TYPE_CHECKING:
     from foretell.capture.script.session import Session
 
-Rollout = tuple[int, tuple[int, ...]]  # a module, and the shape of what it is given
 _WARM: Final = 2  # periods that are run before the one that is recorded
 _PATIENCE: Final = 64  # updates after which an optimizer that has made none is taken for unused,
 _LITTLE_PATIENCE: Final = 8  # or these, where each takes long
 _SLOW: Final[Seconds] = 100.0  # of the processor, after which the second step will do in place of the third
-
-
-@dataclass(kw_only=True)
-class Window:
-    """What happened between two ends of steps."""
-
-    backwards: list[int]  # ops on the device before the end of each backward pass
-    replayed: list[bool] = field(default_factory=list)  # whether some of that micro-step was not run
-    updates: int = 0  # that were made before
-    gradients: int = 0  # ops on the device before the end of the last `torch.autograd.grad`
-    rollouts: Counter[Rollout] = field(default_factory=Counter)  # passes of what is trained, without gradients
-    autocast: torch.dtype | None = None
-
-    @property
-    def learns(self) -> bool:
-        """Gradients were computed on the device."""
-        return bool(self.backwards[-1] if self.backwards else self.gradients)
 
 
 class Updates:
@@ -308,7 +289,7 @@ class Updates:
         self._new_window()
         period = self._period()
         done = len(self.sequence)
-        self.micro_steps = _micro_steps(window) if period == 1 else 1
+        self.micro_steps = micro_steps_in(window) if period == 1 else 1
         if recorder.recording:
             recorder.recording = False
             if period and done % period == 0:
@@ -391,21 +372,3 @@ class Updates:
         recorder.times = expected - 1 if done < expected else 1
         self._resting = 2 <= done < expected
         recorder.recording = not self._resting
-
-
-def _micro_steps(window: Window) -> int:
-    """How many micro-steps there were, where all but the first ran the same number of ops."""
-    ends = window.backwards
-    lengths = {(b - a, again) for (a, b), again in zip(itertools.pairwise(ends), window.replayed[1:], strict=True)}
-    alike = len(lengths) == len({again for _, again in lengths})  # those that were run, and those that were not
-    return len(ends) if alike and len(ends) > 1 else 1
-
-
-def period_of(sequence: Sequence[int]) -> int | None:
-    """The shortest period that the sequence has run through twice."""
-    for period in range(1, len(sequence) // 2 + 1):
-        if all(a == b for a, b in zip(sequence, sequence[period:], strict=False)) and set(sequence[:period]) == set(
-            sequence
-        ):
-            return period
-    return None
