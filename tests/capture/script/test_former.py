@@ -28,7 +28,7 @@ PARSED = """
     model_arguments, arguments = HfArgumentParser((Model, Arguments)).parse_args_into_dataclasses()
     assert model_arguments.width == 16 and arguments.eval_strategy == "no" and arguments.learning_rate == 2e-5
     assert arguments.fsdp_config["transformer_layer_cls_to_wrap"] == ["Layer"]
-    TrainingArguments("out", evaluation_strategy="steps", eval_steps=5, group_by_length=True, overwrite_output_dir=True)
+    TrainingArguments("out", evaluation_strategy="steps", eval_steps=5, group_by_length=True, report_to=None)
     model = nn.Linear(16, 4).cuda()
     optimizer = AdamW(model.parameters(), lr=arguments.learning_rate, correct_bias=False)
     for step in range(5):

@@ -110,6 +110,7 @@ def _training_arguments(module: Any) -> None:
     check = kind.__post_init__
 
     def post_init(self: Any) -> None:
+        self.report_to = "none"  # trackers are quiet; it was None once
         if _MEANT.get(_LAYER) and not self.fsdp_config:
             self.fsdp_config = {"transformer_layer_cls_to_wrap": [_MEANT[_LAYER]]}
         if str(_MEANT.get("adafactor")).lower() == "true":
