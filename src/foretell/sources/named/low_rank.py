@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import torch
@@ -17,6 +17,12 @@ def _split(params: Iterable[Any]) -> tuple[list[Tensor], list[Tensor]]:
     layers = [p for p in given if p.dim() == 2 and p.shape[0] <= _TALL * p.shape[1]]
     chosen = {id(p) for p in layers}
     return layers, [p for p in given if id(p) not in chosen]
+
+
+def _with_gradients(parameters: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    for p in parameters:
+        if p.grad is not None:
+            yield p, p.grad
 
 
 class _WithAdam(torch.optim.Optimizer):
@@ -47,11 +53,11 @@ class LowRankAdam(_WithAdam):
         self.rank, self.label = rank, f"{name.title()} of rank {rank}"
 
     def _update_layers(self) -> None:
-        for p in (p for p in self.layers if p.grad is not None):
+        for p, grad in _with_gradients(self.layers):
             tall = p.shape[0] >= p.shape[1]
             state = self.state[p] or self._start(p, tall)
             projector, mean, square = state["projector"], state["exp_avg"], state["exp_avg_sq"]
-            low = p.grad @ projector.t() if tall else projector.t() @ p.grad
+            low = grad @ projector.t() if tall else projector.t() @ grad
             mean.mul_(0.9).add_(low, alpha=0.1)
             square.mul_(0.999).addcmul_(low, low, value=0.001)
             low = mean / square.sqrt().add_(1e-8)
@@ -90,12 +96,12 @@ class AdamMini(_WithAdam):
     label = "Adam-mini"
 
     def _update_layers(self) -> None:
-        for p in (p for p in self.layers if p.grad is not None):
+        for p, grad in _with_gradients(self.layers):
             if not self.state[p]:
                 zeros = torch.zeros_like(p, dtype=torch.float32)
                 self.state[p] = {"exp_avg": zeros, "exp_avg_sq": zeros.new_zeros((p.shape[0], 1))}
             mean, square = self.state[p]["exp_avg"], self.state[p]["exp_avg_sq"]
-            gradient = p.grad.float()
+            gradient = grad.float()
             square.mul_(0.999).add_(gradient.square().mean(1, keepdim=True), alpha=0.001)
             mean.mul_(0.9).add_(gradient, alpha=0.1)
             p.add_((mean / square.sqrt().add_(1e-8)).to(p.dtype), alpha=-1e-4)

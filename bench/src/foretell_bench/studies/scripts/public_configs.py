@@ -85,7 +85,12 @@ def _differences(listed: PublicConfiguration, found: Mapping[str, Any]) -> Itera
 def configurations(path: Path = LIST) -> list[PublicConfiguration]:
     """Those of the list, in its order."""
     read = tomllib.loads(path.read_text(encoding="utf-8"))["configuration"]
-    return [PublicConfiguration(**{k: tuple(v) if isinstance(v, list) else v for k, v in e.items()}) for e in read]
+    return [_configuration(entry) for entry in read]
+
+
+def _configuration(entry: dict[str, Any]) -> PublicConfiguration:
+    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in entry.items()}
+    return PublicConfiguration(**given)
 
 
 def examine(checkouts: Path, out: Path, *, first: bool | None = None, python: Path | None = None) -> dict[str, Any]:

@@ -102,7 +102,8 @@ def _log_probabilities(model: Any, ids: Tensor, kept: dict[str, Any], upcast: bo
     logits = model(input_ids=ids, **kept).logits[:, :-1]
     labels = ids[:, -logits.shape[1] :]
     if upcast:
-        return logits.float().log_softmax(-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+        chosen: Tensor = logits.float().log_softmax(-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+        return chosen
     rows = zip(logits, labels, strict=True)
     return torch.stack([F.log_softmax(row, -1).gather(-1, label.unsqueeze(-1)).squeeze(-1) for row, label in rows])
 
@@ -117,7 +118,8 @@ def _scored(model: Any, ids: Tensor, kind: Kind) -> Tensor:
     if kind.texts == 2:
         chosen, rejected = scores.float().chunk(2)
         return -F.logsigmoid(chosen - rejected).mean()
-    return scores.float().square().mean()
+    squared: Tensor = scores.float().square().mean()
+    return squared
 
 
 def _fused(model: Any, batch: Any) -> Tensor:
