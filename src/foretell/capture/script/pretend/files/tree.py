@@ -127,11 +127,12 @@ class MissingFolders:
 
     def _names(self, folder: str, frame: types.FrameType, pattern: str = "*") -> list[str]:
         """Names of files as the asking code filters for; of folders, where it lists what it has listed."""
-        self._session.stand_in(f"files in {folder}", f"{FILES:,} files or {FOLDERS} folders")
-        if pattern in ("*", "*.*") and self._lists_folders(folder, frame) and pattern == "*":
+        if pattern == "*" and self._lists_folders(folder, frame):
+            self._session.stand_in(f"folders in {folder}", f"{FOLDERS} of them", decides_size=True)
             names = [f"{i:05}" for i in range(FOLDERS)]
             self._folders.update(os.path.join(os.path.abspath(folder), name) for name in names)
             return names
+        self._session.stand_in(f"files in {folder}", f"{FILES:,} of them")
         if pattern not in ("*", "*.*"):
             return [_matching(pattern, i) for i in range(FILES)]
         ending = next(iter(endings_in(words_of(frame), kinds.DATA - {".gz", ".zip", ".tar"})), "") or _usual(folder)
