@@ -127,7 +127,7 @@ def _turned(x: Tensor, *sides: int) -> Any:
 
 
 @_rewrites(aten.mm.default)
-def _product(matrix: Tensor, dense: Tensor) -> Tensor:
+def _product(matrix: Tensor, dense: Tensor) -> Any:
     """One kernel, which reads a row of the dense one for each number that is there."""
     if not _is_sparse(matrix):  # the other way round
         return _product(_turned(dense), matrix.t()).t()
@@ -139,6 +139,6 @@ def _product(matrix: Tensor, dense: Tensor) -> Tensor:
 
 
 @_rewrites(aten.addmm.default, aten._sparse_addmm.default)
-def _product_added(added: Tensor, matrix: Tensor, dense: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def _product_added(added: Tensor, matrix: Tensor, dense: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
     product = _product(matrix, dense)
     return product.add_(added, alpha=beta) if beta else product  # as torch.sparse.mm calls it: with zeros, by 0
