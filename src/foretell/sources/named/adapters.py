@@ -69,7 +69,7 @@ class _Product8bit(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Any) -> Tensor:
         ops = operators()
         ctx.weight = weight
-        rows, stats = ops.int8_vectorwise_quant(x.reshape(-1, x.shape[-1]))
+        rows, stats, *_ = ops.int8_vectorwise_quant(x.reshape(-1, x.shape[-1]))
         product: Tensor = ops.int8_mm_dequant(torch._int_mm(rows, weight.weight.t()), stats, weight.scales, x.dtype)
         return product.view(*x.shape[:-1], weight.out_features)
 
