@@ -25,6 +25,7 @@ _HALVES: Final[Mapping[str, str]] = {
     ),
 }  # fmt: skip
 _FP16_LLAMAS: Final = re.compile(r"llama-?[127]|vicuna|alpaca|open_llama")
+_FIRST_LLAMAS: Final = re.compile(r"/llama-(7|13|30|65)b(-hf)?$")
 _OF_HUB: Final = ("cache_dir", "force_download", "proxies", "token", "use_auth_token", "local_files_only", "revision",
                   "trust_remote_code", "subfolder", "_from_pipeline", "_from_auto", "_commit_hash", "resume_download",
                   "gguf_file", "_configuration_file", "code_revision")  # fmt: skip
@@ -49,6 +50,8 @@ def entries(name: str, subfolder: str = "") -> dict[str, Any]:
     said: dict[str, Any] = config.to_dict()
     said["architectures"] = said.get("architectures") or [found.model_class.__name__]
     said["use_cache"] = True if "use_cache" in said else said.get("use_cache")
+    if _FIRST_LLAMAS.search(name.lower()):
+        said["pad_token_id"] = 0  # which trainers look up among the tokens
     if (half := _published_in(name, str(said.get("model_type")))) is not None:
         said["dtype"] = said["torch_dtype"] = half
     for own in (
