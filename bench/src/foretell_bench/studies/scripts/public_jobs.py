@@ -48,69 +48,76 @@ _GCN: Final = ("tkipf/pygcn", "1600b5b748b3976413d1e307540ccc62605b4d6d")
 _GAT: Final = ("Diego999/pyGAT", "3664f2dc90cbf971564c0bf186dc794f12446d0c")
 
 
-def _job(source: tuple[str, str], script: str, *arguments: str, steps: tuple[int, int] = (8, 20), folder: str = ".",
-         packages: str = ".", **data: str) -> PublicJob:  # fmt: skip
+def _job(
+    source: tuple[str, str],
+    script: str,
+    *arguments: str,
+    steps: tuple[int, int] = (8, 20),
+    folder: str = ".",
+    packages: str = ".",
+    data: Mapping[str, str] | None = None,
+) -> PublicJob:
     repository, commit = source
     return PublicJob(
         repository=repository, commit=commit, script=script, arguments=arguments, folder=folder, packages=packages,
-        data={path.replace("__", "/"): kind for path, kind in data.items()}, warm_steps=steps[0], measured_steps=steps[1],
+        data=data or {}, warm_steps=steps[0], measured_steps=steps[1],
     )  # fmt: skip
 
 
 PUBLIC_JOBS: Final = {
     "nanoGPT, characters": _job(
-        _NANO_GPT, "train.py", "config/train_shakespeare_char.py", "--compile=False", data__shakespeare_char="characters"
+        _NANO_GPT, "train.py", "config/train_shakespeare_char.py", "--compile=False", data={"data/shakespeare_char": "characters"}
     ),
     "nanoGPT, GPT-2": _job(
         _NANO_GPT, "train.py", "config/train_gpt2.py", "--compile=False", "--wandb_log=False",
-        steps=(2, 4), data__openwebtext="tokens",
+        steps=(2, 4), data={"data/openwebtext": "tokens"},
     ),
     "nanoRWKV, characters": _job(
-        _NANO_RWKV, "train.py", "config/train_shakespeare_char.py", "--compile=False", data__shakespeare_char="characters"
+        _NANO_RWKV, "train.py", "config/train_shakespeare_char.py", "--compile=False", data={"data/shakespeare_char": "characters"}
     ),
     "lecture's GPT": _job(_LECTURE, "gpt.py"),
     "makemore, transformer": _job(_MAKEMORE, "makemore.py", "-i", "names.txt", "-o", "names", "--device", "cuda"),
     "makemore, GRU": _job(_MAKEMORE, "makemore.py", "-i", "names.txt", "-o", "names", "--device", "cuda", "--type", "gru"),
     "minGPT, adder": _job(_MIN_GPT, "projects/adder/adder.py"),
-    "minGPT, characters": _job(_MIN_GPT, "projects/chargpt/chargpt.py", **{"input.txt": "text"}),
-    "CIFAR-10, SimpleDLA": _job(_CIFAR10, "main.py", data="cifar"),
-    "CIFAR-100, VGG-16": _job(_CIFAR100, "train.py", "-net", "vgg16", "-gpu", data="cifar"),
-    "CIFAR-100, SE-ResNet-50": _job(_CIFAR100, "train.py", "-net", "seresnet50", "-gpu", data="cifar"),
+    "minGPT, characters": _job(_MIN_GPT, "projects/chargpt/chargpt.py", data={"input.txt": "text"}),
+    "CIFAR-10, SimpleDLA": _job(_CIFAR10, "main.py", data={"data": "cifar"}),
+    "CIFAR-100, VGG-16": _job(_CIFAR100, "train.py", "-net", "vgg16", "-gpu", data={"data": "cifar"}),
+    "CIFAR-100, SE-ResNet-50": _job(_CIFAR100, "train.py", "-net", "seresnet50", "-gpu", data={"data": "cifar"}),
     "ImageNet, ResNet-50, amp": _job(
         _VISION, "train.py", "--model", "resnet50", "--data-path", "imagenet", "--amp", folder="references/classification",
-        packages="references/classification", imagenet="pictures",
+        packages="references/classification", data={"imagenet": "pictures"},
     ),
     "ImageNet, MobileNet-V3": _job(
         _VISION, "train.py", "--model", "mobilenet_v3_large", "--opt", "rmsprop", "--batch-size", "128", "--lr", "0.064",
         "--data-path", "imagenet", folder="references/classification", packages="references/classification",
-        imagenet="pictures",
+        data={"imagenet": "pictures"},
     ),
     "ImageNet, MobileNet-V2": _job(
         _MOBILENET, "imagenet.py", "-a", "mobilenetv2", "-d", "imagenet", "--epochs", "150", "--lr-decay", "cos", "--lr", "0.05",
-        "--wd", "4e-5", "-c", "checkpoints", "--width-mult", "1.0", "--input-size", "224", "-j", "12", imagenet="pictures",
+        "--wd", "4e-5", "-c", "checkpoints", "--width-mult", "1.0", "--input-size", "224", "-j", "12", data={"imagenet": "pictures"},
     ),
     "Cutout, ResNet-18": _job(
         _CUTOUT, "train.py", "--dataset", "cifar10", "--model", "resnet18", "--data_augmentation", "--cutout", "--length", "16",
-        data="cifar",
+        data={"data": "cifar"},
     ),
     "Cutout, wide ResNet": _job(
         _CUTOUT, "train.py", "--dataset", "cifar10", "--model", "wideresnet", "--data_augmentation", "--cutout", "--length", "16",
-        data="cifar",
+        data={"data": "cifar"},
     ),
     "supervised contrast": _job(
         _CONTRAST, "main_supcon.py", "--batch_size", "1024", "--learning_rate", "0.5", "--temp", "0.1", "--cosine",
-        steps=(4, 8), datasets="cifar",
+        steps=(4, 8), data={"datasets": "cifar"},
     ),
     "cross entropy beside contrast": _job(
-        _CONTRAST, "main_ce.py", "--batch_size", "1024", "--learning_rate", "0.8", "--cosine", datasets="cifar"
+        _CONTRAST, "main_ce.py", "--batch_size", "1024", "--learning_rate", "0.8", "--cosine", data={"datasets": "cifar"}
     ),
     "FixMatch": _job(
         _FIX_MATCH, "train.py", "--dataset", "cifar10", "--num-labeled", "4000", "--arch", "wideresnet", "--batch-size", "64",
-        "--lr", "0.03", "--expand-labels", "--seed", "5", "--out", "results/cifar10@4000.5", data="cifar",
+        "--lr", "0.03", "--expand-labels", "--seed", "5", "--out", "results/cifar10@4000.5", data={"data": "cifar"},
     ),
     "sharpness-aware, wide ResNet": _job(
-        _SAM, "train.py", folder="example", packages="example", data="cifar", cifar="cifar"
+        _SAM, "train.py", folder="example", packages="example", data={"data": "cifar", "cifar": "cifar"}
     ),
-    "graph convolutions": _job(_GCN, "train.py", folder="pygcn", **{"../data/cora": "cora"}),
-    "graph attention": _job(_GAT, "train.py", data__cora="cora"),
+    "graph convolutions": _job(_GCN, "train.py", folder="pygcn", data={"../data/cora": "cora"}),
+    "graph attention": _job(_GAT, "train.py", data={"data/cora": "cora"}),
 }  # fmt: skip

@@ -13,7 +13,7 @@ from foretell.limits import limit
 from foretell.sources.configs.shell.words import Segment, Word, closed
 
 UNKNOWN: Final = "\0"  # in a text: what only running a command would tell
-_MOST: Final = 64  # variables inside variables
+_MAX_DEPTH: Final = 64  # variables inside variables
 _NAME: Final = re.compile(r"[A-Za-z_]\w*|[0-9#@*?]")
 _BRACED: Final = re.compile(r"(#?)([A-Za-z_]\w*|[0-9@*#])(?:\[([^\]]*)\])?(?:(:?[-=+?]|%%?|##?|//?)(.*))?", re.DOTALL)
 _OPERATORS: Final[Mapping[type[Any], Callable[..., int]]] = {
@@ -95,7 +95,7 @@ class Variables:
 
     def _parts(self, text: str, depth: int) -> list[tuple[str, list[str] | None]]:
         """Stretches of a text, each with the values of the variable after it."""
-        if depth > _MOST:
+        if depth > _MAX_DEPTH:
             raise ValueError("variables inside variables, too deep")
         parts: list[tuple[str, list[str] | None]] = []
         at, start = 0, 0

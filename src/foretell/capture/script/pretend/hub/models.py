@@ -47,9 +47,9 @@ def _configurations(module: Any, session: Session) -> None:
         except _MISSING:
             if kwargs.get("gguf_file"):
                 raise
-        said = names.entries(str(name), kwargs.get("subfolder") or "")
+        entries = names.entries(str(name), kwargs.get("subfolder") or "")
         session.stand_in(f"configuration of {name}")
-        return said, names.without_hub_options(kwargs)
+        return entries, names.without_hub_options(kwargs)
 
     kind._get_config_dict = classmethod(get_config_dict)
 

@@ -47,20 +47,20 @@ def entries(name: str, subfolder: str = "") -> dict[str, Any]:
             "give the script that folder's path in place of the name."
         )
     config = found.configured()
-    said: dict[str, Any] = config.to_dict()
-    said["architectures"] = said.get("architectures") or [found.model_class.__name__]
-    said["use_cache"] = True if "use_cache" in said else said.get("use_cache")
+    entries: dict[str, Any] = config.to_dict()
+    entries["architectures"] = entries.get("architectures") or [found.model_class.__name__]
+    entries["use_cache"] = True if "use_cache" in entries else entries.get("use_cache")
     if _FIRST_LLAMAS.search(name.lower()):
-        said["pad_token_id"] = 0  # which trainers look up among the tokens
-    if (half := _published_in(name, str(said.get("model_type")))) is not None:
-        said["dtype"] = said["torch_dtype"] = half
+        entries["pad_token_id"] = 0  # which trainers look up among the tokens
+    if (half := _published_in(name, str(entries.get("model_type")))) is not None:
+        entries["dtype"] = entries["torch_dtype"] = half
     for own in (
         "_name_or_path",
         "transformers_version",
-        *(("id2label", "label2id") if len(said.get("id2label") or ()) == 2 else ()),
+        *(("id2label", "label2id") if len(entries.get("id2label") or ()) == 2 else ()),
     ):
-        said.pop(own, None)
-    return {key: value for key, value in said.items() if value is not None or key in found.unset}
+        entries.pop(own, None)
+    return {key: value for key, value in entries.items() if value is not None or key in found.unset}
 
 
 def without_hub_options(kwargs: Mapping[str, Any]) -> dict[str, Any]:

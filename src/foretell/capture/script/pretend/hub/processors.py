@@ -34,24 +34,24 @@ def _or_defaults(module: Any, kind: str, getter: str, session: Session) -> None:
         try:
             return read(cls, name, **kwargs)
         except _MISSING:
-            said = names.entries(str(name), kwargs.get("subfolder") or "")
+            entries = names.entries(str(name), kwargs.get("subfolder") or "")
             session.stand_in(f"processor of {name}")
-            return _settings(cls, said), names.without_hub_options(kwargs)
+            return _settings(cls, entries), names.without_hub_options(kwargs)
 
     setattr(owner, getter, classmethod(get))
 
 
-def _settings(cls: Any, said: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(cls: Any, entries: Mapping[str, Any]) -> dict[str, Any]:
     """What differs from the class's own defaults: the size of pictures, and the bands of a spectrogram."""
     settings: dict[str, Any] = {}
-    picture = said.get("vision_config") if isinstance(said.get("vision_config"), Mapping) else said
-    side = (picture or said).get("image_size")
+    picture = entries.get("vision_config") if isinstance(entries.get("vision_config"), Mapping) else entries
+    side = (picture or entries).get("image_size")
     if isinstance(side, int) and (usual := _default(cls, "size")) is not None:
         if isinstance(usual, Mapping) and {"height", "width"} <= set(usual):
             settings["size"] = {"height": side, "width": side}
         elif isinstance(usual, Mapping) and set(usual) == {"shortest_edge"} and side == 224:
             settings["size"] = {"shortest_edge": side}
-    if isinstance(bands := said.get("num_mel_bins"), int) and "Whisper" in cls.__name__:
+    if isinstance(bands := entries.get("num_mel_bins"), int) and "Whisper" in cls.__name__:
         settings["feature_size"] = bands
     return settings
 

@@ -122,20 +122,23 @@ def _reads_files(loaded: Any) -> bool:
 
 
 def stand_in(session: Session, name: str, kwargs: Mapping[str, Any]) -> Any:
-    said = names.entries(name, kwargs.get("subfolder") or "")
+    entries = names.entries(name, kwargs.get("subfolder") or "")
     session.stand_in(f"tokenizer of {name}", "four letters a token")
-    return _made(said, name, kwargs)
+    return _made(entries, name, kwargs)
 
 
-def _made(said: Mapping[str, Any], name: str, kwargs: Mapping[str, Any]) -> Any:
+def _made(entries: Mapping[str, Any], name: str, kwargs: Mapping[str, Any]) -> Any:
     import tokenizers
     import transformers
 
-    text = said.get("text_config") if isinstance(said.get("text_config"), Mapping) else said
-    kind, room = str(said.get("model_type")), int((text or said).get("vocab_size") or said.get("vocab_size") or 32000)
+    text = entries.get("text_config") if isinstance(entries.get("text_config"), Mapping) else entries
+    kind, room = (
+        str(entries.get("model_type")),
+        int((text or entries).get("vocab_size") or entries.get("vocab_size") or 32000),
+    )
     special = dict(_specials(kind, room))
     known = _KNOWN_WORDS.get((kind, room), room)
-    words = _words(dict.fromkeys(special.values()), text or said, special, known)
+    words = _words(dict.fromkeys(special.values()), text or entries, special, known)
     plain = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token=special.get("unk") or "the"))
     plain.pre_tokenizer = tokenizers.pre_tokenizers.Split(tokenizers.Regex(_PIECE), "isolated")
     plain.post_processor = _wrapped(tokenizers, kind, special, words)
@@ -144,7 +147,7 @@ def _made(said: Mapping[str, Any], name: str, kwargs: Mapping[str, Any]) -> Any:
         for k, v in names.without_hub_options(kwargs).items()
         if k not in ("use_fast", "legacy", "config", "tokenizer_type")
     }
-    longest = _longest(kind, text or said)
+    longest = _longest(kind, text or entries)
     settings = {f"{part}_token": word for part, word in special.items()} | {"model_max_length": longest} | given
     made = transformers.PreTrainedTokenizerFast(tokenizer_object=plain, name_or_path=name, **settings)
     made.foretell_chat = True
@@ -161,12 +164,12 @@ def _specials(kind: str, room: int) -> Mapping[str, str]:
 
 
 def _words(
-    special: Mapping[str, None], said: Mapping[str, Any], parts: Mapping[str, str], count: int
+    special: Mapping[str, None], entries: Mapping[str, Any], parts: Mapping[str, str], count: int
 ) -> dict[str, int]:
     """Every token with its number; special ones where the configuration says that they are."""
     places: dict[str, int] = {}
     for part, word in parts.items():
-        place = said.get(f"{part}_token_id")
+        place = entries.get(f"{part}_token_id")
         if isinstance(place, int) and 0 <= place < count and place not in places.values():
             places.setdefault(word, place)
     free = (i for i in range(count) if i not in set(places.values()))
@@ -194,11 +197,11 @@ def _wrapped(tokenizers: Any, kind: str, special: Mapping[str, str], words: Mapp
     return tokenizers.processors.TemplateProcessing(single=f"{start} $A {end}".strip(), pair=pair, special_tokens=used)
 
 
-def _longest(kind: str, said: Mapping[str, Any]) -> int:
+def _longest(kind: str, entries: Mapping[str, Any]) -> int:
     """Texts that are cut to what the model takes: by those with a table of positions."""
     if kind.endswith("t5"):
         return 512
-    found = said.get("max_position_embeddings") or said.get("n_positions")
+    found = entries.get("max_position_embeddings") or entries.get("n_positions")
     if not isinstance(found, int) or kind.startswith(("llama", "mistral", "mixtral", "opt", "bloom")):
         return _UNLIMITED
     return found - 2 if kind in ("roberta", "xlm-roberta", "camembert") else found

@@ -159,9 +159,9 @@ def _audio(datasets: Any, rate: str, seconds: str) -> Column:
 
 def _messages(datasets: Any, turns: str, length: str, role: str = "role", content: str = "content") -> Column:
     roles = _ROLES if role == "role" else ("human", "gpt")
-    said = [{role: roles[k % 2], content: text(int(length))} for k in range(int(turns))]
+    messages = [{role: roles[k % 2], content: text(int(length))} for k in range(int(turns))]
     feature = [{role: datasets.Value("string"), content: datasets.Value("string")}]
-    return Column(feature=feature, value=lambda i: said)
+    return Column(feature=feature, value=lambda i: messages)
 
 
 def _turns(datasets: Any, turns: str, length: str) -> Column:

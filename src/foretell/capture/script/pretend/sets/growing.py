@@ -16,7 +16,7 @@ MARK: Final = "foretell stands in for the "  # begins the description of what we
 LIGHT: Final = 256  # rows of texts that are really there
 HEAVY: Final = 16  # of pictures and sounds
 _made: Final[list[str]] = []  # what was stood in for: a batch that is mapped does not say whose it is
-_MOST: Final = 2**21  # rows of the longest: a permutation of more takes too long
+_MAX_ROWS: Final = 2**21  # rows of the longest: a permutation of more takes too long
 
 
 def is_stand_in(dataset: Any) -> bool:
@@ -28,7 +28,7 @@ def grown(few: Any, rows: int) -> Any:
     import numpy as np
 
     _made.append(few.info.description)
-    rows = min(rows, _MOST)
+    rows = min(rows, _MAX_ROWS)
     return few if len(few) in (0, rows) else few.select(np.arange(rows) % len(few))
 
 
