@@ -9,7 +9,7 @@ from typing import Any, Final
 from foretell_bench.studies.scripts.outcomes import FORECASTS, brief, counts
 from foretell_bench.studies.scripts.public_list import LeftOut, PublicScript
 
-_FAILURES: Final = 25  # that the page has; the results have all
+_FAILURES: Final = 32  # that the page has; the results have all
 _ABOUT: Final = """# Public scripts
 
 Training scripts of public repositories, as published: with the arguments of their READMEs, through `foretell predict --fake-data`, \
@@ -18,7 +18,7 @@ what each trains, worked out by hand from its source. Frozen scripts were drawn 
 open ones were developed with.
 
 Written by `foretell bench scripts public --page`; `foretell bench scripts public` prints every script, and \
-`bench/results/public_scripts.json` has every answer and every message whole."""
+`bench/results/public_scripts.json` has every answer and message."""
 
 
 def write_page(
@@ -71,7 +71,7 @@ def _wrong(sets: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
 
 def _failures(sets: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
     rows = [
-        f"| {_short(name)} | {title} | {found['outcome']} | {brief(found['message'], 90)} |"
+        f"| {_short(name)} | {title} | {found['outcome']} | {brief(found['message'].removeprefix('error: '), 80)} |"
         for title, those in sets.items()
         for name, found in those.items()
         if "message" in found
@@ -84,8 +84,13 @@ def _failures(sets: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
 
 
 def _left_out(left: Sequence[LeftOut]) -> str:
-    names = ", ".join(f"{one.repository} ({one.reason})" for one in left)
-    return f"## Drawn and left out\n\n{names}."
+    """How many; the list has the reasons, which fill a page of their own."""
+    frozen = sum(one.frozen for one in left)
+    return (
+        f"{frozen} more repositories were drawn for the frozen set and {len(left) - frozen} for the open one, and left out: no training "
+        "script that runs with a current Python, torch and libraries, something to be built, or no snapshot. The list says which "
+        "and why."
+    )
 
 
 def _short(name: str) -> str:
