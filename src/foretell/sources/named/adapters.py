@@ -126,7 +126,8 @@ class LoraLinear(nn.Module):
         with torch.no_grad():
             length = (weight + self.scaling * (self.lora_B.weight @ self.lora_A.weight).to(weight.dtype)).norm(dim=1)
         assert self.magnitude is not None
-        return self.magnitude / length
+        scale: Tensor = self.magnitude / length
+        return scale
 
 
 @contextlib.contextmanager
@@ -189,7 +190,7 @@ def only_last_layers(model: nn.Module, number: int) -> nn.Module:
     stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     if number and stacks:
         model.requires_grad_(False)
-        for block in list(max(stacks, key=len))[-number:]:
+        for block in list(max(stacks, key=lambda stack: len(stack)))[-number:]:
             block.requires_grad_(True)
     return model
 

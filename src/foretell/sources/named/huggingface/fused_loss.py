@@ -40,7 +40,7 @@ class _FusedLoss(torch.autograd.Function):
 def _rows(tokens: int, width: int, vocabulary: int) -> int:
     """Tokens of a piece, so that its logits are about as many numbers as the hidden states: a power of two."""
     pieces = math.ceil(vocabulary / width)
-    return max(2 ** math.ceil(math.log2(max(tokens / pieces, 1))), 1)
+    return 1 << math.ceil(math.log2(max(tokens / pieces, 1)))
 
 
 def fused_linear_cross_entropy(hidden: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
