@@ -7,6 +7,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Final
 
 import torch
@@ -92,7 +93,7 @@ def _tokens(kind: Any) -> None:
     for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"):
         public = f"{name}_token"
         if not hasattr(kind, f"_{public}"):
-            setattr(kind, f"_{public}", property(lambda self, public=public: getattr(self, public)))
+            setattr(kind, f"_{public}", property(attrgetter(public)))
 
 
 def _peft(module: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import torch
@@ -91,7 +92,12 @@ _OF_OGB: Final = {
 def install(session: Session) -> None:
     once_imported("torch_geometric.datasets", lambda module: _adapt(module, session))
     for library, kinds in _OF_OGB.items():
-        once_imported(library, lambda module, kinds=kinds: [_wrap(getattr(module, k, None), session) for k in kinds])  # type: ignore[misc]
+        once_imported(library, partial(_adapt_ogb, kinds=kinds, session=session))
+
+
+def _adapt_ogb(module: Any, kinds: tuple[str, ...], session: Session) -> None:
+    for kind in kinds:
+        _wrap(getattr(module, kind, None), session)
 
 
 def _adapt(datasets: Any, session: Session) -> None:

@@ -37,9 +37,8 @@ def _let_lazy_modules_move() -> None:
         return self.to("cuda")
 
     def infer_parameters(self: Any, module: nn.Module, args: Any, kwargs: Any = None) -> None:
-        lazy = [
-            value for value in (*module._parameters.values(), *module._buffers.values()) if nn.parameter.is_lazy(value)
-        ]
+        contents = (*module._parameters.values(), *module._buffers.values())
+        lazy = [value for value in contents if value is not None and nn.parameter.is_lazy(value)]
         moved = any(vars(value).get(_MOVED) for value in lazy)
         infer(self, module, args, kwargs)
         for name, parameter in module._parameters.items():
@@ -55,7 +54,7 @@ def _let_lazy_modules_move() -> None:
 
 def _keep_sizes_on_the_host() -> None:
     """Packed sequences: how many of them go on at each position follows from their lengths, which the host has."""
-    functions: Any = rnn._VF
+    functions: Any = vars(rnn)["_VF"]
     pack = functions._pack_padded_sequence
 
     def pack_padded_sequence(values: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> Any:

@@ -99,7 +99,8 @@ class Encoding:
         self.name, self.n_vocab = name, _ENCODINGS[name]
         self.max_token_value, self.eot_token = self.n_vocab - 1, 50256 if self.n_vocab < 60_000 else self.n_vocab - 20
         self.special_tokens_set = {"<|endoftext|>"}
-        self._special_tokens, self._mergeable_ranks = {"<|endoftext|>": self.eot_token}, {}
+        self._special_tokens = {"<|endoftext|>": self.eot_token}
+        self._mergeable_ranks: dict[bytes, int] = {}
         self._pat_str = ""
 
     def encode(self, text: str, **kwargs: Any) -> list[int]:

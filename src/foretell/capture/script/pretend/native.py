@@ -68,13 +68,14 @@ def install(session: Session) -> None:
     for name in _NAMES:
         function = _refusing(f"_cuda_{name}") if name in _MATTERS else _answering(answers.get(name))
         _put(f"_cuda_{name}", function)
-    for name, value in {
+    of_accelerator: dict[str, Any] = {
         "getAccelerator": torch.device("cuda"),
         "getDeviceStats": {},
         "getMemoryInfo": (chip.memory, chip.memory),
         **dict.fromkeys(("getDeviceIndex", "exchangeDevice", "maybeExchangeDevice"), 0),
         **dict.fromkeys(_DONE),
-    }.items():
+    }
+    for name, value in of_accelerator.items():
         _put(f"_accelerator_{name}", _answering(value))
     for name, value in _NCCL.items():
         _put(f"_nccl_{name}", _answering(value))

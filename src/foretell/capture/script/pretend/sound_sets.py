@@ -14,6 +14,9 @@ from foretell.capture.script.session import Session
 _WORDS: Final = (
     "THE QUICK BROWN FOX JUMPS OVER THE LAZY DOG AND RUNS AWAY INTO THE DEEP DARK FOREST NEAR THE RIVER BANK " * 2
 )
+_COMMANDS: Final = """backward bed bird cat dog down eight five follow forward four go happy house learn left marvin nine no off on
+    one right seven sheila six stop three tree two up visual wow yes zero""".split()
+_GENRES: Final = "blues classical country disco hiphop jazz metal pop reggae rock".split()
 # A sample of each set, and how many there are.
 _SETS: Final[Mapping[str, tuple[int, Callable[[int], tuple[Any, ...]]]]] = {
     "LIBRISPEECH": (28539, lambda i: (_sound(12.7, 16000), 16000, _WORDS[:180], 84, 121123, i)),
@@ -28,9 +31,6 @@ _SETS: Final[Mapping[str, tuple[int, Callable[[int], tuple[Any, ...]]]]] = {
     "LibriMix": (13900, lambda i: (8000, _sound(5.0, 8000), [_sound(5.0, 8000), _sound(5.0, 8000)])),
 }  # fmt: skip
 _SPEECHCOMMANDS_PARTS: Final = {"training": 84843, "validation": 9981, "testing": 11005}
-_COMMANDS: Final = """backward bed bird cat dog down eight five follow forward four go happy house learn left marvin nine no off on
-    one right seven sheila six stop three tree two up visual wow yes zero""".split()
-_GENRES: Final = "blues classical country disco hiphop jazz metal pop reggae rock".split()
 
 
 def make_importable() -> None:
@@ -72,7 +72,9 @@ def _set(kind: Any, count: int, sample: Callable[[int], tuple[Any, ...]], sessio
             make(self, *args, **(kwargs | ({"download": False} if "download" in kwargs else {})))
         except Exception:  # each looks for its files in its own way
             part = kwargs.get("subset") or next((a for a in args if a in _SPEECHCOMMANDS_PARTS), None)
-            self.foretell_count = _SPEECHCOMMANDS_PARTS.get(part, count) if kind.__name__ == "SPEECHCOMMANDS" else count
+            self.foretell_count = (
+                _SPEECHCOMMANDS_PARTS.get(str(part), count) if kind.__name__ == "SPEECHCOMMANDS" else count
+            )
             self._walker = [str(i) for i in range(self.foretell_count)]
             session.stand_in(f"recordings of {kind.__name__}")
 

@@ -77,7 +77,7 @@ def _configurations(module: Any, session: Session) -> None:
     owner = module.ConfigMixin
     read: Callable[..., Any] = owner.load_config.__func__
 
-    def load_config(cls: Any, pretrained_model_name_or_path: Any, return_unused_kwargs: bool = False, return_commit_hash: bool = False,
+    def load_config(cls: Any, /, pretrained_model_name_or_path: Any, return_unused_kwargs: bool = False, return_commit_hash: bool = False,
                     **kwargs: Any) -> Any:  # fmt: skip
         name = pretrained_model_name_or_path
         try:
@@ -96,7 +96,7 @@ def _models(module: Any, session: Session) -> None:
     owner = module.ModelMixin
     load: Callable[..., Any] = owner.from_pretrained.__func__
 
-    def from_pretrained(cls: Any, pretrained_model_name_or_path: Any, **kwargs: Any) -> Any:
+    def from_pretrained(cls: Any, /, pretrained_model_name_or_path: Any, **kwargs: Any) -> Any:
         name = pretrained_model_name_or_path
         try:
             return load(cls, name, **kwargs)
@@ -119,7 +119,7 @@ def _pipelines(module: Any, session: Session) -> None:
     owner = module.DiffusionPipeline
     load: Callable[..., Any] = owner.from_pretrained.__func__
 
-    def from_pretrained(cls: Any, pretrained_model_name_or_path: Any, **kwargs: Any) -> Any:
+    def from_pretrained(cls: Any, /, pretrained_model_name_or_path: Any, **kwargs: Any) -> Any:
         name = pretrained_model_name_or_path
         try:
             return load(cls, name, **kwargs)

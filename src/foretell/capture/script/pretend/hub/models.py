@@ -38,7 +38,7 @@ def _configurations(module: Any, session: Session) -> None:
     kind = getattr(module, "PreTrainedConfig", None) or module.PretrainedConfig
     read: Callable[..., Any] = kind._get_config_dict.__func__
 
-    def get_config_dict(cls: Any, pretrained_model_name_or_path: Any, **kwargs: Any) -> Any:
+    def get_config_dict(cls: Any, /, pretrained_model_name_or_path: Any, **kwargs: Any) -> Any:
         name = pretrained_model_name_or_path
         try:
             found = read(cls, name, **kwargs)
@@ -72,7 +72,7 @@ def _models(module: Any, session: Session) -> None:
     load: Callable[..., Any] = base.from_pretrained.__func__
 
     def from_pretrained(
-        cls: Any, pretrained_model_name_or_path: Any = None, *args: Any, config: Any = None, **kwargs: Any
+        cls: Any, /, pretrained_model_name_or_path: Any = None, *args: Any, config: Any = None, **kwargs: Any
     ) -> Any:
         name = pretrained_model_name_or_path
         given = {} if config is None else {"config": config}

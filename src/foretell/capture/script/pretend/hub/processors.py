@@ -29,7 +29,7 @@ def _or_defaults(module: Any, kind: str, getter: str, session: Session) -> None:
     owner = getattr(module, kind)
     read: Callable[..., Any] = getattr(owner, getter).__func__
 
-    def get(cls: Any, pretrained_model_name_or_path: Any, **kwargs: Any) -> Any:
+    def get(cls: Any, /, pretrained_model_name_or_path: Any, **kwargs: Any) -> Any:
         name = pretrained_model_name_or_path
         try:
             return read(cls, name, **kwargs)

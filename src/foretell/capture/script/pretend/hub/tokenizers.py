@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, Final
 
 from foretell.capture.script.imports import once_imported
@@ -76,7 +77,7 @@ def _concrete(module: Any, session: Session) -> None:
     base.from_pretrained = classmethod(from_pretrained)
     if is_fifth():
         for part in ("pad", "eos", "bos", "unk", "cls", "sep", "mask"):  # as they were kept before
-            setattr(base, f"_{part}_token", property(lambda self, part=part: getattr(self, f"{part}_token")))
+            setattr(base, f"_{part}_token", property(attrgetter(f"{part}_token")))
     apply = base.apply_chat_template
 
     def apply_chat_template(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -95,7 +95,7 @@ def column(datasets: Any, spec: Spec, languages: Sequence[str] = _LANGUAGES) -> 
         return _KINDS[kind.partition(":")[0]](datasets, *kind.split(":")[1:], names=names)
     kind, *details = spec.split(":")
     if kind == "translation":
-        return _translation(datasets, *details, languages=languages)
+        return _translation(datasets, details[0], languages=languages)
     return _KINDS[kind](datasets, *details)
 
 
