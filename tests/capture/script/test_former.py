@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from pathlib import Path
 
 import pytest
 
 import foretell
+from foretell.capture.script.pretend import former_pictures
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
@@ -47,3 +50,21 @@ def test_arguments_of_older_trainers_are_taken(script: Write) -> None:
 def test_a_word_that_became_the_languages_own_is_named(script: Write, tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match=r"line 2 .*async=True.*non_blocking"):
         foretell.capture_graph(script("import torch\ntorch.zeros(1).cuda(async=True)\n"))
+
+
+def test_pictures_are_changed_as_by_an_older_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """albumentations dropped names and a module, and takes the two sides of a crop as a pair."""
+    inner, library = types.ModuleType("pictures.augmentations"), types.ModuleType("pictures")
+
+    def crop(size: tuple[int, int], scale: tuple[float, float] = (0.08, 1.0), p: float = 1.0) -> tuple[object, ...]:
+        return size, scale, p
+
+    vars(library).update(HorizontalFlip=lambda p: p, RandomResizedCrop=crop)
+    monkeypatch.setitem(sys.modules, "pictures.augmentations", inner)
+    monkeypatch.setitem(sys.modules, "pictures.augmentations.transforms", inner)  # is removed again at the end
+    former_pictures._albumentations(library)
+    former = sys.modules["pictures.augmentations.transforms"]
+    assert former.Flip(always_apply=False, p=0.25) == 0.25
+    assert former.RandomResizedCrop(64, 32, p=0.5) == ((64, 32), (0.08, 1.0), 0.5)
+    assert former.RandomResizedCrop(height=64, width=32, scale=(0.5, 1)) == ((64, 32), (0.5, 1), 1.0)
+    assert former.RandomResizedCrop((64, 32), (0.5, 1)) == ((64, 32), (0.5, 1), 1.0)
