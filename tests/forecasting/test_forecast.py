@@ -23,6 +23,7 @@ CONTRACT = {
     "exposed_communication", "bubble", "memory", "network", "resources", "throughput", "cost", "caveats",
 }  # fmt: skip
 BESIDE = {
+    "explanation",
     "step",
     "profile",
     "stragglers",
