@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from foretell.errors import GraphFileError
 from foretell.graph import Caveat, Graph, Input, Layout, Op, Signature, Storage, Tensor
 from foretell.graph.facts import HostWork, StepFacts
+from foretell.graph.notes import Note
 from foretell.plans import PlanTemplate
 from foretell.precision import Precision
 
@@ -142,7 +143,7 @@ def test_foreign_and_newer_files_are_named_as_such(tmp_path: Path) -> None:
     path = tmp_path / "a.graph"
     small_graph().save(path)
     changed_header(path, version=99)
-    with pytest.raises(GraphFileError, match="reads up to 4"):
+    with pytest.raises(GraphFileError, match="reads up to 5"):
         Graph.load(path)
     changed_header(path, format="something-else")
     with pytest.raises(GraphFileError, match="not a Foretell graph"):
@@ -207,6 +208,18 @@ def test_version_3_files_stay_readable_with_their_facts_as_types(tmp_path: Path)
     again = Graph.load(tmp_path / "a.graph")
     assert again == graph
     assert graph.content_hash == again.content_hash == hashed
+
+
+def test_notes_are_of_a_format_of_their_own(tmp_path: Path) -> None:
+    """Builds that know no notes refuse the file by its number; without notes they read it as before."""
+    noted = replace(FACTS, notes=(Note(topic="stand-in", what="data/train", taken="1,000 classes"),))
+    for facts, version in ((FACTS, 4), (noted, 5)):
+        graph = replace(small_graph(), facts=facts)
+        graph.save(tmp_path / "a.graph")
+        with zipfile.ZipFile(tmp_path / "a.graph") as archive:
+            assert json.loads(archive.read("header.json"))["version"] == version
+        assert Graph.load(tmp_path / "a.graph") == graph
+        assert graph.content_hash == replace(small_graph(), facts=FACTS).content_hash
 
 
 OTHER_PLAN = PlanTemplate(source="run.toml", by="configuration", settings={"zero": 3}, copies="nodes", global_batch=64)

@@ -30,6 +30,9 @@ LINES = [
     ("uv run --frozen torchrun --nproc_per_node 2 t.py", "t.py", [], 2, 1),
     ("OMP_NUM_THREADS=1 torchrun --nproc_per_node=8 \\\n t.py \\\n --name 'a b'", "t.py", ["--name", "a b"], 8, 1),
     ("torchrun --nproc-per-node 2 --no-python python t.py", "t.py", [], 2, 1),
+    ("torchrun --nproc-per-node 2 t.py -- --depth=4 -- x", "t.py", ["--depth=4", "--", "x"], 2, 1),
+    ("accelerate launch --num_processes 2 t.py -- --depth=4", "t.py", ["--depth=4"], 2, None),
+    ("python t.py -- --depth=4", "t.py", ["--", "--depth=4"], None, None),
 ]
 
 

@@ -103,11 +103,16 @@ def _read(launch: Launch, words: list[str]) -> None:
         _take_program(launch, words, module=False)
 
 
-def _take_program(launch: Launch, words: list[str], *, module: bool) -> None:
-    """The script or module, and its own arguments after it."""
+def _take_program(launch: Launch, words: list[str], *, module: bool, ends_options: bool = False) -> None:
+    """The script or module, and its own arguments after it.
+
+    `ends_options`: a launcher that reads its line with argparse keeps a -- right after the program to itself.
+    """
     if not words:
         raise SourceError(f"the launch line names no script. {_FORM}")
     program = words.pop(0)
+    if ends_options and words[:1] == ["--"]:
+        words.pop(0)
     launch.arguments += words
     if module:
         launch.module = program
@@ -142,7 +147,7 @@ def _read_torchrun(launch: Launch, words: list[str]) -> None:
     if "no-python" in options:
         _read(launch, words)
     else:
-        _take_program(launch, words, module="m" in options or "module" in options)
+        _take_program(launch, words, module="m" in options or "module" in options, ends_options=True)
 
 
 def _read_distributed_launch(launch: Launch, words: list[str]) -> None:
@@ -164,7 +169,7 @@ def _read_deepspeed(launch: Launch, words: list[str]) -> None:
         launch.per_node = len(slots.split(",")) if slots else launch.per_node
     if "no-local-rank" not in options:
         launch.arguments.append("--local_rank=0")
-    _take_program(launch, words, module="module" in options)
+    _take_program(launch, words, module="module" in options, ends_options=True)
 
 
 def _read_accelerate(launch: Launch, words: list[str]) -> None:
@@ -178,7 +183,7 @@ def _read_accelerate(launch: Launch, words: list[str]) -> None:
     launch.nodes = count_of(known, "accelerate launch", "num-machines")
     launch.per_node = None if total is None else max(total // (launch.nodes or 1), 1)
     launch.environment = environment_of(entries) | launch.environment
-    _take_program(launch, words, module="m" in options or "module" in options)
+    _take_program(launch, words, module="m" in options or "module" in options, ends_options=True)
 
 
 def _read_composer(launch: Launch, words: list[str]) -> None:
@@ -187,7 +192,7 @@ def _read_composer(launch: Launch, words: list[str]) -> None:
     launch.per_node = count_of(options, "composer", "n", "nproc")
     total = count_of(options, "composer", "world-size")
     launch.nodes = total // launch.per_node if total and launch.per_node else None
-    _take_program(launch, words, module="m" in options or "module-mode" in options)
+    _take_program(launch, words, module="m" in options or "module-mode" in options, ends_options=True)
 
 
 def _read_fabric(launch: Launch, words: list[str]) -> None:
