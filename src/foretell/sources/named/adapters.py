@@ -187,10 +187,10 @@ def adapted(
 
 def only_last_layers(model: nn.Module, number: int) -> nn.Module:
     """The model with all frozen but the last of its repeated blocks."""
-    stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    stacks = [list(module) for module in model.modules() if isinstance(module, nn.ModuleList)]
     if number and stacks:
         model.requires_grad_(False)
-        for block in list(max(stacks, key=lambda stack: len(stack)))[-number:]:
+        for block in max(stacks, key=len)[-number:]:
             block.requires_grad_(True)
     return model
 
