@@ -228,6 +228,24 @@ def test_a_script_in_a_fork_starts_clean(script: Write, monkeypatch: pytest.Monk
     assert plan(graph, 1, 1) == "dp=1"
 
 
+def test_a_script_in_a_fork_makes_an_accelerator_of_its_own(script: Write) -> None:
+    state = pytest.importorskip("accelerate.state")
+    text = """
+        import accelerate, torch
+        accelerator = accelerate.Accelerator(mixed_precision="bf16")
+        model = torch.nn.Linear(8, 8)
+        model, optimizer = accelerator.prepare(model, torch.optim.SGD(model.parameters()))
+        for step in range(9):
+            accelerator.backward(model(torch.randn(4, 8).cuda()).sum())
+            optimizer.step()
+    """
+    state.AcceleratorState(mixed_precision="no", cpu=True)
+    try:
+        assert foretell.capture_graph(script(text)).precision.name == "amp-bf16"
+    finally:
+        state.AcceleratorState._reset_state(reset_partial_state=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [0, 3])
 def test_deepspeeds_engine_knows_its_stage(script: Write, stage: int) -> None:

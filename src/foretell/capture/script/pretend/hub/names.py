@@ -54,6 +54,9 @@ def entries(name: str, subfolder: str = "") -> dict[str, Any]:
         entries["pad_token_id"] = 0  # which trainers look up among the tokens
     if (half := _published_in(name, str(entries.get("model_type")))) is not None:
         entries["dtype"] = entries["torch_dtype"] = half
+    for part in (value for value in entries.values() if isinstance(value, dict)):
+        for own in ("_name_or_path", "output_attentions"):  # which some parts do not take back
+            part.pop(own, None)
     for own in (
         "_name_or_path",
         "transformers_version",
