@@ -9,8 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from foretell.capture import capture
+from foretell.capture.values import Values, contents_of
+from foretell.errors import WorkloadError
 from foretell.graph import Graph
 from foretell.graph.rescale import same_path
 from tests.capture.tiny import codes, named, workload
@@ -198,3 +201,22 @@ def test_inference_may_read_values_too() -> None:
 
     batch = {"x": torch.randn(4, 8), "y": torch.tensor([1, 0, 1, 1])}
     assert rows(step_with(masked, batch, optimizer=None)) == [3]
+
+
+def test_contents_that_a_stand_in_cannot_compute_are_unknown() -> None:
+    library = torch.library.Library("foretell_tests", "FRAGMENT")
+    library.define("unpack(Tensor packed) -> Tensor")
+
+    def refuse(packed: torch.Tensor) -> torch.Tensor:
+        raise WorkloadError("it computes on a GPU")
+
+    library.impl("unpack", refuse, "CPU")
+    unpack = torch.ops.foretell_tests.unpack.default
+    torch.library.register_fake("foretell_tests::unpack", lambda packed: packed.new_empty(packed.shape), lib=library)
+    fake = FakeTensorMode()
+    values = Values(fake)
+    with fake:
+        packed = torch.zeros(4, dtype=torch.uint8)
+    values.give(packed, torch.zeros(4, dtype=torch.uint8))
+    with fake:
+        assert contents_of(values.run(unpack, (packed,), {})) is None

@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from foretell.capture import sparse
+from foretell.errors import ForetellError
 
 aten = torch.ops.aten
 UNKNOWN = 0.5  # a number that is read: no loss so small, and no accuracy so high, that training would stop
@@ -109,7 +110,7 @@ class Values:
             real_kwargs.pop("pin_memory", None)
             try:
                 value = func(*real_args, **real_kwargs)
-            except (NotImplementedError, RuntimeError):  # a kernel that CPUs do not have
+            except (NotImplementedError, RuntimeError, ForetellError):  # a kernel that CPUs, or stand-ins, do not have
                 return
         if value is None:
             return
