@@ -48,3 +48,18 @@ def test_a_library_is_adapted_wherever_it_is_installed(tmp_path: Path, monkeypat
         __import__("sets_of_all")
         assert len(adapted) == times
     del sys.modules["sets_of_all"]
+
+
+@pytest.mark.parametrize(
+    ("builds", "said", "its_own"),
+    [
+        ("setup.py", 'setup(\n    name="many_sets",  # as it is installed\n)', True),
+        ("setup.py", "setup(name='many_sets', version='1')", True),
+        ("pyproject.toml", '[project]\nname = "many-sets"\n', True),
+        ("setup.py", 'setup(name="a_study_of_many_sets")', False),
+    ],
+)
+def test_a_librarys_own_repository_is_that_library(tmp_path: Path, builds: str, said: str, its_own: bool) -> None:
+    (tmp_path / builds).write_text(said)
+    file = tmp_path / "src" / "many_sets" / "parts" / "text.py"
+    assert imports.is_installed("many_sets.parts.text", str(file)) is its_own

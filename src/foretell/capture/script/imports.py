@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.machinery
 import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import sys
 import types
 from collections.abc import Callable
@@ -32,8 +34,35 @@ def once_imported(name: str, adapt: Callable[[Any], None]) -> None:
 
 
 def is_installed(name: str, file: str | None) -> bool:
-    """Whether a module's file belongs to a library, and not to a repository that has a package of the same name."""
-    return file is None or is_library(file) or any(file.startswith(root) for root in _edited(name.partition(".")[0]))
+    """Whether a module's file belongs to a library, and not to a repository that has a package of the same name.
+
+    A library's own repository counts as it.
+    """
+    package = name.partition(".")[0]
+    return (
+        file is None
+        or is_library(file)
+        or any(file.startswith(root) for root in _edited(package))
+        or _is_its_source(package, _folder_above(package, file))
+    )
+
+
+def _folder_above(package: str, file: str) -> str:
+    """Where a package lies that a file is in."""
+    before, found, _ = file.rpartition(f"{os.sep}{package}{os.sep}")
+    return before if found else os.path.dirname(file)
+
+
+@cache
+def _is_its_source(package: str, folder: str) -> bool:
+    """Whether it is a library's own repository, whose examples run on it: what builds it there says its name."""
+    named = re.compile(rf"""(^|\()\s*name\s*=\s*["']?{package.replace("_", "[-_]")}["']?\s*(,|\)|#|$)""", re.MULTILINE)
+    for place in (folder, os.path.dirname(folder)):
+        for builds in ("setup.py", "pyproject.toml", "setup.cfg"):
+            with contextlib.suppress(OSError), open(os.path.join(place, builds), encoding="utf-8") as written:
+                if named.search(written.read()):
+                    return True
+    return False
 
 
 @cache
