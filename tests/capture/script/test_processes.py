@@ -90,6 +90,29 @@ def test_processes_that_a_script_starts_itself(script: Write) -> None:
     assert graph.facts.plan.devices == 4
 
 
+@pytest.mark.slow
+def test_processes_that_nobody_waits_for_run_when_the_script_ends(script: Write) -> None:
+    text = """
+    import torch
+    import torch.multiprocessing as mp
+    import torch.distributed as dist
+
+    def train(rank, world):
+        assert rank == 0
+        dist.init_process_group("nccl", init_method="tcp://localhost:23456", rank=rank, world_size=world)
+        STEPS
+
+    if __name__ == "__main__":
+        mp.set_start_method("spawn")
+        for rank in range(3):
+            mp.Process(target=train, args=(rank, 3)).start()
+    """
+    text = text.replace("        STEPS\n", textwrap.indent(STEPS, " " * 4))
+    graph = foretell.capture_graph(script(text, processes=3))
+    assert graph.facts.plan is not None
+    assert (graph.facts.plan.devices, graph.facts.parameters) == (3, 72)
+
+
 def test_which_functions_train() -> None:
     def step(loss: object) -> None:
         loss.backward()  # type: ignore[attr-defined]

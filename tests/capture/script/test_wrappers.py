@@ -194,6 +194,37 @@ def test_data_parallel_on_few_devices_is_a_caveat(script: Write) -> None:
 
 
 @pytest.mark.slow
+def test_data_parallel_divides_the_batch(script: Write) -> None:
+    """Each device computes its part of what the loader gives; the loss is of all that comes back to the first."""
+    text = """
+    import torch
+    from torch import nn
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(64, 10)
+
+        def forward(self, x, *, scale):
+            assert x.shape == (5, 64) and x.is_cuda and scale == 2.0
+            y = self.head(x) * scale
+            return {"logits": y, "loss": y.mean()}
+
+    data = torch.utils.data.TensorDataset(torch.randn(180, 64), torch.randint(10, (180,)))
+    model = nn.DataParallel(Model().cuda())
+    optimizer = torch.optim.SGD(model.parameters())
+    for x, y in torch.utils.data.DataLoader(data, batch_size=18):
+        out = model(x, scale=2.0)  # which moves what it is given
+        assert out["logits"].shape == (18, 10) and out["loss"].shape == (4,)
+        (nn.functional.cross_entropy(out["logits"], y.cuda()) + out["loss"].mean()).backward()
+        optimizer.step()
+    """
+    graph = foretell.capture_graph(script(text, processes=4))
+    assert plan(graph, 4, 1) == "dp=4,data_parallel=dp"
+    assert (graph.samples, graph.facts.parameters) == (5, 650)
+
+
+@pytest.mark.slow
 def test_collectives_of_the_script_itself_are_a_caveat(script: Write) -> None:
     text = HEAD + "    model = DDP(model.cuda())\n" + LOOP + "        dist.all_reduce(torch.zeros(1, device='cuda'))\n"
     graph = foretell.capture_graph(script(text, processes=2))

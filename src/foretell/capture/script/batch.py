@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from foretell.capture.script.consumed import Consumed, Source
@@ -24,6 +24,17 @@ class Batch:
     inputs: tuple[int, ...] | None  # shape of the first input
     found: str  # such as "64 samples from the data loader"
     doubt: str = ""  # why it may be another
+
+    def divided(self, replicas: int) -> Batch:
+        """What one of so many devices has of it."""
+        if replicas < 2 or self.samples is None or self.samples < replicas:
+            return self
+        each = -(-self.samples // replicas)
+        inputs = self.inputs
+        if inputs and inputs[0] == self.samples:
+            inputs = (each, *inputs[1:])
+        tokens = None if self.tokens is None else self.tokens * each // self.samples
+        return replace(self, samples=each, tokens=tokens, inputs=inputs, found=f"{self.found}, over {replicas} devices")
 
     def caveats(self) -> Iterator[Caveat]:
         if self.doubt:

@@ -67,6 +67,8 @@ class FullyShard(Sharded):
 class DataParallel:
     """What a script's DataParallel does."""
 
+    replicas: int = 1  # that the batch is divided among
+
     @property
     def settings(self) -> Mapping[str, Any]:
         """Fields of a plan."""

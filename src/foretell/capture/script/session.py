@@ -7,6 +7,8 @@ import math
 import os
 import runpy
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import torch
@@ -19,7 +21,7 @@ from foretell.capture.script.causes import own_words
 from foretell.capture.script.consumed import consumed_in
 from foretell.capture.script.ended import Ended
 from foretell.capture.script.faults import fault_of
-from foretell.capture.script.findings import Findings, StandIn
+from foretell.capture.script.findings import DataParallel, Findings, StandIn
 from foretell.capture.script.loops import Loops
 from foretell.capture.script.passes import Passes
 from foretell.capture.script.placement import Placement, ScriptRecorder
@@ -49,6 +51,7 @@ class Session:
         self.passes = Passes(self)
         self.loops = Loops(self)
         self.started = advice.Started()
+        self.at_end: list[Callable[[], None]] = []  # what Python would do once the script has ended
         self._autocasts = False
         self._graph: Graph | None = None
 
@@ -107,16 +110,28 @@ class Session:
         sys.path[0] = os.path.dirname(path) if self.script.module is None else os.getcwd()
         sys.dont_write_bytecode = True
         try:
-            if self.script.module is None:
-                runpy.run_path(path, run_name="__main__")
-            else:
-                runpy.run_module(self.script.module, run_name="__main__", alter_sys=True)
+            with self._ending():
+                if self.script.module is None:
+                    runpy.run_path(path, run_name="__main__")
+                else:
+                    runpy.run_module(self.script.module, run_name="__main__", alter_sys=True)
         except Exception as error:
             ended = Ended(script=self.script, error=error, stand_ins=self.findings.stand_ins)
             raise own_words(ended) or fault_of(ended).error(ended) from error
         except SystemExit as wish:
             if wish.code not in (None, 0) and self._graph is None and not self.recorder.finished:
                 raise WorkloadError(advice.on_exit(self.script, wish)) from wish
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Whatever is left to do is done when the script ends well."""
+        try:
+            yield
+        except SystemExit as wish:
+            if wish.code not in (None, 0):
+                raise
+        for rest in self.at_end:
+            rest()
 
     def _take_step(self, window: Window) -> None:
         """Make the graph of a step that was recorded."""
@@ -132,6 +147,8 @@ class Session:
             provenance=versions(),
         )
         batch = batch_of(consumed_in(recorded, self.recorder.losses, self.recorder.resident), self.recorder.fetches)
+        if isinstance(self.findings.wrapper, DataParallel):
+            batch = batch.divided(self.findings.wrapper.replicas)
         self._graph = dataclasses.replace(
             recorded,
             samples=batch.samples,

@@ -22,7 +22,7 @@ _DEPTH: Final = 5  # of calls that are followed to see whether a function trains
 
 def install(session: Session) -> None:
     _spawn_inline()
-    _start_inline()
+    _start_inline(session)
 
 
 def _spawn_inline() -> None:
@@ -47,10 +47,10 @@ def _spawn_inline() -> None:
             replace(owner, name, spawn)
 
 
-def _start_inline() -> None:
-    """Of `Process(target=train, args=(rank, …))` the lowest rank runs here, when the script waits for one of them."""
+def _start_inline(session: Session) -> None:
+    """Of `Process(target=train, args=(rank, …))` the lowest rank runs here, when the script waits for one of them or ends."""
     start, join, ended = BaseProcess.start, BaseProcess.join, BaseProcess.is_alive
-    waiting: WeakKeyDictionary[BaseProcess, None] = WeakKeyDictionary()
+    waiting: dict[BaseProcess, None] = {}  # the script may keep none of them
     done: WeakKeyDictionary[BaseProcess, None] = WeakKeyDictionary()
 
     def start_later(self: Any) -> None:
@@ -73,6 +73,11 @@ def _start_inline() -> None:
     def is_alive(self: Any) -> bool:
         return False if self in done else self in waiting or ended(self)
 
+    def run_rest() -> None:
+        if waiting:
+            run_first(next(iter(waiting)))
+
+    session.at_end.append(run_rest)
     for name, function in {"start": start_later, "join": run_first, "is_alive": is_alive}.items():
         replace(BaseProcess, name, function)
 

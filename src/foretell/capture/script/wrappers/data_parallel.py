@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import torch
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from foretell.capture.as_gpu.patches import replace_everywhere
 from foretell.capture.script.findings import DataParallel
@@ -14,8 +16,8 @@ from foretell.capture.script.wrapped import Wrapper
 from foretell.capture.script.wrappers import keywords
 
 TORCH_CLASS: Final = nn.DataParallel
-FREE: Final = ("output_device", "dim")
-USED: Final = ("module", "device_ids")
+FREE: Final = ("output_device",)
+USED: Final = ("module", "device_ids", "dim")
 
 
 def install(session: Session) -> None:
@@ -23,11 +25,23 @@ def install(session: Session) -> None:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             keys = keywords(TORCH_CLASS, f"DataParallel in {session.script.name}", args, kwargs)
             devices = keys.take("device_ids")
+            count = session.devices if devices is None else min(len(devices), session.devices)
             super().__init__(keys.take("module"), device_ids=devices)
+            self.replicas: int = count
+            self.dim: int = keys.take("dim") or 0
             keys.free(*FREE)
             if devices is not None and len(devices) != session.devices:
                 keys.say("device_ids", f"{len(devices)} of {session.devices} devices; the plan has all of them")
-            session.find_wrapper(DataParallel(), keys)
+            session.find_wrapper(DataParallel(replicas=count), keys)
+
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            """The first device runs its part of the batch; what all have computed is put together on it."""
+            count = self.replicas
+            if count < 2 or (whole := _rows(args, kwargs, self.dim)) is None:
+                return self.module(*args, **kwargs)
+            part = -(-whole // count)
+            given = pytree.tree_map_only(torch.Tensor, lambda t: _first(t, part, whole, self.dim), (args, kwargs))
+            return _together(self.module(*given[0], **given[1]), -(-whole // part), part, whole, self.dim)
 
         # Of the first device, which is the one that is recorded.
 
@@ -45,3 +59,31 @@ def install(session: Session) -> None:
 
     SingleProcess.__name__ = SingleProcess.__qualname__ = "DataParallel"
     replace_everywhere(nn, "DataParallel", SingleProcess)  # also where scripts import it from the file it is written in
+
+
+def _rows(args: Any, kwargs: Any, dim: int) -> int | None:
+    """How many samples a module is given: the first tensor's."""
+    given = (t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.dim() > dim)
+    return next((t.shape[dim] for t in given), None)
+
+
+def _first(tensor: torch.Tensor, part: int, whole: int, dim: int) -> torch.Tensor:
+    """What of a tensor goes to the first device."""
+    there = tensor.cuda()
+    if there.dim() <= dim:
+        return there
+    size = there.shape[dim]
+    rows = part if size == whole else -(-size * part // whole)
+    return there.narrow(dim, 0, min(max(rows, 1), size)) if size > 1 else there
+
+
+def _together(output: Any, count: int, part: int, whole: int, dim: int) -> Any:
+    """As if the other devices had given the same."""
+
+    def gathered(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.dim():
+            return tensor.expand(count).clone()
+        joined = torch.cat([tensor] * count, dim if tensor.dim() > dim else 0)
+        return joined.narrow(dim, 0, whole) if tensor.dim() > dim and tensor.shape[dim] == part else joined
+
+    return pytree.tree_map_only(torch.Tensor, gathered, output)
