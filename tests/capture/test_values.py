@@ -220,3 +220,12 @@ def test_contents_that_a_stand_in_cannot_compute_are_unknown() -> None:
     values.give(packed, torch.zeros(4, dtype=torch.uint8))
     with fake:
         assert contents_of(values.run(unpack, (packed,), {})) is None
+
+
+def test_a_mask_that_nobody_knows_chooses_as_many_each_time() -> None:
+    def twice(linear: nn.Module, batch: torch.Tensor) -> torch.Tensor:
+        mask = linear(batch)[:, 0].bool()
+        return linear(batch[mask] + batch.flip(0)[mask])  # type: ignore[no-any-return]
+
+    graph = step_with(twice, torch.randn(64, 8))
+    assert 0 < rows(graph)[-1] < 64

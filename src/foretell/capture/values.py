@@ -185,7 +185,9 @@ class Values:
             return value
         if tensor.dtype == torch.bool:
             self.assumptions["an unknown mask is true for half of the elements"] = None
-            return torch.rand(tensor.shape, generator=self._random) < 0.5
+            mask = torch.rand(tensor.shape, generator=self._random) < 0.5
+            self.give(tensor, mask)  # whatever else it chooses from has as many
+            return mask
         if tensor.is_floating_point():
             return torch.rand(tensor.shape, generator=self._random).to(tensor.dtype)
         self.assumptions["unknown integers that shape the step are taken as zero"] = None
