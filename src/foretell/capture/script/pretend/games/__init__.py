@@ -1,0 +1,141 @@
+"""Environments of gym and gymnasium: those whose simulator is missing are stood in for, and old scripts are answered as of old."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from typing import Any, Final
+
+import numpy as np
+
+from foretell.capture.script.imports import once_imported, provide
+from foretell.capture.script.pretend.games.answers import takes_former_reset, takes_former_step
+from foretell.capture.script.pretend.games.known import Game, known_game
+from foretell.capture.script.pretend.nothing import Nothing
+from foretell.capture.script.session import Session
+
+# Packages that are imported so that their environments are known by name.
+_REGISTER: Final = frozenset("ale_py atari_py mujoco_py pybullet pybullet_envs roboschool Box2D".split())
+_MEANINGS: Final = ("NOOP", "FIRE", "UP", "RIGHT", "LEFT", "DOWN")
+_PIXEL: Final = 255
+
+
+def install(session: Session) -> None:
+    for library in ("gym", "gymnasium"):
+        once_imported(f"{library}.envs.registration", lambda module: _adapt(module, session))
+    if session.script.fake_data:
+        provide(lambda name: name.partition(".")[0] in _REGISTER, Nothing)
+
+
+def _adapt(module: Any, session: Session) -> None:
+    make = module.make
+    library = module.__name__.partition(".")[0]
+
+    def made(id: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            environment = make(id, *args, **kwargs)
+        except Exception:  # the simulator, this version or the name is missing, in each library's own words
+            game = known_game(str(getattr(id, "id", id))) if session.script.fake_data else None
+            environment = _other_version(module, id, make) if game is None else None
+            if game is not None:
+                environment = _stand_in(library, str(getattr(id, "id", id)), game, session)
+            if environment is None:
+                raise
+        return _answering(environment) if library == "gym" else environment
+
+    module.make = made
+
+
+def _other_version(module: Any, identity: Any, make: Any) -> Any:
+    """The same environment of a version that is there: `Pendulum-v0` became `Pendulum-v1`."""
+    name, _, version = str(identity).rpartition("-v")
+    others = [key for key in getattr(module, "registry", ()) if key.rpartition("-v")[0] == name]
+    return make(others[-1]) if name and version.isdigit() and others and identity not in others else None
+
+
+def _answering(environment: Any) -> Any:
+    """Answers as gym did before 0.26 to a script that takes it so."""
+    wrapper: Any = sys.modules["gym"].Wrapper
+
+    class Answering(wrapper):  # type: ignore[misc]
+        def step(self, action: Any) -> Any:
+            answer = self.env.step(action)
+            if len(answer) != 5 or not takes_former_step():
+                return answer
+            observed, reward, ended, cut, info = answer
+            return observed, reward, bool(ended or cut), info
+
+        def reset(self, **how: Any) -> Any:
+            answer = self.env.reset(**how)
+            return answer[0] if isinstance(answer, tuple) and takes_former_reset() else answer
+
+        def seed(self, seed: Any = None) -> list[Any]:
+            self.env.reset(seed=seed)
+            return [seed]
+
+        @property
+        def _max_episode_steps(self) -> Any:
+            return getattr(self.env, "__dict__", {}).get("_max_episode_steps") or getattr(
+                self.spec, "max_episode_steps", None
+            )
+
+    return Answering(environment)
+
+
+def _stand_in(library: str, identity: str, game: Game, session: Session) -> Any:
+    session.stand_in(
+        f"the environment {identity}",
+        f"{' x '.join(map(str, game.observed))} observed, {game.actions} {'actions' if game.discrete else 'numbers an action'}; "
+        "it takes no time",
+        decides_size=game.assumed,
+    )
+    spaces, base = importlib.import_module(f"{library}.spaces"), sys.modules[library].Env
+    pixels = len(game.observed) > 1 or game.observed == (128,)
+    limit, kind = (_PIXEL, np.uint8) if pixels else (np.inf, np.float32)
+    observation = spaces.Box(low=0 if pixels else -limit, high=limit, shape=game.observed, dtype=kind)
+    action = (
+        spaces.Discrete(game.actions)
+        if game.discrete
+        else spaces.Box(low=-game.bound, high=game.bound, shape=(game.actions,), dtype=np.float32)
+    )
+    numbers = np.random.default_rng(0)
+
+    class Environment(base):  # type: ignore[misc]
+        metadata: Final = {"render_modes": ["human", "rgb_array"], "render_fps": 30}
+        observation_space, action_space, render_mode = observation, action, "rgb_array"
+        reward_range = (-np.inf, np.inf)
+        spec = types.SimpleNamespace(
+            id=identity, max_episode_steps=game.steps, reward_threshold=None, name=identity, kwargs={}
+        )
+        ale = types.SimpleNamespace(lives=lambda: 0)
+        dt = 0.01
+        _max_episode_steps = game.steps
+        _steps = 0
+
+        def _observed(self) -> Any:
+            if pixels:
+                return np.zeros(game.observed, kind)
+            return numbers.standard_normal(game.observed).astype(kind)
+
+        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+            self._steps = 0
+            return self._observed(), {}
+
+        def step(self, action: Any) -> Any:
+            self._steps += 1
+            return self._observed(), 0.0, False, self._steps >= game.steps, {}
+
+        def get_action_meanings(self) -> list[str]:
+            return [_MEANINGS[i] if i < len(_MEANINGS) else f"ACTION{i}" for i in range(game.actions)]
+
+        def render(self, *args: Any, **kwargs: Any) -> Any:
+            return np.zeros((64, 64, 3), np.uint8)
+
+        def seed(self, seed: Any = None) -> list[Any]:
+            return [seed]
+
+        def close(self) -> None:
+            return None
+
+    return Environment()
