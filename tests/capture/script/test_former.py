@@ -19,6 +19,18 @@ PARSED = """
     from torch import nn
     from transformers import AdamW, HfArgumentParser, Trainer, TrainingArguments
 
+    from transformers import deepspeed
+    from transformers.modeling_bert import BertLayer
+    from transformers.modeling_utils import apply_chunking_to_forward, find_pruneable_heads_and_indices
+    from transformers.utils import check_min_version
+    from transformers.utils.versions import require_version
+
+    check_min_version("99.0.0.dev0")
+    require_version("datasets>=99.0", "pip install datasets")
+    assert not deepspeed.is_deepspeed_zero3_enabled() and issubclass(BertLayer, nn.Module)
+    heads, columns = find_pruneable_heads_and_indices([0, 2], 3, 2, {0})
+    assert heads == {2} and columns.tolist() == [0, 1, 4, 5]
+
     @dataclasses.dataclass
     class Model:
         width: int = 8
