@@ -9,7 +9,8 @@ from typing import Any, Final
 
 _NUMBERS: Final = "__float__ __int__ __index__ __len__".split()
 _ITSELF: Final = """__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ __mod__ __pow__
-    __neg__ __abs__ __round__ __enter__""".split()
+    __neg__ __abs__ __round__ __enter__ __or__ __ror__""".split()
+_ORDER: Final = "__lt__ __le__ __gt__ __ge__".split()
 
 # What functions give that scripts take apart or compute with, by their path.
 RETURNED: Final[dict[str, Any]] = {}
@@ -79,3 +80,5 @@ for _name in _NUMBERS:
     setattr(Nothing, _name, lambda self: 0)
 for _name in _ITSELF:
     setattr(Nothing, _name, lambda self, *other: self)
+for _name in _ORDER:
+    setattr(Nothing, _name, lambda self, other: False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -27,6 +28,13 @@ _WATCHERS: Final = frozenset(
     line_profiler pytorch_memlab codecarbon carbontracker slack_sdk knockknock telegram_send notifiers ray_lightning
     azureml torch_tb_profiler pyinstrument viztracer pytorch_modelsummary moviepy""".split()
 )
+# Services, demonstrations and scores, which no step needs; and what only makes words look well.
+_AROUND_TRAINING: Final = frozenset(
+    """openai anthropic gradio streamlit boto3 botocore rouge rouge_score rouge_chinese sacrebleu bert_score jiwer pycocoevalcap
+    seqeval bleurt pesq pystoi loguru termcolor colorama tabulate prettytable texttable terminaltables pretty_errors
+    better_exceptions pyfiglet humanize nvitop nvtx""".split()
+)
+_SERVICES: Final = ("openai", "anthropic", "gradio")  # of which scripts import what newer versions have no more
 _GIVEN: Final[Mapping[str, Any]] = {
     f"{_BOARD}.summary.hparams": 3, "tensorboard.summary.hparams": 3, "matplotlib.pyplot.subplots": 2, "thop.profile": (0.0, 0.0),
     "thop.clever_format": ("0", "0"), "ptflops.get_model_complexity_info": ("0", "0"), "GPUtil.getGPUs": [],
@@ -43,16 +51,32 @@ def install(session: Session) -> None:
     provide(lambda name: name.partition(".")[0] == "tensorflow", Nothing)  # with which scripts of torch write logs
     for board in (f"{_BOARD}.writer", "tensorboardX.writer"):
         once_imported(board, _quiet_board)
+    for service in _SERVICES:
+        once_imported(service, _has_everything)
     once_imported("matplotlib.pyplot", lambda module: vars(module).update(show=lambda *args, **kwargs: None))
     once_imported("visdom", lambda module: vars(module).update(Visdom=Nothing("visdom.Visdom")))
+
+
+def _has_everything(module: Any) -> None:
+    find = getattr(module, "__getattr__", None)
+
+    def getattr_(name: str) -> Any:
+        with contextlib.suppress(AttributeError):
+            if find is not None:
+                return find(name)
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Nothing(f"{module.__name__}.{name}")
+
+    module.__getattr__ = getattr_
 
 
 def _is_missing(name: str) -> bool:
     """One that a library has imported for real keeps its own parts."""
     package = name.partition(".")[0]
     there = sys.modules.get(package)
-    real = there is not None and not isinstance(there, Nothing)
-    return package in _WATCHERS and not real
+    real = there is not None and not isinstance(there, Nothing) and package not in _SERVICES
+    return package in _WATCHERS | _AROUND_TRAINING and not real
 
 
 def _made(name: str) -> types.ModuleType:
