@@ -101,7 +101,7 @@ def _stand_in(library: str, identity: str, game: Game, session: Session) -> Any:
     )
     numbers = np.random.default_rng(0)
 
-    class Environment(base):  # type: ignore[misc]
+    class Environment(base):  # type: ignore[misc, valid-type]
         metadata: Final = {"render_modes": ["human", "rgb_array"], "render_fps": 30}
         observation_space, action_space, render_mode = observation, action, "rgb_array"
         reward_range = (-np.inf, np.inf)
