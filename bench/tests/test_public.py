@@ -97,6 +97,7 @@ def test_a_command_line_is_what_a_user_types() -> None:
         ("error: this is a bug in Foretell (KeyError, line 3). Set FORETELL_DEBUG.", False),
         ("error: line 3 of train.py failed.\nIt printed:\nUse --lr 1.", False),
         ("error: KeyError\nIn your code:\n  line 3\n    # Use --lr 1\n--debug shows the whole traceback.", False),
+        ("error: a.py has made no update of its parameters in 270 s. Line 3 is being run. Give it less data.", False),
         ("", False),
     ],
 )

@@ -12,7 +12,7 @@ from foretell_bench.studies.scripts.public_list import PublicScript
 OUTCOMES: Final = ("right", "wrong", "unchecked", "clear refusal", "bad failure")
 FORECASTS: Final = OUTCOMES[:3]
 _MESSAGE: Final = 4000  # characters that are kept
-_LINE: Final = re.compile(r"\bline \d+|\.\w+:\d+\b")
+_LINE: Final = re.compile(r"\b[Ll]ine \d+|\.\w+:\d+\b")
 _WAY_OUT: Final = re.compile(
     r"--(?!debug\b|json\b|fake-data\b)[a-z][\w-]+"  # an option that would help
     r"|(?:^|[.:;,!?)]\s+|\n\s*|\bor |\band )(?i:add|ask|change|choose|copy|create|declare|download|give|install|leave|make|mend|move"
@@ -20,7 +20,12 @@ _WAY_OUT: Final = re.compile(
     r"|\b(?:pip|conda) install\b"
 )
 _PRINTED: Final = "\nIt printed:"  # what follows is the script's
-_OURS: Final = ("this is a bug in Foretell", "Foretell itself failed", "Traceback (most recent call last), in Foretell")
+_OURS: Final = (
+    "this is a bug in Foretell",
+    "Foretell itself failed",
+    "Traceback (most recent call last), in Foretell",
+    "has made no update of its parameters in",  # for a time limit
+)
 
 
 def outcome_of(script: PublicScript, code: int | None, answer: str, message: str) -> dict[str, Any]:

@@ -26,8 +26,9 @@ def write_page(
 ) -> None:
     """Write the page of what there are results of."""
     sets = {
-        title: {s.name: results[s.name] for s in scripts if s.frozen is frozen and s.name in results}
+        title: those
         for title, frozen in (("frozen", True), ("open", False))
+        if (those := {s.name: results[s.name] for s in scripts if s.frozen is frozen and s.name in results})
     }
     parts = [_ABOUT, _shares(sets), *_wrong(sets), *_failures(sets), _left_out(left)]
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
