@@ -29,8 +29,8 @@ _HOST_IN: Final[dict[str, Callable[[tuple[Any, ...]], Any]]] = {  # Python's aud
 }
 
 
-class Refused(SourceError):
-    """A connection that a source asked for."""
+class Refused(SourceError, OSError):
+    """A connection that a source asked for; one that looks whether there is a network finds none."""
 
 
 def kept_offline(source: str, function: Callable[P, Workload]) -> Callable[P, Workload]:

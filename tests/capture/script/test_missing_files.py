@@ -208,3 +208,30 @@ def test_paths_of_data_are_told_from_those_of_results(path: str, wanted: bool) -
     given = kinds.given_for_data(arguments)
     assert given == {str(Path("given/by").absolute())}
     assert kinds.is_data(path, given, str(Path.cwd())) is wanted
+
+
+def test_what_a_library_looks_for_in_its_own_folders_is_not_made_up(script: Write) -> None:
+    """Nor is a network: who looks whether there is one finds none."""
+    text = """
+        import importlib.metadata, pathlib, socket, torch
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        missing = pathlib.Path(torch.__file__).parent / "words.txt"
+        try:
+            missing.read_text()
+        except FileNotFoundError:
+            pass
+        else:
+            raise AssertionError("a text in a library's folder")
+        assert len(importlib.metadata.packages_distributions()) < 2000
+        try:
+            socket.create_connection(("1.1.1.1", 80), timeout=1)
+        except OSError:
+            pass
+        model = torch.nn.Linear(4, 4).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(4):
+            model(torch.randn(2, 4, device="cuda")).sum().backward()
+            optimizer.step()
+    """
+    assert foretell.capture_graph(script(text, fake_data=True)).facts.parameters == 20

@@ -26,8 +26,8 @@ def _keep_modules() -> None:
     """TorchScript of a whole model runs the same ops; compiled, it could not be fake."""
     compile = torch.jit.script
 
-    def script(obj: Any, *args: Any, **kwargs: Any) -> Any:
-        return obj if isinstance(obj, nn.Module) else compile(obj, *args, **kwargs)
+    def script(obj: Any, optimize: Any = None, _frames_up: int = 0, **settings: Any) -> Any:
+        return obj if isinstance(obj, nn.Module) else compile(obj, optimize, _frames_up + 1, **settings)
 
     def traced(func: Any, *args: Any, **kwargs: Any) -> Any:
         return func

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from foretell.capture.as_gpu.patches import replace
+from foretell.capture.reads import is_library
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import kinds
 from foretell.capture.script.pretend.files.callers import function_source, is_ready, reading_frame, source_of
@@ -214,7 +215,9 @@ class Contents:
     def of(self, path: str, binary: bool) -> Any:
         """A file that is open, or None where nobody can say what is in it, or where the script does without."""
         frame = reading_frame()
-        return None if frame is None or is_ready(frame, path) else self.made(path, binary, frame)
+        if frame is None or is_library(os.path.abspath(path)) or is_ready(frame, path):
+            return None
+        return self.made(path, binary, frame)
 
     def made(self, path: str, binary: bool, frame: types.FrameType) -> Any:
         """As `of`, for the code of that frame."""

@@ -7,6 +7,8 @@ import re
 from pathlib import PurePath
 from typing import Any, Final
 
+from foretell.capture.reads import is_library
+
 PICTURES: Final = frozenset(".jpg .jpeg .png .bmp .ppm .pgm .tif .tiff .webp .gif".split())
 SOUNDS: Final = frozenset(".wav .flac .mp3 .ogg .m4a .sph".split())
 VIDEOS: Final = frozenset(".mp4 .avi .mkv .webm .mov".split())
@@ -56,6 +58,8 @@ def is_data(path: str, given: frozenset[str], start: str) -> bool:
     `given` are paths of the script's arguments for data, `start` is the folder that it runs in.
     """
     whole = os.path.abspath(path)
+    if is_library(whole):
+        return False
     if any(whole == root or whole.startswith(root + os.sep) for root in given):
         return True
     own = os.path.relpath(whole, start) if whole.startswith(start + os.sep) else whole
