@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import runpy
 import sys
 from collections.abc import Callable
@@ -89,6 +90,7 @@ def _start_clean() -> None:
     torch.use_deterministic_algorithms(False)
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+    multiprocessing.set_start_method(None, force=True)
     if (accelerate := sys.modules.get("accelerate.state")) is not None:
         accelerate.AcceleratorState._reset_state(reset_partial_state=True)
         accelerate.GradientState._reset_state()
