@@ -19,7 +19,7 @@ for step in range(100):
     optimizer.step()
     optimizer.zero_grad()
 """
-BREAKS = "import no_such_library_anywhere\n"
+BREAKS = "raise RuntimeError(__file__ + ' wants no_such_library_anywhere')\n"
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +70,7 @@ def test_a_script_that_fails_keeps_its_message_and_one_that_hangs_is_ended(check
     found = public.Examination(checkouts=folder).result(one(commit, "broken.py"))
     assert found["outcome"] in ("clear refusal", "bad failure")
     assert "no_such_library_anywhere" in found["message"]
+    assert str(folder) not in json.dumps(found)  # results are published
     late = public.Examination(checkouts=folder, limit=0.5).result(one(commit, "slow.py"))
     assert late["outcome"] == "bad failure"
     assert "no answer in 0.5 s" in late["message"]

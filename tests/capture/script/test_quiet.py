@@ -26,6 +26,8 @@ SURROUNDED = """
     os.system("rm -r kept; wget http://example.com/data.zip")
     assert subprocess.run(["unzip", "data.zip"]).returncode == 0 and os.path.isdir("kept")
     assert subprocess.check_output("echo seen | cat", shell=True) == b"seen\\n"
+    subprocess.run(["bash", "-c", "touch new; rm -r kept"], check=True)
+    assert os.path.isdir("kept") and not os.path.exists("new")
 
     # Trackers, plots and profilers, installed or not
     import clearml, swanlab, visdom

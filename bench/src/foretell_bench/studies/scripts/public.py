@@ -66,10 +66,10 @@ class Examination:
             wall = time.monotonic() - started
             answer.seek(0)
             message.seek(0)
-            words = message.read()
+            words = self._anywhere(message.read())
             if code is None:
                 words = f"no answer in {self.limit:g} s. {words}"
-            found = outcome_of(script, code, answer.read(), words)
+            found = outcome_of(script, code, self._anywhere(answer.read()), words)
         about = {"repository": script.repository, "commit": script.commit, "frozen": script.frozen, "on": script.on}
         return {**about, "cpu_seconds": round(cpu, 1), "seconds": round(wall, 1), **found}
 
@@ -79,6 +79,19 @@ class Examination:
         after = ["--", *script.arguments] if script.arguments else []
         options = ["--on", script.on, "--fake-data", "--json", "--no-cache"]
         return [str(self.python or sys.executable), "-m", "foretell.cli", "predict", *what, *options, *after]
+
+    def _anywhere(self, text: str) -> str:
+        """A text without this machine's folders: results are published."""
+        python = (self.python or Path(sys.executable)).absolute()
+        places = {
+            str(self.checkouts.resolve()): "CHECKOUTS",
+            str(python.parents[1]): "VENV",
+            sys.prefix: "VENV",
+            str(Path.home()): "~",
+        }
+        for place, name in places.items():
+            text = text.replace(place, name)
+        return text
 
     def _environment(self, script: PublicScript, folder: Path) -> dict[str, str]:
         """This Foretell comes first, then what an installation of the repository would put on the path."""

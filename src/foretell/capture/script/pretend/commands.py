@@ -41,6 +41,7 @@ _STARTS: Final = (
     "sbatch",
     "lightning",
 )
+_SHELL: Final = ("/bin/sh", "-c")
 _ROWS, _COLUMNS = 24, 80
 _ANSWERS: Final = {"stty": f"{_ROWS} {_COLUMNS}\n", "tput": f"{_COLUMNS}\n"}
 _BETWEEN: Final = frozenset((";", "&&", "||", "|", "&", "(", ")", ";;"))
@@ -93,10 +94,10 @@ def _follow_programs() -> None:
             start(self, args, *rest, **how)
             return
         kept = {name: value for name, value in how.items() if name in _PASSED}
-        start(self, ["/bin/sh", "-c", 'printf "%s" "$0"', answer], **kept)
+        start(self, [*_SHELL, 'printf "%s" "$0"', answer], **kept)
 
     subprocess.Popen.__init__ = init  # type: ignore[method-assign]
-    os.system = lambda command: subprocess.call(command, shell=True)
+    os.system = lambda command: subprocess.call([*_SHELL, command])
 
 
 def _by_the_script() -> bool:
@@ -110,7 +111,10 @@ def _by_the_script() -> bool:
 def _commands(args: Any) -> list[list[str]] | None:
     """The words of each program of a line; None for a line that a shell would have to make first."""
     if not isinstance(args, str | bytes | os.PathLike):
-        return [[os.fsdecode(word) for word in args]]
+        words = [os.fsdecode(word) for word in args]
+        if len(words) != 3 or os.path.basename(words[0]) not in ("sh", "bash") or words[1] != "-c":
+            return [words]
+        args = words[2]
     line = os.fsdecode(args)
     if "`" in line or "$(" in line:
         return None
