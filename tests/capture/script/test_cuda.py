@@ -41,6 +41,19 @@ GAN = """
     out, _ = nn.GRU(3, 5, batch_first=True).cuda()(packed)
     assert nn.utils.rnn.pad_packed_sequence(out, batch_first=True)[0].shape == (2, 4, 5)
 
+    # Devices by their number, and what is done between several of them
+    import copy, pickle
+    import torch.cuda.comm as comm
+    from torch.nn.parallel import data_parallel, gather, parallel_apply, replicate, scatter
+
+    device = torch.device(0)
+    assert isinstance(device, torch.device) and device == torch.device("cuda:0") == pickle.loads(pickle.dumps(device))
+    assert copy.deepcopy([device]) == [device] and not isinstance("cuda", torch.device)
+    some = torch.randn(8, 10).to(device)
+    assert comm.broadcast_coalesced([some], [0])[0][0].is_cuda and comm.gather([some], 0).shape == (8, 10)
+    assert data_parallel(maker, some, range(1)).shape == (8, 20) and replicate(maker, [0])[0](some).shape == (8, 20)
+    assert gather(parallel_apply([maker], scatter(some, [0])), 0).shape == (8, 20)
+
     # What scripts print and time
     start = torch.cuda.Event(enable_timing=True)
     start.record()

@@ -25,6 +25,9 @@ PARSED = """
     from transformers.utils import check_min_version
     from transformers.utils.versions import require_version
 
+    import torchvision
+
+    assert torchvision.__version__ >= "0.3.0"
     check_min_version("99.0.0.dev0")
     require_version("datasets>=99.0", "pip install datasets")
     assert not deepspeed.is_deepspeed_zero3_enabled() and issubclass(BertLayer, nn.Module)

@@ -255,3 +255,44 @@ def test_packages_that_are_not_installed_run_as_torchs_own(script: Write) -> Non
     notes = " ".join(c.text for c in graph.caveats if c.code == "kernel-settings-not-modelled")
     assert "window_size" in notes
     assert "Triton's add" in notes
+
+
+COMPILED = """
+    import torch
+    from torch import nn
+    from torch.utils.cpp_extension import load
+
+    ops = torch.ops.wkv_of_mine
+    wkv = load(name="wkv_cuda", sources=["a.cu"])
+    load(name="wkv_of_mine", sources=["b.cu"], is_python_module=False)
+
+    class Wkv(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, k):
+            y = torch.empty_like(k)
+            wkv.forward(k, y)
+            ctx.save_for_backward(k)
+            return y
+
+        @staticmethod
+        def backward(ctx, gy):
+            gk = torch.empty_like(gy)
+            ops.backward(ctx.saved_tensors[0], gy, gk)
+            return gk
+
+    model = nn.Linear(16, 16).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        Wkv.apply(wkv.declared(model(torch.randn(8, 16).cuda()))).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_a_compiled_function_writes_into_what_it_is_given(script: Write, tmp_path: Path) -> None:
+    declared = tmp_path / "kernels.py"
+    declared.write_text(
+        "import foretell\nforetell.opaque('wkv_cuda.declared', outputs=lambda x: x.new_empty(x.shape))\n"
+    )
+    graph = foretell.capture_graph(script(COMPILED, opaque=str(declared)))
+    found = set(targets(graph))
+    assert {f"foretell.opaque.{n}" for n in ("wkv_cuda_forward", "wkv_of_mine_backward", "declared")} <= found

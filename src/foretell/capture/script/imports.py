@@ -91,7 +91,8 @@ def is_script_import(or_a_function: bool = False) -> bool:
         return False
     if or_a_function and not looks and frame.f_code.co_name != "<module>":
         return True
-    return bool(os.path.abspath(frame.f_code.co_filename).startswith(sys.path[0]))
+    file = os.path.abspath(frame.f_code.co_filename)  # a script may put folders of its own before its own
+    return bool(file.startswith(sys.path[0])) or not is_library(frame.f_code.co_filename)
 
 
 def provide(

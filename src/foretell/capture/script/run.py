@@ -33,6 +33,7 @@ from foretell.capture.script.pretend import (
     missing_files,
     moving,
     native,
+    numbered,
     nvml,
     old_types,
     processes,
@@ -133,7 +134,7 @@ def _adapt_libraries(session: Session) -> None:
 _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
     _behave_as_gpu, environment.install, moving.install, asserted.install,
     assigned.install, native.install,
-    cuda.install,
+    cuda.install, numbered.install,
     old_types.install, lazily.install,
     nvml.install, processes.install, workers.install,
     ddp.install, data_parallel.install, sync_batch_norm.install, fsdp.install, fully_shard.install, deepspeed.install,

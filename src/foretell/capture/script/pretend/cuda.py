@@ -53,6 +53,14 @@ class Stream(_Idle):
         return event or Event()
 
 
+class Chosen(contextlib.nullcontext[None]):
+    """`torch.cuda.device`, a class that torch looks for."""
+
+    def __init__(self, device: Any = None) -> None:
+        super().__init__()
+        self.idx, self.prev_idx = 0, -1
+
+
 class Event(_Idle):
     """Between any two of them lies a millisecond, since something divides by it."""
 
@@ -137,8 +145,8 @@ def _answers(chip: Accelerator, devices: int) -> dict[str, Any]:
         "current_stream": lambda device=None: Stream(),
         "default_stream": lambda device=None: Stream(),
         "stream": lambda stream: contextlib.nullcontext(),
-        "device": lambda device=None: contextlib.nullcontext(),
-        "device_of": lambda obj: contextlib.nullcontext(),
+        "device": Chosen,
+        "device_of": Chosen,
         "current_blas_handle": lambda: 0,
         "cudart": _Idle,
         "Stream": Stream,

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import torch
+from torch.torch_version import TorchVersion
 from torch.utils.data import dataloader
 
 from foretell.capture.script.imports import once_imported, provide
@@ -36,6 +37,7 @@ _NUMPY_RENAMED: Final = {
 }  # fmt: skip
 _PIL: Final = {"ANTIALIAS": "LANCZOS", "LINEAR": "BILINEAR", "CUBIC": "BICUBIC"}
 _TRANSFORMS: Final = {"Scale": "Resize", "RandomSizedCrop": "RandomResizedCrop"}
+_OF_VERSIONS: Final = ("torchvision", "torchaudio", "timm", "transformers", "diffusers", "pytorch_lightning")
 _WITH_URLS: Final = "alexnet densenet googlenet inception mobilenet resnet squeezenet vgg shufflenetv2 mnasnet".split()
 
 
@@ -50,6 +52,8 @@ def install(session: Session) -> None:
     once_imported("torchvision.transforms.transforms", _normalize)
     once_imported("yaml", _yaml)
     once_imported("pandas", _pandas)
+    for name in _OF_VERSIONS:
+        once_imported(name, _versions)
     provide(lambda name: name in _MODULES, lambda name: _MODULES[name](name))
 
 
@@ -105,6 +109,12 @@ def _pandas(module: Any) -> None:
         lambda self, other, ignore_index=False: module.concat([self, other], ignore_index=ignore_index),
     )
     _add(module, "np", sys.modules.get("numpy"))
+
+
+def _versions(module: Any) -> None:
+    """As words, 0.28 comes before 0.3: a version compares as torch's does."""
+    if isinstance(version := getattr(module, "__version__", None), str):
+        module.__version__ = TorchVersion(version)
 
 
 def _normalize(module: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -182,7 +183,7 @@ def _languages(spacy: Any, session: Session) -> None:
 
 
 def _models(hub: Any, session: Session) -> None:
-    load = hub.load
+    load, names = hub.load, hub.list
 
     def either(repo_or_dir: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -192,10 +193,22 @@ def _models(hub: Any, session: Session) -> None:
                 raise
             return _by_library(str(repo_or_dir), str(model), args, kwargs, session)
 
+    def listed(github: Any, *args: Any, **kwargs: Any) -> Any:
+        """Those that timm has, by the repository's name."""
+        try:
+            return names(github, *args, **kwargs)
+        except Exception:
+            if importlib.util.find_spec("timm") is None:
+                return []
+            import timm
+
+            return timm.list_models(str(github).partition(":")[0].rpartition("/")[2] + "*")
+
     replace(hub, "load", either)
+    replace(hub, "list", listed)
     import torch
 
-    torch.hub.load = hub.load
+    torch.hub.load, torch.hub.list = hub.load, hub.list
 
 
 def _by_library(repo: str, model: str, args: Any, kwargs: dict[str, Any], session: Session) -> Any:

@@ -59,6 +59,37 @@ def install(session: Session) -> None:
 
     SingleProcess.__name__ = SingleProcess.__qualname__ = "DataParallel"
     replace_everywhere(nn, "DataParallel", SingleProcess)  # also where scripts import it from the file it is written in
+    wrappers: dict[nn.Module, Any] = {}
+
+    def data_parallel(
+        module: nn.Module,
+        inputs: Any,
+        device_ids: Any = None,
+        output_device: Any = None,
+        dim: int = 0,
+        module_kwargs: Any = None,
+    ) -> Any:
+        devices = None if device_ids is None else list(device_ids)
+        wrapper = wrappers.get(module) or wrappers.setdefault(
+            module, SingleProcess(module, devices, output_device, dim)
+        )
+        return wrapper(*(inputs if isinstance(inputs, tuple) else (inputs,)), **(module_kwargs or {}))
+
+    replace_everywhere(nn.parallel, "data_parallel", data_parallel)
+    for name, function in _BETWEEN_DEVICES.items():
+        setattr(torch._C, name, function)
+
+
+# What `torch.cuda.comm` is made of: copies on other devices are the same tensor here.
+_BETWEEN_DEVICES: Final[dict[str, Any]] = {
+    "_broadcast": lambda tensor, devices: [tensor for _ in devices],
+    "_broadcast_out": lambda tensor, out: out,
+    "_broadcast_coalesced": lambda tensors, devices, *how: [tuple(tensors) for _ in devices],
+    "_scatter": lambda tensor, devices, sizes, dim, streams: list(
+        tensor.cuda().split(list(sizes), dim) if sizes else tensor.cuda().chunk(len(devices), dim)
+    ),
+    "_gather": lambda tensors, dim, *device: torch.cat([t if t.dim() else t.reshape(1) for t in tensors], dim),
+}
 
 
 def _rows(args: Any, kwargs: Any, dim: int) -> int | None:

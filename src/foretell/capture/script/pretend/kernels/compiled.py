@@ -1,21 +1,30 @@
 """CUDA and C++ that is compiled as a script runs: the few functions that many repositories share, by their names.
 
-StyleGAN's filters and activations come with every repository that is built on it. All others say how to declare them.
+StyleGAN's filters and activations come with every repository that is built on it. A function whose result is dropped writes
+into tensors that it is given, and is priced by their bytes. All others say how to declare them.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 from collections.abc import Callable
 from typing import Any, Final
 
+import torch
 from torch import Tensor
+from torch._ops import _OpNamespace
+from torch.utils import _pytree as pytree
 
 from foretell.capture.as_gpu.patches import replace
+from foretell.capture.opaque import launch
 from foretell.capture.opaque import run as run_declared
+from foretell.capture.script.following import after_the_call
+from foretell.capture.script.pretend.kernels.notes import note
+from foretell.capture.script.pretend.kernels.package import as_declared
 from foretell.capture.script.pretend.kernels.unknown import Unknown
-from foretell.declared import Opaque
+from foretell.declared import DECLARED, Opaque
 
 
 def _filtered(size: int, up: int, down: int, before: int, after: int, taps: int) -> int:
@@ -43,11 +52,40 @@ class _Extension(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if (path := f"{self.__name__}.{name}") in DECLARED:
+            return as_declared(DECLARED[path])
         if name not in _OUTPUTS:
-            return Unknown(f"{self.__name__}.{name}")
+            return _Writing(path)
         taps = _taps if name == "upfirdn2d" else 0.0
         known = Opaque(name=name, outputs=_OUTPUTS[name], flops=taps, traffic=None, backward_flops=None)
         return lambda *args, **kwargs: run_declared(known, args, kwargs)
+
+
+class _Operators(_OpNamespace):
+    """`torch.ops.NAME` of an extension that registers its functions there."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_Extension(vars(self)["name"]), name)
+
+
+class _Writing(Unknown):
+    """A function of an extension. A program that drops its result has given it what it writes into."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        if not tensors or not after_the_call(sys._getframe(1)).startswith("POP_TOP"):
+            return super().__call__(*args, **kwargs)
+        note(
+            f"{self.path}, compiled, is priced by the bytes of its tensors alone; foretell.opaque declares what it computes"
+        )
+        launch(
+            re.sub(r"\W", "_", self.path),
+            tensors,
+            tensors,
+            0.0,
+            float(sum(t.numel() * t.element_size() for t in tensors)),
+        )
+        return None
 
 
 def _taps(x: Tensor, taps: Tensor, *how: Any) -> float:
@@ -57,7 +95,10 @@ def _taps(x: Tensor, taps: Tensor, *how: Any) -> float:
 def adapt(module: Any) -> None:
     """`torch.utils.cpp_extension`: nothing is compiled."""
 
-    def load(name: str, *args: Any, **kwargs: Any) -> Any:
+    def load(name: str, *args: Any, is_python_module: bool = True, **kwargs: Any) -> Any:
+        if not is_python_module:
+            operators = getattr(torch.ops, name)
+            operators.__class__ = _Operators  # the script may have it already
         return sys.modules.setdefault(name, _Extension(name))  # some import it by name then
 
     for loader in ("load", "load_inline"):
