@@ -64,7 +64,7 @@ def _missing_package(ended: Ended) -> Fault | None:
     if not isinstance(error, ImportError):
         return None
     name = (error.name or "").partition(".")[0]
-    if isinstance(error, ModuleNotFoundError) and (folder := _folder_of(name, Path(ended.script.path))):
+    if name and isinstance(error, ModuleNotFoundError) and (folder := _folder_of(name, Path(ended.script.path))):
         return Fault(
             whose="surroundings",
             cause=f"{shown(ended.script.path)} imports {error.name}{ended.line}, which is in {folder}, where Python does not look.",
