@@ -14,6 +14,7 @@ from torch import nn
 import foretell
 from foretell.errors import PlanError, SourceError
 from foretell.plans import Plan
+from foretell.sources.config import function_of_entries
 from foretell.sources.configs import Configuration, configuration_of
 from foretell.sources.configs.shell import arguments
 from tests.capture.tiny import mlp, workload
@@ -417,6 +418,7 @@ def test_litgpt_keeps_its_head_apart(tmp_path: Path) -> None:
         ("stage: sft\nfinetuning_type: full\nuse_galore: true\ngalore_rank: 100", {"optimizer": "galore-r128"}),
         ("stage: sft\nfinetuning_type: full\nuse_muon: true", {"optimizer": "muon"}),
         ("stage: sft\nfinetuning_type: freeze\nfreeze_trainable_layers: 4", {"trained_layers": 4}),
+        ("stage: sft\nfinetuning_type: oft\noft_block_size: 16", {"oft_block": 16, "lora_targets": "all"}),
         ("stage: sft\nenable_liger_kernel: true", {"fused_loss": True}),
         ("stage: sft\nquantization_bit: 4\nuse_dora: true", {"quantize": "nf4", "lora_decomposed": True}),
     ],
@@ -462,6 +464,16 @@ def test_a_launch_script_of_accelerate_has_its_file(tmp_path: Path) -> None:
     assert "lora_rank" not in found.settings
     with pytest.raises(SourceError, match="is not there"):
         written(tmp_path, "run.sh", script.replace("fsdp.yaml", "none.yaml") + "--per_device_train_batch_size 8")
+
+
+@pytest.mark.parametrize(("more", "name"), [("", "BertForPreTraining"), (" --bert-no-binary-head", "BertForMaskedLM")])
+def test_megatrons_bert_also_learns_which_sentence_follows(tmp_path: Path, more: str, name: str) -> None:
+    bert = "pretrain_bert.py --num-layers 2 --hidden-size 64 --num-attention-heads 4"
+    model = written(tmp_path, "bert.sh", f"{bert} --micro-batch-size 2 --seq-length 32{more}\n").model
+    assert isinstance(model, dict)
+    assert model["architectures"] == [name]
+    workload = function_of_entries(model, "bert", tmp_path)(batch=2, seq=32)
+    assert workload.loss(workload.model(), workload.batch()).ndim == 0
 
 
 def test_megatrons_t5_and_earlier_names_are_read(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from foretell.sources.config import function_of_entries
 from foretell.sources.named.huggingface.fused_loss import fused_linear_cross_entropy
 from foretell.sources.named.low_rank import LowRankAdam, MuonAndAdam
+from foretell.sources.named.rotations import RotatedLinear
 from foretell.sources.settings import converted, settings_of
 
 TINY = {"layers": "1", "batch": "2", "seq": "8"}
@@ -94,6 +95,17 @@ def test_doras_lengths_are_trained() -> None:
         name for name, p in Passes(lora_rank="4", lora_decomposed="true").model.named_parameters() if p.requires_grad
     ]
     assert any(name.endswith("q_proj.magnitude") for name in names)
+
+
+def test_blocks_of_inputs_are_rotated_by_what_is_trained() -> None:
+    passes = Passes(oft_block="16")
+    trained = [(name, p.shape) for name, p in passes.model.named_parameters() if p.requires_grad]
+    assert ("model.layers.0.self_attn.q_proj.angles", (2, 16 * 15 // 2)) in trained
+    layer = RotatedLinear(torch.nn.Linear(8, 4), 4)
+    x = torch.randn(3, 8)
+    assert torch.allclose(layer(x), layer.base_layer(x))  # it begins as it was
+    torch.nn.init.normal_(layer.angles, std=0.01)
+    assert torch.allclose(layer._rotations() @ layer._rotations().mT, torch.eye(4), atol=1e-4)
 
 
 def test_low_rank_state_is_small() -> None:

@@ -138,6 +138,7 @@ class Assembly:
             precision=whole.precision.name,
             optimizer=facts.optimizer,
             parameters=facts.parameters,
+            untrained=facts.untrained,
             grad_accumulation=self.program.micro_steps,
         )
 

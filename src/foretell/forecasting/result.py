@@ -48,6 +48,7 @@ class StepDescription:
     precision: str
     optimizer: str | None
     parameters: int | None
+    untrained: int | None  # parameters of modules that run in the step and are no part of what it trains
     grad_accumulation: int
 
 

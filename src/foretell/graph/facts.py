@@ -41,6 +41,7 @@ class StepFacts:
     """Facts of one step; None where they were not recorded."""
 
     parameters: int | None = None  # numbers of the model
+    untrained: int | None = None  # and of modules of the step that are no part of what it trains
     inputs: tuple[int, ...] | None = None  # shape of the first input
     optimizer: str | None = None
     plan: PlanTemplate | None = None  # that the script or the configuration asks for
@@ -48,8 +49,9 @@ class StepFacts:
     notes: tuple[Note, ...] = ()  # what was taken to be so
 
     def __post_init__(self) -> None:
-        if self.parameters is not None:
-            _check_count("parameters", self.parameters)
+        for name in ("parameters", "untrained"):
+            if (count := getattr(self, name)) is not None:
+                _check_count(name, count)
         for size in self.inputs or ():
             _check_count("a size of inputs", size)
         if not isinstance(self.optimizer, str | None):
@@ -64,6 +66,7 @@ class StepFacts:
         """The facts as a graph file and a report write them; what is not known is left out."""
         known = {
             "parameters": self.parameters,
+            "untrained": self.untrained,
             "inputs": None if self.inputs is None else list(self.inputs),
             "optimizer": self.optimizer,
             "plan": self.plan and self.plan.to_dict(),
@@ -92,7 +95,8 @@ class StepFacts:
 
     def to_provenance(self) -> dict[str, str]:
         """The facts as formats 1 to 3 wrote them."""
-        texts = {f"step.{name}": str(value) for name, value in self.to_dict().items() if name not in ("plan", "notes")}
+        later = ("plan", "notes", "untrained")
+        texts = {f"step.{name}": str(value) for name, value in self.to_dict().items() if name not in later}
         if self.inputs is not None:
             texts["step.inputs"] = "×".join(map(str, self.inputs))
         if self.host is not None:

@@ -92,7 +92,7 @@ def members(graph: Graph, *, hashed: bool = False) -> Iterator[tuple[str, bytes]
 
 def _version(graph: Graph, hashed: bool) -> int:
     if graph.facts != StepFacts() and not hashed:
-        return 5 if graph.facts.notes else 4
+        return 5 if graph.facts.notes or graph.facts.untrained is not None else 4
     if not graph.precision.is_named:
         return 3
     return 1 if graph.gradients is None else 2

@@ -159,6 +159,7 @@ def step_words(forecast: Forecast) -> list[str]:
         step.precision,
         *([step.optimizer] if step.optimizer else ["inference"] if not forecast.graph.training else []),
         *([f"{show_count(step.parameters)} parameters"] if step.parameters else []),
+        *([f"{show_count(step.untrained)} more in modules that are not trained"] if step.untrained else []),
     ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import runpy
 import sys
@@ -35,7 +34,6 @@ from foretell.graph.facts import StepFacts
 from foretell.graph.notes import Note
 from foretell.precision import HALVES, Precision
 from foretell.sources.configs.keys import Keys
-from foretell.sources.named.adapters import quantized_weights
 from foretell.sources.scripts import Script
 
 
@@ -158,12 +156,11 @@ class Session:
         )
 
     def _facts(self, batch: Batch, precision: Precision) -> StepFacts:
-        updates = self.updates
-        parameters = {id(p): _numbers(p) for root in updates.models for p in root.parameters()}
-        parameters = parameters or {id(p): _numbers(p) for p in updates.by_hand.parameters}
+        models = self.updates.models
         optimizers = ", ".join(dict.fromkeys(map(optimizer_name, self.updates.inner or self.updates.updated)))
         return StepFacts(
-            parameters=sum(parameters.values()) + quantized_weights(torch.nn.ModuleList(self.updates.roots)),
+            parameters=models.size,
+            untrained=models.untrained or None,
             inputs=batch.inputs,
             optimizer=optimizers or None,
             plan=self.findings.plan(self.script),
@@ -189,7 +186,7 @@ class Session:
         if window.autocast is not None:
             return "amp-fp16" if window.autocast is torch.float16 else "amp-bf16"
         numbers: dict[torch.dtype, int] = {}
-        for parameter in (p for root in self.updates.roots for p in root.parameters()):
+        for parameter in self.updates.models.parameters():
             numbers[parameter.dtype] = numbers.get(parameter.dtype, 0) + parameter.numel()
         most = max(numbers, key=lambda dtype: numbers[dtype], default=torch.float32)
         if FLOATS.get(most) in HALVES:
@@ -197,9 +194,3 @@ class Session:
         if torch.get_float32_matmul_precision() != "highest":
             return "tf32"
         return "torch-fp32" if torch.backends.cudnn.allow_tf32 else "fp32"
-
-
-def _numbers(parameter: torch.Tensor) -> int:
-    """Of the parameter: of one that is kept in a few bits, what was packed."""
-    shape = getattr(getattr(parameter, "quant_state", None), "shape", None)
-    return parameter.numel() if shape is None else math.prod(shape)

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.by_hand import ByHand
+from foretell.capture.script.models import Models
 from foretell.capture.script.placement import Finished
 from foretell.capture.script.windows import Rollout, Window, micro_steps_in, period_of
 from foretell.capture.script.wrapped import unwrapped
@@ -47,7 +48,7 @@ class Updates:
         self.optimizers: WeakSet[Optimizer] = WeakSet()
         self.made = 0  # optimizers, whatever became of them
         self.sequence: list[int] = []  # of optimizers, in order of their updates
-        self.roots: list[nn.Module] = []  # modules with parameters that the script calls itself
+        self.models = Models()
         self.recorded = 0
         self.micro_steps = 1  # of the last window, if they are alike
         self.inner: WeakSet[Optimizer] = WeakSet()  # that others call in their update
@@ -194,14 +195,6 @@ class Updates:
             self.recorder.host.send(tensor, self.recorder.times, non_blocking=non_blocking)
 
     @property
-    def models(self) -> list[nn.Module]:
-        """The modules that the script calls, without copies of what it trains: targets, averages."""
-        trained = [root for root in self.roots if self.trains(root)]
-        shapes = [[p.shape for p in root.parameters()] for root in trained]
-        others = [root for root in self.roots if root not in trained]
-        return trained + [root for root in others if [p.shape for p in root.parameters()] not in shapes]
-
-    @property
     def updated(self) -> list[Optimizer]:
         """The optimizers that make updates, in the order of their first."""
         return sorted(self._numbers, key=lambda optimizer: self._numbers[optimizer])
@@ -215,8 +208,7 @@ class Updates:
             self.begin()
             if self._updating is not None:  # in a closure that the optimizer calls
                 self.recorder.phase, self.recorder.updating = "forward", False
-            if not any(module is known for known in self.roots):
-                self.roots.append(module)
+            self.models.call(module)
         if torch.is_autocast_enabled("cpu"):
             self.window.autocast = torch.get_autocast_dtype("cpu")
         self._stack.append(self.recorder.module)
@@ -227,7 +219,7 @@ class Updates:
 
     def _name(self, module: nn.Module) -> str:
         if not self._stack or len(self._stack) == 1:
-            for root in self.roots:
+            for root in self.models.roots:
                 if root is module and id(root) not in self._names:
                     inner = unwrapped(root)
                     self._names[id(root)] = {m: name for name, m in inner.named_modules()}
@@ -252,6 +244,7 @@ class Updates:
             for parameter in (p for group in optimizer.param_groups for p in group["params"]):
                 if (gradient := gradient_of(parameter)) is not None:
                     recorder.pair(parameter, gradient)
+                    self.models.update(parameter)
             self._mark_state(optimizer)
 
     def _before_backward(self, losses: Any) -> None:
@@ -268,6 +261,7 @@ class Updates:
         for parameter in self.by_hand.parameters if recorder.recording else ():
             if (gradient := gradient_of(parameter)) is not None:
                 recorder.pair(parameter, gradient)
+                self.models.update(parameter)
         self.sequence.append(0)
         self._ended = True
 
@@ -309,7 +303,7 @@ class Updates:
     def _bring_to_accelerator(self) -> None:
         """The script has made a step, and nothing of it was on the accelerator: go on as if it had moved its model."""
         self.place.everywhere = True
-        for root in self.roots:
+        for root in self.models.roots:
             root.to("cuda")
         self.sequence.clear()
         self._numbers.clear()
@@ -343,7 +337,8 @@ class Updates:
     def _start(self) -> None:
         recorder = self.recorder
         recorder.forget()
-        for root in self.roots:
+        self.models.begin()
+        for root in self.models.roots:
             recorder.mark(root.parameters(), "parameter")
             recorder.mark(root.buffers(), "parameter")
         for optimizer in self.optimizers:

@@ -67,8 +67,11 @@ def _method(keys: Keys, model: str) -> dict[str, Any]:
     half = "bf16" if keys.flag("bf16") else "fp16" if keys.flag("fp16") else ""
     settings: dict[str, Any] = {}
     if kind in ("lora", "oft"):
-        settings["lora_rank"] = keys.count("lora_rank", 8)
-        settings["lora_targets"] = targets_text(keys.take("lora_target", "all"))
+        if kind == "oft":
+            settings["oft_block"] = keys.count("oft_block_size", 32)
+        else:
+            settings["lora_rank"] = keys.count("lora_rank", 8)
+        settings["lora_targets"] = targets_text(keys.take(f"{kind}_target", "all"))
         if half:
             settings["precision"] = half  # frozen weights are loaded so; adapters are small
         if (whole := keys.take("additional_target")) is not None:
@@ -76,15 +79,13 @@ def _method(keys: Keys, model: str) -> dict[str, Any]:
         if keys.flag("use_dora"):
             settings["lora_decomposed"] = True
         settings.update(few_bits(keys, "model_name_or_path", model))
-        if kind == "oft":
-            keys.say("finetuning_type", "oft, taken for LoRA")
     elif kind == "freeze":
         settings["trained_layers"] = keys.count("freeze_trainable_layers", 2)
     if bits := keys.count("quantization_bit"):
         settings["quantize"] = {4: "nf4", 8: "int8"}.get(bits, "nf4")
     if (method := keys.text("quantization_method", "bnb")) not in ("bnb", "bitsandbytes"):
         keys.say("quantization_method", f"{method}, taken for bitsandbytes")
-    keys.free("lora_rank", "lora_target", "use_dora", "freeze_trainable_layers")
+    keys.free("lora_rank", "lora_target", "oft_block_size", "oft_target", "use_dora", "freeze_trainable_layers")
     return settings
 
 

@@ -36,7 +36,7 @@ FREE: Final = tuple(
     use_cpu_initialization use_dist_ckpt use_mcore_models use_legacy_models use_persistent_ckpt_worker use_pytorch_profiler
     use_one_sent_docs valid_data_path vocab_file wandb_entity wandb_exp_name wandb_project wandb_save_dir weight_decay
     weight_decay_incr_style max_tokens_to_oom disable_straggler_on_startup decoder_seq_length mask_prob short_seq_prob
-    bert_no_binary_head swin_backbone_type vocab_extra_ids num_layers hidden_size seq_length attention_softmax_in_fp32 lr_warmup
+    swin_backbone_type vocab_extra_ids num_layers hidden_size seq_length attention_softmax_in_fp32 lr_warmup
     moe_token_dispatcher_type moe_grouped_gemm moe_permute_fusion moe_router_fusion use_te use_legacy_static_engine
     exit_interval manual_gc distributed_timeout profile profile_ranks profile_step_start profile_step_end ddp_num_buckets
     ddp_average_in_collective ddp_pad_buckets_for_high_nccl_busbw align_grad_reduce align_param_gather use_tp_pp_dp_mapping

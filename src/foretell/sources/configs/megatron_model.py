@@ -51,7 +51,8 @@ def architecture(keys: Keys, layers: int, *, tp: int) -> dict[str, Any]:
     if script == "pretrain_t5.py":
         return _two_stacks(keys, shared, mlp, layers)
     if script == "pretrain_bert.py":
-        return {"model_type": "bert", "architectures": ["BertForMaskedLM"], "intermediate_size": mlp, **shared,
+        name = "BertForMaskedLM" if keys.flag("bert_no_binary_head") else "BertForPreTraining"
+        return {"model_type": "bert", "architectures": [name], "intermediate_size": mlp, **shared,
                 "hidden_dropout_prob": drop, "attention_probs_dropout_prob": attention_drop}  # fmt: skip
     if keys.flag("multi_latent_attention"):
         return _latent(keys, shared, mlp)

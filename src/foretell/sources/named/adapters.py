@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from foretell.errors import SourceError
 from foretell.sources.named.bitsandbytes_ops import operators
+from foretell.sources.named.rotations import RotatedLinear
 
 Quantize = Literal["none", "nf4", "int8"]
 _BLOCK, _BLOCK_OF_SCALES = 64, 256
@@ -133,7 +134,7 @@ class LoraLinear(nn.Module):
 @contextlib.contextmanager
 def without_adapters(model: nn.Module) -> Iterator[None]:
     """Run a model as it was before it was adapted."""
-    layers = [module for module in model.modules() if isinstance(module, LoraLinear)]
+    layers = [module for module in model.modules() if isinstance(module, LoraLinear | RotatedLinear)]
     for layer in layers:
         layer.switched_off = True
     try:
@@ -151,19 +152,26 @@ def adapted(
     quantize: Quantize,
     also_trained: str = "",
     lora_decomposed: bool = False,
+    oft_block: int = 0,
 ) -> Any:
-    """The model with its linear layers quantized and, where a rank is given, frozen with adapters beside them.
+    """The model with its linear layers quantized and, where a rank or a block is given, frozen with adapters beside them.
 
     `lora_targets` are the last parts of layers' names, as `q_proj+v_proj`; `all` is every linear layer but the head,
     and `head` among them is the head too.
     `also_trained` are modules that are trained whole beside them, as `embed_tokens+lm_head`.
     """
-    if quantize != "none" and not lora_rank:
+    if quantize != "none" and not (lora_rank or oft_block):
         raise SourceError(
             f"quantize={quantize} freezes the weights, so something else has to be trained. Set lora_rank=16."
         )
-    if not lora_rank:
+    if not (lora_rank or oft_block):
         return model
+
+    def adapter(base: nn.Module) -> nn.Module:
+        if oft_block:
+            return RotatedLinear(base, oft_block)
+        return LoraLinear(base, lora_rank, decomposed=lora_decomposed)
+
     layers = _linear_layers(model)
     wanted = set(lora_targets.split("+"))
     head = _head(model) if "head" in wanted else {}
@@ -178,9 +186,9 @@ def adapted(
     kinds = {"none": lambda layer: layer, "nf4": Linear4bit, "int8": Linear8bit}
     for name, layer in layers.items():
         base = kinds[quantize](layer)
-        _put(model, name, LoraLinear(base, lora_rank, decomposed=lora_decomposed) if name in chosen else base)
+        _put(model, name, adapter(base) if name in chosen else base)
     for name, layer in head.items():
-        _put(model, name, LoraLinear(layer, lora_rank, decomposed=lora_decomposed))
+        _put(model, name, adapter(layer))
     _train_whole(model, also_trained)
     return model
 

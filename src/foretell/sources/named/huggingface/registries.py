@@ -22,9 +22,12 @@ _REGISTRIES: Final = {
     "ZERO_SHOT_IMAGE_CLASSIFICATION": "contrastive",
     "SEQUENCE_CLASSIFICATION": "text-classification",
 }
+_OF_SENTENCE_PAIRS: Final = ("BertForPreTraining", "MegatronBertForPreTraining")
 
 
 def task_of_class(model: str) -> str | None:
+    if model in _OF_SENTENCE_PAIRS:
+        return "sentence-pairs"
     return next((task for kind, task in _REGISTRIES.items() if any(model in c for c in _classes(kind).values())), None)
 
 

@@ -56,6 +56,7 @@ def task(name: str) -> Callable[[Build[P]], Build[P]]:
             quantize: Quantize = "none",
             also_trained: str = "",
             lora_decomposed: bool = False,
+            oft_block: int = 0,
             trained_layers: int = 0,
             **settings: Any,
         ) -> Recipe:
@@ -65,11 +66,11 @@ def task(name: str) -> Callable[[Build[P]], Build[P]]:
                 plain = prepared(architecture.built(made.config, checkpointing), made.objective)
                 trained = adapted(
                     plain, lora_rank=lora_rank, lora_targets=lora_targets, quantize=quantize, also_trained=also_trained,
-                    lora_decomposed=lora_decomposed,
+                    lora_decomposed=lora_decomposed, oft_block=oft_block,
                 )  # fmt: skip
                 trained = only_last_layers(trained, trained_layers)
                 plain_copy = partial(architecture.built, made.config, False)
-                return finished(trained, made.objective, bool(lora_rank), plain_copy)
+                return finished(trained, made.objective, bool(lora_rank or oft_block), plain_copy)
 
             return Recipe(
                 name=architecture.name,
@@ -133,6 +134,13 @@ def causal_lm(
 def masked_lm(architecture: Architecture, *, batch: int = 16, seq: int = 512, layers: int | None = None) -> Task:
     """Cross-entropy at masked positions, which are priced like all others."""
     return _language_model(architecture, batch, seq, layers)
+
+
+@task("sentence-pairs")
+def sentence_pairs(architecture: Architecture, *, batch: int = 16, seq: int = 512, layers: int | None = None) -> Task:
+    """BERT's own pretraining: masked positions, and whether one sentence follows the other."""
+    made = _language_model(architecture, batch, seq, layers)
+    return replace(made, targets=lambda: {**made.targets(), "next_sentence_label": torch.randint(2, (batch,))})
 
 
 @task("text-classification")
