@@ -171,6 +171,8 @@ class Recorder(TorchDispatchMode):
             number = self._live[address] = len(self._storages)
             self._storages.append([storage.nbytes(), self._roles.get(address), born, _ALIVE])
             self._watches[address] = weakref.ref(storage, partial(self._released, address))
+        elif (nbytes := storage.nbytes()) > self._storages[number][0]:  # of `resize_`
+            self._storages[number][0] = nbytes
         return number
 
     def _released(self, address: int, _: Any = None) -> None:

@@ -10,7 +10,7 @@ comparison holds half of the time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -65,7 +65,7 @@ class Values:
         def by_positions() -> Any:
             indices: list[Any] = []
             for index in args[1]:
-                indices += aten.nonzero.default(index).unbind(1) if _is_mask(index) else [index]
+                indices += _positions(index) if _is_mask(index) else [index]
             return func(args[0], indices, *args[2:], **kwargs)
 
         return by_positions
@@ -230,6 +230,14 @@ def _worth_keeping(value: torch.Tensor) -> bool:
         return value.numel() <= _MAX_NUMBERS
     # By contents, not by size: a mask must not be forgotten because the batch has grown.
     return value.numel() <= _MAX_NUMBERS and torch.equal(value, value.round())
+
+
+def _positions(mask: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Where a mask is true; one that is real, as of a list of flags, is looked at as it is."""
+    if isinstance(mask, FakeTensor):
+        return aten.nonzero.default(mask).unbind(1)
+    with _disable_current_modes():
+        return mask.nonzero().unbind(1)
 
 
 def _is_mask(index: Any) -> bool:

@@ -62,6 +62,20 @@ def test_what_was_stood_in_for_may_be_at_fault(script: Write) -> None:
         foretell.capture_graph(job)
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("torch.optim.SGD([torch.zeros(1)], lr=1, t_mul=2)", r"written for another version of torch than .*t_mul"),
+        ("own(2, 3)", r"line 4 of .*own\(\) takes 1 positional argument.*the script's own"),
+        ("print(nowhere)", r"line 4 of .*NameError.*the script's own"),
+    ],
+)
+def test_what_no_data_brings_about_is_not_blamed_on_data(script: Write, line: str, words: str) -> None:
+    read = "import numpy as np, torch\nx = np.fromfile('/nowhere/a.bin', dtype=np.uint8)\n"
+    with pytest.raises(WorkloadError, match=words):
+        foretell.capture_graph(script(f"{read}def own(a): return a\n{line}", fake_data=True))
+
+
 def test_offline_with_fake_data_is_a_whole_sentence(script: Write) -> None:
     job = script("import socket\nsocket.create_connection(('example.org', 80), 1)", fake_data=True)
     with pytest.raises(WorkloadError, match=r"scripts run offline\. What was downloaded before is read"):

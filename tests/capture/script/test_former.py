@@ -83,3 +83,38 @@ def test_pictures_are_changed_as_by_an_older_library(monkeypatch: pytest.MonkeyP
     assert former.RandomResizedCrop(64, 32, p=0.5) == ((64, 32), (0.08, 1.0), 0.5)
     assert former.RandomResizedCrop(height=64, width=32, scale=(0.5, 1)) == ((64, 32), (0.5, 1), 1.0)
     assert former.RandomResizedCrop((64, 32), (0.5, 1)) == ((64, 32), (0.5, 1), 1.0)
+
+
+def test_tensors_are_taken_as_they_were(script: Write) -> None:
+    graph = foretell.capture_graph(
+        script("""
+        import torch
+        from torch import nn
+
+        for device in ("cpu", "cuda"):
+            one = torch.ones(3, 4, device=device)
+            ones = one.t().eq(one.t())
+            assert ones[:4].view(-1).shape == (12,)
+            assert (1 - ones).dtype is torch.uint8 and (ones - ones).shape == (4, 3)
+            assert one.masked_fill(one.byte(), 0.0).shape == (3, 4)
+            assert isinstance(one.sum().data[0], float) and float(one.sum().data.cpu().numpy()[0]) >= 0
+            assert nn.BCELoss()(torch.rand(4, 1, device=device), torch.rand(4, device=device)).dim() == 0
+            assert torch.irfft(torch.rfft(one, 2), 2, signal_sizes=(3, 4)).shape == (3, 4)
+            assert torch.stft(torch.rand(400, device=device), 64).shape[-1] == 2
+            try:
+                one.view(5)
+            except (RuntimeError, ValueError) as error:
+                assert "12" in str(error) or "5" in str(error)
+        model = nn.Linear(8, 4).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, "min", verbose=True)
+        steps = torch.optim.lr_scheduler.StepLR(optimizer, 2, verbose=False)
+        for _ in range(4):
+            loss = model(torch.randn(6, 8).cuda()).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            steps.step()
+            print(loss.data[0])
+        """)
+    )
+    assert graph.samples == 6

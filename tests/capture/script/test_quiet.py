@@ -93,6 +93,27 @@ def test_what_surrounds_a_step_is_quiet(script: Write, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"kept", "train.py"}
 
 
+def test_a_tracker_that_fails_when_it_is_imported_is_quiet(
+    script: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "site-packages" / "tensorboard_logger"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise TypeError('Descriptors cannot be created directly.')")
+    monkeypatch.syspath_prepend(str(package.parent))
+    text = """
+        import tensorboard_logger as tb
+        import torch
+        logger = tb.Logger(logdir="runs")
+        model = torch.nn.Linear(2, 2).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(4):
+            model(torch.randn(3, 2).cuda()).sum().backward()
+            optimizer.step()
+            logger.log_value("loss", 0.0, step)
+    """
+    assert foretell.capture_graph(script(text)).samples == 3
+
+
 def test_a_tracker_that_is_not_installed_gives_settings_back(script: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     text = """
         import sys

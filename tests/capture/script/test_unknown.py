@@ -81,3 +81,27 @@ def test_tables_pictures_weights_and_checkpoints_are_stood_in_for(script: Write)
 def test_a_file_whose_contents_nobody_says_is_asked_for(script: Write) -> None:
     with pytest.raises(WorkloadError, match=r"for /nowhere/x.npy has no .*line 2 .*Put a small one of its kind there"):
         foretell.capture_graph(script("import numpy\nprint(numpy.load('/nowhere/x.npy').shape)\n", fake_data=True))
+
+
+def test_masks_of_flags_and_tensors_that_grow(script: Write) -> None:
+    """Flags of the script's own choose rows of what has no contents, and a mask is resized before it is drawn."""
+    graph = foretell.capture_graph(
+        script("""
+        import torch
+        from torch import nn
+
+        model = nn.Linear(6, 12).cuda()
+        chosen = model.weight.new_zeros((12,), dtype=torch.bool).view(3, -1)
+        chosen[[True, False, True], :] = True
+        chosen = chosen.view(-1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(5):
+            rows = model(torch.randn(2, 6).cuda()).t()[:8]
+            mask = model.weight.data.new().resize_((8, 1)).bernoulli_(0.9)
+            padded = rows.new_zeros((len(chosen), 2))
+            padded[chosen] = rows * mask
+            padded.sum().backward()
+            optimizer.step()
+        """)
+    )
+    assert all(s.nbytes for s in graph.storages) and foretell.Graph.from_bytes(graph.to_bytes()).samples == 2

@@ -141,6 +141,39 @@ class _Provider:
         return None
 
 
+def replace_broken(names: frozenset[str], make: Callable[[str], types.ModuleType]) -> None:
+    """Let packages that are installed and fail when they are imported be what is made here."""
+    sys.meta_path.insert(0, _Mender(names, make))
+
+
+class _Mender:
+    def __init__(self, names: frozenset[str], make: Callable[[str], types.ModuleType]) -> None:
+        self._names, self._make = names, make
+        self._asking = False
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in self._names or self._asking:
+            return None
+        self._asking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._asking = False
+        if spec is None or spec.loader is None or not is_installed(name, spec.origin):
+            return None
+        run = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            try:
+                run(module)
+            except Exception:
+                sys.modules[name] = made = self._make(name)
+                made.__path__ = []
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
 class _Finder:
     """Finds a module as the others do, and adapts it after it has run."""
 

@@ -10,7 +10,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, Final
 
-from foretell.capture.script.imports import once_imported, provide
+from foretell.capture.script.imports import once_imported, provide, replace_broken
 from foretell.capture.script.pretend.nothing import RETURNED, Nothing
 from foretell.capture.script.session import Session
 
@@ -48,6 +48,7 @@ def install(session: Session) -> None:
     missing = importlib.util.find_spec("tensorboard") is None  # then torch's own part would ask for it
     provide(lambda name: name.startswith(_BOARD), Nothing, first=missing, to_libraries=True)
     provide(_is_missing, _made, to_libraries=True)
+    replace_broken(_WATCHERS | _AROUND_TRAINING, _made)
     provide(lambda name: name.partition(".")[0] == "tensorflow", Nothing)  # with which scripts of torch write logs
     for board in (f"{_BOARD}.writer", "tensorboardX.writer"):
         once_imported(board, _quiet_board)
