@@ -104,4 +104,5 @@ def test_masks_of_flags_and_tensors_that_grow(script: Write) -> None:
             optimizer.step()
         """)
     )
-    assert all(s.nbytes for s in graph.storages) and foretell.Graph.from_bytes(graph.to_bytes()).samples == 2
+    assert all(s.nbytes for s in graph.storages)
+    assert foretell.Graph.from_bytes(graph.to_bytes()).samples == 2

@@ -276,7 +276,8 @@ def _builds_an_extension(ended: Ended) -> Fault | None:
 
 
 _CAUSES: Final[tuple[Callable[[Ended], Fault | None], ...]] = (
-    _stand_in_lacks, _no_connection, _missing_package, _version_lacks, _other_arguments, _no_such_name, _missing_file, _no_samples, _no_variable, _not_python_3, _asserts,
+    _stand_in_lacks, _no_connection, _missing_package, _version_lacks, _other_arguments, _no_such_name,
+    _missing_file, _no_samples, _no_variable, _not_python_3, _asserts,
     _too_little_memory, _builds_an_extension,
 )  # fmt: skip
 
