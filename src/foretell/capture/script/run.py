@@ -46,6 +46,7 @@ from foretell.capture.script.pretend import (
     trackers,
     workers,
 )
+from foretell.capture.script.pretend.hub import account
 from foretell.capture.script.readings import Reading
 from foretell.capture.script.session import Session
 from foretell.capture.script.watch import Watch
@@ -148,6 +149,6 @@ _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
     former_lightning.install, tools.install,
     quiet.install,
     missing_files.install,
-    trackers.install, commands.install,
+    trackers.install, account.install, commands.install,
     stand_ins.install, generation.install, repository.install, _adapt_libraries,
 )  # fmt: skip

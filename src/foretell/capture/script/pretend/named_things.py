@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
+from foretell.capture.script.pretend.files.words import Words
 from foretell.capture.script.pretend.lacking import StandInError
 from foretell.capture.script.session import Session
 
@@ -93,40 +94,12 @@ def _metrics(module: Any, name: str, session: Session) -> None:
 # Encodings of texts
 
 
-class Encoding:
-    """One of tiktoken's: four letters a token."""
+class Encoding(Words):
+    """One of tiktoken's own."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.n_vocab = name, _ENCODINGS[name]
-        self.max_token_value, self.eot_token = self.n_vocab - 1, 50256 if self.n_vocab < 60_000 else self.n_vocab - 20
-        self.special_tokens_set = {"<|endoftext|>"}
-        self._special_tokens = {"<|endoftext|>": self.eot_token}
-        self._mergeable_ranks: dict[bytes, int] = {}
-        self._pat_str = ""
-
-    def encode(self, text: str, **kwargs: Any) -> list[int]:
-        if text == "<|endoftext|>":
-            return [self.eot_token]
-        return [sum(map(ord, text[i : i + 4])) % 50_000 for i in range(0, len(text), 4)]
-
-    encode_ordinary = encode
-
-    def encode_single_token(self, text: Any) -> int:
-        return self.encode(str(text))[0]
-
-    def encode_batch(self, texts: Any, **kwargs: Any) -> list[list[int]]:
-        return [self.encode(text) for text in texts]
-
-    encode_ordinary_batch = encode_batch
-
-    def decode(self, tokens: Any, **kwargs: Any) -> str:
-        return "the " * len(tokens)
-
-    def decode_bytes(self, tokens: Any, **kwargs: Any) -> bytes:
-        return self.decode(tokens).encode()
-
-    def decode_single_token_bytes(self, token: int) -> bytes:
-        return b"the "
+        size = _ENCODINGS[name]
+        super().__init__(name, size, 50256 if size < 60_000 else size - 20)
 
 
 def _encodings(module: Any, session: Session) -> None:

@@ -9,11 +9,22 @@ from __future__ import annotations
 from typing import Final
 
 from foretell.capture.script.pretend import graph_sets, named_things, picture_sets, sound_sets, timm_sets
-from foretell.capture.script.pretend.hub import diffusion, models
-from foretell.capture.script.pretend.sets import hub
+from foretell.capture.script.pretend.hub import diffusion, models, vocabularies
+from foretell.capture.script.pretend.sets import hub, parquet
 from foretell.capture.script.session import Session
 
-_BY_LIBRARY: Final = (hub, models, diffusion, sound_sets, picture_sets, graph_sets, named_things, timm_sets)
+_BY_LIBRARY: Final = (
+    hub,
+    parquet,
+    models,
+    vocabularies,
+    diffusion,
+    sound_sets,
+    picture_sets,
+    graph_sets,
+    named_things,
+    timm_sets,
+)
 
 
 def install(session: Session) -> None:

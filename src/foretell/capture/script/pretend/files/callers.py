@@ -114,6 +114,34 @@ def _tree(path: str) -> ast.Module | None:
         return None
 
 
+def is_demanded(frame: types.FrameType | None) -> bool:
+    """Whether the code that looks for a file goes no further without it: it asserts it, or raises, or exits."""
+    if frame is None:
+        return False
+    return any(first <= frame.f_lineno <= last for first, last in _demands(frame.f_code.co_filename))
+
+
+@functools.cache
+def _demands(path: str) -> tuple[tuple[int, int], ...]:
+    """First and last line of every test that a missing file does not pass."""
+    found = []
+    for node in ast.walk(tree) if (tree := _tree(path)) else ():
+        if isinstance(node, ast.Assert):
+            wants = not any(isinstance(part, ast.Not) for part in ast.walk(node.test))
+        elif isinstance(node, ast.If):
+            wants = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not) and _ends(node.body[-1])
+        else:
+            continue
+        if wants:
+            found.append((node.test.lineno, node.test.end_lineno or 0))
+    return tuple(found)
+
+
+def _ends(statement: ast.stmt) -> bool:
+    called = statement.value.func if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call) else None
+    return isinstance(statement, ast.Raise) or (called is not None and ast.unparse(called).endswith("exit"))
+
+
 def words_of(frame: types.FrameType) -> tuple[str, ...]:
     """Strings that the asking function has in its code, then those of its module."""
     return (*strings_in(frame.f_code), *_module_strings(frame.f_code.co_filename))

@@ -23,8 +23,9 @@ from typing import Any, Final
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.reads import is_library
 from foretell.capture.script.pretend import overlay
-from foretell.capture.script.pretend.files import kinds
+from foretell.capture.script.pretend.files import kinds, token_files, words
 from foretell.capture.script.pretend.files.callers import function_source, is_ready, reading_frame, source_of
+from foretell.capture.script.pretend.files.checkpoints import NotHere
 from foretell.capture.script.pretend.files.unknown import ROWS, WORDS, Document, Line, Record, Word
 from foretell.capture.script.session import Session
 
@@ -234,8 +235,18 @@ class Contents:
             self._session.stand_in(f"archive {path}", "pictures")
             return io.BytesIO(_archive(path))
         if ending in (".pkl", ".pickle", ".p") and binary:
+            if re.search(r"tokeni[sz]er|bpe", os.path.basename(path), re.IGNORECASE):
+                return io.BytesIO(pickle.dumps(words.Words(path, words.note(self._session, path))))
             self._note_document(path)
             return io.BytesIO(pickle.dumps(Document()))
+        if binary and ending in (".pt", ".pth", ".ckpt"):
+            return NotHere(path)
+        if (
+            binary
+            and ending == ".bin"
+            and (packed := token_files.packed(path, source_of(frame.f_code.co_filename), self._session))
+        ):
+            return packed
         text = self._text(path, ending, frame)
         return io.BytesIO(text.getvalue().encode()) if text is not None and binary else text
 

@@ -62,7 +62,8 @@ def is_data(path: str, given: frozenset[str], start: str) -> bool:
         return False
     if any(whole == root or whole.startswith(root + os.sep) for root in given):
         return True
-    own = os.path.relpath(whole, start) if whole.startswith(start + os.sep) else whole
+    cache = os.path.join(os.path.expanduser("~"), ".cache", "")  # where some keep data that they have downloaded
+    own = next((os.path.relpath(whole, root) for root in (start + os.sep, cache) if whole.startswith(root)), whole)
     parts = [part for part in PurePath(own).parts if part not in (os.sep, "..")]
     ending = ending_of(path)
     if ending and ending not in DATA and re.fullmatch(r"\.[a-z]\w{0,9}", ending):

@@ -17,7 +17,14 @@ from typing import Any, Final
 
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import kinds
-from foretell.capture.script.pretend.files.callers import asking_frame, endings_in, source_of, uses_of_line, words_of
+from foretell.capture.script.pretend.files.callers import (
+    asking_frame,
+    endings_in,
+    is_demanded,
+    source_of,
+    uses_of_line,
+    words_of,
+)
 from foretell.capture.script.session import Session
 
 FILES: Final = 2048  # of a folder: three batches of what fits on a device
@@ -67,9 +74,11 @@ class MissingFolders:
                 return real(path, *args, **kwargs)
             except FileNotFoundError:
                 frame = asking_frame()
+                text = os.fsdecode(path)
+                if is_demanded(frame):
+                    return self._status(bool(re.fullmatch(r"\.[A-Za-z]\w*", kinds.ending_of(text))))
                 if not self.is_missing_data(path, frame):
                     raise
-                text = os.fsdecode(path)
                 file = self._is_file(text)
                 if file and kinds.is_cache(text) and not self._is_prepared(text):
                     self._note_absence(text)

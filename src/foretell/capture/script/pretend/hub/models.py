@@ -47,11 +47,26 @@ def _configurations(module: Any, session: Session) -> None:
         except _MISSING:
             if kwargs.get("gguf_file"):
                 raise
-        entries = names.entries(str(name), kwargs.get("subfolder") or "")
-        session.stand_in(f"configuration of {name}")
+        entries = _entries(session, cls, str(name), kwargs.get("subfolder") or "")
         return entries, names.without_hub_options(kwargs)
 
     kind._get_config_dict = classmethod(get_config_dict)
+
+
+def _entries(session: Session, cls: Any, name: str, subfolder: str) -> dict[str, Any]:
+    """By the name, by one that it has in it, or by the class that the script loads."""
+    model_type = getattr(cls, "model_type", "")
+    try:
+        entries = names.entries(name, subfolder)
+    except names.UnknownName:
+        if not model_type:
+            raise
+        entries = names.of_type(model_type, name)
+        session.stand_in(f"configuration of {name}", f"as {cls.__name__} has it by itself", decides_size=True)
+        return entries
+    similar = "" if subfolder else names.alike(name)
+    session.stand_in(f"configuration of {name}", f"as of {similar}" * bool(similar), decides_size=bool(similar))
+    return entries
 
 
 def _generation(module: Any) -> None:

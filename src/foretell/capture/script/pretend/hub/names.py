@@ -26,6 +26,8 @@ _HALVES: Final[Mapping[str, str]] = {
 }  # fmt: skip
 _FP16_LLAMAS: Final = re.compile(r"llama-?[127]|vicuna|alpaca|open_llama")
 _FIRST_LLAMAS: Final = re.compile(r"/llama-(7|13|30|65)b(-hf)?$")
+_TELLING: Final = 6  # letters of a name that is found in a path
+_CHINESE: Final = 21_128  # words of BERTs for Chinese
 _OF_HUB: Final = ("cache_dir", "force_download", "proxies", "token", "use_auth_token", "local_files_only", "revision",
                   "trust_remote_code", "subfolder", "_from_pipeline", "_from_auto", "_commit_hash", "resume_download",
                   "gguf_file", "_configuration_file", "code_revision")  # fmt: skip
@@ -35,11 +37,41 @@ class UnknownName(WorkloadError):
     """A name of the hub that nobody here knows."""
 
 
+def alike(name: str) -> str:
+    """The known model that a path or a derived name has in it, longest first; nothing where the name itself is known, or none is."""
+    if _architecture(name) is not None:
+        return ""
+    known: dict[str, str] = {}
+    for full in (*hub_models(), *_others()):
+        known.setdefault(_plain(full.rpartition("/")[2]), full)
+    parts = re.split(r"[/\\]", name.lower().rstrip("/\\"))
+    for part in map(_plain, parts[1:] if len(parts) == 2 and parts[0] not in (".", "") else reversed(parts)):
+        within = [short for short in known if len(short) >= _TELLING and f"-{short}-" in f"-{part}-"]
+        begins = [short for short in known if len(part) >= _TELLING and short.startswith(f"{part}-")]
+        if within or begins:
+            return known[max(within, key=len) if within else begins[0]]
+    return ""
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def of_type(model_type: str, name: str) -> dict[str, Any]:
+    """What the library takes a model of a type to be when nobody says more."""
+    from transformers import CONFIG_MAPPING
+
+    entries: dict[str, Any] = CONFIG_MAPPING[model_type]().to_dict()
+    if model_type == "bert" and re.search(r"chinese|zh", name.lower()):
+        entries["vocab_size"] = _CHINESE
+    return {key: value for key, value in entries.items() if value is not None and key != "transformers_version"}
+
+
 def entries(name: str, subfolder: str = "") -> dict[str, Any]:
     """What the config.json of a model says."""
     if (part := diffusion.text_part(name, subfolder)) is not None:
         return part
-    found = _architecture(name)
+    found = _architecture(name) or _architecture(alike(name))
     if found is None:
         raise UnknownName(
             f"the script loads the model {name!r}, which is not on this machine, and Foretell does not know its configuration. "
@@ -80,6 +112,8 @@ def _architecture(name: str) -> Any:
     from foretell.sources.named import huggingface
     from foretell.sources.named.huggingface.architecture import Architecture
 
+    if not name:
+        return None
     known = huggingface.architectures()
     last = name.lower().rstrip("/").rpartition("/")[2]
     entry = hub_model(name) or _by_last(last, hub_models())

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import tempfile
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Final
 
 from foretell.capture.script.imports import once_imported
+from foretell.capture.script.pretend.files.unknown import WORDS
+from foretell.capture.script.pretend.files.words import size_of
 from foretell.capture.script.pretend.hub import names
-from foretell.capture.script.pretend.missing_files import WORDS
 from foretell.capture.script.session import Session
 from foretell.errors import ForetellError
 
@@ -72,7 +75,7 @@ def _concrete(module: Any, session: Session) -> None:
         name = pretrained_model_name_or_path
         with contextlib.suppress(Exception):
             return with_words(load(cls, name, *args, **kwargs))
-        return stand_in(session, str(name), kwargs)
+        return stand_in(session, str(name), kwargs, cls.__name__)
 
     base.from_pretrained = classmethod(from_pretrained)
     if is_fifth():
@@ -122,10 +125,35 @@ def _reads_files(loaded: Any) -> bool:
     return bool(file)
 
 
-def stand_in(session: Session, name: str, kwargs: Mapping[str, Any]) -> Any:
-    entries = names.entries(name, kwargs.get("subfolder") or "")
-    session.stand_in(f"tokenizer of {name}", "four letters a token")
+def stand_in(session: Session, name: str, kwargs: Mapping[str, Any], kind: str = "") -> Any:
+    """By the model's name; else by the class that the script loads, or as large as its sources say."""
+    try:
+        entries = names.entries(name, kwargs.get("subfolder") or "")
+        session.stand_in(f"tokenizer of {_shown(name)}", "four letters a token")
+    except names.UnknownName:
+        if (model_type := _type_of(kind)) is not None:
+            entries = names.of_type(model_type, name)
+            known = f"{entries.get('vocab_size', 0):,} words"
+            session.stand_in(f"tokenizer of {_shown(name)}", f"{known}, as {kind} has it", decides_size=True)
+        elif (size := size_of(session.script.arguments, usual=0)) > 0:
+            entries = {"model_type": "llama", "vocab_size": size}
+            session.stand_in(f"tokenizer of {_shown(name)}", f"{size:,} words", decides_size=True)
+        else:
+            raise
     return _made(entries, name, kwargs)
+
+
+def _shown(name: str) -> str:
+    """A name, or the last of a path that a library has made of it."""
+    return os.path.basename(name.rstrip("/")).replace("--", "/") if name.startswith(tempfile.gettempdir()) else name
+
+
+def _type_of(kind: str) -> str | None:
+    """The type of model whose tokenizers are of that class."""
+    from transformers import CONFIG_MAPPING
+
+    wanted = kind.removesuffix("Fast").removesuffix("Tokenizer").lower()
+    return next((str(known) for known in CONFIG_MAPPING if re.sub("[-_]", "", known) == wanted), None)
 
 
 def _made(entries: Mapping[str, Any], name: str, kwargs: Mapping[str, Any]) -> Any:

@@ -1,6 +1,6 @@
 """What a column of a data set holds: how that is written down, what a name suggests, and values of its kind.
 
-text:N  string  words:N  texts:COUNT:N     strings of N characters, or N words
+text:N  dialogue:N  string  words:N  texts:COUNT:N     strings of N characters, or N words
 int  float  bool  ints:COUNT:MOST  floats:COUNT
 class:N  ["a", "b"]  tags:COUNT:N          classes, with their names where they are known
 image:WxH[:MODE]  mask:WxH:N               pictures, and pictures whose numbers are classes
@@ -11,16 +11,38 @@ messages:TURNS:N  sharegpt:TURNS:N  turns:TURNS:N  translation:N  answers  boxes
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from foretell.capture.script.pretend.files.unknown import WORDS
 from foretell.capture.script.pretend.lacking import StandInError
-from foretell.capture.script.pretend.missing_files import WORDS
 
 Spec = str | Sequence[str]
+_SHORT: Final = 200  # characters: a sentence or two
+_BRIEF: Final = 0.35
+_LONG: Final = 0.6
+_NORMAL: Final = (
+    -1.86,
+    -1.32,
+    -1.01,
+    -0.78,
+    -0.58,
+    -0.40,
+    -0.24,
+    -0.08,
+    0.08,
+    0.24,
+    0.40,
+    0.58,
+    0.78,
+    1.01,
+    1.32,
+    1.86,
+)
 CLASSES: Final = 10  # of a column of classes that nobody knows
 SOUND: Final = "foretell-sound"  # begins the path of a recording that is not there
 _LANGUAGES: Final = ("en", "de")
@@ -69,8 +91,17 @@ class Column:
     heavy: bool = False  # decoding it takes long, so there are few rows
 
 
-def text(length: int) -> str:
-    return (WORDS * (length // len(WORDS) + 1))[:length].rstrip() or "the"
+def text(length: int, seed: int = 0) -> str:
+    """Plain words; of another seed, in another order."""
+    at = WORDS.index(" ", seed * 11 % (len(WORDS) - 20)) + 1 if seed else 0
+    words = WORDS[at:] + WORDS[:at]
+    return (words * (length // len(words) + 1))[:length].rstrip() or "the"
+
+
+def spread(mean: int, row: int) -> int:
+    """Lengths of texts are as logarithms of a normal distribution are, wider for long ones, each sixteenth in turn."""
+    wide = _LONG if mean > _SHORT else _BRIEF
+    return max(3, round(mean * math.exp(wide * _NORMAL[row * 7 % 16] - wide**2 / 2)))
 
 
 def suggested(name: str) -> Spec | None:
@@ -88,14 +119,16 @@ def spec_of(name: str, what: str) -> Spec:
     return spec
 
 
-def column(datasets: Any, spec: Spec, languages: Sequence[str] = _LANGUAGES) -> Column:
-    """The library's feature and values of a column that is written down as `spec`."""
+def column(datasets: Any, spec: Spec, languages: Sequence[str] = _LANGUAGES, name: str = "") -> Column:
+    """The library's feature and values of a column that is written down as `spec`; what it is called makes its texts its own."""
     if not isinstance(spec, str):
         kind, names = (spec[0], list(spec[1:])) if ":" in spec[0] else ("class", list(spec))
         return _KINDS[kind.partition(":")[0]](datasets, *kind.split(":")[1:], names=names)
     kind, *details = spec.split(":")
     if kind == "translation":
         return _translation(datasets, details[0], languages=languages)
+    if kind in _WRITTEN:
+        return _WRITTEN[kind](datasets, *details, seed=len(name) + sum(map(ord, name)))
     return _KINDS[kind](datasets, *details)
 
 
@@ -157,11 +190,39 @@ def _audio(datasets: Any, rate: str, seconds: str) -> Column:
     )
 
 
-def _messages(datasets: Any, turns: str, length: str, role: str = "role", content: str = "content") -> Column:
-    roles = _ROLES if role == "role" else ("human", "gpt")
-    messages = [{role: roles[k % 2], content: text(int(length))} for k in range(int(turns))]
+def _text(datasets: Any, length: str, seed: int = 0) -> Column:
+    return _value(datasets, "string", lambda i: text(spread(int(length), i), seed + i))
+
+
+def _dialogue(datasets: Any, length: str, seed: int = 0) -> Column:
+    """As one text, of a question that several columns share and an answer that they do not."""
+    half = int(length) // 2
+    asks = "\n\nHuman: {}\n\nAssistant: {}"
+    return _value(
+        datasets,
+        "string",
+        lambda i: asks.format(text(spread(_shared(half), i), i), text(spread(half, i + 5), seed + i)),
+    )
+
+
+def _shared(length: int) -> int:
+    """Of columns that are about as long the same: what they share is as long in each."""
+    return 2 ** round(math.log2(length))  # type: ignore[no-any-return]
+
+
+def _messages(
+    datasets: Any, turns: str, length: str, role: str = "role", content: str = "content", seed: int = 0
+) -> Column:
+    """Of several columns all messages are the same but the last."""
+    roles, count = _ROLES if role == "role" else ("human", "gpt"), int(turns)
+
+    def messages(row: int) -> list[dict[str, str]]:
+        shared = [text(spread(_shared(int(length)), row), row + k) for k in range(count - 1)]
+        texts = [*shared, text(spread(int(length), row), row + seed)]
+        return [{role: roles[k % 2], content: own} for k, own in enumerate(texts)]
+
     feature = [{role: datasets.Value("string"), content: datasets.Value("string")}]
-    return Column(feature=feature, value=lambda i: messages)
+    return Column(feature=feature, value=messages)
 
 
 def _turns(datasets: Any, turns: str, length: str) -> Column:
@@ -195,7 +256,6 @@ def _objects(datasets: Any, count: str, classes: str = "0", names: Sequence[str]
 
 
 _KINDS: Final[Mapping[str, Callable[..., Column]]] = {
-    "text": lambda d, n: _value(d, "string", lambda i: text(int(n))),
     "string": lambda d: _value(d, "string", str),
     "int": lambda d: _value(d, "int64", lambda i: i),
     "float": lambda d: _value(d, "float32", lambda i: float(i % 5)),
@@ -205,6 +265,9 @@ _KINDS: Final[Mapping[str, Callable[..., Column]]] = {
     "ints": lambda d, count, most: _many(d, d.Value("int64"), 1, int(count)),
     "floats": lambda d, count: _many(d, d.Value("float32"), 0.0, int(count)),
     "class": _class, "tags": _tags, "image": _picture, "images": _pictures, "mask": _mask, "audio": _audio,
-    "messages": _messages, "turns": _turns, "answers": _answers, "boxes": _boxes, "objects": _objects,
-    "sharegpt": lambda d, turns, n: _messages(d, turns, n, "from", "value"),
+    "turns": _turns, "answers": _answers, "boxes": _boxes, "objects": _objects,
+}  # fmt: skip
+_WRITTEN: Final[Mapping[str, Callable[..., Column]]] = {
+    "text": _text, "messages": _messages, "dialogue": _dialogue,
+    "sharegpt": lambda d, turns, n, seed: _messages(d, turns, n, "from", "value", seed),
 }  # fmt: skip

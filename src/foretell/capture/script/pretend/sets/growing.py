@@ -125,7 +125,7 @@ def _rows(kind: Any) -> None:
 
 def _added(datasets: Any, dataset: Any, names: list[str]) -> Any:
     what = dataset.info.description.partition(MARK)[2].splitlines()[0]
-    columns = {name: column(datasets, spec_of(name, what)) for name in names}
+    columns = {name: column(datasets, spec_of(name, what), name=name) for name in names}
     few = _few(dataset)
     for name, made in columns.items():
         features = datasets.Features({name: made.feature})
@@ -146,7 +146,7 @@ class Row(dict[str, Any]):
 def _single(name: str) -> Any:
     import datasets
 
-    made = column(datasets, spec_of(name, "data set"))
+    made = column(datasets, spec_of(name, "data set"), name=name)
     value = made.value(0)
     return made.feature.decode_example(value) if hasattr(made.feature, "decode_example") else value
 
@@ -166,7 +166,12 @@ def _rows_with_every_column(datasets: Any) -> None:
         self.data[name] = value if type(self).__name__ == "LazyRow" else [value] * self.pa_table.num_rows
         return self.data[name]
 
+    def get(self: Any, name: Any, default: Any = None) -> Any:
+        """Who has something in place of a column does without it."""
+        return self[name] if name in self.data else default
+
     replace(lazy, "__getitem__", getitem)
+    replace(lazy, "get", get)
 
 
 def _shuffle_streams(datasets: Any) -> None:

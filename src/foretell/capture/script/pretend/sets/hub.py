@@ -128,7 +128,7 @@ class _Hub:
 
     def _split(self, what: str, known: KnownSet, part: str, rows: int, name: str | None) -> Any:
         languages = languages_of(name, *self.session.script.arguments) or ("en", "de")
-        made = {n: column(self.datasets, spec, languages) for n, spec in known.columns.items()}
+        made = {n: column(self.datasets, spec, languages, n) for n, spec in known.columns.items()}
         few = min(rows, growing.HEAVY if any(c.heavy for c in made.values()) else growing.LIGHT)
         table = {n: [c.value(i) for i in range(few)] for n, c in made.items()}
         features = self.datasets.Features({n: c.feature for n, c in made.items()})

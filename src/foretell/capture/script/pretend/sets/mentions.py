@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
-from foretell.capture.reads import is_library
+from foretell.capture.script.pretend.files.words import own_sources
 from foretell.capture.script.pretend.sets.columns import suggested
 
-_MOST_FILES: Final = 60
 _OPTION: Final = re.compile(r"--?([\w-]*(column|field|_key|caption|text_name)[\w-]*)(?:=(.*))?$")
 _MADE: Final = ("input_ids", "attention_mask", "token_type_ids", "labels", "pixel_values", "input_features", "input_values",
                 "pixel_mask", "decoder_input_ids", "conditioning_pixel_values", "label_ids", "input_length")  # fmt: skip
@@ -36,7 +33,7 @@ _DICTIONARIES: Final = re.compile(
 def mentioned_columns(arguments: Sequence[str]) -> list[str]:
     """Columns by the order in which they are mentioned; those of the arguments first."""
     found = dict.fromkeys(_in_arguments(arguments))
-    for tree in _sources():
+    for tree in own_sources():
         for name in _in_source(tree):
             if suggested(name) is not None:
                 found.setdefault(name)
@@ -53,23 +50,14 @@ def _in_arguments(arguments: Sequence[str]) -> Iterator[str]:
             yield from filter(None, value.split(","))
 
 
-def _sources() -> Iterator[ast.AST]:
-    """Of the script, and of what it has imported that is not a library's."""
-    files = [getattr(m, "__file__", None) for m in list(sys.modules.values())]
-    own = [f for f in files if isinstance(f, str) and f.endswith(".py") and not is_library(f)]
-    for file in dict.fromkeys([sys.argv[0], *own][:_MOST_FILES]):
-        try:
-            yield ast.parse(Path(file).read_text(encoding="utf-8"))
-        except (OSError, SyntaxError, ValueError):
-            continue
-
-
 def _in_source(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript) and _is_row(node.value):
             yield from _strings(node.slice)
         elif isinstance(node, ast.Call):
-            if isinstance(node.func, ast.Attribute) and node.func.attr in _METHODS and _is_row(node.func.value):
+            if isinstance(node.func, ast.Attribute) and (
+                node.func.attr == "column" or (node.func.attr in _METHODS and _is_row(node.func.value))
+            ):
                 yield from _strings(*node.args[:1])
             for keyword in node.keywords:
                 if keyword.arg in ("remove_columns", "columns", "input_columns", "dataset_text_field"):
