@@ -12,9 +12,10 @@ from foretell.errors import InputError
 
 
 def inspect(
-    source: options.Source,
+    source: options.SourceOrLaunch = None,
     arguments: options.Arguments = None,
     settings: options.Settings = None,
+    launch: options.Launch = None,
     fake_data: options.FakeData = False,
     opaque: options.Opaque = None,
     top: Annotated[int, option(OUTPUT, "--top", "How many operators to show.", "N", min=1)] = 12,
@@ -31,7 +32,7 @@ def inspect(
     import foretell
     from foretell.report.inspection import inspection, inspection_dict
 
-    script = options.script_of(source, arguments, None, fake_data, opaque)
+    source, script = options.source_or_launch(source, launch, arguments, fake_data, opaque)
     terms = options.terms([on], model=model)
     if save is not None and save.suffix != ".graph":
         raise InputError(f"--save {save} must end in .graph, so that it can be used as a SOURCE again.")

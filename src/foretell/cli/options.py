@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -145,13 +146,32 @@ def script_of(
     )
 
 
-def launched(line: str, source: str | None, given: Mapping[str, Any], fake_data: bool, opaque: Path | None) -> Script:
-    """The script that a launch line starts; it has all that SOURCE and what goes with it would say."""
+def source_or_launch(
+    source: str | None,
+    launch: str | None,
+    arguments: Sequence[str] | None,
+    fake_data: bool,
+    opaque: Path | None,
+    processes: int | None = None,
+) -> tuple[str, Script | None]:
+    """SOURCE, and the script that it is or that a launch line starts, which has all that goes with SOURCE."""
     import foretell
 
-    if wrong := [name for name, value in {"SOURCE": source, **given}.items() if value]:
+    if launch is None and source is None:
+        raise InputError("SOURCE is missing. Give a script, a name or a file, or --launch 'torchrun … train.py …'.")
+    if launch is None:
+        assert source is not None
+        return source, script_of(source, arguments, processes, fake_data, opaque)
+    given = {"SOURCE": source, "--nproc": processes, "arguments after --": arguments}
+    if wrong := [name for name, value in given.items() if value]:
         raise InputError(f"--launch says what runs, and in how many processes. Leave out {', '.join(wrong)}.")
-    return foretell.Script.from_launch(line, fake_data=fake_data, opaque=None if opaque is None else str(opaque))
+    script = foretell.Script.from_launch(launch, fake_data=fake_data, opaque=None if opaque is None else str(opaque))
+    return script.path, script
+
+
+def on_any_number(script: Script | None) -> Script | None:
+    """A script in as many processes as there are devices, whatever its launch line says."""
+    return None if script is None else dataclasses.replace(script, processes=None, nodes=None)
 
 
 def combinations(written: Sequence[str] | None) -> list[dict[str, str]]:

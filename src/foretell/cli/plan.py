@@ -20,7 +20,7 @@ JOB: Final = "The job"
 
 
 def plan(
-    source: options.Source,
+    source: options.SourceOrLaunch = None,
     arguments: options.Arguments = None,
     samples: Annotated[str | None, option(JOB, "--samples", "Samples to train on, like 1.28e6.", "N")] = None,
     tokens: Annotated[str | None, option(JOB, "--tokens", "Tokens to train on, like 300e9.", "N")] = None,
@@ -60,6 +60,7 @@ def plan(
     term: Annotated[str, option(SPACE, "--term", "Prices to pay: on-demand, reserved or spot.", "TERM")] = "on-demand",
     region: Annotated[str | None, option(SPACE, "--region", "Prices of this region, like us-east-1.", "REGION")] = None,
     settings: options.Settings = None,
+    launch: options.Launch = None,
     fake_data: options.FakeData = False,
     opaque: options.Opaque = None,
     as_json: options.AsJson = False,
@@ -95,13 +96,13 @@ def plan(
     from foretell.planner.command import Command
     from foretell.report.plan import plan_panel, write_plan
 
-    script = options.script_of(source, arguments, None, fake_data, opaque)
+    source, script = options.source_or_launch(source, launch, arguments, fake_data, opaque)
     conditions = options.conditions_of(loader, jitter, expert_skew)
     terms = options.terms([on] if on else [], plan=None, model=model, profile=profile, conditions=conditions)
     job = _job(samples, tokens, epochs, dataset, (evaluate, checkpoint, startup, failures, preemptions, restart), term)
     with progress() as report:
         result = foretell.plan(
-            script or source,
+            options.on_any_number(script) or source,
             on,
             **(terms | {"plan": fixed, "job": job}),
             settings=options.read_settings(settings),

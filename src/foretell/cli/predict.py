@@ -84,15 +84,7 @@ def predict(
     if trace is not None and len(on) > 1:
         raise InputError(f"--trace writes one timeline, got {len(on)} --on. Give one --on, or run it once for each.")
     chosen = options.read_settings(settings)
-    script = None
-    if launch is not None:
-        given = {"--nproc": nproc, "arguments after --": arguments}
-        script = options.launched(launch, source, given, fake_data, opaque)
-        source = script.path
-    elif source is None:
-        raise InputError("predict lacks SOURCE. Give a script, a name or a file, or --launch 'torchrun … train.py …'.")
-    else:
-        script = options.script_of(source, arguments, nproc, fake_data, opaque)
+    source, script = options.source_or_launch(source, launch, arguments, fake_data, opaque, nproc)
     methods.refuse(method, resources, {"--server": server, "--fit-batch": fit_batch, "--lengths": lengths})
     methods.refuse(method, False, {"a script": script})
     job = options.job_of(job_samples, job_tokens, evaluate, checkpoint)

@@ -10,14 +10,15 @@ from foretell.cli.terminal import answer, note, progress
 
 
 def scale(
-    source: options.Source,
     on: Annotated[str, option(WHAT, "--on", "The device to take more and more of: h100-sxm.", "DEVICE")],
     up_to: Annotated[int, option(WHAT, "--up-to", "The most devices.", "N", min=1)],
+    source: options.SourceOrLaunch = None,
     arguments: options.Arguments = None,
     settings: options.Settings = None,
     plan: Annotated[
         str | None, option(WHAT, "--plan", "How a replica is parallelized: tp=8,pp=2,zero=1. dp grows.", "PLAN")
     ] = None,
+    launch: options.Launch = None,
     fake_data: options.FakeData = False,
     opaque: options.Opaque = None,
     as_json: options.AsJson = False,
@@ -33,12 +34,12 @@ def scale(
     import foretell
     from foretell.report.scale import scaling_table, write_scaling
 
-    script = options.script_of(source, arguments, None, fake_data, opaque)
+    source, script = options.source_or_launch(source, launch, arguments, fake_data, opaque)
     conditions = options.conditions_of(loader, jitter, expert_skew)
     terms = options.terms([on], plan=plan, model=model, profile=profile, conditions=conditions)
     with progress() as report:
         points = foretell.scale(
-            script or source,
+            options.on_any_number(script) or source,
             on,
             up_to=up_to,
             settings=options.read_settings(settings),

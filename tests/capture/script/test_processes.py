@@ -6,8 +6,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import foretell
+from foretell import cli
 from foretell.capture.script.pretend.workers import trains
 from tests.capture.script.conftest import Write
 
@@ -144,3 +146,16 @@ def test_what_a_script_asserts_of_numbers_on_the_device_holds(script: Write) -> 
     """
     graph = foretell.capture_graph(script(text))
     assert any("asserts" in caveat.text for caveat in graph.caveats)
+
+
+def test_verbs_take_launch_lines(script: Write) -> None:
+    script("import torch, torch.distributed as dist\ndist.init_process_group('nccl')\n" + textwrap.dedent(STEPS))
+    call = CliRunner().invoke
+    shown = call(cli.app, ["inspect", "--launch", "torchrun --nproc-per-node 2 train.py", "--json", "--no-cache"])
+    assert shown.exit_code == 0, shown.output
+    assert "Linear" in shown.stdout or "aten" in shown.stdout
+    for verb in (["scale", "--on", "h100-sxm", "--up-to", "2"], ["plan"], ["inspect"]):
+        both = call(cli.app, [*verb, "train.py", "--launch", "torchrun train.py"])
+        assert "Leave out SOURCE" in both.output + str(both.exception)
+        neither = call(cli.app, verb)
+        assert "SOURCE is missing" in neither.output + str(neither.exception)
