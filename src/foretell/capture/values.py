@@ -235,7 +235,8 @@ def _worth_keeping(value: torch.Tensor) -> bool:
 def _positions(mask: torch.Tensor) -> Sequence[torch.Tensor]:
     """Where a mask is true; one that is real, as of a list of flags, is looked at as it is."""
     if isinstance(mask, FakeTensor):
-        return aten.nonzero.default(mask).unbind(1)
+        positions: torch.Tensor = aten.nonzero.default(mask)
+        return positions.unbind(1)
     with _disable_current_modes():
         return mask.nonzero().unbind(1)
 

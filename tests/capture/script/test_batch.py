@@ -160,6 +160,7 @@ def test_the_batch_is_what_the_loss_is_computed_from(
     assert (graph.samples, graph.tokens) == (samples, tokens)
     assert doubt in " ".join(c.text for c in graph.caveats if c.code == "batch-assumed")
     assert bool(doubt) == any(c.code == "batch-assumed" for c in graph.caveats)
+    assert ("2 views of each" in graph.facts.notes[0].what) == (step == VIEWS)
 
 
 def test_a_script_is_its_own_trainer(script: Write) -> None:

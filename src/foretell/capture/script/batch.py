@@ -57,7 +57,7 @@ def batch_of(consumed: Consumed, fetches: Sequence[Fetch]) -> Batch:
         return _batch(
             consumed,
             given[0],
-            f"{given[0]} samples from the data loader",
+            f"{given[0]} samples from the data loader{_views(consumed, given[0])}",
             f"Its step also takes {others} from another loader." if others else "",
         )
     return _by_shapes(consumed)
@@ -151,11 +151,26 @@ def _calls(sources: Sequence[Source], consumed: Consumed) -> int | None:
 def _batch(consumed: Consumed, samples: int | None, found: str, doubt: str = "") -> Batch:
     shown = sorted(
         consumed.sources,
-        key=lambda s: (samples not in s.shape, samples != s.samples, len(s.shape) < 2, s.kind == "resident"),
-    )
+        key=lambda s: (
+            not _is_of(s, samples), len(s.shape) < 2, samples not in s.shape, samples != s.samples, s.kind == "resident"
+        ),
+    )  # fmt: skip
     return Batch(
         samples=samples, tokens=_tokens(consumed), inputs=shown[0].shape if shown else None, found=found, doubt=doubt
     )
+
+
+def _is_of(source: Source, samples: int | None) -> bool:
+    """It has a row for each sample, or a few: views of it, frames."""
+    return samples in source.shape or (samples is not None and source.samples % samples == 0)
+
+
+def _views(consumed: Consumed, samples: int) -> str:
+    """How many rows the largest of the inputs has for each sample, where it is more than one."""
+    rows = [s.samples // samples for s in consumed.sources if len(s.shape) > 2 and s.samples % samples == 0]
+    views = max(rows, default=1)
+    alone = all(samples not in s.shape for s in consumed.sources if len(s.shape) > 2)
+    return f", {views} views of each" if samples > 1 and views > 1 and alone else ""
 
 
 def _tokens(consumed: Consumed) -> int | None:

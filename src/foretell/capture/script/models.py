@@ -49,7 +49,7 @@ class Models:
         An optimizer's own copies of parameters, which are none of the model's, are of another type.
         """
         trained = self.trained
-        found = {id(p): p for root in trained for p in root.parameters()}
+        found: dict[int, torch.Tensor] = {id(p): p for root in trained for p in root.parameters()}
         types = {p.dtype for p in found.values()}
         if not trained or any(key in found for key in self._updated):
             found |= {key: tensor for key, tensor in self._updated.items() if not trained or tensor.dtype in types}

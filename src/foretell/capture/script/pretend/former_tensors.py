@@ -147,9 +147,12 @@ def _irfft(
 ) -> torch.Tensor:
     sides, norm = tuple(range(-signal_ndim, 0)), "ortho" if normalized else "backward"
     values = torch.view_as_complex(input.contiguous())
+    made: torch.Tensor
     if onesided:
-        return torch.fft.irfftn(values, s=signal_sizes or None, dim=sides, norm=norm)
-    return torch.fft.ifftn(values, dim=sides, norm=norm).real
+        made = torch.fft.irfftn(values, s=signal_sizes or None, dim=sides, norm=norm)
+    else:
+        made = torch.fft.ifftn(values, dim=sides, norm=norm).real
+    return made
 
 
 def _symeig(input: torch.Tensor, eigenvectors: bool = False, upper: bool = True) -> Any:
