@@ -74,9 +74,18 @@ def _missing_package(ended: Ended) -> Fault | None:
             way_out=f"Put that folder on the path: PYTHONPATH={folder} foretell predict …",
         )
     if (words := on_missing_package(ended.script, error)) is None:
-        return None
+        return None if name or "cannot import name" in str(error) else _wants_more(ended)
     cause, _, way_out = words.partition(". ")
     return Fault(whose="surroundings", cause=f"{cause}.", way_out=way_out)
+
+
+def _wants_more(ended: Ended) -> Fault:
+    """A library that says in its own words what it is lacking."""
+    return Fault(
+        whose="surroundings",
+        cause=f"{shown(ended.script.path)} needs something that is not installed where Foretell runs{ended.line}: {ended.named}",
+        way_out="Install what these words name there, or what the script's requirements do; it needs no GPU to be imported.",
+    )
 
 
 def _folder_of(name: str, script: Path) -> str:
