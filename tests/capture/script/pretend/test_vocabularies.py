@@ -11,12 +11,15 @@ import pytest
 import foretell
 from foretell.capture.script.pretend.hub import names, tokenizers, vocabularies
 from foretell.capture.script.pretend.sets.columns import column, spread, text
+from foretell.capture.script.pretend.sets.described import described
 from tests.capture.script.conftest import Write
 
 TRAINS = """
-    import os, pickle, torch
+    import json, os, pickle, torch
+    import numpy as np
     import pyarrow.parquet as tables
     import tokenizers
+    from safetensors import safe_open
     from huggingface_hub import HfApi, create_repo, login
 
     login()
@@ -32,7 +35,16 @@ TRAINS = """
     with open("words/table.pt", "rb") as file:
         table = torch.load(file)
     assert table[torch.zeros(3, dtype=torch.long)].shape == (3,)
+    with open("/data/Meta-Llama-3.1-8B-Instruct/config.json") as file:
+        assert json.loads(file.read())["num_key_value_heads"] == 8
+    with safe_open("weights/model.safetensors", framework="pt") as file:
+        state = {name: file.get_tensor(name) for name in file.keys()}
+    with open("data/train.bin", "rb") as file:
+        assert np.fromfile(file, dtype=np.uint16).shape == (2**22,)
+    with open("data/train.jsonl") as file:
+        assert len([7] + json.loads(next(file))["context"]) > 1
     model = torch.nn.Embedding(words.n_vocab, 8).cuda()
+    model.load_state_dict(state)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     for _ in range(4):
         ids = torch.tensor([words.encode(texts[0])[:8]] * 2).cuda()
@@ -87,6 +99,15 @@ def test_a_class_tells_the_type_of_its_model() -> None:
         "bert", "llama", None,
     ]  # fmt: skip
     assert names.of_type("bert", "./chinese_wwm")["vocab_size"] == 21128
+
+
+def test_columns_are_as_the_script_describes_them() -> None:
+    text_of, many = (lambda dtype: SimpleNamespace(dtype=dtype)), [{"role": 0, "content": 0}]
+    many[0] = {"role": text_of("string"), "content": text_of("string"), "tools": text_of("string")}
+    made = described({"conversations": many, "ids": text_of("int32")})
+    assert [turn["role"] for turn in made["conversations"].value(0)] == ["user", "assistant"] * 2
+    assert made["conversations"].value(0)[0]["tools"] == ""
+    assert made["ids"].value(3) == 3
 
 
 def test_texts_are_as_long_as_published_in_the_mean_and_differ() -> None:

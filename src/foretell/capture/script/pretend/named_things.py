@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
+from foretell.capture.script.pretend.files.unknown import WORDS
 from foretell.capture.script.pretend.files.words import Words
 from foretell.capture.script.pretend.lacking import StandInError
 from foretell.capture.script.session import Session
@@ -29,6 +31,8 @@ _PER_CLASS: Final = ("per_category_iou", "per_category_accuracy")
 # Tokens of tiktoken's encodings.
 _ENCODINGS: Final = {"gpt2": 50257, "r50k_base": 50257, "p50k_base": 50281, "p50k_edit": 50284, "cl100k_base": 100277,
                      "o200k_base": 200019}  # fmt: skip
+_LLAMA: Final = 128_000  # merges, special tokens apart
+_QWEN: Final = 151_643
 _OF_MODELS: Final = {"gpt-2": "gpt2", "gpt2": "gpt2", "text-davinci": "p50k_base", "gpt-3.5": "cl100k_base",
                      "gpt-4o": "o200k_base", "gpt-4": "cl100k_base", "text-embedding": "cl100k_base"}  # fmt: skip
 
@@ -39,6 +43,7 @@ def install(session: Session) -> None:
     once_imported("datasets", lambda module: vars(module).setdefault("load_metric", _maker(session)))
     once_imported("tiktoken", lambda module: _encodings(module, session))
     once_imported("tiktoken.registry", lambda module: _encodings(module, session))
+    once_imported("tiktoken.load", lambda module: _ranks(module, session))
     once_imported("nltk", lambda module: replace(module, "download", lambda *args, **kwargs: True))
     once_imported("nltk.tokenize", _sentences)
     once_imported("spacy", lambda module: _languages(module, session))
@@ -121,6 +126,26 @@ def _encodings(module: Any, session: Session) -> None:
                 return make(wanted)
 
             replace(module, name, either)
+
+
+def _ranks(module: Any, session: Session) -> None:
+    """Files of merges: bytes, what our own words are put together from, and as many others as Llama 3 or Qwen has."""
+    read = module.load_tiktoken_bpe
+
+    def either(path: Any, *args: Any, **kwargs: Any) -> Any:
+        with contextlib.suppress(Exception):
+            return read(path, *args, **kwargs)
+        size = _QWEN if "qwen" in str(path).lower() else _LLAMA
+        session.stand_in(f"tokenizer {path}", f"{size:,} merges", decides_size=True)
+        pieces = dict.fromkeys(
+            piece[:n].encode() for piece in re.findall(r" ?[^\s]+", WORDS) for n in range(2, len(piece) + 1)
+        )
+        known = [*(bytes([i]) for i in range(256)), *pieces]
+        return {
+            piece: i for i, piece in enumerate([*known, *(b"\xff" + str(i).encode() for i in range(size - len(known)))])
+        }
+
+    replace(module, "load_tiktoken_bpe", either)
 
 
 # Languages

@@ -20,7 +20,7 @@ from foretell.capture.script.pretend.files.kinds import is_cache
 # Libraries that read a file for whoever calls them; others look whether one is there, and shall find what is.
 _READERS: Final = frozenset(
     "PIL numpy cv2 imageio skimage scipy librosa soundfile audioread h5py pycocotools torchaudio tifffile nibabel "
-    "joblib webdataset torchtext sentencepiece tokenizers lxml pycocoevalcap lvis codecs".split()
+    "joblib webdataset torchtext sentencepiece tokenizers lxml pycocoevalcap lvis codecs fsspec tiktoken".split()
 )
 _LOADERS: Final = (f"{os.sep}torchvision{os.sep}datasets{os.sep}folder.py", f"{os.sep}torchvision{os.sep}io{os.sep}")
 _STANDARD: Final = sysconfig.get_paths()["stdlib"] + os.sep
@@ -129,7 +129,7 @@ def _demands(path: str) -> tuple[tuple[int, int], ...]:
         if isinstance(node, ast.Assert):
             wants = not any(isinstance(part, ast.Not) for part in ast.walk(node.test))
         elif isinstance(node, ast.If):
-            wants = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not) and _ends(node.body[-1])
+            wants = any(isinstance(part, ast.Not) for part in ast.walk(node.test)) and _ends(node.body[-1])
         else:
             continue
         if wants:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Callable, Iterator
@@ -12,7 +13,9 @@ import torch
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
+from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import kinds
+from foretell.capture.script.pretend.files.callers import asking_frame
 from foretell.capture.script.pretend.files.numbers import Unshaped
 from foretell.capture.script.pretend.files.unknown import unpacked
 from foretell.capture.script.pretend.lacking import StandInError
@@ -123,6 +126,8 @@ def _checkpoints(session: Session) -> None:
         torch, "load", lambda f, *args, **kwargs: (nothing_of if isinstance(f, NotHere) else read)(f, *args, **kwargs)
     )
     or_else_offline(torch.hub, "load_state_dict_from_url", nothing_of)
+    once_imported("safetensors", lambda module: _tensors(module, nothing_of))
+    once_imported("safetensors.torch", lambda module: or_else(module, "load_file", nothing_of))
     takers: dict[Any, Callable[[], Any]] = {
         torch.nn.Module: lambda: keys([], []),
         torch.optim.Optimizer: lambda: None,
@@ -131,6 +136,31 @@ def _checkpoints(session: Session) -> None:
     }
     for kind, nothing in takers.items():
         replace(kind, "load_state_dict", tolerant(kind.load_state_dict, nothing))
+
+
+class _NoTensors(contextlib.nullcontext[Any]):
+    """A file of safetensors that is not here: it names none."""
+
+    def __enter__(self) -> Any:
+        return self
+
+    def keys(self) -> list[str]:
+        return []
+
+    def metadata(self) -> dict[str, str]:
+        return {}
+
+
+def _tensors(module: Any, nothing_of: Callable[..., Any]) -> None:
+    opened: Callable[..., Any] = module.safe_open
+
+    def safe_open(filename: Any, *args: Any, **kwargs: Any) -> Any:
+        if overlay.is_there(filename) or asking_frame() is None:
+            return opened(filename, *args, **kwargs)
+        nothing_of(filename)
+        return _NoTensors()
+
+    replace(module, "safe_open", safe_open)
 
 
 def _weights(api: Any) -> None:

@@ -52,6 +52,7 @@ _BOX: Final = "0 0.5 0.5 0.25 0.25\n"  # as YOLO's: a class, and where its box i
 _VECTORS: Final = re.compile(r"glove|\.vec$|word2vec|w2v|fasttext|wiki\.|embed", re.IGNORECASE)
 _VOCABULARY: Final = 30_522  # as BERT's
 _WRITING: Final = frozenset("wax+")
+SETTINGS: Final[list[Callable[[str], str | None]]] = []  # files of settings that somebody knows by their path
 # As many different characters as plays of Shakespeare have.
 _LETTERS: Final = string.ascii_letters + " !$&',-.3:;?"
 
@@ -224,7 +225,10 @@ class Contents:
         """As `of`, for the code of that frame."""
         ending = kinds.ending_of(path)
         if ending in kinds.DOCUMENTS and _SETTINGS.search(os.path.basename(path)):
-            return None  # settings, of which every one counts
+            settings = next((text for known in SETTINGS if (text := known(path)) is not None), None)
+            if settings is None:
+                return None  # settings, of which every one counts
+            return io.BytesIO(settings.encode()) if binary else io.StringIO(settings)
         if ending in kinds.PICTURES:
             self._session.stand_in(f"pictures in {os.path.dirname(path) or '.'}", f"{PICTURE[0]} × {PICTURE[1]}")
             return io.BytesIO(picture(ending))
@@ -239,14 +243,10 @@ class Contents:
                 return io.BytesIO(pickle.dumps(words.Words(path, words.note(self._session, path))))
             self._note_document(path)
             return io.BytesIO(pickle.dumps(Document()))
-        if binary and ending in (".pt", ".pth", ".ckpt"):
+        if binary and (ending in (".pt", ".pth", ".ckpt") or (ending == ".bin" and "model" in os.path.basename(path))):
             return NotHere(path)
-        if (
-            binary
-            and ending == ".bin"
-            and (packed := token_files.packed(path, source_of(frame.f_code.co_filename), self._session))
-        ):
-            return packed
+        if ending == ".bin":
+            return token_files.packed(path, source_of(frame.f_code.co_filename), self._session)
         text = self._text(path, ending, frame)
         return io.BytesIO(text.getvalue().encode()) if text is not None and binary else text
 

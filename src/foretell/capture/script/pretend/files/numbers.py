@@ -14,6 +14,7 @@ from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files.callers import is_ready, reading_frame
 from foretell.capture.script.pretend.files.known_tables import rows_and_columns
+from foretell.capture.script.pretend.files.token_files import Tokens
 from foretell.capture.script.pretend.files.unknown import Document
 from foretell.capture.script.pretend.lacking import StandInError
 from foretell.capture.script.session import Session
@@ -34,6 +35,14 @@ def way_out(path: Any) -> str:
 def install(session: Session) -> None:
     _map_tokens(session)
     if_missing(np, "fromfile", lambda file, dtype=float, *a, **kw: _tokens(session, file, dtype, kw.get("count", -1)))
+    read: Callable[..., Any] = np.fromfile
+
+    def from_open_file(file: Any, dtype: Any = float, count: int = -1, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(file, Tokens):
+            return read(file, dtype, count, *args, **kwargs)
+        return np.frombuffer(file.read(-1 if count < 0 else count * np.dtype(dtype).itemsize), dtype).copy()
+
+    replace(np, "fromfile", from_open_file)
     if_missing(np, "load", lambda file, *args, **kwargs: Unshaped(session, os.fspath(file)))
     for name in ("loadtxt", "genfromtxt"):
         if_missing(np, name, functools.partial(_table, session))

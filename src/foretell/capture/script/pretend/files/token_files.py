@@ -1,4 +1,4 @@
-"""Files of tokens with a header, as llm.c writes them and trainers of GPTs after it read them."""
+"""Files of tokens, also with a header, as llm.c writes them and trainers of GPTs after it read them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,20 @@ _MAGIC: Final = re.compile(r"\b(20240520|20240801|20240227)\b")
 _NEWER: Final = 20240801  # whose tokens have 32 bits, in version 7
 
 
-def packed(path: str, source: str, session: Session) -> io.BytesIO | None:
-    """The file, if the code that reads it says what such files begin with."""
-    if not (found := _MAGIC.search(source)):
-        return None
+class Tokens(io.BytesIO):
+    """Such a file, opened; numpy reads one by its number, which this has not."""
+
+
+def packed(path: str, source: str, session: Session) -> Tokens:
+    """The file; with a header, if the code that reads it says what such files begin with."""
     session.stand_in(f"tokens in {path}", f"{_TOKENS:,} of them")
-    return io.BytesIO(_written(int(found[1])))
+    found = _MAGIC.search(source)
+    return Tokens(_written(int(found[1])) if found else _plain())
+
+
+@functools.cache
+def _plain() -> bytes:
+    return bytes(2 * _TOKENS)
 
 
 @functools.cache

@@ -34,6 +34,7 @@ _LISTINGS: Final = re.compile(r"listdir|scandir|glob|iterdir|os\.walk")
 _HIDDEN: Final = re.compile(
     r"^(\.|readme|put_|place_|download|get_|prepare|license)|\.(md|sh|py|gitkeep|rst)$", re.IGNORECASE
 )
+_LOOKING: Final = frozenset(("fsspec",))  # a library that looks for files in the script's place
 _WILD: Final = re.compile(r"[*?\[]")
 
 
@@ -75,7 +76,7 @@ class MissingFolders:
             except FileNotFoundError:
                 frame = asking_frame()
                 text = os.fsdecode(path)
-                if is_demanded(frame):
+                if is_demanded(asking_frame(_LOOKING)):
                     return self._status(bool(re.fullmatch(r"\.[A-Za-z]\w*", kinds.ending_of(text))))
                 if not self.is_missing_data(path, frame):
                     raise

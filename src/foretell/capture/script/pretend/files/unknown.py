@@ -14,6 +14,7 @@ ROWS: Final = 2048
 WORDS: Final = (
     "the quick brown fox jumps over the lazy dog and runs away into the deep dark forest near the river bank "
 )
+_TOKENS: Final = (1,) * 24
 _PROSE: Final = frozenset(
     "text sentence sentence1 sentence2 question answer context premise hypothesis instruction input output prompt completion "
     "content document summary caption captions value title body article review comment target response transcript raw sent "
@@ -39,6 +40,13 @@ class Word(str):
 
     def __index__(self) -> int:
         return int(self)
+
+    def __add__(self, other: Any) -> Any:
+        return [*_TOKENS, *other] if isinstance(other, list) else str.__add__(self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        """A text that is added to a list was a list of tokens."""
+        return [*other, *_TOKENS] if isinstance(other, list) else str(other) + str(self)
 
 
 class Fields(list[Any]):

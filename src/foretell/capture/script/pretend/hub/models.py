@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import types
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -9,6 +11,8 @@ from typing import Any, Final
 import torch
 
 from foretell.capture.script.imports import once_imported
+from foretell.capture.script.pretend import overlay
+from foretell.capture.script.pretend.files import contents
 from foretell.capture.script.pretend.hub import names, processors, tokenizers
 from foretell.capture.script.pretend.hub.quantized import quantize
 from foretell.capture.script.session import Session
@@ -25,6 +29,7 @@ _LOADING: Final = frozenset(
 
 
 def install(session: Session) -> None:
+    contents.SETTINGS[:] = [lambda path: _config_file(session, path)]
     for name in ("transformers.configuration_utils", "transformers.modeling_utils"):
         adapt = _configurations if name.endswith("configuration_utils") else _models
         once_imported(name, lambda module, adapt=adapt: adapt(module, session))  # type: ignore[misc]
@@ -51,6 +56,27 @@ def _configurations(module: Any, session: Session) -> None:
         return entries, names.without_hub_options(kwargs)
 
     kind._get_config_dict = classmethod(get_config_dict)
+    read_file: Callable[..., Any] = kind._dict_from_json_file.__func__
+
+    def dict_from_json_file(cls: Any, json_file: Any) -> Any:
+        if overlay.is_there(json_file):
+            return read_file(cls, json_file)
+        return _entries(session, cls, os.path.dirname(os.fspath(json_file)) or os.fspath(json_file), "")
+
+    kind._dict_from_json_file = classmethod(dict_from_json_file)
+
+
+def _config_file(session: Session, path: str) -> str | None:
+    """A known model's config.json, which the script reads by itself from a folder of its name."""
+    folder, name = os.path.split(path)
+    if name != "config.json" or not folder:
+        return None
+    try:
+        entries = names.entries(folder)
+    except ForetellError:
+        return None
+    session.stand_in(f"configuration {path}")
+    return json.dumps(entries, default=str)
 
 
 def _entries(session: Session, cls: Any, name: str, subfolder: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend.sets import growing
 from foretell.capture.script.pretend.sets.columns import SOUND, Spec, classes_in, column, spec_of
+from foretell.capture.script.pretend.sets.described import described
 from foretell.capture.script.pretend.sets.known import KnownSet, known_set, languages_of
 from foretell.capture.script.pretend.sets.mentions import mentioned_columns
 from foretell.capture.script.session import Session
@@ -89,13 +90,13 @@ class _Hub:
 
     def load(
         self, path: Any, name: Any = None, data_dir: Any = None, data_files: Any = None, split: Any = None,
-        streaming: bool = False, **kwargs: Any,
+        streaming: bool = False, features: Any = None, **kwargs: Any,
     ) -> Any:  # fmt: skip
         path, name = str(path), name if isinstance(name, str) else None
         known = self._known(path, name, data_files)
         what = f"data set {path}" if path not in _READERS else f"files {data_files or data_dir or path}"
         rows = {part: min(n, _STREAMED) if streaming else n for part, n in known.splits.items()}
-        parts = {part: self._split(what, known, part, n, name) for part, n in rows.items()}
+        parts = {part: self._split(what, known, part, n, name, features) for part, n in rows.items()}
         if split is None:
             whole = self.datasets.DatasetDict(parts)
             streams = {part: made.to_iterable_dataset() for part, made in parts.items()}
@@ -126,9 +127,11 @@ class _Hub:
             columns = {n: spec_of(n, what) for n in mentioned_columns(self.session.script.arguments)}
         return KnownSet(splits=dict.fromkeys(splits, _UNKNOWN_ROWS), columns=columns or {"text": "text:500"})
 
-    def _split(self, what: str, known: KnownSet, part: str, rows: int, name: str | None) -> Any:
+    def _split(self, what: str, known: KnownSet, part: str, rows: int, name: str | None, given: Any = None) -> Any:
         languages = languages_of(name, *self.session.script.arguments) or ("en", "de")
         made = {n: column(self.datasets, spec, languages, n) for n, spec in known.columns.items()}
+        if isinstance(given, Mapping):  # as the script itself describes them
+            made = described(given)
         few = min(rows, growing.HEAVY if any(c.heavy for c in made.values()) else growing.LIGHT)
         table = {n: [c.value(i) for i in range(few)] for n, c in made.items()}
         features = self.datasets.Features({n: c.feature for n, c in made.items()})
