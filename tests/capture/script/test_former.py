@@ -118,3 +118,39 @@ def test_tensors_are_taken_as_they_were(script: Write) -> None:
         """)
     )
     assert graph.samples == 6
+
+
+def test_functions_of_autograd_may_be_objects(script: Write) -> None:
+    graph = foretell.capture_graph(
+        script("""
+        import cPickle as pickle
+        import torch
+        from itertools import izip
+        from torch import nn
+
+        class Sign(torch.autograd.Function):
+            def __init__(self, scale):
+                super().__init__()
+                self.scale = scale
+
+            def forward(self, x):
+                self.save_for_backward(x)
+                return self.scaled(x.sign())
+
+            def backward(self, gradient):
+                (x,) = self.saved_tensors
+                return self.scaled(gradient * (x.abs() < 1).float())
+
+            def scaled(self, x):
+                return x * self.scale
+
+        assert pickle.loads(pickle.dumps(3)) == 3 and list(izip([1], [2])) == [(1, 2)]
+        model = nn.Linear(8, 4).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in xrange(5):
+            Sign(0.5)(model(torch.randn(6, 8).cuda())).sum().backward()
+            optimizer.step()
+        """)
+    )
+    assert graph.samples == 6
+    assert [op.signature.name for op in graph.ops if op.phase == "backward"].count("aten.mul") >= 2
