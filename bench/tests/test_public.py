@@ -39,7 +39,7 @@ def checkouts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 def one(commit: str, script: str, **facts: object) -> public_list.PublicScript:
-    given = {"repository": "someone/project", "commit": commit, "on": "h100-sxm", "frozen": True, **facts}
+    given = {"repository": "someone/project", "commit": commit, "on": "h100-sxm", "drawn": 1, **facts}
     return public_list.PublicScript(script=script, **given)  # type: ignore[arg-type]
 
 
@@ -59,10 +59,14 @@ def test_scripts_are_run_as_a_user_would_and_compared(checkouts: tuple[Path, str
     before = out.read_bytes()
     assert exam.run([right, wrong, missing], out) == results  # nothing is run again
     assert out.read_bytes() == before
-    text = public.show(results, [right, wrong, missing])
-    assert "Frozen: 2 scripts of 1 repositories, 2 forecasts (100%); 1 of 2 checked are right (50%)" in text
-    public_page.write_page(tmp_path / "page.md", results, [right, wrong], public_list.left_out())
-    assert "someone/project: scripts/train.py | parameters | 132 | 68 |" in (tmp_path / "page.md").read_text()
+    by_set = public.sets(results, {right.name: results[right.name]}, [right, wrong, missing])
+    text = public.show(by_set)
+    assert "first drawn: 2 scripts of 1 repositories, 2 forecasts (100%); 1 of 2 checked are right (50%)" in text
+    assert "open: 1 scripts of 1 repositories" in text  # a drawn one that was run again
+    public_page.write_page(tmp_path / "page.md", by_set, public_list.left_out())
+    page = (tmp_path / "page.md").read_text()
+    assert "someone/project: scripts/train.py | parameters | 132 | 68 |" in page
+    assert "| | first drawn | open |" in page
 
 
 def test_a_script_that_fails_keeps_its_message_and_one_that_hangs_is_ended(checkouts: tuple[Path, str]) -> None:
@@ -110,16 +114,50 @@ def test_a_refusal_is_clear_with_a_line_a_cause_and_a_way_out(message: str, clea
     assert outcomes.outcome_of(script, 0, "no json", message)["outcome"] == "bad failure"
 
 
+@pytest.mark.parametrize(
+    ("message", "kind"),
+    [
+        ("error: line 3 of a.py failed with KeyError. That may come from what Foretell stood in for (x.csv), not from the script. Put "
+         "a small one there.", "stand-in failed"),
+        ("error: Foretell's stand-in for x.npz (numbers) has no array called 'y' (line 3 of a.py). Put one there.", "stand-in failed"),
+        ("error: line 3 of a.py failed. That line is the script's own: it fails so on any machine with torch 2.13. Mend it.",
+         "clear refusal"),
+        ("error: line 3 of a.py imports sh, which is not installed. pip install sh\nIt printed:\nForetell's stand-in for x has no y",
+         "clear refusal"),
+        ("error: That may come from what Foretell stood in for (x.csv).", "bad failure"),
+    ],
+)  # fmt: skip
+def test_a_refusal_that_blames_a_stand_in_is_counted_as_ours(message: str, kind: str) -> None:
+    found = outcomes.outcome_of(one("c", "train.py"), 2, "", message)
+    assert found["outcome"] == kind
+    assert public.judged_anew({"a": {**found, "outcome": "clear refusal"}})["a"]["outcome"] == kind
+
+
+def test_work_of_a_child_that_nobody_waits_for_is_counted(checkouts: tuple[Path, str]) -> None:
+    child = "import time\nwhile time.process_time() < 1.5: pass"
+    parent = f"import os, subprocess, sys, time\np = subprocess.Popen([sys.executable, '-c', {child!r}])\n"
+    parent += "while p.poll() is None: time.sleep(0.1)\n"
+    unwaited = parent.replace(
+        "while p.poll() is None: time.sleep(0.1)",
+        "time.sleep(0.5)\nos.waitid(os.P_PID, p.pid, os.WEXITED | os.WNOWAIT)",
+    )
+    with subprocess.Popen([sys.executable, "-c", unwaited], start_new_session=True) as running:
+        code, worked = public._end_of(running, 60)
+    assert code == 0
+    assert worked > 1
+
+
 def test_the_list_is_whole() -> None:
     listed = public_list.scripts()
     assert len({script.name for script in listed}) == len(listed) >= 80
-    assert sum(script.frozen for script in listed) >= 40
+    assert sum(script.drawn == 1 for script in listed) >= 40
+    assert sum(script.drawn == 2 for script in listed) >= 48
     assert sum(script.checked for script in listed) >= 30
     for script in listed:
         assert len(script.commit) == 40
         assert bool(script.script) != bool(script.launch), script.name
-    assert not {(one.repository, one.frozen) for one in public_list.left_out()} & {
-        (s.repository, s.frozen) for s in listed
+    assert not {(one.repository, one.drawn) for one in public_list.left_out()} & {
+        (s.repository, s.drawn) for s in listed
     }
 
 
@@ -127,7 +165,9 @@ def test_results_are_shown_without_checkouts(tmp_path: Path) -> None:
     script = public_list.scripts()[0]
     found = {"outcome": "unchecked", "repository": script.repository, "cpu_seconds": 3.0, "parameters": 5}
     public.write_results(tmp_path / "out.json", {script.name: found})
-    ran = CliRunner().invoke(app, ["scripts", "public", "--out", str(tmp_path / "out.json")])
+    ran = CliRunner().invoke(
+        app, ["scripts", "public", "--out", str(tmp_path / "out.json"), "--later", str(tmp_path / "no.json")]
+    )
     assert ran.exit_code == 0, ran.output
     assert "1 forecasts (100%)" in ran.output
     assert json.loads((tmp_path / "out.json").read_text())["scripts"] == {script.name: found}

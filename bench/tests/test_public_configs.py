@@ -28,7 +28,7 @@ def test_an_answer_is_right_that_has_what_the_file_says() -> None:
         "batch": 2,
         "precision": "bf16",
         "plan": "dp=8,zero=3,checkpointing=full",
-        "frozen": True,
+        "drawn": 1,
     }
     assert judged(LISTED, found)["outcome"] == "right"
     other = judged(LISTED, {**found, "parameters": 1_100_000, "plan": "dp=8"})

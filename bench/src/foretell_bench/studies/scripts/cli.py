@@ -19,6 +19,7 @@ Checkouts = Annotated[
 ]
 Out = Annotated[Path, typer.Argument(metavar="OUT", help="A JSON file, written as results come.")]
 PUBLIC = RESULTS / "public_scripts.json"
+LATER = RESULTS / "public_scripts_open.json"
 CONFIGURATIONS = RESULTS / "public_configs.json"
 
 app = typer.Typer(name="scripts", help="Training scripts as they are.", no_args_is_help=True, rich_markup_mode=None)
@@ -78,14 +79,17 @@ def public(
     checkouts: Annotated[
         Path | None, typer.Option("--checkouts", metavar="FOLDER", help="Checkouts of the list, named owner+name.")
     ] = None,
-    frozen: Annotated[
-        bool | None, typer.Option("--frozen/--open", help="Only scripts that were frozen, or only the others.")
+    drawn: Annotated[
+        int | None, typer.Option("--drawn", metavar="N", help="Only scripts of this draw; 0: those of none.")
     ] = None,
     python: Annotated[
         Path | None, typer.Option("--python", metavar="INTERPRETER", help="Has the libraries of the scripts.")
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", min=1, metavar="N", help="Scripts that run at a time.")] = 1,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Results; what is there stays.")] = PUBLIC,
+    later: Annotated[
+        Path, typer.Option("--later", metavar="FILE", help="Results of scripts that are open by now, to show too.")
+    ] = LATER,
     page: Annotated[Path | None, typer.Option("--page", metavar="FILE", help="Also write the page of results.")] = None,
 ) -> None:
     """Public scripts as published: which give a forecast, and is it right; without checkouts, show the results."""
@@ -93,14 +97,14 @@ def public(
     from foretell_bench.studies.scripts.public_list import left_out, scripts
     from foretell_bench.studies.scripts.public_page import write_page
 
-    chosen = [script for script in scripts() if frozen in (None, script.frozen)]
+    chosen = [script for script in scripts() if drawn in (None, script.drawn)]
     if checkouts is not None:
-        results = public.Examination(checkouts=checkouts, python=python).run(chosen, out, jobs)
-    else:
-        results = public.read_results(out)
-    say(public.show(results, chosen))
+        public.Examination(checkouts=checkouts, python=python).run(chosen, out, jobs)
+    results = public.judged_anew(public.read_results(out))
+    by_set = public.sets(results, public.judged_anew(public.read_results(later)), scripts())
+    say(public.show(by_set))
     if page is not None:
-        write_page(page, results, scripts(), left_out())
+        write_page(page, by_set, left_out())
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from foretell_bench.studies.scripts.public_list import PublicScript
 
-OUTCOMES: Final = ("right", "wrong", "unchecked", "clear refusal", "bad failure")
+OUTCOMES: Final = ("right", "wrong", "unchecked", "clear refusal", "stand-in failed", "bad failure")
 FORECASTS: Final = OUTCOMES[:3]
 _MESSAGE: Final = 4000  # characters that are kept
 _LINE: Final = re.compile(r"\b[Ll]ine \d+|\.\w+:\d+\b")
@@ -26,6 +26,7 @@ _OURS: Final = (
     "Traceback (most recent call last), in Foretell",
     "has made no update of its parameters in",  # for a time limit
 )
+_STANDS_IN: Final = re.compile(r"may come from what Foretell stood in for|Foretell's stand-in for .* has no ")
 
 
 def outcome_of(script: PublicScript, code: int | None, answer: str, message: str) -> dict[str, Any]:
@@ -36,17 +37,27 @@ def outcome_of(script: PublicScript, code: int | None, answer: str, message: str
         kind = "unchecked" if not script.checked else "wrong" if wrong else "right"
         return {"outcome": kind, **found, **({"differs": wrong} if wrong else {})}
     kept = message if len(message) <= _MESSAGE else f"{message[: _MESSAGE // 2]} … {message[-_MESSAGE // 2 :]}"
-    kind = "clear refusal" if code == 2 and is_clear(message) else "bad failure"
-    return {"outcome": kind, "exit_code": code, "message": kept}
+    return {"outcome": refusal(code, message), "exit_code": code, "message": kept}
+
+
+def refusal(code: int | None, message: str) -> str:
+    """What it is that gave no forecast; to blame a stand-in of ours is clear, and still a script that we do not run."""
+    if code != 2 or not is_clear(message):
+        return "bad failure"
+    return "stand-in failed" if _STANDS_IN.search(_own(message)) else "clear refusal"
 
 
 def is_clear(message: str) -> bool:
     """Whether a refusal says where, why and what to do: the last is not to read a traceback."""
     if any(words in message for words in _OURS):
         return False
-    own = message.partition(_PRINTED)[0]
+    own = _own(message)
     words = "\n".join(line for line in own.split("\n") if not line.startswith(" "))  # frames are indented
     return bool(_LINE.search(own) and _WAY_OUT.search(words))
+
+
+def _own(message: str) -> str:
+    return message.partition(_PRINTED)[0]
 
 
 def differences(script: PublicScript, found: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -98,6 +109,7 @@ def summary(title: str, results: Sequence[Mapping[str, Any]]) -> str:
         f"{forecasts} forecasts ({forecasts / max(1, len(results)):.0%})",
         f"{found['right']} of {checked} checked are right ({found['right'] / max(1, checked):.0%})",
         f"{found['clear refusal']} clear refusals",
+        f"{found['stand-in failed']} where a stand-in failed",
         f"{found['bad failure']} bad failures",
         f"median {seconds[len(seconds) // 2]:.0f} s of CPU" if seconds else "",
     ]

@@ -5,6 +5,7 @@ What a run gave is written as it comes; a later run goes on where it stopped. Ch
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ from typing import Any, Final
 import psutil
 
 import foretell
-from foretell_bench.studies.scripts.outcomes import brief, outcome_of, summary, table
+from foretell_bench.studies.scripts.outcomes import brief, outcome_of, refusal, summary, table
 from foretell_bench.studies.scripts.public_list import PublicScript
 
 LIMIT: Final = 300.0  # seconds per script, of the processor: a busy machine makes all of them slow
@@ -70,7 +71,7 @@ class Examination:
             if code is None:
                 words = f"no answer in {self.limit:g} s. {words}"
             found = outcome_of(script, code, self._anywhere(answer.read()), words)
-        about = {"repository": script.repository, "commit": script.commit, "frozen": script.frozen, "on": script.on}
+        about = {"repository": script.repository, "commit": script.commit, "drawn": script.drawn, "on": script.on}
         return {**about, "cpu_seconds": round(cpu, 1), "seconds": round(wall, 1), **found}
 
     def command(self, script: PublicScript) -> list[str]:
@@ -124,14 +125,31 @@ def write_results(path: Path, results: Mapping[str, Mapping[str, Any]]) -> None:
     beginning.replace(path)
 
 
-def show(results: Mapping[str, Mapping[str, Any]], scripts: Sequence[PublicScript]) -> str:
+def sets(
+    results: Mapping[str, Mapping[str, Any]], later: Mapping[str, Mapping[str, Any]], scripts: Sequence[PublicScript]
+) -> dict[str, dict[str, Mapping[str, Any]]]:
+    """Results by set: each draw as it was when nobody had seen it, and all that was run later, as it is now."""
+    draws = {"first drawn": 1, "second drawn": 2}
+    found = {
+        title: {s.name: results[s.name] for s in scripts if s.drawn == n and s.name in results}
+        for title, n in draws.items()
+    }
+    found["open"] = {s.name: later[s.name] for s in scripts if s.name in later}
+    return {title: those for title, those in found.items() if those}
+
+
+def judged_anew(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Earlier refusals, by the words that they are judged by now."""
+    return {
+        name: {**found, "outcome": refusal(found["exit_code"], found["message"])} if "message" in found else dict(found)
+        for name, found in results.items()
+    }
+
+
+def show(by_set: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """The scripts that there are results of, as tables, and the messages of those without a forecast."""
     parts: list[str] = []
-    for title, frozen in (("Frozen", True), ("Open", False)):
-        names = [s.name for s in scripts if s.frozen is frozen and s.name in results]
-        if not names:
-            continue
-        those = {name: results[name] for name in names}
+    for title, those in by_set.items():
         failed = [f"- {brief(n, 120)}: {brief(r['message'], 600)}" for n, r in those.items() if "message" in r]
         differ = [f"- {brief(n, 120)}: {r['differs']}" for n, r in those.items() if "differs" in r]
         parts += [summary(title, list(those.values())), table(those), *failed, *differ]
@@ -143,25 +161,39 @@ def _head(root: Path) -> str:
     return ended.stdout.strip() or "no commit"
 
 
-def _worked(pid: int) -> float:
-    """Seconds of CPU of a process and its children so far."""
-    try:
-        process = psutil.Process(pid)
-        return float(sum(sum(each.cpu_times()[:2]) for each in (process, *process.children(recursive=True))))
-    except psutil.Error:  # it has just ended
-        return 0.0
+class _Work:
+    """Seconds of CPU of a process and all that it started: a child that nobody waits for is in no usage of its parent."""
+
+    def __init__(self, pid: int) -> None:
+        self._root = pid
+        self._of: dict[tuple[int, float], float] = {}  # by pid and time of start, which tell processes apart
+
+    def now(self) -> float:
+        for each in self._alive():
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                self._of[each.pid, each.create_time()] = sum(each.cpu_times()[:2])
+        return sum(self._of.values())
+
+    def _alive(self) -> Sequence[psutil.Process]:
+        try:
+            first = psutil.Process(self._root)
+            return [first, *first.children(recursive=True)]
+        except psutil.Error:
+            return []
 
 
 def _end_of(running: subprocess.Popen[bytes], limit: float) -> tuple[int | None, float]:
     """(exit code, seconds of CPU with its children); no code where it was ended for taking too long."""
     late = time.monotonic() + _PATIENCE * limit
     ended = False
+    work = _Work(running.pid)
     while True:
+        worked = work.now()
         pid, status, usage = os.wait4(running.pid, os.WNOHANG)
         if pid:
             running.returncode = os.waitstatus_to_exitcode(status)  # it is waited for: Popen must not
-            return None if ended else running.returncode, usage.ru_utime + usage.ru_stime
-        if not ended and (time.monotonic() > late or _worked(running.pid) > limit):
+            return None if ended else running.returncode, max(worked, usage.ru_utime + usage.ru_stime)
+        if not ended and (time.monotonic() > late or worked > limit):
             os.killpg(running.pid, signal.SIGKILL)
             ended = True
         time.sleep(_POLL)

@@ -40,7 +40,7 @@ class PublicConfiguration:
     @property
     def script(self) -> PublicScript:
         """The same as a script, for the runner."""
-        known = {"repository": self.repository, "commit": self.commit, "on": self.on, "frozen": self.drawn_first}
+        known = {"repository": self.repository, "commit": self.commit, "on": self.on, "drawn": int(self.drawn_first)}
         return PublicScript(script=self.path, **known)  # type: ignore[arg-type]
 
 
@@ -116,7 +116,7 @@ def show(results: Mapping[str, Mapping[str, Any]]) -> str:
     """How many came to each outcome, and what those without a right forecast say."""
     lines = []
     for title, those in (("Drawn first", True), ("The others", False)):
-        own = {name: r for name, r in results.items() if r["frozen"] is those}
+        own = {name: r for name, r in results.items() if bool(r["drawn"]) is those}
         lines.append(
             f"{title}: {len(own)} files; {', '.join(f'{n} {kind}' for kind, n in counts(own.values()).items())}"
         )

@@ -1,7 +1,8 @@
 """The public scripts that Foretell is examined on: where they are, how their READMEs run them, what they then train.
 
-`public.toml` has them, with the repositories that were drawn and left out. Frozen ones were drawn before a change was made, and
-run once it was. Parameters, batch, precision and plan are worked out by hand from source and README, never from a forecast.
+`public.toml` has them, with the repositories that were drawn and left out. Nobody had run or developed with drawn ones before they
+were run for the record; since then they are open like the others. Parameters, batch, precision and plan are worked out by hand from
+source and README, never from a forecast.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class PublicScript:
     repository: str
     commit: str
     on: str  # devices
-    frozen: bool
+    drawn: int = 0  # the first or the second draw; 0 where it was developed with from the beginning
     script: str = ""
     arguments: tuple[str, ...] = ()
     launch: str = ""  # a whole line of torchrun, accelerate, deepspeed, …
@@ -56,8 +57,8 @@ class LeftOut:
     """A repository that was drawn and has no script in the list."""
 
     repository: str
-    frozen: bool
     reason: str
+    drawn: int = 0
 
 
 def scripts(path: Path = LIST) -> list[PublicScript]:

@@ -7,29 +7,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from foretell_bench.studies.scripts.outcomes import FORECASTS, brief, counts
-from foretell_bench.studies.scripts.public_list import LeftOut, PublicScript
+from foretell_bench.studies.scripts.public_list import LeftOut
 
 _FAILURES: Final = 32  # that the page has; the results have all
 _ABOUT: Final = """# Public scripts
 
 Training scripts of public repositories, as published: with the arguments of their READMEs, through `foretell predict --fake-data`, \
 without their data and without a GPU. `bench/src/foretell_bench/studies/scripts/public.toml` lists repository, commit, arguments and \
-what each trains, worked out by hand from its source. Frozen scripts were drawn before the work on them began and run after it; \
-open ones were developed with.
+what each trains, worked out by hand from its source. Drawn scripts were \
+taken by a hash before any was run, and their results are those of their first run, when nobody had developed with them; open ones, \
+and drawn ones once that run was over, were developed with, and their results are of today.
 
 Written by `foretell bench scripts public --page`; `foretell bench scripts public` prints every script, and \
-`bench/results/public_scripts.json` has every answer and message."""
+`bench/results/public_scripts.json` (drawn) and `public_scripts_open.json` have every answer and message."""
 
 
-def write_page(
-    path: Path, results: Mapping[str, Mapping[str, Any]], scripts: Sequence[PublicScript], left: Sequence[LeftOut]
-) -> None:
-    """Write the page of what there are results of."""
-    sets = {
-        title: those
-        for title, frozen in (("frozen", True), ("open", False))
-        if (those := {s.name: results[s.name] for s in scripts if s.frozen is frozen and s.name in results})
-    }
+def write_page(path: Path, sets: Mapping[str, Mapping[str, Mapping[str, Any]]], left: Sequence[LeftOut]) -> None:
+    """Write the page of what there are results of, set by set."""
     parts = [_ABOUT, _shares(sets), *_wrong(sets), *_failures(sets), _left_out(left)]
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
 
@@ -50,6 +44,7 @@ def _shares(sets: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
                 "of which were checked": f"{checked}",
                 "of those right in parameters, batch and precision": f"{found['right']}",
                 "refused, with line, cause and a way out": f"{found['clear refusal']}",
+                "refused where a stand-in of ours failed": f"{found['stand-in failed']}",
                 "failed": f"{found['bad failure']}",
                 "seconds of CPU, median": f"{seconds[len(seconds) // 2]:.0f}",
             }
@@ -86,11 +81,11 @@ def _failures(sets: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
 
 def _left_out(left: Sequence[LeftOut]) -> str:
     """How many; the list has the reasons, which fill a page of their own."""
-    frozen = sum(one.frozen for one in left)
+    drawn = [sum(one.drawn == n for one in left) for n in (1, 2)]
     return (
-        f"{frozen} more repositories were drawn for the frozen set and {len(left) - frozen} for the open one, and left out: no training "
-        "script that runs with a current Python, torch and libraries, something to be built, or no snapshot. The list says which "
-        "and why."
+        f"{drawn[0]} more repositories were drawn first, {drawn[1]} second and {len(left) - sum(drawn)} for the open set, and left out: "
+        "no training script that runs with a current Python, torch and libraries, something to be built, or no snapshot. The list "
+        "says which and why."
     )
 
 
