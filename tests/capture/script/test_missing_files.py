@@ -8,6 +8,7 @@ import pytest
 
 import foretell
 from foretell.capture.script.pretend.files import kinds
+from foretell.capture.script.pretend.files.patterns import name_of
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
@@ -235,3 +236,77 @@ def test_what_a_library_looks_for_in_its_own_folders_is_not_made_up(script: Writ
             optimizer.step()
     """
     assert foretell.capture_graph(script(text, fake_data=True)).facts.parameters == 20
+
+
+PACKED = """
+    import bz2, glob, gzip, os, re
+    import numpy as np
+
+    with gzip.open("./data/enwik8.gz") as file:  # of a known size
+        assert len(file.read(int(95e6))) == 95_000_000
+    with gzip.open("./data/train-labels-idx1-ubyte.gz", "rb") as file:
+        labels = np.frombuffer(file.read(), dtype=np.uint8, offset=8)
+    with gzip.open("./data/train-images-idx3-ubyte.gz", "rb") as file:
+        images = np.frombuffer(file.read(), dtype=np.uint8, offset=16).reshape(len(labels), 784)
+    assert len(set(labels)) == 10 and len(images) == 60_000
+    def news():
+        with bz2.open("./data/news.txt.bz2", "rt") as file:
+            return file.readline().split()
+    assert len(news()) > 5
+
+    def kind(path):
+        return re.search(r"^(.*)_\\d+\\.jpg$", os.path.basename(path)).groups()[0]
+
+    def shards(split):
+        names = os.listdir("fineweb10B")  # without which the script ends; only its filter says what is in it
+        return [name for name in names if split in name]
+    assert shards("train") and shards("val")
+    if not os.path.isdir("/nowhere/CUB"):
+        raise SystemExit("no birds")
+    tokens = np.load(os.path.join("fineweb10B", shards("train")[0])).astype(np.int64)
+    assert tokens.ndim == 1 and len(tokens) > 100_000
+
+    stems = [os.path.splitext(name)[0] for name in os.listdir("data/imgs") if os.path.isfile("data/imgs/" + name)]
+    masks = list(__import__("pathlib").Path("data/masks").glob(stems[3] + "_mask.*"))
+    assert len(masks) == 1, masks
+    lines = open("data/celeba/list_attr_celeba.txt").read().splitlines()
+    assert len(lines) == 202_601 and len(lines[1].split()) == 40 and len(lines[2].split()) == 41
+    words = set(open("data/penn/train.txt").read().split())
+    assert len(words) == 9_999
+
+    def boxes(path):
+        for line in open(path):
+            image, *numbers = line.split()
+            xmin, ymin, xmax, ymax = map(float, numbers[:4])
+            yield os.path.join("images", image), xmax - xmin, int(numbers[4])
+    assert all(width > 0 for _, width, _ in boxes("data/listed.txt"))
+
+    names = [name for name in os.listdir("/nowhere/data/images") if name.endswith(".jpg")]
+    found = glob.glob("/nowhere/data/images/*.jpg")
+    assert len(set(names)) == len(names) == len({*map(os.path.basename, found)})
+    assert len({kind(name) for name in names}) == len({kind(path) for path in found}) == 10
+"""
+
+
+@pytest.mark.slow
+def test_packed_files_and_names_that_a_script_takes_apart(script: Write) -> None:
+    graph = foretell.capture_graph(script(PACKED + STEPS.format(width=8), fake_data=True))
+    sizes = [note.what for note in graph.facts.notes if note.decides_size]
+    assert any("names of files" in what for what in sizes)
+    assert graph.facts.parameters == 36
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ('re.search(r"^(.*)_\\d+\\.jpg$", name)', ("classa_0.jpg", "classb_11.jpg")),
+        ('re.compile(r"([-\\d]+)_c(\\d)")', ("0_c1.png", "11_c1.png")),
+        ('name.split("_")[1]', ("0_0_00000.png", "1_1_00011.png")),
+        ('re.match(r"(\\d+)", name)', ("00000.png", "00011.png")),
+        ("name[:-4]", ("00000.png", "00011.png")),
+    ],
+)
+def test_names_are_those_that_code_takes_apart(tmp_path: Path, code: str, names: tuple[str, str]) -> None:
+    path = tmp_path / "data.py"
+    path.write_text(f"import re\nparts = {code}\n")
+    assert (name_of(0, ".png", str(path)), name_of(11, ".png", str(path))) == names

@@ -22,6 +22,8 @@ _READERS: Final = frozenset(
     "PIL numpy cv2 imageio skimage scipy librosa soundfile audioread h5py pycocotools torchaudio tifffile nibabel "
     "joblib webdataset torchtext sentencepiece tokenizers lxml pycocoevalcap lvis codecs fsspec tiktoken".split()
 )
+# Libraries that are a file system of their own: whoever calls them looks for the file.
+_SYSTEMS: Final = frozenset("blobfile iopath fvcore smart_open".split())
 _LOADERS: Final = (f"{os.sep}torchvision{os.sep}datasets{os.sep}folder.py", f"{os.sep}torchvision{os.sep}io{os.sep}")
 _STANDARD: Final = sysconfig.get_paths()["stdlib"] + os.sep
 _AWAITED: Final = frozenset(("FileNotFoundError", "OSError", "IOError", "EnvironmentError"))
@@ -39,7 +41,9 @@ def asking_frame(through: frozenset[str] = frozenset()) -> types.FrameType | Non
             return None  # an import
         if not name.startswith((OWN, "<")):
             if "site-packages" in name or "dist-packages" in name:
-                if _package(name) not in through and not (through and any(part in name for part in _LOADERS)):
+                if _package(name) not in through | _SYSTEMS and not (
+                    through and any(part in name for part in _LOADERS)
+                ):
                     return None
             elif not name.startswith(_STANDARD):
                 return frame  # type: ignore[no-any-return]
@@ -129,7 +133,8 @@ def _demands(path: str) -> tuple[tuple[int, int], ...]:
         if isinstance(node, ast.Assert):
             wants = not any(isinstance(part, ast.Not) for part in ast.walk(node.test))
         elif isinstance(node, ast.If):
-            wants = any(isinstance(part, ast.Not) for part in ast.walk(node.test)) and _ends(node.body[-1])
+            negated = any(isinstance(part, ast.Not) for part in ast.walk(node.test))
+            wants = _ends(node.body[-1]) if negated else bool(node.orelse) and _ends(node.orelse[-1])
         else:
             continue
         if wants:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import csv
 import functools
 import io
 import json
@@ -16,17 +15,19 @@ import tarfile
 import types
 import wave
 import zipfile
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
-from foretell.capture.as_gpu.patches import replace
 from foretell.capture.reads import is_library
+from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
-from foretell.capture.script.pretend.files import kinds, token_files, words
+from foretell.capture.script.pretend.files import kinds, lines, token_files, words
 from foretell.capture.script.pretend.files.callers import function_source, is_ready, reading_frame, source_of
 from foretell.capture.script.pretend.files.checkpoints import NotHere
-from foretell.capture.script.pretend.files.unknown import ROWS, WORDS, Document, Line, Record, Word
+from foretell.capture.script.pretend.files.known_texts import known_text
+from foretell.capture.script.pretend.files.packed import FLOWS, IDX, PRIZE, digits, packer_of, times_of
+from foretell.capture.script.pretend.files.unknown import ROWS, WORDS, Document, Record
+from foretell.capture.script.pretend.reading import or_else
 from foretell.capture.script.session import Session
 
 PICTURE: Final = (500, 375)  # width and height of most of ImageNet
@@ -34,19 +35,13 @@ RATE: Final = 16_000  # of a sound, each second
 SECONDS: Final = 4
 _MARK: Final = '{"foretell stands in": 0}'
 _TABLE_ROWS: Final = 4096
-_FEW_CLASSES: Final = 10
 _LISTS: Final = re.compile(
     r"os\.path\.join|imread|Image\.open|\.jpe?g|\.png|\.wav|\.npy|im(a?)ge?_?|filename|file_?path|filelist|ids\b",
     re.IGNORECASE,
 )
 _VOCABULARIES: Final = re.compile(r"vocab|Counter\(|set\(|word2i|stoi|Dictionary|Corpus|add_word|build_vocab")
-_CLASSES: Final = re.compile(r"class|names|label|categor|vocab|words|dict|shape_names|alphabet|chars", re.IGNORECASE)
 _SETTINGS: Final = re.compile(
     r"config|cfg|setting|hparam|params|args|opts?\b|^model|^ds_|deepspeed|schedule|state", re.IGNORECASE
-)
-# An ending that the reader adds to a name.
-_ADDED: Final = re.compile(
-    r"""\+\s*["'][^"'\n]*\.(jpe?g|png|wav|npy|txt|bmp|flac|xml)["']|(%s|%\d*d|\})[^"'\n]*\.(jpe?g|png|wav|npy|txt|bmp|flac|xml)["']"""
 )
 _BOX: Final = "0 0.5 0.5 0.25 0.25\n"  # as YOLO's: a class, and where its box is in the picture
 _VECTORS: Final = re.compile(r"glove|\.vec$|word2vec|w2v|fasttext|wiki\.|embed", re.IGNORECASE)
@@ -72,75 +67,15 @@ def prose(separator: str = "") -> str:
     return "\n".join(f"{line}{separator}{line}" if separator else line for line in lines) + "\n"
 
 
-class _List(io.StringIO):
-    """A list of files, whose lines have as many parts as they are taken apart into."""
-
-    def __init__(self, ending: str, count: int, names: list[str] | None = None) -> None:
-        self._names = [f"{i:05}{ending}" for i in range(count)] if names is None else names
-        super().__init__("\n".join(self._names) + "\n")
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter([Line(name + "\n") for name in self._names])
-
-    def readlines(self, hint: int | None = -1, /) -> list[Any]:
-        return list(self)
-
-    def read(self, size: int | None = -1, /) -> str:
-        return _Lines(super().read(size))
-
-
-class _Lines(str):
-    __slots__ = ()
-
-    def splitlines(self, keepends: bool = False) -> list[str]:
-        return [Line(line) for line in str.splitlines(self, keepends)]
-
-    def split(self, sep: str | None = None, maxsplit: Any = -1) -> list[str]:
-        return [Line(line) for line in str.split(self, sep, maxsplit)]
-
-    def strip(self, chars: str | None = None) -> _Lines:
-        return _Lines(str.strip(self, chars))
-
-    rstrip = strip
-
-
-class _Table(_List):
-    """A table that is not here, of columns whose names it does not know."""
-
-
-class _Rows:
-    """As what `csv.reader` gives, of such a table."""
-
-    line_num = 0
-
-    def __init__(self, table: _Table) -> None:
-        self._lines = iter(table)
-
-    def __iter__(self) -> _Rows:
-        return self
-
-    def __next__(self) -> list[Any]:
-        self.line_num += 1
-        parts: list[Any] = next(self._lines).strip().split(",")
-        return parts
-
-
-class _Row(dict[str, str]):
-    """A row of one, which has every column."""
-
-    def __missing__(self, name: str) -> str:
-        return Word(Record()[name]) if name.lower() in ("text", "sentence") else Word("0")
-
-
 @functools.cache
-def picture(ending: str) -> bytes:
+def picture(ending: str, size: tuple[int, int] = PICTURE) -> bytes:
     from PIL import Image
 
     file = io.BytesIO()
     kind = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".pgm": "PPM"}.get(
         ending, ending[1:].upper()
     )
-    Image.new("RGB", PICTURE).save(file, kind)
+    Image.new("RGB", size).save(file, kind)
     return file.getvalue()
 
 
@@ -167,9 +102,11 @@ def annotation() -> str:
 
 
 def _archive(path: str) -> bytes:
-    """A few pictures in an archive."""
+    """A few pictures in an archive, or a text."""
     file = io.BytesIO()
     members = {f"{i:05}.jpg": picture(".jpg") for i in range(64)}
+    if prize := PRIZE.search(os.path.basename(path)):
+        members = {prize[0]: prose().encode() * times_of(path)}
     if ".tar" in path:  # samples of several parts, as webdataset reads them
         parts = {"cls": b"0", "txt": WORDS.encode(), "json": b"{}"}
         members |= {f"{i:05}.{kind}": content for i in range(64) for kind, content in parts.items()}
@@ -211,8 +148,11 @@ class Contents:
         builtins.open = io.open = open_or_make
         pathlib.io.open = open_or_make  # type: ignore[attr-defined]
         overlay.use_in_archives(open_or_make)
+        once_imported(
+            "blobfile", lambda m: or_else(m, "BlobFile", lambda path, mode="r", **_: open_or_make(path, mode))
+        )
         self._read_documents()
-        self._read_tables()
+        lines.read_tables()
 
     def of(self, path: str, binary: bool) -> Any:
         """A file that is open, or None where nobody can say what is in it, or where the script does without."""
@@ -223,7 +163,19 @@ class Contents:
 
     def made(self, path: str, binary: bool, frame: types.FrameType) -> Any:
         """As `of`, for the code of that frame."""
+        if (pack := packer_of(path)) is not None:
+            return self._packed(path, pack, frame) if binary else None
+        if (known := known_text(path)) is not None:
+            self._session.stand_in(f"text of {path}", known.assumed)
+            return io.BytesIO(known.text().encode()) if binary else io.StringIO(known.text())
         ending = kinds.ending_of(path)
+        if ending in FLOWS and binary:
+            self._session.stand_in(f"flows in {os.path.dirname(path) or '.'}", f"{PICTURE[0]} × {PICTURE[1]}")
+            return io.BytesIO(FLOWS[ending](*PICTURE))
+        if idx := IDX.search(os.path.basename(path)):
+            count = 60_000 if "train" in os.path.basename(path) else 10_000
+            self._session.stand_in(f"contents of {path}", f"{count:,} of 28 × 28, 10 classes", decides_size=True)
+            return io.BytesIO(digits(idx[1] == "3", count))
         if ending in kinds.DOCUMENTS and _SETTINGS.search(os.path.basename(path)):
             settings = next((text for known in SETTINGS if (text := known(path)) is not None), None)
             if settings is None:
@@ -250,6 +202,13 @@ class Contents:
         text = self._text(path, ending, frame)
         return io.BytesIO(text.getvalue().encode()) if text is not None and binary else text
 
+    def _packed(self, path: str, pack: Callable[[bytes], bytes], frame: types.FrameType) -> io.BytesIO | None:
+        """What the name without its last ending has, compressed."""
+        made = self.made(os.path.splitext(path)[0], True, frame)
+        if made is None:
+            return None
+        return io.BytesIO(pack(made.read()) * times_of(path))
+
     def _text(self, path: str, ending: str, frame: types.FrameType) -> io.StringIO | None:
         if ending in (".json", ".txt") and "vocab" in os.path.basename(path).lower():
             return self._vocabulary(path, ending)
@@ -261,8 +220,8 @@ class Contents:
             return io.StringIO(annotation())
         if ending in kinds.TABLES:
             self._session.stand_in(f"text of {path}", f"{_TABLE_ROWS:,} rows")
-            return _Table("", _TABLE_ROWS)
-        if ending in kinds.TEXTS or (not ending and kinds.is_data(path, frozenset(), os.getcwd())):
+            return lines.Table(_TABLE_ROWS)
+        if ending in kinds.TEXTS or (kinds.may_be_data(path, os.getcwd()) and ending not in kinds.DATA):
             return self._words(path, frame)
         return None
 
@@ -272,9 +231,9 @@ class Contents:
             return io.StringIO(_BOX)
         if _VECTORS.search(os.path.basename(path)):
             return self._vectors(path)
-        source = function_source(frame)
+        source = "" if PRIZE.search(os.path.basename(path)) else function_source(frame)
         if re.search(r"\breadlines|splitlines|for \w+ in|\.split", source) and _LISTS.search(source):
-            return self._list_of_files(path, source)
+            return lines.list_of_files(self._session, path, source)
         decides = bool(_VOCABULARIES.search(source_of(frame.f_code.co_filename)))
         assumed = "65 characters, 10,000 lines of about twenty words" if decides else "words"
         self._session.stand_in(f"text of {path}", assumed, decides_size=decides)
@@ -300,24 +259,6 @@ class Contents:
         words = dict.fromkeys([*WORDS.split(), *(f"word{i}" for i in range(10_000))])
         return io.StringIO("".join(f"{word} {numbers}\n" for word in words))
 
-    def _list_of_files(self, path: str, source: str) -> io.StringIO:
-        if _CLASSES.search(os.path.basename(path)):
-            digits = re.search(r"\d+", os.path.basename(path))
-            count = int(digits[0]) if digits and 2 <= int(digits[0]) <= 2000 else _FEW_CLASSES
-            self._session.stand_in(f"names in {path}", f"{count} of them", decides_size=True)
-            return _List("", count)
-        added = _ADDED.search(source)
-        self._session.stand_in(f"list of files {path}", f"{ROWS:,} names")
-        ending, folder = ("", "") if added else (".jpg", "./images/")
-        first = zlib.crc32(path.encode()) % 97 * 10_000  # what is in one list is not in another
-        # Some have the name of a class in them, before the last mark: one of the first in a list of classes.
-        by_class = re.search(r"""split\(["']_["']\)""", source)
-        return _List(
-            ending,
-            ROWS,
-            [f"{folder}{f'{i % _FEW_CLASSES:05}_' if by_class else ''}{first + i:06}{ending}" for i in range(ROWS)],
-        )
-
     def _note_document(self, path: str) -> None:
         decides = bool(
             re.search(r"vocab|meta|dict|token|class|label|stat|config|word", os.path.basename(path), re.IGNORECASE)
@@ -336,24 +277,3 @@ class Contents:
             return read(s, *args, **kwargs)
 
         json.loads = loads
-
-    @staticmethod
-    def _read_tables() -> None:
-        make, following, read = csv.DictReader.__init__, csv.DictReader.__next__, csv.reader
-
-        def rows(file: Any, *args: Any, **kwargs: Any) -> Any:
-            return _Rows(file) if isinstance(file, _Table) else read(file, *args, **kwargs)
-
-        def init(self: Any, file: Any, *args: Any, **kwargs: Any) -> None:
-            make(self, file, *args, **kwargs)
-            self.__dict__["unknown"] = isinstance(file, _Table)
-
-        def row(self: Any) -> Any:
-            if not self.unknown:
-                return following(self)
-            next(self.reader)
-            return _Row()
-
-        replace(csv, "reader", rows)
-        replace(csv.DictReader, "__init__", init)
-        replace(csv.DictReader, "__next__", row)

@@ -17,9 +17,15 @@ TEXTS: Final = frozenset(".txt .text .tokens .src .tgt .en .de .fr .zh .lst .lis
 TABLES: Final = frozenset(".csv .tsv".split())
 DOCUMENTS: Final = frozenset(".json .jsonl .ndjson .pkl .pickle .p".split())
 OTHERS: Final = frozenset(
-    ".npy .npz .mat .h5 .hdf5 .bin .xml .lmdb .mdb .tar .zip .gz .tgz .parquet .xlsx .off .ply .pcd .obj .arrow .bvh".split()
+    ".npy .npz .mat .h5 .hdf5 .bin .xml .lmdb .mdb .tar .zip .gz .tgz .parquet .xlsx .off .ply .pcd .obj .arrow .bvh .flo .pfm".split()
 )
+SAMPLES: Final = (
+    PICTURES | SOUNDS | VIDEOS | VOLUMES | frozenset((".flo", ".pfm", ".npy", ".npz"))
+)  # a file for each sample
 DATA: Final = PICTURES | SOUNDS | VIDEOS | VOLUMES | TEXTS | TABLES | DOCUMENTS | OTHERS
+SETTINGS: Final = frozenset(
+    ".yaml .yml .cfg .ini .toml .conf .py .sh .md .prototxt .proto .pt .pth .ckpt .model".split()
+)
 _CACHES: Final = frozenset(
     ".pkl .pickle .p .npy .npz .cache .pt .pth .arrow .idx".split()
 )  # of what a script has made of data
@@ -71,6 +77,14 @@ def is_data(path: str, given: frozenset[str], start: str) -> bool:
     if any(_OUTPUTS.search(part) for part in parts):
         return False
     return any(_DATA.search(part) for part in parts)
+
+
+def may_be_data(path: str, start: str) -> bool:
+    """Whether nothing speaks against it: it is not for results, settings or code."""
+    whole = os.path.abspath(path)
+    own = os.path.relpath(whole, start) if whole.startswith(start + os.sep) else whole
+    parts = [part for part in PurePath(own).parts if part not in (os.sep, "..")]
+    return not (is_library(whole) or ending_of(path) in SETTINGS or any(_OUTPUTS.search(part) for part in parts))
 
 
 def given_for_data(arguments: tuple[str, ...]) -> frozenset[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+import numpy as np
 
 _ETT: Final = ("date", "HUFL", "HULL", "MUFL", "MULL", "LUFL", "LULL", "OT")
 # Name of the file → columns, or how many numbers come between the date and the target; and rows.
@@ -14,6 +16,20 @@ _SERIES: Final[dict[str, tuple[tuple[str, ...] | int, int]]] = {
 _NUMBERS: Final = {
     "cora.content": (2708, 1435), "cora.cites": (5429, 2), "citeseer.content": (3312, 3705), "solar_al.txt": (52_560, 137),
 }  # fmt: skip
+# Ratings: rows, and the largest number of a user and of what was rated.
+_RATINGS: Final = {
+    "u.data": (100_000, 943, 1682), "ratings.dat": (1_000_209, 6040, 3952), "ratings.csv": (2_000_000, 138_493, 131_262),
+}  # fmt: skip
+
+
+def ratings_in(name: str) -> dict[str, Any] | None:
+    """Columns of a well-known table of ratings, each number as often as others."""
+    known = _RATINGS.get(name.lower())
+    if known is None:
+        return None
+    rows, users, items = known
+    each = np.arange(rows)
+    return {"userId": each % users + 1, "movieId": each % items + 1, "rating": each % 5 + 1, "timestamp": each}
 
 
 def columns_of(name: str) -> tuple[tuple[str, ...], int] | None:

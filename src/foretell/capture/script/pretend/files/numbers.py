@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -12,7 +13,9 @@ import numpy as np
 
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.pretend import overlay
-from foretell.capture.script.pretend.files.callers import is_ready, reading_frame
+from foretell.capture.script.pretend.files import kinds
+from foretell.capture.script.pretend.files.arrays import Weights, known_array, let_weights_be_tensors
+from foretell.capture.script.pretend.files.callers import is_ready, reading_frame, user_frame
 from foretell.capture.script.pretend.files.known_tables import rows_and_columns
 from foretell.capture.script.pretend.files.token_files import Tokens
 from foretell.capture.script.pretend.files.unknown import Document
@@ -21,6 +24,7 @@ from foretell.capture.script.session import Session
 
 _NUMBERS: Final = 2**24  # of a file of tokens
 _TABLE: Final = (4096, 6)
+_WEIGHTS: Final = re.compile(r"checkpoint|ckpt|weight|model|pretrain|vit|resnet|bert|vgg|net", re.IGNORECASE)
 _FOLDERS: Final = 4  # that are named
 _seen: dict[str, str] = {}  # folder → the first file of numbers in it
 
@@ -43,7 +47,8 @@ def install(session: Session) -> None:
         return np.frombuffer(file.read(-1 if count < 0 else count * np.dtype(dtype).itemsize), dtype).copy()
 
     replace(np, "fromfile", from_open_file)
-    if_missing(np, "load", lambda file, *args, **kwargs: Unshaped(session, os.fspath(file)))
+    if_missing(np, "load", lambda file, *args, **kwargs: _loaded(session, os.fspath(file)))
+    let_weights_be_tensors()
     for name in ("loadtxt", "genfromtxt"):
         if_missing(np, name, functools.partial(_table, session))
 
@@ -54,13 +59,9 @@ def if_missing(owner: Any, name: str, make: Callable[..., Any]) -> None:
 
     def either(*args: Any, **kwargs: Any) -> Any:
         first = args[0] if args else next(iter(kwargs.values()), None)
-        if isinstance(first, str | os.PathLike) and not overlay.is_there(first) and (frame := reading_frame()):
-            try:
-                return read(*args, **kwargs)
-            except (FileNotFoundError, OSError):
-                if is_ready(frame, os.fspath(first)):
-                    raise
-                return make(*args, **kwargs)
+        missing = isinstance(first, str | os.PathLike) and not overlay.is_there(first)
+        if missing and (frame := reading_frame()) and not is_ready(frame, os.fspath(first)):
+            return make(*args, **kwargs)
         return read(*args, **kwargs)
 
     replace(owner, name, either)
@@ -86,6 +87,16 @@ def _map_tokens(session: Session) -> None:
 def _tokens(session: Session, file: Any, dtype: Any, count: int) -> Any:
     session.stand_in(f"numbers of {file}")
     return np.zeros(count if count and count > 0 else _NUMBERS, dtype)
+
+
+def _loaded(session: Session, path: str) -> Any:
+    """As numpy would load it: weights, an array that is known, several of them, or one of which nobody knows the shape."""
+    if not kinds.is_data(path, kinds.given_for_data(session.script.arguments), os.getcwd()) and _WEIGHTS.search(path):
+        session.stand_in(f"checkpoint {path}")
+        return Weights()
+    if not path.endswith(".npz") and (known := known_array(session, path, "", user_frame())) is not None:
+        return known
+    return Unshaped(session, path)
 
 
 def _table(session: Session, file: Any, dtype: Any = float, *args: Any, **kwargs: Any) -> Any:
@@ -133,7 +144,8 @@ class Unshaped:
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
-            return Unshaped(self._session, f"{self._path} ({key})")
+            known = known_array(self._session, self._path, key, user_frame())
+            return Unshaped(self._session, f"{self._path} ({key})") if known is None else known
         return self.__getattr__("shape")
 
     def __len__(self) -> int:

@@ -87,7 +87,7 @@ def _read_by_opencv(session: Session, cv2: Any) -> None:
     read, capture = cv2.imread, cv2.VideoCapture
 
     def imread(filename: Any, flags: int = 1, *args: Any, **kwargs: Any) -> Any:
-        if (found := read(os.fspath(filename), flags, *args, **kwargs)) is not None:
+        if not _is_missing(filename) and (found := read(os.fspath(filename), flags, *args, **kwargs)) is not None:
             return found
         _note(session, filename)
         return _blank(filename, flat=flags == 0 or (_mode(filename) == "L" and flags < 0))

@@ -7,8 +7,12 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+import numpy as np
+
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
+from foretell.capture.script.pretend.files.arrays import known_array
+from foretell.capture.script.pretend.files.callers import user_frame
 from foretell.capture.script.pretend.files.contents import PICTURE, picture
 from foretell.capture.script.pretend.files.numbers import way_out
 from foretell.capture.script.pretend.lacking import StandInError
@@ -18,6 +22,7 @@ _SAMPLES: Final = 2048
 _CLASSES: Final = 80  # of COCO, whose numbers go to 90
 _NOT_COCO: Final = frozenset((12, 26, 29, 30, 45, 66, 68, 69, 71, 83))
 _COUNTS: Final = re.compile(r"num|len|size|count|total|keys", re.IGNORECASE)
+_SIDE: Final = re.compile(r"(8|16|32|64|128|256|512|1024)-\d+$")
 _LABELS: Final = re.compile(r"label|text|word|gt|caption|name", re.IGNORECASE)
 
 
@@ -49,7 +54,10 @@ class _Database:
             if "keys" in name:
                 raise StandInError(self._path, f"list of keys ({name})", way_out(self._path))
             return str(_SAMPLES).encode()
-        return b"word" if _LABELS.search(name) else picture(".png")
+        if _LABELS.search(name):
+            return b"word"
+        side = _SIDE.match(name)  # keys may begin with how large the pictures are: 256-00001
+        return picture(".png", (int(side[1]), int(side[1]))) if side else picture(".png")
 
     def cursor(self, *args: Any, **kwargs: Any) -> Any:
         return iter([(f"{i:08}".encode(), picture(".png")) for i in range(_SAMPLES)])
@@ -132,13 +140,28 @@ def _coco(captions: bool, keypoints: bool) -> dict[str, Any]:
     return {"info": {}, "licenses": [], "images": images, "annotations": found, "categories": categories}
 
 
-class _Unshaped:
-    """A file of arrays, of which nobody knows the shapes."""
+# Arrays of well-known files, by a word in their path and their key.
+_KNOWN_ARRAYS: Final[tuple[tuple[str, dict[str, tuple[tuple[int, ...], str]]], ...]] = (
+    (r"modelnet40|ply_data|shapenet.*hdf5", {"data": ((2048, 2048, 3), "f4"), "label": ((2048, 1), "u1"),
+                                             "normal": ((2048, 2048, 3), "f4"), "pid": ((2048, 2048), "u1")}),
+    (r"indoor3d_sem_seg", {"data": ((1000, 4096, 9), "f4"), "label": ((1000, 4096), "u1")}),
+)  # fmt: skip
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+
+class _Unshaped:
+    """A file of arrays, of which nobody knows the shapes but those that are known by name."""
+
+    def __init__(self, session: Session, path: str) -> None:
+        self._session, self._path = session, path
 
     def __getitem__(self, key: Any) -> Any:
+        for words, arrays in _KNOWN_ARRAYS:
+            if re.search(words, self._path, re.IGNORECASE) and key in arrays:
+                shape, kind = arrays[key]
+                self._session.stand_in(f"array {key!r} of {self._path}", " × ".join(map(str, shape)))
+                return np.zeros(shape, kind)
+        if isinstance(key, str) and (known := known_array(self._session, self._path, key, user_frame())) is not None:
+            return known
         raise StandInError(self._path, f"array {key!r} of a known shape", way_out(self._path))
 
     def keys(self) -> Any:
@@ -165,7 +188,7 @@ def _arrays(session: Session, h5py: Any) -> None:
 
     def new(cls: Any, name: Any = None, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         if mode == "r" and isinstance(name, str | os.PathLike) and not overlay.is_there(name):
-            return _Unshaped(os.fspath(name))
+            return _Unshaped(session, os.fspath(name))
         return make(cls)
 
     h5py.File.__new__ = new
@@ -178,6 +201,6 @@ def _matlab(session: Session, module: Any) -> None:
         try:
             return read(file_name, *args, **kwargs)
         except FileNotFoundError:
-            return _Unshaped(os.fspath(file_name))
+            return _Unshaped(session, os.fspath(file_name))
 
     module.loadmat = either

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+import types
 from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
 from foretell.capture.script.pretend import overlay
-from foretell.capture.script.pretend.files.callers import endings_in, is_ready, reading_frame, words_of
+from foretell.capture.script.pretend.files.callers import endings_in, function_source, is_ready, reading_frame, words_of
 from foretell.capture.script.pretend.files.kinds import PICTURES
-from foretell.capture.script.pretend.files.known_tables import columns_of
+from foretell.capture.script.pretend.files.known_tables import columns_of, ratings_in
 from foretell.capture.script.pretend.files.unknown import value_of
 from foretell.capture.script.session import Session
 
@@ -32,10 +34,26 @@ _DATES: Final = ("date", "datetime", "timestamp", "time")
 
 
 def install(session: Session, pandas: Any) -> None:
+    _let_arrays_be_written(pandas)
     table = _table_class(pandas)
     for name in _READERS:
         if hasattr(pandas, name):
             setattr(pandas, name, _reading(session, pandas, table, getattr(pandas, name)))
+
+
+def _let_arrays_be_written(pandas: Any) -> None:
+    """Arrays of a table are the reader's own, as they were before pandas 3: scripts write to them."""
+
+    def own(read: Callable[..., Any]) -> Callable[..., Any]:
+        def to_numpy(*args: Any, **kwargs: Any) -> Any:
+            found = read(*args, **kwargs)
+            return found.copy() if isinstance(found, np.ndarray) and not found.flags.writeable else found
+
+        return to_numpy
+
+    for kind in (pandas.DataFrame, pandas.Series):
+        kind.to_numpy = own(kind.to_numpy)
+        kind.values = property(own(kind.values.fget))
 
 
 def _reading(session: Session, pandas: Any, table: Any, read: Callable[..., Any]) -> Callable[..., Any]:
@@ -51,29 +69,39 @@ def _reading(session: Session, pandas: Any, table: Any, read: Callable[..., Any]
             if known is not None:
                 session.stand_in(f"table {path}", f"{known[1]:,} rows of {len(known[0])} columns")
                 return pandas.DataFrame({name: column(pandas, name, known[1]) for name in known[0]})
+            if (rated := ratings_in(os.path.basename(os.fspath(path)))) is not None:
+                session.stand_in(f"table {path}", f"{rated['userId'].max():,} users, {rated['movieId'].max():,} items")
+                names = kwargs.get("names") or (range(4) if kwargs.get("header", 0) is None else rated)
+                return pandas.DataFrame(dict(zip(names, rated.values(), strict=False)))
             if isinstance(error, FileNotFoundError) or not overlay.is_there(path):
                 session.stand_in(
                     f"table {path}", f"{_ROWS:,} rows; columns as the script names them", decides_size=True
                 )
-                return _made(pandas, table, kwargs, words_of(frame))
+                return _made(pandas, table, kwargs, frame)
             raise
 
     return either
 
 
-def _made(pandas: Any, table: Any, how: dict[str, Any], words: tuple[str, ...]) -> Any:
+def _made(pandas: Any, table: Any, how: dict[str, Any], frame: types.FrameType) -> Any:
     """With the columns that the reader is given names for."""
     names = how.get("names") or how.get("usecols") or how.get("columns")
-    ending = next(iter(endings_in(words, PICTURES)), ".jpg")
+    ending = next(iter(endings_in(words_of(frame), PICTURES)), ".jpg")
     if names is not None and not callable(names):
         made = table({name: column(pandas, str(name), _ROWS, ending) for name in names})
     elif "header" in how and how["header"] is None:
-        made = table({i: column(pandas, str(i), _ROWS, ending) for i in range(2)})
+        made = table({i: column(pandas, str(i), _ROWS, ending) for i in range(_columns_used(frame))})
     else:
         made = table(index=pandas.RangeIndex(_ROWS))
     if (index := how.get("index_col")) is not None and isinstance(index, str) and index in made:
         made = made.set_index(index)
     return made
+
+
+def _columns_used(frame: types.FrameType) -> int:
+    """How many columns a function looks at by their number: two at least, a name and a label."""
+    found = re.findall(r"\[:,\s*:?(\d+)", function_source(frame))
+    return max([2, *(int(number) + 1 for number in found if int(number) < 1000)])
 
 
 def column(pandas: Any, name: str, rows: int, ending: str = ".jpg") -> Any:

@@ -5,36 +5,33 @@ Only what the script's own code asks is answered so: a library that looks for a 
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import itertools
 import os
 import pathlib
 import re
-import stat
 import types
 from collections.abc import Callable, Iterator
+from sys import _getframe
 from typing import Any, Final
 
 from foretell.capture.script.pretend import overlay
-from foretell.capture.script.pretend.files import kinds
-from foretell.capture.script.pretend.files.callers import (
-    asking_frame,
-    endings_in,
-    is_demanded,
-    source_of,
-    uses_of_line,
-    words_of,
-)
+from foretell.capture.script.pretend.files import kinds, listing, patterns
+from foretell.capture.script.pretend.files.callers import asking_frame, is_demanded, is_ready, source_of, uses_of_line
+from foretell.capture.script.pretend.files.entries import Entries, Entry, status
+from foretell.capture.script.pretend.files.packed import packer_of
 from foretell.capture.script.session import Session
 
 FILES: Final = 2048  # of a folder: three batches of what fits on a device
 FOLDERS: Final = 10
-_SIZE: Final = 2**25
+FRAMES: Final = 64  # of a folder that is a sample itself, as of a video
 _LISTINGS: Final = re.compile(r"listdir|scandir|glob|iterdir|os\.walk")
 _HIDDEN: Final = re.compile(
     r"^(\.|readme|put_|place_|download|get_|prepare|license)|\.(md|sh|py|gitkeep|rst)$", re.IGNORECASE
 )
 _LOOKING: Final = frozenset(("fsspec",))  # a library that looks for files in the script's place
+_GLOBS: Final = (glob.__file__, pathlib.__file__)  # which scan a folder for a pattern, that is answered as a whole
 _WILD: Final = re.compile(r"[*?\[]")
 
 
@@ -46,6 +43,7 @@ class MissingFolders:
         self._given = kinds.given_for_data(session.script.arguments)
         self._start = os.getcwd()
         self._folders: set[str] = set()  # that a listing has made up
+        self._listed: dict[str, dict[str, str]] = {}  # folder → stem → a name that a listing of it has given
         self._real: dict[str, Callable[..., Any]] = {n: getattr(os, n) for n in ("stat", "listdir", "scandir", "walk")}
 
     def apply(self) -> None:
@@ -67,7 +65,17 @@ class MissingFolders:
         if frame is None or isinstance(path, int):
             return False
         text = os.fsdecode(path)
-        return bool(text) and kinds.is_data(text, self._given, self._start)
+        return bool(text) and (kinds.is_data(text, self._given, self._start) or self._was_listed(text))
+
+    def _was_listed(self, path: str) -> bool:
+        folder, name = os.path.split(os.path.abspath(path))
+        return name in self._listed.get(folder, {}).values()
+
+    def _is_wanted(self, path: Any, frame: types.FrameType | None) -> bool:
+        """As `is_missing_data`, of a folder that is listed, or without which the script would end."""
+        if frame is None or isinstance(path, int) or self.is_missing_data(path, frame):
+            return self.is_missing_data(path, frame)
+        return kinds.may_be_data(os.fsdecode(path), self._start) and not is_ready(frame, os.fsdecode(path))
 
     def _stat(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def look(path: Any, *args: Any, **kwargs: Any) -> Any:
@@ -77,14 +85,14 @@ class MissingFolders:
                 frame = asking_frame()
                 text = os.fsdecode(path)
                 if is_demanded(asking_frame(_LOOKING)):
-                    return self._status(bool(re.fullmatch(r"\.[A-Za-z]\w*", kinds.ending_of(text))))
+                    return status(bool(re.fullmatch(r"\.[A-Za-z]\w*", kinds.ending_of(text))))
                 if not self.is_missing_data(path, frame):
                     raise
                 file = self._is_file(text)
-                if file and kinds.is_cache(text) and not self._is_prepared(text):
+                if file and kinds.is_cache(text) and not (self._is_prepared(text) or self._was_listed(text)):
                     self._note_absence(text)
                     raise
-                return self._status(file)
+                return status(file)
 
         return look
 
@@ -94,13 +102,9 @@ class MissingFolders:
 
         return look
 
-    @staticmethod
-    def _status(file: bool) -> os.stat_result:
-        mode = stat.S_IFREG | 0o644 if file else stat.S_IFDIR | 0o755
-        return os.stat_result((mode, 1, 1, 1, 0, 0, _SIZE if file else 4096, 0, 0, 0))
-
     def _is_file(self, path: str) -> bool:
-        return kinds.ending_of(path) in kinds.DATA - {".lmdb"} and os.path.abspath(path) not in self._folders
+        known = kinds.ending_of(path) in kinds.DATA - {".lmdb"} or packer_of(path) is not None
+        return known and os.path.abspath(path) not in self._folders
 
     def _is_prepared(self, path: str) -> bool:
         """Whether a program that lies in the same folder, as that which prepares its data, names the file."""
@@ -124,13 +128,14 @@ class MissingFolders:
             found = []
             try:
                 found = real(path)
+                wanted = self.is_missing_data
             except FileNotFoundError:
-                if not self.is_missing_data(path, asking_frame()):
+                wanted = self._is_wanted
+                if not wanted(path, asking_frame()):
                     raise
             frame = asking_frame() if all(_HIDDEN.search(os.fsdecode(name)) for name in found) else None
-            if not self.is_missing_data(path, frame) or overlay.has(path):
+            if frame is None or not wanted(path, frame) or overlay.has(path):
                 return found
-            assert frame is not None
             return self._names(os.fsdecode(path), frame)
 
         return names
@@ -139,14 +144,36 @@ class MissingFolders:
         """Names of files as the asking code filters for; of folders, where it lists what it has listed."""
         if pattern == "*" and self._lists_folders(folder, frame):
             self._session.stand_in(f"folders in {folder}", f"{FOLDERS} of them", decides_size=True)
-            names = [f"{i:05}" for i in range(FOLDERS)]
+            names = [listing.filters_in(frame).name(i, f"{i:05}") for i in range(FOLDERS)]
             self._folders.update(os.path.join(os.path.abspath(folder), name) for name in names)
             return names
-        self._session.stand_in(f"files in {folder}", f"{FILES:,} of them")
-        if pattern not in ("*", "*.*"):
-            return [_matching(pattern, i) for i in range(FILES)]
-        ending = next(iter(endings_in(words_of(frame), kinds.DATA - {".gz", ".zip", ".tar"})), "") or _usual(folder)
-        return [f"{i:05}{ending}" for i in range(FILES)]
+        where, count = self._size(folder)
+        self._session.stand_in(f"files in {where}", f"{count:,} of them")
+        code = frame.f_code.co_filename
+        if pattern in ("*", "*.*"):
+            names = listing.names(count, folder, frame)
+        else:
+            names = [patterns.name_of(i, kinds.ending_of(pattern), code) for i in range(count)]
+            if not fnmatch.fnmatch(names[0], pattern):
+                names = [_matching(pattern, i) for i in range(count)]
+        if patterns.name_of(0, "", code) != f"{0:05}":
+            classes = f"{patterns.CLASSES} classes where names tell them"
+            self._session.stand_in(f"names of files in {where}", classes, decides_size=True)
+        known = self._listed.setdefault(os.path.abspath(folder), {})
+        known.update((os.path.splitext(name)[0], name) for name in names)
+        return names
+
+    def _size(self, folder: str) -> tuple[str, int]:
+        """What to call a folder, and how many files it has: few where it is one of many that a listing has made up."""
+        path = os.path.abspath(folder)
+        if path in self._folders:
+            return f"folders of {os.path.dirname(path)}", FILES
+        outer, inner = os.path.dirname(path), path
+        while outer != inner:
+            if os.path.basename(inner) in self._listed.get(outer, {}).values():
+                return f"folders below {outer}", FRAMES
+            outer, inner = os.path.dirname(outer), outer
+        return folder, FILES
 
     def _lists_folders(self, folder: str, frame: types.FrameType) -> bool:
         """Whether what is listed is listed again, or looked at as a folder."""
@@ -163,11 +190,10 @@ class MissingFolders:
                 return real(path)
             except FileNotFoundError:
                 frame = asking_frame()
-                if not self.is_missing_data(path, frame):
+                if frame is None or not self._is_wanted(path, frame) or _getframe(1).f_code.co_filename in _GLOBS:
                     raise
-                assert frame is not None
                 names = self._names(os.fsdecode(path), frame)
-                return _Entries(_Entry(os.fsdecode(path), name, self._is_file(name)) for name in names)
+                return Entries(Entry(os.fsdecode(path), name, self._is_file(name)) for name in names)
 
         return entries
 
@@ -219,15 +245,19 @@ class MissingFolders:
 
     def _matches_data(self, text: str, frame: types.FrameType) -> bool:
         ending = kinds.ending_of(text)
-        plain = _WILD.search(text) is None
-        folder = text if plain else text[: _WILD.search(text).start()]  # type: ignore[union-attr]
+        wild = _WILD.search(text)
         if ending and "*" not in ending and ending not in kinds.DATA and re.fullmatch(r"\.\w+", ending):
             return False
-        if plain and kinds.is_cache(text):
-            return False
-        return self.is_missing_data(
-            folder if plain else os.path.join(folder, "data"[: 4 * (not folder)]), frame
-        ) and not (plain and self._exists(text))
+        if wild is None:
+            return not kinds.is_cache(text) and self.is_missing_data(text, frame) and not self._exists(text)
+        folder = os.path.dirname(text[: wild.start()])
+        if ending in kinds.SAMPLES and not self._exists(folder):
+            return self._is_wanted(folder, frame)
+        return self.is_missing_data(os.path.join(folder, "") or "data", frame)
+
+    def _with_ending(self, folder: str, stem: str, frame: types.FrameType) -> str:
+        known = self._listed.get(os.path.abspath(folder), {})
+        return known.get(stem) or stem + listing.ending_for(folder, frame)
 
     def _expand(self, text: str, frame: types.FrameType) -> list[str]:
         *folders, last = text.split(os.sep)
@@ -239,8 +269,10 @@ class MissingFolders:
             paths = [f"{path}{name}{os.sep}" for path in paths for name in names]
         if not _WILD.search(last):
             return [path + last for path in paths]
+        if last.endswith(".*") and not _WILD.search(last[:-2]):  # a file of which only the ending is not known
+            return [path + self._with_ending(path, last[:-2], frame) for path in paths]
         names = self._names(paths[0], frame, last)
-        each = -(-len(names) // len(paths)) if len(names) == FILES else len(names)
+        each = -(-len(names) // len(paths)) if len(names) in (FILES, FRAMES) else len(names)
         return [path + name for at, path in enumerate(paths) for name in names[at * each :][:each] or names[:each]]
 
 
@@ -249,55 +281,3 @@ def _matching(pattern: str, number: int) -> str:
     plain = re.sub(r"\[!?([^\]])[^\]]*\]", r"\1", pattern).replace("?", "0")
     name = re.sub(r"\*+", f"{number:05}", plain, count=1).replace("*", "")
     return name + ".jpg" if name.endswith(".") else name
-
-
-def _usual(folder: str) -> str:
-    name = os.path.basename(folder.rstrip(os.sep)).lower()
-    for words, ending in (("wav|audio|speech", ".wav"), ("mask|label|gt|annot", ".png"), ("text|txt|caption", ".txt")):
-        if re.search(words, name):
-            return ending
-    return ".jpg"
-
-
-class _Entry:
-    """As `os.DirEntry`."""
-
-    def __init__(self, folder: str, name: str, file: bool) -> None:
-        self.name, self.path, self._file = name, os.path.join(folder, name), file
-
-    def is_dir(self, **_: Any) -> bool:
-        return not self._file
-
-    def is_file(self, **_: Any) -> bool:
-        return self._file
-
-    def is_symlink(self) -> bool:
-        return False
-
-    def stat(self, **_: Any) -> os.stat_result:
-        return MissingFolders._status(self._file)
-
-    def __fspath__(self) -> str:
-        return self.path
-
-
-class _Entries:
-    """As what `os.scandir` gives."""
-
-    def __init__(self, entries: Iterator[_Entry]) -> None:
-        self._entries = entries
-
-    def __iter__(self) -> Iterator[_Entry]:
-        return self._entries
-
-    def __next__(self) -> _Entry:
-        return next(self._entries)
-
-    def __enter__(self) -> _Entries:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def close(self) -> None:
-        return None

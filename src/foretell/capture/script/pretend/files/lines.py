@@ -1,0 +1,147 @@
+"""Lists of files and tables that are not on this machine: lines with as many parts as their reader takes them apart into."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+from foretell.capture.as_gpu.patches import replace
+from foretell.capture.script.pretend.files.unknown import ROWS, Line, Record, Word
+from foretell.capture.script.session import Session
+
+FEW_CLASSES: Final = 10
+_CLASSES: Final = re.compile(r"class|names|label|categor|vocab|words|dict|shape_names|alphabet|chars", re.IGNORECASE)
+# An ending that the reader adds to a name.
+_ADDED: Final = re.compile(
+    r"""\+\s*["'][^"'\n]*\.(jpe?g|png|wav|npy|txt|bmp|flac|xml)["']|(%s|%\d*d|\})[^"'\n]*\.(jpe?g|png|wav|npy|txt|bmp|flac|xml)["']"""
+)
+_BOXES: Final = re.compile(
+    r"\bx_?min\b|\bx1\b|\bboxe?s?\b|\bbbox|num_boxes|num_faces|num_objs|\btruth\b", re.IGNORECASE
+)
+# Every part of a line but the first is taken apart again, at commas.
+_PARTS: Final = re.compile(r"\[1:\]")
+_COMMAS: Final = re.compile(r"""split\(["'],["']\)""")
+_MARKED: Final = re.compile(r"""startswith\(["']#["']\)|\[0\]\s*==\s*["']#["']""")
+_CORNERS: Final = ("32", "32", "160", "160", "0")  # of a box, and its class
+# A box of a face (left, top, width, height), five points with a flag each, and how clear it is.
+_FACE: Final = " ".join(["32 32 128 128", *["64 64 0.0"] * 5, "0.9"])
+
+
+class List(io.StringIO):
+    """A list of files, whose lines have as many parts as they are taken apart into."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+        super().__init__("\n".join(names) + "\n")
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([Line(name + "\n") for name in self._names])
+
+    def readlines(self, hint: int | None = -1, /) -> list[Any]:
+        return list(self)
+
+    def read(self, size: int | None = -1, /) -> str:
+        return _Lines(super().read(size))
+
+
+class _Lines(str):
+    __slots__ = ()
+
+    def splitlines(self, keepends: bool = False) -> list[str]:
+        return [Line(line) for line in str.splitlines(self, keepends)]
+
+    def split(self, sep: str | None = None, maxsplit: Any = -1) -> list[str]:
+        return [Line(line) for line in str.split(self, sep, maxsplit)]
+
+    def strip(self, chars: str | None = None) -> _Lines:
+        return _Lines(str.strip(self, chars))
+
+    rstrip = strip
+
+
+class Table(List):
+    """A table that is not here, of columns whose names it does not know."""
+
+    def __init__(self, rows: int) -> None:
+        super().__init__([f"{i:05}" for i in range(rows)])
+
+
+class _Rows:
+    """As what `csv.reader` gives, of such a table."""
+
+    line_num = 0
+
+    def __init__(self, table: Table) -> None:
+        self._lines = iter(table)
+
+    def __iter__(self) -> _Rows:
+        return self
+
+    def __next__(self) -> list[Any]:
+        self.line_num += 1
+        parts: list[Any] = next(self._lines).strip().split(",")
+        return parts
+
+
+class _Row(dict[str, str]):
+    """A row of one, which has every column."""
+
+    def __missing__(self, name: str) -> str:
+        return Word(Record()[name]) if name.lower() in ("text", "sentence") else Word("0")
+
+
+def list_of_files(session: Session, path: str, source: str) -> io.StringIO:
+    """A list as the code in `source` reads it: of classes, of files, of files with boxes."""
+    if _CLASSES.search(os.path.basename(path)) and not _MARKED.search(source):
+        digits = re.search(r"\d+", os.path.basename(path))
+        count = int(digits[0]) if digits and 2 <= int(digits[0]) <= 2000 else FEW_CLASSES
+        session.stand_in(f"names in {path}", f"{count} of them", decides_size=True)
+        return List([f"{i:05}" for i in range(count)])
+    names = _names(path, source)
+    if _MARKED.search(source):
+        session.stand_in(f"list of files {path}", f"{ROWS:,} names, one box each")
+        return io.StringIO("".join(f"# {name}\n{_FACE}\n" for name in names))
+    if _PARTS.search(source) and _COMMAS.search(source):
+        session.stand_in(f"list of files {path}", f"{ROWS:,} names, one box each")
+        return io.StringIO("".join(f"{name} {','.join(_CORNERS)}\n" for name in names))
+    if _BOXES.search(source) and re.search(r"\.split\(", source) and re.search(r"float\(|int\(", source):
+        session.stand_in(f"list of files {path}", f"{ROWS:,} names, one box each")
+        mark = "," if _COMMAS.search(source) else " "
+        return io.StringIO("".join(mark.join([name, *_CORNERS]) + "\n" for name in names))
+    session.stand_in(f"list of files {path}", f"{ROWS:,} names")
+    return List(names)
+
+
+def _names(path: str, source: str) -> list[str]:
+    ending, folder = ("", "") if _ADDED.search(source) else (".jpg", "./images/")
+    first = zlib.crc32(path.encode()) % 97 * 10_000  # what is in one list is not in another
+    # Some have the name of a class in them, before the last mark: one of the first in a list of classes.
+    by_class = re.search(r"""split\(["']_["']\)""", source)
+    return [f"{folder}{f'{i % FEW_CLASSES:05}_' if by_class else ''}{first + i:06}{ending}" for i in range(ROWS)]
+
+
+def read_tables() -> None:
+    """Let the library for tables of commas read those that are not here."""
+    make, following, read = csv.DictReader.__init__, csv.DictReader.__next__, csv.reader
+
+    def rows(file: Any, *args: Any, **kwargs: Any) -> Any:
+        return _Rows(file) if isinstance(file, Table) else read(file, *args, **kwargs)
+
+    def init(self: Any, file: Any, *args: Any, **kwargs: Any) -> None:
+        make(self, file, *args, **kwargs)
+        self.__dict__["unknown"] = isinstance(file, Table)
+
+    def row(self: Any) -> Any:
+        if not self.unknown:
+            return following(self)
+        next(self.reader)
+        return _Row()
+
+    replace(csv, "reader", rows)
+    replace(csv.DictReader, "__init__", init)
+    replace(csv.DictReader, "__next__", row)
