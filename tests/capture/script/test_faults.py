@@ -18,7 +18,7 @@ REFUSED = [
     pytest.param("import numpy as np\nnp.floats_of_old", "script", ["numpy.floats_of_old", "another version of numpy"], id="attribute"),
     pytest.param("open('/nowhere/a.json')", "script", ["reads /nowhere/a.json in line 1", "--fake-data"], id="file"),
     pytest.param("import os\nos.environ['NO_SUCH_ONE']", "script", ["variable NO_SUCH_ONE", "Set it: NO_SUCH_ONE="], id="variable"),
-    pytest.param("print 'hello'", "script", ["line 1 of", "Python 2", "2to3"], id="python 2"),
+    pytest.param("print 'hello' 5 5", "script", ["line 1 of", "Python 2", "2to3"], id="python 2"),
     pytest.param("import torch\nassert torch.cuda.device_count() > 4", "script", ["line 2", "--on 8x"], id="devices"),
     pytest.param("import os\nassert os.path.exists('/nowhere'), 'no data'", "script", ["line 2", "no data", "--fake-data"], id="data"),
     pytest.param(

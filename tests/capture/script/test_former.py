@@ -64,7 +64,7 @@ def test_arguments_of_older_trainers_are_taken(script: Write) -> None:
 
 def test_a_word_that_became_the_languages_own_is_named(script: Write, tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match=r"line 2 .*async=True.*non_blocking"):
-        foretell.capture_graph(script("import torch\ntorch.zeros(1).cuda(async=True)\n"))
+        foretell.capture_graph(script("import torch\ntorch.zeros(1).cuda(async=True) 5\n"))
 
 
 def test_pictures_are_changed_as_by_an_older_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,9 +91,10 @@ def _numpy(module: Any) -> None:
 
 def _yaml(module: Any) -> None:
     """`yaml.load(file)` chose a loader by itself; it ran what a file says, which this one does not."""
-    load = module.load
-    if "Loader" in inspect.signature(load).parameters:
-        module.load = lambda stream, Loader=module.FullLoader: load(stream, Loader)
+    for name in ("load", "load_all"):
+        load = getattr(module, name)
+        if "Loader" in inspect.signature(load).parameters:
+            setattr(module, name, lambda stream, Loader=module.FullLoader, load=load: load(stream, Loader))
 
 
 def _pandas(module: Any) -> None:
