@@ -12,7 +12,7 @@ from tests.capture.script.conftest import Write
 
 REFUSED = [
     pytest.param("import torch\nx = {}['key']", "script", ["line 2 of ", "KeyError: 'key'", "on any machine", "after --"], id="own"),
-    pytest.param("import nowhere_to_be_found", "script", ["line 1 of ", "pip install nowhere_to_be_found"], id="package"),
+    pytest.param("import nowhere_to_be_found as n\nn.go()", "script", ["line 2 of ", "pip install nowhere_to_be_found"], id="package"),
     pytest.param("from torch import _six_of_old", "script", ["_six_of_old", "torch 2", "written for"], id="version"),
     pytest.param("raise ModuleNotFoundError('Run `pip install it`.')", "script", ["line 1", "pip install it", "Install"], id="words"),
     pytest.param("import numpy as np\nnp.floats_of_old", "script", ["numpy.floats_of_old", "another version of numpy"], id="attribute"),

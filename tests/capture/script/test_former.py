@@ -154,3 +154,55 @@ def test_functions_of_autograd_may_be_objects(script: Write) -> None:
     )
     assert graph.samples == 6
     assert [op.signature.name for op in graph.ops if op.phase == "backward"].count("aten.mul") >= 2
+
+
+OLD = """
+    import time
+    import xml.etree.cElementTree
+    import numpy as np, torch
+    from numpy import random
+    from scipy.misc import imresize
+    from torch import nn
+    from torch.optim import lr_scheduler
+    import torchvision
+
+    assert time.clock() >= 0 and np.fromstring(b"ab", dtype=np.uint8).tolist() == [97, 98]
+    assert random.choice((None, (0.1, None))) is not 3 and np.array([[1], [1, 2]]).dtype == object
+    assert imresize(np.zeros((8, 6, 3), np.uint8), (4, 3)).shape == (4, 3, 3)
+    try:
+        import pandas as pd
+    except ImportError:
+        pd = None
+    if pd is not None:
+        totals = pd.DataFrame({"loss": [1.0, 2.0]})
+        totals["loss"].values[:] = 0
+        assert totals["loss"][1] == 0
+
+    model = nn.Linear(4, 4).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    lr_scheduler.ReduceLROnPlateau(optimizer, "min", verbose=True)
+
+    class Own(lr_scheduler._LRScheduler):
+        def __init__(self, optimizer, last_epoch=-1, verbose=False):
+            super().__init__(optimizer, last_epoch, verbose)
+
+        def get_lr(self):
+            return [0.1]
+
+    Own(optimizer)
+    torchvision.utils.save_image(torch.rand(2, 3, 8, 8), "x.png", range=(-1, 1), normalize=True)
+    for step in range(5):
+        x = torch.randn(8, 4).cuda()
+        delta = torch.zeros(8, 4).cuda().requires_grad_()  # an attack, whose gradients of the model are not kept
+        model(x + delta).sum().backward()
+        optimizer.zero_grad()
+        loss = model(x + delta.grad).sum()
+        loss.backward()
+        optimizer.step()
+        print(loss.data[0])
+"""
+
+
+def test_names_and_arguments_of_older_libraries_are_taken(script: Write) -> None:
+    graph = foretell.capture_graph(script(OLD))
+    assert (graph.samples, graph.grad_accumulation) == (8, 1)

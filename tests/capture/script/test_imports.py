@@ -9,6 +9,7 @@ import pytest
 
 import foretell
 from foretell.capture.script import imports
+from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
 LOCAL = """
@@ -63,3 +64,44 @@ def test_a_librarys_own_repository_is_that_library(tmp_path: Path, builds: str, 
     (tmp_path / builds).write_text(said)
     file = tmp_path / "src" / "many_sets" / "parts" / "text.py"
     assert imports.is_installed("many_sets.parts.text", str(file)) is its_own
+
+
+ABSENT = """
+    import importlib.util, torch
+    import maker_of_videos, scores_of_all.fid as fid
+    from meshes_of_all.io import Reader
+    from parts.boxes import overlaps
+
+    for name in ("tried_one", "tried_two"):
+        assert importlib.util.find_spec(name) is None
+    try:
+        import tried_one
+    except ImportError:
+        tried_one = None
+    try:
+        import tried_two
+    except:
+        tried_two = None
+    assert tried_one is None and tried_two is None and not isinstance(1, Reader)
+
+    class Own(Reader):
+        pass
+
+    model = torch.nn.Linear(8, 4).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    mask = torch.ones(6, 4, dtype=bool).fill_diagonal_(0)  # on the host, of numbers on the device
+    for _ in range(5):
+        assert model(torch.randn(6, 8).cuda())[mask].shape == (20,)
+        model(torch.randn(6, 8).cuda())[mask].sum().backward()
+        optimizer.step(); optimizer.zero_grad()
+        %s
+"""
+
+
+def test_a_package_that_is_missing_is_missed_where_it_is_used(script: Write, tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").write_text("")
+    (tmp_path / "parts" / "boxes.pyx").write_text("")
+    assert foretell.capture_graph(script(ABSENT % "")).facts.inputs == (6, 8)
+    with pytest.raises(WorkloadError, match=r"uses maker_of_videos in line \d+ .*pip install maker_of_videos"):
+        foretell.capture_graph(script(ABSENT % "maker_of_videos.write(mask)"))

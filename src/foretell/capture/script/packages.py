@@ -42,7 +42,8 @@ def on_missing_package(script: Script, error: ImportError) -> str | None:
 
 def _absent(script: Script, name: str, error: ImportError) -> str:
     package = name.partition(".")[0]
-    happened = f"{script.path} imports {name}{_line_of(error)}"
+    line = _line_of(error)
+    happened = f"{script.path} {'imports' if 'import' in line else 'uses'} {name}{line}"
     if package != name and _is_there(package):
         version = _version(package)
         if version is None:

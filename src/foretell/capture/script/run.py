@@ -16,6 +16,7 @@ from foretell.capture.as_gpu.eager import run_eagerly
 from foretell.capture.script import repository
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import (
+    absent,
     asserted,
     assigned,
     commands,
@@ -23,6 +24,7 @@ from foretell.capture.script.pretend import (
     data,
     environment,
     former,
+    former_arguments,
     former_functions,
     former_hub,
     former_language,
@@ -150,11 +152,11 @@ _STAND_INS: Final[tuple[Callable[[Session], None], ...]] = (
     _compute_where_tensors_lie, _declare_operations, kernels.install,
     quantized.install,
     data.install, _follow_steps,
-    former.install, former_hub.install, former_pictures.install, former_tensors.install, games.install, former_modules.install,
-    former_functions.install, former_python.install, former_language.install, former_sounds.install,
+    former.install, former_arguments.install, former_hub.install, former_pictures.install, former_tensors.install, games.install,
+    former_modules.install, former_functions.install, former_python.install, former_language.install, former_sounds.install,
     former_lightning.install, texts.install, tools.install,
     quiet.install,
     missing_files.install,
-    trackers.install, account.install, commands.install,
+    trackers.install, account.install, commands.install, absent.install,
     stand_ins.install, generation.install, repository.install, _adapt_libraries,
 )  # fmt: skip

@@ -7,6 +7,7 @@ module is called, whichever comes first: averages and scales that are updated af
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -115,6 +116,20 @@ class Updates:
         replace(torch.autocast, "__enter__", casting)
         self.place.arriving, self.place.arrived = self.begin, self._take_batch
         self.place.sent, self.place.drawing, self.place.drawn = self._send, self._draw, self._take_drawn
+
+        self._hear_of_clearing()
+
+    def _hear_of_clearing(self) -> None:
+        """Gradients that are cleared before they are used, as those of an attack, are not accumulated."""
+        for owner in (Optimizer, nn.Module):
+            clear: Any = owner.zero_grad
+
+            def zero_grad(own: Any, *args: Any, clear: Any = clear, **kwargs: Any) -> Any:
+                if not self._ended and self._updating is None and self.window.backwards:
+                    self.window.cleared = True
+                return clear(own, *args, **kwargs)
+
+            replace(owner, "zero_grad", functools.wraps(clear)(zero_grad))
 
     # What begins a step
 

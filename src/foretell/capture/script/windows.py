@@ -19,6 +19,7 @@ class Window:
     backwards: list[int]  # ops on the device before the end of each backward pass
     replayed: list[bool] = field(default_factory=list)  # whether some of that micro-step was not run
     updates: int = 0  # that were made before
+    cleared: bool = False  # gradients, between two backward passes
     gradients: int = 0  # ops on the device before the end of the last `torch.autograd.grad`
     rollouts: Counter[Rollout] = field(default_factory=Counter)  # passes of what is trained, without gradients
     autocast: torch.dtype | None = None
@@ -34,7 +35,7 @@ def micro_steps_in(window: Window) -> int:
     ends = window.backwards
     lengths = {(b - a, again) for (a, b), again in zip(itertools.pairwise(ends), window.replayed[1:], strict=True)}
     alike = len(lengths) == len({again for _, again in lengths})  # those that were run, and those that were not
-    return len(ends) if alike and len(ends) > 1 else 1
+    return len(ends) if alike and len(ends) > 1 and not window.cleared else 1
 
 
 def period_of(sequence: Sequence[int]) -> int | None:

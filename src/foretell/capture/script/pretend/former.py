@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import contextlib
+import fractions
+import functools
 import importlib
 import inspect
 import math
 import sys
+import time
 import types
 from collections.abc import Mapping
 from typing import Any, Final
@@ -73,6 +77,8 @@ def _python() -> None:
     for name in _ABSTRACT:
         _add(collections, name, getattr(collections.abc, name))
     _add(inspect, "getargspec", lambda function: inspect.getfullargspec(function)[:4])
+    _add(time, "clock", time.perf_counter)
+    _add(fractions, "gcd", math.gcd)
 
 
 def _torch() -> None:
@@ -87,6 +93,39 @@ def _numpy(module: Any) -> None:
     for name, value in _NUMPY.items():
         _add(module, name, value)
     _add(module, "asscalar", lambda array: array.item())
+    _add(module, "asfarray", lambda array, dtype=float: module.asarray(array, dtype=dtype))
+    _ragged(module)
+    parse = module.fromstring
+
+    def fromstring(text: Any, dtype: Any = float, count: int = -1, *, sep: str = "", like: Any = None) -> Any:
+        if sep:
+            return parse(text, dtype, count, sep=sep)
+        data = text.encode("latin1") if isinstance(text, str) else text
+        return module.frombuffer(data, dtype, count).copy()
+
+    module.fromstring = fromstring
+
+
+def _ragged(module: Any) -> None:
+    """Rows of several lengths were an array of objects."""
+
+    def either(function: Any) -> Any:
+        @functools.wraps(function)
+        def made(values: Any, *args: Any, **how: Any) -> Any:
+            try:
+                return function(values, *args, **how)
+            except ValueError as error:
+                if "inhomogeneous" not in str(error):
+                    raise
+            rows = module.empty(len(values), dtype=object)
+            rows[:] = list(values)
+            return function(rows, *args, **how)
+
+        return made
+
+    for name in ("array", "asarray"):
+        setattr(module, name, either(getattr(module, name)))
+    once_imported("numpy.random", lambda random: setattr(random, "choice", either(random.choice)))
 
 
 def _yaml(module: Any) -> None:
@@ -110,6 +149,33 @@ def _pandas(module: Any) -> None:
         lambda self, other, ignore_index=False: module.concat([self, other], ignore_index=ignore_index),
     )
     _add(module, "np", sys.modules.get("numpy"))
+    for kind in (module.DataFrame, module.Series):
+        _add(kind, "iteritems", kind.items)
+        _add(kind, "as_matrix", lambda self, columns=None: (self if columns is None else self[columns]).to_numpy())
+    values = module.Series.values.fget
+
+    def writable(self: Any) -> Any:
+        """What a column's numbers are in was once written into."""
+        array = values(self)
+        if not getattr(getattr(array, "flags", None), "writeable", True):
+            array = array.view()
+            with contextlib.suppress(ValueError):
+                array.flags.writeable = True
+        return array
+
+    module.Series.values = property(writable)
+    _read_words(module)
+
+
+def _read_words(module: Any) -> None:
+    read = module.read_csv
+
+    @functools.wraps(read)
+    def read_csv(*args: Any, delim_whitespace: bool = False, **given: Any) -> Any:
+        return read(*args, **({"sep": r"\s+"} if delim_whitespace else {}), **given)
+
+    if "delim_whitespace" not in inspect.signature(read).parameters:
+        module.read_csv = read_csv
 
 
 def _versions(module: Any) -> None:
@@ -166,7 +232,12 @@ def _joblib(name: str) -> types.ModuleType:
     return _module(name, joblib=importlib.import_module("joblib"))
 
 
+def _element_tree(name: str) -> types.ModuleType:
+    return _module(name, **vars(importlib.import_module("xml.etree.ElementTree")))
+
+
 _MODULES: Final[Mapping[str, Any]] = {
+    "xml.etree.cElementTree": _element_tree,
     "torch._six": _six,
     "torchvision.models.utils": _vision_utils,
     "torchvision.transforms.functional_tensor": _functional_tensor,

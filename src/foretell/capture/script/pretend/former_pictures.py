@@ -1,14 +1,15 @@
-"""Names and arguments that albumentations had when a script was written: sizes of what comes out are as they were then."""
+"""Names that albumentations, SciPy and scikit-image had when a script was written: sizes of what comes out are as then."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 import types
 from collections.abc import Mapping
 from typing import Any, Final
 
-from foretell.capture.script.imports import once_imported
+from foretell.capture.script.imports import once_imported, provide
 from foretell.capture.script.session import Session
 
 # Those that were dropped and change no size, and what is nearest to each.
@@ -19,11 +20,59 @@ _DROPPED: Final[Mapping[str, str]] = {
     "IAAPiecewiseAffine": "PiecewiseAffine", "IAAFliplr": "HorizontalFlip", "IAAFlipud": "VerticalFlip",
     "IAASuperpixels": "Superpixels",
 }  # fmt: skip
+_SCORES: Final = {"compare_psnr": "peak_signal_noise_ratio", "compare_ssim": "structural_similarity",
+                  "compare_mse": "mean_squared_error"}  # fmt: skip
 _CROPS: Final = ("RandomResizedCrop", "RandomSizedCrop")
 
 
 def install(session: Session) -> None:
     once_imported("albumentations", _albumentations)
+    once_imported("scipy.misc", _scipy)
+    provide(lambda name: name == "scipy.misc", _scipy_misc)
+    once_imported("skimage.measure", _skimage)
+
+
+def _scipy_misc(name: str) -> types.ModuleType:
+    module = types.ModuleType(name)
+    _scipy(module)
+    return module
+
+
+def _scipy(module: Any) -> None:
+    """Pictures as arrays, which Pillow reads, writes and resizes."""
+    import numpy as np
+    from PIL import Image
+
+    def picture(array: Any, *args: Any, **how: Any) -> Any:
+        numbers = np.asarray(array)
+        if numbers.ndim == 3 and numbers.shape[0] in (1, 3) and numbers.shape[2] not in (1, 3, 4):
+            numbers = numbers.transpose(1, 2, 0)
+        return Image.fromarray(numbers.squeeze().astype(np.uint8))
+
+    def imread(name: Any, flatten: bool = False, mode: str | None = None) -> Any:
+        read = Image.open(name)
+        return np.array(read.convert(mode or "F") if flatten or mode else read)
+
+    def imresize(arr: Any, size: Any, interp: str = "bilinear", mode: str | None = None) -> Any:
+        made = picture(arr)
+        if isinstance(size, int | float):
+            part = size / 100 if isinstance(size, int) else size
+            size = [int(side * part) for side in (made.height, made.width)]
+        return np.array(made.resize((int(size[1]), int(size[0])), getattr(Image, interp.upper(), Image.BILINEAR)))
+
+    there = {
+        "imread": imread, "imresize": imresize, "imsave": lambda name, arr, format=None: picture(arr).save(name, format),
+        "toimage": picture, "fromimage": np.array, "bytescale": lambda data, *args, **how: np.asarray(data).astype(np.uint8),
+        "imrotate": lambda arr, angle, interp="bilinear": np.array(picture(arr).rotate(angle)),
+    }  # fmt: skip
+    for name, function in there.items():
+        vars(module).setdefault(name, function)
+
+
+def _skimage(module: Any) -> None:
+    metrics = importlib.import_module("skimage.metrics")
+    for former, name in _SCORES.items():
+        vars(module).setdefault(former, getattr(metrics, name))
 
 
 def _albumentations(module: Any) -> None:

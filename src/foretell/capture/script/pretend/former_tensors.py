@@ -6,6 +6,7 @@ Comparisons gave bytes and not flags, their results lay in order in memory, and 
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -116,10 +117,12 @@ def _of_any_shape(function: Any) -> Callable[..., Any]:
 def _without_verbose(make: Any) -> Callable[..., None]:
     """Schedulers took a flag, the last of their arguments, that let them print."""
 
+    taken = len(inspect.signature(make).parameters) - 1
+
     @functools.wraps(make)
     def init(self: Any, *args: Any, **how: Any) -> None:
         how.pop("verbose", None)
-        make(self, *args, **how)
+        make(self, *args[:taken], **how)
 
     return init
 

@@ -18,6 +18,7 @@ from foretell.capture.script.session import Session
 
 _FOLDER_ROWS: Final = 2**16  # of a folder of pictures that nobody knows
 _FOLDER_CLASSES: Final = 1000
+_FORMER: Final = {"db_path": "root"}  # names of arguments
 _ATTRIBUTES: Final = 40  # of CelebA
 _ORDER: Final = ("split", "image_set", "train", "subset", "mode", "what")  # what a set calls its parts
 
@@ -105,6 +106,7 @@ def _wrap(datasets: Any, kind: Any, known: PictureSet, session: Session) -> None
     signature = inspect.signature(make)
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        kwargs = {_FORMER.get(name, name): value for name, value in kwargs.items()}
         bound = signature.bind(self, *args, **kwargs).arguments
         given = bound.pop("kwargs", {}) | bound
         if "download" in signature.parameters or "download" in given:

@@ -40,13 +40,19 @@ class Package(types.ModuleType):
             return KNOWN[path]
         if any(known.startswith(f"{path}.") for known in (*KNOWN, *DECLARED)):
             return importlib.import_module(path)
-        if _is_tried(sys._getframe(1)):
+        if is_tried(sys._getframe(1)):
             raise ImportError(f"cannot import name {name!r} from {self.__name__!r} (not installed)")
         return Unknown(path)
 
 
-def _is_tried(frame: Any) -> bool:
+def is_tried(frame: Any) -> bool:
     """Whether a script goes on without what it imports: then it has something of its own in its place."""
     code = frame.f_code
-    tried = any(e.start <= frame.f_lasti < e.end for e in dis._parse_exception_table(code))  # type: ignore[attr-defined]
-    return tried and bool({"ImportError", "ModuleNotFoundError", "Exception"} & set(code.co_names))
+    covering = [e for e in dis._parse_exception_table(code) if e.start <= frame.f_lasti < e.end]  # type: ignore[attr-defined]
+    if not covering:
+        return False
+    if {"ImportError", "ModuleNotFoundError", "Exception"} & set(code.co_names):
+        return True
+    handled = {i.offset: i.opname for i in dis.get_instructions(code)}
+    after = dict(zip(handled, list(handled)[1:], strict=False))
+    return any(handled.get(after.get(e.target, -1)) == "POP_TOP" for e in covering)  # a bare except

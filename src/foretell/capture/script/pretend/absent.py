@@ -1,0 +1,111 @@
+"""Packages that a script imports and this machine lacks: an error only where it uses one.
+
+Many are imported for a score, a video or a converter that no step needs. What a script tries to import and goes on without
+stays missing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import types
+from typing import Any, Final
+
+from foretell.capture.reads import is_library
+from foretell.capture.script.imports import provide
+from foretell.capture.script.packages import on_missing_package
+from foretell.capture.script.pretend.kernels.package import is_tried
+from foretell.capture.script.session import Session
+from foretell.errors import WorkloadError
+from foretell.sources.scripts import Script
+
+_SOURCES: Final = (".pyx", ".cpp", ".cu", ".cc", ".c")  # of what the repository would have built
+_SCRIPT: Final[list[Script]] = []
+# Which decide what runs, as they are imported or by what they decorate.
+_DECIDE: Final = frozenset(
+    "hydra fire click typer gin absl ml_collections yacs simple_parsing jsonargparse tap".split()
+)
+
+
+def install(session: Session) -> None:
+    _SCRIPT[:] = [session.script]
+    provide(_is_absent, Absent)
+
+
+def _is_absent(name: str) -> bool:
+    package = name.partition(".")[0]
+    there = sys.modules.get(package)
+    if there is not None and not isinstance(there, Absent):
+        return _would_be_built(name) and _goes_on_without(sys._getframe(1)) is False
+    if package in sys.stdlib_module_names or package in _DECIDE or _is_near(package):
+        return False
+    return _goes_on_without(sys._getframe(1)) is False
+
+
+def _is_near(package: str) -> bool:
+    """A module of the repository, in a folder where Python does not look: that is said as it is."""
+    return any(
+        os.path.exists(os.path.join(folder, name))
+        for folder in _folders()
+        for name in (package, f"{package}.py", os.path.join("src", package))
+    )
+
+
+def _folders() -> list[str]:
+    first = os.path.abspath(sys.path[0] or ".")
+    above = os.path.dirname(first)
+    return [first, above, os.path.dirname(above), os.getcwd()]
+
+
+def _would_be_built(name: str) -> bool:
+    """A part of a package of the repository's own, of which only the source is there."""
+    parent, _, part = name.rpartition(".")
+    folders = getattr(sys.modules.get(parent), "__path__", ())
+    return any(os.path.exists(os.path.join(folder, part + ending)) for folder in folders for ending in _SOURCES)
+
+
+def _goes_on_without(frame: Any) -> bool | None:
+    """Whether the script has something in place of what it imports; None where it is no import of the script's."""
+    importing = False
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if "importlib" in file:
+            if "importlib.util" in file or file.endswith(("importlib/__init__.py", "importlib/util.py")):
+                return None  # it looks whether it is there, or chooses what it imports
+            importing = True
+        elif importing:
+            if is_library(file) and frame.f_code.co_name != "_run_code":
+                return None if not file.startswith("<") else False
+            if is_tried(frame):
+                return True
+            if frame.f_code.co_name != "<module>":
+                return False
+            importing = False
+        frame = frame.f_back
+    return False
+
+
+class Absent(types.ModuleType):
+    """Such a package, or something of it: whoever uses it hears that it is missing."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Absent(f"{self.__name__}.{name}")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        package, user = self.__name__.partition(".")[0], sys._getframe(1)
+        error = ModuleNotFoundError(f"No module named {package!r}", name=package)
+        error.__traceback__ = types.TracebackType(None, user, user.f_lasti, user.f_lineno)
+        raise WorkloadError(str(on_missing_package(_SCRIPT[0], error)))
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return False
+
+    def __or__(self, other: Any) -> Any:
+        return self  # in an annotation
+
+    __ror__ = __getitem__ = __or__
+
+    def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
+        return (type(self.__name__.rpartition(".")[2], (), {"__init__": lambda *args, **kwargs: self()}),)
