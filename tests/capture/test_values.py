@@ -229,3 +229,14 @@ def test_a_mask_that_nobody_knows_chooses_as_many_each_time() -> None:
 
     graph = step_with(twice, torch.randn(64, 8))
     assert 0 < rows(graph)[-1] < 64
+
+
+def test_a_mask_made_beside_a_parameter_is_known_and_an_optimizers_state_is_not() -> None:
+    fake = FakeTensorMode()
+    values, make = Values(fake), torch.ops.aten.new_zeros.default
+    with fake:
+        weight = nn.Parameter(torch.empty(96, 64))
+        mask = values.run(make, (weight, (96,)), {"dtype": torch.bool})
+        state = values.run(make, (weight, (96, 64)), {})
+    assert contents_of(mask) is not None
+    assert contents_of(state) is None

@@ -80,8 +80,8 @@ class Values:
             sparse.keep_numbers(out, args[3])
         made = out if isinstance(out, tuple | list) else (out,)
         followed = any(isinstance(o, FakeTensor) and _may_be_worth_keeping(o, func) for o in made)
-        if followed and func in _FILLS and not isinstance(args[0], torch.nn.Parameter):  # whose state is no mask
-            self._fill(func, args, out)
+        if followed and func in _FILLS and not (isinstance(args[0], torch.nn.Parameter) and out.is_floating_point()):
+            self._fill(func, args, out)  # an optimizer's state is no mask
         elif followed and func not in _UNINITIALISED and (func in _ASSUMABLE or self._all_known(args)):
             with _disable_current_modes():
                 self._follow(func, args, kwargs, out)

@@ -139,6 +139,7 @@ def test_a_torch_built_for_cuda_without_a_driver_hears_of_no_device(script: Writ
             loss.backward()
             optimizer.step()
             print(loss.item(), out.cpu().numpy().shape)
+        assert torch.empty(2**25, device="cuda").cpu().numpy().nbytes == 2**27
     """)
     assert foretell.forecast(path, "h200").graph.training
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import foretell
+from foretell.capture.script.pretend.files.unknown import Record, Word
 from foretell.capture.script.pretend.hub import names, tokenizers, vocabularies
 from foretell.capture.script.pretend.sets.columns import column, spread, text
 from foretell.capture.script.pretend.sets.described import described
@@ -108,6 +110,13 @@ def test_columns_are_as_the_script_describes_them() -> None:
     assert [turn["role"] for turn in made["conversations"].value(0)] == ["user", "assistant"] * 2
     assert made["conversations"].value(0)[0]["tools"] == ""
     assert made["ids"].value(3) == 3
+
+
+def test_a_row_or_a_word_that_is_used_as_a_list_is_one_of_tokens() -> None:
+    assert Record()[:5] == [1] * 5
+    assert operator.add(Word("a"), [2])[-1] == 2
+    assert operator.add([2], Word("a"))[0] == 2
+    assert "b" + Word("a") == "ba"
 
 
 def test_texts_are_as_long_as_published_in_the_mean_and_differ() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from foretell.capture.as_gpu.devices import ACCELERATORS, wrap_constructors
 from foretell.capture.as_gpu.patches import replace
@@ -73,7 +75,15 @@ def _let_tensors_move(place: Placement) -> None:
     replace(torch.Tensor, "record_stream", lambda self, stream: None)
     to_numpy = torch.Tensor.numpy
     to_list = torch.Tensor.tolist
-    replace(torch.Tensor, "numpy", lambda self, **kwargs: to_numpy(_host(place, self), **kwargs))
+
+    def numpy(self: torch.Tensor, **kwargs: Any) -> Any:
+        real = _host(place, self)
+        if isinstance(real, FakeTensor):  # a large one: memory of zeros is taken where it is looked at
+            with _disable_current_modes():
+                return np.zeros(tuple(real.shape), to_numpy(torch.empty(0, dtype=real.dtype)).dtype)
+        return to_numpy(real, **kwargs)
+
+    replace(torch.Tensor, "numpy", numpy)
     replace(torch.Tensor, "tolist", lambda self: to_list(_host(place, self)))
 
 

@@ -168,6 +168,11 @@ class Record(dict[Any, Any]):
         self[key] = made
         return made
 
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice):  # it was a list of tokens
+            return list(_TOKENS * 64)[key]
+        return super().__getitem__(key)
+
     def get(self, key: Any, default: Any = None) -> Any:
         return self[key] if default is None or isinstance(default, str) else default
 
