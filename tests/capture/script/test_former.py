@@ -144,6 +144,8 @@ def test_functions_of_autograd_may_be_objects(script: Write) -> None:
             def scaled(self, x):
                 return x * self.scale
 
+        import timm
+        assert timm.models.registry.register_model and not hasattr(timm.models, "nowhere")
         assert pickle.loads(pickle.dumps(3)) == 3 and list(izip([1], [2])) == [(1, 2)]
         model = nn.Linear(8, 4).cuda()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

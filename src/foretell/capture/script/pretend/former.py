@@ -41,6 +41,8 @@ _NUMPY_RENAMED: Final = {
 }  # fmt: skip
 _PIL: Final = {"ANTIALIAS": "LANCZOS", "LINEAR": "BILINEAR", "CUBIC": "BICUBIC"}
 _TRANSFORMS: Final = {"Scale": "Resize", "RandomSizedCrop": "RandomResizedCrop"}
+# Packages that imported parts of themselves, or that libraries imported parts of, so that scripts find them without a word.
+_IN_PARTS: Final = "timm timm.models timm.data scipy sklearn skimage PIL torchvision torchvision.models torch.utils xml".split()
 _OF_VERSIONS: Final = ("torchvision", "torchaudio", "timm", "transformers", "diffusers", "pytorch_lightning")
 _WITH_URLS: Final = "alexnet densenet googlenet inception mobilenet resnet squeezenet vgg shufflenetv2 mnasnet".split()
 
@@ -56,6 +58,8 @@ def install(session: Session) -> None:
     once_imported("torchvision.transforms.transforms", _normalize)
     once_imported("yaml", _yaml)
     once_imported("pandas", _pandas)
+    for name in _IN_PARTS:
+        once_imported(name, _parts)
     for name in _OF_VERSIONS:
         once_imported(name, _versions)
     provide(lambda name: name in _MODULES, lambda name: _MODULES[name](name))
@@ -176,6 +180,21 @@ def _read_words(module: Any) -> None:
 
     if "delim_whitespace" not in inspect.signature(read).parameters:
         module.read_csv = read_csv
+
+
+def _parts(module: Any) -> None:
+    find = getattr(module, "__getattr__", None)
+
+    def part(name: str) -> Any:
+        with contextlib.suppress(AttributeError):
+            if find is not None:
+                return find(name)
+        with contextlib.suppress(ImportError):
+            if not name.startswith("_"):
+                return importlib.import_module(f"{module.__name__}.{name}")
+        raise AttributeError(f"module '{module.__name__}' has no attribute '{name}'")
+
+    module.__getattr__ = part
 
 
 def _versions(module: Any) -> None:
