@@ -42,7 +42,9 @@ _NUMPY_RENAMED: Final = {
 _PIL: Final = {"ANTIALIAS": "LANCZOS", "LINEAR": "BILINEAR", "CUBIC": "BICUBIC"}
 _TRANSFORMS: Final = {"Scale": "Resize", "RandomSizedCrop": "RandomResizedCrop"}
 # Packages that imported parts of themselves, or that libraries imported parts of, so that scripts find them without a word.
-_IN_PARTS: Final = "timm timm.models timm.data scipy sklearn skimage PIL torchvision torchvision.models torch.utils xml".split()
+_IN_PARTS: Final = (
+    "timm timm.models timm.data scipy sklearn skimage PIL torchvision torchvision.models torch.utils xml".split()
+)
 _OF_VERSIONS: Final = ("torchvision", "torchaudio", "timm", "transformers", "diffusers", "pytorch_lightning")
 _WITH_URLS: Final = "alexnet densenet googlenet inception mobilenet resnet squeezenet vgg shufflenetv2 mnasnet".split()
 
