@@ -24,7 +24,13 @@ PARSED = """
     from transformers.modeling_utils import apply_chunking_to_forward, find_pruneable_heads_and_indices
     from transformers.utils import check_min_version
     from transformers.utils.versions import require_version
+    from transformers import BloomTokenizerFast, TextDataset, ViTFeatureExtractor
+    from transformers.file_utils import cached_property, is_offline_mode, torch_required
+    from transformers.generation_utils import top_k_top_p_filtering
+    from transformers.models.bert.tokenization_bert_fast import BertTokenizerFast
+    from transformers.trainer_utils import EvaluationStrategy
 
+    assert top_k_top_p_filtering(torch.zeros(2, 9), top_k=3).shape == (2, 9) and EvaluationStrategy("no") == "no"
     import torchvision
 
     assert torchvision.__version__ >= "0.3.0"

@@ -17,10 +17,12 @@ from foretell.capture.script.session import Session
 _MOVED: Final = {
     "transformers.deepspeed": "transformers.integrations.deepspeed",
     "transformers.generation_utils": "transformers.generation.utils",
+    "transformers.generation_logits_process": "transformers.generation.logits_process",
 }
 _PART: Final = re.compile(
     r"transformers\.(modeling|configuration|tokenization)_([a-z0-9_]+)"
 )  # before models had folders
+_FAST: Final = re.compile(r"(transformers\.models\.\w+\.tokenization_\w+)_fast")  # tokenizers are all fast
 _FROM_TORCH_UTILS: Final = ("apply_chunking_to_forward", "prune_linear_layer", "Conv1D")
 
 
@@ -37,6 +39,8 @@ def _now(name: str) -> str | None:
     """The module that one of an older version became."""
     if name in _MOVED:
         return _MOVED[name]
+    if fast := _FAST.fullmatch(name):
+        return fast[1]
     if (part := _PART.fullmatch(name)) is None or (package := sys.modules.get("transformers")) is None:
         return None
     kind, model = part.groups()
@@ -46,7 +50,12 @@ def _now(name: str) -> str | None:
 
 def _made(name: str) -> types.ModuleType:
     module: Any = types.ModuleType(name)
-    module.__getattr__ = lambda wanted: getattr(importlib.import_module(str(_now(name))), wanted)
+
+    def there(wanted: str) -> Any:
+        now = importlib.import_module(str(_now(name)))
+        return getattr(now, wanted) if hasattr(now, wanted) else getattr(now, wanted.removesuffix("Fast"))
+
+    module.__getattr__ = there
     return module  # type: ignore[no-any-return]
 
 
