@@ -78,3 +78,34 @@ def test_timm_reads_a_folder_that_is_not_there(script: Write) -> None:
     graph = foretell.capture_graph(script(TIMM, fake_data=True))
     assert graph.facts.inputs == (4, 3, 32, 32)
     assert any(c.code == "fake-data" and "/nowhere/imagenet (1,000 classes)" in c.text for c in graph.caveats)
+
+
+MEANT = """
+    import argparse, os
+    import torch, torchvision
+    from PIL import Image, ImageOps
+
+    def main(args):
+        names = [name for name in os.listdir("data/train") if os.path.isdir(os.path.join("data/train", name))]
+        assert len(names) == args.num_domains, names
+        assert len(torchvision.datasets.ImageFolder("data/val").classes) == args.num_domains
+        assert len(torchvision.datasets.ImageFolder("data/imagenet/val").classes) == 1000
+        known = torchvision.datasets.CIFAR10("data", download=True)
+        assert len(known.train_data) == len(known.train_labels) == 50000
+        ImageOps.posterize(Image.new("RGB", (4, 4)), 0)
+        model = torch.nn.Linear(4, 4).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for _ in range(5):
+            model(torch.randn(8, 4).cuda()).sum().backward()
+            optimizer.step()
+
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--num_domains", type=int, default=2)
+    main(parser.parse_args())
+"""
+
+
+def test_folders_are_as_many_as_the_script_says(script: Write) -> None:
+    graph = foretell.capture_graph(script(MEANT, fake_data=True, arguments=("--num_domains", "3")))
+    assert graph.samples == 8
+    assert "data/val (3 classes)" in " ".join(c.text for c in graph.caveats)

@@ -54,6 +54,7 @@ def install(session: Session) -> None:
     _torch()
     once_imported("numpy", _numpy)
     once_imported("PIL.Image", lambda module: _rename(module, _PIL))
+    once_imported("PIL.ImageOps", _posterize)
     once_imported("torchvision.transforms", lambda module: _rename(module, _TRANSFORMS))
     for name in _WITH_URLS:
         once_imported(f"torchvision.models.{name}", lambda module: _add(module, "model_urls", _Urls()))
@@ -171,6 +172,23 @@ def _pandas(module: Any) -> None:
 
     module.Series.values = property(writable)
     _read_words(module)
+    _write_through()
+
+
+def _write_through() -> None:
+    """`table.column[row] = value` changed the table."""
+    with contextlib.suppress(ImportError, AttributeError):
+        manager: Any = importlib.import_module("pandas.core.internals.managers").SingleBlockManager
+        write = manager.setitem_inplace
+
+        def setitem_inplace(self: Any, *args: Any, **how: Any) -> Any:
+            manager._has_no_reference = lambda self, block: True
+            try:
+                return write(self, *args, **how)
+            finally:
+                del manager._has_no_reference
+
+        manager.setitem_inplace = setitem_inplace
 
 
 def _read_words(module: Any) -> None:
@@ -197,6 +215,12 @@ def _parts(module: Any) -> None:
         raise AttributeError(f"module '{module.__name__}' has no attribute '{name}'")
 
     module.__getattr__ = part
+
+
+def _posterize(module: Any) -> None:
+    """Augmentations leave no bit of a picture, now and then."""
+    posterize = module.posterize
+    module.posterize = lambda image, bits: posterize(image, min(max(int(bits), 1), 8))
 
 
 def _versions(module: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -13,6 +14,7 @@ import torch
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
+from foretell.capture.script.pretend.files.classes import classes_meant
 from foretell.capture.script.pretend.files.contents import PICTURE
 from foretell.capture.script.session import Session
 
@@ -99,6 +101,25 @@ def _adapt(datasets: Any, session: Session) -> None:
         kind = getattr(datasets, name, None)
         if kind is not None:
             _wrap(datasets, kind, known, session)
+            if known.kept == "last":
+                _name_parts(kind)
+
+
+class _Former:
+    """An array of a set by the name that it had for each part; a script may have its own of that name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        return self if owner is None else getattr(owner, self._name)
+
+
+def _name_parts(kind: Any) -> None:
+    for part in ("train", "test"):
+        for former, name in (("data", "data"), ("labels", "targets")):
+            if not hasattr(kind, f"{part}_{former}"):
+                setattr(kind, f"{part}_{former}", _Former(name))
 
 
 def _wrap(datasets: Any, kind: Any, known: PictureSet, session: Session) -> None:
@@ -298,11 +319,14 @@ def _folders(kind: Any, session: Session) -> None:
         else:
             from PIL import Image
 
-            root, classes = str(given["root"]), folder_classes(str(given["root"]))
+            root, meant = str(given["root"]), classes_meant(sys._getframe(1))
+            classes = folder_classes(root, meant or _FOLDER_CLASSES)
             super(kind, self).__init__(
                 root, transform=given.get("transform"), target_transform=given.get("target_transform")
             )
-            session.stand_in(f"pictures of {root}", f"{classes:,} classes", decides_size=classes == _FOLDER_CLASSES)
+            session.stand_in(
+                f"pictures of {root}", f"{classes:,} classes", decides_size=classes == _FOLDER_CLASSES and meant is None
+            )
             self.classes = [f"n{i:08}" for i in range(classes)]
             self.class_to_idx = {name: i for i, name in enumerate(self.classes)}
             self.loader = lambda path: Image.new("RGB", PICTURE)
@@ -313,12 +337,13 @@ def _folders(kind: Any, session: Session) -> None:
     replace(kind, "__init__", init)
 
 
-def folder_classes(root: str) -> int:
+def folder_classes(root: str, usual: int = _FOLDER_CLASSES) -> int:
     """Of a folder whose name says what it has; else as ImageNet."""
     known = {"cifar100": 100, "cifar10": 10, "tiny-imagenet": 200, "tiny_imagenet": 200, "imagenette": 10, "imagewoof": 10,
-             "imagenet100": 100, "imagenet-100": 100, "cub": 200, "celeba": 1, "hymenoptera": 2}  # fmt: skip
+             "imagenet100": 100, "imagenet-100": 100, "cub": 200, "hymenoptera": 2, "imagenet": 1000, "ilsvrc": 1000}  # fmt: skip
     plain = root.lower()
-    return next((count for name, count in known.items() if name in plain), _FOLDER_CLASSES)
+    usual = 1 if "celeba" in plain and usual == _FOLDER_CLASSES else usual
+    return next((count for name, count in known.items() if name in plain), usual)
 
 
 def folder_rows(root: str) -> int:

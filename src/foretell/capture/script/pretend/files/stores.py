@@ -33,6 +33,50 @@ def install(session: Session) -> None:
     once_imported("scipy.io", lambda module: _matlab(session, module))
 
 
+class _Cursor:
+    """Goes over the rows of a database."""
+
+    def __init__(self) -> None:
+        self._at = 0
+
+    def key(self) -> bytes:
+        return f"{self._at:08}".encode()
+
+    def value(self) -> bytes:
+        return picture(".png")
+
+    def item(self) -> tuple[bytes, bytes]:
+        return self.key(), self.value()
+
+    def first(self, *key: Any) -> bool:
+        self._at = 0
+        return True
+
+    set_key = set_range = first
+
+    def next(self) -> bool:
+        self._at += 1
+        return self._at < _SAMPLES
+
+    def iternext(self, keys: bool = True, values: bool = True) -> Iterator[Any]:
+        shown = picture(".png")
+        for i in range(_SAMPLES):
+            key = f"{i:08}".encode()
+            yield (key, shown) if keys and values else key if keys else shown
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.iternext()
+
+    def __enter__(self) -> _Cursor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def close(self) -> None:
+        return None
+
+
 class _Database:
     """As lmdb's: a count where one is read, else a picture or a label by the name of the key."""
 
@@ -60,7 +104,7 @@ class _Database:
         return picture(".png", (int(side[1]), int(side[1]))) if side else picture(".png")
 
     def cursor(self, *args: Any, **kwargs: Any) -> Any:
-        return iter([(f"{i:08}".encode(), picture(".png")) for i in range(_SAMPLES)])
+        return _Cursor()
 
     def stat(self, *args: Any) -> dict[str, int]:
         return {"entries": _SAMPLES, "psize": 4096, "depth": 1}

@@ -19,6 +19,7 @@ from typing import Any, Final
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import kinds, listing, patterns
 from foretell.capture.script.pretend.files.callers import asking_frame, is_demanded, is_ready, source_of, uses_of_line
+from foretell.capture.script.pretend.files.classes import classes_meant
 from foretell.capture.script.pretend.files.entries import Entries, Entry, status
 from foretell.capture.script.pretend.files.packed import packer_of
 from foretell.capture.script.session import Session
@@ -143,8 +144,9 @@ class MissingFolders:
     def _names(self, folder: str, frame: types.FrameType, pattern: str = "*") -> list[str]:
         """Names of files as the asking code filters for; of folders, where it lists what it has listed."""
         if pattern == "*" and self._lists_folders(folder, frame):
-            self._session.stand_in(f"folders in {folder}", f"{FOLDERS} of them", decides_size=True)
-            names = [listing.filters_in(frame).name(i, f"{i:05}") for i in range(FOLDERS)]
+            meant = classes_meant(frame)
+            self._session.stand_in(f"folders in {folder}", f"{meant or FOLDERS} of them", decides_size=meant is None)
+            names = [listing.filters_in(frame).name(i, f"{i:05}") for i in range(meant or FOLDERS)]
             self._folders.update(os.path.join(os.path.abspath(folder), name) for name in names)
             return names
         where, count = self._size(folder)
