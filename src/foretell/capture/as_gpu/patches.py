@@ -56,15 +56,26 @@ def _formatted(tensor: Tensor, spec: str) -> str:
 
 
 def _read_numbers_out_of_tensors() -> None:
-    """Make `torch.tensor`, as on a GPU, read the numbers out of a list of one-element tensors."""
-    make = torch.tensor
+    """Make `torch.tensor`, as on a GPU, read the numbers out of lists of one-element tensors, however deep."""
+    for name, make in {"tensor": torch.tensor, "as_tensor": torch.as_tensor}.items():
 
-    def tensor(data: Any, *args: Any, **kwargs: Any) -> Tensor:
-        if isinstance(data, list | tuple) and any(isinstance(value, FakeTensor) for value in data):
-            data = [value.item() if isinstance(value, FakeTensor) else value for value in data]
-        return make(data, *args, **kwargs)
+        def tensor(data: Any, *args: Any, make: Any = make, **kwargs: Any) -> Any:
+            return make(_numbers_in(data) if isinstance(data, list | tuple) else data, *args, **kwargs)
 
-    replace(torch, "tensor", tensor)
+        replace(torch, name, tensor)
+
+
+def _numbers_in(data: Any) -> Any:
+    if any(isinstance(value, FakeTensor | list | tuple) for value in data):
+        return [
+            value.item()
+            if isinstance(value, FakeTensor)
+            else _numbers_in(value)
+            if isinstance(value, list | tuple)
+            else value
+            for value in data
+        ]
+    return data
 
 
 def _compile_the_originals() -> None:

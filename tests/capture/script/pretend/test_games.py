@@ -60,6 +60,7 @@ FORMER = """
     wide, many = env.observation_space.shape[0], env.action_space.shape[0]
     pendulum = gym.make("Pendulum-v0")
     assert len(pendulum.reset()) == 3 and pendulum.step(0)[2] is True
+    pendulum.unwrapped.seed(1)
     policy = nn.Linear(wide, many).cuda()
     optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
     state = env.reset()
@@ -93,6 +94,36 @@ PRESENT = """
         optimizer.step()
 """
 
+CONTROL = """
+    import sys
+    sys.path.append("site-packages")
+    import d4rl, dm_env, dmc2gym, gym
+    import numpy as np
+    import torch
+    from dm_control import manipulation, suite
+    from dm_control.suite.wrappers import action_scale, pixels
+    from mpi4py import MPI
+
+    task = action_scale.Wrapper(suite.load("walker", "walk", task_kwargs={"random": 1}), minimum=-1.0, maximum=1.0)
+    task = pixels.Wrapper(task, render_kwargs={"height": 84, "width": 84})
+    step = task.reset()
+    assert step.first() and step.observation["pixels"].shape == (84, 84, 3) and MPI.COMM_WORLD.Get_size() == 1
+    assert task.action_spec().shape == (6,) and task.step(None).mid() and isinstance(task, dm_env.Environment)
+    seen = dmc2gym.make(domain_name="cheetah", task_name="run", from_pixels=True, frame_skip=4)
+    assert seen.reset().shape == (3, 84, 84) and seen._max_episode_steps == 250
+    data = d4rl.qlearning_dataset(gym.make("hopper-medium-v2"))
+    policy = torch.nn.Linear(data["observations"].shape[1], 3)
+    optimizer = torch.optim.SGD(policy.parameters(), lr=0.1)
+    chances = []
+    for step in range(4):
+        kept = torch.tensor([[policy(torch.randn(11)).mean()] for _ in range(8)])
+        rewards = np.array([0.0] * 8, copy=False)
+        loss = (policy(torch.tensor(data["observations"][:8])) - kept).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
 
 @pytest.fixture
 def gym(tmp_path: Path) -> None:
@@ -119,6 +150,12 @@ def test_a_script_of_old_is_answered_as_of_old(script: Write) -> None:
 def test_a_script_of_today_is_answered_as_of_today(script: Write) -> None:
     graph = foretell.capture_graph(script(PRESENT, fake_data=True))
     assert graph.facts.parameters == 210 * 4 + 4
+
+
+@pytest.mark.usefixtures("gym")
+def test_packages_around_environments_are_stood_in_for(script: Write) -> None:
+    graph = foretell.capture_graph(script(CONTROL, fake_data=True))
+    assert (graph.samples, graph.facts.parameters) == (8, 11 * 3 + 3)
 
 
 @pytest.mark.parametrize(

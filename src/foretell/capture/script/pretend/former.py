@@ -122,6 +122,10 @@ def _ragged(module: Any) -> None:
             try:
                 return function(values, *args, **how)
             except ValueError as error:
+                if how.get("copy", True) is False and "avoid copy" in str(
+                    error
+                ):  # before NumPy 2 it copied where it had to
+                    return function(values, *args, **(how | {"copy": None}))
                 if "inhomogeneous" not in str(error):
                     raise
             rows = module.empty(len(values), dtype=object)

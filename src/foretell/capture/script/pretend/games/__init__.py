@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from foretell.capture.script.imports import once_imported, provide
+from foretell.capture.script.pretend.games import control
 from foretell.capture.script.pretend.games.answers import takes_former_reset, takes_former_step
 from foretell.capture.script.pretend.games.known import Game, known_game
 from foretell.capture.script.pretend.nothing import Nothing
@@ -26,6 +27,12 @@ def install(session: Session) -> None:
         once_imported(f"{library}.envs.registration", lambda module: _adapt(module, session))
     if session.script.fake_data:
         provide(lambda name: name.partition(".")[0] in _REGISTER, Nothing)
+        control.install(session, _wrapped)
+
+
+def _wrapped(identity: str, game: Game, session: Session) -> Any:
+    """An environment of gym that a package other than gym makes."""
+    return answering(stand_in("gym", identity, game, session))
 
 
 def _adapt(module: Any, session: Session) -> None:
@@ -39,10 +46,10 @@ def _adapt(module: Any, session: Session) -> None:
             game = known_game(str(getattr(id, "id", id))) if session.script.fake_data else None
             environment = _other_version(module, id, make) if game is None else None
             if game is not None:
-                environment = _stand_in(library, str(getattr(id, "id", id)), game, session)
+                environment = stand_in(library, str(getattr(id, "id", id)), game, session)
             if environment is None:
                 raise
-        return _answering(environment) if library == "gym" else environment
+        return answering(environment) if library == "gym" else environment
 
     module.make = made
 
@@ -54,7 +61,7 @@ def _other_version(module: Any, identity: Any, make: Any) -> Any:
     return make(others[-1]) if name and version.isdigit() and others and identity not in others else None
 
 
-def _answering(environment: Any) -> Any:
+def answering(environment: Any) -> Any:
     """Answers as gym did before 0.26 to a script that takes it so."""
     wrapper: Any = sys.modules["gym"].Wrapper
 
@@ -75,6 +82,11 @@ def _answering(environment: Any) -> Any:
             return [seed]
 
         @property
+        def unwrapped(self) -> Any:
+            inner = self.env.unwrapped
+            return answering(inner) if inner is not self.env else self
+
+        @property
         def _max_episode_steps(self) -> Any:
             return getattr(self.env, "__dict__", {}).get("_max_episode_steps") or getattr(
                 self.spec, "max_episode_steps", None
@@ -83,7 +95,7 @@ def _answering(environment: Any) -> Any:
     return Answering(environment)
 
 
-def _stand_in(library: str, identity: str, game: Game, session: Session) -> Any:
+def stand_in(library: str, identity: str, game: Game, session: Session) -> Any:
     session.stand_in(
         f"the environment {identity}",
         f"{' x '.join(map(str, game.observed))} observed, {game.actions} {'actions' if game.discrete else 'numbers an action'}; "
@@ -128,6 +140,18 @@ def _stand_in(library: str, identity: str, game: Game, session: Session) -> Any:
 
         def get_action_meanings(self) -> list[str]:
             return [_MEANINGS[i] if i < len(_MEANINGS) else f"ACTION{i}" for i in range(game.actions)]
+
+        def get_dataset(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+            """What was recorded of it, as D4RL gives it: twenty episodes."""
+            rows = 20 * game.steps
+            seen = numbers.standard_normal((rows, *game.observed)).astype(np.float32)
+            ends = (np.arange(rows) + 1) % game.steps == 0
+            taken = np.zeros((rows, game.actions), np.float32)
+            return {"observations": seen, "next_observations": seen, "actions": taken, "rewards": np.zeros(rows, np.float32),
+                    "terminals": np.zeros(rows, bool), "timeouts": ends}  # fmt: skip
+
+        def get_normalized_score(self, score: Any) -> float:
+            return 0.0
 
         def render(self, *args: Any, **kwargs: Any) -> Any:
             return np.zeros((64, 64, 3), np.uint8)

@@ -36,6 +36,19 @@ _CONTINUOUS: Final[dict[str, tuple[int, int, float, int]]] = {
     "LunarLanderContinuous": (8, 2, 1.0, 1000), "BipedalWalker": (24, 4, 1.0, 1600),
     "BipedalWalkerHardcore": (24, 4, 1.0, 2000),
 }  # fmt: skip
+# As in D4RL, whose names say which data belong to an environment: `hopper-medium-v2`.
+_RECORDED: Final[dict[str, tuple[int, int]]] = {
+    "halfcheetah": (17, 6), "hopper": (11, 3), "walker2d": (17, 6), "ant": (111, 8), "antmaze": (29, 8), "maze2d": (4, 2),
+    "pen": (45, 24), "door": (39, 28), "hammer": (46, 26), "relocate": (39, 30), "kitchen": (60, 9),
+}  # fmt: skip
+# Domains of the DeepMind Control Suite; some tasks observe more than others.
+_CONTROLLED: Final[dict[str, tuple[int, int]]] = {
+    "acrobot": (6, 1), "ball_in_cup": (8, 2), "cartpole": (5, 1), "cheetah": (17, 6), "finger": (12, 2), "finger_spin": (9, 2),
+    "fish": (21, 5), "fish_swim": (24, 5), "hopper": (15, 4), "humanoid": (67, 21), "humanoid_CMU": (137, 56),
+    "manipulator": (44, 5), "pendulum": (3, 1), "point_mass": (4, 2), "quadruped": (78, 12), "quadruped_escape": (101, 12),
+    "quadruped_fetch": (90, 12), "reacher": (6, 2), "swimmer": (25, 5), "swimmer_swimmer15": (61, 14), "walker": (24, 6),
+    "dog": (223, 38),
+}  # fmt: skip
 _SINCE: Final[dict[tuple[str, int], int]] = {
     ("Ant", 4): 27, ("Ant", 5): 105, ("Humanoid", 5): 348, ("HumanoidStandup", 5): 348,
     ("InvertedDoublePendulum", 5): 9, ("Reacher", 5): 10,
@@ -57,8 +70,17 @@ _GAMES: Final = {name: actions for actions, names in _ATARI.items() for name in 
 _PLAYED: Final = re.compile(r"(NoFrameskip|Deterministic)$")
 
 
+def controlled(domain: str, task: str) -> Game | None:
+    """By its domain and task in the DeepMind Control Suite."""
+    sizes = _CONTROLLED.get(f"{domain}_{task}") or _CONTROLLED.get(domain)
+    return sizes and Game(observed=(sizes[0],), actions=sizes[1])
+
+
 def known_game(identity: str) -> Game | None:
     """By its name in gym or gymnasium, as `HalfCheetah-v2` or `ALE/Pong-v5`."""
+    domain, more, _ = identity.partition("-")
+    if domain in _RECORDED and more:
+        return Game(observed=(_RECORDED[domain][0],), actions=_RECORDED[domain][1])
     if (found := _NAME.match(identity.replace("-ram", "Ram"))) is None:
         return None
     name, version = found[1], int(found[2] or 0)
