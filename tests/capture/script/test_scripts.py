@@ -328,6 +328,7 @@ def test_missing_data_is_stood_in_for_when_asked(script: Write) -> None:
         pictures = torchvision.datasets.ImageFolder("/nowhere/train", resize)
         numbers = torchvision.datasets.MNIST("/nowhere", train=True, download=True, transform=transforms.ToTensor())
         tokens = np.memmap("/nowhere/train.bin", dtype=np.uint16, mode="r")
+        assert len(np.memmap("data/characters/train.bin", dtype=np.uint16, mode="r")) > 1_000_000
         assert numbers[0][0].shape == (1, 28, 28) and int(tokens[1000]) == 0
         loader = torch.utils.data.DataLoader(pictures, batch_size=4, shuffle=True, num_workers=8, persistent_workers=True)
         model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, len(pictures.classes))).cuda()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import io
 import os
 import re
 from collections.abc import Callable
@@ -75,9 +76,10 @@ def _map_tokens(session: Session) -> None:
         def __new__(cls, *args: Any, **kwargs: Any) -> Any:
             try:
                 return real.__new__(real, *args, **kwargs)
-            except FileNotFoundError:
+            except (FileNotFoundError, io.UnsupportedOperation) as error:  # the latter: what stands in is in no file
                 given = signature.bind(real, *args, **kwargs).arguments
-                session.stand_in(f"numbers of {given['filename']}")
+                if isinstance(error, FileNotFoundError):
+                    session.stand_in(f"numbers of {given['filename']}")
                 return np.zeros(given.get("shape") or _NUMBERS, given.get("dtype", np.uint8))
 
     np.memmap = Mapped  # type: ignore[misc]
