@@ -274,6 +274,16 @@ PACKED = """
     words = set(open("data/penn/train.txt").read().split())
     assert len(words) == 9_999
 
+    with open("data/flow/00000.flo", "rb") as file:
+        mark, width, height = (np.fromfile(file, kind, count=1) for kind in (np.float32, np.int32, np.int32))
+        assert len(np.fromfile(file, np.float32, count=2 * int(width) * int(height))) == 2 * 500 * 375
+
+    def pairs(path):
+        for line in open(path).read().splitlines():
+            image_path, mask_path = line.split(",")
+            yield image_path, mask_path
+    assert next(pairs("data/images.txt"))[1].startswith("labels/")
+
     def boxes(path):
         for line in open(path):
             image, *numbers = line.split()
@@ -300,7 +310,7 @@ def test_packed_files_and_names_that_a_script_takes_apart(script: Write) -> None
     ("code", "names"),
     [
         ('re.search(r"^(.*)_\\d+\\.jpg$", name)', ("classa_0.jpg", "classb_11.jpg")),
-        ('re.compile(r"([-\\d]+)_c(\\d)")', ("0_c1.png", "11_c1.png")),
+        ('re.compile(r"([-\\d]+)_c(\\d)")', ("0000_c1s1_000000.png", "0011_c1s1_000011.png")),
         ('name.split("_")[1]', ("0_0_00000.png", "1_1_00011.png")),
         ('re.match(r"(\\d+)", name)', ("00000.png", "00011.png")),
         ("name[:-4]", ("00000.png", "00011.png")),

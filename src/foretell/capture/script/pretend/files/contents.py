@@ -233,7 +233,7 @@ class Contents:
             return self._vectors(path)
         source = "" if PRIZE.search(os.path.basename(path)) else function_source(frame)
         if re.search(r"\breadlines|splitlines|for \w+ in|\.split", source) and _LISTS.search(source):
-            return lines.list_of_files(self._session, path, source)
+            return lines.list_of_files(self._session, path, source, source_of(frame.f_code.co_filename))
         decides = bool(_VOCABULARIES.search(source_of(frame.f_code.co_filename)))
         assumed = "65 characters, 10,000 lines of about twenty words" if decides else "words"
         self._session.stand_in(f"text of {path}", assumed, decides_size=decides)

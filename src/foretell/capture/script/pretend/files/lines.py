@@ -26,6 +26,7 @@ _BOXES: Final = re.compile(
 # Every part of a line but the first is taken apart again, at commas.
 _PARTS: Final = re.compile(r"\[1:\]")
 _COMMAS: Final = re.compile(r"""split\(["'],["']\)""")
+_LATER: Final = re.compile(r"""\.split\((|["'][ \\t]+["'])\)""")
 _MARKED: Final = re.compile(r"""startswith\(["']#["']\)|\[0\]\s*==\s*["']#["']""")
 _CORNERS: Final = ("32", "32", "160", "160", "0")  # of a box, and its class
 # A box of a face (left, top, width, height), five points with a flag each, and how clear it is.
@@ -95,8 +96,11 @@ class _Row(dict[str, str]):
         return Word(Record()[name]) if name.lower() in ("text", "sentence") else Word("0")
 
 
-def list_of_files(session: Session, path: str, source: str) -> io.StringIO:
-    """A list as the code in `source` reads it: of classes, of files, of files with boxes."""
+def list_of_files(session: Session, path: str, source: str, module: str = "") -> io.StringIO:
+    """A list as the code in `source` reads it: of classes, of files, of files with boxes.
+
+    Where another function of the module takes the lines apart, they have a label as they are.
+    """
     if _CLASSES.search(os.path.basename(path)) and not _MARKED.search(source):
         digits = re.search(r"\d+", os.path.basename(path))
         count = int(digits[0]) if digits and 2 <= int(digits[0]) <= 2000 else FEW_CLASSES
@@ -114,6 +118,8 @@ def list_of_files(session: Session, path: str, source: str) -> io.StringIO:
         mark = "," if _COMMAS.search(source) else " "
         return io.StringIO("".join(mark.join([name, *_CORNERS]) + "\n" for name in names))
     session.stand_in(f"list of files {path}", f"{ROWS:,} names")
+    if ".split(" not in source and _LATER.search(module):
+        return List([f"{name} {i % FEW_CLASSES}" for i, name in enumerate(names)])
     return List(names)
 
 

@@ -18,7 +18,6 @@ from foretell.capture.script.pretend.files import kinds
 from foretell.capture.script.pretend.files.arrays import Weights, known_array, let_weights_be_tensors
 from foretell.capture.script.pretend.files.callers import is_ready, reading_frame, user_frame
 from foretell.capture.script.pretend.files.known_tables import rows_and_columns
-from foretell.capture.script.pretend.files.token_files import Tokens
 from foretell.capture.script.pretend.files.unknown import Document
 from foretell.capture.script.pretend.lacking import StandInError
 from foretell.capture.script.session import Session
@@ -28,6 +27,18 @@ _TABLE: Final = (4096, 6)
 _WEIGHTS: Final = re.compile(r"checkpoint|ckpt|weight|model|pretrain|vit|resnet|bert|vgg|net", re.IGNORECASE)
 _FOLDERS: Final = 4  # that are named
 _seen: dict[str, str] = {}  # folder → the first file of numbers in it
+
+
+class _One(np.ndarray[Any, Any]):
+    """An array of one number, which was a number for Python too before numpy 2.4."""
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __float__(self) -> float:
+        return float(self.item())
+
+    __index__ = __int__
 
 
 def way_out(path: Any) -> str:
@@ -43,9 +54,10 @@ def install(session: Session) -> None:
     read: Callable[..., Any] = np.fromfile
 
     def from_open_file(file: Any, dtype: Any = float, count: int = -1, *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(file, Tokens):
+        if not isinstance(file, io.BytesIO):  # which has no number of a file, by which numpy reads
             return read(file, dtype, count, *args, **kwargs)
-        return np.frombuffer(file.read(-1 if count < 0 else count * np.dtype(dtype).itemsize), dtype).copy()
+        made = np.frombuffer(file.read(-1 if count < 0 else count * np.dtype(dtype).itemsize), dtype).copy()
+        return made.view(_One) if made.size == 1 else made
 
     replace(np, "fromfile", from_open_file)
     if_missing(np, "load", lambda file, *args, **kwargs: _loaded(session, os.fspath(file)))

@@ -19,6 +19,8 @@ from foretell.capture.script.session import Session
 _WIDTH, _HEIGHT = PICTURE
 _FRAMES: Final = 64  # of a video
 _RATE: Final = 25.0
+_MASKS: Final = re.compile(r"mask|label|segmentation|_gt|annotation|^gt")
+_PHOTOS: Final = re.compile(r"img|image|photo|rgb")
 
 
 def install(session: Session) -> None:
@@ -61,11 +63,10 @@ def _note(session: Session, file: Any, what: str = "pictures") -> None:
 
 
 def _mode(file: Any) -> str:
-    """Masks have one number for each point."""
-    words = os.fspath(file).lower()
-    return (
-        "L" if any(word in words for word in ("mask", "label", "segmentation", "_gt", "annotation", "/gt")) else "RGB"
-    )
+    """Masks have one number for each point: by the name, or by the folder unless that is of pictures."""
+    folder, name = os.path.split(os.fspath(file).lower())
+    folder = os.path.basename(folder)
+    return "L" if _MASKS.search(name) or (_MASKS.search(folder) and not _PHOTOS.search(folder)) else "RGB"
 
 
 def _opened(session: Session, image: Any) -> None:

@@ -18,7 +18,14 @@ from typing import Any, Final
 
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import kinds, listing, patterns
-from foretell.capture.script.pretend.files.callers import asking_frame, is_demanded, is_ready, source_of, uses_of_line
+from foretell.capture.script.pretend.files.callers import (
+    asking_frame,
+    function_source,
+    is_demanded,
+    is_ready,
+    source_of,
+    uses_of_line,
+)
 from foretell.capture.script.pretend.files.classes import classes_meant
 from foretell.capture.script.pretend.files.entries import Entries, Entry, status
 from foretell.capture.script.pretend.files.packed import packer_of
@@ -150,6 +157,8 @@ class MissingFolders:
             self._folders.update(os.path.join(os.path.abspath(folder), name) for name in names)
             return names
         where, count = self._size(folder)
+        if pattern.endswith(".flo") and re.search(r"//\s*2\b", function_source(frame)):
+            count //= 2  # two pictures to a flow
         self._session.stand_in(f"files in {where}", f"{count:,} of them")
         code = frame.f_code.co_filename
         if pattern in ("*", "*.*"):
@@ -159,7 +168,7 @@ class MissingFolders:
             if not fnmatch.fnmatch(names[0], pattern):
                 names = [_matching(pattern, i) for i in range(count)]
         if patterns.name_of(0, "", code) != f"{0:05}":
-            classes = f"{patterns.CLASSES} classes where names tell them"
+            classes = f"{patterns.CLASSES} classes, or {patterns.PEOPLE} people, where names tell them"
             self._session.stand_in(f"names of files in {where}", classes, decides_size=True)
         known = self._listed.setdefault(os.path.abspath(folder), {})
         known.update((os.path.splitext(name)[0], name) for name in names)
@@ -169,7 +178,7 @@ class MissingFolders:
         """What to call a folder, and how many files it has: few where it is one of many that a listing has made up."""
         path = os.path.abspath(folder)
         if path in self._folders:
-            return f"folders of {os.path.dirname(path)}", FILES
+            return f"folders of {os.path.dirname(path)}", FILES // FOLDERS
         outer, inner = os.path.dirname(path), path
         while outer != inner:
             if os.path.basename(inner) in self._listed.get(outer, {}).values():
@@ -274,7 +283,7 @@ class MissingFolders:
         if last.endswith(".*") and not _WILD.search(last[:-2]):  # a file of which only the ending is not known
             return [path + self._with_ending(path, last[:-2], frame) for path in paths]
         names = self._names(paths[0], frame, last)
-        each = -(-len(names) // len(paths)) if len(names) in (FILES, FRAMES) else len(names)
+        each = -(-len(names) // len(paths)) if len(names) in (FILES, FILES // FOLDERS, FRAMES) else len(names)
         return [path + name for at, path in enumerate(paths) for name in names[at * each :][:each] or names[:each]]
 
 

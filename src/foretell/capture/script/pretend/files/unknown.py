@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import dis
+import itertools
 import re
 import types
 from collections.abc import Iterator
@@ -25,6 +26,11 @@ _MANY: Final = re.compile(
     r"(images|annotations|categories|questions|data|items|examples|samples|records|conversations|messages|train|val|"
     r"test|dataset|frames|shapes|objects|paragraphs|qas|dialog|sentences|rows|entries)$", re.IGNORECASE,
 )  # fmt: skip
+
+
+_OF_PATHS: Final = re.compile(r"path|pth|file|name|img|image|mask", re.IGNORECASE)
+_OF_MASKS: Final = re.compile(r"(^|_)(lb|lbl|label|gt|mask|seg|ann|target)", re.IGNORECASE)
+_OF_LABELS: Final = re.compile(r"^(label|lbl|cls|target|y|class_?id|num|count|idx|index)s?$", re.IGNORECASE)
 
 
 class Word(str):
@@ -57,8 +63,19 @@ class Fields(list[Any]):
         self._other = other
 
     def __iter__(self) -> Iterator[Any]:
-        count = unpacked(_getframe(1)) or list.__len__(self)
-        return iter([self[i] for i in range(count)])
+        frame = _getframe(1)
+        count = unpacked(frame) or list.__len__(self)
+        names = [*_stored(frame), *[""] * count][:count] if unpacked(frame) else [""] * count
+        return iter([self._named(name, i) for i, name in enumerate(names)])
+
+    def _named(self, name: str, at: int) -> Any:
+        """A part by the name that it gets: the path of a mask has one of its own, a label is a number."""
+        first = str(list.__getitem__(self, 0))
+        if at and _OF_MASKS.search(name) and _OF_PATHS.search(name):
+            return Word("labels/" + first.rpartition("/")[2].rpartition(".")[0] + ".png")
+        if _OF_PATHS.search(name):
+            return Word(first)
+        return Word("0") if at == 0 and _OF_LABELS.search(name) else self[at]
 
     def __len__(self) -> int:
         return _compared(_getframe(1)) or list.__len__(self)
@@ -102,6 +119,13 @@ def unpacked(frame: types.FrameType) -> int | None:
     """Into how many names the caller takes a value apart."""
     at = _instructions(frame.f_code).get(frame.f_lasti)
     return at[0].arg if at and at[0].opname.startswith("UNPACK_SEQUENCE") else None
+
+
+def _stored(frame: types.FrameType) -> list[str]:
+    """Names that the caller gives to the parts of what it takes apart."""
+    every = [i for i in dis.get_instructions(frame.f_code) if frame.f_lasti < i.offset]
+    stores = itertools.takewhile(lambda i: i.opname.startswith(("STORE_", "LOAD_", "CACHE", "EXTENDED")), every)
+    return [str(i.argval) for i in stores if i.opname.startswith("STORE_")]
 
 
 def _compared(frame: types.FrameType) -> int | None:
