@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -75,6 +76,14 @@ def test_what_no_data_brings_about_is_not_blamed_on_data(script: Write, line: st
     read = "import numpy as np, torch\nx = np.fromfile('/nowhere/a.bin', dtype=np.uint8)\n"
     with pytest.raises(WorkloadError, match=words):
         foretell.capture_graph(script(f"{read}def own(a): return a\n{line}", fake_data=True))
+
+
+@pytest.mark.parametrize("text", ["import zoo\nzoo.Net", "from zoo import nets", "import zoo.nets"])
+def test_a_submodule_that_was_not_fetched_is_named(script: Write, tmp_path: Path, text: str) -> None:
+    (tmp_path / "zoo").mkdir()
+    (tmp_path / ".gitmodules").write_text('[submodule "zoo"]\n\tpath = zoo\n\turl = https://example.org/zoo\n')
+    with pytest.raises(WorkloadError, match=r"needs zoo in line .*empty here\. Fetch it: git submodule update"):
+        foretell.capture_graph(script(text))
 
 
 def test_offline_with_fake_data_is_a_whole_sentence(script: Write) -> None:

@@ -40,6 +40,21 @@ def on_missing_package(script: Script, error: ImportError) -> str | None:
     return None
 
 
+def empty_submodule(script: Script, name: str) -> str:
+    """The folder of a package of that name which is a git submodule that was not fetched; empty where there is none."""
+    top = Path(os.path.abspath(script.path)).parent
+    for root in (top, *list(top.parents)[:3], Path.cwd()):
+        listed = root / ".gitmodules"
+        if not listed.is_file():
+            continue
+        for path in re.findall(
+            r"^\s*path\s*=\s*(\S+)", listed.read_text(encoding="utf-8", errors="replace"), re.MULTILINE
+        ):
+            if name in Path(path).parts and not any((root / path).glob("*")):
+                return path
+    return ""
+
+
 def _absent(script: Script, name: str, error: ImportError) -> str:
     package = name.partition(".")[0]
     line = _line_of(error)
