@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import foretell
+from foretell.capture.script.pretend.files.unknown import Document, Word
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
@@ -106,3 +107,11 @@ def test_masks_of_flags_and_tensors_that_grow(script: Write) -> None:
     )
     assert all(s.nbytes for s in graph.storages)
     assert foretell.Graph.from_bytes(graph.to_bytes()).samples == 2
+
+
+def test_columns_of_a_file_are_lists_one_value_a_row() -> None:
+    document = Document()
+    assert len(document["image_names"]) == len(document["image_labels"]) == len(document)
+    assert document["image_labels"][65] == 1
+    assert document["filenames"][3].endswith(".jpg")
+    assert isinstance(document["label"], Word)

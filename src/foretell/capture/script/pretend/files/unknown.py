@@ -12,6 +12,7 @@ from sys import _getframe
 from typing import Any, Final, SupportsIndex
 
 ROWS: Final = 2048
+_CLASSES: Final = 64
 WORDS: Final = (
     "the quick brown fox jumps over the lazy dog and runs away into the deep dark forest near the river bank "
 )
@@ -204,12 +205,29 @@ class Record(dict[Any, Any]):
         return True
 
 
+def column_of(key: str) -> list[Any] | None:
+    """What a file has under the plural of a column's name, one for each row; None where it may be something else."""
+    if re.search(r"(^|_)(label|target)s$", key, re.IGNORECASE):
+        return [row % _CLASSES for row in range(ROWS)]
+    if re.search(
+        r"(^|_)(im(a?)ge?|file|pic\w*|photo)_?(name|path|file|list)s?$|(^|_)(paths|filenames)$", key, re.IGNORECASE
+    ):
+        return [Word(f"{row:05}.jpg") for row in range(ROWS)]
+    return None
+
+
 class Document(Record):
     """What a JSON or pickle file has in it: rows by number, or parts by name."""
 
     def __init__(self, rows: int = ROWS) -> None:
         super().__init__()
         self._rows = [Record(i) for i in range(rows)]
+
+    def __missing__(self, key: Any) -> Any:
+        if (made := column_of(key)) is None:
+            return super().__missing__(key)
+        self[key] = made
+        return made
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice | int):
