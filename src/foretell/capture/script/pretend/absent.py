@@ -95,9 +95,14 @@ class Absent(types.ModuleType):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         package, user = self.__name__.partition(".")[0], sys._getframe(1)
+        while user.f_code.co_filename == __file__ and user.f_back is not None:
+            user = user.f_back
         error = ModuleNotFoundError(f"No module named {package!r}", name=package)
         error.__traceback__ = types.TracebackType(None, user, user.f_lasti, user.f_lineno)
         raise WorkloadError(str(on_missing_package(_SCRIPT[0], error)))
+
+    def __bool__(self) -> bool:
+        return True
 
     def __instancecheck__(self, value: Any) -> bool:
         return False
@@ -109,3 +114,8 @@ class Absent(types.ModuleType):
 
     def __mro_entries__(self, bases: Any) -> tuple[type, ...]:
         return (type(self.__name__.rpartition(".")[2], (), {"__init__": lambda *args, **kwargs: self()}),)
+
+
+for _name in """__iter__ __len__ __float__ __int__ __enter__ __contains__ __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__
+    __lt__ __gt__ __le__ __ge__""".split():  # computing with it is using it
+    setattr(Absent, _name, lambda self, *others: self())

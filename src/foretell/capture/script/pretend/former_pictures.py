@@ -58,7 +58,9 @@ def _scipy(module: Any) -> None:
         if isinstance(size, int | float):
             part = size / 100 if isinstance(size, int) else size
             size = [int(side * part) for side in (made.height, made.width)]
-        return np.array(made.resize((int(size[1]), int(size[0])), getattr(Image, interp.upper(), Image.BILINEAR)))
+        return np.array(
+            made.resize((int(size[1]), int(size[0])), getattr(Image, interp.upper(), Image.Resampling.BILINEAR))
+        )
 
     there = {
         "imread": imread, "imresize": imresize, "imsave": lambda name, arr, format=None: picture(arr).save(name, format),
