@@ -278,6 +278,10 @@ PACKED = """
         mark, width, height = (np.fromfile(file, kind, count=1) for kind in (np.float32, np.int32, np.int32))
         assert len(np.fromfile(file, np.float32, count=2 * int(width) * int(height))) == 2 * 500 * 375
 
+    views = __import__("json").load(open("data/nerf_synthetic/lego/transforms_train.json"))
+    assert np.array([frame["transform_matrix"] for frame in views["frames"]]).shape == (100, 4, 4)
+    assert 0 < np.tan(views["camera_angle_x"] / 2) < 1
+
     def pairs(path):
         for line in open(path).read().splitlines():
             image_path, mask_path = line.split(",")

@@ -165,19 +165,11 @@ class Contents:
         """As `of`, for the code of that frame."""
         if (pack := packer_of(path)) is not None:
             return self._packed(path, pack, frame) if binary else None
-        if (known := known_text(path)) is not None:
-            self._session.stand_in(f"text of {path}", known.assumed)
-            return io.BytesIO(known.text().encode()) if binary else io.StringIO(known.text())
+        if (known := self._of_a_known_format(path, binary)) is not None:
+            return known
         ending = kinds.ending_of(path)
-        if ending in FLOWS and binary:
-            self._session.stand_in(f"flows in {os.path.dirname(path) or '.'}", f"{PICTURE[0]} × {PICTURE[1]}")
-            return io.BytesIO(FLOWS[ending](*PICTURE))
-        if idx := IDX.search(os.path.basename(path)):
-            count = 60_000 if "train" in os.path.basename(path) else 10_000
-            self._session.stand_in(f"contents of {path}", f"{count:,} of 28 × 28, 10 classes", decides_size=True)
-            return io.BytesIO(digits(idx[1] == "3", count))
         if ending in kinds.DOCUMENTS and _SETTINGS.search(os.path.basename(path)):
-            settings = next((text for known in SETTINGS if (text := known(path)) is not None), None)
+            settings = next((text for read in SETTINGS if (text := read(path)) is not None), None)
             if settings is None:
                 return None  # settings, of which every one counts
             return io.BytesIO(settings.encode()) if binary else io.StringIO(settings)
@@ -199,8 +191,23 @@ class Contents:
             return NotHere(path)
         if ending == ".bin":
             return token_files.packed(path, source_of(frame.f_code.co_filename), self._session)
-        text = self._text(path, ending, frame)
-        return io.BytesIO(text.getvalue().encode()) if text is not None and binary else text
+        lines_of = self._text(path, ending, frame)
+        return io.BytesIO(lines_of.getvalue().encode()) if lines_of is not None and binary else lines_of
+
+    def _of_a_known_format(self, path: str, binary: bool) -> Any:
+        """Well-known texts, flows, and files as MNIST's are."""
+        if (known := known_text(path)) is not None:
+            self._session.stand_in(f"text of {path}", known.assumed)
+            return io.BytesIO(known.text().encode()) if binary else io.StringIO(known.text())
+        ending = kinds.ending_of(path)
+        if ending in FLOWS and binary:
+            self._session.stand_in(f"flows in {os.path.dirname(path) or '.'}", f"{PICTURE[0]} × {PICTURE[1]}")
+            return io.BytesIO(FLOWS[ending](*PICTURE))
+        if idx := IDX.search(os.path.basename(path)):
+            count = 60_000 if "train" in os.path.basename(path) else 10_000
+            self._session.stand_in(f"contents of {path}", f"{count:,} of 28 × 28, 10 classes", decides_size=True)
+            return io.BytesIO(digits(idx[1] == "3", count))
+        return None
 
     def _packed(self, path: str, pack: Callable[[bytes], bytes], frame: types.FrameType) -> io.BytesIO | None:
         """What the name without its last ending has, compressed."""

@@ -72,9 +72,10 @@ def if_missing(owner: Any, name: str, make: Callable[..., Any]) -> None:
 
     def either(*args: Any, **kwargs: Any) -> Any:
         first = args[0] if args else next(iter(kwargs.values()), None)
-        missing = isinstance(first, str | os.PathLike) and not overlay.is_there(first)
-        if missing and (frame := reading_frame()) and not is_ready(frame, os.fspath(first)):
-            return make(*args, **kwargs)
+        if isinstance(first, str | os.PathLike) and not overlay.is_there(first):
+            frame = reading_frame()
+            if frame is not None and not is_ready(frame, os.fspath(first)):
+                return make(*args, **kwargs)
         return read(*args, **kwargs)
 
     replace(owner, name, either)

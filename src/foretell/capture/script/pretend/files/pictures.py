@@ -20,6 +20,7 @@ _WIDTH, _HEIGHT = PICTURE
 _FRAMES: Final = 64  # of a video
 _RATE: Final = 25.0
 _MASKS: Final = re.compile(r"mask|label|segmentation|_gt|annotation|^gt")
+_RENDERED: Final = re.compile(r"nerf_synthetic|nerf-synthetic|blender")  # with what shines through
 _PHOTOS: Final = re.compile(r"img|image|photo|rgb")
 
 
@@ -47,6 +48,8 @@ def _is_missing(file: Any) -> bool:
 def _size(file: Any) -> tuple[int, int]:
     """Width and height: a picture of low resolution is a part of the other's."""
     words = os.fspath(file).lower()
+    if _RENDERED.search(words):
+        return 800, 800
     factor = re.search(r"[_/\\-]x([2348])(?![0-9])", words)
     low = re.search(r"(^|[_/\\-])(lr|low|lq|lrs|low_resolution)([_/\\-]|$|_bicubic)", words)
     part = int(factor[1]) if factor and low else 4 if low else 1
@@ -55,15 +58,20 @@ def _size(file: Any) -> tuple[int, int]:
 
 def _blank(file: Any, flat: bool = False) -> Any:
     width, height = _size(file)
-    return np.zeros((height, width) if flat else (height, width, 3), np.uint8)
+    return np.zeros(
+        (height, width) if flat else (height, width, len(_mode(file)) if _mode(file) != "L" else 3), np.uint8
+    )
 
 
 def _note(session: Session, file: Any, what: str = "pictures") -> None:
-    session.stand_in(f"{what} in {os.path.dirname(os.fspath(file)) or '.'}", f"{_WIDTH} × {_HEIGHT}")
+    width, height = _size(file)
+    session.stand_in(f"{what} in {os.path.dirname(os.fspath(file)) or '.'}", f"{width} × {height}")
 
 
 def _mode(file: Any) -> str:
     """Masks have one number for each point: by the name, or by the folder unless that is of pictures."""
+    if _RENDERED.search(os.fspath(file).lower()):
+        return "RGBA"
     folder, name = os.path.split(os.fspath(file).lower())
     folder = os.path.basename(folder)
     return "L" if _MASKS.search(name) or (_MASKS.search(folder) and not _PHOTOS.search(folder)) else "RGB"

@@ -23,6 +23,11 @@ _PROSE: Final = frozenset(
     "tokens chosen rejected query passage utterance description message abstract story en de fr zh src tgt normalized_text".split()
 )
 _PATHS: Final = re.compile(r"(file_?name|path|file|image|img|picture|wav|audio|video|mask|url)s?$", re.IGNORECASE)
+# Of pictures of one thing from many sides, as scripts for radiance fields read them.
+_OF_CAMERAS: Final[dict[str, Any]] = {
+    "camera_angle_x": 0.6911, "camera_angle_y": 0.6911, "fl_x": 1111.1, "fl_y": 1111.1, "cx": 400.0, "cy": 400.0, "w": 800, "h": 800,
+    "transform_matrix": [[1.0, 0.0, 0.0, 0.0], [0.0, 0.8, -0.6, -2.4], [0.0, 0.6, 0.8, 3.2], [0.0, 0.0, 0.0, 1.0]],
+}  # fmt: skip
 _MANY: Final = re.compile(
     r"(images|annotations|categories|questions|data|items|examples|samples|records|conversations|messages|train|val|"
     r"test|dataset|frames|shapes|objects|paragraphs|qas|dialog|sentences|rows|entries)$", re.IGNORECASE,
@@ -164,6 +169,8 @@ def value_of(key: str, row: int) -> Any:
         return [[32.0, 32.0, 160.0, 32.0, 160.0, 160.0, 32.0, 160.0]]
     if name in ("width", "height"):
         return {"width": 500, "height": 375}[name]
+    if name in _OF_CAMERAS:
+        return _OF_CAMERAS[name]
     if name == "from":
         return ("human", "gpt")[row % 2]
     if name == "role":
@@ -175,7 +182,7 @@ def value_of(key: str, row: int) -> Any:
     if name == "id":
         return row
     if _MANY.search(name):
-        return Document(2 if name in ("conversations", "messages") else ROWS)
+        return Document({"conversations": 2, "messages": 2, "frames": 100}.get(name, ROWS))
     if _PATHS.search(name):
         return Word(f"{row:05}.jpg" if re.search("im|pic|file", name) else f"{row:05}")
     return Word(str(row % 2))

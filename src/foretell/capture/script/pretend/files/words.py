@@ -64,7 +64,8 @@ def _sizes(tree: ast.AST) -> Iterator[int]:
             pairs = [(a.arg, d) for a, d in zip(reversed(named), reversed(node.defaults), strict=False)]
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
             default = next((k.value for k in node.keywords if k.arg == "default"), None)
-            pairs = [(a.value.replace("-", "_").lstrip("_"), default) for a in node.args if isinstance(a, ast.Constant)]
+            options = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+            pairs = [(option.replace("-", "_").lstrip("_"), default) for option in options]
         else:
             continue
         for name, value in pairs:
