@@ -21,6 +21,7 @@ REFUSED = [
     pytest.param("import os\nos.environ['NO_SUCH_ONE']", "script", ["variable NO_SUCH_ONE", "Set it: NO_SUCH_ONE="], id="variable"),
     pytest.param("print 'hello' 5 5", "script", ["line 1 of", "Python 2", "2to3"], id="python 2"),
     pytest.param("import torch\nassert torch.cuda.device_count() > 4", "script", ["line 2", "--on 8x"], id="devices"),
+    pytest.param("raise ValueError('You requested gpu: [0, 1]\\n But your machine only has: [0]')", "script", ["--on 2x"], id="few"),
     pytest.param("import os\nassert os.path.exists('/nowhere'), 'no data'", "script", ["line 2", "no data", "--fake-data"], id="data"),
     pytest.param(
         "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr', required=True)\np.parse_args()", "script",

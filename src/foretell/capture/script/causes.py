@@ -22,6 +22,10 @@ from foretell.sources.offline import Refused, refusal_in
 
 _CALLED: Final = re.compile(r"(\w+)\.<locals>\.[\w.<>]+\(\)")  # a function that one of ours has made
 _OURS: Final = "foretell."
+_TOO_FEW: Final = re.compile(
+    r"requested gpus?: .*only has|invalid device (ordinal|id)|(not enough|more) gpus? (than|available|are)|only \d+ gpus?",
+    re.IGNORECASE | re.DOTALL,
+)
 _OS: Final = ("<frozen os>", os.__file__)  # which has the environment
 
 
@@ -160,6 +164,17 @@ def _asserts(ended: Ended) -> Fault | None:
     )
 
 
+def _more_devices(ended: Ended) -> Fault | None:
+    """A library or a script that finds fewer accelerators than it was told to use."""
+    if not _TOO_FEW.search(str(ended.error)):
+        return None
+    return Fault(
+        whose="surroundings",
+        cause=f"{shown(ended.script.path)} wants more devices than it is forecast on{ended.line}: {ended.named}.",
+        way_out="Forecast it on as many as it wants, as --on 2xh100-sxm, or give it fewer with its own arguments, after --.",
+    )
+
+
 def _too_little_memory(ended: Ended) -> Fault | None:
     if not isinstance(ended.error, MemoryError) and "DefaultCPUAllocator" not in str(ended.error):
         return None
@@ -185,7 +200,7 @@ def _builds_an_extension(ended: Ended) -> Fault | None:
 
 
 _CAUSES: Final[tuple[Callable[[Ended], Fault | None], ...]] = (
-    _stand_in_lacks, _no_connection, not_fetched, missing_package, version_lacks, other_arguments, _no_such_name,
+    _stand_in_lacks, _no_connection, not_fetched, missing_package, version_lacks, other_arguments, _no_such_name, _more_devices,
     _missing_file, _no_samples, _no_variable, _not_python_3, _asserts,
     _too_little_memory, _builds_an_extension,
 )  # fmt: skip
