@@ -47,11 +47,10 @@ def empty_submodule(script: Script, name: str) -> str:
         listed = root / ".gitmodules"
         if not listed.is_file():
             continue
-        for path in re.findall(
-            r"^\s*path\s*=\s*(\S+)", listed.read_text(encoding="utf-8", errors="replace"), re.MULTILINE
-        ):
-            if name in Path(path).parts and not any((root / path).glob("*")):
-                return path
+        text = listed.read_text(encoding="utf-8", errors="replace")
+        for found in re.finditer(r"^\s*path\s*=\s*(\S+)", text, re.MULTILINE):
+            if name in Path(found[1]).parts and not any((root / found[1]).glob("*")):
+                return found[1]
     return ""
 
 
