@@ -14,7 +14,7 @@ _NAMES: Final = re.compile(
     r"(num|n|nb|number)_?(of_)?(class|classes|cls|domains|labels|identities|categories)|nclass(es)?", re.IGNORECASE
 )
 _SETTINGS: Final = frozenset("args arg opt opts options config cfg conf params hparams flags settings".split())
-_MOST: Final = 100_000
+_LARGEST: Final = 100_000
 
 
 def classes_meant(frame: types.FrameType | None) -> int | None:
@@ -39,4 +39,4 @@ def _numbers(names: Mapping[str, Any]) -> Iterator[int]:
 
 
 def _counts(value: Any) -> bool:
-    return type(value) is int and 1 < value <= _MOST
+    return type(value) is int and 1 < value <= _LARGEST

@@ -38,7 +38,7 @@ class _Corpus:
     parts: dict[str, int]
 
 
-_MOST: Final = 3_000_000  # words that are written out
+_LARGEST: Final = 3_000_000  # words that are written out
 _CORPORA: Final = {
     r"penn|ptb": _Corpus(words=9_999, parts={"train": 887_521, "valid": 70_390, "test": 78_669}),
     r"wikitext-?_?103|wt103": _Corpus(words=267_734, parts={"train": 103_227_021, "valid": 217_646, "test": 245_569}),
@@ -80,7 +80,7 @@ def _corpus_of(path: str) -> KnownText | None:
 def _corpus(which: str, part: str) -> str:
     """Every word, then the first ones again and again, twenty to a line."""
     corpus = _CORPORA[which]
-    count = min(corpus.parts[part], _MOST)
+    count = min(corpus.parts[part], _LARGEST)
     every = ["<unk>", "N", *(f"w{i}" for i in range(corpus.words - 2))] if part == "train" else []
     lines = [" ".join(every[at : at + 20]) for at in range(0, len(every), 20)]
     usual = " ".join(["<unk>", "N", *(f"w{i}" for i in range(18))])
