@@ -115,3 +115,21 @@ def test_columns_of_a_file_are_lists_one_value_a_row() -> None:
     assert document["image_labels"][65] == 1
     assert document["filenames"][3].endswith(".jpg")
     assert isinstance(document["label"], Word)
+
+
+SERIES = """
+    import numpy as np
+    import torch
+    with open("data/exchange_rate.txt") as file:
+        rows = np.loadtxt(file, delimiter=",")
+    model = torch.nn.Linear(rows.shape[1], 1).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(4):
+        model(torch.tensor(rows[:16], dtype=torch.float).cuda()).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_numbers_are_read_from_a_text_that_is_open(script: Write) -> None:
+    graph = foretell.capture_graph(script(SERIES, fake_data=True))
+    assert (graph.samples, graph.facts.parameters) == (16, 9)

@@ -124,6 +124,14 @@ def _archive(path: str) -> bytes:
     return file.getvalue()
 
 
+class Text(io.StringIO):
+    """A text, which numpy may read numbers from: then it is a table."""
+
+    def __init__(self, text: str, path: str) -> None:
+        super().__init__(text)
+        self.foretell_path = path
+
+
 class Contents:
     """Opens what is missing as a file of its kind."""
 
@@ -245,7 +253,7 @@ class Contents:
         assumed = "65 characters, 10,000 lines of about twenty words" if decides else "words"
         self._session.stand_in(f"text of {path}", assumed, decides_size=decides)
         parts = re.search(r"""split\((["'])(\\t|\|\|\||\|)\1""", source)
-        return io.StringIO(prose(parts[2].replace("\\t", "\t") if parts else ""))
+        return Text(prose(parts[2].replace("\\t", "\t") if parts else ""), path)
 
     def _vocabulary(self, path: str, ending: str) -> io.StringIO:
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<pad>", "<unk>", "<s>", "</s>", "<eos>", *WORDS.split()]

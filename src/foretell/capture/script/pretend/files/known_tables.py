@@ -15,6 +15,7 @@ _SERIES: Final[dict[str, tuple[tuple[str, ...] | int, int]]] = {
 }  # fmt: skip
 _NUMBERS: Final = {
     "cora.content": (2708, 1435), "cora.cites": (5429, 2), "citeseer.content": (3312, 3705), "solar_al.txt": (52_560, 137),
+    "electricity.txt": (26_304, 321), "traffic.txt": (17_544, 862), "exchange_rate.txt": (7_588, 8),
 }  # fmt: skip
 # Ratings: rows, and the largest number of a user and of what was rated.
 _RATINGS: Final = {

@@ -72,6 +72,8 @@ def if_missing(owner: Any, name: str, make: Callable[..., Any]) -> None:
 
     def either(*args: Any, **kwargs: Any) -> Any:
         first = args[0] if args else next(iter(kwargs.values()), None)
+        if args and hasattr(first, "foretell_path"):  # a text of ours, which is open
+            return make(first.foretell_path, *args[1:], **kwargs)
         if isinstance(first, str | os.PathLike) and not overlay.is_there(first):
             frame = reading_frame()
             if frame is not None and not is_ready(frame, os.fspath(first)):
