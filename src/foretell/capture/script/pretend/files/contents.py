@@ -26,11 +26,11 @@ from foretell.capture.script.pretend.files.callers import function_source, is_re
 from foretell.capture.script.pretend.files.checkpoints import NotHere
 from foretell.capture.script.pretend.files.known_texts import known_text
 from foretell.capture.script.pretend.files.packed import FLOWS, IDX, PRIZE, digits, packer_of, times_of
+from foretell.capture.script.pretend.files.sizes import PICTURE, size_of
 from foretell.capture.script.pretend.files.unknown import ROWS, WORDS, Document, Record
 from foretell.capture.script.pretend.reading import or_else
 from foretell.capture.script.session import Session
 
-PICTURE: Final = (500, 375)  # width and height of most of ImageNet
 RATE: Final = 16_000  # of a sound, each second
 SECONDS: Final = 4
 _MARK: Final = '{"foretell stands in": 0}'
@@ -182,8 +182,9 @@ class Contents:
                 return None  # settings, of which every one counts
             return io.BytesIO(settings.encode()) if binary else io.StringIO(settings)
         if ending in kinds.PICTURES:
-            self._session.stand_in(f"pictures in {os.path.dirname(path) or '.'}", f"{PICTURE[0]} × {PICTURE[1]}")
-            return io.BytesIO(picture(ending))
+            width, height = size_of(path)
+            self._session.stand_in(f"pictures in {os.path.dirname(path) or '.'}", f"{width} × {height}")
+            return io.BytesIO(picture(ending, (width, height)))
         if ending in kinds.SOUNDS:
             self._session.stand_in(f"sounds in {os.path.dirname(path) or '.'}", f"{SECONDS} s")
             return io.BytesIO(sound())
@@ -209,8 +210,9 @@ class Contents:
             return io.BytesIO(known.text().encode()) if binary else io.StringIO(known.text())
         ending = kinds.ending_of(path)
         if ending in FLOWS and binary:
-            self._session.stand_in(f"flows in {os.path.dirname(path) or '.'}", f"{PICTURE[0]} × {PICTURE[1]}")
-            return io.BytesIO(FLOWS[ending](*PICTURE))
+            width, height = size_of(path)
+            self._session.stand_in(f"flows in {os.path.dirname(path) or '.'}", f"{width} × {height}")
+            return io.BytesIO(FLOWS[ending](width, height))
         if idx := IDX.search(os.path.basename(path)):
             count = 60_000 if "train" in os.path.basename(path) else 10_000
             self._session.stand_in(f"contents of {path}", f"{count:,} of 28 × 28, 10 classes", decides_size=True)

@@ -14,6 +14,7 @@ from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files.contents import PICTURE
+from foretell.capture.script.pretend.files.sizes import size_of
 from foretell.capture.script.session import Session
 
 _WIDTH, _HEIGHT = PICTURE
@@ -46,14 +47,7 @@ def _is_missing(file: Any) -> bool:
 
 
 def _size(file: Any) -> tuple[int, int]:
-    """Width and height: a picture of low resolution is a part of the other's."""
-    words = os.fspath(file).lower()
-    if _RENDERED.search(words):
-        return 800, 800
-    factor = re.search(r"[_/\\-]x([2348])(?![0-9])", words)
-    low = re.search(r"(^|[_/\\-])(lr|low|lq|lrs|low_resolution)([_/\\-]|$|_bicubic)", words)
-    part = int(factor[1]) if factor and low else 4 if low else 1
-    return _WIDTH // part, _HEIGHT // part
+    return size_of(os.fspath(file))
 
 
 def _blank(file: Any, flat: bool = False) -> Any:

@@ -1,0 +1,25 @@
+"""How large pictures of well-known sets are, by a word in their path; scripts cut them to less."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+PICTURE: Final = (500, 375)  # width and height of most of ImageNet
+_KNOWN: Final = (
+    (re.compile(r"nerf[_-]synthetic|blender"), (800, 800)),
+    (re.compile(r"scene_?flow|frames_(clean|final)pass|monkaa|flyingthings"), (960, 540)),
+    (re.compile(r"kitti"), (1242, 375)), (re.compile(r"sintel"), (1024, 436)), (re.compile(r"cityscapes|leftimg8bit"), (2048, 1024)),
+    (re.compile(r"div2k|flickr2k"), (2040, 1356)), (re.compile(r"celeba[_-]?hq|celebamask|ffhq"), (1024, 1024)),
+    (re.compile(r"nyu"), (640, 480)), (re.compile(r"market|duke.*reid|cuhk03|bounding_box_train"), (64, 128)),
+)  # fmt: skip
+
+
+def size_of(path: str) -> tuple[int, int]:
+    """Width and height: a picture of low resolution is a part of the other's."""
+    words = path.lower()
+    width, height = next((size for known, size in _KNOWN if known.search(words)), PICTURE)
+    factor = re.search(r"[_/\\-]x([2348])(?![0-9])", words)
+    low = re.search(r"(^|[_/\\-])(lr|low|lq|lrs|low_resolution)([_/\\-]|$|_bicubic)", words)
+    part = int(factor[1]) if factor and low else 4 if low else 1
+    return width // part, height // part
