@@ -68,7 +68,7 @@ class Watch(threading.Thread):
             frame = frame.f_back
         if frame is None:
             return None
-        file, line = frame.f_code.co_filename, frame.f_lineno
+        file, line = frame.f_code.co_filename, frame.f_lineno or 0  # between two lines it is none
         return os.path.relpath(file), line, linecache.getline(file, line).strip()
 
     def _refusal(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,4 +102,29 @@ FOUR_BITS = """
 def test_layers_that_are_loaded_in_four_bits_are_unpacked_for_each_product(script: Write) -> None:
     graph = foretell.capture_graph(script(FOUR_BITS, fake_data=True))
     assert any("dequantize_4bit" in op.target for op in graph.ops)
-    assert graph.facts.parameters == 68_030_208 + 768 * 769
+    assert (graph.facts.parameters, graph.facts.untrained) == (768 * 769, 68_030_208)
+
+
+HERE = """
+    import tokenizers, torch
+    from transformers import AutoTokenizer
+    tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+    assert tokenizer("one two one")["input_ids"] == [1, 2, 1], tokenizer("one two one")
+
+    model = torch.nn.Linear(8, 8).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(5):
+        model(torch.ones(2, 8).cuda()).sum().backward(); optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def test_a_tokenizer_that_is_here_needs_no_model(script: Write, tmp_path: Path) -> None:
+    library = pytest.importorskip("tokenizers")
+    words = library.Tokenizer(
+        library.models.WordLevel({f"w{i}": i + 3 for i in range(99)} | {"?": 0, "one": 1, "two": 2}, "?")
+    )
+    words.pre_tokenizer = library.pre_tokenizers.Whitespace()
+    words.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "?"}')
+    graph = foretell.capture_graph(script(HERE.replace("FOLDER", str(tmp_path)), fake_data=True))
+    assert (graph.facts.parameters, graph.samples) == (72, 2)

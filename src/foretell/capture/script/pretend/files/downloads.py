@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
+import sys
 import urllib.request
 from email.message import Message
 from typing import Any, Final
@@ -13,6 +15,7 @@ from urllib.response import addinfourl
 
 import torch
 
+from foretell.capture.reads import OWN
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import kinds
@@ -23,6 +26,7 @@ from foretell.capture.script.pretend.reading import or_else_offline
 from foretell.capture.script.session import Session
 
 _WEIGHTS: Final = (".pth", ".pt", ".ckpt", ".safetensors", ".bin")
+_LOADERS: Final = re.compile(r"site-packages[/\\](transformers|diffusers|sentence_transformers|peft|tokenizers)[/\\]")
 # Programs that would fetch something, or change something on this machine.
 _PROGRAMS: Final = frozenset(
     "wget curl gdown aria2c gsutil aws git unzip tar rm mv cp mkdir rmdir touch ln chmod kaggle gcloud huggingface-cli hf".split()
@@ -95,9 +99,19 @@ class _Fetched:
 
     def of_hub(self, repo_id: str, filename: str, *args: Any, **kwargs: Any) -> Any:
         path = os.path.join(overlay.made(os.path.abspath(repo_id.replace("/", "--"))), os.path.basename(filename))
-        if kinds.ending_of(filename) == ".json":  # a configuration of which every part counts
+        if kinds.ending_of(filename) == ".json" or _by_a_library():  # a configuration of which every part counts
             return NotImplemented
         return path if self.to_file(filename, path) is not NotImplemented else NotImplemented
+
+
+def _by_a_library() -> bool:
+    """Whether a library loads a model or tokenizer, which is stood in for as a whole: not by one of its files."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and (
+        frame.f_code.co_filename.startswith(OWN) or "huggingface_hub" in frame.f_code.co_filename
+    ):
+        frame = frame.f_back
+    return frame is not None and bool(_LOADERS.search(frame.f_code.co_filename))
 
 
 def _run_no_downloads() -> None:

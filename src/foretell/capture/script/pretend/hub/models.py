@@ -45,14 +45,24 @@ def _configurations(module: Any, session: Session) -> None:
 
     def get_config_dict(cls: Any, /, pretrained_model_name_or_path: Any, **kwargs: Any) -> Any:
         name = pretrained_model_name_or_path
+        found: Any = None
+        missing: Exception | None = None
         try:
             found = read(cls, name, **kwargs)
             if found[0] is not None:
                 return found
-        except _MISSING:
+        except _MISSING as error:
             if kwargs.get("gguf_file"):
                 raise
-        entries = _entries(session, cls, str(name), kwargs.get("subfolder") or "")
+            missing = error
+        try:
+            entries = _entries(session, cls, str(name), kwargs.get("subfolder") or "")
+        except names.UnknownName:
+            if not os.path.isdir(str(name)):
+                raise
+            if missing is not None:  # it is here: a tokenizer's folder, say, which needs none
+                raise missing from None
+            return found
         return entries, names.without_hub_options(kwargs)
 
     kind._get_config_dict = classmethod(get_config_dict)
