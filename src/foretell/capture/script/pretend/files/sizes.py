@@ -8,7 +8,7 @@ from typing import Final
 PICTURE: Final = (500, 375)  # width and height of most of ImageNet
 _KNOWN: Final = (
     (re.compile(r"nerf[_-]synthetic|blender"), (800, 800)),
-    (re.compile(r"scene_?flow|frames_(clean|final)pass|monkaa|flyingthings"), (960, 540)),
+    (re.compile(r"scene_?flow|frames_(clean|final)pass|monkaa|driving|flyingthings|disparity|\.pfm$"), (960, 540)),
     (re.compile(r"kitti"), (1242, 375)), (re.compile(r"sintel"), (1024, 436)), (re.compile(r"cityscapes|leftimg8bit"), (2048, 1024)),
     (re.compile(r"div2k|flickr2k"), (2040, 1356)), (re.compile(r"celeba[_-]?hq|celebamask|ffhq"), (1024, 1024)),
     (re.compile(r"nyu"), (640, 480)), (re.compile(r"market|duke.*reid|cuhk03|bounding_box_train"), (64, 128)),
