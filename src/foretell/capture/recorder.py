@@ -100,7 +100,7 @@ class Recorder(TorchDispatchMode):
         def encode(value: Any) -> Any:
             if isinstance(value, torch.Tensor):
                 number, layout = self._tensor(value, born=-1)
-                if not in_backward and value.is_leaf and value.requires_grad:
+                if not in_backward and value.requires_grad and _is_leaf(value):
                     self._module_of_leaf.setdefault(value.untyped_storage()._cdata, self.module)
                 inputs.append(number)
                 layouts.append(layout)
@@ -303,3 +303,11 @@ def _inputs_in(value: Value) -> Iterator[int]:
     elif isinstance(value, tuple):
         for item in value:
             yield from _inputs_in(item)
+
+
+def _is_leaf(tensor: torch.Tensor) -> bool:
+    """As torch says; of a part of a parameter that an update writes without gradients, it refuses to."""
+    try:
+        return tensor.is_leaf
+    except RuntimeError:
+        return False

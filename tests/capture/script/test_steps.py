@@ -232,3 +232,28 @@ def test_a_text_that_transformers_generates_is_as_long_as_wanted_after_a_few_pas
     assert (graph.samples, graph.tokens) == (4, 64)
     assert sum(op.signature.name == "aten.embedding" for op in graph.ops) == 2
     assert "1,536 forward passes" in caveats(graph)["evaluation-not-in-step"]
+
+
+def test_an_update_may_write_parts_of_parameters(script: Write) -> None:
+    graph = foretell.capture_graph(
+        script("""
+        import torch
+
+        class Sliced(torch.optim.Optimizer):
+            def __init__(self, params):
+                super().__init__(params, {})
+
+            @torch.no_grad()
+            def step(self):
+                for parameter in self.param_groups[0]["params"]:
+                    part = parameter[:4]
+                    part.mul_(0.9)
+                    part.add_(parameter.grad[:4], alpha=-0.1)
+
+        model = torch.nn.Linear(8, 8).cuda()
+        optimizer = Sliced(model.parameters())
+        for _ in range(5):
+            model(torch.ones(2, 8).cuda()).sum().backward(); optimizer.step(); optimizer.zero_grad()
+        """)
+    )
+    assert (graph.facts.parameters, graph.samples) == (72, 2)
