@@ -251,10 +251,12 @@ class Recorder(TorchDispatchMode):
         end = len(self._ops)
         phases = [op.phase for op in self._ops]
         storages = tuple(
-            Storage(nbytes, role or _role(phases, born, min(until, end - 1)), born, until)
+            Storage(nbytes, "temporary", 0, until)
+            if role == "gradient" and born < 0 and until < end
+            else Storage(nbytes, role or _role(phases, born, min(until, end - 1)), born, until)
             for nbytes, role, born, freed in self._storages
             for until in (end if freed == _ALIVE else freed,)
-        )
+        )  # a gradient of the step before that this one drops, to make its own, does not rest in memory
         layouts = self._layouts
         tensors = tuple(Tensor(layouts[key], storage, int(offset)) for key, storage, offset in self._tensors)
         made: dict[str, Any] = {"ops": tuple(self._ops), "tensors": tensors, "storages": storages}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import foretell
+from foretell.capture.script.findings import Findings, StandIn
+from foretell.sources.scripts import Script
 from tests.capture.script.conftest import Write
 
 MODEL = """
@@ -257,3 +259,31 @@ def test_an_update_may_write_parts_of_parameters(script: Write) -> None:
         """)
     )
     assert (graph.facts.parameters, graph.samples) == (72, 2)
+
+
+def test_gradients_of_the_step_before_do_not_rest_beside_those_of_this_one(script: Write) -> None:
+    text = """
+        import torch
+        model = torch.nn.Linear(1024, 1024).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        data = torch.utils.data.TensorDataset(torch.randn(64, 1024))
+        for (x,) in torch.utils.data.DataLoader(data, batch_size=8):
+            BEFORE
+            loss = model(x.cuda()).mean()
+            loss.backward()
+            optimizer.step()
+            AFTER
+    """
+    clear = "optimizer.zero_grad()"
+    peaks = [
+        foretell.forecast(script(text.replace("BEFORE", first).replace("AFTER", last)), "h100-sxm").memory.allocated
+        for first, last in ((clear, "pass"), ("pass", clear))
+    ]
+    assert peaks[0] == peaks[1]
+
+
+def test_a_script_that_misses_hundreds_of_files_is_told_of_a_few() -> None:
+    missing = tuple(StandIn(what=f"pictures of {'folder/' * 10}{n}") for n in range(400))
+    caveat = next(c for c in Findings(stand_ins=missing).caveats(Script(path="train.py")) if c.code == "fake-data")
+    assert "folder/11" in caveat.text and "folder/12" not in caveat.text
+    assert "388 more, which --explain lists" in caveat.text

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from torch.optim import Optimizer
 
@@ -16,6 +16,8 @@ from foretell.precision import Float, Precision
 from foretell.sources.master_weights import Copies
 from foretell.sources.scripts import Script
 
+_SHOWN: Final = 12  # things in a caveat
+_LETTERS: Final = 300  # of each
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ddp:
@@ -211,12 +213,12 @@ class Findings:
         yield from self.unmodelled
         yield from (aside.caveat for aside in self.asides)
         if self.stand_ins:
-            names = ", ".join(map(str, self.stand_ins))
+            names = _few(self.stand_ins)
             yield Caveat("fake-data", f"Stood in for, since they are not on this machine: {names}.")
         if sizes := [str(stand_in) for stand_in in self.stand_ins if stand_in.decides_size]:
             yield Caveat(
                 "assumed-size",
-                f"The model's size rests on what is not on this machine and was assumed: {', '.join(sizes)}.",
+                f"The model's size rests on what is not on this machine and was assumed: {_few(sizes)}.",
             )
         if self.kernels:
             yield Caveat(
@@ -225,3 +227,10 @@ class Findings:
             )
         for assumption in self.assumptions:
             yield Caveat("assumed-values", f"The step depends on values that only a run would know: {assumption}.")
+
+
+def _few(things: Sequence[object]) -> str:
+    """So many that a reader reads them; a report of what was assumed has all."""
+    shown = [str(thing)[:_LETTERS] for thing in things[:_SHOWN]]
+    more = len(things) - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more, which --explain lists" if more else "")
