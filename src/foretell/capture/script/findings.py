@@ -19,6 +19,7 @@ from foretell.sources.scripts import Script
 _SHOWN: Final = 12  # things in a caveat
 _LETTERS: Final = 300  # of each
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ddp:
     """What a script's DistributedDataParallel does."""
