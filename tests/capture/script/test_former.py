@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import foretell
-from foretell.capture.script.pretend import former_pictures
+from foretell.capture.script.pretend import former_hub, former_pictures
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
@@ -53,6 +55,7 @@ PARSED = """
     assert model_arguments.width == 16 and arguments.eval_strategy == "no" and arguments.learning_rate == 2e-5
     assert arguments.fsdp_config["transformer_layer_cls_to_wrap"] == ["Layer"]
     TrainingArguments("out", evaluation_strategy="steps", eval_steps=5, group_by_length=True, report_to=None)
+    assert Arguments("out", warmup_ratio=0.1, cache_dir="there").cache_dir == "there" and not arguments.overwrite_output_dir
     model = nn.Linear(16, 4).cuda()
     optimizer = AdamW(model.parameters(), lr=arguments.learning_rate, correct_bias=False)
     for step in range(5):
@@ -66,6 +69,31 @@ def test_arguments_of_older_trainers_are_taken(script: Write) -> None:
     words = "--output_dir out --width 16 --evaluation_strategy no --learning_rate 2e-5 --warmup_ratio 0.03 "
     words += "--fsdp_transformer_layer_cls_to_wrap Layer --overwrite_output_dir True"
     assert foretell.capture_graph(script(PARSED, arguments=tuple(words.split()))).samples == 8
+
+
+def test_classes_derived_from_a_librarys_take_its_former_arguments() -> None:
+    """Each dataclass has a maker of its own, and the library is not the last to derive one."""
+
+    @dataclasses.dataclass
+    class Arguments:
+        eval_strategy: str = "no"
+
+    former_hub._take_former(Arguments)
+
+    @dataclasses.dataclass
+    class Others(Arguments):
+        margin: float = 0.0
+
+    class Open(Others):
+        def __init__(self, **given: Any) -> None:
+            super().__init__(**given)
+
+    former: dict[str, Any] = {"evaluation_strategy": "steps", "warmup_ratio": 0.1}
+    assert Others(margin=0.5, **former) == Others(eval_strategy="steps", margin=0.5)
+    assert Arguments(**former) == Arguments(eval_strategy="steps")
+    with pytest.raises(TypeError, match="unheard_of"):
+        Others(unheard_of=1)  # type: ignore[call-arg]
+    assert Open(margin=0.5, **former).eval_strategy == "steps"
 
 
 def test_a_word_that_became_the_languages_own_is_named(script: Write, tmp_path: Path) -> None:

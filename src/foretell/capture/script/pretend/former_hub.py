@@ -38,9 +38,7 @@ _MEANT: Final[dict[str, Any]] = {}  # by arguments that are settings of others n
 def install(session: Session) -> None:
     _MEANT.clear()
     once_imported("transformers.training_args", _training_arguments)
-    once_imported("transformers.training_args_seq2seq", lambda module: _take_former(module.Seq2SeqTrainingArguments))
     once_imported("transformers.trainer", _trainer)
-    once_imported("transformers.trainer_seq2seq", lambda module: _take_former(module.Seq2SeqTrainer))
     once_imported("transformers.hf_argparser", _parse_former)
     once_imported("transformers", _transformers)
     once_imported("transformers.optimization", lambda module: _add(module, "AdamW", AdamW))
@@ -108,6 +106,8 @@ def _nothing(*args: Any, **kwargs: Any) -> None:
 def _training_arguments(module: Any) -> None:
     kind = module.TrainingArguments
     _take_former(kind)
+    for name in _GONE:
+        _add(kind, name, 0.0 if name == "warmup_ratio" else None)  # scripts read them, too
     check = kind.__post_init__
 
     def post_init(self: Any) -> None:
@@ -135,10 +135,24 @@ def _trainer(module: Any) -> None:
     module.Trainer.__init__ = init
 
 
-def _take_former(kind: Any) -> None:
-    """Let a class be made with keywords that it had."""
+def _take_former(root: Any) -> None:
+    """Let a class, and whatever is derived from it, be made with keywords that it had: a dataclass has a maker of its own."""
+
+    def new(cls: Any, *args: Any, **given: Any) -> Any:
+        for kind in cls.__mro__:
+            if issubclass(kind, root) and "__init__" in vars(kind) and "_takes_former" not in vars(kind):
+                _take(kind)
+        return super(root, cls).__new__(cls)
+
+    root.__new__ = new
+
+
+def _take(kind: Any) -> None:
     make = kind.__init__
     known = inspect.signature(make).parameters
+    kind._takes_former = True
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in known.values()):
+        return  # those that it hands on are taken there
 
     @functools.wraps(make)
     def init(self: Any, *args: Any, **given: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import builtins
 import bz2
 import contextlib
+import functools
 import inspect
 import io
 import os
@@ -151,6 +152,7 @@ class Overlay:
 
         use_in_archives(opened)
         builtins.open = io.open = opened
+        builtins.print = _of_the_same_kind(builtins.print)
         pathlib.io.open = opened  # type: ignore[attr-defined]
         os.open = opened_low
 
@@ -375,3 +377,13 @@ def _lexists(lstat: Callable[..., Any]) -> Callable[[str], bool]:
         return True
 
     return exists
+
+
+def _of_the_same_kind(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Scripts put their own in place of `print` where it is still of the type that `open` is."""
+
+    @functools.wraps(function)
+    def same(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    return same
