@@ -15,7 +15,7 @@ from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files.classes import classes_meant
-from foretell.capture.script.pretend.files.contents import PICTURE
+from foretell.capture.script.pretend.files.sizes import PICTURE
 from foretell.capture.script.session import Session
 
 _FOLDER_ROWS: Final = 2**16  # of a folder of pictures that nobody knows

@@ -71,7 +71,7 @@ def if_missing(owner: Any, name: str, make: Callable[..., Any]) -> None:
     read: Callable[..., Any] = getattr(owner, name)
 
     def either(*args: Any, **kwargs: Any) -> Any:
-        first = args[0] if args else next(iter(kwargs.values()), None)
+        first: Any = args[0] if args else next(iter(kwargs.values()), None)
         if args and hasattr(first, "foretell_path"):  # a text of ours, which is open
             return make(first.foretell_path, *args[1:], **kwargs)
         if isinstance(first, str | os.PathLike) and not overlay.is_there(first):

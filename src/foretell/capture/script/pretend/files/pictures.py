@@ -13,8 +13,7 @@ import torch
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
-from foretell.capture.script.pretend.files.contents import PICTURE
-from foretell.capture.script.pretend.files.sizes import size_of
+from foretell.capture.script.pretend.files.sizes import PICTURE, size_of
 from foretell.capture.script.session import Session
 
 _WIDTH, _HEIGHT = PICTURE

@@ -13,8 +13,9 @@ from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files.arrays import known_array
 from foretell.capture.script.pretend.files.callers import user_frame
-from foretell.capture.script.pretend.files.contents import PICTURE, picture
+from foretell.capture.script.pretend.files.contents import picture
 from foretell.capture.script.pretend.files.numbers import way_out
+from foretell.capture.script.pretend.files.sizes import PICTURE
 from foretell.capture.script.pretend.lacking import StandInError
 from foretell.capture.script.session import Session
 

@@ -26,7 +26,7 @@ def install(session: Session) -> None:
 
 def _pieces(module: Any, session: Session) -> None:
     """A processor becomes ours when it is given a file that is not there."""
-    kind = module.SentencePieceProcessor
+    kind: Any = module.SentencePieceProcessor
 
     class SentencePieceProcessor(kind):  # type: ignore[misc]
         def __init__(self, model_file: Any = None, *args: Any, **kwargs: Any) -> None:
