@@ -34,6 +34,31 @@ def test_packages_of_the_scripts_own_are_not_taken_for_libraries(script: Write, 
     assert not [c for c in graph.caveats if c.code == "fake-data"]
 
 
+NAMESAKE = """
+    import torch
+    from yaml.of_this_study import width
+    from torchvision.datasets.utils import _get_confirm_token, makedir_exist_ok
+    from torchvision.models.mobilenet import ConvBNReLU
+    from torchvision.models.resnet import load_state_dict_from_url
+    import yaml
+
+    assert yaml.safe_load("[1]") == [1]
+    model = ConvBNReLU(3, width, stride=2).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(5):
+        made = model(torch.randn(2, 3, 8, 8).cuda())
+        assert made.shape == (2, width, 4, 4)
+        made.sum().backward()
+        optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def test_a_folder_gives_what_a_library_of_its_name_lacks(script: Write, tmp_path: Path) -> None:
+    (tmp_path / "yaml").mkdir()
+    (tmp_path / "yaml" / "of_this_study.py").write_text("width = 8\n")
+    assert foretell.capture_graph(script(NAMESAKE)).facts.inputs == (2, 3, 8, 8)
+
+
 def test_a_library_is_adapted_wherever_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed, local = tmp_path / "site-packages", tmp_path / "repository"
     for folder in (installed, local):

@@ -1,4 +1,8 @@
-"""Packages of the script's own repository, found although nobody has installed them (`pip install -e .`)."""
+"""Packages of the script's own repository, found although nobody has installed them (`pip install -e .`).
+
+A folder of it that is no package (`datasets/` without `__init__.py`) gives way to a library of the same name, as it does in
+Python; what the library lacks is taken from the folder, as where its author had not installed the library.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +38,12 @@ class _Finder:
         self._folders = folders
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if path is not None or not _is_for_own_code():
+        if not _is_for_own_code():
             return None
-        return importlib.machinery.PathFinder.find_spec(name, self._folders)
+        if path is None:
+            return importlib.machinery.PathFinder.find_spec(name, self._folders)
+        parents = name.split(".")[:-1]
+        return importlib.machinery.PathFinder.find_spec(name, [os.path.join(at, *parents) for at in self._folders])
 
 
 def _is_for_own_code() -> bool:

@@ -65,7 +65,7 @@ def install(session: Session) -> None:
         once_imported(name, _parts)
     for name in _OF_VERSIONS:
         once_imported(name, _versions)
-    provide(lambda name: name in _MODULES, lambda name: _MODULES[name](name))
+    provide(lambda name: name in _MODULES, lambda name: _MODULES[name](name), to_everyone=True)
 
 
 def _add(owner: Any, name: str, value: Any) -> None:

@@ -45,7 +45,7 @@ _STRATEGIES: Final = {
 
 
 def install(session: Session) -> None:
-    provide(_was_moved, _made)
+    provide(_was_moved, _made, to_everyone=True)  # libraries for it are seldom kept up
     for library in _LIBRARIES:
         for part, names in _RENAMED.items():
             once_imported(f"{library}.{part}", partial(_rename, names=names))
