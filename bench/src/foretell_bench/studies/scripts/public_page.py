@@ -19,7 +19,8 @@ taken by a hash before any was run, and their results are those of their first r
 and drawn ones once that run was over, were developed with, and their results are of today.
 
 Written by `foretell bench scripts public --page`; `foretell bench scripts public` prints every script, and \
-`bench/results/public_scripts.json` (drawn) and `public_scripts_open.json` have every answer and message."""
+`bench/results/public_scripts.json` (drawn) and `public_scripts_open.json` have every answer and message; \
+`bench/notes/public-scripts.md` tells how they were run, and what is not run again yet."""
 
 
 def write_page(path: Path, sets: Mapping[str, Mapping[str, Mapping[str, Any]]], left: Sequence[LeftOut]) -> None:
