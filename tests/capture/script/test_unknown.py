@@ -133,3 +133,13 @@ SERIES = """
 def test_numbers_are_read_from_a_text_that_is_open(script: Write) -> None:
     graph = foretell.capture_graph(script(SERIES, fake_data=True))
     assert (graph.samples, graph.facts.parameters) == (16, 9)
+
+
+def test_rows_without_names_are_what_they_are_used_as() -> None:
+    rows = Document(4)
+    assert [f"{name}.npy" for name, len in rows if len <= 1250] == [f"{i:05}.npy" for i in range(4)]
+    assert sorted(rows, key=lambda row: int(row[1]))[0] is rows[0]
+    assert not any(size < 32_000 for _, size in rows)  # none is too short,
+    assert int(rows[3][1]) == 32_000  # as the limit says
+    assert rows[2][0] + ".wav" == "00002.wav"
+    assert rows[0][0]["text"].startswith("the quick")

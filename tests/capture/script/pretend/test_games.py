@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import textwrap
+import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import foretell
+from foretell.capture.script.pretend.games.answers import give_former_numbers
 from foretell.capture.script.pretend.games.known import known_game
 from tests.capture.script.conftest import Write
 
@@ -179,3 +182,12 @@ def test_environments_are_as_published(name: str, observed: tuple[int, ...], act
 
 def test_another_environment_is_not_made_up() -> None:
     assert known_game("MyRobot-v0") is None
+
+
+def test_environments_draw_numbers_by_their_former_names() -> None:
+    seeding = types.SimpleNamespace(RandomNumberGenerator=np.random.Generator)
+    give_former_numbers(seeding)
+    numbers = seeding.RandomNumberGenerator(np.random.PCG64(0))
+    numbers.seed(numbers.randint(5000) * 2)
+    assert 0 <= numbers.randint(3, 5) < 5
+    assert numbers.randn(2, 3).shape == numbers.rand(2, 3).shape == numbers.normal(size=(2, 3)).shape

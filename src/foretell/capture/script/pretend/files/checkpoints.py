@@ -17,7 +17,7 @@ from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import kinds
 from foretell.capture.script.pretend.files.callers import asking_frame
 from foretell.capture.script.pretend.files.numbers import Unshaped
-from foretell.capture.script.pretend.files.unknown import unpacked
+from foretell.capture.script.pretend.files.taken import unpacked
 from foretell.capture.script.pretend.lacking import StandInError
 from foretell.capture.script.pretend.reading import Note, or_else, or_else_offline
 from foretell.capture.script.session import Session

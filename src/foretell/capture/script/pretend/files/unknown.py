@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import bisect
-import dis
-import itertools
 import re
-import types
 from collections.abc import Iterator
 from sys import _getframe
 from typing import Any, Final, SupportsIndex
+
+from foretell.capture.script.pretend.files.as_used import AsUsed
+from foretell.capture.script.pretend.files.taken import compared, stored, unpacked
 
 ROWS: Final = 2048
 _CLASSES: Final = 64
@@ -36,6 +35,8 @@ _MANY: Final = re.compile(
 
 _OF_PATHS: Final = re.compile(r"path|pth|file|name|img|image|mask", re.IGNORECASE)
 _OF_MASKS: Final = re.compile(r"(^|_)(lb|lbl|label|gt|mask|seg|ann|target)", re.IGNORECASE)
+_OF_LENGTHS: Final = re.compile(r"(^|_)(len|length|frames|duration)s?$", re.IGNORECASE)
+_FRAMES: Final = 400  # of a sound whose spectrum is stood in for
 _OF_LABELS: Final = re.compile(r"^(label|lbl|cls|target|y|class_?id|num|count|idx|index)s?$", re.IGNORECASE)
 
 
@@ -71,7 +72,7 @@ class Fields(list[Any]):
     def __iter__(self) -> Iterator[Any]:
         frame = _getframe(1)
         count = unpacked(frame) or list.__len__(self)
-        names = [*_stored(frame), *[""] * count][:count] if unpacked(frame) else [""] * count
+        names = [*stored(frame), *[""] * count][:count] if unpacked(frame) else [""] * count
         return iter([self._named(name, i) for i, name in enumerate(names)])
 
     def _named(self, name: str, at: int) -> Any:
@@ -84,7 +85,7 @@ class Fields(list[Any]):
         return Word("0") if at == 0 and _OF_LABELS.search(name) else self[at]
 
     def __len__(self) -> int:
-        return _compared(_getframe(1)) or list.__len__(self)
+        return compared(_getframe(1)) or list.__len__(self)
 
     def __getitem__(self, index: Any) -> Any:
         if not isinstance(index, SupportsIndex):
@@ -119,43 +120,6 @@ class Line(Word):
         if sep in ("/", ".", "_", "-", "\n", "\\", "#"):  # parts of a name
             return [Word(part) for part in str.split(self, sep, maxsplit)]
         return Fields(str(self).strip(), WORDS.strip() if sep in ("|", "\t") else "0")
-
-
-def unpacked(frame: types.FrameType) -> int | None:
-    """Into how many names the caller takes a value apart."""
-    at = _instructions(frame.f_code).get(frame.f_lasti)
-    return at[0].arg if at and at[0].opname.startswith("UNPACK_SEQUENCE") else None
-
-
-def _stored(frame: types.FrameType) -> list[str]:
-    """Names that the caller gives to the parts of what it takes apart."""
-    every = [i for i in dis.get_instructions(frame.f_code) if frame.f_lasti < i.offset]
-    stores = itertools.takewhile(lambda i: i.opname.startswith(("STORE_", "LOAD_", "CACHE", "EXTENDED")), every)
-    return [str(i.argval) for i in stores if i.opname.startswith("STORE_")]
-
-
-def _compared(frame: types.FrameType) -> int | None:
-    """The number that the caller compares a length with."""
-    at = _instructions(frame.f_code).get(frame.f_lasti, [])
-    names = [i.opname for i in at[1:3]]
-    if len(names) == 2 and names[0] == "LOAD_CONST" and names[1] == "COMPARE_OP" and isinstance(at[1].argval, int):
-        return int(at[1].argval) + int(at[2].argval == ">")
-    return None
-
-
-_KNOWN: dict[types.CodeType, dict[int, list[dis.Instruction]]] = {}
-
-
-def _instructions(code: types.CodeType) -> dict[int, list[dis.Instruction]]:
-    """Each instruction of a function by its place, with the two after it."""
-    if code not in _KNOWN:
-        every = list(dis.get_instructions(code))
-        listed = [i for i in every if i.opname not in ("CACHE", "PRECALL", "EXTENDED_ARG")]
-        offsets = [i.offset for i in listed]
-        # A call begins with an instruction of its own, at which a quickened one may stay.
-        starts = {i.offset: bisect.bisect_left(offsets, i.offset) for i in every}
-        _KNOWN[code] = {offset: listed[n : n + 3] for offset, n in starts.items()}
-    return _KNOWN[code]
 
 
 def value_of(key: str, row: int) -> Any:
@@ -196,7 +160,7 @@ class Record(dict[Any, Any]):
         self._row = row
 
     def __missing__(self, key: Any) -> Any:
-        made = value_of(key, self._row) if isinstance(key, str) else Record(self._row)
+        made = value_of(key, self._row) if isinstance(key, str) else Part(self._row, key)
         self[key] = made
         return made
 
@@ -210,6 +174,30 @@ class Record(dict[Any, Any]):
 
     def __contains__(self, key: object) -> bool:
         return True
+
+    def __iter__(self) -> Iterator[Any]:
+        """Its parts, where the reader takes it apart: it was a list."""
+        if not (count := unpacked(_getframe(1))):
+            return super().__iter__()
+        names = [*stored(_getframe(1)), *[""] * count][:count]
+        return iter([self._part(name, at) for at, name in enumerate(names)])
+
+    def _part(self, name: str, at: int) -> Any:
+        if _OF_LENGTHS.search(name):
+            return _FRAMES
+        known = name.lower() in _PROSE or _PATHS.search(name)
+        return value_of(name, self._row) if known else self[at]
+
+
+class Part(AsUsed, Record):
+    """A part of a row that has no name: a number, a name or a row, as it is used."""
+
+    def __init__(self, row: int, at: Any) -> None:
+        Record.__init__(self, row)
+        self._at = at
+
+    def __reduce__(self) -> Any:
+        return Part, (self._row, self._at)
 
 
 def column_of(key: str) -> list[Any] | None:
@@ -239,6 +227,8 @@ class Document(Record):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice | int):
             return self._rows[key]
+        if isinstance(key, Part):  # what belongs to a row of another file
+            return Word(WORDS.strip())
         return super().__getitem__(str(key))
 
     def __iter__(self) -> Iterator[Any]:

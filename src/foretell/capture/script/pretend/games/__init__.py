@@ -11,7 +11,7 @@ import numpy as np
 
 from foretell.capture.script.imports import once_imported, provide
 from foretell.capture.script.pretend.games import control
-from foretell.capture.script.pretend.games.answers import takes_former_reset, takes_former_step
+from foretell.capture.script.pretend.games.answers import give_former_numbers, takes_former_reset, takes_former_step
 from foretell.capture.script.pretend.games.known import Game, known_game
 from foretell.capture.script.pretend.nothing import Nothing
 from foretell.capture.script.session import Session
@@ -25,6 +25,7 @@ _PIXEL: Final = 255
 def install(session: Session) -> None:
     for library in ("gym", "gymnasium"):
         once_imported(f"{library}.envs.registration", lambda module: _adapt(module, session))
+    once_imported("gym.utils.seeding", give_former_numbers)
     if session.script.fake_data:
         provide(lambda name: name.partition(".")[0] in _REGISTER, Nothing)
         control.install(session, _wrapped)

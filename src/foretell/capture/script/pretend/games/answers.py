@@ -8,6 +8,8 @@ from functools import cache
 from sys import _getframe
 from typing import Any, Final
 
+import numpy as np
+
 from foretell.capture.reads import is_library
 from foretell.capture.script.following import after_the_call
 
@@ -50,3 +52,28 @@ def _targets(filename: str) -> int:
     """Into how many names the lines of a file take what a step gives; 0 where none says."""
     counts = {len(found[1].split(",")) for line in linecache.getlines(filename) if (found := _STEP.match(line))}
     return next((count for count in (_NOW, _BEFORE) if count in counts), 0)
+
+
+class _Numbers(np.random.Generator):
+    """What an environment draws its numbers from, with the names that it had when it was a `RandomState`."""
+
+    def seed(self, seed: Any = None) -> None:
+        """A stand-in's numbers, or a game's, are no part of a step."""
+
+    def randint(self, low: int, high: int | None = None, size: Any = None, dtype: Any = int) -> Any:
+        return self.integers(low, high, size, dtype)
+
+    def rand(self, *size: int) -> Any:
+        return self.random(size or None)
+
+    def randn(self, *size: int) -> Any:
+        return self.standard_normal(size or None)
+
+    def random_sample(self, size: Any = None) -> Any:
+        return self.random(size)
+
+
+def give_former_numbers(seeding: Any) -> None:
+    """Let gym's environments draw numbers by the names of before 0.22."""
+    if getattr(seeding, "RandomNumberGenerator", None) is np.random.Generator:
+        seeding.RNG = seeding.RandomNumberGenerator = _Numbers
