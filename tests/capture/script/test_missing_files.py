@@ -324,3 +324,34 @@ def test_names_are_those_that_code_takes_apart(tmp_path: Path, code: str, names:
     path = tmp_path / "data.py"
     path.write_text(f"import re\nparts = {code}\n")
     assert (name_of(0, ".png", str(path)), name_of(11, ".png", str(path))) == names
+
+
+OF_HUB = """
+    import json, sys, torch
+    from huggingface_hub import hf_hub_download
+    from safetensors.torch import load_file
+
+    hf_hub_download("someone/nets", filename="config.json")
+    model = torch.nn.Linear(4, 4).cuda()
+    model.load_state_dict(load_file(hf_hub_download("someone/nets", filename="model.safetensors")))
+    model.load_state_dict(torch.load(hf_hub_download("someone/nets", "pytorch_model.bin")))
+    rows = json.load(open(hf_hub_download("someone/nets", "config.json")))["rows"] if sys.argv[1:] else 2
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(5):
+        model(torch.randn(rows, 4).cuda()).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_files_of_the_hub_are_stood_in_for_and_settings_wanted(
+    script: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights are weights; settings that are read can be put where the message says."""
+    monkeypatch.chdir(tmp_path)
+    assert foretell.capture_graph(script(OF_HUB, fake_data=True)).facts.inputs == (2, 4)
+    settings = tmp_path / "someone" / "nets" / "config.json"
+    with pytest.raises(WorkloadError, match=rf"reads {settings} in line 10"):
+        foretell.capture_graph(script(OF_HUB, fake_data=True, arguments=("read",)))
+    settings.parent.mkdir(parents=True)
+    settings.write_text('{"rows": 6}')
+    assert foretell.capture_graph(script(OF_HUB, fake_data=True, arguments=("read",))).facts.inputs == (6, 4)

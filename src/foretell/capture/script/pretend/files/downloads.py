@@ -98,9 +98,18 @@ class _Fetched:
         return answer
 
     def of_hub(self, repo_id: str, filename: str, *args: Any, **kwargs: Any) -> Any:
-        path = os.path.join(overlay.made(os.path.abspath(repo_id.replace("/", "--"))), os.path.basename(filename))
-        if kinds.ending_of(filename) == ".json" or _by_a_library():  # a configuration of which every part counts
+        if _by_a_library():
             return NotImplemented
+        ending = kinds.ending_of(filename)
+        if (
+            ending == ".json"
+        ):  # every part of it counts: whoever reads it hears where to put it, in a folder of its name
+            return os.path.abspath(os.path.join(repo_id, filename))
+        if ending == ".safetensors":
+            self._session.stand_in(f"checkpoint {repo_id}/{filename}")
+            return os.path.abspath(os.path.join(repo_id, filename))
+        path = os.path.join(overlay.made(os.path.abspath(repo_id.replace("/", "--"))), os.path.basename(filename))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         return path if self.to_file(filename, path) is not NotImplemented else NotImplemented
 
 
