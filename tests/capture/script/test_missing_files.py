@@ -355,3 +355,55 @@ def test_files_of_the_hub_are_stood_in_for_and_settings_wanted(
     settings.parent.mkdir(parents=True)
     settings.write_text('{"rows": 6}')
     assert foretell.capture_graph(script(OF_HUB, fake_data=True, arguments=("read",))).facts.inputs == (6, 4)
+
+
+BY_USE = """
+    import io, os, urllib.request
+    import numpy as np
+    import torch
+    from PIL import Image
+    from urllib.request import urlretrieve
+
+    os.makedirs("pretrained", exist_ok=True)
+    if not os.path.exists("pretrained/net-1.pth"):
+        urlretrieve("https://example.org/net-1.pth", "pretrained/net-1.pth")
+    with open("pretrained/by_hand.pth.tar", "wb") as file:
+        file.write(urllib.request.urlopen("https://example.org/by_hand.pth.tar").read())
+    net = torch.nn.Linear(16, 4)
+    for name in ("net-1.pth", "by_hand.pth.tar"):
+        net.load_state_dict(torch.load("pretrained/" + name, map_location="cpu"))
+    torch.save({"epoch": 3}, "pretrained/own.pth")
+    assert torch.load("pretrained/own.pth")["epoch"] == 3
+
+    def decoded(path):
+        with open(path, "rb") as file:
+            return Image.open(file).convert("RGB")
+    assert decoded("/nowhere/mini/images/01921").size == (500, 375)
+    letter = Image.open("data/omniglot/images/0001_01.png")
+    assert (letter.mode, letter.size) == ("L", (105, 105))
+    assert Image.open("data/celeba/000001.jpg").mode == "RGB"
+
+    urlretrieve("https://example.org/dsprites_64x64.npz", "data/dsprites_64x64.npz")
+    shapes = np.load("data/dsprites_64x64.npz", encoding="bytes")
+    assert len(shapes["imgs"]) == len(shapes["latents_classes"]) and shapes["imgs"].dtype == np.uint8
+    pictures = torch.from_numpy(shapes["imgs"]).unsqueeze(1)
+    assert pictures.shape[1:] == (1, 64, 64)
+    if not os.path.exists("data/celeba/processed.pt"):  # made of data by the script itself
+        torch.save([1, 2], "data/celeba/processed.pt")
+    assert torch.load("data/celeba/processed.pt") == [1, 2]
+
+    x = np.load("data/series.npz")["features"]
+    uses = [torch.from_numpy, torch.tensor, torch.as_tensor, torch.FloatTensor, np.array, np.asarray, len, list, float]
+    for use in [*uses, lambda x: x / 255, lambda x: x[0], lambda x: x.mean(), lambda x: np.stack([x, x])]:
+        try:
+            use(x)
+        except Exception as error:
+            assert "has no shape" in str(error), (use, error)
+        else:
+            raise AssertionError(use)
+"""
+
+
+def test_what_is_downloaded_or_has_no_ending_is_what_it_is_used_as(script: Write) -> None:
+    graph = foretell.capture_graph(script(BY_USE + STEPS.format(width=16), fake_data=True))
+    assert graph.facts.parameters == 68

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -48,7 +49,8 @@ class Ended:
     @property
     def named(self) -> str:
         """Its kind and the first lines of its message."""
-        words = words_of(self.error).split("\n\n")[0][:600] or "(it has no message)"
+        first = words_of(self.error).split("\n\n")[0][:600]
+        words = re.sub(r"\s*\n\s*", " ", first) or "(it has no message)"  # one line, before the way out
         notes = "".join(f" {note}" for note in getattr(self.error, "__notes__", ()) if isinstance(note, str))
         return f"{type(self.error).__name__}: {words}{notes}"
 

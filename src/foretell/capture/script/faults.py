@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Final
 
 import torch
@@ -13,6 +14,7 @@ from foretell.capture.reads import OWN, is_library
 from foretell.capture.script.causes import known_cause
 from foretell.capture.script.ended import Ended, Fault, shown, workload_of
 
+_PASSED_ON: Final = re.compile(r"\*args, \*\*kwargs\)")  # a call of the script's that a function of ours hands on
 _NAMED: Final = 3  # stand-ins that a message names
 # What only tensors without contents raise, and what kernels that this machine does not have do.
 _WITHOUT_CONTENTS: Final = (
@@ -37,8 +39,9 @@ def fault_of(ended: Ended) -> Fault:
     if _lacks_contents(ended):
         return _without_contents(ended)
     frames = ended.frames
-    raised = (frames[-1].line or "").startswith("raise") if frames else False
-    if frames and frames[-1].filename.startswith(OWN) and not raised:
+    last = (frames[-1].line or "") if frames else ""
+    ours = not last.startswith("raise") and not _PASSED_ON.search(last)
+    if frames and frames[-1].filename.startswith(OWN) and ours:
         return Fault(
             whose="foretell",
             cause="Its own code failed: please report it, with the traceback.",

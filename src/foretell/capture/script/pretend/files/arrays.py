@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.pretend.files.callers import function_source
+from foretell.capture.script.pretend.files.known_arrays import array_of_a_known_set
 from foretell.capture.script.session import Session
 
 ROWS: Final = 2048
@@ -20,11 +20,13 @@ _OF_TOKENS: Final = re.compile(r"token|fineweb|openwebtext|shard|corpus|input_id
 _OF_VECTORS: Final = re.compile(r"embed|vectors|glove|word2vec|w2v", re.IGNORECASE)
 _OF_LABELS: Final = re.compile(r"label|target|class|(^|[_/])y(_|\.|$)", re.IGNORECASE)
 _OF_SPECTRA: Final = re.compile(r"(^|[_/\-])(mels?|spec|spectrogram)s?([_/\-.]|$)", re.IGNORECASE)
-_OF_CURVES: Final = re.compile(r"(^|[_/\-])(f0|pitch|energy|durations?)s?([_/\-.]|$)", re.IGNORECASE)
+_OF_CURVES: Final = re.compile(r"(^|[_/\-])(f0|pitch|energy|durations?|align(ment)?s?)s?([_/\-.]|$)", re.IGNORECASE)
 
 
 def known_array(session: Session, path: str, key: str, frame: types.FrameType | None) -> Any:
     """An array whose name, or whose reader's, says what is in it; None where none does."""
+    if (known := array_of_a_known_set(session, path, key)) is not None:
+        return known
     words = f"{path} {key}"
     reader = f"{words} {frame.f_code.co_name if frame else ''}"
     if _OF_VECTORS.search(words):
@@ -96,14 +98,3 @@ class Weights:
         """What it is copied into; else one more of its kind."""
         first = args[0] if args else None
         return first if isinstance(first, torch.Tensor) else cls()
-
-
-def let_weights_be_tensors() -> None:
-    """Functions that make a tensor of an array leave weights as they are."""
-    for name in ("from_numpy", "as_tensor", "tensor"):
-        make: Any = getattr(torch, name)
-
-        def either(data: Any, *args: Any, make: Any = make, **kwargs: Any) -> Any:
-            return data if isinstance(data, Weights) else make(data, *args, **kwargs)
-
-        replace(torch, name, either)

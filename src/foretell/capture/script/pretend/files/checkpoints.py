@@ -7,7 +7,7 @@ import io
 import os
 from collections.abc import Callable, Iterator
 from sys import _getframe
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -16,11 +16,14 @@ from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import kinds
 from foretell.capture.script.pretend.files.callers import asking_frame
-from foretell.capture.script.pretend.files.numbers import Unshaped
+from foretell.capture.script.pretend.files.shapeless import Unshaped
 from foretell.capture.script.pretend.files.taken import unpacked
 from foretell.capture.script.pretend.lacking import StandInError
 from foretell.capture.script.pretend.reading import Note, or_else, or_else_offline
 from foretell.capture.script.session import Session
+
+IN_PLACE: Final = b"Foretell stands in for weights"  # what a script writes that fetches them itself
+FETCHED: Final[set[str]] = set()  # paths that a download was to leave something at
 
 
 class NoSuchPart(StandInError, AttributeError):
@@ -122,9 +125,11 @@ def _checkpoints(session: Session) -> None:
     keys = torch.nn.modules.module._IncompatibleKeys
     or_else(torch, "load", nothing_of)
     read = torch.load
-    replace(
-        torch, "load", lambda f, *args, **kwargs: (nothing_of if isinstance(f, NotHere) else read)(f, *args, **kwargs)
-    )
+
+    def load(f: Any, *args: Any, **kwargs: Any) -> Any:
+        return (nothing_of if _is_in_place(f) else read)(f, *args, **kwargs)
+
+    replace(torch, "load", load)
     or_else_offline(torch.hub, "load_state_dict_from_url", nothing_of)
     once_imported("safetensors", lambda module: _tensors(module, nothing_of))
     once_imported("safetensors.torch", lambda module: or_else(module, "load_file", nothing_of))
@@ -136,6 +141,23 @@ def _checkpoints(session: Session) -> None:
     }
     for kind, nothing in takers.items():
         replace(kind, "load_state_dict", tolerant(kind.load_state_dict, nothing))
+
+
+def _is_in_place(file: Any) -> bool:
+    """Whether it is a file of ours in place of weights: opened, in memory, or written by the script."""
+    if isinstance(file, NotHere):
+        return True
+    if isinstance(file, io.BytesIO):
+        return bytes(file.getbuffer()[: len(IN_PLACE)]) == IN_PLACE
+    if not isinstance(file, str | os.PathLike):
+        return False
+    path = overlay.found(file)
+    try:
+        with open(path, "rb") as start:
+            first = start.read(len(IN_PLACE))
+    except OSError:
+        return False
+    return first == IN_PLACE or (bool(first) and os.path.abspath(os.fspath(file)) in FETCHED)
 
 
 class _NoTensors(contextlib.nullcontext[Any]):

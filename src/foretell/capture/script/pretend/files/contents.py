@@ -26,7 +26,7 @@ from foretell.capture.script.pretend.files.callers import function_source, is_re
 from foretell.capture.script.pretend.files.checkpoints import NotHere
 from foretell.capture.script.pretend.files.known_texts import known_text
 from foretell.capture.script.pretend.files.packed import FLOWS, IDX, PRIZE, digits, packer_of, times_of
-from foretell.capture.script.pretend.files.sizes import PICTURE, size_of
+from foretell.capture.script.pretend.files.sizes import PICTURE, is_grey, size_of
 from foretell.capture.script.pretend.files.unknown import ROWS, WORDS, Document, Record
 from foretell.capture.script.pretend.reading import or_else
 from foretell.capture.script.session import Session
@@ -68,14 +68,14 @@ def prose(separator: str = "") -> str:
 
 
 @functools.cache
-def picture(ending: str, size: tuple[int, int] = PICTURE) -> bytes:
+def picture(ending: str, size: tuple[int, int] = PICTURE, mode: str = "RGB") -> bytes:
     from PIL import Image
 
     file = io.BytesIO()
     kind = {".jpg": "JPEG", ".jpeg": "JPEG", ".tif": "TIFF", ".tiff": "TIFF", ".pgm": "PPM"}.get(
         ending, ending[1:].upper()
     )
-    Image.new("RGB", size).save(file, kind)
+    Image.new(mode, size).save(file, kind)
     return file.getvalue()
 
 
@@ -181,10 +181,10 @@ class Contents:
             if settings is None:
                 return None  # settings, of which every one counts
             return io.BytesIO(settings.encode()) if binary else io.StringIO(settings)
-        if ending in kinds.PICTURES:
+        if ending in kinds.PICTURES or (binary and kinds.is_picture(path, function_source(frame))):
             width, height = size_of(path)
             self._session.stand_in(f"pictures in {os.path.dirname(path) or '.'}", f"{width} × {height}")
-            return io.BytesIO(picture(ending, (width, height)))
+            return io.BytesIO(picture(ending or ".png", (width, height), "L" if is_grey(path) else "RGB"))
         if ending in kinds.SOUNDS:
             self._session.stand_in(f"sounds in {os.path.dirname(path) or '.'}", f"{SECONDS} s")
             return io.BytesIO(sound())

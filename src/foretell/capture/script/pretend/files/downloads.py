@@ -20,12 +20,12 @@ from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import kinds
 from foretell.capture.script.pretend.files.callers import user_frame
-from foretell.capture.script.pretend.files.checkpoints import Checkpoint
+from foretell.capture.script.pretend.files.checkpoints import FETCHED, IN_PLACE, Checkpoint
 from foretell.capture.script.pretend.files.contents import Contents
 from foretell.capture.script.pretend.reading import or_else_offline
 from foretell.capture.script.session import Session
 
-_WEIGHTS: Final = (".pth", ".pt", ".ckpt", ".safetensors", ".bin")
+_BY_USE: Final = frozenset(".npy .npz .mat .h5 .hdf5 .lmdb".split())
 _LOADERS: Final = re.compile(r"site-packages[/\\](transformers|diffusers|sentence_transformers|peft|tokenizers)[/\\]")
 # Programs that would fetch something, or change something on this machine.
 _PROGRAMS: Final = frozenset(
@@ -53,6 +53,8 @@ class _Fetched:
 
     def _bytes(self, name: str) -> bytes | None:
         """What a file of that name has in it; None where it does not say so."""
+        if kinds.WEIGHTS.search(name):
+            return IN_PLACE
         frame = user_frame()
         made = None if frame is None else self._contents.made(name, binary=True, frame=frame)
         return None if made is None else bytes(made.getvalue())
@@ -61,11 +63,14 @@ class _Fetched:
         name = os.path.basename(urlparse(str(url if not hasattr(url, "full_url") else url.full_url)).path)
         path = os.fspath(filename or kwargs.get("out") or kwargs.get("output") or name)
         path = os.path.join(path, name) if os.path.isdir(path) else path
-        if kinds.ending_of(path) in _WEIGHTS or kinds.ending_of(name) in _WEIGHTS:
+        FETCHED.add(os.path.abspath(path))
+        if kinds.WEIGHTS.search(path) or kinds.WEIGHTS.search(name):
             self._session.stand_in(f"checkpoint {path}")
             torch.save(Checkpoint(), path)
             return path
         data = self._bytes(path) or self._bytes(name)
+        if data is None and kinds.ending_of(path) in _BY_USE:
+            return path  # it stays missing: whoever reads it says what it is
         if data is None:
             return NotImplemented
         with open(path, "wb") as file:

@@ -46,11 +46,28 @@ _DATA: Final = re.compile(
 )  # fmt: skip
 
 
+_OF_PICTURES: Final = re.compile(r"im(a?)ges?|imgs?|pictures?|photos?|jpe?gs?", re.IGNORECASE)
+WEIGHTS: Final = re.compile(r"\.(pth|pt|ckpt|t7|safetensors|bin)(\.tar)?$", re.IGNORECASE)
+
+
 def ending_of(path: Any) -> str:
     name = os.path.basename(str(path)).lower()
     if name.endswith((".gz", ".bz2", ".xz")) and not name.endswith((".tar.gz", ".tar.bz2", ".tar.xz")):
         name = name.rpartition(".")[0]
     return os.path.splitext(name)[1]
+
+
+def is_picture(path: str, reader: str) -> bool:
+    """Whether a file whose name has no ending is one: by its folder, or by the source of who reads it."""
+    if ending_of(path):
+        return False
+    decodes = re.search(r"Image\.open|imdecode|imread", reader)
+    return bool(decodes or _OF_PICTURES.search(os.path.basename(os.path.dirname(path))))
+
+
+def is_no_data(path: str) -> bool:
+    """Whether a file is of settings, code or weights, wherever it lies: no folder, and not data."""
+    return ending_of(path) in SETTINGS
 
 
 def is_cache(path: str) -> bool:

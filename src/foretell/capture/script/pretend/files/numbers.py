@@ -15,11 +15,10 @@ import numpy as np
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files import kinds
-from foretell.capture.script.pretend.files.arrays import Weights, known_array, let_weights_be_tensors
+from foretell.capture.script.pretend.files.arrays import Weights, known_array
 from foretell.capture.script.pretend.files.callers import is_ready, reading_frame, user_frame
 from foretell.capture.script.pretend.files.known_tables import rows_and_columns
-from foretell.capture.script.pretend.files.unknown import Document
-from foretell.capture.script.pretend.lacking import StandInError
+from foretell.capture.script.pretend.files.shapeless import Unshaped, let_stand_ins_be_tensors
 from foretell.capture.script.session import Session
 
 _NUMBERS: Final = 2**24  # of a file of tokens
@@ -41,13 +40,6 @@ class _One(np.ndarray[Any, Any]):
     __index__ = __int__
 
 
-def way_out(path: Any) -> str:
-    return (
-        f"Put a small one of its kind there ({path}), of a few samples of the usual shapes, or say with the script's own "
-        "arguments where one is."
-    )
-
-
 def install(session: Session) -> None:
     _map_tokens(session)
     if_missing(np, "fromfile", lambda file, dtype=float, *a, **kw: _tokens(session, file, dtype, kw.get("count", -1)))
@@ -61,7 +53,7 @@ def install(session: Session) -> None:
 
     replace(np, "fromfile", from_open_file)
     if_missing(np, "load", lambda file, *args, **kwargs: _loaded(session, os.fspath(file)))
-    let_weights_be_tensors()
+    let_stand_ins_be_tensors()
     for name in ("loadtxt", "genfromtxt"):
         if_missing(np, name, functools.partial(_table, session))
 
@@ -128,45 +120,3 @@ def _table(session: Session, file: Any, dtype: Any = float, *args: Any, **kwargs
     made = np.random.default_rng(0).random((rows, columns))
     kind = np.dtype(dtype) if dtype is not None else np.dtype(float)
     return np.floor(made * 7).astype(int).astype(kind) if kind.kind in "USOiu" else made.astype(kind)
-
-
-class Unshaped:
-    """An array, or several, of which nobody knows the shape: one that takes what is in it fails as itself."""
-
-    def __init__(self, session: Session, path: str) -> None:
-        self._session, self._path = session, path
-
-    def item(self) -> Any:
-        """Of an array that has an object in it."""
-        self._session.stand_in(f"contents of {self._path}")
-        return Document()
-
-    tolist = item
-
-    def close(self) -> None:
-        return None
-
-    def __enter__(self) -> Unshaped:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__array__":
-            raise AttributeError(name)
-        raise StandInError(
-            self._path, "shape: it is an array of which the script does not say how large it is", way_out(self._path)
-        )
-
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, str):
-            known = known_array(self._session, self._path, key, user_frame())
-            return Unshaped(self._session, f"{self._path} ({key})") if known is None else known
-        return self.__getattr__("shape")
-
-    def __len__(self) -> int:
-        return int(self.__getattr__("shape"))
-
-    def __iter__(self) -> Any:
-        return self.__getattr__("shape")

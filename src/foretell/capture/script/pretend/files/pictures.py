@@ -13,7 +13,7 @@ import torch
 from foretell.capture.as_gpu.patches import replace
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.pretend import overlay
-from foretell.capture.script.pretend.files.sizes import PICTURE, size_of
+from foretell.capture.script.pretend.files.sizes import PICTURE, is_grey, size_of
 from foretell.capture.script.session import Session
 
 _WIDTH, _HEIGHT = PICTURE
@@ -63,6 +63,8 @@ def _note(session: Session, file: Any, what: str = "pictures") -> None:
 
 def _mode(file: Any) -> str:
     """Masks have one number for each point: by the name, or by the folder unless that is of pictures."""
+    if is_grey(os.fspath(file)):
+        return "L"
     if _RENDERED.search(os.fspath(file).lower()):
         return "RGBA"
     folder, name = os.path.split(os.fspath(file).lower())

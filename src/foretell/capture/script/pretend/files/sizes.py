@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Final
 
@@ -11,13 +12,29 @@ _KNOWN: Final = (
     (re.compile(r"scene_?flow|frames_(clean|final)pass|monkaa|driving|flyingthings|disparity|\.pfm$"), (960, 540)),
     (re.compile(r"kitti"), (1242, 375)), (re.compile(r"sintel"), (1024, 436)), (re.compile(r"cityscapes|leftimg8bit"), (2048, 1024)),
     (re.compile(r"div2k|flickr2k"), (2040, 1356)), (re.compile(r"celeba[_-]?hq|celebamask|ffhq"), (1024, 1024)),
+    (re.compile(r"omniglot"), (105, 105)), (re.compile(r"mnist"), (28, 28)), (re.compile(r"cifar|svhn"), (32, 32)),
+    (re.compile(r"tiny[_-]?imagenet"), (64, 64)), (re.compile(r"celeba"), (178, 218)), (re.compile(r"(^|[/_-])lfw"), (250, 250)),
     (re.compile(r"nyu"), (640, 480)), (re.compile(r"market|duke.*reid|cuhk03|bounding_box_train"), (64, 128)),
 )  # fmt: skip
 
 
+_GREY: Final = re.compile(r"omniglot|mnist(?!-?m)")  # MNIST-M's are coloured
+
+
+def _own(path: str) -> str:
+    """A path without the folder that the script runs in, whose name says nothing of data."""
+    start = os.path.join(os.getcwd(), "")
+    return os.path.normpath(path).removeprefix(start).lower()
+
+
+def is_grey(path: str) -> bool:
+    """Whether pictures of that set have one channel."""
+    return _GREY.search(_own(path)) is not None
+
+
 def size_of(path: str) -> tuple[int, int]:
     """Width and height: a picture of low resolution is a part of the other's."""
-    words = path.lower()
+    words = _own(path)
     width, height = next((size for known, size in _KNOWN if known.search(words)), PICTURE)
     factor = re.search(r"[_/\\-]x([2348])(?![0-9])", words)
     low = re.search(r"(^|[_/\\-])(lr|low|lq|lrs|low_resolution)([_/\\-]|$|_bicubic)", words)

@@ -14,7 +14,7 @@ from foretell.capture.script.pretend import overlay
 from foretell.capture.script.pretend.files.arrays import known_array
 from foretell.capture.script.pretend.files.callers import user_frame
 from foretell.capture.script.pretend.files.contents import picture
-from foretell.capture.script.pretend.files.numbers import way_out
+from foretell.capture.script.pretend.files.shapeless import way_out
 from foretell.capture.script.pretend.files.sizes import PICTURE
 from foretell.capture.script.pretend.lacking import StandInError
 from foretell.capture.script.session import Session
@@ -185,14 +185,6 @@ def _coco(captions: bool, keypoints: bool) -> dict[str, Any]:
     return {"info": {}, "licenses": [], "images": images, "annotations": found, "categories": categories}
 
 
-# Arrays of well-known files, by a word in their path and their key.
-_KNOWN_ARRAYS: Final[tuple[tuple[str, dict[str, tuple[tuple[int, ...], str]]], ...]] = (
-    (r"modelnet40|ply_data|shapenet.*hdf5", {"data": ((2048, 2048, 3), "f4"), "label": ((2048, 1), "u1"),
-                                             "normal": ((2048, 2048, 3), "f4"), "pid": ((2048, 2048), "u1")}),
-    (r"indoor3d_sem_seg", {"data": ((1000, 4096, 9), "f4"), "label": ((1000, 4096), "u1")}),
-)  # fmt: skip
-
-
 class _Unshaped:
     """A file of arrays, of which nobody knows the shapes but those that are known by name."""
 
@@ -200,11 +192,6 @@ class _Unshaped:
         self._session, self._path = session, path
 
     def __getitem__(self, key: Any) -> Any:
-        for words, arrays in _KNOWN_ARRAYS:
-            if re.search(words, self._path, re.IGNORECASE) and key in arrays:
-                shape, kind = arrays[key]
-                self._session.stand_in(f"array {key!r} of {self._path}", " × ".join(map(str, shape)))
-                return np.zeros(shape, kind)
         if key in ("GTcls", "GTinst"):  # of the borders data set of Berkeley
             self._session.stand_in(f"masks in {os.path.dirname(self._path)}", f"{PICTURE[0]} × {PICTURE[1]}")
             made = np.empty((1, 1), [("Segmentation", "O"), ("Boundaries", "O"), ("Categories", "O")])

@@ -96,7 +96,9 @@ class MissingFolders:
                     return status(bool(re.fullmatch(r"\.[A-Za-z]\w*", kinds.ending_of(text))))
                 if not self.is_missing_data(path, frame):
                     raise
-                file = self._is_file(text)
+                file = self._is_file(text) or kinds.is_no_data(text)
+                if kinds.is_no_data(text) and not self._was_listed(text):
+                    raise
                 if file and kinds.is_cache(text) and not (self._is_prepared(text) or self._was_listed(text)):
                     self._note_absence(text)
                     raise
