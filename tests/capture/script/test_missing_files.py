@@ -334,7 +334,7 @@ OF_HUB = """
     hf_hub_download("someone/nets", filename="config.json")
     model = torch.nn.Linear(4, 4).cuda()
     model.load_state_dict(load_file(hf_hub_download("someone/nets", filename="model.safetensors")))
-    model.load_state_dict(torch.load(hf_hub_download("someone/nets", "pytorch_model.bin")))
+    model.load_state_dict(state_dict=torch.load(hf_hub_download("someone/nets", "pytorch_model.bin")))
     rows = json.load(open(hf_hub_download("someone/nets", "config.json")))["rows"] if sys.argv[1:] else 2
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(5):

@@ -115,10 +115,12 @@ def _checkpoints(session: Session) -> None:
         return Checkpoint()
 
     def tolerant(read: Callable[..., Any], nothing: Callable[[], Any]) -> Callable[..., Any]:
-        def load_state_dict(self: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
-            if isinstance(state, Checkpoint) or (missing and not state):  # or what the script has taken from it
+        def load_state_dict(self: Any, state_dict: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(state_dict, Checkpoint) or (
+                missing and not state_dict
+            ):  # or what the script has taken from it
                 return nothing()
-            return read(self, state, *args, **kwargs)
+            return read(self, state_dict, *args, **kwargs)
 
         return load_state_dict
 
