@@ -70,6 +70,7 @@ GAN = """
     of_maker, of_judge = torch.optim.Adam(maker.parameters()), torch.optim.Adam(judge.parameters())
     torch.set_default_tensor_type("torch.cuda.FloatTensor")
     assert torch.zeros(2).is_cuda and torch.Tensor(2, 3).shape == (2, 3) and torch.Tensor(2, 3).is_cuda
+    assert torch.Tensor([1.0]).is_cuda and torch.tensor(0).is_cuda and nn.BatchNorm2d(4).num_batches_tracked.is_cuda
     torch.set_default_tensor_type(torch.FloatTensor)
     assert not torch.Tensor(2, 3).is_cuda
     for step in range(5):

@@ -38,6 +38,19 @@ EVERY_KIND = """
     assert len(list(pathlib.Path(root).rglob("*.jpg"))) > 1000
     assert glob.glob("/nowhere/output/*.pth") == []
 
+    def results(folder, again=False):
+        folder = pathlib.Path(folder)
+        if not again and folder.exists():
+            raise RuntimeError(f"{folder} is there already")
+        folder.mkdir(parents=True, exist_ok=True)
+        start = os.getcwd()
+        os.chdir(folder)
+        open("log.txt", "w").close()
+        os.chdir(start)
+        assert (folder / "log.txt").exists()
+    results("found/cifar10/first")
+    results("/nowhere/cifar10/first")
+
     def classes():
         found = []
         for kind in os.listdir(root + "/by_class"):

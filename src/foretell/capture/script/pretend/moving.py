@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _disable_current_modes
 
 from foretell.capture.as_gpu.devices import ACCELERATORS, wrap_constructors
@@ -171,9 +173,15 @@ def _make_tensors_from_data(place: Placement) -> None:
 
         def made(data: Any, *args: Any, make: Any = make, device: Any = None, **kwargs: Any) -> torch.Tensor:
             kwargs.pop("pin_memory", None)
-            if device is None and (default := torch.get_default_device()).type in ACCELERATORS:
-                device = default
+            device = _default_accelerator() if device is None else device
             tensor: torch.Tensor = data if isinstance(data, FakeTensor) and not kwargs else make(data, *args, **kwargs)
             return tensor if device is None else tensor.to(device)
 
         replace(torch, name, made)
+
+
+def _default_accelerator() -> torch.device | None:
+    """Where tensors are made by default, if not on the host; torch's own function makes a tensor to find out."""
+    contexts = [mode for mode in _get_current_function_mode_stack() if isinstance(mode, DeviceContext)]
+    context = contexts[-1] if contexts else getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return context.device if context is not None and context.device.type in ACCELERATORS else None

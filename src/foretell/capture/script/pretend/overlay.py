@@ -112,7 +112,7 @@ class Overlay:
 
     def apply(self) -> None:
         self._redirect_open()
-        for name in ("stat", "lstat", "access", "truncate"):
+        for name in ("stat", "lstat", "access", "truncate", "chdir"):
             self._look(os, name)
         os.listdir = self._listed(os.listdir)
         self._merge_scans()

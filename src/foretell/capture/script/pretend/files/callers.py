@@ -125,6 +125,34 @@ def is_demanded(frame: types.FrameType | None) -> bool:
     return any(first <= frame.f_lineno <= last for first, last in _demands(frame.f_code.co_filename))
 
 
+def is_unwelcome(frame: types.FrameType | None) -> bool:
+    """Whether the code that looks for a file goes no further with it, as for a folder of results that must be new."""
+    if frame is None:
+        return False
+    return any(first <= frame.f_lineno <= last for first, last in _refusals(frame.f_code.co_filename))
+
+
+@functools.cache
+def _refusals(path: str) -> tuple[tuple[int, int], ...]:
+    """First and last line of every test for a file that ends the script where it is there."""
+    tree = _tree(path)
+    return tuple(
+        (node.test.lineno, node.test.end_lineno or 0)
+        for node in (ast.walk(tree) if tree else ())
+        if (isinstance(node, ast.If) and _ends(node.body[-1]) and _looks_plainly(node.test))
+        or (isinstance(node, ast.Assert) and isinstance(node.test, ast.UnaryOp) and _looks_plainly(node.test.operand))
+    )
+
+
+def _looks_plainly(test: ast.expr) -> bool:
+    """Whether a test holds only where a file is there: it looks for one, not for the lack of one."""
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    return any(
+        isinstance(part, ast.Call) and re.search(r"(exists|isdir|is_dir|isfile|is_file)$", ast.unparse(part.func))
+        for part in parts
+    )
+
+
 @functools.cache
 def _demands(path: str) -> tuple[tuple[int, int], ...]:
     """First and last line of every test that a missing file does not pass."""
@@ -134,6 +162,7 @@ def _demands(path: str) -> tuple[tuple[int, int], ...]:
             wants = not any(isinstance(part, ast.Not) for part in ast.walk(node.test))
         elif isinstance(node, ast.If):
             negated = any(isinstance(part, ast.Not) for part in ast.walk(node.test))
+            negated = negated and not _looks_plainly(node.test)
             wants = _ends(node.body[-1]) if negated else bool(node.orelse) and _ends(node.orelse[-1])
         else:
             continue

@@ -23,6 +23,7 @@ from foretell.capture.script.pretend.files.callers import (
     function_source,
     is_demanded,
     is_ready,
+    is_unwelcome,
     source_of,
     uses_of_line,
 )
@@ -94,7 +95,7 @@ class MissingFolders:
                 text = os.fsdecode(path)
                 if is_demanded(asking_frame(_LOOKING)):
                     return status(bool(re.fullmatch(r"\.[A-Za-z]\w*", kinds.ending_of(text))))
-                if not self.is_missing_data(path, frame):
+                if not self.is_missing_data(path, frame) or is_unwelcome(frame):
                     raise
                 file = self._is_file(text) or kinds.is_no_data(text)
                 if kinds.is_no_data(text) and not self._was_listed(text):
