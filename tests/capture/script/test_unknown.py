@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import foretell
+from foretell.capture.script.pretend.files.sizes import size_of
 from foretell.capture.script.pretend.files.unknown import Document, Word
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
@@ -143,3 +144,8 @@ def test_rows_without_names_are_what_they_are_used_as() -> None:
     assert int(rows[3][1]) == 32_000  # as the limit says
     assert rows[2][0] + ".wav" == "00002.wav"
     assert rows[0][0]["text"].startswith("the quick")
+
+
+def test_pictures_are_as_large_as_a_name_says() -> None:
+    assert size_of("datasets/cifar10-32x32.zip") == (32, 32)
+    assert size_of("data_64x64/pictures.zip") == size_of("pictures.zip")

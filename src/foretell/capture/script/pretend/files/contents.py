@@ -104,7 +104,9 @@ def annotation() -> str:
 def _archive(path: str) -> bytes:
     """A few pictures in an archive, or a text."""
     file = io.BytesIO()
-    members = {f"{i:05}.jpg": picture(".jpg") for i in range(64)}
+    members = {f"{i:05}.jpg": picture(".jpg", size_of(path)) for i in range(64)}
+    if path.endswith(".zip") and size_of(path) != PICTURE:  # with their classes, as tools for generators pack them
+        members["dataset.json"] = json.dumps({"labels": [[name, i % 10] for i, name in enumerate(members)]}).encode()
     if prize := PRIZE.search(os.path.basename(path)):
         members = {prize[0]: prose().encode() * times_of(path)}
     if ".tar" in path:  # samples of several parts, as webdataset reads them
@@ -189,7 +191,7 @@ class Contents:
             self._session.stand_in(f"sounds in {os.path.dirname(path) or '.'}", f"{SECONDS} s")
             return io.BytesIO(sound())
         if ending in (".zip", ".tar", ".tgz") or path.endswith((".tar.gz", ".tar.bz2")):
-            self._session.stand_in(f"archive {path}", "pictures")
+            self._session.stand_in(f"archive {path}", "pictures {} × {}, 10 classes".format(*size_of(path)))
             return io.BytesIO(_archive(path))
         if ending in (".pkl", ".pickle", ".p") and binary:
             if re.search(r"tokeni[sz]er|bpe", os.path.basename(path), re.IGNORECASE):

@@ -35,6 +35,8 @@ def is_grey(path: str) -> bool:
 def size_of(path: str) -> tuple[int, int]:
     """Width and height: a picture of low resolution is a part of the other's."""
     words = _own(path)
+    if sides := re.search(r"(?<![0-9])([0-9]{2,4})x([0-9]{2,4})(?![0-9])", words.replace("\\", "/").rpartition("/")[2]):
+        return int(sides[1]), int(sides[2])
     width, height = next((size for known, size in _KNOWN if known.search(words)), PICTURE)
     factor = re.search(r"[_/\\-]x([2348])(?![0-9])", words)
     low = re.search(r"(^|[_/\\-])(lr|low|lq|lrs|low_resolution)([_/\\-]|$|_bicubic)", words)

@@ -224,7 +224,7 @@ def _arrays(session: Session, h5py: Any) -> None:
     make = h5py.File.__new__
 
     def new(cls: Any, name: Any = None, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-        if mode == "r" and isinstance(name, str | os.PathLike) and not overlay.is_there(name):
+        if mode in ("r", "r+") and isinstance(name, str | os.PathLike) and not overlay.is_there(name):
             return _Unshaped(session, os.fspath(name))
         return make(cls)
 
