@@ -250,11 +250,12 @@ class Recorder(TorchDispatchMode):
         """What was recorded; `facts` are the other fields of the graph."""
         end = len(self._ops)
         phases = [op.phase for op in self._ops]
+        own = set(self._gradients.values())
         storages = tuple(
             Storage(nbytes, "temporary", 0, until)
-            if role == "gradient" and born < 0 and until < end
+            if role == "gradient" and born < 0 and until < end and number not in own
             else Storage(nbytes, role or _role(phases, born, min(until, end - 1)), born, until)
-            for nbytes, role, born, freed in self._storages
+            for number, (nbytes, role, born, freed) in enumerate(self._storages)
             for until in (end if freed == _ALIVE else freed,)
         )  # a gradient of the step before that this one drops, to make its own, does not rest in memory
         layouts = self._layouts

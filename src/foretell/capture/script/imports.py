@@ -13,7 +13,7 @@ import sys
 import types
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, Final
 
 from foretell.capture.reads import is_library
 
@@ -78,21 +78,22 @@ def _edited(package: str) -> tuple[str, ...]:
     return (os.path.join(url.removeprefix("file://"), ""),) if editable else ()
 
 
+_LOOKING: Final = frozenset((importlib.util.__file__, "<frozen importlib.util>"))
+
+
 def is_script_import(or_a_function: bool = False) -> bool:
     """Whether an import that is under way is the script's: a library looks what is there, and shall find what is."""
     frame: Any = sys._getframe(2)
     looks = False  # `importlib.util.find_spec`, which imports nothing
     while frame is not None and ("importlib" in frame.f_code.co_filename or frame.f_code.co_filename == __file__):
-        looks = looks or (
-            frame.f_code.co_filename == importlib.util.__file__ and frame.f_back.f_code.co_filename != __file__
-        )
+        looks = looks or (frame.f_code.co_filename in _LOOKING and frame.f_back.f_code.co_filename != __file__)
         frame = frame.f_back
     if frame is None:
         return False
     if or_a_function and not looks and frame.f_code.co_name != "<module>":
         return True
     file = os.path.abspath(frame.f_code.co_filename)  # a script may put folders of its own before its own
-    return bool(file.startswith(sys.path[0])) or not is_library(frame.f_code.co_filename)
+    return bool(file.startswith(sys.path[0])) or not (looks or is_library(frame.f_code.co_filename))
 
 
 def provide(

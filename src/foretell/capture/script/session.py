@@ -50,6 +50,7 @@ class Session:
         self.loops = Loops(self)
         self.started = advice.Started()
         self.at_end: list[Callable[[], None]] = []  # what Python would do once the script has ended
+        self.lacking: list[str] = []  # refusals of packages that are missing, should the script never train
         self._autocasts = False
         self._graph: Graph | None = None
 
@@ -99,6 +100,8 @@ class Session:
         if self._graph is None:
             made, started = self.updates.made, self.started.commands
             updates = len(self.updates.sequence)
+            if self.lacking and not updates:
+                raise WorkloadError(self.lacking[0])
             raise WorkloadError(advice.on_no_step(self.script, updates, optimizers=made, started=started))
         return self._graph
 

@@ -17,10 +17,9 @@ from foretell.capture.script.packages import on_missing_package
 from foretell.capture.script.pretend.kernels.package import is_tried
 from foretell.capture.script.session import Session
 from foretell.errors import WorkloadError
-from foretell.sources.scripts import Script
 
 _SOURCES: Final = (".pyx", ".cpp", ".cu", ".cc", ".c")  # of what the repository would have built
-_SCRIPT: Final[list[Script]] = []
+_SESSION: Final[list[Session]] = []
 # Which decide what runs, as they are imported or by what they decorate.
 _DECIDE: Final = frozenset(
     "hydra fire click typer gin absl ml_collections yacs simple_parsing jsonargparse tap".split()
@@ -28,18 +27,37 @@ _DECIDE: Final = frozenset(
 
 
 def install(session: Session) -> None:
-    _SCRIPT[:] = [session.script]
+    _SESSION[:] = [session]
     provide(_is_absent, Absent)
 
 
 def _is_absent(name: str) -> bool:
+    found = _is_missed(name)
+    if found:
+        frame: Any = sys._getframe(1)
+        while frame.f_back is not None and (
+            "importlib" in frame.f_code.co_filename or is_library(frame.f_code.co_filename)
+        ):
+            frame = frame.f_back
+        _SESSION[0].lacking.append(_refusal(name.partition(".")[0], frame))
+    return found
+
+
+def _refusal(package: str, user: Any) -> str:
+    """What a script is told that uses the package there, or that never trains."""
+    error = ModuleNotFoundError(f"No module named {package!r}", name=package)
+    error.__traceback__ = types.TracebackType(None, user, user.f_lasti, user.f_lineno)
+    return str(on_missing_package(_SESSION[0].script, error))
+
+
+def _is_missed(name: str) -> bool:
     package = name.partition(".")[0]
     there = sys.modules.get(package)
     if there is not None and not isinstance(there, Absent):
-        return _would_be_built(name) and _goes_on_without(sys._getframe(1)) is False
+        return _would_be_built(name) and _goes_on_without(sys._getframe(2)) is False
     if package in sys.stdlib_module_names or package in _DECIDE or _is_near(package):
         return False
-    return _goes_on_without(sys._getframe(1)) is False
+    return _goes_on_without(sys._getframe(2)) is False
 
 
 def _is_near(package: str) -> bool:
@@ -97,9 +115,7 @@ class Absent(types.ModuleType):
         package, user = self.__name__.partition(".")[0], sys._getframe(1)
         while user.f_code.co_filename == __file__ and user.f_back is not None:
             user = user.f_back
-        error = ModuleNotFoundError(f"No module named {package!r}", name=package)
-        error.__traceback__ = types.TracebackType(None, user, user.f_lasti, user.f_lineno)
-        raise WorkloadError(str(on_missing_package(_SCRIPT[0], error)))
+        raise WorkloadError(_refusal(package, user))
 
     def __bool__(self) -> bool:
         return True
