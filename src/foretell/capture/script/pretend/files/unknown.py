@@ -189,7 +189,7 @@ class Record(dict[Any, Any]):
         return value_of(name, self._row) if known else self[at]
 
 
-class Part(AsUsed, Record):
+class Part(AsUsed, Record):  # type: ignore[misc]  # hashed as what it is used as
     """A part of a row that has no name: a number, a name or a row, as it is used."""
 
     def __init__(self, row: int, at: Any) -> None:
