@@ -90,7 +90,7 @@ def is_script_import(or_a_function: bool = False) -> bool:
         frame = frame.f_back
     if frame is None:
         return False
-    if or_a_function and not looks and frame.f_code.co_name != "<module>":
+    if or_a_function and frame.f_code.co_name != "<module>":
         return True
     file = os.path.abspath(frame.f_code.co_filename)  # a script may put folders of its own before its own
     return bool(file.startswith(sys.path[0])) or not (looks or is_library(frame.f_code.co_filename))

@@ -9,7 +9,7 @@ import numpy as np
 
 from foretell.capture.script.session import Session
 
-_MOST: Final = 2**26  # numbers: a larger array has fewer rows
+_LIMIT: Final = 2**26  # numbers: a larger array has fewer rows
 _Shape = tuple[tuple[int, ...], str, int]  # with its type, and with how many classes: 0 where it has no labels
 _KNOWN: Final[tuple[tuple[str, dict[str, _Shape]], ...]] = (
     (r"dsprites", {"imgs": ((737280, 64, 64), "u1", 0), "latents_values": ((737280, 6), "f8", 0),
@@ -38,7 +38,7 @@ def array_of_a_known_set(session: Session, path: str, key: str) -> Any:
             continue
         shape, kind, classes = arrays[key]
         same = [inner for inner, *_ in arrays.values() if inner[0] == shape[0]]  # which have a row for each of its rows
-        shape = (min(shape[0], *(_MOST // int(np.prod(inner[1:])) for inner in same)), *shape[1:])
+        shape = (min(shape[0], *(_LIMIT // int(np.prod(inner[1:])) for inner in same)), *shape[1:])
         first = _FIRST.setdefault(re.sub(r"[0-9]+", "", path), path)
         shape = shape if path == first else (1, *shape[1:])  # one of many files, all of which are read
         assumed = " × ".join(map(str, shape)) + (f", {classes} classes" if classes else "")
