@@ -174,7 +174,10 @@ def _make_tensors_from_data(place: Placement) -> None:
         def made(data: Any, *args: Any, make: Any = make, device: Any = None, **kwargs: Any) -> torch.Tensor:
             kwargs.pop("pin_memory", None)
             device = _default_accelerator() if device is None else device
-            tensor: torch.Tensor = data if isinstance(data, FakeTensor) and not kwargs else make(data, *args, **kwargs)
+            with torch._C.DisableTorchFunction():  # a default device would be given to it, and this torch has none
+                tensor: torch.Tensor = (
+                    data if isinstance(data, FakeTensor) and not kwargs else make(data, *args, **kwargs)
+                )
             return tensor if device is None else tensor.to(device)
 
         replace(torch, name, made)
