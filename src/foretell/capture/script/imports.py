@@ -12,12 +12,13 @@ import re
 import sys
 import types
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from foretell.capture.reads import is_library
 
 _WAITING: dict[str, list[Callable[[Any], None]]] = {}
+_LOOKING: Final = frozenset((importlib.util.__file__, "<frozen importlib.util>"))
 
 
 def once_imported(name: str, adapt: Callable[[Any], None]) -> None:
@@ -76,9 +77,6 @@ def _edited(package: str) -> tuple[str, ...]:
     url = str(place.get("url", ""))
     editable = place.get("dir_info", {}).get("editable") and url.startswith("file://")
     return (os.path.join(url.removeprefix("file://"), ""),) if editable else ()
-
-
-_LOOKING: Final = frozenset((importlib.util.__file__, "<frozen importlib.util>"))
 
 
 def is_script_import(or_a_function: bool = False) -> bool:
@@ -147,42 +145,14 @@ def replace_broken(names: frozenset[str], make: Callable[[str], types.ModuleType
     sys.meta_path.insert(0, _Mender(names, make))
 
 
-class _Mender:
-    def __init__(self, names: frozenset[str], make: Callable[[str], types.ModuleType]) -> None:
-        self._names, self._make = names, make
-        self._asking = False
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in self._names or self._asking:
-            return None
-        self._asking = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self._asking = False
-        if spec is None or spec.loader is None or not is_installed(name, spec.origin):
-            return None
-        run = spec.loader.exec_module
-
-        def exec_module(module: Any) -> None:
-            try:
-                run(module)
-            except Exception:
-                sys.modules[name] = made = self._make(name)
-                made.__path__ = []
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
-class _Finder:
-    """Finds a module as the others do, and adapts it after it has run."""
+class _AsOthersFind:
+    """Finds an installed module as the others do; what is done once it runs is its own."""
 
     def __init__(self) -> None:
         self._asking = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in _WAITING or self._asking:
+        if self._asking or not self._wants(name):
             return None
         self._asking = True
         try:
@@ -191,12 +161,39 @@ class _Finder:
             self._asking = False
         if spec is None or spec.loader is None or not is_installed(name, spec.origin):
             return None
-        run = spec.loader.exec_module
-
-        def exec_module(module: Any) -> None:
-            run(module)
-            for adapt in _WAITING.pop(name, ()):
-                adapt(sys.modules.get(name, module))  # some put another in their place
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        spec.loader.exec_module = partial(self._run, name, spec.loader.exec_module)  # type: ignore[method-assign]
         return spec
+
+    def _wants(self, name: str) -> bool:
+        raise NotImplementedError
+
+    def _run(self, name: str, run: Callable[[Any], None], module: Any) -> None:
+        raise NotImplementedError
+
+
+class _Mender(_AsOthersFind):
+    def __init__(self, names: frozenset[str], make: Callable[[str], types.ModuleType]) -> None:
+        super().__init__()
+        self._names, self._make = names, make
+
+    def _wants(self, name: str) -> bool:
+        return name in self._names
+
+    def _run(self, name: str, run: Callable[[Any], None], module: Any) -> None:
+        try:
+            run(module)
+        except Exception:  # whatever a package raises that does not fit what is installed
+            sys.modules[name] = made = self._make(name)
+            made.__path__ = []
+
+
+class _Finder(_AsOthersFind):
+    """Adapts a module after it has run."""
+
+    def _wants(self, name: str) -> bool:
+        return name in _WAITING
+
+    def _run(self, name: str, run: Callable[[Any], None], module: Any) -> None:
+        run(module)
+        for adapt in _WAITING.pop(name, ()):
+            adapt(sys.modules.get(name, module))  # some put another in their place
