@@ -34,12 +34,15 @@ def points(
     limit: Annotated[float, typer.Option("--limit", help="Seconds that preparing a round may take.")] = 40.0,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Processes that prepare side by side.")] = 14,
     device: Annotated[str, typer.Option("--device", help="As torch names it.")] = "cuda",
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Times and peaks alone, where nothing was ever traced.")
+    ] = False,
 ) -> None:
     """Measure the H200 dataset on this machine's accelerator."""
     from foretell_bench.measuring.h200.campaign import Options, run
 
     known = frozenset(done.read_text().split()) if done else frozenset()
-    run(what, out, Options(done=known, seconds=seconds, limit=limit, workers=workers, device=device))
+    run(what, out, Options(done=known, seconds=seconds, limit=limit, workers=workers, device=device, plain=plain))
 
 
 @app.command()

@@ -4,7 +4,7 @@
     foretell bench measure points repeats --out FOLDER                   a tenth of them, on another occasion
     foretell bench measure points later   --out FOLDER                   those of families that had too few
     foretell bench measure points classics five --out FOLDER             the batch sweeps of sweeps.py
-    foretell bench measure points FILE    --out FOLDER                   a campaign file, as `foretell design` writes it
+    foretell bench measure points FILE    --out FOLDER [--plain]         a campaign file, as `foretell design` writes it
 
 Building and recording a step takes the host far longer than timing it takes the device. So workers prepare a round of
 points side by side, and then each takes its times alone while the others wait. Points of one architecture go to one worker,
@@ -235,7 +235,7 @@ def rounds(workers: list[Worker], limit: float, until: float) -> list[Point]:
     return again
 
 
-def share_out(points: list[Point], workers: list[Worker]) -> None:
+def share_out(points: list[Point], workers: list[Worker], *, plain: bool = False) -> None:
     """Give points of one source to one worker, sources in their order to the worker with the least to do."""
     by_source: dict[str, list[Point]] = {}
     for point in points:
@@ -246,7 +246,7 @@ def share_out(points: list[Point], workers: list[Worker]) -> None:
         for i in range(0, len(own), size):
             if own[0].kind == "operators":  # they need no architecture's kernels: any worker will do
                 least = min(workers, key=lambda h: len(h.work))
-            least.work.append(Task(own[i : i + size]))
+            least.work.append(Task(own[i : i + size], "light" if plain else "ops"))
 
 
 def share_out_sweep(sweep: Sweep, workers: list[Worker]) -> None:
@@ -273,6 +273,7 @@ class Options:
     limit: float = 40.0  # seconds that preparing a round may take
     workers: int = 14
     device: str = "cuda"
+    plain: bool = False  # the time and peaks of steps alone: no trace was ever taken in the process that times them
 
 
 def run(what: Sequence[str], out: Path, options: Options) -> None:
@@ -290,7 +291,8 @@ def run(what: Sequence[str], out: Path, options: Options) -> None:
         if name in SWEEPS:
             share_out_sweep(SWEEPS[name], workers)
         else:
-            share_out([p for p in points_named(name) if p.key not in options.done or name == "repeats"], workers)
+            wanted = [p for p in points_named(name) if p.key not in options.done or name == "repeats"]
+            share_out(wanted, workers, plain=options.plain)
         for point in rounds(workers, options.limit, until):
             if time.monotonic() < until:
                 workers[0].now = [point]
