@@ -5,6 +5,7 @@ A precision names what is wanted; which unit runs an op follows from the device.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
@@ -16,7 +17,12 @@ if TYPE_CHECKING:
 Float = Literal["fp32", "bf16", "fp16"]
 Unit = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8"]
 UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
-PrecisionName = Literal["fp32", "torch-fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16"]
+Recipe = Literal["delayed", "current", "rowwise", "blockwise", "mx"]
+RECIPES: Final[tuple[Recipe, ...]] = get_args(Recipe)
+PrecisionName = Literal[
+    "fp32", "torch-fp32", "tf32", "bf16", "fp16", "amp-bf16", "amp-fp16", "fp8", "fp8:current", "fp8:rowwise",
+    "fp8:blockwise", "fp8:mx",
+]  # fmt: skip
 PRECISIONS: Final[tuple[PrecisionName, ...]] = get_args(PrecisionName)
 DTYPES: Final[dict[Float, str]] = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # as graphs write them
 UNIT_OF_DTYPE: Final[dict[str, Unit]] = {
@@ -27,9 +33,12 @@ HALVES: Final[tuple[Float, ...]] = ("bf16", "fp16")
 HALF_DTYPES: Final = tuple(DTYPES[half] for half in HALVES)
 _CHOICES: Final = {
     "master": (None, "fp32"), "autocast": (None, *HALVES), "tf32": ("never", "convolutions", "products"),
+    "fp8": (None, *RECIPES), "weights": (None, "fp8"),
 }  # fmt: skip
 _ITEM_BYTES: Final[dict[Float, int]] = {"fp32": 4, "bf16": 2, "fp16": 2}
-_PARTS: Final = ("parameters", "compute", "gradients", "reduce", "master", "autocast", "tf32")
+_PARTS: Final = (
+    "parameters", "compute", "gradients", "reduce", "master", "autocast", "tf32", "fp8", "weights", "half_blocks",
+)  # fmt: skip
 _BY_CUDNN: Final = ("convolution", "convolution_backward", "rnn")  # families of operators
 
 
@@ -46,6 +55,10 @@ class Precision:
         master: Copies that the optimizer updates, as Megatron, Apex and DeepSpeed keep them.
         autocast: What `torch.autocast` casts products to.
         tf32: Which ops on fp32 numbers may run on tf32 units.
+        fp8: How the factors of linear layers in repeated blocks are scaled to 8 bits; None: they are not. `delayed`,
+            `current`, `blockwise` and `mx` are Transformer Engine's; torchao's tensorwise is `current`, and `rowwise` its own.
+        weights: "fp8": those layers' weights are kept and gathered in 8 bits, without half-precision copies.
+        half_blocks: How many blocks at the start and at the end stay in half precision, like "1-1".
 
     Raises:
         InputError: A combination that is not possible.
@@ -63,6 +76,9 @@ class Precision:
     master: Float | None = None  # copies that the optimizer updates, and its state; else there are none
     autocast: Float | None = None  # what torch.autocast casts products to
     tf32: Literal["never", "convolutions", "products"] = "never"  # what of fp32 may run on tf32 units
+    fp8: Recipe | None = None  # how linear layers of repeated blocks scale their factors to 8 bits
+    weights: Literal["fp8"] | None = None  # kept and gathered in 8 bits, where those layers have them
+    half_blocks: str = "0-0"  # at the start and at the end, which stay as they are
 
     def __post_init__(self) -> None:
         for name in _PARTS[:4]:
@@ -75,6 +91,7 @@ class Precision:
         for name, value in (("compute", compute), ("gradients", gradients), ("reduce", reduce)):
             object.__setattr__(self, name, value)
         self._check_parts()
+        self._check_fp8()
         if not self.name:
             object.__setattr__(self, "name", self._parts_text())
 
@@ -100,11 +117,27 @@ class Precision:
                 "copies are computed of are the masters. Leave out master, or compute."
             )
 
+    def _check_fp8(self) -> None:
+        if not re.fullmatch(r"\d{1,4}-\d{1,4}", self.half_blocks):
+            raise InputError(
+                f"half_blocks={self.half_blocks!r} is not possible: it takes how many blocks at the start and at the end "
+                "stay in half precision, like 1-1."
+            )
+        if self.fp8 is None and (self.weights, self.half_blocks) != (None, "0-0"):
+            raise InputError(
+                "weights and half_blocks are parts of fp8, but there is no fp8. Set fp8=current, or leave them out."
+            )
+        if self.fp8 is not None and not self.is_half:
+            raise InputError(
+                f"fp8={self.fp8} scales what is computed in half precision, but this step computes in {self.products}. "
+                "Set parameters=bf16, compute=bf16 or autocast=bf16."
+            )
+
     def _parts_text(self) -> str:
         usual = {
             "compute": self.parameters, "gradients": self.parameters,
             "reduce": self.compute if self.casts else self.gradients, "master": None,
-            "autocast": None, "tf32": "never",
+            "autocast": None, "tf32": "never", "fp8": None, "weights": None, "half_blocks": "0-0",
         }  # fmt: skip
         given = {name: getattr(self, name) for name, value in usual.items() if getattr(self, name) != value}
         return "/".join(f"{name}:{value}" for name, value in {"parameters": self.parameters, **given}.items())
@@ -139,7 +172,13 @@ class Precision:
 
     @property
     def _computes(self) -> tuple[str | None, ...]:
-        return self.products, self.autocast, self.tf32
+        return self.products, self.autocast, self.tf32, self.fp8
+
+    @property
+    def blocks_in_half(self) -> tuple[int, int]:
+        """How many blocks at the start and at the end do not compute in 8 bits."""
+        first, last = self.half_blocks.split("-")
+        return int(first), int(last)
 
     @property
     def is_half(self) -> bool:
@@ -187,11 +226,14 @@ _NAMED: Final[dict[str, Precision]] = {p.name: p for p in (
     FP32, Precision(name="torch-fp32", tf32="convolutions"), Precision(name="tf32", tf32="products"),
     Precision(name="bf16", parameters="bf16"), Precision(name="fp16", parameters="fp16"),
     Precision(name="amp-bf16", autocast="bf16"), Precision(name="amp-fp16", autocast="fp16"),
+    Precision(name="fp8", parameters="bf16", fp8="delayed"),
+    *(Precision(name=f"fp8:{recipe}", parameters="bf16", fp8=recipe) for recipe in RECIPES[1:]),
 )}  # fmt: skip
 
 
 def _parse(text: str) -> Precision:
-    if not isinstance(text, str) or ":" not in text:
+    text = "fp8" if text == "fp8:delayed" else text  # what Transformer Engine does where nobody says it
+    if not isinstance(text, str) or ":" not in text or text in _NAMED:
         check_choice("precision", text, PRECISIONS, InputError)
         return _NAMED[text]
     values: dict[str, str] = {}

@@ -37,7 +37,7 @@ class Workload:
         model: Builds the module; `batch` makes what one replica processes in a micro-step.
         loss: Called as `loss(model, batch)`.
         optimizer: Called with the parameters; None: inference.
-        precision: fp32, torch-fp32, tf32, bf16, fp16, amp-bf16, amp-fp16, or parts as `compute:bf16/reduce:fp32`.
+        precision: fp32, torch-fp32, tf32, bf16, fp16, amp-bf16, amp-fp16, fp8 (fp8:current, …), or parts as `compute:bf16/reduce:fp32`.
         grad_accumulation: Micro-steps of a step; `clip_grad_norm`, `channels_last` and `compile` as in torch.
         attention: The kernel; None: what torch picks. `kernels`: torch's own, or those of a fused trainer.
         samples: Of a batch, and `tokens`; None: they are counted.

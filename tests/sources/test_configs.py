@@ -487,7 +487,37 @@ def test_megatrons_t5_and_earlier_names_are_read(tmp_path: Path) -> None:
     assert (found.plan["zero"], found.plan["checkpointing"], found.plan["ep"]) == (2, "full", 4)
 
 
-def test_fp8_is_named_and_priced_as_bf16(tmp_path: Path) -> None:
+def test_fp8_is_read_with_its_recipe(tmp_path: Path) -> None:
     fp8 = written(tmp_path, "a.yaml", "distributed_type: 'NO'\nmixed_precision: fp8\nfp8_config: {backend: TE}\n")
-    assert fp8.settings["precision"] == "amp-bf16"
-    assert "time and memory are those of bf16" in fp8.caveats[0].text
+    assert fp8.settings["precision"] == "parameters:fp32/autocast:bf16/fp8:delayed"
+    assert not fp8.caveats
+    more = "--bf16 --fp8-format hybrid --fp8-recipe tensorwise --fp8-param-gather --first-last-layers-bf16"
+    found = written(tmp_path, "a.sh", f"torchrun pretrain_gpt.py {MEGATRON} {more} --num-layers-at-end-in-bf16 2")
+    assert found.settings["precision"].endswith("master:fp32/fp8:current/weights:fp8/half_blocks:1-2")
+    assert not any("fp8" in caveat.text for caveat in found.caveats)
+    fp4 = written(tmp_path, "b.sh", f"torchrun pretrain_gpt.py {MEGATRON} --bf16 --fp4-format e2m1")
+    assert fp4.settings["precision"].endswith("fp8:mx")
+    assert any("fp4_format (4-bit products" in caveat.text for caveat in fp4.caveats)
+
+
+TITAN_FP8 = """
+[model]
+name = "llama3"
+flavor = "8B"
+converters = ["float8"]
+[training]
+local_batch_size = 1
+[parallelism]
+data_parallel_shard_degree = -1
+[float8]
+recipe_name = "rowwise"
+enable_fsdp_float8_all_gather = true
+"""
+
+
+def test_torchtitans_converters_are_fp8(tmp_path: Path) -> None:
+    found = written(tmp_path, "llama3_8b.toml", TITAN_FP8)
+    assert found.settings["precision"] == "parameters:fp32/compute:bf16/reduce:fp32/fp8:rowwise/weights:fp8"
+    moved = TITAN_FP8.replace("[float8]", "[quantize.linear.float8]").replace('"float8"', '"quantize.linear.float8"')
+    assert written(tmp_path, "moved.toml", moved).settings == found.settings
+    assert "fp8" not in written(tmp_path, "plain.toml", TITAN_FP8.replace('["float8"]', "[]")).settings["precision"]

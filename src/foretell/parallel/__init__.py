@@ -11,6 +11,7 @@ from foretell.parallel.checkpoint import checkpointed
 from foretell.parallel.context import context_parallel
 from foretell.parallel.data import data_parallel
 from foretell.parallel.expert import expert_parallel
+from foretell.parallel.fp8 import Places, in_fp8, layers_in_fp8
 from foretell.parallel.fsdp import ShardGroups, sharded_data_parallel
 from foretell.parallel.offload import check_offload, offloaded
 from foretell.parallel.parameter_servers import parameter_servers
@@ -54,14 +55,23 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
         return graph.remember(("program", plan), lambda: _without_stages(graph, plan, micro_steps))
     role = _replica(graph, plan, micro_steps)
     whole = _whole(graph, role)
-    roles, pipeline = pipelined(role, plan, micro_steps, weigh, lambda part: _replicated(part, plan))
+    roles, pipeline = pipelined(role, plan, micro_steps, weigh, lambda part: _finished(part, graph, plan))
     return Program(roles=roles, ranks=plan.devices, whole=whole, micro_steps=micro_steps, pipeline=pipeline)
 
 
 def _without_stages(graph: Graph, plan: Plan, micro_steps: int) -> Program:
     role = _replica(graph, plan, micro_steps)
     whole = _whole(graph, role)
-    return Program(roles=(_replicated(role, plan),), ranks=plan.devices, whole=whole, micro_steps=micro_steps)
+    finished, _ = _finished(role, graph, plan)
+    return Program(roles=(finished,), ranks=plan.devices, whole=whole, micro_steps=micro_steps)
+
+
+def _finished(role: Role, whole: Graph, plan: Plan) -> tuple[Role, Places | None]:
+    """One replica's role with its replicas, and where its ops went if their products are in 8 bits."""
+    role = _replicated(role, plan)
+    if whole.precision.fp8 is None:
+        return role, None
+    return in_fp8(role, whole.remember("layers in fp8", lambda: layers_in_fp8(whole)), plan)
 
 
 def _whole(graph: Graph, role: Role) -> Graph:

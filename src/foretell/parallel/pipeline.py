@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from foretell.errors import PlanError
 from foretell.graph import Graph
+from foretell.parallel.fp8 import Places
 from foretell.parallel.rewrite import first_of, last_of
 from foretell.parallel.schedules import most_in_flight, stage_actions
 from foretell.parallel.stages import Ranges, Stages
@@ -24,9 +25,9 @@ def bytes_touched(graph: Graph) -> list[float]:
 
 
 def pipelined(
-    role: Role, plan: Plan, micro_batches: int, weigh: Weigh, replicate: Callable[[Role], Role]
+    role: Role, plan: Plan, micro_batches: int, weigh: Weigh, finish: Callable[[Role], tuple[Role, Places | None]]
 ) -> tuple[tuple[Role, ...], Pipeline]:
-    """Cut a role into stages; `replicate` adds what each stage communicates with its replicas."""
+    """Cut a role into stages; `finish` adds what each stage communicates with its replicas, and says where ops went."""
     if (work := plan.pp * plan.virtual_stages * micro_batches) > _MAX_PASSES:
         raise PlanError(
             f"pp × virtual_stages × grad_accumulation = {plan.pp} × {plan.virtual_stages} × {micro_batches} = {work:,}, but a "
@@ -40,8 +41,10 @@ def pipelined(
         graph, where, places = stages.stage(stage)
         own = tuple(_moved(c, places, len(graph.ops)) for c in role.collectives if c.starts_after in places)
         own += tuple(_tied(stages, stage, graph, count))
-        part = replicate(replace(role, name=f"stage {stage}", count=count, graph=graph, collectives=own))
-        waiting = _activations_in_flight(graph, where, actions[stage])
+        part, moved = finish(replace(role, name=f"stage {stage}", count=count, graph=graph, collectives=own))
+        if moved is not None:
+            where = {key: (moved[first], moved[end]) for key, (first, end) in where.items()}
+        waiting = _activations_in_flight(part.graph, where, actions[stage])
         roles.append(part.with_persistent("activation", waiting))
         ranges.append(where)
     send = Collective(

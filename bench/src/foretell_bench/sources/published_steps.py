@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, cast
 from foretell.errors import InputError, PlanError
 from foretell.hardware import Cluster
 from foretell.plans import Plan
+from foretell.precision import Precision
 from foretell.store.importers import LeftOut, Row, Selection, public_lines, take
 from foretell.units import GIB, Bytes, Seconds
 from foretell_bench.graphs import Model, configured, named
@@ -132,7 +133,12 @@ def _trainer(row: Row, plan: Plan) -> dict[str, str]:
         settings["optimizer"] = "adamw-master"
     if fused:
         settings["kernels"] = "fused-model" if engine or optimizer == "master" else "megatron"
-    return settings
+    return _in_fp8(settings) if "fp8" in row.get("labels", ()) else settings
+
+
+def _in_fp8(settings: dict[str, str]) -> dict[str, str]:
+    """Of rows whose precision is what the rest of the step computes in; they do not say which recipe."""
+    return settings | {"precision": replace(Precision.parse(settings["precision"]), name="", fp8="delayed").name}
 
 
 def _config(model: Mapping[str, Any], length: int) -> dict[str, Any]:

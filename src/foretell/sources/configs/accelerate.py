@@ -10,6 +10,7 @@ from foretell.precision import Float
 from foretell.sources.configs import deepspeed
 from foretell.sources.configs.configuration import Configuration
 from foretell.sources.configs.files import found_near, read_entries
+from foretell.sources.configs.fp8 import in_fp8, named_recipe
 from foretell.sources.configs.fsdp import fsdp_plan
 from foretell.sources.configs.keys import Keys
 from foretell.sources.configs.optimizers import autocast, sharded_half, with_masters
@@ -28,8 +29,6 @@ def read(keys: Keys, folder: Path) -> Configuration:
     processes, machines = keys.count("num_processes"), keys.count("num_machines", 1)
     word = keys.take("mixed_precision", "no")
     half = _HALF.get("no" if word is False else str(word))  # `no` is false in YAML
-    if word == "fp8":
-        keys.say("mixed_precision", "fp8: time and memory are those of bf16")
     settings: dict[str, Any] = autocast(half)
     plan: dict[str, Any] = {}
     copies: Any = 1
@@ -56,7 +55,13 @@ def read(keys: Keys, folder: Path) -> Configuration:
         "deepspeed_config",
         "megatron_lm_config", "parallelism_config",
     )  # fmt: skip
-    keys.not_modelled("fp8_config", "ipex_config", "mpirun_config", "tp_config")
+    fp8 = keys.part("fp8_config")
+    recipe = named_recipe(fp8, "backend", "te")
+    fp8.free("amax_compute_algo", "amax_compute_algorithm", "amax_history_len", "amax_history_length", "fp8_format", "interval",
+             "margin", "override_linear_precision", "use_autocast_during_eval", "optimization_level")  # fmt: skip
+    if word == "fp8":
+        settings = in_fp8(settings, recipe, weights="fp8" if fp8.flag("enable_fsdp_float8_all_gather") else None)
+    keys.not_modelled("ipex_config", "mpirun_config", "tp_config")
     return Configuration(
         file=keys.file, trainer=TRAINER, settings=settings, plan=plan, replicas=copies, devices=processes or machines,
         global_batch=found.global_batch, caveats=found.caveats,

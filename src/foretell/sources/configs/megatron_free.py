@@ -41,6 +41,7 @@ FREE: Final = tuple(
     exit_interval manual_gc distributed_timeout profile profile_ranks profile_step_start profile_step_end ddp_num_buckets
     ddp_average_in_collective ddp_pad_buckets_for_high_nccl_busbw align_grad_reduce align_param_gather use_tp_pp_dp_mapping
     encoder_num_layers decoder_num_layers encoder_seq_length per_split_data_args_path world_size rank nnodes nproc_per_node tee
+    fp8_amax_history_len fp8_amax_compute_algo fp8_margin fp8_interval
     use_sharp num_query_groups position_embedding_type overlap_param_gather empty_unused_memory_level no_check_for_nan_in_loss_and_grad
     """.split()
 )
@@ -52,9 +53,9 @@ CHANGES: Final = tuple(
     accumulate_allreduce_grads_in_bf16 apply_query_key_layer_scaling barrier_with_L1_time batch_p2p_comm
     cp_comm_type cpu_offloading_num_layers cuda_graph_impl cuda_graph_scope
     defer_embedding_wgrad_compute wgrad_deferral_limit delay_wgrad_compute distribute_saved_activations enable_cuda_graph exp_avg_dtype
-    exp_avg_sq_dtype experimental_attention_variant external_cuda_graph first_last_layers_bf16 fp8_amax_history_len
-    fp8_param_gather fp8_recipe fp8_wgrad freeze_lm fsdp_double_buffer gradient_accumulation_fusion heterogeneous_layers_config_path
-    hierarchical_context_parallel_sizes high_priority_stream_groups hybrid_context_parallel keep_fp8_weight_transpose_cache
+    exp_avg_sq_dtype experimental_attention_variant external_cuda_graph
+    fp8_wgrad freeze_lm fsdp_double_buffer gradient_accumulation_fusion heterogeneous_layers_config_path
+    hierarchical_context_parallel_sizes high_priority_stream_groups hybrid_context_parallel
     main_grads_dtype main_params_dtype microbatch_group_size_per_virtual_pipeline_stage moe_deepep_num_sms moe_enable_deepep
     moe_expert_capacity_factor moe_pad_expert_input_to_capacity moe_shared_expert_overlap moe_use_legacy_grouped_gemm
     moe_apply_probs_on_input no_bias_dropout_fusion no_bias_gelu_fusion no_bias_swiglu_fusion

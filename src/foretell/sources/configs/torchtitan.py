@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from foretell.precision import DTYPES, Float
 from foretell.sources.configs.configuration import Configuration
+from foretell.sources.configs.fp8 import in_fp8, named_recipe
 from foretell.sources.configs.keys import Keys
 from foretell.sources.configs.models import named_model
 from foretell.sources.configs.optimizers import sharded_half
@@ -61,7 +62,8 @@ def read(keys: Keys, folder: Path) -> Configuration:
     settings.update(_micro_batches(settings["batch"], parallelism, plan.get("pp", 1)))
     plan.update(_checkpointing(keys.part("activation_checkpoint")))
     settings["optimizer"] = _optimizer(keys.part("optimizer"))
-    model = _model(keys.part("model"), folder)
+    named = keys.part("model")
+    model = _model(named, folder)
     compiling = keys.part("compile")
     compiling.free("components", "backend")
     if compiling.flag("enable") or training.flag("compile"):
@@ -70,7 +72,7 @@ def read(keys: Keys, folder: Path) -> Configuration:
         "job", "profiling", "metrics", "lr_scheduler", "checkpoint", "comm", "validation", "debug", "memory_estimation"
     )
     keys.not_modelled("fault_tolerance", "experimental")
-    keys.free("quantize", "float8", "mx")
+    settings = _in_fp8(keys, [str(word) for word in named.take("converters") or ()], settings)
     return Configuration(
         file=keys.file, trainer=TRAINER, model=model, settings=settings, plan=plan, replicas=copies,
         global_batch=_global_batch(training),
@@ -149,6 +151,25 @@ def _pipeline(keys: Keys, plan: dict[str, Any]) -> None:
     )
 
 
+def _in_fp8(keys: Keys, converters: Sequence[str], settings: dict[str, Any]) -> dict[str, Any]:
+    """The converters `float8` and `mx`, with their tables, which were in `quantize.linear` for a while."""
+    quantize = keys.part("quantize")
+    quantize.part("grouped_mm").free("float8", "mx")
+    inside = quantize.part("linear")
+    tables = {name: [keys.part(name), inside.part(name)] for name in ("float8", "mx")}
+    for some in tables.values():
+        for table in some:
+            table.free("filter_fqns", "emulate", "precompute_float8_dynamic_scale_for_fsdp", "force_recompute_fp8_weight_in_bwd",
+                       "moe_fqns", "moe_fqns_prototype", "enable_float8_linear", "mxfp8_dim1_cast_kernel_choice")  # fmt: skip
+    found = next((name for name in tables if any(word.split(".")[-1] == name for word in converters)), None)
+    if found is None:
+        return settings
+    given = next((table for table in tables[found] if "recipe_name" in table), tables[found][0])
+    recipe = named_recipe(given, "recipe_name", "tensorwise" if found == "float8" else "mxfp8")
+    gathered = any(table.flag("enable_fsdp_float8_all_gather") for table in tables[found])
+    return in_fp8(settings, recipe, weights="fp8" if gathered else None)
+
+
 def _checkpointing(keys: Keys) -> dict[str, Any]:
     mode = keys.chosen(
         "mode", {"none": "none", "selective": "selective", "full": "full", "memory_budget": "full"}, "selective"
@@ -174,8 +195,6 @@ def _optimizer(keys: Keys) -> str:
 def _model(keys: Keys, folder: Path) -> str | Mapping[str, Any]:
     name, flavor = keys.text("name", "llama3"), keys.text("flavor", "debugmodel")
     keys.free("tokenizer_path", "hf_assets_path", "norm_type", "print_after_conversion", "tokenizer_name")
-    if any("float8" in str(word) or "mx" in str(word) for word in keys.take("converters") or ()):
-        keys.say("converters", "fp8: time and memory are those of bf16")
     keys.not_modelled("use_flex_attn")
     known = (name, flavor) in _FLAVORS and keys.model is None
     return _FLAVORS[name, flavor] if known else named_model(keys, f"{name}/{flavor}", folder)

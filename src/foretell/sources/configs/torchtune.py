@@ -10,6 +10,7 @@ from typing import Any, Final
 from foretell.errors import SourceError
 from foretell.sources.configs.configuration import Configuration
 from foretell.sources.configs.finetuning import preference
+from foretell.sources.configs.fp8 import in_fp8, named_recipe
 from foretell.sources.configs.keys import Keys
 from foretell.sources.configs.models import named_model
 
@@ -101,10 +102,9 @@ def _plan(keys: Keys, folder: Path) -> dict[str, Any]:
 
 def _precision(keys: Keys) -> dict[str, Any]:
     kept = keys.chosen("dtype", _DTYPES, "bf16")
-    keys.free("enable_fp8_training", "fp8_recipe_name")
-    if keys.flag("enable_fp8_training"):
-        keys.say("enable_fp8_training", "fp8: time and memory are those of bf16")
-    return {} if kept == "fp32" else {"precision": kept}
+    settings = {} if kept == "fp32" else {"precision": kept}
+    recipe = named_recipe(keys, "fp8_recipe_name", "tensorwise")
+    return in_fp8(settings, recipe) if keys.flag("enable_fp8_training") else settings
 
 
 def _adapters(keys: Keys, component: str) -> dict[str, Any]:
