@@ -8,11 +8,14 @@ et al. 2021). zero-bubble: 1f1b with gradients of weights postponed, later on la
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from foretell.errors import PlanError
 from foretell.plans import Plan
 from foretell.program import Action
+
+_FORWARD: Final = "forward"
 
 
 def stage_actions(plan: Plan, micro_batches: int, *, training: bool) -> tuple[tuple[Action, ...], ...]:
@@ -86,6 +89,32 @@ _SCHEDULES: dict[str, Callable[[int, int, int, int], list[Action]]] = {
     "interleaved": _interleaved,
     "zero-bubble": _zero_bubble,
 }
+
+
+def last_end(actions: Sequence[Sequence[Action]], chunks: Sequence[float]) -> float:
+    """When all is done, if each chunk takes so long and nothing is in the way; a backward pass takes twice a forward one."""
+    ends: dict[tuple[str, int, int], float] = {(_FORWARD, -1, a.micro_batch): 0.0 for own in actions for a in own}
+    clocks, following = [0.0] * len(actions), [0] * len(actions)
+    waiting = set(range(len(actions)))
+    while waiting:
+        for stage in sorted(waiting):
+            own = actions[stage]
+            while following[stage] < len(own):
+                a = own[following[stage]]
+                if a.phase == _FORWARD:
+                    needed, lasts = (_FORWARD, a.chunk - 1, a.micro_batch), 1
+                elif a.chunk == len(chunks) - 1:
+                    needed, lasts = (_FORWARD, a.chunk, a.micro_batch), 2
+                else:
+                    needed, lasts = (a.phase, a.chunk + 1, a.micro_batch), 2
+                if needed not in ends:
+                    break
+                clocks[stage] = max(clocks[stage], ends[needed]) + lasts * chunks[a.chunk]
+                ends[a.phase, a.chunk, a.micro_batch] = clocks[stage]
+                following[stage] += 1
+            else:
+                waiting.discard(stage)
+    return max(clocks)
 
 
 def most_in_flight(actions: tuple[Action, ...]) -> dict[int, int]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, groupby
+from itertools import groupby
 
 from foretell.errors import PlanError
 from foretell.graph import Graph, Input, Op, Signature, Storage, Value
+from foretell.parallel.balance import balanced, interleaved
 from foretell.parallel.blocks import BlockOf, blocks
 from foretell.parallel.parameters import parameters
 from foretell.parallel.rewrite import NOTHING, first_of, rows_of_update
@@ -52,13 +52,15 @@ class Stages:
         units, last = self._units(paths), len(paths)
         if self.plan.stages is not None:
             chunk = [0, *self._planned(last), self.chunks - 1]
-        else:
-            cost = [0.0] * last
-            for unit, weight in zip(units, weights[: self.update], strict=True):
-                cost[min(max(unit - 1, 0), last - 1)] += weight
-            chunk = balanced(cost, self.chunks)
-            chunk = [chunk[0], *chunk, chunk[-1]]
-        return [chunk[unit] for unit in units]
+            return [chunk[unit] for unit in units]
+        cost = [0.0] * (last + 2)
+        for unit, weight in zip(units, weights[: self.update], strict=True):
+            cost[unit] += weight
+        ends = 0 in units, last + 1 in units  # what comes before all blocks or after them may have a chunk of its own
+        items = range(1 - ends[0], last + 1 + ends[1])
+        row, pp, rounds = [cost[i] for i in items], self.plan.pp, self.plan.virtual_stages
+        chunk = balanced(row, pp) if rounds == 1 else interleaved(row, pp, rounds, ends=ends)
+        return [chunk[unit - items[0]] for unit in units]
 
     def _units(self, paths: Sequence[str]) -> list[int]:
         """Of each op before the update: 0 before the first block, the block it is in or follows, or past all: the head."""
@@ -214,29 +216,6 @@ class Stages:
                         trained.add(storage)
                         made_in.setdefault(storage, here)
         return [sum(handed.values()) for handed in crossing]
-
-
-def balanced(cost: Sequence[float], parts: int) -> list[int]:
-    """The part of each item, where a row of costs is cut so that the largest part is as small as can be; none is empty."""
-    count, sums = len(cost), [0.0, *accumulate(cost)]
-    best, cuts = sums[:], list[list[int]]()  # of the first items, by how many; where each further part begins
-    for part in range(2, parts + 1):
-        before, best, cut = best, [math.inf] * (count + 1), [0] * (count + 1)
-        for end in range(part, count + 1):
-            for begin in range(end - 1, part - 2, -1):
-                own = sums[end] - sums[begin]
-                worst = max(before[begin], own)
-                if worst < best[end]:
-                    best[end], cut[end] = worst, begin
-                if own > best[end]:
-                    break
-        cuts.append(cut)
-    part_of = [0] * count
-    end = count
-    for part, cut in reversed(list(enumerate(cuts, start=1))):
-        part_of[cut[end] : end] = [part] * (end - cut[end])
-        end = cut[end]
-    return part_of
 
 
 def _only(op: Op, items: Sequence[int], count: int) -> Op:

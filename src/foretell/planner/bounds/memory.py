@@ -29,7 +29,7 @@ def memory_bound(replica: Replica, plan: Plan, precision: Precision) -> Bytes:
         state -= kept.gradients
     if plan.pp == 1:
         return round(SLACK * (state + replica.activations + replica.temporaries))
-    stages = stages_of(replica.units, plan.pp)
+    stages = stages_of(replica.units, plan.pp)[1:-1]
     shares = [stages.count(stage) / len(stages) for stage in range(plan.pp)]
     most = (share * (state + replica.activations * min(plan.pp - s, micro_steps)) for s, share in enumerate(shares))
     return round(_IN_BLOCKS * max(most))

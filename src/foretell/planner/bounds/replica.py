@@ -16,10 +16,10 @@ from foretell.forecasting.run import time_alike
 from foretell.graph import Graph
 from foretell.hardware import Cluster
 from foretell.parallel import parallelize
+from foretell.parallel.balance import balanced
 from foretell.parallel.blocks import BlockOf, blocks
 from foretell.parallel.parameters import parameters
 from foretell.parallel.rewrite import last_of
-from foretell.parallel.stages import balanced
 from foretell.parallel.state import ModelState
 from foretell.plans import Plan
 from foretell.precision import Precision
@@ -60,7 +60,7 @@ def _state_of(graph: Graph) -> ModelState:
 class Replica:
     """One micro-step of one replica on a rank of those that share it, and what it keeps; `why` it cannot be, if so."""
 
-    units: tuple[Seconds, ...] = ()  # forward and backward of each repeated block, the rest with the first and the last
+    units: tuple[Seconds, ...] = ()  # forward and backward: before the repeated blocks, of each of them, and after
     host: Seconds = 0.0  # that it takes to issue them
     blocks_forward: Seconds = 0.0  # the part of it that checkpointing of all blocks would repeat
     update: Seconds = 0.0
@@ -112,13 +112,10 @@ def price_replica(
 
 
 def _by_block(graph: Graph, device: Sequence[Seconds]) -> tuple[list[Seconds], Seconds, Seconds]:
-    """Seconds of each repeated block, of their forward passes together, and of the update.
-
-    What comes before the blocks runs with the first of them, what comes after with the last, as stages have it.
-    """
-    number = {path: i for i, path in enumerate(blocks(graph))}
+    """Seconds before the repeated blocks, of each and after them, of their forward passes together, and of the update."""
+    number = {path: i for i, path in enumerate(blocks(graph), start=1)}
     inside = BlockOf(number)
-    units, forward, update = [0.0] * max(len(number), 1), 0.0, 0.0
+    units, forward, update = [0.0] * (len(number) + 2), 0.0, 0.0
     seen: set[str] = set()
     for op, seconds in zip(graph.ops, device, strict=True):
         if op.phase == "optimizer":
@@ -168,11 +165,14 @@ def recomputing(replica: Replica, plan: Plan) -> Replica:
     share = (
         1.0 if plan.checkpointing == "full" else plan.checkpointing if isinstance(plan.checkpointing, float) else 0.0
     )
-    more = _RECOMPUTED * share * replica.blocks_forward / max(len(replica.units), 1)
-    return replace(replica, units=tuple(seconds + more for seconds in replica.units), activations=0, temporaries=0)
+    if replica.why:
+        return replica
+    before, *own, after = replica.units
+    more = _RECOMPUTED * share * replica.blocks_forward / max(len(own), 1)
+    return replace(replica, units=(before, *(x + more for x in own), after), activations=0, temporaries=0)
 
 
 @lru_cache(4096)
 def stages_of(units: tuple[Seconds, ...], stages: int) -> tuple[int, ...]:
-    """The stage of each block, as a pipeline is balanced."""
+    """The stage of what comes before the blocks, of each block and of what follows, as a pipeline is balanced."""
     return tuple(balanced(units, stages)) if stages > 1 else (0,) * len(units)
