@@ -42,6 +42,8 @@ class Collective:
     turns: int = 1  # how many take the same link one after another
     copied_in: Bytes = 0  # that the device copies to where they are sent from, once they are ready
     copied_out: Bytes = 0  # and from where they arrived, before they are needed
+    reads: int | None = None  # the storage whose parts are gathered, where the whole is a storage of its own
+    makes: int | None = None  # which is this one
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from foretell import Workload, forecast
 from foretell.capture import capture
 from foretell.cost.flops import total_flops
 from foretell.errors import PlanError
+from foretell.graph import Graph, Storage
 from foretell.parallel import parallelize
 from foretell.plans import Plan
 from foretell.simulate.memory import replay
@@ -44,6 +45,36 @@ def test_along_the_sequence_activations_shrink_too() -> None:
         for s in (False, True)
     )
     assert with_sequence < alone
+
+
+def test_what_is_gathered_along_the_sequence_is_dropped_with_what_is_recomputed() -> None:
+    """And gathered again, as torch's checkpoint gathers it; so parts of the sequence never take more than all of it."""
+    plain, scattered = (
+        parallelize(graph("llama"), Plan(tp=2, sequence_parallel=s, checkpointing="full")).roles[0]
+        for s in (False, True)
+    )
+    assert _kept(scattered.graph) < _kept(plain.graph)
+    once = parallelize(graph("llama"), Plan(tp=2, sequence_parallel=True)).roles[0]
+    forward = [
+        c for c in once.collectives if c.kind == "all-gather" and once.graph.ops[c.starts_after].phase == "forward"
+    ]
+    blocks, head = 3, 1
+    assert len(forward) == 2 * blocks + head
+    gathers = [sum(c.kind == "all-gather" for c in role.collectives) for role in (once, scattered)]
+    assert gathers[1] - gathers[0] == 2 * blocks
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "full"])
+def test_megatron_keeps_a_ranks_own_rows_and_gathers_them_again(checkpointing: str) -> None:
+    plan = Plan(tp=2, sequence_parallel=True, checkpointing=checkpointing)
+    torchs, megatrons = (parallelize(graph("llama", kernels=k), plan).roles[0] for k in ("torch", "megatron"))
+    assert all(c.waited_for_by > c.starts_after for c in megatrons.collectives)
+    gathers = [sum(c.kind == "all-gather" for c in role.collectives) for role in (torchs, megatrons)]
+    blocks, head = 3, 1
+    assert gathers[1] - gathers[0] == 2 * blocks + head
+    whole = 2 * 16 * 32 * 4  # samples, tokens, features in fp32
+    recomputed = blocks if checkpointing == "full" else 0
+    assert _kept(torchs.graph) - _kept(megatrons.graph) >= (2 * (blocks - recomputed) + head) * whole // 2
 
 
 def test_heads_that_do_not_divide_are_refused_with_the_arithmetic() -> None:
@@ -219,3 +250,13 @@ def test_any_number_of_micro_steps_is_cut_once(plan: str, monkeypatch: pytest.Mo
     anew = parallelize(replace(graph("llama")), asked)
     assert quick.roles == anew.roles
     assert {op.times for op in quick.roles[0].graph.ops} == {1, 6}
+
+
+def _kept(graph: Graph) -> int:
+    """Bytes that the forward pass leaves for the backward pass."""
+    return sum(s.nbytes for s in graph.storages if s.role == "activation" and _crosses(graph, s))
+
+
+def _crosses(graph: Graph, storage: Storage) -> bool:
+    first = next(i for i, op in enumerate(graph.ops) if op.phase == "backward")
+    return 0 <= storage.born < first <= storage.freed

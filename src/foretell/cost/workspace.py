@@ -55,14 +55,11 @@ def kept_workspaces(graph: Graph, device: Device) -> list[tuple[int, Bytes]]:
     hopper = (device.compute_capability or (0, 0)) >= (9, 0)
     size, engines = (32 * MIB, 32 * MIB) if hopper else ((2 * 4096 + 8 * 16) * 1024, 4 * MIB)
     first: dict[bool, int] = {}
-    has_engine = False
     for call, position in zip(graph.calls.distinct, graph.calls.first, strict=True):
-        operator = operator_of(call.signature.name)
-        has_engine = has_engine or operator.of_an_engine
-        if operator.family == "matmul":
+        if operator_of(call.signature.name).family == "matmul":
             first.setdefault(call.phase == "backward", position)
     kept = [(position, size) for position in first.values()]
-    return [*kept, (kept[0][0], engines)] if has_engine and kept else kept
+    return [*kept, (kept[0][0], engines)] if graph.calls.has_engine and kept else kept
 
 
 def _copies(layouts: Sequence[Layout | None]) -> Bytes:

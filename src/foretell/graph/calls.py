@@ -45,6 +45,11 @@ class Calls:
         return [of_calls[call] for call in self.of_op]
 
     @cached_property
+    def has_engine(self) -> bool:
+        """Whether kernels of a fused trainer run in the step, and so its layers."""
+        return any(operator_of(call.signature.name).of_an_engine for call in self.distinct)
+
+    @cached_property
     def places(self) -> npt.NDArray[np.intp]:
         """`of_op`, to take from arrays that have a value for each call."""
         return np.array(self.of_op, dtype=np.intp)

@@ -43,7 +43,10 @@ def tensor_parallel(role: Role, plan: Plan) -> Role:
             f"tp={plan.tp} finds no pair of matrix products in {graph.name!r} with nothing between them that needs whole "
             "rows. Divide the step by dp, zero or pp."
         )
-    policy = Policy(group=group, lane="tp", scatters_tokens=plan.sequence_parallel)
+    # Megatron's layers keep a rank's own rows and gather them again; torch's own keep what they gathered.
+    policy = Policy(
+        group=group, lane="tp", scatters_tokens=plan.sequence_parallel, gathers_again=graph.calls.has_engine
+    )
     sharding = Propagation(graph, policy, cuts, tables)
     try:
         sharded = sharding.sharded_step()

@@ -25,6 +25,7 @@ from foretell.parallel.sharding.cut import (
     part_of,
     split_of,
 )
+from foretell.parallel.sharding.gathers import Gathers
 from foretell.parallel.sharding.rules import Outputs, cuts_of_outputs, cuts_of_routing, has_rule
 from foretell.program import Collective, Group
 
@@ -46,6 +47,7 @@ class Policy:
     group: Group
     lane: str
     scatters_tokens: bool = False  # keep sums scattered along the sequence until whole rows are needed
+    gathers_again: bool = False  # the backward pass gathers whole rows anew: what is kept for it are the ranks' parts
     cuts_whole: bool = False  # a whole tensor beside parts is cut without communication: every rank has it
     sums_gradients: bool = True  # gradients that are terms of a sum are added up here, not by data parallelism
 
@@ -68,8 +70,7 @@ class Propagation:
         self._written: dict[int, int] = {}
         self._shrunk: set[int] = set()
         self._free: set[int] = set()  # made from nothing, like masks and zeros: can be made in parts as well
-        self._gathered: dict[int, int] = {}
-        self._added: list[Storage] = []  # of gathered tensors
+        self._gathers = Gathers(self.graph, again=self.policy.gathers_again)
 
     def sharded_step(self) -> Graph:
         """The step with every op on parts where there are parts."""
@@ -89,16 +90,9 @@ class Propagation:
             s, cut = storages[number], self.placements.get(number)
             parts = self.ways // cut.copies if isinstance(cut, Split) else self.ways
             storages[number] = Storage(-(-s.nbytes // parts), s.role, s.born, s.freed)
-        for number, last in self._last_reads(ops, rewrite.tensors).items():
-            storages[number] = replace(storages[number], freed=min(storages[number].freed, last))
-        return replace(graph, ops=tuple(ops), tensors=tuple(rewrite.tensors), storages=(*storages, *self._added))
-
-    def _last_reads(self, ops: list[Op], tensors: list[Tensor]) -> dict[int, int]:
-        """Where a part that was gathered is needed last; whoever comes later reads the whole rows."""
-        last = {number: self._added[whole - len(self.graph.storages)].born for number, whole in self._gathered.items()}
-        for position, op in enumerate(ops) if last else ():
-            last.update((tensors[t].storage, position) for t in op.inputs if tensors[t].storage in last)
-        return last
+        sharded = replace(graph, ops=tuple(ops), tensors=tuple(rewrite.tensors), storages=tuple(storages))
+        self.collectives = self._gathers.awaited(self.collectives, sharded)
+        return self._gathers.kept(sharded)
 
     def place(self, position: int, op: Op) -> Mapping[int, int] | None:
         """Follow placements through an op. None: it works on whole tensors. Else what it reads whole: tensor → storage."""
@@ -236,20 +230,20 @@ class Propagation:
         return all(p is PARTIAL or (isinstance(p, Split) and p.tokens) for p in placements)
 
     def _gather_tokens(self, position: int, op: Op) -> dict[int, int]:
-        """Whole rows for an op that cannot work on parts of the sequence; gathered once, and kept."""
+        """Whole rows for an op that cannot work on parts of the sequence; gathered once, or once in each pass."""
         gathered = {}
         for t in op.inputs:
             tensor = self.graph.tensors[t]
             placement = self.placements.get(tensor.storage)
             if not (isinstance(placement, Split) and placement.tokens):
                 continue
-            nbytes = tensor.layout.nbytes
-            if tensor.storage not in self._gathered:
+            whole, is_new = self._gathers.whole(t, position, op.phase)
+            if is_new:
                 ready = self._written.get(tensor.storage, position - 1)
-                self._communicate("all-gather", nbytes, op.module, ready, position)
-                self._gathered[tensor.storage] = len(self.graph.storages) + len(self._added)
-                self._added.append(replace(self.graph.storages[tensor.storage], nbytes=nbytes, born=position))
-            gathered[t] = self._gathered[tensor.storage]
+                ready = ready if self.graph.ops[ready].phase == op.phase else position - 1
+                self._communicate("all-gather", tensor.layout.nbytes, op.module, ready, position)
+                self.collectives[-1] = replace(self.collectives[-1], reads=tensor.storage, makes=whole)
+            gathered[t] = whole
         return gathered
 
     def _place_table_gradient(self, position: int, op: Op) -> Mapping[int, int]:
