@@ -53,6 +53,7 @@ class Attained:
     l2_bytes_per_clock: float  # that a unit reads and writes
     cache_fits: float  # part of the cache: all of what takes less is there again
     tiles: TileTimes
+    scaled: Mapping[str, float] = field(default_factory=dict, hash=False)  # of 8-bit products: see `scaled_by`
     sources: Mapping[str, str] = field(default_factory=dict, hash=False)  # of these numbers
 
     def __post_init__(self) -> None:
@@ -67,7 +68,13 @@ class Attained:
         check_numbers("a cache's rate", self.l2_bytes_per_clock, dims=0, least=1e-3, most=1e3)
         check_numbers("a part of the cache", self.cache_fits, dims=0, least=0, most=0.99)
         check_numbers("seconds of a tile", [self.tiles.reading, self.tiles.ending], least=0, most=1e-3)
+        check_numbers("products of scaled factors", list(self.scaled.values()), least=0.1, most=10)
         check_numbers("a tile's split", [self.tiles.split, self.tiles.shortest], least=1, most=1e5)
+
+    def scaled_by(self, scaling: str) -> float:
+        """What 8-bit products take over what trees that saw none say of them, by how factors are scaled: as one tensor,
+        by rows or by blocks. Units that scale blocks by themselves run them as they run those scaled as one."""
+        return self.scaled.get(scaling, self.scaled.get("tensor", 1.0))
 
     @classmethod
     def load(cls, path: Path) -> Attained:

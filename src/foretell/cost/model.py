@@ -22,6 +22,7 @@ from foretell.cost.files import reading
 from foretell.cost.folder import CARD, check_seal, file_of
 from foretell.cost.folder import DEFAULT as DEFAULT
 from foretell.cost.folder import SHIPPED as SHIPPED
+from foretell.cost.generations import over_trees
 from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.interaction import Interaction, Outline, outline
 from foretell.cost.operator_errors import FILE as ERRORS_FILE
@@ -173,7 +174,9 @@ class CostModel:
             errors = np.zeros(len(run))
             if self.device in (device.name, ""):
                 descriptions = [describe(s, device, tf32=tf32) for s in run]
-                seconds, families = self.operators.seconds(names, descriptions), [d.family for d in descriptions]
+                factors = [over_trees(s, self.generations.attained) for s in run]
+                seconds = self.operators.seconds(names, descriptions) * factors
+                families = [d.family for d in descriptions]
                 if self.operator_errors is not None:
                     errors = self.operator_errors.of(names, descriptions)
             else:

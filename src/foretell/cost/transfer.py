@@ -25,7 +25,7 @@ from foretell.cost.attained import Attained, attained_in
 from foretell.cost.convolution import is_channels_last
 from foretell.cost.features import describe, walked
 from foretell.cost.files import check_numbers, reading
-from foretell.cost.generations import bound, clock_hz, kind_of
+from foretell.cost.generations import bound, clock_hz, kind_of, over_trees
 from foretell.cost.operators import OperatorModels
 from foretell.cost.roofline import peak_name
 from foretell.graph import Layout, Signature
@@ -94,8 +94,8 @@ def transferred(
     """Seconds of ops on another device than their model's own, and their families."""
     computed = [_as_computed(s, device) for s in signatures]
     described = [describe(s, own, tf32=tf32) for s in computed]
-    measured = operators.seconds([s.name for s in computed], described)
     attained = generations.attained
+    measured = operators.seconds([s.name for s in computed], described) * [over_trees(s, attained) for s in computed]
     ours = np.array([bound(s, own, attained, tf32=tf32) for s in computed])
     theirs = np.array([bound(s, device, attained, tf32=tf32) for s in signatures])
     rest = np.sqrt(np.maximum(measured**2 - ours**2, 0.0))

@@ -17,6 +17,7 @@ from foretell.graph import Graph, Input, Layout, Op, Signature, Storage, Tensor
 from foretell.graph.operators import operator_of
 from foretell.parallel.blocks import BlockOf, blocks
 from foretell.plans import Plan
+from foretell.precision import Recipe
 from foretell.program import Collective, Role
 
 Places = Sequence[int]  # of each op in what became of a role, and of its end
@@ -32,6 +33,9 @@ _CAST: Final = "foretell.fp8_cast.default"
 _LARGEST: Final = "aten.amax.default"
 _CHOOSES: Final = ("aten.topk", "aten.sort")
 _TO_CHOICE: Final = 4  # ops between a router's product and its choice, at most
+_SCALINGS: Final[dict[Recipe, str]] = {
+    "delayed": "tensor", "current": "tensor", "rowwise": "rows", "blockwise": "blocks", "mx": "mx",
+}  # fmt: skip
 _ALIGNED: Final = 16  # sizes that 8-bit products take
 
 
@@ -98,6 +102,7 @@ class _Rewrite:
     def __init__(self, role: Role, layers: Layers, plan: Plan) -> None:
         self.old, self.graph, self.layers = role, role.graph, layers
         self.recipe = role.graph.precision.fp8
+        self.scaling = _SCALINGS[role.graph.precision.fp8 or "delayed"]
         self.keeps_weights = plan.zero < 2 and self.recipe != "rowwise"  # torchao scales them in every micro-step
         self.tensors, self.storages = list(role.graph.tensors), list(role.graph.storages)
         self.ops: list[Op] = []
@@ -161,7 +166,7 @@ class _Rewrite:
         return storage.role == "parameter" and storage.born < 0 and copied.visit < 0
 
     def _in_fp8(self, op: Op, factors: Iterable[tuple[_Copied, Way]]) -> Op:
-        inputs = []
+        inputs: list[int] = []
         for old, (copied, way) in zip(_factors(op), factors, strict=True):
             if (copied, way) not in self.copies:
                 self._make(copied)
@@ -175,7 +180,7 @@ class _Rewrite:
             inputs.append(self._tensor(along, self.copies[copied, way]))
         others = [t for t in op.inputs if t not in _factors(op)]
         signature = self.layers.interned(replace(
-            op.signature, target=f"{_IN_FP8[op.signature.name]}.default", arguments=(), mutates=(),
+            op.signature, target=f"{_IN_FP8[op.signature.name]}.default", arguments=(("scaling", self.scaling),), mutates=(),
             inputs=tuple(self.tensors[t].layout for t in (*inputs, *others)),
         ))  # fmt: skip
         return replace(op, signature=signature, inputs=(*inputs, *others))
