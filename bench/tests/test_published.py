@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from foretell_bench.sources.published_steps import jobs
 from foretell_bench.tables import published
+from foretell_bench.tables.published_rows import may_be_looked_at
 from foretell_bench.tables.series import Series, series
 
 from foretell.errors import InputError
@@ -120,3 +121,59 @@ def test_what_was_saved_comes_back(tmp_path: Path) -> None:
     (tmp_path / "found.json").write_text("[1]")
     with pytest.raises(InputError, match="holds no published jobs"):
         published.read(tmp_path / "found.json")
+
+
+@pytest.mark.parametrize(
+    ("entries", "trainer"),
+    [
+        ({"notes": "Megatron-DeepSpeed"}, "megatron-deepspeed"),
+        ({"file": "maxtext/README.md", "labels": ["fused", "xla"]}, "maxtext"),
+        ({"file": "llama3_8B-megatron/README.md", "labels": []}, "megatron"),
+        ({}, "megatron"),  # fused kernels
+        ({"labels": []}, None),
+        ({"model": {"kind": "source", "source": "torchvision/resnet18", "set": {"batch": 8}}, "labels": []}, "plain"),
+    ],
+)
+def test_who_ran_a_job_is_a_fact_of_its_row(tmp_path: Path, entries: dict[str, Any], trainer: str | None) -> None:
+    [job] = jobs(written(tmp_path, row(**entries))).items
+    assert (job.trainer, job.ask.trainer) == (trainer, trainer)
+
+
+def test_a_model_is_built_with_all_that_its_row_says(tmp_path: Path) -> None:
+    """An MLP without a gate, wide heads and norms of queries and keys were read as a plain Llama's."""
+    experts = {"experts": 4, "top": 2, "ffn": 64}
+    models = [
+        LLAMA | more for more in ({"act": "relu2"}, {"hd": 32}, {"qk_norm": True}, {"qk_norm": True, "moe": experts})
+    ]
+    configs = [
+        json.loads(job.ask.model.source)
+        for job in jobs(written(tmp_path, *(row(id=f"a/{n}", model=m) for n, m in enumerate(models)))).items
+    ]
+    assert [c["model_type"] for c in configs] == ["nemotron", "llama", "qwen3", "qwen3_moe"]
+    assert [c["head_dim"] for c in configs] == [16, 32, 16, 16]
+    overlapped = row(plan={"dp": 1, "tp": 2}, labels=["fused", "tp-overlap"])
+    assert [job.ask.plan.overlap_tp for job in jobs(written(tmp_path, overlapped, row())).items] == [True, False]
+
+
+def test_of_sources_in_part_jobs_are_kept_apart_one_by_one() -> None:
+    assert may_be_looked_at("InternEvo", "any")
+    assert not may_be_looked_at("Lambda", "any")
+    assert may_be_looked_at("dgxc-benchmarking", "dgxc/8b-n32-bf16")
+    assert not may_be_looked_at("dgxc-benchmarking", "dgxc/8b-n16-bf16")
+
+
+def test_groups_have_bars_and_intervals_where_they_are_large_enough() -> None:
+    rows = [
+        published.Compared(
+            source="s", id=f"s/{n}", regimes=("dense", "FSDP"), network="dense, eager", regime="fsdp", device="d", fits=n > 0,
+            architecture="a", devices=8, error=0.01 * n, left_out_inside=n != 9, left_out_width=1.5, memory_error=0.02,
+        )
+        for n in range(10)
+    ]  # fmt: skip
+    table = {(f.source, f.measure): f for f in published.figures(published.PublishedErrors(jobs=rows, series=[]))}
+    assert table["FSDP", "step time, median error"].bar == 0.08
+    assert table["FSDP", "jobs inside"].value == pytest.approx(0.9)
+    assert ("fp8", "jobs inside") not in table
+    assert table["all jobs", "ran, but called impossible"].value == pytest.approx(0.1)
+    assert table["all jobs", "ran, but called impossible"].met is False
+    assert table["trainer: unknown", "step time, median error"].rows == 10

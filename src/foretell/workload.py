@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from foretell.errors import InputError, WorkloadError, check_choice, check_count, check_number
 from foretell.precision import Precision, PrecisionName
+from foretell.trainers import TRAINERS
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +43,7 @@ class Workload:
         attention: The kernel; None: what torch picks. `kernels`: torch's own, or those of a fused trainer.
         samples: Of a batch, and `tokens`; None: they are counted.
         step: Called as `step(model, optimizer, batch)` instead of the usual step.
-        caveats: What it stands for and lacks; `plan`: what the file asks for that it is read from.
+        caveats: What it stands for and lacks; `plan` and `trainer`: what the file asks for that it is read from, and whose it is.
 
     Raises:
         InputError: A part that is no function, or an unknown choice.
@@ -73,6 +74,7 @@ class Workload:
     step: Callable[[Any, Any, Any], Any] | None = None
     caveats: tuple[Caveat, ...] = ()  # what this stands for and does not have
     plan: PlanTemplate | None = field(default=None, hash=False)  # what the file that it is read from asks for
+    trainer: str | None = None  # who runs it, as `megatron`; None: as its kernels say
 
     def __post_init__(self) -> None:
         if not self.name or not isinstance(self.name, str):
@@ -88,6 +90,7 @@ class Workload:
         check_choice("compile", self.compile, get_args(Compile), WorkloadError)
         check_choice("attention", self.attention, (None, *get_args(Attention)), WorkloadError)
         check_choice("kernels", self.kernels, get_args(Kernels), WorkloadError)
+        check_choice("trainer", self.trainer, (None, *TRAINERS), WorkloadError)
         check_count("grad_accumulation", self.grad_accumulation, WorkloadError)
         for count in ("samples", "tokens"):  # of a batch; None: they are counted
             if getattr(self, count) is not None:

@@ -47,8 +47,10 @@ def test_models_of_both_versions_are_read() -> None:
     assert {BEFORE, DEFAULT} <= set(names())
     old, new = load_model(BEFORE), load_model(DEFAULT)
     assert other_devices_of(old) == other_devices_of(new)
-    jobs = jobs_of(old), jobs_of(new)
-    assert all(each is not None and each.trainer_overhead == pytest.approx(0.17, abs=0.02) for each in jobs)
+    first, second = jobs_of(old), jobs_of(new)
+    assert first is not None
+    assert second is not None
+    assert first.overhead(None).fraction == first.overhead("tuned").fraction == pytest.approx(0.17, abs=0.02)
     assert old.generations == new.generations
 
 

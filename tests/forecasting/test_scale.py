@@ -24,9 +24,11 @@ def test_devices_double_and_efficiency_is_relative_to_the_first() -> None:
 
 
 def test_one_device_has_the_trainer_of_several() -> None:
-    shares = [p.forecast.trainer.seconds / p.forecast.step_time.seconds for p in scale(graph("llama"), "h200", up_to=2)]
-    assert shares[0] == pytest.approx(shares[1])
-    assert shares[0] > 0
+    for plan, adds in ((None, False), ("zero=3", True)):
+        points = scale(graph("llama"), "h200", plan, up_to=2)
+        shares = [p.forecast.trainer.seconds / p.forecast.step_time.seconds for p in points]
+        assert shares[0] == pytest.approx(shares[1])
+        assert (shares[0] > 0) is adds
 
 
 def test_what_cannot_grow_is_refused_with_the_arithmetic() -> None:

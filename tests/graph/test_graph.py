@@ -143,7 +143,7 @@ def test_foreign_and_newer_files_are_named_as_such(tmp_path: Path) -> None:
     path = tmp_path / "a.graph"
     small_graph().save(path)
     changed_header(path, version=99)
-    with pytest.raises(GraphFileError, match="reads up to 5"):
+    with pytest.raises(GraphFileError, match="reads up to 6"):
         Graph.load(path)
     changed_header(path, format="something-else")
     with pytest.raises(GraphFileError, match="not a Foretell graph"):

@@ -15,6 +15,7 @@ from typing import Final, Self, TypeVar
 
 import foretell
 from foretell.errors import ForetellError, InputError, NotModelled, PlanError
+from foretell.learn.uncertainty.jobs import step_error
 from foretell.profile import Profile
 from foretell.units import Bytes, Seconds
 from foretell_bench.graphs import Model, Say, captured, graph_of, quiet
@@ -39,13 +40,17 @@ class Answer:
     total: Bytes = 0
     fit_probability: float = 0.0
     fits: bool = False
+    shorter: float | None = None  # how far the step may be off for all that its parts say, where that was asked for
+    longer: float | None = None
     why: str = ""
     impossible: bool = False  # as the plan cannot be, rather than cannot be forecast
 
 
 def answer(ask: Ask, profile: Profile | None) -> Answer:
     try:
-        found = foretell.forecast(graph_of(ask.model), ask.cluster, ask.plan, profile=profile)
+        graph, conditions = graph_of(ask.model), foretell.Conditions(trainer=ask.trainer)
+        found = foretell.forecast(graph, ask.cluster, ask.plan, profile=profile, conditions=conditions)
+        parts = step_error(graph, ask.cluster, ask.plan) if ask.parts else None
     except (InputError, ForetellError) as error:
         refused = isinstance(error, PlanError) and not isinstance(error, NotModelled)
         return Answer(why=f"{type(error).__name__}: {error}", impossible=refused)
@@ -54,6 +59,7 @@ def answer(ask: Ask, profile: Profile | None) -> Answer:
         communication=found.exposed_communication.seconds,
         low=found.step_time.low, high=found.step_time.high, allocated=tuple(rank.allocated for rank in found.memory.ranks),
         reserved=found.memory.reserved, total=found.memory.total, fit_probability=found.memory.fit_probability,
+        shorter=parts and parts.shorter, longer=parts and parts.longer,
     )  # fmt: skip
 
 

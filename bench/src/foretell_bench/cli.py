@@ -131,9 +131,14 @@ def published(
     calibrate: Annotated[
         str | None,
         typer.Option(
-            "--calibrate", metavar="MODEL", help="Make this model's intervals of several devices from these jobs."
+            "--calibrate",
+            metavar="MODEL",
+            help="Make this model's trainers and intervals of several devices from these jobs.",
         ),
     ] = None,
+    only_open: Annotated[
+        bool, typer.Option("--open", help="Only jobs that may be looked at while Foretell is changed.")
+    ] = False,
     page: Page = None,
     as_json: AsJson = False,
 ) -> None:
@@ -147,14 +152,16 @@ def published(
         raise InputError("give --data FOLDER to forecast anew, or --from FILE to show what was saved.")
     else:
         with progress() as say:
-            found = bench.run(data, say, workers=workers, answers=answers, calibrate=calibrate)
+            found = bench.run(data, say, workers=workers, answers=answers, calibrate=calibrate, only_open=only_open)
         if save is not None:
             bench.save(found, save)
     figures = bench.figures(found)
     if page is not None:
         from foretell_bench.pages.benches import markdown, put_tables
 
-        parts = [f for f in figures if f.source.partition(": ")[0] in ("network", "regime", "source", "device")]
+        parts = [
+            f for f in figures if f.source.partition(": ")[0] in ("network", "regime", "source", "trainer", "device")
+        ]
         whole = [f for f in figures if f not in parts]
         put_tables(page, {"published": markdown(whole), "published parts": markdown(parts)})
     _show(figures, as_json)

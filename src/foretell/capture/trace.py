@@ -90,6 +90,7 @@ def _facts(step: Step) -> StepFacts:
         inputs=tuple(map(int, tensors[0].shape)) if tensors else None,
         optimizer=None if step.optimizer is None else optimizer_name(step.optimizer),
         plan=step.workload.plan,
+        trainer=step.workload.trainer or ("megatron" if step.workload.kernels in MEGATRON else None),
     )
 
 

@@ -104,6 +104,10 @@ Jitter = Annotated[
 ExpertSkew = Annotated[
     float | None, option(AROUND, "--expert-skew", "Rows of the busiest expert rank over the average.", "TIMES")
 ]
+Trainer = Annotated[
+    str | None,
+    option(AROUND, "--trainer", "Who runs the step, like megatron, or what it adds as a part of it, like 0.1.", "NAME"),
+]
 JobSamples = Annotated[str | None, option(JOB, "--job-samples", "Also a job of N samples, like 1.28e6.", "N")]
 JobTokens = Annotated[str | None, option(JOB, "--job-tokens", "Also a job of N tokens, like 300e9.", "N")]
 Evaluate = Annotated[str | None, option(JOB, "--evaluate", "The job pauses to evaluate, like 1000:90s.", "STEPS:TIME")]
@@ -216,10 +220,24 @@ def terms(
     }
 
 
-def conditions_of(loader: str | None, jitter: float | None, expert_skew: float | None) -> Conditions:
+def conditions_of(
+    loader: str | None, jitter: float | None, expert_skew: float | None, trainer: str | None = None
+) -> Conditions:
     from foretell.forecasting.conditions import USUAL_JITTER, Conditions
 
-    return Conditions(loader=_rate(loader), jitter=USUAL_JITTER if jitter is None else jitter, expert_skew=expert_skew)
+    return Conditions(
+        loader=_rate(loader),
+        jitter=USUAL_JITTER if jitter is None else jitter,
+        expert_skew=expert_skew,
+        trainer=_name_or_part(trainer),
+    )
+
+
+def _name_or_part(trainer: str | None) -> float | str | None:
+    try:
+        return None if trainer is None else float(trainer)
+    except ValueError:
+        return trainer
 
 
 def _rate(loader: str | None) -> float | None:

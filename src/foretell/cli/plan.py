@@ -78,6 +78,7 @@ def plan(
     loader: options.Loader = None,
     jitter: options.Jitter = None,
     expert_skew: options.ExpertSkew = None,
+    trainer: options.Trainer = None,
     workers: options.Workers = None,
     ray: options.Ray = None,
     measure: Annotated[
@@ -97,7 +98,7 @@ def plan(
     from foretell.report.plan import plan_panel, write_plan
 
     source, script = options.source_or_launch(source, launch, arguments, fake_data, opaque)
-    conditions = options.conditions_of(loader, jitter, expert_skew)
+    conditions = options.conditions_of(loader, jitter, expert_skew, trainer)
     terms = options.terms([on] if on else [], plan=None, model=model, profile=profile, conditions=conditions)
     job = _job(samples, tokens, epochs, dataset, (evaluate, checkpoint, startup, failures, preemptions, restart), term)
     with progress() as report:

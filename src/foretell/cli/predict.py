@@ -67,6 +67,7 @@ def predict(
     loader: options.Loader = None,
     jitter: options.Jitter = None,
     expert_skew: options.ExpertSkew = None,
+    trainer: options.Trainer = None,
     job_samples: options.JobSamples = None,
     job_tokens: options.JobTokens = None,
     evaluate: options.Evaluate = None,
@@ -88,7 +89,7 @@ def predict(
     methods.refuse(method, resources, {"--server": server, "--fit-batch": fit_batch, "--lengths": lengths})
     methods.refuse(method, False, {"a script": script})
     job = options.job_of(job_samples, job_tokens, evaluate, checkpoint)
-    conditions = options.conditions_of(loader, jitter, expert_skew)
+    conditions = options.conditions_of(loader, jitter, expert_skew, trainer)
     if server is not None:
         remote.refuse({"--fit-batch": fit_batch, "--html": html, "--trace": trace, "a script": script})
         remote.predict(

@@ -26,6 +26,7 @@ def scale(
     loader: options.Loader = None,
     jitter: options.Jitter = None,
     expert_skew: options.ExpertSkew = None,
+    trainer: options.Trainer = None,
     model: options.Model = None,
     profile: options.Profile = None,
     no_cache: options.NoCache = False,
@@ -35,7 +36,7 @@ def scale(
     from foretell.report.scale import scaling_table, write_scaling
 
     source, script = options.source_or_launch(source, launch, arguments, fake_data, opaque)
-    conditions = options.conditions_of(loader, jitter, expert_skew)
+    conditions = options.conditions_of(loader, jitter, expert_skew, trainer)
     terms = options.terms([on], plan=plan, model=model, profile=profile, conditions=conditions)
     with progress() as report:
         points = foretell.scale(

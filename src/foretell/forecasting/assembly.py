@@ -97,6 +97,7 @@ class Assembly:
             profile=self.profile,
             fixed=self._fixed,
             added=self.added,
+            spread=self.trainer.spread,
         )
 
     @property

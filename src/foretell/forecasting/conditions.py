@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from foretell.errors import InputError, check_number
+from foretell.trainers import trainer_named
 
 # How far equal devices of a cluster differ, as a standard deviation. Sinha et al., "Not All GPUs Are Created Equal" (SC 2022):
 # 8 % between the whiskers of a boxplot, on average over clusters and applications, which are 5.4 deviations of a normal
@@ -22,7 +23,7 @@ class Conditions:
         jitter: Standard deviation of a rank's step around its median, as a part of it.
         slowdown: Of compute while a collective runs at the same time; None: by the units its links take.
         expert_skew: Rows of the busiest rank over the average; None: chance under an even router.
-        trainer: What a trainer adds to its steps, as a part of them; None: as published jobs had it.
+        trainer: Who runs the step, as `megatron`, or what it adds as a part of the step; None: as the source says it.
 
     Raises:
         InputError: A number outside its range.
@@ -37,9 +38,11 @@ class Conditions:
     jitter: float = USUAL_JITTER  # sigma of a rank's step around its median, as a part of it
     slowdown: float | None = None  # of compute while a collective runs beside it; None: by the units its links take
     expert_skew: float | None = None  # rows of the busiest rank over the average; None: chance under an even router
-    trainer: float | None = None  # what a trainer adds to its steps, as a part of them; None: as published jobs did
+    trainer: float | str | None = None  # by name, or what it adds as a part of the step; None: as the source says it
 
     def __post_init__(self) -> None:
+        if isinstance(self.trainer, str):
+            object.__setattr__(self, "trainer", trainer_named(self.trainer))
         for name, low, high, allowed in (
             ("loader", 1e-6, 1e12, "samples per second, more than 0 and at most 1e12"),
             ("jitter", 0.0, 0.999, "a part of the step from 0 up to 1, as 0.0155"),
@@ -47,5 +50,5 @@ class Conditions:
             ("expert_skew", 1.0, 1e6, "at least 1, which is even, and at most 1e6"),
             ("trainer", 0.0, 1e3, "a part of the step of at least 0, which is nothing, and at most 1000"),
         ):
-            if (value := getattr(self, name)) is not None:
+            if (value := getattr(self, name)) is not None and not isinstance(value, str):
                 check_number(name, value, allowed, InputError, least=low, most=high)

@@ -94,10 +94,10 @@ def answer_to(
             trainer=trainer_overhead(
                 conditions,
                 prices_by,
+                program.whole.facts,
+                question.plan,
                 training=program.whole.training,
                 profiled=fitted is not None,
-                several=program.ranks > 1,
-                own_loop=program.whole.facts.is_script,
             ),
         )
         return made.forecast(job, caveats(made))

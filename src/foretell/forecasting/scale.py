@@ -91,11 +91,11 @@ def scale(
     if not isinstance(subject, Script):  # which is run anew on every number of devices
         subject = capture(subject, settings, progress=progress, cache=cache)
         settings = None
-    trains, template = (True, None) if isinstance(subject, Script) else (subject.training, subject.facts.plan)
-    runs_itself = isinstance(subject, Script) or subject.facts.is_script
-    conditions = same_trainer(
-        conditions or Conditions(), prices_by, training=trains, profiled=profile is not None, own_loop=runs_itself
-    )
+    conditions = conditions or Conditions()
+    template = None
+    if not isinstance(subject, Script):
+        template = subject.facts.plan
+        conditions = same_trainer(conditions, subject.facts, given or Plan(), profiled=profile is not None)
     replica = given or (template.replica if template else Plan())
     report = progress or (lambda text: None)
     points: list[ScalePoint] = []

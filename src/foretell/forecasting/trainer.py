@@ -1,4 +1,8 @@
-"""What a trainer adds to its steps: input, logs, checks, and kernels that wait for each other."""
+"""What a trainer adds to its steps: input, logs, checks, and kernels that wait for each other.
+
+It belongs to the trainer, not to how many devices it runs on. A loop around one device or around DDP is what was captured, so
+nothing is added to it; a plan that shards a model is run by a trainer, known or not.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +13,27 @@ from foretell.cost.model import CostModel
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.uncertainty.jobs import jobs_of
 from foretell.graph import Caveat
+from foretell.graph.facts import StepFacts
+from foretell.plans import Plan
+from foretell.trainers import TRAINERS, UNKNOWN
 from foretell.units import Seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainerOverhead:
-    """A part of the step that is added to it, and who says so."""
+    """A part of the step that is added to it, how sure that is, and who says so."""
 
     fraction: float = 0.0
+    spread: float = 0.0  # standard deviation, as a logarithm, of what another trainer like it makes of the step
     source: Literal["none", "conditions", "published jobs"] = "none"
+    trainer: str | None = None  # by name; None: the loop that was captured, or nobody that has a name
 
     @classmethod
     def given(cls, conditions: Conditions) -> TrainerOverhead:
-        """As the conditions say; none where they do not."""
-        return cls() if conditions.trainer is None else cls(fraction=conditions.trainer, source="conditions")
+        """As a number of the conditions says; none where they have none."""
+        if isinstance(conditions.trainer, str) or conditions.trainer is None:
+            return cls()
+        return cls(fraction=conditions.trainer, source="conditions")
 
     @property
     def factor(self) -> float:
@@ -35,32 +46,59 @@ class TrainerOverhead:
 
     def caveat(self, share: float) -> Caveat:
         """For a forecast of which it is a `share`."""
-        text = f"{self.fraction:.0%} is added to the step for what its trainer does around it."
-        return Caveat("trainer-added", text, share)
+        who = "its trainer" if self.trainer is None else self.trainer
+        who = "a trainer that is not known (--trainer says which)" if self.trainer == UNKNOWN else who
+        return Caveat(
+            "trainer-added", f"{self.fraction:.0%} is added to the step for what {who} does around it.", share
+        )
 
 
 def trainer_overhead(
     conditions: Conditions,
     model: CostModel,
+    facts: StepFacts,
+    plan: Plan | None,
     *,
     training: bool,
     profiled: bool,
-    several: bool = True,
-    own_loop: bool = False,
 ) -> TrainerOverhead:
-    """As the conditions say, or as published jobs had it. One device is measured without a trainer, and a profile knows its own.
+    """As the conditions say, or as published jobs of such trainers had it. A profile knows its own.
 
-    `own_loop`: a script's, which was run itself: what it does around its step was recorded with it.
+    `plan`: None where plans of all kinds are compared, with one trainer for all.
     """
-    if conditions.trainer is not None:
+    if isinstance(conditions.trainer, int | float):
         return TrainerOverhead.given(conditions)
-    known = jobs_of(model) if several and training and not profiled and not own_loop else None
-    return TrainerOverhead(fraction=known.trainer_overhead, source="published jobs") if known else TrainerOverhead()
+    by_name = conditions.trainer is not None
+    if not training or (not by_name and (profiled or facts.is_script)):
+        return TrainerOverhead()
+    trainer, known = trainer_of(conditions, facts, plan), jobs_of(model)
+    if known is None:
+        return TrainerOverhead(trainer=trainer)
+    if trainer is None:
+        loop = known.overhead("plain")
+        return TrainerOverhead(spread=loop.spread_from_nothing)
+    added = known.overhead(TRAINERS.get(trainer))
+    return TrainerOverhead(fraction=added.fraction, spread=added.spread, source="published jobs", trainer=trainer)
 
 
-def same_trainer(
-    conditions: Conditions, model: CostModel, *, training: bool, profiled: bool, own_loop: bool = False
-) -> Conditions:
-    """For who compares numbers of devices: one device has the trainer that several have, or it would win by what that adds."""
-    overhead = trainer_overhead(conditions, model, training=training, profiled=profiled, own_loop=own_loop)
-    return conditions if overhead.source == "none" else replace(conditions, trainer=overhead.fraction)
+def trainer_of(conditions: Conditions, facts: StepFacts, plan: Plan | None) -> str | None:
+    """Who runs the step: as the user says, its configuration, its kernels or its plan; None: the loop that was captured."""
+    if isinstance(conditions.trainer, str):
+        return conditions.trainer
+    if facts.trainer is not None:
+        return facts.trainer
+    if plan is not None and plan.sharding == "deepspeed":
+        return "deepspeed"
+    return UNKNOWN if plan is None or _shards(plan) else None
+
+
+def _shards(plan: Plan) -> bool:
+    """A model is cut, so more than a loop around it runs it."""
+    return plan.zero > 0 or max(plan.tp, plan.pp, plan.cp, plan.ep) > 1
+
+
+def same_trainer(conditions: Conditions, facts: StepFacts, plan: Plan | None, *, profiled: bool) -> Conditions:
+    """For who compares plans or numbers of devices: all have one trainer, or some would win by what it adds."""
+    if conditions.trainer is not None or profiled or facts.is_script:
+        return conditions
+    return replace(conditions, trainer=trainer_of(conditions, facts, plan))

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from foretell.graph.notes import Note
 from foretell.plans import Plan, PlanTemplate
+from foretell.trainers import TRAINERS
 
 _MAX_COUNT: Final = 10**18
 _HOST_TEXT: Final = re.compile(
@@ -45,6 +46,7 @@ class StepFacts:
     inputs: tuple[int, ...] | None = None  # shape of the first input
     optimizer: str | None = None
     plan: PlanTemplate | None = None  # that the script or the configuration asks for
+    trainer: str | None = None  # who runs it, as a configuration or its kernels say
     host: HostWork | None = None
     notes: tuple[Note, ...] = ()  # what was taken to be so
 
@@ -56,6 +58,8 @@ class StepFacts:
             _check_count("a size of inputs", size)
         if not isinstance(self.optimizer, str | None):
             raise ValueError("the optimizer's name is no text")
+        if self.trainer is not None and self.trainer not in TRAINERS:
+            raise ValueError(f"no trainer {str(self.trainer)[:100]!r} is known")
 
     @property
     def is_script(self) -> bool:
@@ -70,6 +74,7 @@ class StepFacts:
             "inputs": None if self.inputs is None else list(self.inputs),
             "optimizer": self.optimizer,
             "plan": self.plan and self.plan.to_dict(),
+            "trainer": self.trainer,
             "host": self.host and asdict(self.host),
             "notes": [note.to_dict() for note in self.notes] or None,
         }
@@ -95,7 +100,7 @@ class StepFacts:
 
     def to_provenance(self) -> dict[str, str]:
         """The facts as formats 1 to 3 wrote them."""
-        later = ("plan", "notes", "untrained")
+        later = ("plan", "notes", "untrained", "trainer")
         texts = {f"step.{name}": str(value) for name, value in self.to_dict().items() if name not in later}
         if self.inputs is not None:
             texts["step.inputs"] = "×".join(map(str, self.inputs))

@@ -1,7 +1,8 @@
 """The graph file: a zip of one JSON header and one .npy column per field; `reading.py` reads it.
 
 Version 2 adds which gradient belongs to which parameter, version 3 mixed precision, version 4 facts of the step apart from
-its provenance, version 5 notes of what was taken to be so. A graph is written in the oldest version that can hold what is known of it.
+its provenance, version 5 notes of what was taken to be so, version 6 who trains. A graph is written in the oldest version
+that can hold what is known of it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from foretell.graph.graph import Graph
 
 FORMAT: Final = "foretell-graph"
-VERSION: Final = 5
+VERSION: Final = 6
 HEADER: Final = "header.json"
 PAIRS: Final = ("gradient_parameter", "gradient_storage")  # since version 2
 
@@ -91,6 +92,8 @@ def members(graph: Graph, *, hashed: bool = False) -> Iterator[tuple[str, bytes]
 
 
 def _version(graph: Graph, hashed: bool) -> int:
+    if graph.facts.trainer is not None and not hashed:
+        return 6
     if graph.facts != StepFacts() and not hashed:
         return 5 if graph.facts.notes or graph.facts.untrained is not None else 4
     if not graph.precision.is_named:

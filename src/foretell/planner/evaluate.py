@@ -9,7 +9,7 @@ from foretell.engine import digest, folder_digest
 from foretell.errors import ForetellError
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.forecast import forecast
-from foretell.forecasting.trainer import TrainerOverhead
+from foretell.forecasting.trainer import trainer_overhead
 from foretell.hardware import Cluster
 from foretell.planner.bounds.memory import arithmetic_memory, memory_bound
 from foretell.planner.bounds.replica import (
@@ -113,7 +113,10 @@ class PlanEvaluator:
     @property
     def _trainer_factor(self) -> float:
         """What its trainer makes of a step: in forecasts, so in their bounds."""
-        return TrainerOverhead.given(self.conditions).factor
+        graph, profiled = self.steps.variants[0].graph, self.profile is not None
+        return trainer_overhead(
+            self.conditions, self.model, graph.facts, Plan(), training=graph.training, profiled=profiled
+        ).factor
 
     def simulate(self, c: Candidate) -> Outcome:
         key = self._key_of_outcome(c) if self.outcomes else ""

@@ -86,18 +86,13 @@ def plan(
     steps = steps_of(subject, settings or {}, space.vary, cache=search.cache, progress=progress)
     candidates = candidates_of(space, steps, place, plan)
     prices_by = load_model(model) if isinstance(model, str) else model
-    trains = all(variant.graph.training for variant in steps.variants)
     keeps = search.cache and (prices_by.folder is not None or prices_by.name == ROOFLINE)  # one made here has no name
     evaluator = PlanEvaluator(
         steps=steps,
         clusters=candidates.clusters,
         model=prices_by,
         conditions=same_trainer(
-            conditions or Conditions(),
-            prices_by,
-            training=trains,
-            profiled=profile is not None,
-            own_loop=all(variant.graph.facts.is_script for variant in steps.variants),
+            conditions or Conditions(), steps.variants[0].graph.facts, None, profiled=profile is not None
         ),
         profile=Profile.load(profile) if isinstance(profile, str | Path) else profile,
         outcomes=OutcomeCache() if keeps else None,

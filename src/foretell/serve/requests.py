@@ -37,7 +37,7 @@ class RequestConditions(StrictModel):
     jitter: float = USUAL_JITTER
     slowdown: float | None = None
     expert_skew: float | None = None
-    trainer: float | None = None
+    trainer: float | Text | None = Field(default=None, description="A trainer's name, or what it adds to its steps.")
 
     def made(self) -> Conditions:
         return Conditions(**self.model_dump())

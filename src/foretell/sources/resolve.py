@@ -20,6 +20,7 @@ from foretell.sources.files import Wanted, described, function_in, import_file, 
 from foretell.sources.former_names import current_source
 from foretell.sources.offline import kept_offline
 from foretell.sources.settings import converted, settings_of, text_of, texts_of
+from foretell.trainers import trainer_named
 from foretell.workload import Workload
 
 _FORMS: Final = (
@@ -59,7 +60,8 @@ def _configured(found: Configuration, settings: Mapping[str, str]) -> Workload:
     if left := ", ".join(f"{name}={text}" for name, text in asks_for.items() if name not in known):
         text = f"{found.file} asks for {left}, which {model if isinstance(model, str) else 'its model'} does not take."
         caveats = (*caveats, Caveat("configuration-not-modelled", text))
-    return replace(workload, caveats=(*workload.caveats, *caveats), plan=found.template(own))
+    trainer = trainer_named(found.trainer)
+    return replace(workload, caveats=(*workload.caveats, *caveats), plan=found.template(own), trainer=trainer)
 
 
 def find_function(source: str, *, wanted: Wanted = "a Workload") -> Callable[..., Any]:

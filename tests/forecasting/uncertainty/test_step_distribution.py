@@ -10,7 +10,9 @@ import foretell
 from foretell.cost.model import ROOFLINE, load_model
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.result import Forecast
-from foretell.forecasting.trainer import TrainerOverhead, same_trainer, trainer_overhead
+from foretell.forecasting.trainer import TrainerOverhead, same_trainer, trainer_of, trainer_overhead
+from foretell.graph.facts import StepFacts
+from foretell.plans import Plan, PlanTemplate
 from foretell.profile import Intervals, Profile, network_of
 from tests.parallel.models import graph
 
@@ -59,14 +61,28 @@ def test_every_part_lies_in_its_interval() -> None:
 
 
 def test_who_says_what_a_trainer_adds() -> None:
-    model, usual = load_model(), Conditions()
-    published = trainer_overhead(usual, model, training=True, profiled=False)
-    assert published.source == "published jobs"
-    assert published.factor == 1 + published.fraction > 1.1
-    given = trainer_overhead(Conditions(trainer=0.0), model, training=True, profiled=False)
+    model, usual, facts, sharded = load_model(), Conditions(), StepFacts(), Plan(dp=8, zero=3)
+    published = trainer_overhead(usual, model, facts, sharded, training=True, profiled=False)
+    assert (published.source, published.trainer) == ("published jobs", "unknown")
+    assert published.factor == 1 + published.fraction > 1.02
+    given = trainer_overhead(Conditions(trainer=0.0), model, facts, sharded, training=True, profiled=False)
     assert given == TrainerOverhead(fraction=0.0, source="conditions")
-    for no in ({"training": False}, {"profiled": True}, {"several": False}, {"own_loop": True}):
-        assert trainer_overhead(usual, model, **{"training": True, "profiled": False, **no}) == TrainerOverhead()
-    assert same_trainer(usual, model, training=True, profiled=False).trainer == published.fraction
-    assert same_trainer(usual, model, training=False, profiled=False) is usual
-    assert same_trainer(usual, model, training=True, profiled=False, own_loop=True) is usual
+    script = StepFacts(plan=PlanTemplate(source="train.py", by="script"))
+    for no, of in (({"training": False}, facts), ({"profiled": True}, facts), ({}, script)):
+        assert (
+            trainer_overhead(usual, model, of, sharded, **{"training": True, "profiled": False, **no})
+            == TrainerOverhead()
+        )
+    assert same_trainer(usual, facts, sharded, profiled=False).trainer == "unknown"
+    assert same_trainer(usual, facts, sharded, profiled=True) is usual
+    assert same_trainer(usual, script, sharded, profiled=False) is usual
+
+
+def test_a_trainer_is_known_by_the_user_its_file_its_kernels_or_its_engine() -> None:
+    megatron, engine = StepFacts(trainer="megatron"), Plan(dp=8, zero=3, sharding="deepspeed")
+    assert trainer_of(Conditions(trainer="NeMo"), megatron, engine) == "nemo"
+    assert trainer_of(Conditions(), megatron, engine) == "megatron"
+    assert trainer_of(Conditions(), StepFacts(), engine) == "deepspeed"
+    assert trainer_of(Conditions(), StepFacts(), Plan(dp=8, tp=2)) == "unknown"
+    assert trainer_of(Conditions(), StepFacts(), None) == "unknown", "plans of all kinds are compared"
+    assert trainer_of(Conditions(), StepFacts(), Plan(dp=8)) is None, "a loop around DDP is what was captured"

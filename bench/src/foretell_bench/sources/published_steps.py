@@ -24,7 +24,16 @@ _BERT_LARGE: Final = {
 }  # fmt: skip
 _TASKS: Final = {"qa": "BertForQuestionAnswering", "mlm": "BertForMaskedLM"}
 _APEX: Final = "apex-O2"  # of a time when attention was products, a softmax and dropout
+_TP_OVERLAP: Final = "tp-overlap"
 _ENGINE: Final = "DeepSpeed"  # adds up gradients and updates parameters by itself, on fp32 copies
+# Whose documents these are, the more particular first: what they describe was run by it.
+_WORDS: Final = {
+    "megatron-deepspeed": "megatron-deepspeed", "deepspeed": "deepspeed", "maxtext": "maxtext", "torchtitan": "torchtitan",
+    "megatron-bridge": "megatron-bridge", "nemo": "nemo", "dgxc-benchmarking": "nemo", "megatron": "megatron",
+    "internevo": "internevo", "mosaicml": "composer", "llm-foundry": "composer", "nanotron": "nanotron", "litgpt": "litgpt",
+    "torchtune": "torchtune", "lightning": "lightning", "axolotl": "axolotl", "llama-factory": "llamafactory",
+    "accelerate": "accelerate", "colossal": "colossalai",
+}  # fmt: skip
 _BOARDS: Final = {"A800": ("a100-80g-sxm", "a800-80g-sxm"), "H800": ("h100-sxm", "h800-sxm")}  # as written → as run
 
 
@@ -37,6 +46,7 @@ class Job:
     network: str  # what kind of network it trains
     regime: str
     labels: tuple[str, ...]
+    trainer: str | None  # who ran it, as its file, notes and labels say; None: they do not
     ask: Ask
     seconds: Seconds | None
     memory: Bytes | None
@@ -64,10 +74,10 @@ def _job(row: Row) -> Job:
         plan, cluster = _plan(row), Cluster.parse(_cluster(row))
     except (PlanError, InputError) as error:
         raise LeftOut(f"whose plan or cluster is not possible: {error}") from None
-    memory = row.get("memory_gib")
+    memory, trainer = row.get("memory_gib"), _who(row)
     return Job(
         id=row["id"], source=row["source"], network=_network(row), regime=row["regime"], labels=tuple(row.get("labels", ())),
-        ask=Ask(model=_model(row, plan), plan=plan, cluster=cluster),
+        trainer=trainer, ask=Ask(model=_model(row, plan), plan=plan, cluster=cluster, trainer=trainer, parts=True),
         seconds=row.get("seconds"), memory=None if memory is None else round(memory * GIB),
         memory_kind=cast(MemoryKind | None, row.get("memory_kind")),
     )  # fmt: skip
@@ -87,7 +97,18 @@ def _network(row: Row) -> str:
 def _plan(row: Row) -> Plan:
     """As written, with the engine that its notes name; pipelines of that engine have buffers of their own."""
     plan = Plan(**row["plan"])
+    plan = replace(plan, overlap_tp=plan.tp > 1 and _TP_OVERLAP in row.get("labels", ()))
     return replace(plan, sharding="deepspeed") if _ENGINE in _notes(row) and plan.zero and plan.pp == 1 else plan
+
+
+def _who(row: Row) -> str | None:
+    """The trainer that its document names; kernels of Megatron are run by it, and a loop of their own by small models."""
+    document = " ".join(str(row.get(part) or "") for part in ("source", "file", "notes")).lower()
+    if (named := next((trainer for word, trainer in _WORDS.items() if word in document), None)) is not None:
+        return named
+    if row["model"]["kind"] in ("source", "bert"):
+        return "plain"
+    return "megatron" if "fused" in row.get("labels", ()) else None
 
 
 def _cluster(row: Row) -> str:
@@ -154,13 +175,31 @@ def _config(model: Mapping[str, Any], length: int) -> dict[str, Any]:
     if kind == "gpt":
         dropout = {"dropout": model.get("dropout", 0.0), "attention_dropout": model.get("dropout", 0.0)}
         return gpt(**shared, **dropout, ffn_dim=model["ffn"])
-    shared |= {"num_key_value_heads": model["kv"], "tie_word_embeddings": bool(model.get("tied"))}
+    width = model.get("hd", model["d"] // model["heads"])
+    shared |= {"num_key_value_heads": model["kv"], "tie_word_embeddings": bool(model.get("tied")), "head_dim": width}
+    return _decoder(model, shared)
+
+
+def _decoder(model: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
+    """One with rotary positions: of experts, with norms of queries and keys, or with an MLP that has no gate."""
+    normed = bool(model.get("qk_norm"))
     if moe := model.get("moe"):
+        experts = {"num_experts_per_tok": moe["top"], **shared}
+        if normed:
+            return {
+                "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "num_experts": moe["experts"],
+                "moe_intermediate_size": moe["ffn"], "norm_topk_prob": True, **experts,
+            }  # fmt: skip
         return {
             "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": moe["experts"],
-            "num_experts_per_tok": moe["top"], "intermediate_size": moe["ffn"], **shared,
+            "intermediate_size": moe["ffn"], **experts,
         }  # fmt: skip
+    if model.get("act") == "relu2":
+        return {
+            "model_type": "nemotron", "architectures": ["NemotronForCausalLM"], "intermediate_size": model["ffn"], **shared,
+        }  # fmt: skip
+    name, of = ("qwen3", "Qwen3ForCausalLM") if normed else ("llama", "LlamaForCausalLM")
     return {
-        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "intermediate_size": model["ffn"],
+        "model_type": name, "architectures": [of], "intermediate_size": model["ffn"],
         "attention_bias": bool(model.get("bias")), **shared,
     }  # fmt: skip

@@ -26,6 +26,8 @@ class Ask:
     model: Model
     cluster: Cluster
     plan: Plan
+    trainer: str | None = None  # who ran it; None: not known
+    parts: bool = False  # whether to learn too how far its parts may be off
 
     @property
     def key(self) -> str:
@@ -33,7 +35,8 @@ class Ask:
         nodes = "+".join(f"{n}x{k.count}x{k.device.name}/{k.host.name}/{k.inside.name}/{k.port}" for k, n in runs)
         between = self.cluster.between
         wire = f"{between.name}/{between.bandwidth}" if between else ""
-        return f"{self.model.key}|{nodes}@{wire}/{self.cluster.oversubscription}|{self.plan}"
+        who = f"|{self.trainer}" * bool(self.trainer) + "|parts" * self.parts
+        return f"{self.model.key}|{nodes}@{wire}/{self.cluster.oversubscription}|{self.plan}{who}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,12 +7,13 @@ fit has the last word.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 from foretell.cost.model import CostModel
-from foretell.distribution import Distribution, LogNormal, interval
+from foretell.distribution import Z90, Distribution, LogNormal, interval
 from foretell.forecasting.run import Placed, Run
 from foretell.forecasting.uncertainty.jobs import PartsError, jobs_of, network_error, parts_error
 from foretell.forecasting.uncertainty.operators import expected_error, uncertain_operators
@@ -52,9 +53,10 @@ def step_distribution(
     profile: Profile | None = None,
     fixed: Seconds = 0.0,
     added: Seconds = 0.0,
+    spread: float = 0.0,
 ) -> StepDistribution:
-    """Of a run: `fixed` seconds are sure, those that a trainer has `added` are not."""
-    known = _by_model(program, ran, cluster, model, fixed, added)
+    """Of a run: `fixed` seconds are sure; those that a trainer has `added` make it as unsure as trainers of a kind `spread`."""
+    known = _by_model(program, ran, cluster, model, fixed, added, spread)
     if profile is None:
         return known
     step = ran.timeline.period + ran.stragglers + added + fixed
@@ -77,13 +79,13 @@ def error_of_parts(program: Program, ran: Run, cluster: Cluster, model: CostMode
 
 
 def _by_model(
-    program: Program, ran: Run, cluster: Cluster, model: CostModel, fixed: Seconds, added: Seconds
+    program: Program, ran: Run, cluster: Cluster, model: CostModel, fixed: Seconds, added: Seconds, spread: float
 ) -> StepDistribution:
     errors = _errors(ran.slowest, model)
     if errors is None:
         return _unknown(_why_not_known(ran.slowest, model))
     if program.ranks > 1:
-        return _several(program, ran, cluster, model, errors, fixed, added)
+        return _several(program, ran, cluster, model, errors, fixed, added, spread)
     placed, period = ran.slowest, ran.timeline.period
     if isinstance(errors, OtherDevices):  # published steps do not separate a host from its device: it gets no interval
         device, kind = placed.node.device, StepKind.of(placed)
@@ -102,7 +104,17 @@ def _by_model(
         )
     assert known.step is not None
     sure = LogNormal.symmetric(ran.exposed, 0.0)  # one rank waits for none
-    return replace(known, step=known.step.shifted(fixed + added), exposed=sure, waiting=0.0)
+    step = known.step.scaled(1 + added / period) if period else known.step
+    return replace(known, step=_wider(step, spread if added else 0.0).shifted(fixed), exposed=sure, waiting=0.0)
+
+
+def _wider(step: Distribution, spread: float) -> Distribution:
+    """A step of one device with what its trainer may add, in proportion."""
+    if not spread:
+        return step
+    median, (low, high) = step.quantile(0.5), interval(step)
+    below, above = (math.hypot(math.log(side), Z90 * spread) for side in (median / low, high / median))
+    return LogNormal(median=median, below=below, above=above)
 
 
 def _several(
@@ -113,6 +125,7 @@ def _several(
     errors: Calibration | OtherDevices,
     fixed: Seconds,
     added: Seconds,
+    spread: float,
 ) -> StepDistribution:
     jobs = jobs_of(model)
     if jobs is None:
@@ -122,7 +135,7 @@ def _several(
     own = errors if isinstance(errors, Calibration) else None
     device = _device(ran.slowest, errors)
     return StepDistribution(
-        step=jobs.step_time(ran.timeline.period + ran.stragglers + added, parts).shifted(fixed),
+        step=jobs.step_time(ran.timeline.period + ran.stragglers + added, parts, spread).shifted(fixed),
         device=device,
         host=own.host_time(ran.slowest.host_seconds) if own else None,
         exposed=LogNormal.symmetric(ran.exposed, network_error(cluster)),

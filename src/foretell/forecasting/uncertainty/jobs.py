@@ -3,15 +3,16 @@ were off.
 
 A step is uncertain by its operators, its host, its network, and by what no part says of a trainer. How much each moves the
 step is found by simulating it again. Whether nine of ten jobs then fall inside is a question to jobs that others published:
-their errors, counted in errors of their parts, are what an interval is made of, every source counting as one. What they took
-longer in the middle is what trainers add to their steps: input, logs, checks, and kernels that wait for each other.
+their errors, counted in errors of their parts, are what an interval is made of, every source counting as one and each
+predicted from the others. What jobs of trainers of a kind took longer in the middle is what those add to their steps: input,
+logs, checks, and kernels that wait for each other.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,10 +25,12 @@ from foretell.distribution import TAILS, LogNormal
 from foretell.forecasting.run import Run
 from foretell.hardware import Cluster, fabric_of
 from foretell.program import Program
+from foretell.trainers import KINDS, Kind
 from foretell.units import Seconds
 
-FILE: Final = "jobs.json"
-_OLD_KEY: Final = "lost"  # of models up to h200-2026.11
+FILE: Final = "trainers.json"
+OLD_FILE: Final = "jobs.json"  # with one number for all trainers
+_ONE_FOR_ALL: Final = ("trainer_overhead", "lost")  # as models up to h200-2026.11.2 call that, and up to h200-2026.11
 _HOST, _NETWORK = 0.4, 0.5  # how far they are moved, as logarithms, to see how the step follows
 _WIDEST: Final = 100.0  # errors of parts
 
@@ -68,11 +71,35 @@ def network_error(cluster: Cluster) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Overhead:
+    """What trainers of one kind make of a step, as a logarithm: in the middle, and how far a new one may be from that."""
+
+    added: float
+    spread: float  # a standard deviation
+
+    def __post_init__(self) -> None:
+        check_numbers("added", self.added, dims=0, least=-5.0, most=5.0)
+        check_numbers("spread", self.spread, dims=0, least=0.0, most=5.0)
+
+    @property
+    def fraction(self) -> float:
+        """What is added to a step, as a part of it; a trainer takes nothing from one."""
+        return max(math.expm1(self.added), 0.0)
+
+    @property
+    def spread_from_nothing(self) -> float:
+        """How far a step may be from one to which nothing is added."""
+        return math.hypot(self.added, self.spread)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """Jobs that one document describes."""
 
     name: str
-    errors: Sequence[float]  # log(measured ÷ predicted) of each beyond what all trainers add, in errors of its parts
+    errors: Sequence[
+        float
+    ]  # log(measured ÷ predicted) of each beyond what trainers like its own add, in errors of its parts
 
     def __post_init__(self) -> None:
         check_numbers("errors", self.errors, least=-_WIDEST, most=_WIDEST)
@@ -86,18 +113,24 @@ class PublishedJobs:
 
     sources: Sequence[Source]
     floor: float  # what no part of a step says of a trainer, as a logarithm
-    trainer_overhead: float = 0.0  # what trainers add to their steps, as a part of them
+    trainers: Mapping[Kind, Overhead] = field(default_factory=dict)  # by kind; of older files, the same for all
+    unknown: Overhead = Overhead(added=0.0, spread=0.0)  # one of which nothing is known
 
     def __post_init__(self) -> None:
         check_numbers("floor", self.floor, dims=0, least=1e-3, most=5.0)
-        check_numbers("trainer_overhead", self.trainer_overhead, dims=0, least=0.0, most=_WIDEST)
         if not self.sources:
             raise ValueError("jobs of no source")
+        if strange := set(self.trainers) - set(KINDS):
+            raise ValueError(f"trainers of kinds that nobody knows: {sorted(strange)}")
 
-    def step_time(self, seconds: Seconds, parts: PartsError) -> LogNormal:
-        """Of a step, with what its trainer adds."""
+    def overhead(self, kind: Kind | None) -> Overhead:
+        """Of a trainer of a kind; None: of one that is not known."""
+        return self.unknown if kind is None else self.trainers.get(kind, self.unknown)
+
+    def step_time(self, seconds: Seconds, parts: PartsError, spread: float = 0.0) -> LogNormal:
+        """Of a step, with what its trainer adds; `spread`: how far that may be from it."""
         low, high = self.quantiles()
-        wide = parts.beyond(self.floor)
+        wide = parts.beyond(math.hypot(self.floor, spread))
         return LogNormal(median=seconds, below=-(low * wide.shorter), above=high * wide.longer)
 
     def quantiles(self) -> tuple[float, float]:
@@ -114,8 +147,8 @@ class PublishedJobs:
         """What an interval is made from, in words."""
         jobs = sum(len(source.errors) for source in self.sources)
         return (
-            f"The interval is from errors of operators, host and network, scaled by those of forecasts of {jobs} published "
-            f"jobs of {len(self.sources)} sources."
+            f"The interval is from errors of operators, host, network and trainers, scaled by those of forecasts of {jobs} "
+            f"published jobs of {len(self.sources)} sources."
         )
 
     @classmethod
@@ -124,10 +157,17 @@ class PublishedJobs:
 
     @classmethod
     def parse(cls, content: Mapping[str, Any]) -> PublishedJobs:
-        rest = {"trainer_overhead" if key == _OLD_KEY else key: value for key, value in content.items()}
-        return cls(**rest | {"sources": [Source(**s) for s in content["sources"]]})
+        """Read a file; those of models up to h200-2026.11.2 have one number for all trainers."""
+        rest = {name: value for name, value in content.items() if name not in (*_ONE_FOR_ALL, "trainers")}
+        if (one := next((content[name] for name in _ONE_FOR_ALL if name in content), None)) is not None:
+            check_numbers("trainer_overhead", one, dims=0, least=0.0, most=_WIDEST)
+            rest["unknown"] = {"added": math.log1p(one), "spread": 0.0}
+        if "unknown" in rest:
+            rest["unknown"] = Overhead(**rest["unknown"])
+        kinds = {kind: Overhead(**fitted) for kind, fitted in content.get("trainers", {}).items()}
+        return cls(**rest | {"trainers": kinds, "sources": [Source(**s) for s in content["sources"]]})
 
 
 def jobs_of(model: CostModel) -> PublishedJobs | None:
     """A model's errors on published jobs; None where they are not known."""
-    return read_once(model.folder, PublishedJobs.load, FILE)
+    return read_once(model.folder, PublishedJobs.load, FILE, OLD_FILE)

@@ -14,10 +14,12 @@ import numpy as np
 
 from foretell.cost.folder import CHECKSUMS, seal
 from foretell.cost.model import CostModel, load_model
-from foretell.distribution import LogNormal, interval
+from foretell.distribution import LogNormal
 from foretell.errors import InputError
 from foretell.forecasting.forecast import step_error
-from foretell.forecasting.uncertainty.jobs import FILE, PartsError, PublishedJobs, Source
+from foretell.forecasting.uncertainty.jobs import FILE, Overhead, PartsError, PublishedJobs, Source
+from foretell.learn.uncertainty.trainers import Trainers, Unit, fit_trainers, units_of
+from foretell.trainers import Kind
 from foretell.units import Seconds
 
 __all__ = ["JobError", "LeftOutJob", "PartsError", "calibrate_jobs", "leave_sources_out", "save_jobs", "step_error"]
@@ -27,13 +29,13 @@ FLOORS: Final = tuple(np.geomspace(0.02, 4.0, 45).round(4).tolist())  # beyond t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobError:
-    """One job of several ranks: what was published, what was predicted before what trainers add, and how far its parts say it
-    may be off."""
+    """One job: what was published, what was predicted before what its trainer adds, and how far its parts say it may be off."""
 
     source: str
+    kind: Kind | None  # of its trainer; None: not known
     measured: Seconds
     predicted: Seconds
-    parts: PartsError
+    parts: PartsError | None  # None: of one device, whose interval has other grounds
 
     @property
     def error(self) -> float:
@@ -44,38 +46,73 @@ class LeftOutJob(NamedTuple):
     """What jobs of other sources alone say of one."""
 
     seconds: Seconds
-    step_time: LogNormal | None  # without other sources nothing is known
+    step_time: LogNormal | None  # without other sources nothing is known, and of one device others say it
+
+
+class _Centred(NamedTuple):
+    """A job with what trainers of its kind add, as jobs of other sources have it."""
+
+    source: str
+    measured: Seconds
+    predicted: Seconds
+    parts: PartsError
+    spread: float
+
+    def wide(self, floor: float) -> PartsError:
+        return self.parts.beyond(math.hypot(floor, self.spread))
 
 
 def calibrate_jobs(jobs: Sequence[JobError]) -> PublishedJobs:
     """Of what no part of a step says there is as much as makes intervals narrowest: too little of it, and they are as wide as
-    the one job that the parts explain worst needs; too much, and all are alike."""
-    if not jobs:
+    the one job that the parts explain worst needs; too much, and all are alike.
+
+    Errors are those of a source that is new: what its trainers add is from the other sources.
+    """
+    centred = _centred(jobs)
+    if not centred:
         raise InputError("intervals of several ranks need published jobs, got none.")
-    overhead = _trainer_overhead(jobs)
-    centred = [replace(job, predicted=job.predicted * (1 + overhead)) for job in jobs]
+    trainers, unknown = fit_trainers(_units(jobs))
     best = min((_with_floor(centred, floor) for floor in FLOORS), key=lambda known: _width(centred, known))
-    return replace(best, trainer_overhead=overhead)
-
-
-def _trainer_overhead(jobs: Sequence[JobError]) -> float:
-    """What jobs took beyond their forecast, as a part of it: the middle source's middle job."""
-    middle = float(np.median([np.median(errors) for errors in _by_source(jobs, lambda job: job.error).values()]))
-    return round(max(math.expm1(middle), 0.0), 4)
+    return replace(best, trainers=trainers, unknown=unknown)
 
 
 def leave_sources_out(jobs: Sequence[JobError]) -> list[LeftOutJob]:
     """Each job from jobs of other sources alone; without any, its forecast as it is."""
     others = {source: [j for j in jobs if j.source != source] for source in {j.source for j in jobs}}
-    known = {source: calibrate_jobs(rest) for source, rest in others.items() if rest}
-    return [_left_out(job, known.get(job.source)) for job in jobs]
+    known = {source: calibrate_jobs(rest) for source, rest in others.items() if any(j.parts for j in rest)}
+    trainers = {source: fit_trainers(_units(rest)) for source, rest in others.items() if rest}
+    return [_left_out(job, trainers.get(job.source), known.get(job.source)) for job in jobs]
 
 
-def _left_out(job: JobError, known: PublishedJobs | None) -> LeftOutJob:
-    if known is None:
+def _left_out(job: JobError, trainers: Trainers | None, known: PublishedJobs | None) -> LeftOutJob:
+    if trainers is None:
         return LeftOutJob(job.predicted, None)
-    seconds = job.predicted * (1 + known.trainer_overhead)
-    return LeftOutJob(seconds, known.step_time(seconds, job.parts))
+    overhead = _of_kind(trainers, job.kind)
+    seconds = job.predicted * (1 + overhead.fraction)
+    return LeftOutJob(seconds, known.step_time(seconds, job.parts, overhead.spread) if known and job.parts else None)
+
+
+def _of_kind(trainers: Trainers, kind: Kind | None) -> Overhead:
+    by_kind, unknown = trainers
+    return unknown if kind is None else by_kind[kind]
+
+
+def _centred(jobs: Sequence[JobError]) -> list[_Centred]:
+    """Jobs of several ranks, each with the trainers of other sources; those of the only source with its own."""
+    sources, made = {job.source for job in jobs}, []
+    for source in sorted(sources):
+        rest = [job for job in jobs if job.source != source] or jobs
+        trainers = fit_trainers(_units(rest))
+        for job in jobs:
+            if job.source == source and job.parts is not None:
+                overhead = _of_kind(trainers, job.kind)
+                predicted = job.predicted * (1 + overhead.fraction)
+                made.append(_Centred(source, job.measured, predicted, job.parts, overhead.spread))
+    return made
+
+
+def _units(jobs: Iterable[JobError]) -> list[Unit]:
+    return units_of((job.source, job.kind, job.error) for job in jobs if job.kind is not None)
 
 
 def save_jobs(known: PublishedJobs, model: str | CostModel) -> Path:
@@ -91,22 +128,23 @@ def save_jobs(known: PublishedJobs, model: str | CostModel) -> Path:
     return path
 
 
-def _with_floor(jobs: Iterable[JobError], floor: float) -> PublishedJobs:
-    counted = _by_source(jobs, lambda job: job.parts.beyond(floor).count(job.error))
+def _with_floor(jobs: Iterable[_Centred], floor: float) -> PublishedJobs:
+    counted = _by_source(jobs, lambda job: job.wide(floor).count(math.log(job.measured / job.predicted)))
     return PublishedJobs(floor=floor, sources=[Source(name=s, errors=e) for s, e in sorted(counted.items())])
 
 
-def _width(jobs: Sequence[JobError], known: PublishedJobs) -> float:
+def _width(jobs: Sequence[_Centred], known: PublishedJobs) -> float:
     """Of intervals, as a logarithm: their mean, every source counting as one."""
+    low, high = known.quantiles()
 
-    def width(job: JobError) -> float:
-        low, high = interval(known.step_time(job.predicted, job.parts))
-        return math.log(high / low)
+    def width(job: _Centred) -> float:
+        wide = job.wide(known.floor)
+        return high * wide.longer - low * wide.shorter
 
     return float(np.mean([np.mean(widths) for widths in _by_source(jobs, width).values()]))
 
 
-def _by_source(jobs: Iterable[JobError], value: Callable[[JobError], float]) -> dict[str, list[float]]:
+def _by_source(jobs: Iterable[_Centred], value: Callable[[_Centred], float]) -> dict[str, list[float]]:
     values: dict[str, list[float]] = defaultdict(list)
     for job in jobs:
         values[job.source].append(value(job))
