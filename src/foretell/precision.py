@@ -194,6 +194,11 @@ class Precision:
         return self.autocast or (self.compute if self.casts else None)
 
     @property
+    def bytes_updated(self) -> int:
+        """Of each number that a sharded update gathers again."""
+        return 1 if self.weights else _ITEM_BYTES[self.parameters]
+
+    @property
     def reduced(self) -> Float | None:
         """What ranks add up gradients in; None: as the parameters are kept."""
         return self.reduce if self.reduce != self.parameters else None

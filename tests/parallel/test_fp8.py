@@ -85,6 +85,20 @@ def test_weights_kept_in_8_bits_take_no_more_than_in_half_precision() -> None:
     assert kept == halves < copied  # two copies of 8 bits each
 
 
+def test_weights_gathered_in_8_bits_send_half_and_need_no_cast_forward() -> None:
+    halves, eighths = (role("dp=4,zero=3", parts) for parts in ("fp8:current", "fp8:current/weights:fp8"))
+    sent = [
+        sum(c.nbytes for c in r.collectives if c.kind == "all-gather" and "layers" in c.name) for r in (halves, eighths)
+    ]
+    assert sent[1] == pytest.approx(sent[0] / 2, rel=0.05)  # norms stay
+    assert ops(eighths, "foretell.fp8_cast")["forward"] == LAYERS * 4
+    updated = [
+        sum(c.nbytes for c in role("dp=4,zero=1", parts).collectives if c.kind == "all-gather")
+        for parts in ("fp8:current", "fp8:current/weights:fp8")
+    ]
+    assert updated[1] < updated[0]
+
+
 @pytest.mark.parametrize(
     "plan",
     ["dp=2,pp=3,grad_accumulation=4", "dp=2,tp=2,sequence_parallel=true", "dp=4,zero=3,checkpointing=full", "dp=2,cp=2,zero=1",

@@ -191,17 +191,21 @@ class _Rewrite:
 
     def _make(self, copied: _Copied) -> None:
         """Storages of its copies; those of activations are gone once they were read last."""
-        kept = self._is_kept(copied)
-        role = "parameter" if self._is_weight(self.sources[copied]) else "activation"
+        kept, weight = self._is_kept(copied), self._is_weight(self.sources[copied])
+        role = "parameter" if weight else "activation"
+        in_place = weight and self.graph.precision.weights is not None
         for way in self.ways[copied]:
-            if kept and way == "straight" and self.graph.precision.weights is not None:
-                self.copies[copied, way] = copied.storage  # the parameter itself, in 8 bits
-                layout = self.tensors[self.sources[copied]].layout
-                old, less = self.storages[copied.storage], layout.nbytes - layout.numel
-                self.storages[copied.storage] = replace(old, nbytes=max(old.nbytes - less, 0))
+            if in_place and way == "straight":
+                self.copies[copied, way] = copied.storage  # the parameter itself, kept or gathered in 8 bits
+                if kept:
+                    self._shrink(copied)
             else:
                 self.copies[copied, way] = len(self.storages)
                 self.storages.append(Storage(copied.numel, role, -1 if kept else len(self.ops), -1))
+
+    def _shrink(self, copied: _Copied) -> None:
+        layout, old = self.tensors[self.sources[copied]].layout, self.storages[copied.storage]
+        self.storages[copied.storage] = replace(old, nbytes=max(old.nbytes - layout.nbytes + layout.numel, 0))
 
     def _scale(self, copied: _Copied, phase: str, times: int) -> None:
         """The ops that write its copies: scales of the step itself need its largest number first."""
@@ -213,7 +217,7 @@ class _Rewrite:
         self.tensors.append(Tensor(layout, old.storage, old.offset))
         own = [way for way in self.ways[copied] if self.copies[copied, way] != copied.storage]
         made = [self._tensor(_way(layout, way), self.copies[copied, way]) for way in own]
-        if len(own) < len(self.ways[copied]):  # the update wrote one of them
+        if len(own) < len(self.ways[copied]):  # one of them is there already
             source = self._tensor(replace(layout, dtype=_FP8), copied.storage)
         elif self.recipe in ("current", "rowwise"):
             number = self._tensor(Layout((), (), "float32"), len(self.storages))

@@ -83,7 +83,7 @@ def _shard_optimizer_state(role: Role, plan: Plan, groups: ShardGroups) -> Role:
         for number, bucket in enumerate(filled)
     ]
     end = len(graph.ops)
-    kept = Fraction(bytes_per_number(graph.precision.parameters), bytes_per_number(graph.precision.reduce))
+    kept = Fraction(graph.precision.bytes_updated, bytes_per_number(graph.precision.reduce))
     gathers = [  # bucket by bucket too: over many ranks, each pays the latency of its whole ring
         replace(
             bucket,
@@ -290,6 +290,8 @@ class _Fsdp:
         return replace(self.graph, ops=tuple(ops), tensors=tuple(tensors)) if positions else self.graph
 
     def _gathered_bytes(self, p: Parameter) -> Bytes:
+        if self.graph.precision.weights and self.unit_of[p.module] and len(p.layout.shape) > 1:
+            return self._padded_bytes(p, "float8_e4m3fn")
         floating = p.layout.dtype in ("float32", "float64")
         return self._padded_bytes(p, self.gathered_as if self.gathered_as and floating else p.layout.dtype)
 

@@ -158,8 +158,10 @@ def _trainer(row: Row, plan: Plan) -> dict[str, str]:
 
 
 def _in_fp8(settings: dict[str, str]) -> dict[str, str]:
-    """Of rows whose precision is what the rest of the step computes in; they do not say which recipe."""
-    return settings | {"precision": replace(Precision.parse(settings["precision"]), name="", fp8="delayed").name}
+    """Of rows whose precision is what the rest of the step computes in. They do not say which recipe: it is Transformer
+    Engine's usual one, with weights kept in 8 bits as NeMo's recipes have them (`fp8_params`)."""
+    kept = Precision.parse(settings["precision"])
+    return settings | {"precision": replace(kept, name="", fp8="delayed", weights="fp8").name}
 
 
 def _config(model: Mapping[str, Any], length: int) -> dict[str, Any]:
