@@ -107,3 +107,11 @@ def test_interleaved_is_never_slower_than_1f1b(model: str, pp: int) -> None:
         for chunks in (2, 3):
             plan = Plan(pp=pp, schedule="interleaved", virtual_stages=chunks, grad_accumulation=micro_batches)
             assert seconds(step, plan) <= plain * (1 + 1e-9), str(plan)
+
+
+def test_zero_bubble_with_several_chunks_is_quicker_than_interleaved() -> None:
+    plans = (
+        Plan(pp=4, schedule=name, virtual_stages=2, grad_accumulation=16) for name in ("zero-bubble", "interleaved")
+    )
+    quick, slow = (seconds(captured("small head"), plan) for plan in plans)
+    assert quick < slow

@@ -71,6 +71,9 @@ def test_the_bubble_is_what_the_papers_say(stages: int, rounds: int) -> None:
         assert ran.waiting == pytest.approx((stages - 1) * 3 / chunks), schedule
     program, durations = equal_stages(stages, micro_batches, "zero-bubble")
     assert simulate_pipeline(program, durations, [0.0] * (stages - 1)).waiting == pytest.approx(stages - 1)
+    if rounds > 1:
+        program, durations = equal_stages(stages, micro_batches, "zero-bubble", 2)
+        assert simulate_pipeline(program, durations, [0.0] * (2 * stages - 1)).waiting <= (stages - 1) * 3 / 2
 
 
 @given(st.integers(1, 6), st.integers(1, 24), st.sampled_from(SCHEDULES))
@@ -125,7 +128,7 @@ def test_too_many_stages_are_refused_with_the_arithmetic() -> None:
         parallelize(graph("llama"), Plan(pp=4, grad_accumulation=4))
     with pytest.raises(PlanError, match=r"does not divide into 2 equal ones\. Choose 6 or 8"):
         parallelize(graph("llama"), Plan(pp=3, schedule="interleaved", grad_accumulation=7))
-    with pytest.raises(PlanError, match="needs schedule=interleaved"):
+    with pytest.raises(PlanError, match="needs schedule=interleaved or zero-bubble"):
         parallelize(graph("llama"), Plan(pp=3, virtual_stages=2, grad_accumulation=4))
 
 

@@ -5,23 +5,25 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from torch.distributed.pipelining.schedules import ScheduleInterleaved1F1B
+from torch.distributed.pipelining.schedules import ScheduleInterleaved1F1B, ScheduleInterleavedZeroBubble
 
 from foretell.parallel.schedules import stage_actions
 from foretell.plans import Plan
 
 
-def torch_order(stages: int, chunks: int, micro_batches: int) -> list[list[str]]:
+def torch_order(
+    stages: int, chunks: int, micro_batches: int, schedule: type = ScheduleInterleaved1F1B
+) -> list[list[str]]:
     """torch writes down the order of every rank when a schedule is made; its stages need not run for that."""
     made = [
         SimpleNamespace(
             group_size=stages, group_rank=0, num_stages=stages * chunks, stage_index=chunk * stages, is_first=chunk == 0,
-            is_last=False, has_backward=True,
+            is_last=False, has_backward=True, submod=None,
             stage_index_to_group_rank={i: i % stages for i in range(stages * chunks)},
         )
         for chunk in range(chunks)
     ]  # fmt: skip
-    written = ScheduleInterleaved1F1B(made, micro_batches).pipeline_order
+    written = schedule(made, micro_batches).pipeline_order
     return [[str(action) for action in written[rank] if action is not None] for rank in range(stages)]
 
 
@@ -42,3 +44,19 @@ def test_one_chunk_per_stage_is_one_forward_one_backward(stages: int) -> None:
     plans = [Plan(pp=stages, schedule=schedule) for schedule in ("1f1b", "interleaved")]
     first, second = (stage_actions(plan, 2 * stages, training=True) for plan in plans)
     assert first == second
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+@pytest.mark.parametrize("chunks", [2, 3])
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_zero_bubble_takes_torchs_turns(stages: int, chunks: int, rounds: int) -> None:
+    plan, micro_batches = Plan(pp=stages, schedule="zero-bubble", virtual_stages=chunks), stages * rounds
+    letters = {"forward": "F", "backward": "I", "weights": "W"}
+    ours = [
+        [f"{a.chunk}{letters[a.phase]}{a.micro_batch}" for a in actions]
+        for actions in stage_actions(plan, micro_batches, training=True)
+    ]
+    theirs = torch_order(stages, chunks, micro_batches, ScheduleInterleavedZeroBubble)
+    assert [sorted(order) for order in ours] == [sorted(order) for order in theirs]
+    if rounds == 3:
+        assert ours == theirs

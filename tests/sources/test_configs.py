@@ -240,6 +240,11 @@ MEGATRON = "--num-layers 30 --hidden-size 64 --num-attention-heads 4 --seq-lengt
         ("--pipeline-model-parallel-size 4 --account-for-embedding-in-pipeline-split --account-for-loss-in-pipeline-split", (7, 8, 8, 7)),
         ("--pipeline-model-parallel-size 4 --decoder-first-pipeline-num-layers 6", (6, 8, 8, 8)),
         ("--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 5", (5,) * 6),
+        ("--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 3 --decoder-first-pipeline-num-layers 12", (4, 6) * 3),
+        ("--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 4 --account-for-embedding-in-pipeline-split "
+         "--account-for-loss-in-pipeline-split", (3, 4, 4, 4, 4, 4, 4, 3)),
+        ("--pipeline-model-parallel-size 4 --standalone-embedding-stage", (0, 10, 10, 10)),
+        ('--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout "Et*6|(tttt|)*6,L"', (6, 4, 4, 4, 4, 4, 4, 0)),
     ],
 )  # fmt: skip
 def test_megatron_cuts_stages_as_it_says(tmp_path: Path, more: str, stages: tuple[int, ...]) -> None:

@@ -2,12 +2,13 @@
 
 gpipe: all forward, then all backward (Huang et al. 2019). 1f1b: a stage starts with as many forward passes as there are
 stages behind it, then alternates (Narayanan et al. 2019). interleaved: the same with several chunks per stage (Narayanan
-et al. 2021). zero-bubble: 1f1b with gradients of weights postponed, later on later stages, to fill the end (Qi et al.
-2023).
+et al. 2021). zero-bubble: 1f1b or interleaved with gradients of weights postponed, later on later stages, to fill the end
+(Qi et al. 2023).
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -16,21 +17,23 @@ from foretell.plans import Plan
 from foretell.program import Action
 
 _FORWARD: Final = "forward"
+_CHUNKED: Final = ("interleaved", "zero-bubble")  # that take several chunks per stage
 
 
 def stage_actions(plan: Plan, micro_batches: int, *, training: bool) -> tuple[tuple[Action, ...], ...]:
     """The actions of every stage, in order."""
-    if plan.schedule == "interleaved":
+    if plan.schedule == "interleaved" or plan.virtual_stages > 1:
+        if plan.schedule not in _CHUNKED:
+            raise PlanError(
+                f"virtual_stages={plan.virtual_stages} needs schedule={' or '.join(_CHUNKED)}, got {plan.schedule!r}. "
+                "Set one or the other."
+            )
         if micro_batches % (rounds := max(1, micro_batches // plan.pp)):
             fewer = micro_batches - micro_batches % rounds
             raise PlanError(
-                f"schedule=interleaved takes micro-batches in rounds of pp={plan.pp} or a few more, and "
+                f"schedule={plan.schedule} takes micro-batches in rounds of pp={plan.pp} or a few more, and "
                 f"grad_accumulation={micro_batches} does not divide into {rounds} equal ones. Choose {fewer} or {fewer + rounds}."
             )
-    elif plan.virtual_stages > 1:
-        raise PlanError(
-            f"virtual_stages={plan.virtual_stages} needs schedule=interleaved, got {plan.schedule!r}. Set one or the other."
-        )
     schedule = _SCHEDULES[plan.schedule]
     made = (schedule(stage, plan.pp, micro_batches, plan.virtual_stages) for stage in range(plan.pp))
     return tuple(tuple(a for a in actions if training or a.phase == "forward") for actions in made)
@@ -50,7 +53,12 @@ def _one_forward_one_backward(stage: int, stages: int, micro_batches: int, chunk
 
 
 def _interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    """In rounds: each chunk takes all micro-batches of a round before the next chunk does; sizes of rounds as torch has them."""
+    return _in_rounds(stage, stages, micro_batches, chunks, apart=1 if chunks == 1 else 2)
+
+
+def _in_rounds(stage: int, stages: int, micro_batches: int, chunks: int, *, apart: int) -> list[Action]:
+    """Each chunk takes all micro-batches of a round before the next chunk does; sizes of rounds as torch has them. A stage
+    starts with as many forward passes as a round of all chunks but one has, and `apart` for each stage behind it."""
     size = micro_batches // max(1, micro_batches // stages)
 
     def action(phase: str, k: int) -> Action:
@@ -61,19 +69,22 @@ def _interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> li
         return Action(phase, chunk * stages + stage, turn * size + place % size)
 
     count = micro_batches * chunks
-    ahead = min((stages - stage - 1) * (1 if chunks == 1 else 2) + (chunks - 1) * size, count)
+    ahead = min((stages - stage - 1) * apart + (chunks - 1) * size, count)
     forward, backward = ([action(phase, k) for k in range(count)] for phase in ("forward", "backward"))
     return _alternate(forward, backward, ahead)
 
 
 def _zero_bubble(stage: int, stages: int, micro_batches: int, chunks: int) -> list[Action]:
-    actions, done = [], 0
-    for action in _one_forward_one_backward(stage, stages, micro_batches, chunks):
+    """A stage postpones gradients of weights of as many backward passes as stages come before it."""
+    actions: list[Action] = []
+    postponed: deque[Action] = deque()
+    for action in _in_rounds(stage, stages, micro_batches, chunks, apart=1):
         actions.append(action)
-        if action.phase == "backward" and action.micro_batch >= stage:
-            actions.append(Action("weights", stage, done))
-            done += 1
-    return actions + [Action("weights", stage, m) for m in range(done, micro_batches)]
+        if action.phase == "backward":
+            postponed.append(Action("weights", action.chunk, action.micro_batch))
+        if len(postponed) > stage:
+            actions.append(postponed.popleft())
+    return [*actions, *postponed]
 
 
 def _alternate(forward: list[Action], backward: list[Action], ahead: int) -> list[Action]:

@@ -153,9 +153,10 @@ class Stages:
             end = begin + sum(1 for _ in run)
             ranges[key] = (ranges.get(key, (begin, 0))[0], end)
             begin = end
-        if len(now) < len(own):
-            ranges["weights", stage] = (len(now), len(own))
-            now = now + [p for p in own if p in self.postponed]
+        later = sorted((p for p in own if p in self.postponed), key=self.chunk_of.__getitem__)
+        for chunk, run in groupby(later, key=self.chunk_of.__getitem__):
+            ranges["weights", chunk] = (begin, begin := begin + sum(1 for _ in run))
+        now = now + later
         ops = [
             Op(op.signature, op.phase, op.module, op.inputs, op.outputs, self.times)
             for op in map(step.__getitem__, now)

@@ -16,6 +16,7 @@ from foretell.sources.configs.fp8 import in_fp8, named_recipe
 from foretell.sources.configs.keys import Keys
 from foretell.sources.configs.megatron_free import CHANGES, FREE
 from foretell.sources.configs.megatron_model import architecture
+from foretell.sources.configs.megatron_stages import LAYOUT, stages
 from foretell.sources.configs.optimizers import with_masters
 
 TRAINER: Final = "Megatron-LM"
@@ -29,7 +30,8 @@ _ALIASES: Final = {
     "moe_expert_parallel_size": "expert_model_parallel_size", "num_key_value_heads": "num_query_groups", "model_parallel_size":
     "tensor_model_parallel_size", "use_flash_attn_v2": "use_flash_attn", "use_flash_attn_triton": "use_flash_attn", "batch_size":
     "micro_batch_size", "num_moe_experts": "num_experts", "ds_sequence_parallel_size":
-    "context_parallel_size",
+    "context_parallel_size", "num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
+    "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
 }  # fmt: skip
 
 
@@ -118,7 +120,7 @@ def _further_tokens(keys: Keys, plan: dict[str, Any]) -> int:
     more = keys.count("mtp_num_layers", 0, least=0)
     if more:
         keys.say("mtp_num_layers", f"{more} more layers; their projections and losses are left out")
-    if more and "stages" in plan:
+    if more and "stages" in plan and not keys.take(LAYOUT):
         plan["stages"] = [*plan["stages"][:-1], plan["stages"][-1] + more]
     return more
 
@@ -208,7 +210,7 @@ def _plan(keys: Keys, layers: int) -> dict[str, Any]:
         plan["bucket_bytes"] = bucket * 4
     plan.update(_recompute(keys, layers // pp))
     if pp > 1:
-        plan.update(_stages(keys, layers, pp))
+        plan.update(stages(keys, layers, pp))
     if keys.flag("optimizer_cpu_offload"):
         plan["offload"] = "optimizer"
         if (keys.number("optimizer_offload_fraction", 1.0) or 0.0) < 1.0:
@@ -245,42 +247,3 @@ def _recompute(keys: Keys, layers: int) -> dict[str, Any]:
     if number > 1:
         keys.say("recompute_num_layers", f"{number}: each layer is taken to be recomputed by itself")
     return {"checkpointing": "full"}
-
-
-def _stages(keys: Keys, layers: int, pp: int) -> dict[str, Any]:
-    """Layers per stage, as Megatron cuts them."""
-    each, chunks = (
-        keys.count("num_layers_per_virtual_pipeline_stage"),
-        keys.count("num_virtual_stages_per_pipeline_rank", 1),
-    )
-    if each:
-        chunks = max(layers // pp // each, 1)
-    first, last = keys.count("decoder_first_pipeline_num_layers"), keys.count("decoder_last_pipeline_num_layers")
-    embedding, loss = (
-        keys.flag("account_for_embedding_in_pipeline_split"),
-        keys.flag("account_for_loss_in_pipeline_split"),
-    )
-    total = pp * chunks
-    if layers_of := _uneven(layers, total, first, last, embedding, loss):
-        stages = layers_of
-    else:
-        raise SourceError(
-            f"{keys.file} has {layers} layers, which do not divide into {pp} × {chunks} = {total} stages. Give "
-            "--decoder-first-pipeline-num-layers or --decoder-last-pipeline-num-layers as Megatron asks for."
-        )
-    made: dict[str, Any] = {"stages": stages}
-    if chunks > 1:
-        made.update(virtual_stages=chunks, schedule="interleaved")
-    return made
-
-
-def _uneven(layers: int, stages: int, first: int | None, last: int | None, embedding: bool, loss: bool) -> list[int]:
-    """Blocks of each stage; empty where they do not divide."""
-    if embedding or loss:  # the embedding and the loss count as a layer each
-        each, rest = divmod(layers + embedding + loss, stages)
-        return [] if rest else [each - embedding, *[each] * (stages - 2), each - loss]
-    middle = stages - (first is not None) - (last is not None)
-    each, rest = divmod(layers - (first or 0) - (last or 0), middle) if middle else (0, 0)
-    if rest:
-        return []
-    return [*([first] if first is not None else []), *[each] * middle, *([last] if last is not None else [])]
