@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost import interaction
+from foretell.cost.accumulated import as_measured, further_seconds
 from foretell.cost.attained import attained_in
 from foretell.cost.attention_kernels import as_run_on
 from foretell.cost.features import describe
@@ -169,7 +170,7 @@ class CostModel:
             seen = self._seen[device, tf32] = {}  # a new one: other threads read the old
         fresh = list(dict.fromkeys(s for s in signatures if s not in seen))
         if fresh:
-            run = [as_run_on(s, device) for s in fresh]
+            run = [as_run_on(as_measured(s), device) for s in fresh]
             names = [operator_of(s.name).like or s.name for s in run]
             errors = np.zeros(len(run))
             if self.device in (device.name, ""):
@@ -182,6 +183,7 @@ class CostModel:
             else:
                 own = known_device(self.device)
                 seconds, families = transferred(run, own, self.operators, device, self.generations, tf32=tf32)
+            seconds = np.hypot(seconds, [further_seconds(s, device) for s in fresh])  # hidden by the product, in part
             learned = zip(fresh, names, families, seconds.tolist(), errors.tolist(), strict=True)
             for s, name, family, predicted, error in learned:
                 seen[s] = _Learned(predicted, family, self.operators.knows(name, family), error)

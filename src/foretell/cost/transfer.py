@@ -95,7 +95,8 @@ def transferred(
     computed = [_as_computed(s, device) for s in signatures]
     described = [describe(s, own, tf32=tf32) for s in computed]
     attained = generations.attained
-    measured = operators.seconds([s.name for s in computed], described) * [over_trees(s, attained) for s in computed]
+    names = [operator_of(s.name).like or s.name for s in computed]
+    measured = operators.seconds(names, described) * [over_trees(s, attained) for s in computed]
     ours = np.array([bound(s, own, attained, tf32=tf32) for s in computed])
     theirs = np.array([bound(s, device, attained, tf32=tf32) for s in signatures])
     rest = np.sqrt(np.maximum(measured**2 - ours**2, 0.0))

@@ -172,7 +172,8 @@ _READS: Final[dict[str, Reads]] = {
 # Kernels of fused trainers, which move their tensors once.
 _FUSED: Final = {
     "rotary": "mul", "gated_backward": "silu_backward", "cross_entropy_backward": "_to_copy", "dropout_add": "native_dropout",
-    "compiled_cross_entropy_backward": "_to_copy", "fp8_cast": "_to_copy",
+    "compiled_cross_entropy_backward": "_to_copy", "fp8_cast": "_to_copy", "permute_rows": "_to_copy",
+    "unpermute_rows": "_to_copy", "weighted_gate": "_to_copy", "weighted_gated_backward": "_to_copy",
 }  # fmt: skip
 
 for _fused, _like in _FUSED.items():

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from foretell.capture.fusing.edit import Arguments, Fusing
+from foretell.capture.fusing.experts import fuse_experts
 from foretell.graph import Graph, Input, Layout, Op, Tensor
 
 _GATES: Final = {"aten.silu": "aten.silu_backward", "aten.gelu": "aten.gelu_backward"}
@@ -23,6 +24,7 @@ def with_fused_kernels(graph: Graph, *, updates: bool, compiled_loss: bool = Fal
     `compiled_loss`: cross entropy is a compiled function, which overwrites the softmax through a copy of it.
     """
     fusing = Fusing(graph)
+    fuse_experts(fusing, moves_fused=True)
     for find in (_norms, _gates, _rotations, _softmaxes, _dropouts):
         find(fusing)
     _losses(fusing, "compiled_cross_entropy_backward" if compiled_loss else "cross_entropy_backward")
@@ -346,7 +348,7 @@ def _dropouts(step: Fusing) -> None:
 def _weight_gradients(step: Fusing) -> None:
     for position, op in list(step.named("backward", "aten.add_")):
         main, made = step.storage(op.inputs[0]), step.storage(op.inputs[-1])
-        product = step.maker(made, "aten.mm")
+        product = step.maker(made, "aten.mm") or step.maker(made, "aten._grouped_mm")
         if product is None or step.graph.storages[main].born >= 0 or step.graph.storages[main].role != "gradient":
             continue
         if step.only_reader(made, "backward", "aten.add_") != position:

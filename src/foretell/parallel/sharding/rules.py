@@ -22,11 +22,13 @@ _ROUTES: Final = frozenset(
     ("aten.index", "aten.gather", "aten.scatter", "aten.index_put", "aten.index_put_", "aten._index_put_impl_",
      "aten.index_select", "aten.index_add", "aten.index_add_", "aten.scatter_add", "aten.scatter_", "aten.sort",
      "aten.argsort", "aten.topk", "aten.cumsum", "aten.histc", "aten.bincount", "aten.one_hot", "aten.new_zeros",
-     "aten.new_empty", "aten.zeros_like", "aten._grouped_mm")
+     "aten.new_empty", "aten.zeros_like", "aten._grouped_mm", "aten.scatter_add_", "foretell.permute_rows",
+     "foretell.unpermute_rows")
 )  # fmt: skip
 _WHOLE_ONLY: Final = (
     "aten.convolution", "aten.convolution_backward", "aten.index", "aten.gather", "aten.scatter", "aten.index_put",
-    "aten.index_select", "aten.index_add", "aten.roll", "aten.upsample_bilinear2d",
+    "aten.index_select", "aten.index_add", "aten.scatter_add", "aten.roll", "aten.upsample_bilinear2d",
+    "foretell.permute_rows", "foretell.unpermute_rows",
 )  # fmt: skip
 
 
@@ -149,6 +151,24 @@ def grouped_product(signature: Signature, cuts: Cuts) -> Outputs:
     if len(kept) > 1:
         raise CannotShard(f"{signature.name} meets two different cuts")
     return [kept[0] if kept else None]
+
+
+@shards("foretell.weighted_gate")
+def weighted_gate(signature: Signature, cuts: Cuts) -> Outputs:
+    """Gate and up, side by side or apart, and a weight for each row → what is opened."""
+    cut = cuts[0]
+    return [cut if cut is None or cut.dim == 0 else cut._replace(outer=1)]
+
+
+@shards("foretell.weighted_gated_backward")
+def weighted_gated_backward(signature: Signature, cuts: Cuts) -> Outputs:
+    """A row's weight has a term of its gradient from each feature."""
+    features = [(i, x) for i, x in enumerate(signature.outputs) if x.shape[-1:] != (1,) and len(x.shape) > 1]
+    columns = cuts[0] is not None and cuts[0].dim > 0
+    made: Outputs = [PARTIAL if columns else cuts[0] for _ in signature.outputs]
+    for i, _ in features:
+        made[i] = cuts[1 + i]
+    return made
 
 
 @shards("aten.embedding_dense_backward")
