@@ -21,6 +21,7 @@ from foretell.units import MIB, Bytes
 
 _OF_WORKSPACE: Final = 0.5  # of a library's workspace: which algorithm it picks for a strange shape is a guess
 _NCCL_BUFFERS: Final[Bytes] = 200 * MIB  # an estimate of what NCCL allocates for the channels of a communicator
+_JUST_NOT: Final = 0.4999  # what is rounded stays on its side of a half
 _BREAKDOWN: Final = {
     "parameters": "parameter",
     "gradients": "gradient",
@@ -36,12 +37,12 @@ def rank_memory(role: Role, device: Device) -> tuple[MemoryTrace, Memory]:
     """A role's memory on a device; where it does not fit, as it would be on a device without limit."""
     capacity = device.usable_bytes - device.context_bytes - _communicator(role)
     key = ("memory", device, capacity, *role.persistent.items())
-    trace, fits = role.graph.remember(key, lambda: _replay(role, device, capacity))
-    return trace, _memory(role, device, trace, fits)
+    trace, runs = role.graph.remember(key, lambda: _replay(role, device, capacity))
+    return trace, _memory(role, device, trace, runs)
 
 
 def _replay(role: Role, device: Device, capacity: Bytes) -> tuple[MemoryTrace, bool]:
-    """The step's memory, and whether it fits."""
+    """The step's memory, and whether it runs on a device of that capacity."""
     step = partial(
         replay,
         role.graph,
@@ -82,10 +83,10 @@ def with_persistent(role: Role, device: Device, like: Role, trace: MemoryTrace) 
         peak_reserved=trace.peak_reserved + extra,
         at_peak={**trace.at_peak, **{what: trace.at_peak.get(what, 0) + n for what, n in more.items()}},
     )
-    memory = _memory(role, device, trace, fits=True)
-    if memory.total > memory.capacity:
+    outside = device.context_bytes + _communicator(role)
+    if trace.peak_reserved + outside > device.usable_bytes:
         return rank_memory(role, device)  # only a replay shows whether the cache can give way
-    return trace, memory
+    return trace, _memory(role, device, trace, runs=True)
 
 
 def adjusted(memory: Memory, factors: MemoryFactors) -> Memory:
@@ -93,28 +94,40 @@ def adjusted(memory: Memory, factors: MemoryFactors) -> Memory:
     if factors == MemoryFactors():
         return memory
     parts = {f.name: round(getattr(memory.breakdown, f.name) * factors.allocated) for f in fields(Breakdown)}
-    allocated, outside = sum(parts.values()), memory.context + memory.communicator
+    allocated = sum(parts.values())
     reserved = max(round(memory.reserved * factors.reserved), allocated)
-    fits = allocated + outside <= memory.capacity
-    total = min(reserved + outside, memory.capacity) if fits else reserved + outside
-    ranks = [
+    total = reserved + memory.context + memory.communicator
+    ranks = tuple(
         replace(r, allocated=round(r.allocated * factors.allocated), total=round(r.total * total / memory.total))
         for r in memory.ranks
-    ]
-    return replace(
-        memory, allocated=allocated, reserved=total - outside, total=total, fits=fits, breakdown=Breakdown(**parts),
-        fit_probability=probability_of_fitting(
-            allocated + outside, memory.capacity, sum(r.count for r in ranks), parts["workspace"]
-        ),
-        ranks=tuple(ranks),
-    )  # fmt: skip
+    )
+    breakdown = Breakdown(**parts)
+    return _judged(
+        replace(memory, allocated=allocated, reserved=reserved, total=total, breakdown=breakdown, ranks=ranks),
+        runs=True,
+    )
 
 
 def of_ranks(memory: Memory, ranks: tuple[RankMemory, ...]) -> Memory:
     """The heaviest rank's memory as one of these: it is as uncertain as that of several, also where its stage has one rank."""
-    needed = memory.allocated + memory.context + memory.communicator
-    odds = probability_of_fitting(needed, memory.capacity, sum(r.count for r in ranks), memory.breakdown.workspace)
-    return replace(memory, ranks=ranks, fit_probability=odds)
+    return _judged(replace(memory, ranks=ranks), runs=memory.fits)
+
+
+def _judged(memory: Memory, *, runs: bool) -> Memory:
+    """Whether it fits, and how probably: both from the bytes without which it would not run.
+
+    The cache gives way when memory is short, so those are what is allocated; unless one device alone `runs` out of memory
+    in its replay for want of large enough pieces. Of several ranks the pieces are not known so well: trainers let
+    segments grow, and streams keep blocks from each other.
+    """
+    outside, count = memory.context + memory.communicator, sum(r.count for r in memory.ranks)
+    needed = memory.allocated + outside if runs or count > 1 else memory.total
+    odds = probability_of_fitting(needed, memory.capacity, count, memory.breakdown.workspace)
+    if needed > memory.capacity:
+        return replace(memory, fits=False, fit_probability=odds)
+    total = min(memory.total, memory.capacity)
+    ranks = tuple(replace(r, total=min(r.total, memory.capacity)) for r in memory.ranks)
+    return replace(memory, reserved=total - outside, total=total, fits=True, fit_probability=odds, ranks=ranks)
 
 
 def _communicator(role: Role) -> Bytes:
@@ -123,25 +136,23 @@ def _communicator(role: Role) -> Bytes:
     return _NCCL_BUFFERS * max(len(groups), int(role.count > 1))
 
 
-def _memory(role: Role, device: Device, trace: MemoryTrace, fits: bool) -> Memory:
+def _memory(role: Role, device: Device, trace: MemoryTrace, runs: bool) -> Memory:
     outside = device.context_bytes + _communicator(role)
     total = trace.peak_reserved + outside
-    return Memory(
+    memory = Memory(
         allocated=trace.peak_allocated,
         reserved=trace.peak_reserved,
         context=device.context_bytes,
         communicator=_communicator(role),
         total=total,
         capacity=device.usable_bytes,
-        fits=fits,
-        # The cache gives way when memory is short, so it is not counted.
-        fit_probability=probability_of_fitting(
-            trace.peak_allocated + outside, device.usable_bytes, role.count, trace.at_peak.get("workspace", 0)
-        ),
+        fits=runs,
+        fit_probability=float(runs),
         breakdown=Breakdown(**{name: trace.at_peak.get(purpose, 0) for name, purpose in _BREAKDOWN.items()}),
         peak_module=role.graph.ops[trace.peak_op].module if trace.peak_op >= 0 else "",
         ranks=(RankMemory(role=role.name, count=role.count, total=total, allocated=trace.peak_allocated),),
     )
+    return _judged(memory, runs=runs)
 
 
 def probability_of_fitting(needed: Bytes, capacity: Bytes, ranks: int, workspace: Bytes = 0) -> float:
@@ -150,4 +161,5 @@ def probability_of_fitting(needed: Bytes, capacity: Bytes, ranks: int, workspace
     sigma = math.hypot(
         known.memory_sigma if ranks == 1 else known.memory_sigma_several, _OF_WORKSPACE * workspace / needed
     )
-    return round(LogNormal.from_sigma(needed, sigma).probability_below(capacity), 4)
+    odds = round(LogNormal.from_sigma(needed, sigma).probability_below(capacity), 4)
+    return odds if needed <= capacity else min(odds, _JUST_NOT)
