@@ -111,7 +111,7 @@ class Measurement:
             memory.pop("used_outside", None)  # theirs is in it
         if not light:
             _sampler(self.machine)  # starts it, while nothing is timed yet
-            aligned = align(step) if cuda else None
+            aligned = align(step, timed=not self.operators) if cuda else None
         samples, tokens = batch_sizes(self.watch.workload, step.batch)
         columns = self.columns | memory | {"samples": samples, "tokens": tokens}
         free_memory(device)

@@ -12,7 +12,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch.profiler import ProfilerActivity
@@ -22,8 +22,10 @@ from foretell.capture.step import Step
 from foretell.capture.trace import record
 from foretell.graph import Graph
 from foretell.measure.timing import quantile
-from foretell.measure.traces import RANGE, Kernel, TracedStep, added_seconds, profiler_of, read_trace
+from foretell.measure.traces import RANGE, Kernel, TracedStep, added_seconds, kernel_trace, read_trace
 from foretell.units import Seconds
+
+_TRIES: Final = 2  # a trace that began while another was leaving has nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,12 +108,15 @@ class Alignment:
     nanoseconds: tuple[int, ...]  # host, inside each op
 
 
-def align(step: Step) -> Alignment:
-    """Record a warm step on a CUDA device with its kernels traced."""
-    with profiler_of(ProfilerActivity.CPU, ProfilerActivity.CUDA) as profiler:
-        graph, nanoseconds = _recorded(step)
-        torch.cuda.synchronize()
-    kernels, ranges, _ = read_trace(profiler)
+def align(step: Step, *, timed: bool = True) -> Alignment:
+    """Record a warm step on a CUDA device with its kernels traced; `timed`: it shall be timed afterwards."""
+    for _ in range(_TRIES):
+        with kernel_trace(ProfilerActivity.CPU, ProfilerActivity.CUDA, leaves=timed) as profiler:
+            graph, nanoseconds = _recorded(step)
+            torch.cuda.synchronize()
+        kernels, ranges, _ = read_trace(profiler)
+        if kernels:
+            break
     owners = owners_of(kernels, ranges)
     return Alignment(graph=graph, kernels=tuple(kernels), owners=owners, nanoseconds=tuple(nanoseconds))
 
