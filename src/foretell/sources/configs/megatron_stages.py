@@ -10,7 +10,7 @@ from foretell.errors import SourceError
 from foretell.sources.configs.keys import Keys
 
 LAYOUT: Final = "pipeline_model_parallel_layout"
-_MOST: Final = 100_000  # characters of a layout that is written out
+_LONGEST: Final = 100_000  # characters of a layout that is written out
 _LAYERS: Final = ("t", "m", "decoder", "mtp")
 
 
@@ -57,10 +57,10 @@ def _cut(keys: Keys, layers: int, pp: int) -> tuple[list[int], int]:
 
 
 def _chunks(keys: Keys, layers: int, pp: int) -> int:
-    """Of each rank: said as such, or by the layers that each has."""
+    """Of each rank: given as such, or by the layers that each has."""
     each = keys.count("num_layers_per_virtual_pipeline_stage")
-    said = keys.count("num_virtual_stages_per_pipeline_rank", 1)
-    chunks = keys.count("virtual_pipeline_model_parallel_size", said)
+    per_rank = keys.count("num_virtual_stages_per_pipeline_rank", 1)
+    chunks = keys.count("virtual_pipeline_model_parallel_size", per_rank)
     return max(layers // max(pp, 1) // each, 1) if each else chunks
 
 
@@ -86,7 +86,7 @@ def _laid_out(keys: Keys, layout: Any, pp: int) -> tuple[list[int], int]:
 def _written_out(keys: Keys, layout: str) -> list[str]:
     text = layout.strip("\"'").replace(",", "").replace(" ", "")
     for repeated in (r"\(([^()]+)\)\*(\d{1,4})", r"(\w)\*(\d{1,4})"):
-        text = re.sub(repeated, lambda m: m[1] * min(int(m[2]), _MOST // len(m[1])), text[:_MOST])
+        text = re.sub(repeated, lambda m: m[1] * min(int(m[2]), _LONGEST // len(m[1])), text[:_LONGEST])
     if set(text) - set("EtmL|"):
         raise keys.wrong(LAYOUT, layout, "E, t, m, L and |, with repetitions like (tt|)*29")
     return text.split("|")
