@@ -113,6 +113,9 @@ class Pipeline:
     actions: tuple[tuple[Action, ...], ...]  # by stage, in order
     ranges: tuple[Mapping[tuple[str, int], tuple[int, int]], ...]  # by stage: phase and chunk → first op, past the last
     hand_over: tuple[Collective, ...]  # from chunk c to c + 1, and as much back
+    # Where actions are of fewer micro-batches: those of a round fewer, and how many rounds are left out in the middle.
+    shorter: tuple[tuple[Action, ...], ...] | None = None
+    rounds_left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

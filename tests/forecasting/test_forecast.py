@@ -259,7 +259,7 @@ def test_a_job_without_end_is_bad_input() -> None:
 
 @pytest.mark.parametrize(
     ("plan", "why"),
-    [("servers=1", "dp=1 is one worker"), ("pp=2,grad_accumulation=1000000", "timed for at most 100,000 passes")],
+    [("servers=1", "dp=1 is one worker"), ("pp=1,virtual_stages=2", "pp=1 is none")],
 )
 def test_plans_that_make_no_sense_are_refused(graph: Graph, plan: str, why: str) -> None:
     with pytest.raises(PlanError, match=why):

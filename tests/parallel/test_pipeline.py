@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foretell import forecast
+from foretell.capture import capture
 from foretell.cost.flops import total_flops
 from foretell.errors import PlanError
 from foretell.graph import Graph
-from foretell.parallel import parallelize
+from foretell.parallel import parallelize, schedules
 from foretell.parallel.accumulate import steady_micro_step
 from foretell.parallel.schedules import most_in_flight, stage_actions
 from foretell.plans import Plan
@@ -21,7 +22,7 @@ from foretell.program import Pipeline, Program, Role
 from foretell.simulate.pipeline import simulate_pipeline
 from foretell.simulate.step import Durations
 
-from .models import FAMILIES, Llama, graph
+from .models import FAMILIES, Llama, graph, workload
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble")
 
@@ -83,6 +84,50 @@ def test_every_stage_takes_every_micro_batch_forward_and_back(stages: int, micro
         for phase in ("forward", "backward"):
             assert sorted(a.micro_batch for a in actions if a.phase == phase) == list(range(micro_batches))
         assert len(set(actions)) == len(actions)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("chunks", [1, 2])
+@pytest.mark.parametrize("host", [0.0, 0.9, 5.0])
+def test_rounds_that_are_left_out_take_what_they_take(
+    schedule: str, chunks: int, host: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With stages and chunks that are uneven, links that take time, and a host that is ahead, or is not."""
+    if chunks > 1 and schedule not in ("interleaved", "zero-bubble"):
+        return
+    plan = Plan(pp=3, schedule=schedule, virtual_stages=chunks, grad_accumulation=96)
+    step = capture(replace(workload("llama"), model=lambda: Llama(layers=7)))
+    found = []
+    for passes in (10_000, 1):
+        monkeypatch.setattr(schedules, "_PASSES", passes)
+        program = parallelize(step, plan)
+        assert program.pipeline is not None
+        assert (program.pipeline.shorter is None) == (passes > 1)
+        durations = [
+            replace(d, device=d.device * (1 + stage / 7), host=np.full(len(d.host), host))
+            for stage, d in enumerate(idle(program))
+        ]
+        ran = simulate_pipeline(program, durations, [5.0] * (program.pipeline.chunks - 1))
+        memory = [role.persistent["activation"] for role in program.roles]
+        found.append((ran.makespan, ran.waiting, ran.computing, ran.communicating, *memory))
+    assert found[1] == pytest.approx(found[0], rel=1e-9)
+
+
+def test_a_host_that_falls_behind_slowly_sets_the_pace_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for passes in (10_000, 1):
+        monkeypatch.setattr(schedules, "_PASSES", passes)
+        program = parallelize(graph("llama"), Plan(pp=3, grad_accumulation=900))
+        durations = [replace(d, host=np.full(len(d.host), 1.004)) for d in idle(program)]
+        found.append(simulate_pipeline(program, durations, [0.0] * 2).makespan)
+    assert found[1] == pytest.approx(found[0], rel=0.005)
+
+
+def test_any_number_of_micro_batches_is_timed() -> None:
+    """Megatron's own example for 96 devices has more than a hundred thousand passes."""
+    plan = "dp=1,pp=3,grad_accumulation=60000"
+    many, few = (forecast(graph("llama"), "3xh100-sxm", p).step_time.seconds for p in (plan, plan[:-2]))
+    assert many == pytest.approx(100 * few, rel=0.02)
 
 
 def test_one_forward_one_backward_keeps_as_many_micro_batches_as_stages_follow() -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from foretell.errors import PlanError
 from foretell.graph import Graph
 from foretell.parallel.fp8 import Places
 from foretell.parallel.rewrite import first_of, last_of
-from foretell.parallel.schedules import most_in_flight, stage_actions
+from foretell.parallel.schedules import most_in_flight, timed_actions
 from foretell.parallel.stages import Ranges, Stages
 from foretell.plans import Plan
 from foretell.program import Action, Collective, Group, Pipeline, Role
 from foretell.units import Bytes
 
 Weigh = Callable[[Graph], Sequence[float]]
-_MAX_PASSES = 100_000  # passes through stages; each is timed
 
 
 def bytes_touched(graph: Graph) -> list[float]:
@@ -28,12 +26,7 @@ def pipelined(
     role: Role, plan: Plan, micro_batches: int, weigh: Weigh, finish: Callable[[Role], tuple[Role, Places | None]]
 ) -> tuple[tuple[Role, ...], Pipeline]:
     """Cut a role into stages; `finish` adds what each stage communicates with its replicas, and says where ops went."""
-    if (work := plan.pp * plan.virtual_stages * micro_batches) > _MAX_PASSES:
-        raise PlanError(
-            f"pp × virtual_stages × grad_accumulation = {plan.pp} × {plan.virtual_stages} × {micro_batches} = {work:,}, but a "
-            f"pipeline is timed for at most {_MAX_PASSES:,} passes. Choose fewer micro-batches: time grows with them evenly."
-        )
-    actions = stage_actions(plan, micro_batches, training=role.graph.training)
+    actions, shorter, left_out = timed_actions(plan, micro_batches, training=role.graph.training)
     stages = Stages(role.graph, plan, weigh(role.graph), micro_batches)
     count = plan.devices // plan.pp
     roles, ranges = [], []
@@ -44,7 +37,7 @@ def pipelined(
         part, moved = finish(replace(role, name=f"stage {stage}", count=count, graph=graph, collectives=own))
         if moved is not None:
             where = {key: (moved[first], moved[end]) for key, (first, end) in where.items()}
-        waiting = _activations_in_flight(part.graph, where, actions[stage])
+        waiting = _activations_in_flight(part.graph, where, actions[stage], micro_batches)
         roles.append(part.with_persistent("activation", waiting))
         ranges.append(where)
     send = Collective(
@@ -61,6 +54,8 @@ def pipelined(
         micro_batches=micro_batches,
         chunks=stages.chunks,
         actions=actions,
+        shorter=shorter,
+        rounds_left_out=left_out,
         ranges=tuple(ranges),
         hand_over=tuple(
             replace(send, nbytes=nbytes, name=f"send to chunk {chunk + 1}")
@@ -92,10 +87,12 @@ def _moved(collective: Collective, places: Mapping[int, int], end: int) -> Colle
     return replace(collective, starts_after=starts, waited_for_by=min(max(waited, starts + 1), end))
 
 
-def _activations_in_flight(graph: Graph, ranges: Ranges, actions: tuple[Action, ...]) -> Bytes:
+def _activations_in_flight(graph: Graph, ranges: Ranges, actions: tuple[Action, ...], micro_batches: int) -> Bytes:
     """Activations of micro-batches between their passes, beside those of the one that is in the stage's graph."""
     forward = {chunk: where for (phase, chunk), where in ranges.items() if phase == "forward"}
     born = [(s.born, s.nbytes) for s in graph.storages if s.role == "activation"]
     kept = {chunk: sum(n for at, n in born if first <= at < last) for chunk, (first, last) in forward.items()}
-    in_flight = sum(kept[chunk] * count for chunk, count in most_in_flight(actions).items())
+    timed = 1 + max(a.micro_batch for a in actions)
+    many = {chunk: micro_batches if count == timed else count for chunk, count in most_in_flight(actions).items()}
+    in_flight = sum(kept[chunk] * count for chunk, count in many.items())
     return max(in_flight - sum(kept.values()), 0)

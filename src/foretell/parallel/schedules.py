@@ -8,6 +8,7 @@ et al. 2021). zero-bubble: 1f1b or interleaved with gradients of weights postpon
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -17,10 +18,28 @@ from foretell.plans import Plan
 from foretell.program import Action
 
 _FORWARD: Final = "forward"
+_PASSES: Final = 10_000  # through stages: so many are timed one by one in a moment
+_ROUNDS: Final = 12  # of micro-batches: more than a pipeline takes to run evenly
 _CHUNKED: Final = ("interleaved", "zero-bubble")  # that take several chunks per stage
 
 
-def stage_actions(plan: Plan, micro_batches: int, *, training: bool) -> tuple[tuple[Action, ...], ...]:
+Order = tuple[tuple[Action, ...], ...]  # by stage
+
+
+def timed_actions(plan: Plan, micro_batches: int, *, training: bool) -> tuple[Order, Order | None, int]:
+    """The actions of as many micro-batches as fill a pipeline, run evenly for some rounds and drain it; of a round fewer;
+    and how many rounds are left out. All micro-batches, if they are not too many."""
+    size, chunks = _round(plan.pp, micro_batches), plan.pp * plan.virtual_stages
+    enough = max(_ROUNDS, math.ceil(_PASSES / (chunks * size)))
+    left_out = micro_batches // size - enough
+    if left_out <= 1 or size != plan.pp:  # rounds are larger only where they are few
+        return stage_actions(plan, micro_batches, training=training), None, 0
+    timed = micro_batches - left_out * size
+    longer, shorter = (stage_actions(plan, some, training=training) for some in (timed, timed - size))
+    return longer, shorter, left_out
+
+
+def stage_actions(plan: Plan, micro_batches: int, *, training: bool) -> Order:
     """The actions of every stage, in order."""
     if plan.schedule == "interleaved" or plan.virtual_stages > 1:
         if plan.schedule not in _CHUNKED:
@@ -59,7 +78,7 @@ def _interleaved(stage: int, stages: int, micro_batches: int, chunks: int) -> li
 def _in_rounds(stage: int, stages: int, micro_batches: int, chunks: int, *, apart: int) -> list[Action]:
     """Each chunk takes all micro-batches of a round before the next chunk does; sizes of rounds as torch has them. A stage
     starts with as many forward passes as a round of all chunks but one has, and `apart` for each stage behind it."""
-    size = micro_batches // max(1, micro_batches // stages)
+    size = _round(stages, micro_batches)
 
     def action(phase: str, k: int) -> Action:
         turn, place = divmod(k, size * chunks)
@@ -85,6 +104,10 @@ def _zero_bubble(stage: int, stages: int, micro_batches: int, chunks: int) -> li
         if len(postponed) > stage:
             actions.append(postponed.popleft())
     return [*actions, *postponed]
+
+
+def _round(stages: int, micro_batches: int) -> int:
+    return micro_batches // max(1, micro_batches // stages)
 
 
 def _alternate(forward: list[Action], backward: list[Action], ahead: int) -> list[Action]:

@@ -7,10 +7,10 @@ device that never waits for the host, its length behind a host that starts with 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from foretell.program import Action, Pipeline, Program
+from foretell.program import Action, Program
 from foretell.simulate.rank import Rank
 from foretell.simulate.segment_sums import Durations
 from foretell.simulate.timeline import WHOLE_PASS, LazySpans, Span, Timeline
@@ -50,37 +50,66 @@ def simulate_pipeline(
     pipeline = program.pipeline
     if pipeline is None:
         raise ValueError("a program without a pipeline has one role: use simulate")
-    return _Run(program, pipeline, durations, hand_over, detailed).timeline()
+    run = _Run(program, pipeline.actions, durations, hand_over)
+    timeline = run.timeline(detailed)
+    if pipeline.shorter is None:
+        return timeline
+    before = _Run(program, pipeline.shorter, durations, hand_over, run.passes)
+    return _with_rounds(timeline, before.timeline(None), run, before, pipeline.rounds_left_out)
+
+
+def _with_rounds(timeline: Timeline, shorter: Timeline, run: _Run, before: _Run, times: int) -> Timeline:
+    """A step with so many rounds of micro-batches more, each of which takes what the last one added; a host that falls
+    behind by a little in each of them sets the pace in the end."""
+
+    def later(long: Seconds, short: Seconds) -> Seconds:
+        return long + (long - short) * times
+
+    hosts = [later(a.host, b.host) for a, b in zip(run.stages, before.stages, strict=True)]
+    makespan = max(later(timeline.makespan, shorter.makespan), *hosts)
+    busy = [later(a.busy, b.busy) for a, b in zip(run.stages, before.stages, strict=True)]
+    return replace(
+        timeline,
+        makespan=makespan,
+        period=makespan,
+        waiting=max(makespan - max(*busy, *hosts), 0.0),
+        computing=later(timeline.computing, shorter.computing),
+        communicating=min(later(timeline.communicating, shorter.communicating), makespan),
+    )
 
 
 class _Run:
     def __init__(
         self,
         program: Program,
-        pipeline: Pipeline,
+        actions: Sequence[Sequence[Action]],
         durations: Sequence[Durations],
         hand_over: Sequence[Seconds],
-        detailed: int | None,
+        passes: dict[tuple[int, int, int, bool], _Pass] | None = None,
     ) -> None:
-        self.program, self.pipeline, self.durations = program, pipeline, durations
-        self.hand_over, self.detailed = hand_over, detailed
+        assert program.pipeline is not None
+        self.program, self.pipeline, self.actions = program, program.pipeline, actions
+        self.durations, self.hand_over = durations, hand_over
+        self.detailed: int | None = None
+        self.last_batch = max((a.micro_batch for own in actions for a in own), default=0)
         self.stages = [_Stage() for _ in program.roles]
         self.done: dict[tuple[str, int, int], tuple[Seconds, int]] = {}
         self.spans: list[Span] = []
-        self._passes: dict[tuple[int, int, int, bool], _Pass] = {}
+        self.passes = {} if passes is None else passes
         # By stage: the ops at which collectives of its last micro-step begin.
         self._once = [
             {c.starts_after if c.issued_by is None else c.issued_by for c in role.collectives if not c.every_micro_step}
             for role in program.roles
         ]
 
-    def timeline(self) -> Timeline:
+    def timeline(self, detailed: int | None) -> Timeline:
+        self.detailed = detailed
         waiting = set(range(len(self.stages)))
         while waiting:
             ran = [stage for stage in sorted(waiting) if self._advance(stage)]
             if not ran:
                 raise ValueError("the stages wait for each other: the actions of the schedule do not fit together")
-            waiting = {s for s in waiting if self.stages[s].next < len(self.pipeline.actions[s])}
+            waiting = {s for s in waiting if self.stages[s].next < len(self.actions[s])}
         for number, stage in enumerate(self.stages):
             self._update(number, stage)
         makespan = max(max(s.device, s.host, s.network) for s in self.stages)
@@ -96,7 +125,7 @@ class _Run:
 
     def _advance(self, number: int) -> bool:
         """Run what a stage can run now."""
-        stage, actions = self.stages[number], self.pipeline.actions[number]
+        stage, actions = self.stages[number], self.actions[number]
         began = stage.next
         while stage.next < len(actions):
             action = actions[stage.next]
@@ -123,7 +152,7 @@ class _Run:
         return None if done is None else (done[0] + self.hand_over[boundary], done[1])
 
     def _run(self, number: int, stage: _Stage, action: Action, arrival: Seconds, sender: int) -> None:
-        last = action.micro_batch == self.pipeline.micro_batches - 1
+        last = action.micro_batch == self.last_batch
         p = self._pass(number, action.phase, action.chunk, last)
         begin = max(stage.device, arrival)
         end = max(begin + p.device, stage.host + p.behind_host)
@@ -192,7 +221,7 @@ class _Run:
             begin, end = max(r[1] for r in ranges.values()), len(role.graph.ops)
         reduces = last and any(begin <= at < end for at in self._once[number])
         key = (id(durations), begin, end, reduces)  # stages that are alike share their durations
-        if key not in self._passes:
+        if key not in self.passes:
             warm, cold = Rank(role, durations), Rank(role, durations)
             warm.host = (_LONG_AGO, -1)
             cold.device = (_LONG_AGO, -1)
@@ -200,7 +229,7 @@ class _Run:
                 rank.run(begin, end, reduces=reduces)
                 if phase == "optimizer":
                     rank.wait_for_the_last()
-            self._passes[key] = _Pass(
+            self.passes[key] = _Pass(
                 device=max(warm.device[0], 0.0),
                 behind_host=max(cold.device[0], 0.0),
                 host=max(cold.host[0], 0.0),
@@ -208,4 +237,4 @@ class _Run:
                 computing=warm.computing,
                 communicating=warm.communicating,
             )
-        return self._passes[key]
+        return self.passes[key]
