@@ -99,6 +99,17 @@ def test_weights_gathered_in_8_bits_send_half_and_need_no_cast_forward() -> None
     assert updated[1] < updated[0]
 
 
+def test_rows_for_products_are_gathered_in_8_bits() -> None:
+    halves, eighths, blocks = (
+        {c.name: c.nbytes for c in role("tp=2,sequence_parallel=true", parts).collectives if c.kind == "all-gather"}
+        for parts in ("tf32:never", "fp8:current", "fp8:blockwise")
+    )
+    inside = [name for name in halves if "layers" in name]
+    assert inside
+    assert all(2 * eighths[name] == halves[name] == blocks[name] for name in inside)
+    assert all(eighths[name] == halves[name] for name in halves if name not in inside)
+
+
 @pytest.mark.parametrize(
     "plan",
     ["dp=2,pp=3,grad_accumulation=4", "dp=2,tp=2,sequence_parallel=true", "dp=4,zero=3,checkpointing=full", "dp=2,cp=2,zero=1",

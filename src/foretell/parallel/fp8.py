@@ -36,6 +36,7 @@ _TO_CHOICE: Final = 4  # ops between a router's product and its choice, at most
 _SCALINGS: Final[dict[Recipe, str]] = {
     "delayed": "tensor", "current": "tensor", "rowwise": "rows", "blockwise": "blocks", "mx": "mx",
 }  # fmt: skip
+_GATHERED: Final[tuple[Recipe, ...]] = ("delayed", "current", "mx")  # by Transformer Engine, with tensor parallelism
 _ALIGNED: Final = 16  # sizes that 8-bit products take
 
 
@@ -114,6 +115,7 @@ class _Rewrite:
         self.modules: dict[_Copied, str] = {}
         self.weights = _weights(role.graph)
         self.products = self._find()
+        self.scaled = self._read_last_by_products()
 
     def role(self) -> Role:
         for position, op in enumerate(self.graph.ops):
@@ -238,7 +240,7 @@ class _Rewrite:
         for position, op in enumerate(self.ops):
             for t in (*op.inputs, *op.outputs):
                 used[self.tensors[t].storage] = position
-        scaled, read = self._read_last_by_products(), {c.storage for c in self.ways}
+        scaled, read = self.scaled, {c.storage for c in self.ways}
         out, end = [], len(self.graph.ops)
         for number, s in enumerate(self.storages):
             if number >= len(self.graph.storages):
@@ -274,7 +276,10 @@ class _Rewrite:
 
         ready = c.starts_after if c.starts_after < 0 else self.places[min(c.starts_after, len(self.places) - 1)]
         issued = None if c.issued_by is None else before(c.issued_by)
-        return replace(c, starts_after=ready, waited_for_by=before(c.waited_for_by), issued_by=issued)
+        # Rows that only products read are gathered as their scaled copies, but blocks of them are not.
+        halves = c.kind == "all-gather" and c.makes in self.scaled and self.recipe in _GATHERED
+        nbytes = c.nbytes // 2 if halves else c.nbytes
+        return replace(c, nbytes=nbytes, starts_after=ready, waited_for_by=before(c.waited_for_by), issued_by=issued)
 
 
 def _weights(graph: Graph) -> frozenset[int]:
