@@ -38,7 +38,8 @@ class Plan:
         dp: Data-parallel replicas; `data_parallel` "dp" is one process for all, `servers` > 0 parameter servers.
         tp: Tensor-parallel ranks, with `sequence_parallel` and `overlap_tp`.
         pp: Pipeline stages, by `schedule`, `virtual_stages` and `stages` (blocks of each; None balances them).
-        cp: Context-parallel ranks; `ep`: ranks that experts are divided among, which divides dp × cp.
+        cp: Context-parallel ranks: keys go round a ring, or are gathered (`cp_gather`), or ranks exchange heads in groups of
+            `ulysses` (cp: all of them). `ep`: ranks that experts are divided among, which divides dp × cp.
         zero: 0 to 3: what data-parallel ranks shard (3 is FSDP), within groups of `hybrid_shard`, by `sharding`.
         checkpointing: none, full, selective, selective-op, or a fraction of the blocks.
         grad_accumulation: Micro-steps; None: the workload's.
@@ -59,6 +60,8 @@ class Plan:
     tp: int = 1
     pp: int = 1
     cp: int = 1
+    ulysses: int = 1  # of the cp ranks, how many exchange parts of sequences for heads; the rest go round a ring
+    cp_gather: bool = False  # keys and values are gathered before attention
     ep: int = 1
     zero: int = 0
     hybrid_shard: int | None = None
@@ -80,7 +83,7 @@ class Plan:
     live_parameters: int | None = None  # that DeepSpeed's ZeRO 3 keeps gathered; None: its usual 1e9
 
     def __post_init__(self) -> None:
-        for name in ("dp", "tp", "pp", "cp", "ep", "virtual_stages"):
+        for name in ("dp", "tp", "pp", "cp", "ulysses", "ep", "virtual_stages"):
             check_count(name, getattr(self, name), PlanError)
         for name in _OPTIONAL_COUNTS:
             if getattr(self, name) is not None:
@@ -89,7 +92,7 @@ class Plan:
             check_choice(name, getattr(self, name), allowed, PlanError)
         self._check_checkpointing()
         check_count("servers", self.servers, PlanError, least=0)
-        for name in ("sequence_parallel", "overlap_tp", "overlap", "asynchronous"):
+        for name in ("sequence_parallel", "cp_gather", "overlap_tp", "overlap", "asynchronous"):
             check_choice(name, getattr(self, name), (True, False), PlanError)
         if self.stages is not None:
             object.__setattr__(self, "stages", _read_stages(self.stages))

@@ -18,7 +18,8 @@ from foretell.precision import Precision
 
 BASE = Plan(dp=4, tp=2, pp=2, cp=2, zero=1)
 OTHERS = {
-    "dp": 8, "tp": 4, "pp": 4, "cp": 4, "ep": 2, "zero": 3, "hybrid_shard": 2, "sequence_parallel": True, "overlap_tp": True,
+    "dp": 8, "tp": 4, "pp": 4, "cp": 4, "ulysses": 2, "cp_gather": True, "ep": 2,
+    "zero": 3, "hybrid_shard": 2, "sequence_parallel": True, "overlap_tp": True,
     "schedule": "gpipe", "virtual_stages": 2, "stages": "3-1", "checkpointing": "full", "grad_accumulation": 4,
     "bucket_bytes": 2**20, "overlap": False, "servers": 2, "asynchronous": True, "data_parallel": "dp",
     "sharding": "deepspeed", "offload": "optimizer",

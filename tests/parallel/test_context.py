@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from foretell import forecast
+from foretell.cost.attention_kernels import as_run_on
 from foretell.cost.flops import total_flops
 from foretell.errors import PlanError
+from foretell.hardware import device
 from foretell.parallel import parallelize
 from foretell.plans import Plan
 
@@ -65,3 +67,58 @@ def test_with_everything_else() -> None:
     )
     assert ran.memory.fits
     assert ran.step_time.seconds > 0
+
+
+def test_ulysses_exchanges_heads_and_hides_nothing() -> None:
+    role = parallelize(graph("llama"), Plan(cp=2, ulysses=2)).roles[0]
+    assert total_flops(role.graph) == pytest.approx(total_flops(graph("llama")) / 2)
+    assert not any(c.kind == "send-recv" for c in role.collectives)
+    sent = [c for c in role.collectives if c.kind == "all-to-all"]
+    assert all(c.waited_for_by == c.starts_after + 1 for c in sent)
+    part = 2 * 4 * 8 * 8 * 4  # of the queries: batch, heads, half the length, size, bytes; keys have as many heads here
+    assert [c.nbytes for c in sent] == [3 * part, part] * 3 + [part, 3 * part] * 3
+    attention = next(op for op in role.graph.ops if op.signature.tensor("query"))
+    query, key = (attention.signature.tensor(name) for name in ("query", "key"))
+    assert query is not None
+    assert key is not None
+    assert query.shape == key.shape == (2, 2, 16, 8)
+
+
+def test_both_at_once_exchange_among_neighbours_and_pass_on_to_others() -> None:
+    role = parallelize(graph("llama"), Plan(cp=4, ulysses=2)).roles[0]
+    assert total_flops(role.graph) == pytest.approx(total_flops(graph("llama")) / 4)
+    groups = {(c.kind, c.group.size, c.group.stride) for c in role.collectives if c.kind in ("all-to-all", "send-recv")}
+    assert groups == {("all-to-all", 2, 1), ("send-recv", 2, 2)}
+    ring = parallelize(graph("llama"), Plan(cp=4)).roles[0]
+    passed, alone = (
+        sum(c.nbytes for c in r.collectives if c.kind == "send-recv" and c.lane == "cp") for r in (role, ring)
+    )
+    assert passed == alone / 3  # half the heads, one step of three
+
+
+def test_gathered_keys_come_before_attention_and_their_gradients_go_after_it() -> None:
+    role = parallelize(graph("llama"), Plan(cp=4, cp_gather=True)).roles[0]
+    sent = [c for c in role.collectives if c.kind in ("all-gather", "reduce-scatter")]
+    whole = 2 * 2 * 4 * 16 * 8 * 4
+    assert [(c.kind, c.nbytes) for c in sent[:3]] == [("all-gather", whole)] * 3
+    assert [c.kind for c in sent[3:5]] == ["all-gather", "reduce-scatter"]
+    assert total_flops(role.graph) == pytest.approx(total_flops(graph("llama")) / 4)
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [(Plan(cp=4, ulysses=3), "must divide cp"), (Plan(cp_gather=True), "cp=1"), (Plan(cp=2, ulysses=2, cp_gather=True), "ulysses=2"),
+     (Plan(cp=8, ulysses=8), "4 / 8")],
+)  # fmt: skip
+def test_exchanges_that_cannot_be_are_refused(plan: Plan, words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        parallelize(graph("llama"), plan)
+
+
+def test_pieces_of_a_ring_run_the_kernel_that_whole_sequences_run() -> None:
+    """On an A100 causal attention with fewer queries than keys is no kernel of FlashAttention's, but pieces are square."""
+    role = parallelize(graph("llama", precision="bf16"), Plan(cp=2)).roles[0]
+    found = {
+        as_run_on(op.signature, device("a100-80g-sxm")).name for op in role.graph.ops if op.signature.tensor("query")
+    }
+    assert found == {f"aten._scaled_dot_product_flash_attention{end}" for end in ("", "_backward")}

@@ -526,3 +526,22 @@ def test_torchtitans_converters_are_fp8(tmp_path: Path) -> None:
     moved = TITAN_FP8.replace("[float8]", "[quantize.linear.float8]").replace('"float8"', '"quantize.linear.float8"')
     assert written(tmp_path, "moved.toml", moved).settings == found.settings
     assert "fp8" not in written(tmp_path, "plain.toml", TITAN_FP8.replace('["float8"]', "[]")).settings["precision"]
+
+
+@pytest.mark.parametrize(
+    ("words", "plan"),
+    [("", {"cp": 4}), ("--cp-comm-type p2p", {"cp": 4}), ("--cp-comm-type a2a", {"cp": 4, "ulysses": 4}),
+     ("--cp-comm-type all_gather", {"cp": 4, "cp_gather": True}),
+     ("--cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2", {"cp": 4, "ulysses": 2})],
+)  # fmt: skip
+def test_how_ranks_meet_the_rest_of_a_sequence_is_read(tmp_path: Path, words: str, plan: dict[str, Any]) -> None:
+    found = written(tmp_path, "a.sh", f"torchrun pretrain_gpt.py {MEGATRON} --context-parallel-size 4 {words}")
+    assert {name: found.plan[name] for name in ("cp", "ulysses", "cp_gather") if name in found.plan} == plan
+    assert not any("cp_comm" in caveat.text or "hierarchical" in caveat.text for caveat in found.caveats)
+
+
+def test_torchs_own_context_parallelism_gathers_keys(tmp_path: Path) -> None:
+    titan = TITAN_FP8.replace("[parallelism]", "[parallelism]\ncontext_parallel_degree = 2")
+    assert written(tmp_path, "a.toml", titan).plan["cp_gather"] is True
+    ring = titan.replace("degree = 2", 'degree = 2\ncontext_parallel_rotate_method = "alltoall"')
+    assert "cp_gather" not in written(tmp_path, "b.toml", ring).plan

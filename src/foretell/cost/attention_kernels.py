@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 from foretell.graph import Signature
-from foretell.graph.operators import flash_can_run, operator_of
+from foretell.graph.operators import PIECE_BY_PIECE, flash_can_run, operator_of
 from foretell.hardware import Device
 
 _PREFERS_CUDNN: Final = (9, 10)  # first numbers of compute capabilities: Blackwell's of consumers is 12
@@ -40,7 +40,7 @@ def _runs_flash(s: Signature, device: Device) -> bool:
         head_dim=query.shape[-1],
         value_dim=value.shape[-1],
         queries=query.shape[-2],
-        keys=key.shape[-2],
+        keys=query.shape[-2] if s.argument(PIECE_BY_PIECE) else key.shape[-2],
         is_causal=bool(s.argument("is_causal")),
         has_mask=mask is not None and mask.numel > 0,
     )

@@ -17,8 +17,8 @@ from foretell.methods.protocol import Query
 from foretell.plans import DDP_BUCKET_BYTES, Plan, Schedule
 from foretell.precision import Precision
 
-_DEGREES: Final = ("dp", "tp", "pp", "cp", "ep", "virtual_stages")
-_FLAGS: Final = ("sequence_parallel", "overlap_tp", "overlap", "asynchronous")
+_DEGREES: Final = ("dp", "tp", "pp", "cp", "ulysses", "ep", "virtual_stages")
+_FLAGS: Final = ("sequence_parallel", "cp_gather", "overlap_tp", "overlap", "asynchronous")
 _RECOMPUTED: Final[Mapping[str, float]] = MappingProxyType(
     {"none": 0.0, "selective-op": 0.5, "selective": 0.5, "full": 1.0}  # of a block's activations, about
 )

@@ -8,7 +8,7 @@ from foretell.errors import NotModelled, PlanError
 from foretell.graph import Graph
 from foretell.parallel.accumulate import MARKED, accumulate, repeated, steady_micro_step
 from foretell.parallel.checkpoint import checkpointed
-from foretell.parallel.context import context_parallel
+from foretell.parallel.context import check_context, context_parallel, exchanged
 from foretell.parallel.data import data_parallel
 from foretell.parallel.expert import expert_parallel
 from foretell.parallel.fp8 import Places, in_fp8, layers_in_fp8
@@ -23,7 +23,7 @@ from foretell.program import Group, Program, Role
 
 _MODELLED = (
     "dp", "tp", "pp", "sequence_parallel", "overlap_tp", "bucket_bytes", "overlap", "zero", "hybrid_shard", "grad_accumulation", "schedule",
-    "virtual_stages", "stages", "checkpointing", "cp", "ep", "servers", "asynchronous", "data_parallel", "sharding",
+    "virtual_stages", "stages", "checkpointing", "cp", "ulysses", "cp_gather", "ep", "servers", "asynchronous", "data_parallel", "sharding",
     "offload", "offload_to", "live_parameters",
 )  # fmt: skip
 
@@ -86,6 +86,7 @@ def _check(plan: Plan) -> None:
             f"Settings that work: {', '.join(_MODELLED)}."
         )
     check_offload(plan)
+    check_context(plan)
     if plan.asynchronous and not plan.servers:
         raise PlanError("asynchronous=true needs parameter servers, got servers=0. Set servers=1 or more.")
     if plan.servers and plan.dp == 1:
@@ -125,9 +126,9 @@ def _replica(graph: Graph, plan: Plan, micro_steps: int) -> Role:
         own = accumulate(graph, recorded) if recorded else steady_micro_step(graph)
         # Sequences are cut first: under sequence parallelism tensor-parallel ranks share what is left of them.
         role = context_parallel(Role(name="dp", count=plan.devices, graph=own), plan)
-        return expert_parallel(tensor_parallel(role, plan), plan)
+        return exchanged(expert_parallel(tensor_parallel(role, plan), plan), plan)
 
-    sharing = (plan.tp, plan.sequence_parallel, plan.overlap_tp, plan.cp, plan.ep)
+    sharing = (plan.tp, plan.sequence_parallel, plan.overlap_tp, plan.cp, plan.ulysses, plan.cp_gather, plan.ep)
     settings = (*sharing, plan.checkpointing)
     role = graph.remember(
         ("replica", recorded, settings),

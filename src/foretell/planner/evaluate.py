@@ -78,7 +78,16 @@ class PlanEvaluator:
     def key(self, c: Candidate) -> ReplicaKey:
         """What the price of a candidate's replica depends on: its step, its sharing, and the devices that share it."""
         node, cluster = self.clusters[c.cluster].nodes[0], self.clusters[c.cluster]
-        shared = c.plan.tp, c.plan.cp, c.plan.checkpointing, c.plan.sequence_parallel, c.plan.overlap_tp
+        plan = c.plan
+        shared = (
+            plan.tp,
+            plan.cp,
+            plan.ulysses,
+            plan.cp_gather,
+            plan.checkpointing,
+            plan.sequence_parallel,
+            plan.overlap_tp,
+        )
         place: ReplicaKey = node.device.name, node.host.name, node.inside.name
         if c.plan.tp * c.plan.cp > node.count:
             place = *place, node.count, cluster.between, cluster.oversubscription
@@ -143,4 +152,7 @@ class PlanEvaluator:
 
 
 def _without_checkpointing(plan: Plan) -> Plan:
-    return Plan(tp=plan.tp, cp=plan.cp, sequence_parallel=plan.sequence_parallel, overlap_tp=plan.overlap_tp)
+    return Plan(
+        tp=plan.tp, cp=plan.cp, ulysses=plan.ulysses, cp_gather=plan.cp_gather, sequence_parallel=plan.sequence_parallel,
+        overlap_tp=plan.overlap_tp,
+    )  # fmt: skip

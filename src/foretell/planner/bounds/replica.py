@@ -82,6 +82,8 @@ def price_replica(
     alone = Plan(
         tp=plan.tp,
         cp=plan.cp,
+        ulysses=plan.ulysses,
+        cp_gather=plan.cp_gather,
         sequence_parallel=plan.sequence_parallel,
         overlap_tp=plan.overlap_tp,
         checkpointing=plan.checkpointing,

@@ -9,6 +9,7 @@ from typing import Any, Final
 from foretell.precision import Float
 from foretell.sources.configs import deepspeed
 from foretell.sources.configs.configuration import Configuration
+from foretell.sources.configs.context import torch_context
 from foretell.sources.configs.files import found_near, read_entries
 from foretell.sources.configs.fp8 import in_fp8, named_recipe
 from foretell.sources.configs.fsdp import fsdp_plan
@@ -123,12 +124,11 @@ def _parallelism(keys: Keys) -> dict[str, Any]:
     shard = keys.count("parallelism_config_dp_shard_size", 1)
     copies = keys.count("parallelism_config_dp_replicate_size", 1)
     if (sequence := keys.count("parallelism_config_sp_size", 1)) > 1:
-        degrees["cp"] = sequence
-        keys.say("parallelism_config_sp_size", "sequences are taken to be split as by context parallelism")
+        degrees["cp"] = degrees["ulysses"] = sequence
     keys.free("parallelism_config_sp_backend", "parallelism_config_sp_seq_length", "parallelism_config_sp_seq_length_is_variable",
               "parallelism_config_sp_attn_implementation")  # fmt: skip
-    keys.not_modelled("parallelism_config_cp_comm_strategy")
-    plan: dict[str, Any] = {name: n for name, n in degrees.items() if n > 1}
+    gathers = torch_context(keys, "parallelism_config_cp_comm_strategy", degrees["cp"])
+    plan: dict[str, Any] = {name: n for name, n in degrees.items() if n > 1} | ({} if "ulysses" in degrees else gathers)
     if shard > 1 and copies > 1:
         plan["hybrid_shard"] = shard
     return plan

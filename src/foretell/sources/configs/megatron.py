@@ -11,6 +11,7 @@ from foretell.graph import Caveat
 from foretell.sources.configs import deepspeed
 from foretell.sources.configs.accelerate import deepspeed_file
 from foretell.sources.configs.configuration import Configuration
+from foretell.sources.configs.context import megatron_context
 from foretell.sources.configs.files import is_file
 from foretell.sources.configs.fp8 import in_fp8, named_recipe
 from foretell.sources.configs.keys import Keys
@@ -29,9 +30,8 @@ _NESTED: Final = ("language_model", "model_parallel", "model", "trainer")  # of 
 _ALIASES: Final = {
     "moe_expert_parallel_size": "expert_model_parallel_size", "num_key_value_heads": "num_query_groups", "model_parallel_size":
     "tensor_model_parallel_size", "use_flash_attn_v2": "use_flash_attn", "use_flash_attn_triton": "use_flash_attn", "batch_size":
-    "micro_batch_size", "num_moe_experts": "num_experts", "ds_sequence_parallel_size":
-    "context_parallel_size", "num_layers_in_first_pipeline_stage": "decoder_first_pipeline_num_layers",
-    "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
+    "micro_batch_size", "num_moe_experts": "num_experts", "num_layers_in_first_pipeline_stage":
+    "decoder_first_pipeline_num_layers", "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
 }  # fmt: skip
 
 
@@ -193,7 +193,7 @@ def _plan(keys: Keys, layers: int) -> dict[str, Any]:
     plan: dict[str, Any] = {
         "tp": tp,
         "pp": pp,
-        "cp": keys.count("context_parallel_size", 1),
+        **megatron_context(keys),
         "ep": keys.count("expert_model_parallel_size", 1),
         "zero": _zero(keys),
     }

@@ -51,11 +51,11 @@ CHANGES: Final = tuple(
     ds_sequence_parallel_fpdt_offloading enable_zbh1_exact_semantics kd kd_beta_ce num_layers_teacher
     hidden_size_teacher num_attention_heads_teacher load_teacher mos disable_moe_token_dropping mlp_type
     accumulate_allreduce_grads_in_bf16 apply_query_key_layer_scaling barrier_with_L1_time batch_p2p_comm
-    cp_comm_type cpu_offloading_num_layers cuda_graph_impl cuda_graph_scope
+    cpu_offloading_num_layers cuda_graph_impl cuda_graph_scope
     defer_embedding_wgrad_compute wgrad_deferral_limit delay_wgrad_compute distribute_saved_activations enable_cuda_graph exp_avg_dtype
     exp_avg_sq_dtype experimental_attention_variant external_cuda_graph
     fp8_wgrad freeze_lm fsdp_double_buffer gradient_accumulation_fusion heterogeneous_layers_config_path
-    hierarchical_context_parallel_sizes high_priority_stream_groups hybrid_context_parallel
+    high_priority_stream_groups hybrid_context_parallel
     main_grads_dtype main_params_dtype microbatch_group_size_per_virtual_pipeline_stage moe_deepep_num_sms moe_enable_deepep
     moe_expert_capacity_factor moe_pad_expert_input_to_capacity moe_shared_expert_overlap moe_use_legacy_grouped_gemm
     moe_apply_probs_on_input no_bias_dropout_fusion no_bias_gelu_fusion no_bias_swiglu_fusion

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from foretell.precision import DTYPES, Float
 from foretell.sources.configs.configuration import Configuration
+from foretell.sources.configs.context import torch_context
 from foretell.sources.configs.fp8 import in_fp8, named_recipe
 from foretell.sources.configs.keys import Keys
 from foretell.sources.configs.models import named_model
@@ -133,7 +134,8 @@ def _parallelism(keys: Keys, training: Keys) -> tuple[dict[str, Any], int]:
         plan["offload"] = "parameters"
     _pipeline(keys, plan)
     keys.free("disable_loss_parallel", "enable_compiled_autograd", "module_fqns_per_model_part")
-    keys.not_modelled("expert_tensor_parallel_degree", "context_parallel_rotate_method", "expert_parallel_comm_backend")
+    plan.update(torch_context(keys, "context_parallel_rotate_method", plan["cp"]))
+    keys.not_modelled("expert_tensor_parallel_degree", "expert_parallel_comm_backend")
     return {name: value for name, value in plan.items() if value is True or value not in (1, False)}, copies
 
 

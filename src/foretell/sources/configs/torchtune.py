@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from foretell.errors import SourceError
 from foretell.sources.configs.configuration import Configuration
+from foretell.sources.configs.context import torch_context
 from foretell.sources.configs.finetuning import preference
 from foretell.sources.configs.fp8 import in_fp8, named_recipe
 from foretell.sources.configs.keys import Keys
@@ -91,10 +92,11 @@ def _model(keys: Keys, component: str, folder: Path) -> str | Mapping[str, Any]:
 def _plan(keys: Keys, folder: Path) -> dict[str, Any]:
     """A recipe for one device has `single_device` in its name; the others shard with FSDP2."""
     tp, cp = keys.count("tensor_parallel_dim", 1), keys.count("context_parallel_dim", 1)
-    keys.free("tensor_parallel_plan", "context_parallel_rotate_method")
+    keys.free("tensor_parallel_plan")
+    gathers = torch_context(keys, "context_parallel_rotate_method", cp)
     if "single_device" in keys.file or "low_memory" in keys.file:
         return {}
-    plan: dict[str, Any] = {"zero": 3, **{name: n for name, n in (("tp", tp), ("cp", cp)) if n > 1}}
+    plan: dict[str, Any] = {"zero": 3, **{name: n for name, n in (("tp", tp), ("cp", cp)) if n > 1}, **gathers}
     if keys.flag("fsdp_cpu_offload"):
         plan["offload"] = "parameters"
     return plan
