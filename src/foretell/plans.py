@@ -44,7 +44,8 @@ class Plan:
         checkpointing: none, full, selective, selective-op, or a fraction of the blocks.
         grad_accumulation: Micro-steps; None: the workload's.
         bucket_bytes: Of gradients that are reduced together; None: the trainer's usual, 25 MiB after a first of 1 MiB in
-            DistributedDataParallel. `overlap`: while the backward pass runs.
+            DistributedDataParallel. `overlap`: while the backward pass runs. `overlap_gather`: parameters that zero=1
+            updates are gathered while the next forward pass runs.
         offload: What the host keeps: none, optimizer or parameters, in memory or on NVMe (`offload_to`).
         live_parameters: Numbers that ZeRO 3 of DeepSpeed keeps gathered; None: its usual 1e9.
 
@@ -74,6 +75,7 @@ class Plan:
     grad_accumulation: int | None = None
     bucket_bytes: int | None = None  # None: what the trainer takes where nobody says it
     overlap: bool = True
+    overlap_gather: bool = False  # what zero=1 updates is gathered while the next forward pass runs
     servers: int = 0
     asynchronous: bool = False
     data_parallel: DataParallel = "ddp"
@@ -92,7 +94,7 @@ class Plan:
             check_choice(name, getattr(self, name), allowed, PlanError)
         self._check_checkpointing()
         check_count("servers", self.servers, PlanError, least=0)
-        for name in ("sequence_parallel", "cp_gather", "overlap_tp", "overlap", "asynchronous"):
+        for name in ("sequence_parallel", "cp_gather", "overlap_tp", "overlap", "overlap_gather", "asynchronous"):
             check_choice(name, getattr(self, name), (True, False), PlanError)
         if self.stages is not None:
             object.__setattr__(self, "stages", _read_stages(self.stages))

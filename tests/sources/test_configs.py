@@ -251,6 +251,19 @@ def test_megatron_cuts_stages_as_it_says(tmp_path: Path, more: str, stages: tupl
     assert written(tmp_path, "m.sh", MEGATRON + more).template().plan_for(EIGHT).stages == stages
 
 
+@pytest.mark.parametrize(
+    ("more", "plan"),
+    [
+        ("", "dp=8,overlap=false"),
+        ("--overlap-grad-reduce --use-distributed-optimizer", "dp=8,zero=1"),
+        ("--overlap-grad-reduce --use-distributed-optimizer --overlap-param-gather", "dp=8,zero=1,overlap_gather=true"),
+        ("--use-torch-fsdp2", "dp=8,zero=3"),
+    ],
+)
+def test_megatron_says_what_runs_beside_compute(tmp_path: Path, more: str, plan: str) -> None:
+    assert str(written(tmp_path, "m.sh", MEGATRON + more).template().plan_for(EIGHT)) == plan
+
+
 def test_megatron_builds_its_model_from_numbers(tmp_path: Path) -> None:
     plain = written(tmp_path, "a.sh", MEGATRON + "--tensor-model-parallel-size 2").model
     assert isinstance(plain, dict)

@@ -12,19 +12,20 @@ from foretell.parallel.context import check_context, context_parallel, exchanged
 from foretell.parallel.data import data_parallel
 from foretell.parallel.expert import expert_parallel
 from foretell.parallel.fp8 import Places, in_fp8, layers_in_fp8
-from foretell.parallel.fsdp import ShardGroups, sharded_data_parallel
+from foretell.parallel.fsdp import sharded_data_parallel
 from foretell.parallel.offload import check_offload, offloaded
 from foretell.parallel.parameter_servers import parameter_servers
 from foretell.parallel.pipeline import Weigh, bytes_touched, pipelined
 from foretell.parallel.single_process import single_process
 from foretell.parallel.tensor import tensor_parallel
+from foretell.parallel.zero1 import ShardGroups
 from foretell.plans import Plan
 from foretell.program import Group, Program, Role
 
 _MODELLED = (
-    "dp", "tp", "pp", "sequence_parallel", "overlap_tp", "bucket_bytes", "overlap", "zero", "hybrid_shard", "grad_accumulation", "schedule",
-    "virtual_stages", "stages", "checkpointing", "cp", "ulysses", "cp_gather", "ep", "servers", "asynchronous", "data_parallel", "sharding",
-    "offload", "offload_to", "live_parameters",
+    "dp", "tp", "pp", "sequence_parallel", "overlap_tp", "bucket_bytes", "overlap", "overlap_gather", "zero", "hybrid_shard",
+    "grad_accumulation", "schedule", "virtual_stages", "stages", "checkpointing", "cp", "ulysses", "cp_gather", "ep", "servers",
+    "asynchronous", "data_parallel", "sharding", "offload", "offload_to", "live_parameters",
 )  # fmt: skip
 
 
@@ -108,6 +109,11 @@ def _check(plan: Plan) -> None:
         raise PlanError(
             "overlap_tp=true lets what tensor-parallel ranks communicate run beside their products, but tp=1 has none. "
             "Set tp=2 or more, or leave overlap_tp out."
+        )
+    if plan.overlap_gather and plan.zero != 1:
+        raise PlanError(
+            f"overlap_gather=true gathers the parameters that zero=1 updates while the next forward pass runs, but zero={plan.zero} "
+            "gathers none, or as it needs them. Set zero=1, or leave overlap_gather out."
         )
     if plan.virtual_stages > plan.pp == 1:
         raise PlanError(

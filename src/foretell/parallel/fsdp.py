@@ -4,43 +4,30 @@
 scatter the block's gradients when its backward is done. 1 keeps parameters whole, scatters gradients in buckets after
 the last micro-step, and gathers the parameters it has updated. Repeated blocks are the units; what is outside of them
 is one more, gathered first, kept for the backward pass and scattered last. Stages of a pipeline scatter in their last
-micro-batch alone, as torch lets them.
+micro-batch alone, as torch lets them. Without overlap a block waits for what it gathers and for what it scatters.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Final
 
 from foretell.graph import ITEM_BYTES, Graph, Storage, Tensor
 from foretell.parallel.blocks import BlockOf, Pass, Span, blocks, passes
-from foretell.parallel.data import buckets
 from foretell.parallel.parameters import Parameter, parameters
 from foretell.parallel.rewrite import first_of, last_of, on_tensors, shard_of, shard_update, with_storages
+from foretell.parallel.zero1 import ShardGroups, between_replicas, shard_optimizer_state
 from foretell.plans import Plan
-from foretell.precision import DTYPES, bytes_per_number
+from foretell.precision import DTYPES
 from foretell.program import Collective, Group, Role
 from foretell.units import Bytes
 
 _BUCKET: Final = 500_000_000  # DeepSpeed's reduce_bucket_size, in numbers
 _LIVE: Final = 1_000_000_000  # its stage3_max_live_parameters
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShardGroups:
-    """The ranks that share a copy of the model, and those that have the same part of it.
-
-    Of experts that ranks share already, only those with the same ones (`experts`) can share a copy.
-    """
-
-    shard: Group
-    replicas: Group
-    experts: Group | None = None
 
 
 def sharded_data_parallel(role: Role, plan: Plan, groups: ShardGroups) -> Role:
@@ -49,7 +36,7 @@ def sharded_data_parallel(role: Role, plan: Plan, groups: ShardGroups) -> Role:
     if (groups.shard.size == 1 and not streams) or not role.graph.training:
         return role
     whole = role.graph
-    role = _shard_optimizer_state(role, plan, groups) if plan.zero == 1 else _Fsdp(role, plan, groups).sharded()
+    role = shard_optimizer_state(role, plan, groups) if plan.zero == 1 else _Fsdp(role, plan, groups).sharded()
     return _with_deepspeed_buffers(role, whole, plan) if plan.sharding == "deepspeed" else role
 
 
@@ -62,58 +49,6 @@ def _with_deepspeed_buffers(role: Role, whole: Graph, plan: Plan) -> Role:
     role = role.with_persistent("gradient", bucket * (2 if plan.overlap and plan.zero < 3 else 1))
     live = min(plan.live_parameters or _LIVE, sum(p.layout.numel for p in found)) * item
     return role.with_persistent("parameter", live) if plan.zero == 3 else role
-
-
-def _shard_optimizer_state(role: Role, plan: Plan, groups: ShardGroups) -> Role:
-    """ZeRO 1: gradients are scattered in buckets, and the updated parameters gathered."""
-    own = role.partitioned
-    graph = shard_update(role.graph, groups.shard.size, own, groups.experts.size if groups.experts else 1)
-    filled = buckets(graph, plan, groups.shard, leave_out=own)
-    if groups.experts is not None and groups.experts.size > 1:
-        rest = frozenset(range(len(graph.storages))) - own
-        filled += buckets(graph, plan, groups.experts, leave_out=rest)
-    in_place = graph.precision.reduces_in_place
-    scattered = [
-        replace(
-            bucket,
-            kind="reduce-scatter",
-            name=f"reduce-scatter bucket {number}",
-            copied_in=0 if in_place else bucket.nbytes,
-        )
-        for number, bucket in enumerate(filled)
-    ]
-    end = len(graph.ops)
-    kept = Fraction(graph.precision.bytes_updated, bytes_per_number(graph.precision.reduce))
-    gathers = [  # bucket by bucket too: over many ranks, each pays the latency of its whole ring
-        replace(
-            bucket,
-            kind="all-gather",
-            nbytes=int(bucket.nbytes * kept),
-            name=f"all-gather updated {number}",
-            starts_after=end - 1,
-            waited_for_by=end,
-        )
-        for number, bucket in enumerate(filled)
-    ]
-    collectives = (*role.collectives, *scattered, *_between_replicas(scattered, groups), *gathers)
-    copies = sum(c.copied_in for c in scattered)
-    return replace(role, graph=graph, collectives=collectives).with_persistent("gradient", copies)
-
-
-def _between_replicas(scattered: Sequence[Collective], groups: ShardGroups) -> list[Collective]:
-    """What the ranks with the same part add up among themselves, once it is scattered."""
-    return [
-        replace(
-            c,
-            kind="all-reduce",
-            nbytes=-(-c.nbytes // c.group.size),
-            group=groups.replicas,
-            name=c.name.replace("reduce-scatter", "all-reduce"),
-            lane="replicas",
-            copied_in=0,
-        )
-        for c in (scattered if groups.replicas.size > 1 else ())
-    ]
 
 
 class _Fsdp:
@@ -158,6 +93,8 @@ class _Fsdp:
         before = begin - 1
         for path in ran:  # a gather waits until the buffer of the one before is free
             first, last = forward[path].first, forward[path].last
+            if not self.plan.overlap:
+                before = first - 1
             if self.plan.zero == 2:  # kept for its backward pass; where it has none, until all others had theirs
                 last = backward[path].last if path in backward else end
             self._gather(path, first, before, first, kept_to=last)
@@ -167,6 +104,11 @@ class _Fsdp:
 
     def _prefetch_backward(self, ran: list[str], backward: Mapping[str, Span], turn: int, end: int) -> None:
         """Where a unit's backward pass begins, the unit that ran before it is gathered, needed or not."""
+        if not self.plan.overlap:
+            for path in reversed([p for p in ran if p in backward]):
+                first, last = backward[path]
+                self._gather(path, first, first - 1, first, kept_to=last)
+            return
         before = dict(zip(ran[1:], ran, strict=False))
         issued = {ran[-1]: turn + 1} if ran else {}  # the unit outside of all blocks starts backward
         for path in reversed([p for p in ran if p in backward]):
@@ -227,11 +169,11 @@ class _Fsdp:
                     group=group,
                     name=f"reduce-scatter {path or 'the rest'}",
                     starts_after=last,
-                    waited_for_by=self.update,
+                    waited_for_by=self.update if self.plan.overlap else last + 1,
                     every_micro_step=self.plan.pp == 1,
                     copied_in=whole,
                 )
-                self.collectives += [scattered, *_between_replicas([scattered], self.groups)]
+                self.collectives += [scattered, *between_replicas([scattered], self.groups)]
                 self.added.append(Storage(whole, "temporary", last, following))
 
     def _resized(self) -> Iterator[tuple[int, Storage]]:

@@ -60,7 +60,8 @@ class StepBounds:
         gather = self._collective("all-gather", group, whole)
         scatter = self._collective("reduce-scatter", group, gradients)
         if plan.zero == 1:
-            return computing + update + gather + max(scatter - slowest, 0.0)
+            exposed = 0.0 if plan.overlap_gather else gather
+            return computing + update + exposed + max(scatter - slowest, 0.0)
         if plan.pp > 1:  # what a stage communicates may hide behind its waiting for others
             return computing + update
         if plan.zero == 3:

@@ -201,8 +201,10 @@ def _plan(keys: Keys, layers: int) -> dict[str, Any]:
         plan["sequence_parallel"] = True
     if keys.flag("tp_comm_overlap") and plan.get("sequence_parallel"):
         plan["overlap_tp"] = True
-    if not keys.flag("overlap_grad_reduce"):
+    if not keys.flag("overlap_grad_reduce") and not keys.flag("use_torch_fsdp2"):
         plan["overlap"] = False
+    if keys.flag("overlap_param_gather") and plan["zero"] == 1:
+        plan["overlap_gather"] = True
     experts_tp = keys.count("expert_tensor_parallel_size", tp if keys.text("num_experts", "1") != "1" else 1)
     if experts_tp not in (1, tp) or (experts_tp > 1 and plan["ep"] > 1):
         keys.say("expert_tensor_parallel_size", f"{experts_tp}: experts are taken to be split as the rest")

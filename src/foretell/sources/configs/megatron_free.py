@@ -42,7 +42,7 @@ FREE: Final = tuple(
     ddp_average_in_collective ddp_pad_buckets_for_high_nccl_busbw align_grad_reduce align_param_gather use_tp_pp_dp_mapping
     encoder_num_layers decoder_num_layers encoder_seq_length per_split_data_args_path world_size rank nnodes nproc_per_node tee
     fp8_amax_history_len fp8_amax_compute_algo fp8_margin fp8_interval
-    use_sharp num_query_groups position_embedding_type overlap_param_gather empty_unused_memory_level no_check_for_nan_in_loss_and_grad
+    use_sharp num_query_groups position_embedding_type empty_unused_memory_level no_check_for_nan_in_loss_and_grad
     """.split()
 )
 CHANGES: Final = tuple(

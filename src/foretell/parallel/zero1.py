@@ -1,0 +1,112 @@
+"""ZeRO 1: parameters and gradients are whole on every rank, and each updates its part of them.
+
+Gradients are scattered in buckets, in the last micro-step; the updated parameters are gathered at the end of the step, or
+while the next forward pass runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from foretell.graph import Graph
+from foretell.parallel.data import buckets
+from foretell.parallel.parameters import Parameter, parameters
+from foretell.parallel.rewrite import shard_update
+from foretell.plans import DDP_BUCKET_BYTES, Plan
+from foretell.precision import bytes_per_number
+from foretell.program import Collective, Group, Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardGroups:
+    """The ranks that share a copy of the model, and those that have the same part of it.
+
+    Of experts that ranks share already, only those with the same ones (`experts`) can share a copy.
+    """
+
+    shard: Group
+    replicas: Group
+    experts: Group | None = None
+
+
+def shard_optimizer_state(role: Role, plan: Plan, groups: ShardGroups) -> Role:
+    """ZeRO 1: gradients are scattered in buckets, and the updated parameters gathered."""
+    own = role.partitioned
+    graph = shard_update(role.graph, groups.shard.size, own, groups.experts.size if groups.experts else 1)
+    filled = buckets(graph, plan, groups.shard, leave_out=own)
+    if groups.experts is not None and groups.experts.size > 1:
+        rest = frozenset(range(len(graph.storages))) - own
+        filled += buckets(graph, plan, groups.experts, leave_out=rest)
+    in_place = graph.precision.reduces_in_place
+    scattered = [
+        replace(
+            bucket,
+            kind="reduce-scatter",
+            name=f"reduce-scatter bucket {number}",
+            copied_in=0 if in_place else bucket.nbytes,
+        )
+        for number, bucket in enumerate(filled)
+    ]
+    gathers = _gathers(graph, plan, groups, own) if plan.overlap_gather else _gathers_at_the_end(graph, filled)
+    collectives = (*role.collectives, *scattered, *between_replicas(scattered, groups), *gathers)
+    copies = sum(c.copied_in for c in scattered)
+    return replace(role, graph=graph, collectives=collectives).with_persistent("gradient", copies)
+
+
+def _gathers_at_the_end(graph: Graph, filled: Sequence[Collective]) -> list[Collective]:
+    """Updated parameters, once all are: bucket by bucket too, for over many ranks each pays the latency of its whole ring."""
+    end = len(graph.ops)
+    kept = Fraction(graph.precision.bytes_updated, bytes_per_number(graph.precision.reduce))
+    return [
+        replace(
+            bucket,
+            kind="all-gather",
+            nbytes=int(bucket.nbytes * kept),
+            name=f"all-gather updated {number}",
+            starts_after=end - 1,
+            waited_for_by=end,
+        )
+        for number, bucket in enumerate(filled)
+    ]
+
+
+def _gathers(graph: Graph, plan: Plan, groups: ShardGroups, own: frozenset[int]) -> Iterator[Collective]:
+    """Updated parameters while the next forward pass runs, in the order in which it needs them."""
+    limit = Fraction(plan.bucket_bytes or DDP_BUCKET_BYTES, bytes_per_number(graph.precision.reduce))  # in numbers
+    for group, experts in ((groups.shard, False), (groups.experts, True)):
+        if group is None or group.size == 1:
+            continue
+        trained = [p for p in parameters(graph) if p.gradient is not None and (p.gradient in own) == experts]
+        filled: list[Parameter] = []
+        for p in trained:
+            filled.append(p)
+            if sum(q.layout.numel for q in filled) >= limit or p is trained[-1]:
+                first = filled[0].used[0]
+                yield Collective(
+                    kind="all-gather",
+                    nbytes=sum(q.layout.numel for q in filled) * graph.precision.bytes_updated,
+                    group=group,
+                    name=f"all-gather updated {filled[0].module}",
+                    starts_after=-1,
+                    waited_for_by=first,
+                    issued_by=0,
+                )
+                filled = []
+
+
+def between_replicas(scattered: Sequence[Collective], groups: ShardGroups) -> list[Collective]:
+    """What the ranks with the same part add up among themselves, once it is scattered."""
+    return [
+        replace(
+            c,
+            kind="all-reduce",
+            nbytes=-(-c.nbytes // c.group.size),
+            group=groups.replicas,
+            name=c.name.replace("reduce-scatter", "all-reduce"),
+            lane="replicas",
+            copied_in=0,
+        )
+        for c in (scattered if groups.replicas.size > 1 else ())
+    ]

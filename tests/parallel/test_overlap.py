@@ -1,0 +1,77 @@
+"""Communication runs beside compute where a plan says so, and only there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from foretell.errors import PlanError
+from foretell.parallel import parallelize
+from foretell.plans import Plan
+from foretell.program import Role
+from foretell.simulate.step import Durations, simulate
+
+from .models import graph
+
+
+def seconds(plan: Plan, communication: float = 1.0) -> float:
+    """A step whose ops take a second each and whose collectives take as long as they have bytes, in all 100."""
+    role = parallelize(graph("llama"), plan).roles[0]
+    count = len(role.graph.ops)
+    return simulate(role, Durations(
+        device=np.ones(count), host=np.zeros(count), waits=np.zeros(count, dtype=bool),
+        collectives=[communication * s for s in shares(role)],
+    )).period  # fmt: skip
+
+
+def shares(role: Role) -> list[float]:
+    whole = sum(c.nbytes for c in role.collectives)
+    return [100.0 * c.nbytes / whole for c in role.collectives]
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize("micro_steps", [1, 4])
+def test_without_overlap_communication_adds_to_the_step(zero: int, micro_steps: int) -> None:
+    common = {"dp": 4, "zero": zero, "grad_accumulation": micro_steps, "bucket_bytes": 2**14}
+    plans = [Plan(overlap=overlap, **common) for overlap in (True, False)]
+    beside, after = (seconds(plan) for plan in plans)
+    silent = seconds(plans[0], communication=0.0)
+    role = parallelize(graph("llama"), plans[1]).roles[0]
+    each = (s * role.runs(c) for s, c in zip(shares(role), role.collectives, strict=True))
+    assert after == pytest.approx(silent + sum(each), rel=1e-6)
+    assert silent <= beside < after - 10
+
+
+def test_without_overlap_a_block_is_gathered_when_it_runs_and_only_then() -> None:
+    ahead, at_need = (
+        parallelize(graph("llama"), Plan(dp=4, zero=3, overlap=overlap)).roles[0].collectives
+        for overlap in (True, False)
+    )
+    assert sum(c.nbytes for c in at_need) <= sum(c.nbytes for c in ahead)
+    assert all(c.waited_for_by == c.starts_after + 1 for c in at_need)
+
+
+@pytest.mark.parametrize("micro_steps", [1, 4])
+def test_updated_parameters_are_gathered_while_the_next_pass_runs(micro_steps: int) -> None:
+    late, early = (
+        Plan(dp=4, zero=1, overlap_gather=way, grad_accumulation=micro_steps, bucket_bytes=2**14)
+        for way in (False, True)
+    )
+    gathered = [
+        sum(c.nbytes for c in parallelize(graph("llama"), plan).roles[0].collectives if c.kind == "all-gather")
+        for plan in (late, early)
+    ]
+    assert gathered[0] == gathered[1]
+    assert seconds(early) < seconds(late) - 10
+    assert Plan.parse(str(early)) == early
+
+
+@pytest.mark.parametrize("zero", [0, 3])
+def test_only_zero_1_gathers_what_it_updated(zero: int) -> None:
+    with pytest.raises(PlanError, match="Set zero=1"):
+        parallelize(graph("llama"), Plan(dp=4, zero=zero, overlap_gather=True))
+
+
+def test_stages_gather_what_they_updated_too() -> None:
+    program = parallelize(graph("llama"), Plan(dp=2, pp=3, zero=1, overlap_gather=True, grad_accumulation=3))
+    assert all(any(c.kind == "all-gather" for c in role.collectives) for role in program.roles)
