@@ -36,6 +36,14 @@ class TileTimes(NamedTuple):
     shortest: int  # steps of the sum that a block makes at least
 
 
+class LongAttention(NamedTuple):
+    """Shares of the peak that causal attention attained at a length on the measured device."""
+
+    length: int
+    forward: float
+    backward: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attained:
     """Shares are of a published rate, by kind of op in four ages of devices (`generations` says which they are)."""
@@ -53,6 +61,9 @@ class Attained:
     l2_bytes_per_clock: float  # that a unit reads and writes
     cache_fits: float  # part of the cache: all of what takes less is there again
     tiles: TileTimes
+    long_attention: Mapping[str, Mapping[str, tuple[LongAttention, ...]]] = field(
+        default_factory=dict, hash=False
+    )  # by kernel, then by sizes of heads of keys and values
     scaled: Mapping[str, float] = field(default_factory=dict, hash=False)  # of 8-bit products: see `scaled_by`
     sources: Mapping[str, str] = field(default_factory=dict, hash=False)  # of these numbers
 
@@ -68,6 +79,10 @@ class Attained:
         check_numbers("a cache's rate", self.l2_bytes_per_clock, dims=0, least=1e-3, most=1e3)
         check_numbers("a part of the cache", self.cache_fits, dims=0, least=0, most=0.99)
         check_numbers("seconds of a tile", [self.tiles.reading, self.tiles.ending], least=0, most=1e-3)
+        for name, sizes in self.long_attention.items():
+            for rows in sizes.values():
+                check_numbers(f"{name} attention", [row[1:] for row in rows], dims=2, least=1e-3, most=1)
+                check_numbers(f"lengths of {name} attention", [row[0] for row in rows], least=1, most=1e9)
         check_numbers("products of scaled factors", list(self.scaled.values()), least=0.1, most=10)
         check_numbers("a tile's split", [self.tiles.split, self.tiles.shortest], least=1, most=1e5)
 
@@ -89,6 +104,10 @@ class Attained:
                 "shares": {kind: tuple(ages) for kind, ages in content["shares"].items()},
                 "picojoules": {_capability(name): Picojoules(**each) for name, each in content["picojoules"].items()},
                 "tiles": TileTimes(**content["tiles"]),
+                "long_attention": {
+                    kernel: {heads: tuple(LongAttention(*row) for row in rows) for heads, rows in sizes.items()}
+                    for kernel, sizes in content.get("long_attention", {}).items()
+                },
             }
         )
 

@@ -80,13 +80,6 @@ def kind_of(signature: Signature, *, tf32: bool) -> Kind:
     return "winograd" if small and strides in ((1, 1), 1, (1,)) else "convolution fp32"
 
 
-def over_trees(signature: Signature, attained: Attained) -> float:
-    """What an op takes over what trees say that were fitted without ops like it: 8-bit products."""
-    if operator_of(signature.name).family != "matmul" or peak_name(signature, tf32=False) != "fp8":
-        return 1.0
-    return attained.scaled_by(str(signature.argument("scaling", "tensor")))
-
-
 def bound(signature: Signature, device: Device, attained: Attained, *, tf32: bool) -> Seconds:
     """What an op takes at the rates its device attains; arithmetic and traffic hide each other in part."""
     kind = kind_of(signature, tf32=tf32)

@@ -18,12 +18,12 @@ from foretell.cost import interaction
 from foretell.cost.accumulated import as_measured, further_seconds
 from foretell.cost.attained import attained_in
 from foretell.cost.attention_kernels import as_run_on
+from foretell.cost.beyond_trees import beyond_trees
 from foretell.cost.features import describe
 from foretell.cost.files import reading
 from foretell.cost.folder import CARD, check_seal, file_of
 from foretell.cost.folder import DEFAULT as DEFAULT
 from foretell.cost.folder import SHIPPED as SHIPPED
-from foretell.cost.generations import over_trees
 from foretell.cost.host import FILE, HostCosts, usual_costs
 from foretell.cost.interaction import Interaction, Outline, outline
 from foretell.cost.operator_errors import FILE as ERRORS_FILE
@@ -175,8 +175,9 @@ class CostModel:
             errors = np.zeros(len(run))
             if self.device in (device.name, ""):
                 descriptions = [describe(s, device, tf32=tf32) for s in run]
-                factors = [over_trees(s, self.generations.attained) for s in run]
-                seconds = self.operators.seconds(names, descriptions) * factors
+                by_trees = zip(run, self.operators.seconds(names, descriptions).tolist(), strict=True)
+                attained = self.generations.attained
+                seconds = np.array([beyond_trees(s, t, device, device, attained) for s, t in by_trees])
                 families = [d.family for d in descriptions]
                 if self.operator_errors is not None:
                     errors = self.operator_errors.of(names, descriptions)

@@ -22,10 +22,11 @@ import numpy as np
 import numpy.typing as npt
 
 from foretell.cost.attained import Attained, attained_in
+from foretell.cost.beyond_trees import beyond_trees
 from foretell.cost.convolution import is_channels_last
 from foretell.cost.features import describe, walked
 from foretell.cost.files import check_numbers, reading
-from foretell.cost.generations import bound, clock_hz, kind_of, over_trees
+from foretell.cost.generations import bound, clock_hz, kind_of
 from foretell.cost.operators import OperatorModels
 from foretell.cost.roofline import peak_name
 from foretell.graph import Layout, Signature
@@ -96,7 +97,8 @@ def transferred(
     described = [describe(s, own, tf32=tf32) for s in computed]
     attained = generations.attained
     names = [operator_of(s.name).like or s.name for s in computed]
-    measured = operators.seconds(names, described) * [over_trees(s, attained) for s in computed]
+    learned = operators.seconds(names, described).tolist()
+    measured = np.array([beyond_trees(s, t, own, device, attained) for s, t in zip(computed, learned, strict=True)])
     ours = np.array([bound(s, own, attained, tf32=tf32) for s in computed])
     theirs = np.array([bound(s, device, attained, tf32=tf32) for s in signatures])
     rest = np.sqrt(np.maximum(measured**2 - ours**2, 0.0))
