@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from operator import index
 from typing import Any, Final, Literal, get_args
 
-from foretell.errors import PlanError, check_choice, check_count, check_number, did_you_mean
+from foretell.errors import PlanError, check_choice, check_count, did_you_mean
+from foretell.recomputing import Recomputing
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
-Checkpointing = Literal["none", "full", "selective", "selective-op"]
 DataParallel = Literal["ddp", "dp"]
 Sharding = Literal["torch", "deepspeed"]
 Offload = Literal["none", "optimizer", "parameters"]
@@ -41,7 +41,8 @@ class Plan:
         cp: Context-parallel ranks: keys go round a ring, or are gathered (`cp_gather`), or ranks exchange heads in groups of
             `ulysses` (cp: all of them). `ep`: ranks that experts are divided among, which divides dp × cp.
         zero: 0 to 3: what data-parallel ranks shard (3 is FSDP), within groups of `hybrid_shard`, by `sharding`.
-        checkpointing: none, full, selective, selective-op, or a fraction of the blocks.
+        checkpointing: none, full, selective, selective-op, a fraction of the blocks, parts of them (core_attn+layernorm),
+            or what is cheapest (budget:0.8 of a device's memory).
         grad_accumulation: Micro-steps; None: the workload's.
         bucket_bytes: Of gradients that are reduced together; None: the trainer's usual, 25 MiB after a first of 1 MiB in
             DistributedDataParallel. `overlap`: while the backward pass runs. `overlap_gather`: parameters that zero=1
@@ -71,7 +72,7 @@ class Plan:
     schedule: Schedule = "1f1b"
     virtual_stages: int = 1
     stages: Sequence[int] | str | None = None  # blocks per stage; None cuts where it balances
-    checkpointing: Checkpointing | float = "none"  # or the fraction of blocks
+    checkpointing: str | float = "none"  # words of `recomputing.py`, or the fraction of blocks
     grad_accumulation: int | None = None
     bucket_bytes: int | None = None  # None: what the trainer takes where nobody says it
     overlap: bool = True
@@ -92,7 +93,7 @@ class Plan:
                 check_count(name, getattr(self, name), PlanError)
         for name, allowed in _CHOICES.items():
             check_choice(name, getattr(self, name), allowed, PlanError)
-        self._check_checkpointing()
+        Recomputing.parse(self.checkpointing)
         check_count("servers", self.servers, PlanError, least=0)
         for name in ("sequence_parallel", "cp_gather", "overlap_tp", "overlap", "overlap_gather", "asynchronous"):
             check_choice(name, getattr(self, name), (True, False), PlanError)
@@ -109,13 +110,6 @@ class Plan:
                 f"ep={self.ep} must divide dp × cp = {self.dp} × {self.cp} = {self.dp * self.cp}. "
                 "Choose an ep that divides it, or change dp."
             )
-
-    def _check_checkpointing(self) -> None:
-        given = self.checkpointing
-        if isinstance(given, str) and given in get_args(Checkpointing):
-            return
-        allowed = "none, full, selective, selective-op, or a fraction of the blocks between 0 and 1"
-        check_number("checkpointing", given, allowed, PlanError, most=1.0)
 
     def _check_stages(self) -> None:
         assert self.stages is not None
@@ -259,9 +253,14 @@ def _read_setting(name: str, value: str, default: Any) -> Any:
             return {"true": True, "1": True, "false": False, "0": False}[value.lower()]
         if isinstance(default, int) or name in _OPTIONAL_COUNTS:
             return int(value)
-        if name == "checkpointing" and value not in get_args(Checkpointing):
-            return float(value)
-        return value
+        return _number_or_word(value) if name == "checkpointing" else value
     except (KeyError, ValueError):
         wanted = "true or false" if isinstance(default, bool) else "a number"
         raise PlanError(f"plan setting {name}={value!r} must be {wanted}.") from None
+
+
+def _number_or_word(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text

@@ -83,6 +83,51 @@ def test_attention_alone_is_computed_again() -> None:
     assert len(again) == 3
 
 
+def device_bytes(what: str | float, family: str = "llama") -> tuple[float, int]:
+    """FLOPs of a step, and what its forward pass leaves for the backward pass."""
+    made = parallelize(graph(family), Plan(checkpointing=what)).roles[0].graph
+    first = next(i for i, op in enumerate(made.ops) if op.phase == "backward")
+    return total_flops(made), replay(made).allocated[first]
+
+
+def test_several_blocks_at_a_time_keep_one_input() -> None:
+    one, three = (parallelize(graph("llama"), Plan(checkpointing=w)).roles[0].graph for w in ("full", "full:3"))
+    rows = 2 * 16 * 32 * 4  # samples, tokens, features in fp32: what lies between two blocks
+    begins = [next(i for i, op in enumerate(g.ops) if op.phase == "backward") for g in (one, three)]
+    kept = [replay(g).allocated[begin] for g, begin in zip((one, three), begins, strict=True)]
+    assert kept[0] - kept[1] == 2 * rows
+    assert total_flops(one) < total_flops(three)  # the products at the ends of blocks inside are run again too
+
+
+def test_parts_of_blocks_drop_what_they_make() -> None:
+    none, norms, attention, mlp, both, full = map(
+        device_bytes, ("none", "layernorm", "core_attn", "mlp", "layernorm+mlp", "full")
+    )
+    rows = 2 * 16 * 32 * 4
+    assert device_bytes("core_attn") == device_bytes("selective")
+    assert none[0] == norms[0] < attention[0] < mlp[0] < full[0]
+    assert none[1] - norms[1] >= 2 * 3 * rows  # two norms in each of three blocks
+    assert norms[1] > both[1] > full[1]
+    with pytest.raises(PlanError, match="no such parts"):
+        device_bytes("moe_act+mla_up_proj")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 0.75, 1.0])
+def test_what_is_cheapest_lies_between_nothing_and_everything(share: float) -> None:
+    none, full = device_bytes("none"), device_bytes("full")
+    flops, kept = device_bytes(f"cheapest:{share}")
+    assert none[0] <= flops <= full[0]
+    assert full[1] <= kept <= none[1]
+    if share in (0.0, 1.0):
+        assert (flops, kept) == (full if share else none)
+
+
+@pytest.mark.parametrize("what", ["some", "full:0", "full:x", "budget:2", "cheapest:", "mlp+", "budget:nan", "moe,act"])
+def test_what_cannot_be_recomputed_is_refused(what: str) -> None:
+    with pytest.raises(PlanError):
+        Plan(checkpointing=what)
+
+
 def test_what_the_ranks_say_is_said_again() -> None:
     plain = parallelize(graph("llama"), Plan(tp=2)).roles[0]
     again = parallelize(graph("llama"), Plan(tp=2, checkpointing="full")).roles[0]

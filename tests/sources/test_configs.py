@@ -210,6 +210,28 @@ def test_recomputing_no_layers_is_legal(tmp_path: Path) -> None:
     assert plans[1].checkpointing != "none"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "planned"),
+    [
+        ("--recompute-granularity selective", "selective"),
+        ("--recompute-activations", "selective"),
+        ("--recompute-granularity selective --recompute-modules layernorm mla_up_proj", "layernorm+mla_up_proj"),
+        ("--recompute-granularity selective --recompute-modules moe_act core_attn", "core_attn+moe_act"),
+        ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 1", "full"),
+        ("--recompute-granularity full --recompute-method uniform --recompute-num-layers 4", "full:4"),
+        ("--recompute-granularity full --recompute-method block --recompute-num-layers 6", 0.2),
+        ("--checkpoint-activations", "full"),
+        ("--activations-checkpoint-granularity selective --activations-checkpoint-method uniform", "selective"),
+        ("--activations-checkpoint-method block --activations-checkpoint-num-layers 12", 0.4),
+        ("--moe-layer-recompute", "moe"),
+    ],
+)
+def test_what_megatron_recomputes(tmp_path: Path, arguments: str, planned: str | float) -> None:
+    made = written(tmp_path, "m.sh", MEGATRON.rstrip() + " " + arguments)
+    assert made.template().plan_for(EIGHT).checkpointing == planned
+    assert not [c for c in made.caveats if "recompute" in c.text or "checkpoint" in c.text]
+
+
 def test_arguments_of_a_script_are_read_without_running_it() -> None:
     script = """
     #!/bin/bash

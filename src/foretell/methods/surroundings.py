@@ -9,19 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final, get_args
 
 from foretell.hardware import Cluster
 from foretell.methods.protocol import Query
 from foretell.plans import DDP_BUCKET_BYTES, Plan, Schedule
 from foretell.precision import Precision
+from foretell.recomputing import Recomputing
 
 _DEGREES: Final = ("dp", "tp", "pp", "cp", "ulysses", "ep", "virtual_stages")
 _FLAGS: Final = ("sequence_parallel", "cp_gather", "overlap_tp", "overlap", "asynchronous")
-_RECOMPUTED: Final[Mapping[str, float]] = MappingProxyType(
-    {"none": 0.0, "selective-op": 0.5, "selective": 0.5, "full": 1.0}  # of a block's activations, about
-)
+_PARTS_RECOMPUTED: Final = 0.5  # of a block's activations, about, where parts of blocks are recomputed
 _PRECISIONS: Final = ("fp32", "tf32", "fp16", "bf16")
 _HALF_A_BLOCK: Final = 0.5  # what a stage of no blocks counts as, which has embeddings or a head
 
@@ -68,7 +66,7 @@ def _precision(precision: Precision | None) -> dict[str, float]:
 
 
 def _plan(plan: Plan) -> dict[str, float]:
-    given, stages = plan.checkpointing, [float(blocks) for blocks in plan.stages or (1,)]
+    given, stages = Recomputing.parse(plan.checkpointing), [float(blocks) for blocks in plan.stages or (1,)]
     return {
         **_logs({name: float(getattr(plan, name)) for name in _DEGREES}),
         **{name: float(getattr(plan, name)) for name in _FLAGS},
@@ -77,7 +75,7 @@ def _plan(plan: Plan) -> dict[str, float]:
         "sharded among": _log(float(plan.hybrid_shard or plan.dp * plan.cp) if plan.zero else 1.0),
         "sharded as DeepSpeed": (plan.live_parameters or 1e9) / 1e9 if plan.sharding == "deepspeed" else 0.0,
         "uneven stages": _log(max(stages) / max(min(stages), _HALF_A_BLOCK)),
-        "recomputed": _RECOMPUTED[given] if isinstance(given, str) else float(given),
+        "recomputed": {"none": 0.0, "blocks": given.share}.get(given.kind, _PARTS_RECOMPUTED),
         "servers": float(plan.servers),
         "one process": float(plan.data_parallel == "dp" and plan.dp > 1),
         "bucket": _log(plan.bucket_bytes or DDP_BUCKET_BYTES) if plan.dp > 1 else 0.0,

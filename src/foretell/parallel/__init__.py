@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import fields, replace
 
 from foretell.errors import NotModelled, PlanError
 from foretell.graph import Graph
 from foretell.parallel.accumulate import MARKED, accumulate, repeated, steady_micro_step
-from foretell.parallel.checkpoint import checkpointed
+from foretell.parallel.checkpoint import checkpointed, chosen_units
 from foretell.parallel.context import check_context, context_parallel, exchanged
 from foretell.parallel.data import data_parallel
 from foretell.parallel.expert import expert_parallel
@@ -16,12 +17,14 @@ from foretell.parallel.fsdp import sharded_data_parallel
 from foretell.parallel.offload import check_offload, offloaded
 from foretell.parallel.parameter_servers import parameter_servers
 from foretell.parallel.pipeline import Weigh, bytes_touched, pipelined
+from foretell.parallel.recompute import Unit
 from foretell.parallel.single_process import single_process
 from foretell.parallel.tensor import tensor_parallel
 from foretell.parallel.zero1 import ShardGroups
 from foretell.plans import Plan
 from foretell.program import Group, Program, Role
 
+Units = tuple[Unit, ...] | None  # that were chosen by what ops cost
 _MODELLED = (
     "dp", "tp", "pp", "sequence_parallel", "overlap_tp", "bucket_bytes", "overlap", "overlap_gather", "zero", "hybrid_shard",
     "grad_accumulation", "schedule", "virtual_stages", "stages", "checkpointing", "cp", "ulysses", "cp_gather", "ep", "servers",
@@ -52,16 +55,17 @@ def parallelize(graph: Graph, plan: Plan, weigh: Weigh = bytes_touched) -> Progr
     micro_steps = plan.grad_accumulation or graph.grad_accumulation
     if plan.pp == 1 and not graph.training:
         micro_steps = 1
+    units = chosen_units(_cut(graph, plan, micro_steps), plan, weigh)
     if plan.pp == 1:
-        return graph.remember(("program", plan), lambda: _without_stages(graph, plan, micro_steps))
-    role = _replica(graph, plan, micro_steps)
+        return graph.remember(("program", plan, units), lambda: _without_stages(graph, plan, micro_steps, units))
+    role = _replica(graph, plan, micro_steps, units)
     whole = _whole(graph, role)
     roles, pipeline = pipelined(role, plan, micro_steps, weigh, lambda part: _finished(part, graph, plan))
     return Program(roles=roles, ranks=plan.devices, whole=whole, micro_steps=micro_steps, pipeline=pipeline)
 
 
-def _without_stages(graph: Graph, plan: Plan, micro_steps: int) -> Program:
-    role = _replica(graph, plan, micro_steps)
+def _without_stages(graph: Graph, plan: Plan, micro_steps: int, units: Units) -> Program:
+    role = _replica(graph, plan, micro_steps, units)
     whole = _whole(graph, role)
     finished, _ = _finished(role, graph, plan)
     return Program(roles=(finished,), ranks=plan.devices, whole=whole, micro_steps=micro_steps)
@@ -122,11 +126,20 @@ def _check(plan: Plan) -> None:
         )
 
 
-def _replica(graph: Graph, plan: Plan, micro_steps: int) -> Role:
-    """One replica's step, what each of its ranks computes; it is remembered for other plans and devices."""
+def _sharing(plan: Plan) -> tuple[Hashable, ...]:
+    """What decides which part of a replica each of its ranks has."""
+    return plan.tp, plan.sequence_parallel, plan.overlap_tp, plan.cp, plan.ulysses, plan.cp_gather, plan.ep
+
+
+def _recorded(graph: Graph, plan: Plan, micro_steps: int) -> int:
+    """Micro-steps that are recorded one by one; 0: one that is like all others."""
     recorded = micro_steps if plan.pp == 1 else 0
-    if graph.grad_accumulation == 1:
-        recorded = min(recorded, MARKED)
+    return min(recorded, MARKED) if graph.grad_accumulation == 1 else recorded
+
+
+def _cut(graph: Graph, plan: Plan, micro_steps: int) -> Role:
+    """One replica's step on each of the ranks that share it; it is remembered for other plans and devices."""
+    recorded = _recorded(graph, plan, micro_steps)
 
     def cut() -> Role:
         own = accumulate(graph, recorded) if recorded else steady_micro_step(graph)
@@ -134,11 +147,14 @@ def _replica(graph: Graph, plan: Plan, micro_steps: int) -> Role:
         role = context_parallel(Role(name="dp", count=plan.devices, graph=own), plan)
         return exchanged(expert_parallel(tensor_parallel(role, plan), plan), plan)
 
-    sharing = (plan.tp, plan.sequence_parallel, plan.overlap_tp, plan.cp, plan.ulysses, plan.cp_gather, plan.ep)
-    settings = (*sharing, plan.checkpointing)
+    return graph.remember(("cut", recorded, _sharing(plan)), cut)
+
+
+def _replica(graph: Graph, plan: Plan, micro_steps: int, units: Units) -> Role:
+    """What each rank of a replica computes, with what it recomputes."""
+    recorded, settings = _recorded(graph, plan, micro_steps), (*_sharing(plan), plan.checkpointing, units)
     role = graph.remember(
-        ("replica", recorded, settings),
-        lambda: checkpointed(graph.remember(("cut", recorded, sharing), cut), plan),
+        ("replica", recorded, settings), lambda: checkpointed(_cut(graph, plan, micro_steps), plan, units)
     )
     if micro_steps > recorded > 0:
         marked = role

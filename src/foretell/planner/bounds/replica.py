@@ -24,6 +24,7 @@ from foretell.parallel.state import ModelState
 from foretell.plans import Plan
 from foretell.precision import Precision
 from foretell.profile import Profile
+from foretell.recomputing import Recomputing
 from foretell.simulate.step import simulate
 from foretell.units import Bytes, Flops, Seconds
 
@@ -164,9 +165,7 @@ def at_batch(sizes: tuple[int, int], known: tuple[Replica, Replica], to: int) ->
 
 def recomputing(replica: Replica, plan: Plan) -> Replica:
     """A bound for a plan that recomputes, from its replica that does not: it keeps nothing, and repeats what it must."""
-    share = (
-        1.0 if plan.checkpointing == "full" else plan.checkpointing if isinstance(plan.checkpointing, float) else 0.0
-    )
+    share = Recomputing.parse(plan.checkpointing).least_share
     if replica.why:
         return replica
     before, *own, after = replica.units

@@ -114,7 +114,7 @@ def torchtitan(handed: Handed) -> str:
 def _recomputing(checkpointing: str | float) -> dict[str, Any]:
     if checkpointing in ("none", "full"):
         return {"mode": checkpointing}
-    if checkpointing == "selective-ops":
+    if checkpointing == "selective-op":
         return {"mode": "selective", "selective_ac_option": "op"}
     if isinstance(checkpointing, float) and checkpointing > 0:
         return {"mode": "selective", "selective_ac_option": f"{max(round(1 / checkpointing), 1)}"}

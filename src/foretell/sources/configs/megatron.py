@@ -17,6 +17,7 @@ from foretell.sources.configs.fp8 import in_fp8, named_recipe
 from foretell.sources.configs.keys import Keys
 from foretell.sources.configs.megatron_free import CHANGES, FREE
 from foretell.sources.configs.megatron_model import architecture
+from foretell.sources.configs.megatron_recompute import recompute
 from foretell.sources.configs.megatron_stages import LAYOUT, stages
 from foretell.sources.configs.optimizers import with_masters
 
@@ -210,9 +211,9 @@ def _plan(keys: Keys, layers: int) -> dict[str, Any]:
         keys.say("expert_tensor_parallel_size", f"{experts_tp}: experts are taken to be split as the rest")
     if (bucket := keys.count("ddp_bucket_size")) is not None:
         plan["bucket_bytes"] = bucket * 4
-    plan.update(_recompute(keys, layers // pp))
     if pp > 1:
         plan.update(stages(keys, layers, pp))
+    plan.update(recompute(keys, layers // (pp * plan.get("virtual_stages", 1))))
     if keys.flag("optimizer_cpu_offload"):
         plan["offload"] = "optimizer"
         if (keys.number("optimizer_offload_fraction", 1.0) or 0.0) < 1.0:
@@ -228,24 +229,3 @@ def _zero(keys: Keys) -> int:
     if keys.flag("use_megatron_fsdp") or keys.flag("use_custom_fsdp"):
         return strategy or 3
     return 1 if distributed else 0
-
-
-def _recompute(keys: Keys, layers: int) -> dict[str, Any]:
-    if keys.flag("checkpoint_activations") or keys.text("activations_checkpoint_method"):  # in early versions
-        keys.free("deepspeed_activation_checkpointing", "checkpoint_num_layers", "activations_checkpoint_num_layers")
-        return {"checkpointing": "full"}
-    granularity = "selective" if keys.flag("recompute_activations") else keys.text("recompute_granularity")
-    method, number = keys.text("recompute_method"), keys.count("recompute_num_layers", 1, least=0)
-    modules = keys.take("recompute_modules")
-    words = modules.split() if isinstance(modules, str) else list(modules or ["core_attn"])
-    if granularity == "selective":
-        if set(words) != {"core_attn"}:
-            keys.say("recompute_modules", f"{' '.join(map(str, words))}: attention alone is taken to be recomputed")
-        return {"checkpointing": "selective"}
-    if granularity != "full" or number == 0:
-        return {}
-    if method == "block":
-        return {"checkpointing": min(number / max(layers, 1), 1.0)}
-    if number > 1:
-        keys.say("recompute_num_layers", f"{number}: each layer is taken to be recomputed by itself")
-    return {"checkpointing": "full"}

@@ -64,7 +64,7 @@ CHANGES: Final = tuple(
     pipeline_model_parallel_comm_backend
     rampup_batch_size reuse_grad_buf_for_mxfp8_param_ag softmax_type symmetric_ar_type tp_comm_bootstrap_backend
     tp_comm_overlap_ag tp_comm_overlap_rs use_fused_weighted_squared_relu
-    use_precision_aware_optimizer use_ring_exchange_p2p use_transformer_engine_op_fuser window_size moe_layer_recompute
+    use_precision_aware_optimizer use_ring_exchange_p2p use_transformer_engine_op_fuser window_size
     mlp_chunks_for_prefill fine_grained_activation_offloading offload_modules
     """.split()
 )

@@ -173,11 +173,14 @@ def _in_fp8(keys: Keys, converters: Sequence[str], settings: dict[str, Any]) -> 
 
 
 def _checkpointing(keys: Keys) -> dict[str, Any]:
-    mode = keys.chosen(
-        "mode", {"none": "none", "selective": "selective", "full": "full", "memory_budget": "full"}, "selective"
-    )
+    modes = ("none", "selective", "full", "memory_budget")
+    mode = keys.chosen("mode", {word: word for word in modes}, "selective")
     option = keys.text("selective_ac_option", "2")
-    keys.free("per_op_sac_force_recompute_mm_shapes_by_fqns", "early_stop", "preserve_rng_state", "determinism_check")
+    keys.free("per_op_sac_force_recompute_mm_shapes_by_fqns", "early_stop", "preserve_rng_state", "determinism_check",
+              "visualize_memory_budget_pareto", "debug")  # fmt: skip
+    kept = keys.number("memory_budget", 0.5) or 0.0
+    if mode == "memory_budget":  # of what blocks keep, what the compiler may leave them
+        return {"checkpointing": f"cheapest:{1.0 - min(max(kept, 0.0), 1.0):g}"}
     if mode != "selective":
         return {"checkpointing": mode}
     if option == "op":
