@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from foretell.graph import Caveat
     from foretell.plans import PlanTemplate
 
-Attention = Literal["flash2", "flash3", "cudnn", "efficient", "math"]
+Attention = Literal["flash1", "flash2", "flash3", "cudnn", "efficient", "math"]
 Kernels = Literal["torch", "megatron", "megatron-compiled-loss", "fused-model"]
 MEGATRON: Final[tuple[Kernels, ...]] = ("megatron", "megatron-compiled-loss")  # the latter: --cross-entropy-loss-fusion
 Compile = Literal[False, True, "reduce-overhead", "max-autotune"]

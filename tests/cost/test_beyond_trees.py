@@ -11,6 +11,8 @@ from foretell.cost.model import load_model
 from foretell.graph import Graph, Input, Layout, Op, Signature, Storage, Tensor
 from foretell.hardware import device
 
+from ..parallel.models import graph
+
 
 def rate(on: str, kernel: str, length: int, heads: int = 32) -> float:
     """TFLOP/s of a forward pass."""
@@ -43,6 +45,18 @@ def test_earlier_boards_have_the_instructions_it_was_written_for() -> None:
 def test_longer_sequences_attain_no_less(kernel: str) -> None:
     rates = [rate("h200", kernel, length) for length in (1024, 2048, 4096, 8192, 16384, 65536)]
     assert all(after > 0.97 * before for before, after in pairwise(rates))
+
+
+def test_the_first_flash_attention_takes_twice_as_long() -> None:
+    first, second = (
+        [op.signature for op in graph("llama", precision="bf16", attention=name).ops if op.signature.tensor("query")]
+        for name in ("flash1", "flash2")
+    )
+    assert len(first) == len(second) == 6
+    for on in (device("h200"), device("a100-80g-sxm")):
+        learned = load_model()._learn([*first, *second], on, False)
+        assert all(learned[a].seconds > 1.2 * learned[b].seconds for a, b in zip(first, second, strict=True))
+        assert sum(learned[a].seconds for a in first) <= 2.2 * sum(learned[b].seconds for b in second)
 
 
 def test_few_blocks_do_not_fill_a_device() -> None:

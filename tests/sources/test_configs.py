@@ -580,3 +580,15 @@ def test_torchs_own_context_parallelism_gathers_keys(tmp_path: Path) -> None:
     assert written(tmp_path, "a.toml", titan).plan["cp_gather"] is True
     ring = titan.replace("degree = 2", 'degree = 2\ncontext_parallel_rotate_method = "alltoall"')
     assert "cp_gather" not in written(tmp_path, "b.toml", ring).plan
+
+
+@pytest.mark.parametrize(
+    ("words", "kernel"),
+    [("--bf16 --use-flash-attn", None),  # Transformer Engine's layers take no notice of it
+     ("--bf16 --use-flash-attn --transformer-impl transformer_engine", None),
+     ("--bf16 --use-flash-attn --transformer-impl local", "flash2"),
+     ("--bf16 --attention-backend fused", "cudnn"), ("--fp16 --deepspeed --use-flash-attn-v2", "flash2"),
+     ("--fp16 --deepspeed --use-flash-attn", "flash1"), ("--fp16 --use-flash-attn-triton", "flash1")],
+)  # fmt: skip
+def test_the_attention_kernel_is_the_one_that_the_trainer_picks(tmp_path: Path, words: str, kernel: str | None) -> None:
+    assert written(tmp_path, "a.sh", f"torchrun pretrain_gpt.py {MEGATRON} {words}").settings.get("attention") == kernel

@@ -18,7 +18,8 @@ from foretell.workload import MEGATRON, Workload
 
 # FlashAttention 3 is not torch's; cuDNN's kernel does the same work in the same way and about as fast.
 ATTENTION: Final[dict[str, SDPBackend]] = {
-    "flash2": SDPBackend.FLASH_ATTENTION, "flash3": SDPBackend.CUDNN_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
+    "flash1": SDPBackend.FLASH_ATTENTION, "flash2": SDPBackend.FLASH_ATTENTION,
+    "flash3": SDPBackend.CUDNN_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION, "math": SDPBackend.MATH,
 }  # fmt: skip
 Watch = Callable[[str, int], None]  # called with (phase, micro-step) as the step enters it

@@ -72,6 +72,8 @@ def record(step: Step, recorder: Recorder, values: Values | None = None, *, warm
         facts=_facts(step),
         provenance=versions(),
     )
+    if workload.attention == "flash1":
+        graph = attention.of_the_first_version(graph)
     if workload.kernels == "torch":
         return graph
     compiled = workload.kernels == "megatron-compiled-loss"

@@ -61,6 +61,7 @@ class Attained:
     l2_bytes_per_clock: float  # that a unit reads and writes
     cache_fits: float  # part of the cache: all of what takes less is there again
     tiles: TileTimes
+    first_flash: float = 1.0  # what the first FlashAttention takes over the second
     long_attention: Mapping[str, Mapping[str, tuple[LongAttention, ...]]] = field(
         default_factory=dict, hash=False
     )  # by kernel, then by sizes of heads of keys and values
@@ -79,10 +80,11 @@ class Attained:
         check_numbers("a cache's rate", self.l2_bytes_per_clock, dims=0, least=1e-3, most=1e3)
         check_numbers("a part of the cache", self.cache_fits, dims=0, least=0, most=0.99)
         check_numbers("seconds of a tile", [self.tiles.reading, self.tiles.ending], least=0, most=1e-3)
-        for name, sizes in self.long_attention.items():
+        for kernel, sizes in self.long_attention.items():
             for rows in sizes.values():
-                check_numbers(f"{name} attention", [row[1:] for row in rows], dims=2, least=1e-3, most=1)
-                check_numbers(f"lengths of {name} attention", [row[0] for row in rows], least=1, most=1e9)
+                check_numbers(f"{kernel} attention", [row[1:] for row in rows], dims=2, least=1e-3, most=1)
+                check_numbers(f"lengths of {kernel} attention", [row[0] for row in rows], least=1, most=1e9)
+        check_numbers("the first FlashAttention", self.first_flash, dims=0, least=0.1, most=10)
         check_numbers("products of scaled factors", list(self.scaled.values()), least=0.1, most=10)
         check_numbers("a tile's split", [self.tiles.split, self.tiles.shortest], least=1, most=1e5)
 

@@ -14,7 +14,7 @@ from typing import Final
 from foretell.cost.attained import Attained, LongAttention
 from foretell.cost.roofline import peak_name, work_of
 from foretell.graph import Signature
-from foretell.graph.operators import operator_of
+from foretell.graph.operators import FIRST_VERSION, operator_of
 from foretell.hardware import Device
 from foretell.precision import HALF_DTYPES
 from foretell.units import Seconds
@@ -32,7 +32,8 @@ def beyond_trees(signature: Signature, learned: Seconds, own: Device, device: De
     if family == "matmul" and peak_name(signature, tf32=False) == "fp8":
         return learned * attained.scaled_by(str(signature.argument("scaling", "tensor")))
     if family in ("attention", "attention_backward"):
-        return _of_long_sequences(signature, learned, own, device, attained)
+        slower = attained.first_flash if signature.argument(FIRST_VERSION) else 1.0
+        return slower * _of_long_sequences(signature, learned, own, device, attained)
     return learned
 
 

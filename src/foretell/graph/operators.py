@@ -19,6 +19,7 @@ Family = Literal[
 ]  # fmt: skip
 Reads = Literal["inputs", "what it returns", "no tensor", "one per row", "as declared"]
 OPAQUE: Final = "foretell.opaque"  # whose overloads are what users declared, by name
+FIRST_VERSION: Final = "first_version"  # argument of attention by the first FlashAttention
 PIECE_BY_PIECE: Final = "piece_by_piece"  # argument of attention that meets the keys of one rank after another
 ATTENTION: Final = ("flash", "efficient", "cudnn")  # kinds that are one kernel for scores, softmax and values
 

@@ -53,9 +53,15 @@ def build_step(workload: Workload, device: torch.device) -> Step:
             f"kernels={workload.kernels!r} of workload {workload.name!r} cannot be measured: they are not torch's. "
             "Leave kernels out."
         )
-    if workload.attention == "flash3":
+    if workload.attention in ("flash1", "flash3"):
         raise WorkloadError(
-            f"attention='flash3' of workload {workload.name!r} cannot be measured: it is not in torch. Set attention='cudnn'."
+            f"attention={workload.attention!r} of workload {workload.name!r} cannot be measured: it is not in torch. Set "
+            "attention='cudnn' or 'flash2'."
+        )
+    if workload.arithmetic.fp8 is not None:
+        raise WorkloadError(
+            f"precision={workload.arithmetic} of workload {workload.name!r} cannot be measured: 8-bit products are not torch's "
+            "own. Set precision='bf16'."
         )
     torch.manual_seed(0)
     allow_units(workload)

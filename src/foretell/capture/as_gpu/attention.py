@@ -9,13 +9,15 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
-from foretell.graph.operators import flash_can_run
+from foretell.graph import Graph, Signature
+from foretell.graph.operators import FIRST_VERSION, flash_can_run, operator_of
 
 aten = torch.ops.aten
 Backend = Literal["cudnn", "flash", "efficient", "math"]
@@ -135,6 +137,19 @@ def flash(q: Tensor, k: Tensor, v: Tensor, dropout: float, causal: bool, scale: 
         q, k, v = (torch.nn.functional.pad(t, (0, padding)) for t in (q, k, v))
     out: Tensor = aten._scaled_dot_product_flash_attention(q, k, v, dropout, causal, False, scale=scale)[0]
     return out[..., :head_dim] if padding else out
+
+
+def of_the_first_version(graph: Graph) -> Graph:
+    """A step whose FlashAttention is the first, which torch no longer has; what it is slower by is in the model."""
+    marked: dict[int, Signature] = {}
+
+    def version(s: Signature) -> Signature:
+        operator = operator_of(s.name)
+        if not (operator.is_attention and operator.kind == "flash"):
+            return s
+        return marked.setdefault(id(s), replace(s, arguments=(*s.arguments, (FIRST_VERSION, True))))
+
+    return replace(graph, ops=tuple(replace(op, signature=version(op.signature)) for op in graph.ops))
 
 
 def _as_bias(mask: Tensor, query: Tensor) -> Tensor:

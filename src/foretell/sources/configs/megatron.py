@@ -10,6 +10,7 @@ from foretell.errors import SourceError
 from foretell.graph import Caveat
 from foretell.sources.configs import deepspeed
 from foretell.sources.configs.accelerate import deepspeed_file
+from foretell.sources.configs.attention import megatron_attention
 from foretell.sources.configs.configuration import Configuration
 from foretell.sources.configs.context import megatron_context
 from foretell.sources.configs.files import is_file
@@ -24,13 +25,12 @@ from foretell.sources.configs.optimizers import with_masters
 TRAINER: Final = "Megatron-LM"
 _SIZES: Final = {"num_layers", "hidden_size", "num_attention_heads"}
 _SHARDED: Final = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
-_ATTENTION: Final = {"auto": None, "flash": "flash2", "fused": "cudnn", "unfused": "eager", "local": "eager"}
 _RECIPE: Final = "MODEL_ARGS"  # of the project's own tests
 _NESTED: Final = ("language_model", "model_parallel", "model", "trainer")  # of its YAML, and of NeMo's
 # Names of earlier versions, and of Megatron-DeepSpeed.
 _ALIASES: Final = {
     "moe_expert_parallel_size": "expert_model_parallel_size", "num_key_value_heads": "num_query_groups", "model_parallel_size":
-    "tensor_model_parallel_size", "use_flash_attn_v2": "use_flash_attn", "use_flash_attn_triton": "use_flash_attn", "batch_size":
+    "tensor_model_parallel_size", "batch_size":
     "micro_batch_size", "num_moe_experts": "num_experts", "num_layers_in_first_pipeline_stage":
     "decoder_first_pipeline_num_layers", "num_layers_in_last_pipeline_stage": "decoder_last_pipeline_num_layers",
 }  # fmt: skip
@@ -76,7 +76,7 @@ def from_arguments(keys: Keys, folder: Path = Path()) -> Configuration:
             "variables of the script, set them in the environment, or give the arguments that Megatron is started with as a .txt file."
         )
     plan = _plan(keys, layers)
-    attention, written_out = _attention(keys)
+    attention, written_out = megatron_attention(keys)
     settings = _step(keys) | attention
     more = _further_tokens(keys, plan)
     model = keys.model or architecture(keys, layers + more, tp=plan["tp"]) | written_out
@@ -147,20 +147,6 @@ def _kernels(keys: Keys) -> str:
         keys.say("cross_entropy_fusion_impl", f"{made_by}, taken for a loss that is not fused")
         return "megatron"
     return "megatron-compiled-loss" if fused else "megatron"
-
-
-def _attention(keys: Keys) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Settings, and entries of the model: attention that is not fused is written out, as Megatron's own layers have it."""
-    local, flash = keys.text("transformer_impl", "transformer_engine") == "local", keys.flag("use_flash_attn")
-    usual = "flash" if flash else "unfused" if local else "auto"
-    backend = keys.text("attention_backend", usual)
-    if backend not in _ATTENTION:
-        raise keys.wrong("attention_backend", backend, f"one of {', '.join(_ATTENTION)}")
-    keys.free("no_gradient_accumulation_fusion", "deterministic_mode")
-    kernel = _ATTENTION[backend if backend != "auto" else usual]
-    if kernel == "eager":
-        return {}, {"attn_implementation": "eager"}
-    return {"attention": kernel} if kernel else {}, {}
 
 
 def _precision(keys: Keys) -> dict[str, Any]:
