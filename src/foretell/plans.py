@@ -26,7 +26,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "offload_to": get_args(OffloadTo),
 }
 
-_OPTIONAL_COUNTS: Final = ("hybrid_shard", "grad_accumulation", "bucket_bytes", "live_parameters")
+_OPTIONAL_COUNTS: Final = ("etp", "hybrid_shard", "grad_accumulation", "bucket_bytes", "live_parameters")
 DDP_BUCKET_BYTES: Final = 25 * 2**20  # what DistributedDataParallel takes where nobody says it
 
 
@@ -40,6 +40,7 @@ class Plan:
         pp: Pipeline stages, by `schedule`, `virtual_stages` and `stages` (blocks of each; None balances them).
         cp: Context-parallel ranks: keys go round a ring, or are gathered (`cp_gather`), or ranks exchange heads in groups of
             `ulysses` (cp: all of them). `ep`: ranks that experts are divided among, which divides dp × cp.
+        etp: Ranks of tp that share each expert: all of them, or with etp=1 each has experts of its own, and ep divides dp × cp × tp.
         zero: 0 to 3: what data-parallel ranks shard (3 is FSDP), within groups of `hybrid_shard`, by `sharding`.
         checkpointing: none, full, selective, selective-op, a fraction of the blocks, parts of them (core_attn+layernorm),
             or what is cheapest (budget:0.8 of a device's memory).
@@ -65,6 +66,7 @@ class Plan:
     ulysses: int = 1  # of the cp ranks, how many exchange parts of sequences for heads; the rest go round a ring
     cp_gather: bool = False  # keys and values are gathered before attention
     ep: int = 1
+    etp: int | None = None  # ranks of tp that share each expert; None: all of them
     zero: int = 0
     hybrid_shard: int | None = None
     sequence_parallel: bool = False
@@ -105,11 +107,29 @@ class Plan:
                 f"live_parameters={self.live_parameters} are of zero=3,sharding=deepspeed, but this plan is zero={self.zero},"
                 f"sharding={self.sharding}. Leave live_parameters out."
             )
-        if (self.dp * self.cp) % self.ep:
+        self._check_experts()
+
+    def _check_experts(self) -> None:
+        if self.etp not in (None, 1, self.tp):
             raise PlanError(
-                f"ep={self.ep} must divide dp × cp = {self.dp} × {self.cp} = {self.dp * self.cp}. "
-                "Choose an ep that divides it, or change dp."
+                f"etp={self.etp} must be 1 or tp={self.tp}: each rank of tp has experts of its own, or all of them share every expert. "
+                "Choose one of the two."
             )
+        if not self.splits_experts and not self.sequence_parallel:
+            raise PlanError(
+                f"etp=1 lets each of tp={self.tp} ranks route tokens of its own, which needs sequence_parallel=true. "
+                "Set it, or leave etp out."
+            )
+        among, names = self.dp * self.cp, f"dp × cp = {self.dp} × {self.cp}"
+        if not self.splits_experts:
+            among, names = among * self.tp, f"dp × cp × tp = {self.dp} × {self.cp} × {self.tp}"
+        if among % self.ep:
+            raise PlanError(f"ep={self.ep} must divide {names} = {among}. Choose an ep that divides it, or change dp.")
+
+    @property
+    def splits_experts(self) -> bool:
+        """Whether ranks of tp share every expert, as they share other layers."""
+        return self.tp == 1 or self.etp != 1
 
     def _check_stages(self) -> None:
         assert self.stages is not None

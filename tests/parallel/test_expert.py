@@ -95,7 +95,7 @@ def test_tensor_parallel_ranks_share_every_expert() -> None:
     experts = 2 * 2 * EXPERTS * WIDTH * INNER * 2
     assert whole.bytes_of("parameter") - role.graph.bytes_of("parameter") >= experts // 2
     assert whole.bytes_of("optimizer") - role.graph.bytes_of("optimizer") >= experts
-    sums = [c for c in role.collectives if c.lane == "tp" and c.nbytes == ROWS * WIDTH * 2]
+    sums = [c for c in role.collectives if c.group.size == 2 and c.nbytes == ROWS * WIDTH * 2]
     assert len(sums) >= 2 * 2  # per layer: of rows on the way there, of their gradients on the way back
 
 
@@ -151,6 +151,70 @@ def test_ranks_that_share_sequences_route_their_own_rows() -> None:
     assert role.graph.bytes_of("parameter") == whole.bytes_of("parameter")
     assert sum(c.nbytes for c in role.collectives if c.lane == "dp") == whole.bytes_of("gradient")
     forecast(whole, on="8xh100-sxm", plan="dp=2,cp=2,tp=2,ep=4,zero=1", model="roofline")
+
+
+class Block(nn.Module):
+    """A dense layer and a mixture, with norms that keep tokens apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(3))
+        self.up, self.down, self.mixture = nn.Linear(WIDTH, INNER), nn.Linear(INNER, WIDTH), Mixture()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.down(self.up(self.norms[0](x)).relu())
+        return self.norms[2](x + self.mixture(self.norms[1](x).flatten(0, 1)).view_as(x))
+
+
+@cache
+def mixture_of_tokens(batch: int) -> Graph:
+    return capture(Workload(
+        name="mixture of tokens", model=lambda: nn.Sequential(nn.Embedding(64, WIDTH), Block(), nn.Linear(WIDTH, 64)), precision="bf16",
+        batch=lambda: {"x": torch.randint(64, (batch, ROWS // batch)), "y": torch.randint(64, (batch, ROWS // batch))},
+        loss=lambda model, b: nn.functional.cross_entropy(model(b["x"]).float().flatten(0, 1), b["y"].flatten()),
+        optimizer=lambda parameters: torch.optim.AdamW(parameters),
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_ranks_that_share_a_sequence_send_the_rows_of_their_tokens(batch: int) -> None:
+    """As Megatron divides them: each rank sends its part to the experts, where the ranks that share them gather it."""
+    rows = ROWS * WIDTH * 2
+    graph = mixture_of_tokens(batch)
+    for tp in (1, 2, 4):
+        plan = Plan(dp=4, tp=tp, ep=4, sequence_parallel=tp > 1)
+        found = parallelize(graph, plan).roles[0].collectives
+        assert {(c.nbytes, c.group.stride) for c in found if c.kind == "all-to-all"} == {(rows // tp, tp)}
+        gathers = [c.kind for c in found if c.lane == "ep" and c.nbytes == rows and c.kind != "all-to-all"]
+        assert gathers == (["all-gather", "reduce-scatter"] * 2 if tp > 1 else [])
+
+
+def test_ranks_of_tensor_parallelism_may_have_experts_of_their_own() -> None:
+    graph, rows = mixture_of_tokens(1), ROWS * WIDTH * 2
+    role = parallelize(graph, Plan(dp=2, tp=4, ep=8, etp=1, sequence_parallel=True)).roles[0]
+    journeys = [c for c in role.collectives if c.lane == "ep"]
+    assert {(c.kind, c.nbytes, c.group.size, c.group.stride) for c in journeys} == {("all-to-all", rows // 4, 8, 1)}
+    shapes = {op.signature.inputs[1].shape for op in role.graph.ops if op.signature.name == "aten._grouped_mm"}
+    assert shapes >= {(1, WIDTH, INNER), (1, INNER, WIDTH)}
+    same = parallelize(graph, Plan(dp=2, tp=4, ep=2, etp=1, sequence_parallel=True)).roles[0]
+    reduced = {(c.group.size, c.group.stride) for c in same.collectives if c.name.endswith("of experts")}
+    assert reduced == {(4, 2)}
+
+
+def test_rows_that_arrive_for_several_experts_are_sorted_there() -> None:
+    rows = ROWS * WIDTH * 2
+    for ep, copied in ((2, rows), (8, 0)):
+        found = parallelize(mixture(), Plan(dp=8, ep=ep)).roles[0].collectives
+        assert {c.copied_in + c.copied_out for c in found if c.kind == "all-to-all"} == {copied}
+
+
+def test_experts_of_their_own_need_tokens_of_their_own() -> None:
+    with pytest.raises(PlanError, match="needs sequence_parallel=true"):
+        Plan(tp=2, etp=1)
+    with pytest.raises(PlanError, match="etp=2 must be 1 or tp=4"):
+        Plan(tp=4, etp=2, sequence_parallel=True)
+    with pytest.raises(PlanError, match="ep=3 must divide dp × cp × tp = 2 × 1 × 2 = 4"):
+        Plan(dp=2, tp=2, ep=3, etp=1, sequence_parallel=True)
 
 
 def test_a_forecast_says_that_routing_is_taken_as_even() -> None:

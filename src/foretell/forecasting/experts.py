@@ -21,7 +21,7 @@ def busiest(role: Role, given: float | None) -> float:
 
     The share of n ranks in R rows each varies by √((1 − 1/n)/R) of itself; the largest of the n counts.
     """
-    sharing = next((c.group.size for c in role.collectives if c.lane == LANE), 1)
+    sharing = next((c.group.size for c in role.collectives if c.lane == LANE and c.kind == "all-to-all"), 1)
     if sharing == 1 or given is not None:
         return 1.0 if sharing == 1 else given or 1.0
     forward = (op.signature for op in role.graph.ops if _is_grouped(op.signature) and op.phase == "forward")

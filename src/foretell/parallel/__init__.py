@@ -11,7 +11,7 @@ from foretell.parallel.accumulate import MARKED, accumulate, repeated, steady_mi
 from foretell.parallel.checkpoint import checkpointed, chosen_units
 from foretell.parallel.context import check_context, context_parallel, exchanged
 from foretell.parallel.data import data_parallel
-from foretell.parallel.expert import expert_parallel
+from foretell.parallel.expert import expert_parallel, replicas_of_experts
 from foretell.parallel.fp8 import Places, in_fp8, layers_in_fp8
 from foretell.parallel.fsdp import sharded_data_parallel
 from foretell.parallel.offload import check_offload, offloaded
@@ -27,8 +27,8 @@ from foretell.program import Group, Program, Role
 Units = tuple[Unit, ...] | None  # that were chosen by what ops cost
 _MODELLED = (
     "dp", "tp", "pp", "sequence_parallel", "overlap_tp", "bucket_bytes", "overlap", "overlap_gather", "zero", "hybrid_shard",
-    "grad_accumulation", "schedule", "virtual_stages", "stages", "checkpointing", "cp", "ulysses", "cp_gather", "ep", "servers",
-    "asynchronous", "data_parallel", "sharding", "offload", "offload_to", "live_parameters",
+    "grad_accumulation", "schedule", "virtual_stages", "stages", "checkpointing", "cp", "ulysses", "cp_gather", "ep", "etp",
+    "servers", "asynchronous", "data_parallel", "sharding", "offload", "offload_to", "live_parameters",
 )  # fmt: skip
 
 
@@ -128,7 +128,8 @@ def _check(plan: Plan) -> None:
 
 def _sharing(plan: Plan) -> tuple[Hashable, ...]:
     """What decides which part of a replica each of its ranks has."""
-    return plan.tp, plan.sequence_parallel, plan.overlap_tp, plan.cp, plan.ulysses, plan.cp_gather, plan.ep
+    experts = plan.ep, plan.splits_experts
+    return plan.tp, plan.sequence_parallel, plan.overlap_tp, plan.cp, plan.ulysses, plan.cp_gather, *experts
 
 
 def _recorded(graph: Graph, plan: Plan, micro_steps: int) -> int:
@@ -198,6 +199,6 @@ def _replicated(role: Role, plan: Plan) -> Role:
     groups = ShardGroups(
         shard=Group(size=size, stride=inner, count=copies * inner * plan.pp),
         replicas=Group(size=copies, stride=inner * size, count=size * inner * plan.pp),
-        experts=Group(size=size // plan.ep, stride=inner * plan.ep, count=inner * plan.ep * plan.pp),
+        experts=replicas_of_experts(plan),
     )
     return offloaded(sharded_data_parallel(role, plan, groups), plan, role, ways=size)

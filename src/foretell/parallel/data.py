@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foretell.graph import Graph
+from foretell.parallel.expert import replicas_of_experts
 from foretell.parallel.rewrite import first_of, last_of
 from foretell.parallel.state import reduced_share
 from foretell.plans import DDP_BUCKET_BYTES, Plan
@@ -19,8 +20,7 @@ def data_parallel(role: Role, plan: Plan, group: Group) -> Role:
     if group.size == 1 or not role.graph.training:
         return role
     collectives = buckets(role.graph, plan, group, leave_out=role.partitioned)
-    if role.partitioned and group.size > plan.ep:
-        fewer = Group(size=group.size // plan.ep, stride=group.stride * plan.ep, count=group.count * plan.ep)
+    if role.partitioned and (fewer := replicas_of_experts(plan)).size > 1:
         rest = frozenset(range(len(role.graph.storages))) - role.partitioned
         collectives += [
             replace(c, name=f"{c.name} of experts") for c in buckets(role.graph, plan, fewer, leave_out=rest)

@@ -1,7 +1,8 @@
 """Expert parallelism: ranks share the experts of a mixture, and rows are sent to the experts they were routed to.
 
 Experts are found as weights of grouped products. Rows are sent before the first product and come back after the last,
-forward and backward. Here a rank receives as many rows as it sends; how far the busiest has more is priced later.
+forward and backward. Here a rank receives as many rows as it sends; how far the busiest has more is priced later. Ranks that
+share a sequence send the rows of their own tokens: those that share every expert gather what each has received.
 """
 
 from __future__ import annotations
@@ -13,18 +14,27 @@ from itertools import groupby
 from foretell.errors import NotModelled, PlanError
 from foretell.graph import Caveat, Graph, Op
 from foretell.parallel.sharding.cut import CannotShard, Cut, Indivisible, Split, split_of
-from foretell.parallel.sharding.propagate import GROUPED, Policy, Propagation
+from foretell.parallel.sharding.propagate import EXPERTS_LANE, GROUPED, Policy, Propagation
 from foretell.plans import Plan
 from foretell.program import Collective, Group, Role
 
 
+def replicas_of_experts(plan: Plan) -> Group:
+    """Ranks with the same experts."""
+    inner = plan.tp if plan.splits_experts else 1  # ranks between neighbours of a group of experts
+    size = plan.dp * plan.cp * plan.tp // inner // plan.ep
+    return Group(size=size, stride=inner * plan.ep, count=plan.devices // size)
+
+
 def expert_parallel(role: Role, plan: Plan) -> Role:
     if plan.ep == 1:
-        return role
-    group = Group(size=plan.ep, stride=plan.tp, count=plan.devices // plan.ep)
+        if plan.splits_experts:
+            return role
+        return replace(role, partitioned=_gradients(role.graph))
+    group = Group(size=plan.ep, stride=plan.tp if plan.splits_experts else 1, count=plan.devices // plan.ep)
     graph = role.graph
     try:
-        sharding = Propagation(graph, Policy(group=group, lane="ep"), _experts(graph, plan.ep))
+        sharding = Propagation(graph, Policy(group=group, lane=EXPERTS_LANE), _experts(graph, plan.ep))
         sharded = sharding.sharded_step()
     except Indivisible as reason:
         raise PlanError(
@@ -40,8 +50,16 @@ def expert_parallel(role: Role, plan: Plan) -> Role:
         "Rows are taken to choose experts evenly, but for chance; give the skew of a real router as expert_skew.",
     )
     sharded = replace(sharded, caveats=(*sharded.caveats, even))
-    collectives = (*role.collectives, *sharding.collectives, *_all_to_alls(graph, group))
+    gathered = plan.tp if plan.sequence_parallel and plan.splits_experts else 1
+    journeys = _all_to_alls(graph, group, gathered)
+    collectives = (*role.collectives, *sharding.collectives, *journeys)
     return replace(role, graph=sharded, collectives=collectives, partitioned=own)
+
+
+def _gradients(graph: Graph) -> frozenset[int]:
+    """Of the weights of grouped products."""
+    experts = {graph.tensors[t].storage for op in graph.ops if op.signature.name == GROUPED for t in op.inputs[1:2]}
+    return frozenset(g for p, g in (graph.gradients or {}).items() if p in experts)
 
 
 def _experts(graph: Graph, ways: int) -> dict[int, Split]:
@@ -59,8 +77,12 @@ def _experts(graph: Graph, ways: int) -> dict[int, Split]:
     return found
 
 
-def _all_to_alls(graph: Graph, group: Group) -> Iterator[Collective]:
-    """To the experts and back, for every run of grouped products of a module."""
+def _all_to_alls(graph: Graph, group: Group, gathered: int) -> Iterator[Collective]:
+    """To the experts and back, for every run of grouped products of a module.
+
+    Of rows that so many ranks gather each sends and receives its part. Rows that arrive for several experts are sorted by them,
+    and sorted back before they leave.
+    """
     rows = [
         (i, op)
         for i, op in enumerate(graph.ops)
@@ -69,10 +91,14 @@ def _all_to_alls(graph: Graph, group: Group) -> Iterator[Collective]:
     for _, run in groupby(rows, key=lambda at: (at[1].module, at[1].phase)):
         products = list(run)
         (first, sent), (last, made_by) = products[0], products[-1]
-        yield _all_to_all(group, sent, sent.signature.inputs[0].nbytes, "rows to experts", first - 1, first)
+        several = sent.signature.inputs[1].shape[0] > group.size
+        nbytes = sent.signature.inputs[0].nbytes
+        there = _all_to_all(group, sent, nbytes // gathered, "rows to experts", first - 1, first)
+        yield replace(there, copied_out=nbytes if several else 0)
         if made_by.signature.outputs[0].shape != sent.signature.inputs[0].shape:
             continue  # the first layer of a model: no op reads the gradient of its rows
-        yield _all_to_all(group, made_by, made_by.signature.outputs[0].nbytes, "rows from experts", last, last + 1)
+        back = _all_to_all(group, made_by, nbytes // gathered, "rows from experts", last, last + 1)
+        yield replace(back, copied_in=nbytes if several else 0)
 
 
 def _all_to_all(group: Group, op: Op, nbytes: int, what: str, after: int, before: int) -> Collective:
@@ -83,6 +109,6 @@ def _all_to_all(group: Group, op: Op, nbytes: int, what: str, after: int, before
         name=f"all-to-all {what} of {op.module}",
         starts_after=after,
         waited_for_by=before,
-        lane="ep",
+        lane=EXPERTS_LANE,
         every_micro_step=True,
     )

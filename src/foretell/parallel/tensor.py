@@ -8,7 +8,7 @@ closes the region. Embedding tables are cut by rows of the vocabulary, and the p
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import replace
 
 from foretell.errors import NotModelled, PlanError
@@ -30,7 +30,7 @@ def tensor_parallel(role: Role, plan: Plan) -> Role:
         return role
     graph = role.graph
     group = Group(size=plan.tp, stride=1, count=plan.devices // plan.tp)
-    search = _Search(graph, plan.tp)
+    search = _Search(graph, plan.tp, PRODUCTS if plan.splits_experts else PRODUCTS - {GROUPED})
     cuts, tables = search.found()
     if search.indivisible:
         module, why = next(iter(search.indivisible.items()))
@@ -45,8 +45,9 @@ def tensor_parallel(role: Role, plan: Plan) -> Role:
         )
     # Megatron's layers keep a rank's own rows and gather them again; torch's own keep what they gathered.
     policy = Policy(
-        group=group, lane="tp", scatters_tokens=plan.sequence_parallel, gathers_again=graph.calls.has_engine
-    )
+        group=group, lane="tp", scatters_tokens=plan.sequence_parallel, gathers_again=graph.calls.has_engine,
+        whole_experts=not plan.splits_experts,
+    )  # fmt: skip
     sharding = Propagation(graph, policy, cuts, tables)
     try:
         sharded = sharding.sharded_step()
@@ -54,7 +55,8 @@ def tensor_parallel(role: Role, plan: Plan) -> Role:
         raise NotModelled(
             f"tp={plan.tp} cannot keep its parts apart through {graph.name!r}: {reason}. Choose another tp."
         ) from None
-    own = [_overlapping_product(c, graph) if plan.overlap_tp else c for c in sharding.collectives]
+    overlaps = plan.overlap_tp
+    own = [_overlapping_product(c, graph) if overlaps and c.lane == "tp" else c for c in sharding.collectives]
     ordered = sorted(own, key=lambda c: (c.starts_after, c.waited_for_by))
     before = [_of_own_heads(c, sharding) for c in role.collectives]
     return replace(role, graph=sharded, collectives=(*before, *ordered))
@@ -96,8 +98,8 @@ def _operands(op: Op) -> tuple[int, int]:
 
 
 class _Search:
-    def __init__(self, graph: Graph, ways: int) -> None:
-        self.graph, self.ways = graph, ways
+    def __init__(self, graph: Graph, ways: int, products: Set[str]) -> None:
+        self.graph, self.ways, self.products = graph, ways, products
         self.parameters = {p.storage: p for p in parameters(graph)}
         self.forward = next((i for i, op in enumerate(graph.ops) if op.phase != "forward"), len(graph.ops))
         self.origin = dict(self._origins())
@@ -171,7 +173,7 @@ class _Search:
             if op.signature.name == "aten._to_copy" and op.outputs:
                 read = self.graph.tensors[op.inputs[0]].storage
                 source[self.graph.tensors[op.outputs[0]].storage] = source.get(read, read)
-            elif op.signature.name in PRODUCTS and self._weight(position) is not None:
+            elif op.signature.name in self.products and self._weight(position) is not None:
                 read = self.graph.tensors[_operands(op)[0]].storage
                 found[source.get(read, read)].append(position)
         return found
@@ -222,7 +224,7 @@ class _Search:
         closed, position, end = False, first, first
         while position <= end:
             op, self._stuck = self.graph.ops[position], position
-            if op.signature.name in PRODUCTS and (weight := self._weight(position)) is not None:
+            if op.signature.name in self.products and (weight := self._weight(position)) is not None:
                 rows, matrix = _operands(op)
                 given = self.sharding.cut(rows)
                 if given is not None and given.dim == 1:

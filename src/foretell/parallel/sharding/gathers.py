@@ -20,7 +20,10 @@ class Gathers:
         self._added: list[Storage] = []
 
     def whole(self, tensor: int, position: int, phase: str) -> tuple[int, bool]:
-        """The storage of a tensor's whole rows, and whether this op is the first to need them."""
+        """The storage of a tensor's whole rows, and whether this op is the first to need them.
+
+        Without a phase they are kept for both passes, however others are.
+        """
         part, layout = self._graph.tensors[tensor].storage, self._graph.tensors[tensor].layout
         key = part, phase if self._again else ""
         is_new = key not in self._known

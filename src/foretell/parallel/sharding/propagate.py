@@ -30,6 +30,7 @@ from foretell.parallel.sharding.rules import Outputs, cuts_of_outputs, cuts_of_r
 from foretell.program import Collective, Group
 
 GROUPED: Final = "aten._grouped_mm"  # the products of experts
+EXPERTS_LANE: Final = "ep"  # rows on their way to experts and back, one collective after another
 PRODUCTS: Final = frozenset(("aten.mm", "aten.addmm", GROUPED))
 _ADDS: Final = frozenset(("aten.add", "aten.add_"))
 # Classes on different ranks: the numbers per row that they agree on.
@@ -47,6 +48,7 @@ class Policy:
     group: Group
     lane: str
     scatters_tokens: bool = False  # keep sums scattered along the sequence until whole rows are needed
+    whole_experts: bool = False  # ranks that scatter tokens have experts of their own, and no parts of one
     gathers_again: bool = False  # the backward pass gathers whole rows anew: what is kept for it are the ranks' parts
     cuts_whole: bool = False  # a whole tensor beside parts is cut without communication: every rank has it
     sums_gradients: bool = True  # gradients that are terms of a sum are added up here, not by data parallelism
@@ -59,6 +61,7 @@ class Propagation:
         self.graph, self.policy, self.ways = graph, policy, policy.group.size
         self.tables = frozenset(tables)  # modules whose embedding table is cut
         self.storage_of = [t.storage for t in graph.tensors]
+        self.has_experts = any(op.signature.name == GROUPED for op in graph.ops)
         self._cuts: dict[tuple[int, Split], Cut] = {}
         self._outputs: dict[tuple[object, ...], Outputs] = {}
         self.restart(placements)
@@ -70,6 +73,7 @@ class Propagation:
         self._written: dict[int, int] = {}
         self._shrunk: set[int] = set()
         self._free: set[int] = set()  # made from nothing, like masks and zeros: can be made in parts as well
+        self._row_cuts: dict[int, Cut] = {}  # rows that were gathered for experts, by their number
         self._gathers = Gathers(self.graph, again=self.policy.gathers_again)
 
     def sharded_step(self) -> Graph:
@@ -142,12 +146,28 @@ class Propagation:
                     raise
                 # Labels and positions are cut before the step, however the model shifts them: the op is as it was.
                 return [None] * len(op.outputs), None
+            if (routed := self._routed(op)) is not None:
+                return routed, _NONE
             if not (gathered := self._gather_tokens(position, op)):
                 raise
             return self._cuts_of_outputs(op, gathered), gathered
         if self.policy.cuts_whole and operator_of(op.signature.name).is_attention:
             return outputs, self._pass_keys_around(position, op)
         return outputs, _NONE
+
+    def _routed(self, op: Op) -> Outputs | None:
+        """Ranks that share a sequence route the tokens they have; those that share experts gather the rows for them."""
+        if not self.has_experts:
+            return None
+        cuts = [self.cut(t) for t in op.inputs]
+        if not any(c is not None and c.tokens for c in cuts):
+            return None
+        if op.signature.name != GROUPED:
+            return cuts_of_routing(op.signature, cuts)
+        if not self.policy.whole_experts:
+            return None
+        # Gradients of whole experts are added up among the ranks that have the same ones, not here.
+        return [None if made is PARTIAL else made for made in cuts_of_routing(op.signature, cuts) or ()]
 
     def cut(self, tensor: int) -> Cut | None:
         placement = self.placements.get(self.storage_of[tensor])
@@ -216,13 +236,22 @@ class Propagation:
         del self.placements[t.storage]
         if storage.role == "gradient" and not self.policy.sums_gradients:
             return
-        kind = "all-reduce"
-        if self.policy.scatters_tokens and len(t.layout.shape) > 2 and self._others_are_scattered(op, t):
-            cut = Cut(len(t.layout.shape) - 2, tokens=True)
+        kind, made_by = "all-reduce", self._written.get(t.storage, position - 1)
+        of_experts = self.graph.ops[made_by].signature.name == GROUPED
+        cut = self._scattered(op, t, of_experts=of_experts) if self.policy.scatters_tokens else None
+        if cut is not None:
             self.placements[t.storage] = split_of(t.layout, cut, self.ways)
             kind = "reduce-scatter"
         nbytes = min(t.layout.nbytes, storage.nbytes)  # expanded tensors are sent as they are stored
-        self._communicate(kind, nbytes, op.module, self._written.get(t.storage, position - 1), position)
+        self._communicate(kind, nbytes, op.module, made_by, position, of_experts=of_experts)
+
+    def _scattered(self, op: Op, t: Tensor, *, of_experts: bool) -> Cut | None:
+        """How a sum is scattered along the sequence: tokens, or the rows that tokens were routed as, as they were gathered."""
+        if of_experts:
+            return self._row_cuts.get(t.layout.shape[0])
+        if len(t.layout.shape) > 2 and self._others_are_scattered(op, t):
+            return Cut(len(t.layout.shape) - 2, tokens=True)
+        return None
 
     def _others_are_scattered(self, op: Op, tensor: Tensor) -> bool:
         others = [self.graph.tensors[o] for o in op.inputs if self.graph.tensors[o].layout.shape == tensor.layout.shape]
@@ -237,11 +266,15 @@ class Propagation:
             placement = self.placements.get(tensor.storage)
             if not (isinstance(placement, Split) and placement.tokens):
                 continue
-            whole, is_new = self._gathers.whole(t, position, op.phase)
+            of_experts = op.signature.name == GROUPED
+            whole, is_new = self._gathers.whole(t, position, "" if of_experts else op.phase)
+            if of_experts and (cut := self.cut(t)) is not None and cut.dim == 0:
+                self._row_cuts[tensor.layout.shape[0]] = cut
             if is_new:
                 ready = self._written.get(tensor.storage, position - 1)
                 ready = ready if self.graph.ops[ready].phase == op.phase else position - 1
-                self._communicate("all-gather", tensor.layout.nbytes, op.module, ready, position)
+                nbytes = tensor.layout.nbytes
+                self._communicate("all-gather", nbytes, op.module, ready, position, of_experts=of_experts)
                 self.collectives[-1] = replace(self.collectives[-1], reads=tensor.storage, makes=whole)
             gathered[t] = whole
         return gathered
@@ -258,7 +291,9 @@ class Propagation:
             for what in _LOSS_EXCHANGES[op.signature.name]:
                 self._communicate("all-reduce", layout.nbytes // max(layout.shape[-1], 1), what, position - 1, position)
 
-    def _communicate(self, kind: str, nbytes: int, what: str, after: int, before: int) -> None:
+    def _communicate(
+        self, kind: str, nbytes: int, what: str, after: int, before: int, *, of_experts: bool = False
+    ) -> None:
         self.collectives.append(
             Collective(
                 kind=kind,
@@ -267,7 +302,7 @@ class Propagation:
                 name=f"{kind} {what}".strip(),
                 starts_after=after,
                 waited_for_by=before,
-                lane=self.policy.lane,
+                lane=EXPERTS_LANE if of_experts else self.policy.lane,
                 every_micro_step=True,
             )
         )

@@ -65,7 +65,8 @@ def _rows_alike(given: Sequence[tuple[Cut, Sequence[int]]], made: Sequence[int])
         if cut.dim < len(made) and made[cut.dim] == shape[cut.dim]:
             return cut
     for cut, shape in given:
-        if cut.dim < len(made) == len(shape) and made[cut.dim + 1 :] == shape[cut.dim + 1 :]:
+        width = shape[cut.dim + 1 :]  # numbers alone of another length are no rows: counts, say
+        if width and cut.dim < len(made) == len(shape) and made[cut.dim + 1 :] == width:
             return cut
     return None
 
@@ -157,7 +158,14 @@ def grouped_product(signature: Signature, cuts: Cuts) -> Outputs:
 def weighted_gate(signature: Signature, cuts: Cuts) -> Outputs:
     """Gate and up, side by side or apart, and a weight for each row → what is opened."""
     cut = cuts[0]
+    if cut is None or cut.dim > 0:
+        _check_whole_rows(cuts[1:], signature)
     return [cut if cut is None or cut.dim == 0 else cut._replace(outer=1)]
+
+
+def _check_whole_rows(cuts: Cuts, signature: Signature) -> None:
+    if any(c is not None and c.dim == 0 for c in cuts):
+        raise CannotShard(f"{signature.name} needs a weight for each row")
 
 
 @shards("foretell.weighted_gated_backward")
@@ -165,6 +173,8 @@ def weighted_gated_backward(signature: Signature, cuts: Cuts) -> Outputs:
     """A row's weight has a term of its gradient from each feature."""
     features = [(i, x) for i, x in enumerate(signature.outputs) if x.shape[-1:] != (1,) and len(x.shape) > 1]
     columns = cuts[0] is not None and cuts[0].dim > 0
+    if columns or cuts[0] is None:
+        _check_whole_rows(cuts[1:], signature)
     made: Outputs = [PARTIAL if columns else cuts[0] for _ in signature.outputs]
     for i, _ in features:
         made[i] = cuts[1 + i]
