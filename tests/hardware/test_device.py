@@ -17,7 +17,7 @@ def test_the_h200_as_its_datasheet_and_our_measurements_say() -> None:
     assert h200.l2_bytes == 60 * 2**20
     assert h200.usable_bytes == 150_109_880_320
     assert (h200.compute_units, h200.compute_capability) == (132, (9, 0))
-    assert host(h200.host).op_seconds == pytest.approx(25e-6)
+    assert host(h200.host).op_seconds == pytest.approx(19e-6)
 
 
 def test_capacity_of_the_h100_is_the_one_in_the_contract() -> None:

@@ -399,6 +399,39 @@ def newer(
 
 @app.command()
 @guarded
+def plain(
+    data: Annotated[Path, typer.Option("--data", metavar="FOLDER", help="A store of plainly timed steps.")] = Path(
+        "bench/data/h200-plain"
+    ),
+    graphs: Annotated[
+        list[Path] | None, typer.Option("--graphs", metavar="FOLDER", help="Stores with their graphs and kernels.")
+    ] = None,
+    saved: Saved = None,
+    save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found.")] = None,
+    page: Page = None,
+    as_json: AsJson = False,
+) -> None:
+    """Steps that were timed where nothing was ever traced: what the host takes, with the model as shipped."""
+    from foretell_bench.pages.benches import fill_page
+    from foretell_bench.tables import plain as bench
+
+    if saved is not None:
+        steps = bench.read(saved)
+    else:
+        with progress() as say:
+            steps = bench.predict(
+                data, graphs or [Path("bench/data/h200"), Path("bench/data/h200-generated")], progress=say
+            )
+    if save is not None:
+        bench.save(steps, save)
+    found = list(bench.figures(steps))
+    if page is not None:
+        fill_page(page, "plain", found)
+    _show(found, as_json)
+
+
+@app.command()
+@guarded
 def devices(
     data: Annotated[
         Path | None,

@@ -39,12 +39,11 @@ _KIND_OF: Final[dict[Family, str]] = {
 # Hidden numbers whose weights a device keeps on chip from one place of a sequence to the next, forward and backward.
 _KEPT_ON_CHIP: Final = {"forward": 192, "backward": 128}
 _READS_NUMBER: Final = "aten._local_scalar_dense"
-# What the host computes itself, as measured where an op takes 25 µs (`foretell bench scripts measure OUT host`).
-_OWN_OP: Final = 5e-6 / 25e-6  # an op on a few numbers in its memory: 1 to 7 µs
-_DRAWN: Final = 3.3e-9 / 25e-6  # a random number, which one thread draws
-_MOVED: Final = 1 / 24e9 / 25e-6  # a byte that one thread reads or writes
-_COPIED: Final = 1 / 13.6e9 / 25e-6  # a byte sent to the device, from memory that may be paged
-_PINNED: Final = 1 / 51e9 / 25e-6  # and from memory that may not
+# What the host computes itself, as measured where an op takes 19 µs (`foretell bench scripts measure OUT host`).
+_DRAWN: Final = 3.3e-9 / 19e-6  # a random number, which one thread draws
+_MOVED: Final = 1 / 24e9 / 19e-6  # a byte that one thread reads or writes
+_COPIED: Final = 1 / 13.6e9 / 19e-6  # a byte sent to the device, from memory that may be paged
+_PINNED: Final = 1 / 51e9 / 19e-6  # and from memory that may not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,14 @@
 The time of a host-bound step is its host's; of the others the trace says how long issuing took. Counts of ops go
 together, so least squares alone would give one kind all and another nothing: a prior keeps it near what single ops
 were seen to take in the traces. Most of all those over lists of tensors, of which nearly every step has the same few.
+
+Where a store has steps that were timed in processes that never traced, those say what the host takes: until Foretell 0.2
+a tracer stayed in the process, and each launch took a third longer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -54,15 +57,19 @@ _LEAST: Final = 0.2  # of what was seen: nothing is free
 _ROUNDS: Final = 10
 _BUSY: Final = 0.95  # of the step with a kernel running, at least
 _FEWEST: Final = 10  # busy steps that say something together
+_ENOUGH_PLAIN: Final = 100  # plainly timed steps that say all of it
 
 
 def fit_host(measured: Measured) -> HostCosts:
     steps = [s for s in measured.steps if s.kind == "step" and s.host_seconds and s.graph in measured.graphs]
     counts = np.array([_counts(measured.graphs[s.graph or ""]) for s in steps])
-    bound = np.array([(s.device_seconds or 0) < _HOST_BOUND * (s.step_seconds or 1) for s in steps])
-    seconds = np.where(bound, [s.step_seconds or 0 for s in steps], [s.host_seconds or 0 for s in steps])
+    traced = {step.point: place for place, step in enumerate(steps)}
+    plain = [(traced[s.point], seconds) for s in measured.steps if (seconds := plain_host_seconds(s, steps, traced))]
+    if len(plain) < _ENOUGH_PLAIN:
+        plain = [(place, _host_seconds(step)) for place, step in enumerate(steps)]
+    places, seconds = zip(*plain, strict=True)
     unit = known_host(measured.device.host).op_seconds
-    costs = _solve(counts, seconds.astype(np.float64)) / unit
+    costs = _solve(counts[list(places)], np.array(seconds, dtype=np.float64)) / unit
     kernel, view = costs[:_VIEWS].reshape(len(MODES), len(KINDS)).tolist(), costs[_VIEWS:_LIST].tolist()
     return HostCosts(
         kernel={mode: dict(zip(KINDS, row, strict=True)) for mode, row in zip(MODES, kernel, strict=True)},
@@ -70,6 +77,25 @@ def fit_host(measured: Measured) -> HostCosts:
         gap=_gap(steps, counts),
         **{name: cost for (name, _, _), cost in zip(_CHARGES[_LIST:], costs[_LIST:].tolist(), strict=True)},
     )
+
+
+def _host_seconds(step: StepRow) -> Seconds:
+    """Of a traced step."""
+    bound = (step.device_seconds or 0) < _HOST_BOUND * (step.step_seconds or 1)
+    return (step.step_seconds if bound else step.host_seconds) or 0.0
+
+
+def plain_host_seconds(step: StepRow, traced: Sequence[StepRow], places: Mapping[str, int]) -> Seconds | None:
+    """Of a step that was timed and not traced, whose kernels another record of the same point has; None of any other.
+
+    Where the device is busy to the end, only one that was issued well before says how long issuing takes.
+    """
+    if step.kind != "step" or step.device_seconds is not None or not step.step_seconds or step.point not in places:
+        return None
+    if (traced[places[step.point]].device_seconds or 0) < _HOST_BOUND * step.step_seconds:
+        return step.step_seconds
+    issued = step.issue_seconds or step.step_seconds
+    return issued if issued < _HOST_BOUND * step.step_seconds else None
 
 
 def _gap(steps: Sequence[StepRow], counts: Floats) -> Seconds:
