@@ -169,6 +169,45 @@ def published(
 
 @app.command()
 @guarded
+def peers(
+    data: PublicData = None,
+    saved: Saved = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", metavar="FILE", help="Keep every answer, and go on from those kept there.")
+    ] = None,
+    llm_analysis: Annotated[
+        str | None,
+        typer.Option(
+            "--llm-analysis", metavar="PYTHON", help="An interpreter with llm-analysis; else as others ran it."
+        ),
+    ] = None,
+    only_open: Annotated[
+        bool, typer.Option("--open", help="Only jobs that may be looked at while Foretell is changed.")
+    ] = False,
+    most: Annotated[int | None, typer.Option("--rows", min=1, metavar="N", help="Ask about at most N jobs.")] = None,
+    page: Page = None,
+    as_json: AsJson = False,
+) -> None:
+    """Foretell and other tools on the same published jobs: errors, failures, seconds, and what must be written to ask."""
+    from foretell.errors import InputError
+    from foretell_bench.tables import peers as bench
+
+    if saved is not None:
+        found = bench.read(saved)
+    elif data is None:
+        raise InputError("give --data FOLDER to ask anew, or --from FILE to show what was saved.")
+    else:
+        with progress() as say:
+            found = bench.run(data, say, llm_analysis=llm_analysis, only_open=only_open, most=most, keep=save)
+    if page is not None:
+        from foretell_bench.pages.benches import put_table
+
+        put_table(page, "peers", bench.page_table(found))
+    _show(bench.figures(found), as_json)
+
+
+@app.command()
+@guarded
 def resources(
     store: Annotated[
         Path | None, typer.Option("--store", metavar="FOLDER", help="Measured steps, as bench/data/h200 has them.")

@@ -28,7 +28,7 @@ from foretell_bench.tables.series import series
 __all__ = ["Compared", "PublishedErrors", "figures", "read", "run", "save"]
 
 _MORE: Final = ((fsdp_mpt, "composer"), (llm_h100_sweep, "nanotron"))  # steps that wait for the host say nothing of one
-_ROWS: Final = 12  # of each of them
+_ROWS: Final = 8  # of each of them
 
 
 def run(
@@ -50,21 +50,21 @@ def run(
     more = _more(data)
     with Asker(workers, answers, say) as asker:
         found = asker([(ask, None) for ask in (*(job.ask for job in chosen), *(ask for _, ask, _ in more))])
-    asked = list(zip(chosen, found, strict=False))
-    rows = [_compared(job, answer) for job, answer in asked]
-    numbers = [n for n, (job, answer) in enumerate(asked) if job.seconds and not answer.why]
-    errors = [_error(asked[n][0].source, asked[n][0].ask, asked[n][0].seconds, asked[n][1]) for n in numbers]
+    pairs = list(zip(chosen, found, strict=False))
+    rows = [_compared(job, answer) for job, answer in pairs]
+    numbers = [n for n, (job, answer) in enumerate(pairs) if job.seconds and not answer.why]
+    errors = [_error(pairs[n][0].source, pairs[n][0].ask, pairs[n][0].seconds, pairs[n][1]) for n in numbers]
     others = zip(more, found[len(chosen) :], strict=True)
     errors += [_error(source, ask, seconds, a) for (source, ask, seconds), a in others if not a.why]
     predicted: dict[int, Seconds] = {}
     for n, error, left_out in zip(numbers, errors, leave_sources_out(errors), strict=False):
         predicted[n] = left_out.seconds
         within = interval(left_out.step_time) if left_out.step_time else None
-        rows[n] = _left_out(rows[n], asked[n][1], error, left_out.seconds, within)
+        rows[n] = _left_out(rows[n], pairs[n][1], error, left_out.seconds, within)
     if calibrate is not None:
         save_jobs(calibrate_jobs(errors), calibrate)
     refused = [_refused(why) for why, count in taken.left_out.items() for _ in range(count)]
-    timed = [(asked[n][0], predicted[n], errors[i].measured) for i, n in enumerate(numbers)]
+    timed = [(pairs[n][0], predicted[n], errors[i].measured) for i, n in enumerate(numbers)]
     return PublishedErrors(jobs=[*rows, *refused], series=series(timed))
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from foretell.cost.files import check_numbers
 from foretell.cost.folder import read_errors, read_once
 from foretell.cost.model import CostModel
-from foretell.distribution import TAILS, LogNormal
+from foretell.distribution import TAILS, Z90, LogNormal
 from foretell.forecasting.run import Run
 from foretell.hardware import Cluster, fabric_of
 from foretell.program import Program
@@ -97,9 +97,8 @@ class Source:
     """Jobs that one document describes."""
 
     name: str
-    errors: Sequence[
-        float
-    ]  # log(measured ÷ predicted) of each beyond what trainers like its own add, in errors of its parts
+    # log(measured ÷ predicted) of each, beyond what trainers like its own differ by, in errors of its parts
+    errors: Sequence[float]
 
     def __post_init__(self) -> None:
         check_numbers("errors", self.errors, least=-_WIDEST, most=_WIDEST)
@@ -128,10 +127,12 @@ class PublishedJobs:
         return self.unknown if kind is None else self.trainers.get(kind, self.unknown)
 
     def step_time(self, seconds: Seconds, parts: PartsError, spread: float = 0.0) -> LogNormal:
-        """Of a step, with what its trainer adds; `spread`: how far that may be from it."""
+        """Of a step, with what its trainer adds; `spread`: how far that may be from it, at least as far as for the surest."""
         low, high = self.quantiles()
-        wide = parts.beyond(math.hypot(self.floor, spread))
-        return LogNormal(median=seconds, below=-(low * wide.shorter), above=high * wide.longer)
+        surest = min((overhead.spread for overhead in self.trainers.values()), default=0.0)
+        wide, other = parts.beyond(self.floor), Z90 * max(spread, surest)
+        below, above = math.hypot(low * wide.shorter, other), math.hypot(high * wide.longer, other)
+        return LogNormal(median=seconds, below=below, above=above)
 
     def quantiles(self) -> tuple[float, float]:
         """That contain nine of ten jobs, each source counting as one; the forecast itself lies between them."""

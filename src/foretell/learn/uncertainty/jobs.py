@@ -14,7 +14,7 @@ import numpy as np
 
 from foretell.cost.folder import CHECKSUMS, seal
 from foretell.cost.model import CostModel, load_model
-from foretell.distribution import LogNormal
+from foretell.distribution import Z90, LogNormal
 from foretell.errors import InputError
 from foretell.forecasting.forecast import step_error
 from foretell.forecasting.uncertainty.jobs import FILE, Overhead, PartsError, PublishedJobs, Source
@@ -58,8 +58,11 @@ class _Centred(NamedTuple):
     parts: PartsError
     spread: float
 
-    def wide(self, floor: float) -> PartsError:
-        return self.parts.beyond(math.hypot(floor, self.spread))
+    def count(self, floor: float) -> float:
+        """Its error beyond what trainers of its kind differ by, in errors of its parts."""
+        error = math.log(self.measured / self.predicted)
+        beyond = math.sqrt(max(error**2 - (Z90 * self.spread) ** 2, 0.0))
+        return self.parts.beyond(floor).count(math.copysign(beyond, error))
 
 
 def calibrate_jobs(jobs: Sequence[JobError]) -> PublishedJobs:
@@ -129,17 +132,16 @@ def save_jobs(known: PublishedJobs, model: str | CostModel) -> Path:
 
 
 def _with_floor(jobs: Iterable[_Centred], floor: float) -> PublishedJobs:
-    counted = _by_source(jobs, lambda job: job.wide(floor).count(math.log(job.measured / job.predicted)))
+    counted = _by_source(jobs, lambda job: job.count(floor))
     return PublishedJobs(floor=floor, sources=[Source(name=s, errors=e) for s, e in sorted(counted.items())])
 
 
 def _width(jobs: Sequence[_Centred], known: PublishedJobs) -> float:
     """Of intervals, as a logarithm: their mean, every source counting as one."""
-    low, high = known.quantiles()
 
     def width(job: _Centred) -> float:
-        wide = job.wide(known.floor)
-        return high * wide.longer - low * wide.shorter
+        step = known.step_time(1.0, job.parts, job.spread)
+        return step.below + step.above
 
     return float(np.mean([np.mean(widths) for widths in _by_source(jobs, width).values()]))
 
