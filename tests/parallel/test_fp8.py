@@ -77,6 +77,16 @@ def test_activations_wait_as_transposed_copies_alone() -> None:
     assert waiting[1] < waiting[0]
 
 
+def test_what_waits_for_the_backward_pass_is_an_activation_and_nothing_else_is() -> None:
+    """Micro-batches in flight are counted by it."""
+    g = role("tp=2,sequence_parallel=true").graph
+    turn = max(i for i, op in enumerate(g.ops) if op.phase == "forward")
+    made = {g.tensors[t].storage for op in g.ops if op.signature.name == "foretell.fp8_cast" for t in op.outputs}
+    copies = [s for n, s in enumerate(g.storages) if n in made and 0 <= s.born <= turn and s.role != "parameter"]
+    assert {s.role for s in copies if s.freed > turn} == {"activation"}
+    assert {s.role for s in copies if s.freed <= turn} == {"temporary"}
+
+
 def test_weights_kept_in_8_bits_take_no_more_than_in_half_precision() -> None:
     halves, copied, kept = (
         role(parts=parts).graph.bytes_of("parameter")

@@ -12,7 +12,8 @@ from foretell.parallel.checkpoint import checkpointed, chosen_units
 from foretell.parallel.context import check_context, context_parallel, exchanged
 from foretell.parallel.data import data_parallel
 from foretell.parallel.expert import expert_parallel, replicas_of_experts
-from foretell.parallel.fp8 import Places, in_fp8, layers_in_fp8
+from foretell.parallel.fp8 import Places, in_fp8
+from foretell.parallel.fp8_layers import layers_in_fp8
 from foretell.parallel.fsdp import sharded_data_parallel
 from foretell.parallel.offload import check_offload, offloaded
 from foretell.parallel.parameter_servers import parameter_servers

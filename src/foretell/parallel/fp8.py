@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Final, Literal, NamedTuple
 
 from foretell.graph import Graph, Input, Layout, Op, Signature, Storage, Tensor
-from foretell.graph.operators import operator_of
-from foretell.parallel.blocks import BlockOf, blocks
+from foretell.parallel.fp8_layers import PRODUCTS, Layers, factors_of
 from foretell.plans import Plan
 from foretell.precision import Recipe
 from foretell.program import Collective, Role
@@ -23,7 +22,6 @@ from foretell.program import Collective, Role
 Places = Sequence[int]  # of each op in what became of a role, and of its end
 Way = Literal["straight", "transposed"]
 _FP8: Final = "float8_e4m3fn"
-_PRODUCTS: Final = ("aten.mm", "aten.addmm", "aten._grouped_mm")
 _IN_FP8: Final = {
     "aten.mm": "aten._scaled_mm",
     "aten.addmm": "aten._scaled_mm",
@@ -31,57 +29,10 @@ _IN_FP8: Final = {
 }
 _CAST: Final = "foretell.fp8_cast.default"
 _LARGEST: Final = "aten.amax.default"
-_CHOOSES: Final = ("aten.topk", "aten.sort")
-_TO_CHOICE: Final = 4  # ops between a router's product and its choice, at most
 _SCALINGS: Final[dict[Recipe, str]] = {
     "delayed": "tensor", "current": "tensor", "rowwise": "rows", "blockwise": "blocks", "mx": "mx",
 }  # fmt: skip
 _GATHERED: Final[tuple[Recipe, ...]] = ("delayed", "current", "mx")  # by Transformer Engine, with tensor parallelism
-_ALIGNED: Final = 16  # sizes that 8-bit products take
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layers:
-    """The modules that multiply in 8 bits, and the signatures that their ops share: equal stages are found by them."""
-
-    modules: frozenset[str]
-    signatures: dict[Signature, Signature] = field(default_factory=dict, compare=False, repr=False)
-
-    def interned(self, signature: Signature) -> Signature:
-        return self.signatures.setdefault(signature, signature)
-
-
-def layers_in_fp8(graph: Graph) -> Layers:
-    """Found in one replica's step, before it is split."""
-    paths = blocks(graph)
-    first, last = graph.precision.blocks_in_half
-    where, chosen = BlockOf(paths), frozenset(paths[first : len(paths) - last])
-    routers = _routers(graph)
-    found = set()
-    for op in graph.ops:
-        if op.phase == "forward" and op.signature.name in _PRODUCTS and where[op.module] in chosen:
-            sizes = [graph.tensors[factor].layout.shape[-1] for factor in _factors(op)]
-            if all(size % _ALIGNED == 0 for size in sizes):
-                found.add(op.module)
-    return Layers(modules=frozenset(found) - routers)
-
-
-def _routers(graph: Graph) -> frozenset[str]:
-    """Modules whose products are followed by a choice among experts, which are computed in fp32."""
-    found, recent = set(), list[Op]()
-    for op in graph.ops:
-        if op.phase != "forward":
-            continue
-        if op.signature.name in _CHOOSES:
-            found |= {o.module for o in recent if o.signature.name in _PRODUCTS}
-        if operator_of(op.signature.name).launches:
-            recent = [*recent, op][-_TO_CHOICE:]
-    return frozenset(found)
-
-
-def _factors(op: Op) -> tuple[int, int]:
-    shift = int(operator_of(op.signature.name).kind == "added")
-    return op.inputs[shift], op.inputs[shift + 1]
 
 
 def in_fp8(role: Role, layers: Layers, plan: Plan) -> tuple[Role, Places]:
@@ -137,9 +88,9 @@ class _Rewrite:
         visit, phase = 0, ""
         for position, op in enumerate(self.graph.ops):
             visit, phase = visit + (op.phase != phase), op.phase
-            if op.signature.name not in _PRODUCTS or op.module not in self.layers.modules or phase == "optimizer":
+            if op.signature.name not in PRODUCTS or op.module not in self.layers.modules or phase == "optimizer":
                 continue
-            a, b = _factors(op)
+            a, b = factors_of(op)
             if phase == "forward":
                 forward[op.module].add(self.tensors[b].layout)
             ways: tuple[Way, Way] = ("transposed", "transposed")  # a weight's gradient
@@ -169,7 +120,7 @@ class _Rewrite:
 
     def _in_fp8(self, op: Op, factors: Iterable[tuple[_Copied, Way]]) -> Op:
         inputs: list[int] = []
-        for old, (copied, way) in zip(_factors(op), factors, strict=True):
+        for old, (copied, way) in zip(factors_of(op), factors, strict=True):
             if (copied, way) not in self.copies:
                 self._make(copied)
                 if not self._is_kept(copied):
@@ -180,7 +131,7 @@ class _Rewrite:
             if inputs:
                 along = Layout(layout.shape, (*along.strides[:-2], *along.strides[:-3:-1]), _FP8)
             inputs.append(self._tensor(along, self.copies[copied, way]))
-        others = [t for t in op.inputs if t not in _factors(op)]
+        others = [t for t in op.inputs if t not in factors_of(op)]
         signature = self.layers.interned(replace(
             op.signature, target=f"{_IN_FP8[op.signature.name]}.default", arguments=(("scaling", self.scaling),), mutates=(),
             inputs=tuple(self.tensors[t].layout for t in (*inputs, *others)),
@@ -241,6 +192,7 @@ class _Rewrite:
             for t in (*op.inputs, *op.outputs):
                 used[self.tensors[t].storage] = position
         scaled, read = self.scaled, {c.storage for c in self.ways}
+        halved = {c.reads for c in self.old.collectives if self._gathers_copies(c)}  # a rank's own rows, kept in 8 bits
         out, end = [], len(self.graph.ops)
         for number, s in enumerate(self.storages):
             if number >= len(self.graph.storages):
@@ -253,9 +205,16 @@ class _Rewrite:
                 freed = max(used.get(number, 0), self._born(s, number in read))
             else:
                 freed = self.places[s.freed]
-            born = s.born if number >= len(self.graph.storages) else self._born(s, number in read)
-            out.append(s if (born, freed) == (s.born, s.freed) else Storage(s.nbytes, s.role, born, freed))
+            new = number >= len(self.graph.storages)
+            born = s.born if new else self._born(s, number in read)
+            passes = s.role == "activation" and (new or number in scaled) and self._in_one_pass(born, freed)
+            nbytes = s.nbytes // 2 if number in halved else s.nbytes
+            out.append(Storage(nbytes, "temporary" if passes else s.role, born, freed))
         return tuple(out)
+
+    def _in_one_pass(self, born: int, freed: int) -> bool:
+        """Whether nothing of it waits for another pass."""
+        return freed < len(self.ops) and self.ops[max(born, 0)].phase == self.ops[freed].phase
 
     def _read_last_by_products(self) -> set[int]:
         """Storages that nothing needs after their copies: the last op that read them was a product, which reads a copy."""
@@ -270,15 +229,17 @@ class _Rewrite:
         places = self.begins if scaled else self.places
         return storage.born if storage.born < 0 else places[min(storage.born, len(places) - 1)]
 
+    def _gathers_copies(self, c: Collective) -> bool:
+        """Rows that only products read are gathered as their scaled copies, unless blocks of them are scaled."""
+        return c.kind == "all-gather" and c.makes in self.scaled and self.recipe in _GATHERED
+
     def _moved(self, c: Collective) -> Collective:
         def before(position: int) -> int:
             return position if position < 0 else self.begins[position] if position < len(self.begins) else len(self.ops)
 
         ready = c.starts_after if c.starts_after < 0 else self.places[min(c.starts_after, len(self.places) - 1)]
         issued = None if c.issued_by is None else before(c.issued_by)
-        # Rows that only products read are gathered as their scaled copies, but blocks of them are not.
-        halves = c.kind == "all-gather" and c.makes in self.scaled and self.recipe in _GATHERED
-        nbytes = c.nbytes // 2 if halves else c.nbytes
+        nbytes = c.nbytes // 2 if self._gathers_copies(c) else c.nbytes
         return replace(c, nbytes=nbytes, starts_after=ready, waited_for_by=before(c.waited_for_by), issued_by=issued)
 
 
