@@ -20,8 +20,8 @@ from foretell.cli import app
 from foretell.distribution import LogNormal
 from foretell.errors import InputError
 from foretell.hardware import Cluster, Term, instance
-from foretell.planner.candidates import candidates_of, decided
-from foretell.planner.cluster_search import SURE, search_cluster
+from foretell.planner.candidates import SURE, candidates_of, decided
+from foretell.planner.cluster_search import search_cluster
 from foretell.planner.pool import Processes
 from foretell.planner.result import Choice, PlanResult, Range
 from foretell.planner.space import Space
@@ -302,3 +302,15 @@ def test_processes_stay_while_they_share_the_same() -> None:
 
 def _pid(shared: object, one: int) -> int:
     return os.getpid()
+
+
+def test_recomputing_may_be_left_to_the_search() -> None:
+    listed, left = (
+        planned("2xl40s", gpus=(), recompute=words, batches=(2,)).recommended for words in (("none", "full"), "auto")
+    )
+    assert listed is not None
+    assert left is not None
+    assert left.time.median <= listed.time.median * 1.02  # a search ends within 2 %
+    assert "checkpointing" not in left.plan or "budget:" in left.plan
+    with pytest.raises(InputError, match="must be auto"):
+        Space(recompute="some")  # type: ignore[arg-type]

@@ -51,6 +51,10 @@ def plan(
     micro_batches: Annotated[
         str | None, option(SPACE, "--micro-batches", "Batches of a micro-step to try: 1,2,4.", "LIST")
     ] = None,
+    recompute: Annotated[
+        str | None,
+        option(SPACE, "--recompute", "What to try: auto (as little as fits), or words like none,full,0.5.", "WORDS"),
+    ] = None,
     vary: Annotated[
         list[str] | None, option(SPACE, "--vary", "Try these values of a parameter of SOURCE.", "NAME=A,B")
     ] = None,
@@ -115,6 +119,7 @@ def plan(
                 max_devices=max_devices,
                 global_batch=global_batch,
                 batches=_numbers("--micro-batches", micro_batches),
+                **_recompute(recompute),
                 vary={name: value.split(",") for name, value in options.read_settings(vary).items()},
                 prices={
                     name: options.count("--price", text) or 0.0 for name, text in options.read_settings(price).items()
@@ -138,6 +143,19 @@ def plan(
     _hand_over(result, to or (), command)
     if require and result.recommended is None:
         raise RequirementNotMet(result.reason)
+
+
+def _recompute(words: str | None) -> dict[str, Any]:
+    if words is None:
+        return {}
+    from foretell.plans import Plan
+
+    listed = (
+        [Plan.parse(f"checkpointing={word.strip()}").checkpointing for word in words.split(",")]
+        if words != "auto"
+        else []
+    )
+    return {"recompute": tuple(listed) or "auto"}
 
 
 def _job(

@@ -10,6 +10,7 @@ from foretell.cost.model import DEFAULT as DEFAULT_MODEL
 from foretell.cost.model import CostModel, load_model
 from foretell.errors import InputError
 from foretell.forecasting.assembly import Assembly
+from foretell.forecasting.budget import program_of, within_budget
 from foretell.forecasting.caveats import caveats
 from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.garbage import no_garbage_collection
@@ -22,7 +23,6 @@ from foretell.forecasting.trainer import trainer_overhead
 from foretell.forecasting.uncertainty import error_of_parts
 from foretell.forecasting.uncertainty.jobs import PartsError
 from foretell.hardware import Cluster
-from foretell.parallel import parallelize
 from foretell.plans import Plan
 from foretell.profile import Operators, Profile
 from foretell.program import Program
@@ -82,7 +82,8 @@ def answer_to(
     conditions = conditions or Conditions()
     prices_by, fitted = _loaded(model, profile)
     with no_garbage_collection():
-        program = _program(question, prices_by)
+        question = within_budget(question, prices_by)
+        program = program_of(question, prices_by)
         made = Assembly(
             program=program,
             cluster=question.cluster,
@@ -116,7 +117,8 @@ def profile_response(
     question = decide(workload, on, plan, settings=settings)
     prices_by = load_model(model) if isinstance(model, str) else model
     with no_garbage_collection():
-        return ProfileResponse(_program(question, prices_by), question.cluster, prices_by, timed)
+        program = program_of(within_budget(question, prices_by), prices_by)
+        return ProfileResponse(program, question.cluster, prices_by, timed)
 
 
 def step_error(
@@ -131,7 +133,7 @@ def step_error(
     question = decide(workload, on, plan, settings=settings)
     prices_by = load_model(model) if isinstance(model, str) else model
     with no_garbage_collection():
-        program = _program(question, prices_by)
+        program = program_of(within_budget(question, prices_by), prices_by)
         ran = run(program, question.cluster, prices_by, Conditions())
         return error_of_parts(program, ran, question.cluster, prices_by)
 
@@ -139,11 +141,6 @@ def step_error(
 def _loaded(model: str | CostModel, profile: Profile | str | Path | None) -> tuple[CostModel, Profile | None]:
     prices_by = load_model(model) if isinstance(model, str) else model
     return prices_by, Profile.load(profile) if isinstance(profile, str | Path) else profile
-
-
-def _program(question: Question, model: CostModel) -> Program:
-    device = question.cluster.nodes[0].device
-    return parallelize(question.graph, question.plan, lambda g: model.price(g, device).seconds.tolist())
 
 
 def _loading(program: Program, conditions: Conditions) -> Seconds:

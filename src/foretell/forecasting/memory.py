@@ -155,6 +155,13 @@ def _memory(role: Role, device: Device, trace: MemoryTrace, runs: bool) -> Memor
     return _judged(memory, runs=runs)
 
 
+def share_that_fits(probability: float, ranks: int) -> float:
+    """The share of a device's memory that a rank of so many may be forecast to need, to fit with this probability."""
+    known = shipped_accuracy()
+    sigma = known.memory_sigma if ranks == 1 else known.memory_sigma_several
+    return LogNormal.from_sigma(1.0, sigma).quantile(1.0 - probability)
+
+
 def probability_of_fitting(needed: Bytes, capacity: Bytes, ranks: int, workspace: Bytes = 0) -> float:
     """That a rank of so many needs no more than there is."""
     known = shipped_accuracy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -9,15 +10,16 @@ from itertools import product
 from typing import Any, Final, NamedTuple
 
 from foretell.errors import InputError, PlanError
+from foretell.forecasting.memory import share_that_fits
 from foretell.hardware import Cluster
 from foretell.parallel.blocks import blocks
 from foretell.planner.space import Space
 from foretell.planner.steps import Steps, Variant
 from foretell.plans import Plan
 
+SURE: Final = 0.9  # probability of fitting from which memory is no concern
 LONG: Final = 16_384  # tokens of a sequence from which context parallelism is tried
 _MAX_BATCH: Final = 64  # of a micro-step, where no global batch bounds it
-_CHECKPOINTING: Final = ("none", "selective", "full")
 _GROUPED: Final = "aten._grouped_mm"
 
 
@@ -91,6 +93,7 @@ class _Shape:
         self.variant = variant
         self.blocks = len(blocks(graph))
         self.trains = graph.training
+        self.recomputes = self.trains and self.blocks > 1
         self.sequence = graph.tokens // graph.samples if graph.tokens and graph.samples else 0
         self.experts = any(op.signature.name == _GROUPED for op in graph.ops)
         self.accumulation = graph.grad_accumulation
@@ -131,7 +134,7 @@ def _settled(
     replicas, pp = degrees["dp"] * degrees["cp"], degrees["pp"]
     options: dict[str, Sequence[Any]] = {
         "zero": (0,) if replicas == 1 or not shape.trains else (0, 1, 3) if pp > 1 else (0, 1, 2, 3),
-        "checkpointing": _CHECKPOINTING if shape.trains and shape.blocks > 1 else ("none",),
+        "checkpointing": _recomputing(space, math.prod(degrees.values())) if shape.recomputes else ("none",),
         "ep": [e for e in _doubling(replicas) if e <= 8] if shape.experts else (1,),
     }
     for batch in shape.batches(space):
@@ -145,6 +148,12 @@ def _settled(
                 yield batch, Plan(**{**usual, **fixed, **dict(zip(options, values, strict=True))})
             except PlanError as error:
                 left_out[str(error)] += 1
+
+
+def _recomputing(space: Space, devices: int) -> Sequence[str | float]:
+    if space.recompute != "auto":
+        return space.recompute
+    return "none", f"budget:{math.floor(1000 * share_that_fits(SURE, devices)) / 1000:g}"
 
 
 def _combinations(options: Mapping[str, Sequence[Any]], fixed: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:

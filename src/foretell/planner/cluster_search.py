@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from foretell.planner.bounds.replica import Replica
-from foretell.planner.candidates import Candidate
+from foretell.planner.candidates import SURE, Candidate
 from foretell.planner.evaluate import PlanEvaluator, ReplicaKey
 from foretell.planner.outcome import Outcome
 from foretell.units import Seconds
 
 NEAR: Final = 0.98  # a plan whose bound is this near to the best is not worth a simulation
-SURE: Final = 0.9  # probability of fitting from which memory is no concern
 SLOWER: Final = "others are faster: its bound is not below theirs"
 ENDED: Final = "many were simulated, and its bound is above theirs"
 ALIKE: Final = 0.05  # of a job's time: less than forecasts are off

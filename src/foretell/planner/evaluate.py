@@ -26,6 +26,7 @@ from foretell.planner.outcome import Outcome, OutcomeCache, impossible, outcome_
 from foretell.planner.steps import Steps
 from foretell.plans import Plan
 from foretell.profile import Profile
+from foretell.recomputing import Recomputing
 from foretell.units import Bytes, Seconds
 
 ReplicaKey = tuple[object, ...]  # all that a replica's price depends on
@@ -47,8 +48,10 @@ class PlanEvaluator:
     _bounds: dict[int, StepBounds] = field(default_factory=dict)  # by cluster
 
     def replica(self, c: Candidate) -> Replica:
-        """The candidate's replica, priced."""
+        """The candidate's replica, priced; where what it recomputes hangs on its memory, a bound on it."""
         key = self.key(c)
+        if Recomputing.parse(c.plan.checkpointing).kind in ("cheapest", "budget"):
+            return self.rough(c)
         if key not in self.replicas:
             self.replicas[key] = price_replica(
                 self.steps.graph(c.variant, c.batch), self.clusters[c.cluster], c.plan, self.model, self.conditions,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from foretell.errors import InputError, check_choice, check_count, check_number
 from foretell.hardware import Cluster, Node, Term, catalog
 from foretell.hardware.device import TERMS
 from foretell.plans import Plan
+from foretell.recomputing import Recomputing
 from foretell.units import Dollars
 
 
@@ -21,6 +22,7 @@ class Space:
         gpus: Devices or instances, in numbers up to `max_devices`; (): whatever can be rented.
         global_batch: Samples of a step over all devices, kept by gradient accumulation; `batches` are of a micro-step.
         among: Plans with their micro-batches to choose from, on one cluster.
+        recompute: Values of a plan's `checkpointing` to try; "auto": nothing, or as little as surely fits.
         vary: Settings of the SOURCE to try in turn, like {"precision": ["bf16", "fp32"]}.
         prices: Dollars per device and hour instead of the catalog's, which are of a `term` and a `region`.
 
@@ -34,6 +36,7 @@ class Space:
     global_batch: int | None = None
     batches: Sequence[int] | None = None
     among: Sequence[tuple[Plan | str, int]] | None = None
+    recompute: Sequence[str | float] | Literal["auto"] = ("none", "selective", "full")
     vary: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     prices: Mapping[str, Dollars] = field(default_factory=dict)
     term: Term = "on-demand"
@@ -48,6 +51,10 @@ class Space:
         for batch in self.batches or ():
             check_count("a micro-batch", batch, InputError)
         check_choice("term", self.term, TERMS, InputError)
+        if isinstance(self.recompute, str) and self.recompute != "auto":
+            raise InputError(f"recompute={self.recompute!r} must be auto, or a list like ['none', 'full'].")
+        for word in () if self.recompute == "auto" else self.recompute:
+            Recomputing.parse(word)
 
     def clusters(self, on: Cluster | None = None) -> tuple[Cluster, ...]:
         """The clusters to choose from, at their prices: `on` alone, where it is given."""

@@ -44,7 +44,7 @@ def _modules(keys: Keys) -> list[str]:
     words = given.split() if isinstance(given, str) else [str(word) for word in given or ["core_attn"]]
     if strange := [word for word in words if word not in MODULES]:
         keys.say("recompute_modules", f"{' '.join(strange)}: taken to be kept")
-    known = [word for word in MODULES if word in words]
+    known: list[str] = [word for word in MODULES if word in words]
     if keys.flag("moe_layer_recompute") and "moe" not in known:
         return [*(word for word in known if given), "moe"]
     return ["selective"] if known == ["core_attn"] else known
