@@ -210,6 +210,8 @@ class Precision:
 
     def wanted(self, family: str = "matmul") -> Unit:
         """The units that products of a family of ops ask for. Unless it is set otherwise, torch lets cuDNN alone use tf32's."""
+        if self.fp8 is not None and family == "matmul":
+            return "fp8"
         on_tf32 = self.tf32 == "products" or (self.tf32 == "convolutions" and family in _BY_CUDNN)
         return "tf32" if on_tf32 else self.products
 

@@ -17,7 +17,7 @@ from foretell.precision import Precision
 from foretell.program import Role
 from foretell.workload import Workload
 
-from .models import Llama, graph, loss
+from .models import Llama, graph, loss, workload
 
 LAYERS, LINEAR = 3, 7  # of a block: q, k, v, o, gate, up, down
 
@@ -156,6 +156,24 @@ def test_it_is_faster_where_there_are_units_for_it() -> None:
     assert (
         foretell.forecast(large, "h100-sxm").step_time.seconds < foretell.forecast(halves, "h100-sxm").step_time.seconds
     )
+
+
+def test_boards_without_units_for_it_are_named_and_those_with_them_have_a_model() -> None:
+    codes = {on: {c.code for c in foretell.forecast(step(), on).caveats} for on in ("a100-80g-sxm", "h100-sxm", "h200")}
+    assert {on: "precision-without-units" in found for on, found in codes.items()} == {
+        "a100-80g-sxm": True, "h100-sxm": False, "h200": False,
+    }  # fmt: skip
+    unknown = [c.text for c in foretell.forecast(step(), "h200").caveats if c.code == "op-without-model"]
+    assert not any("scaled_mm" in text or "fp8_cast" in text for text in unknown)
+
+
+def test_parameters_that_are_cast_for_each_pass_are_scaled_with_it() -> None:
+    """FSDP2 with torchao: fp32 shards, gathered in half precision or in 8 bits."""
+    sharded = capture(workload("llama", precision="compute:bf16/reduce:fp32/fp8:current"))
+    found = parallelize(sharded, Plan.parse("dp=4,zero=3")).roles[0]
+    assert ops(found, "aten._scaled_mm") == {"forward": LAYERS * LINEAR, "backward": 2 * LAYERS * LINEAR}
+    casts = ops(found, "foretell.fp8_cast")
+    assert (casts["optimizer"], casts["forward"]) == (0, LAYERS * (4 + LINEAR))
 
 
 @pytest.mark.parametrize("text", ["fp8:current/weights:fp8", "weights:fp8", "parameters:bf16/fp8:fast", "parameters:bf16/half_blocks:1-1",

@@ -44,7 +44,8 @@ def caveats(made: Assembly) -> Iterator[Caveat]:
 def _precision_caveats(made: Assembly, placed: Placed) -> Iterator[Caveat]:
     """Where a device has no units for a precision, or has faster ones that it leaves out."""
     device, precision = placed.node.device, made.program.whole.precision
-    wanted, unit = precision.products, precision.unit("matmul", device)
+    wanted = "fp8" if precision.fp8 else precision.products
+    unit = precision.unit("matmul", device)
     if precision.is_half and unit != wanted:
         saves = ", so it saves memory alone" if unit == "fp32" else ""
         text = f"{device.name} has no units for {wanted}: products are converted and run as {unit}{saves}."

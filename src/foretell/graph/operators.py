@@ -166,6 +166,7 @@ _WAITS: Final = "_local_scalar_dense nonzero masked_select _unique2 unique_conse
 _BY_CUDNN: Final = "cudnn_convolution cudnn_batch_norm cudnn_batch_norm_backward _cudnn_rnn _cudnn_rnn_backward".split()
 _WEIGHS: Final = """mm addmm convolution embedding linear _grouped_mm native_layer_norm native_group_norm
     _fused_rms_norm""".split()
+_LIKE: Final = {"_scaled_mm": "aten.mm", "_scaled_grouped_mm": "aten._grouped_mm"}
 _READS: Final[dict[str, Reads]] = {
     **dict.fromkeys("embedding index index_select gather _unsafe_index _embedding_bag".split(), "what it returns"),
     **dict.fromkeys("new_zeros new_ones new_full zeros_like ones_like full_like rand_like randn_like".split(), "no tensor"),
@@ -199,6 +200,7 @@ for _family, _kind, _names in _FAMILIES:
                 reads=_READS.get(_name, "inputs"),
                 by_cudnn=_name in _BY_CUDNN,
                 weighs=_name in _WEIGHS,
+                like=_LIKE.get(_name, ""),
             )
         )
 for _name in ("dequantize_4bit", "dequantize_blockwise"):

@@ -49,9 +49,16 @@ def totals_of(graph: Graph) -> StepTotals:
     )
 
 
+def _scaled_copies(graph: Graph) -> Bytes:
+    """Of weights, for 8-bit products: each rank makes them of what it has, so they are not gathered."""
+    writes = [op for op in graph.ops if op.signature.name == "foretell.fp8_cast"]
+    made = {graph.tensors[t].storage for op in writes for t in op.outputs}
+    return sum(graph.storages[number].nbytes for number in made if graph.storages[number].role == "parameter")
+
+
 def _state_of(graph: Graph) -> ModelState:
     return ModelState(
-        parameters=graph.bytes_of("parameter"),
+        parameters=graph.bytes_of("parameter") - _scaled_copies(graph),
         gradients=graph.bytes_of("gradient"),
         optimizer=graph.bytes_of("optimizer"),
     )
