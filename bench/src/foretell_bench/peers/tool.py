@@ -22,8 +22,13 @@ class PeerAnswer:
 
 
 class Tool(Protocol):
-    name: str
-    written: str  # what its user writes, beside a configuration of the model that all of them need
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def written(self) -> str:
+        """What its user writes, beside a configuration of the model that all of them need."""
+        ...
 
     def answer(self, job: Job) -> PeerAnswer: ...
 

@@ -73,11 +73,11 @@ def _reply(tool: Tool, job: Job) -> Reply:
         found = tool.answer(job)
     except (ValueError, TypeError, KeyError, RuntimeError, AttributeError) as error:  # of a rival's own code
         found = PeerAnswer(why=f"{type(error).__name__}: {error}"[:200])
-    error = found.seconds / job.seconds - 1 if found.seconds and job.seconds else None
+    time = found.seconds / job.seconds - 1 if found.seconds and job.seconds else None
     memory = found.memory / job.memory - 1 if found.memory and job.memory else None
-    nothing = error is None and memory is None and not found.why
+    nothing = time is None and memory is None and not found.why
     why = "answers nothing that was published of it" if nothing else found.why
-    return Reply(tool=tool.name, job=job.id, error=error, memory_error=memory, took=found.took, why=why)
+    return Reply(tool=tool.name, job=job.id, error=time, memory_error=memory, took=found.took, why=why)
 
 
 def figures(found: Peers) -> list[Figure]:

@@ -58,7 +58,7 @@ class _Centred(NamedTuple):
     parts: PartsError
     spread: float
 
-    def count(self, floor: float) -> float:
+    def counted(self, floor: float) -> float:
         """Its error beyond what trainers of its kind differ by, in errors of its parts."""
         error = math.log(self.measured / self.predicted)
         beyond = math.sqrt(max(error**2 - (Z90 * self.spread) ** 2, 0.0))
@@ -132,7 +132,7 @@ def save_jobs(known: PublishedJobs, model: str | CostModel) -> Path:
 
 
 def _with_floor(jobs: Iterable[_Centred], floor: float) -> PublishedJobs:
-    counted = _by_source(jobs, lambda job: job.count(floor))
+    counted = _by_source(jobs, lambda job: job.counted(floor))
     return PublishedJobs(floor=floor, sources=[Source(name=s, errors=e) for s, e in sorted(counted.items())])
 
 
