@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, cast
 
 from foretell.errors import SourceError
+from foretell.graph import Caveat
 from foretell.sources.configs.configuration import Configuration, Reader
 from foretell.sources.configs.files import SUFFIXES, is_file, read_entries
-from foretell.sources.configs.keys import Keys
+from foretell.sources.configs.keys import Keys, shown
+from foretell.sources.configs.shell import Arguments
 
 __all__ = ["Configuration", "configuration_of", "read_configuration"]
 
@@ -33,6 +35,8 @@ _FORMATS: Final = (
     "lightning",
     "trainer",
 )
+
+_SHOWN: Final = 16  # variables that a caveat names
 
 
 def configuration_of(source: str, settings: Mapping[str, Any] | None = None) -> Configuration | None:
@@ -68,12 +72,21 @@ def read_configuration(entries: Mapping[str, Any], path: Path, model: str | None
         if reader.recognises(entries):
             keys = Keys(entries, path.name, model=model)
             read = reader.read(keys, path.parent)
-            return replace(read, caveats=(*read.caveats, *keys.caveats()))
+            return replace(read, caveats=(*read.caveats, *keys.caveats(), *_left_to_the_caller(entries, path)))
     trainers = ", ".join(_reader(name).TRAINER for name in _FORMATS)
     raise SourceError(
         f"'{path}' is no configuration that is known here: {', '.join(list(entries)[:8]) or 'it is empty'}. "
         f"Known are those of {trainers}, and a Hugging Face config.json."
     )
+
+
+def _left_to_the_caller(entries: Mapping[str, Any], path: Path) -> Iterator[Caveat]:
+    """What was put in for variables that a launch script does not set itself."""
+    taken = entries.taken if isinstance(entries, Arguments) else ()
+    for origin, where in (("environment", "from the environment"), ("default", "by default, as nothing sets them")):
+        if values := [f"{each.name}={shown(each.value)}" for each in taken if each.origin == origin]:
+            text = f"{path.name} takes {where}: {', '.join(values[:_SHOWN])}{' …' if len(values) > _SHOWN else ''}."
+            yield Caveat("variables-taken", text)
 
 
 def _reader(name: str) -> Reader:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from foretell.errors import SourceError
 from foretell.limits import read_bytes, read_json, read_toml
-from foretell.sources.configs.shell import arguments
+from foretell.sources.configs.shell import Arguments, arguments
 
 SUFFIXES: Final = (".json", ".yaml", ".yml", ".toml", ".sh", ".txt", ".args")
 _BYTES: Final = "bytes of a configuration"
@@ -43,7 +43,7 @@ def read_entries(path: Path) -> dict[str, Any]:
         raise SourceError(
             f"'{path}' is not a configuration: it holds a {type(entries).__name__}, not keys with values."
         )
-    return {str(key): value for key, value in entries.items()}
+    return entries if isinstance(entries, Arguments) else {str(key): value for key, value in entries.items()}
 
 
 def _read(path: Path) -> Any:

@@ -16,6 +16,7 @@ from foretell.sources.configs.context import megatron_context
 from foretell.sources.configs.files import is_file
 from foretell.sources.configs.fp8 import in_fp8, named_recipe
 from foretell.sources.configs.keys import Keys
+from foretell.sources.configs.known_keys import account_for
 from foretell.sources.configs.megatron_free import CHANGES, FREE
 from foretell.sources.configs.megatron_model import architecture
 from foretell.sources.configs.megatron_recompute import recompute
@@ -82,6 +83,7 @@ def from_arguments(keys: Keys, folder: Path = Path()) -> Configuration:
     model = keys.model or architecture(keys, layers + more, tp=plan["tp"]) | written_out
     nodes, each = keys.count("nnodes"), keys.count("nproc_per_node")
     keys.free(*FREE)
+    account_for(keys, "megatron")
     keys.not_modelled(*CHANGES)
     caveats = _deepspeed(keys, folder, settings, plan)
     return Configuration(

@@ -161,6 +161,7 @@ def _experts(keys: Keys, shared: dict[str, Any], mlp: int, swiglu: bool) -> dict
 
 def _latent(keys: Keys, shared: dict[str, Any], mlp: int) -> dict[str, Any]:
     """Multi-head latent attention, dense or with experts, as DeepSeek-V3 has it."""
+    keys.free("qk_layernorm")  # norms of latents are part of them
     experts = _number_of_experts(keys)
     dense = _dense_layers(keys, shared["num_hidden_layers"]) if experts else shared["num_hidden_layers"]
     each = keys.count("moe_ffn_hidden_size", mlp)

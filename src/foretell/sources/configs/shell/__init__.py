@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from foretell.sources.configs.shell.launch import arguments
+from foretell.sources.configs.shell.launch import Arguments, arguments
 
-__all__ = ["arguments"]
+__all__ = ["Arguments", "arguments"]

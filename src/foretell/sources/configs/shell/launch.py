@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from foretell.limits import read_bytes
 from foretell.sources.configs.shell.reading import Reader
-from foretell.sources.configs.shell.variables import UNKNOWN, Variables
+from foretell.sources.configs.shell.variables import UNKNOWN, Taken, Variables
 
 # Of launchers, what says how many devices there are or which file goes with them; their other arguments cost nothing.
 _OF_LAUNCHERS: Final = (
@@ -25,10 +25,17 @@ _LAUNCHING_MODULES: Final = (
 )
 _SHOWING: Final = ("printf", "mkdir", "cd", "rm", "cp", "mv", "set", "ls", "pip", "wget", "curl", "sleep", "kill")
 _NUMBER: Final = re.compile(r"-?\.?[0-9].*")
+_PLAIN: Final = re.compile(r"[\w.+-]{1,32}")
 _MOST_BYTES: Final = "bytes of a configuration"
 
 
-def arguments(text: str, folder: Path | None = None, given: Sequence[str] = ()) -> dict[str, Any]:
+class Arguments(dict[str, Any]):
+    """Words of a launch by name; `taken`: variables among them that the script leaves to its caller."""
+
+    taken: tuple[Taken, ...] = ()
+
+
+def arguments(text: str, folder: Path | None = None, given: Sequence[str] = ()) -> Arguments:
     """`--key value` words of a command or shell script, run by nobody: variables are put in that it sets itself, or that the
     environment has."""
     reader = Reader(Variables(given), lambda name: _sourced(name, folder))
@@ -41,7 +48,16 @@ def arguments(text: str, folder: Path | None = None, given: Sequence[str] = ()) 
         words = [word for command in commands if command[0].startswith("-") for word in command]
         found = _named(words or [w for values in reader.variables.own.values() for w in _opened(values)])
     _written_files(found, reader.written)
-    return found
+    made = Arguments(found)
+    words = {word for value in found.values() if isinstance(value, str) for word in value.split()}
+    made.taken = tuple(t for t in reader.variables.taken.values() if t.value in words and _may_be_shown(t))
+    return made
+
+
+def _may_be_shown(taken: Taken) -> bool:
+    """Numbers and plain words; paths say nothing of a cost, and secrets are nobody's business."""
+    secret = any(part in taken.name.upper() for part in ("KEY", "TOKEN", "SECRET", "PASS"))
+    return bool(_PLAIN.fullmatch(taken.value)) and taken.name[:1].isalpha() and not secret
 
 
 def _sourced(name: str, folder: Path | None) -> str | None:

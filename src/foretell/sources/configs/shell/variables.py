@@ -7,7 +7,8 @@ import operator
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 from foretell.limits import limit
 from foretell.sources.configs.shell.words import Segment, Word, closed
@@ -23,12 +24,22 @@ _OPERATORS: Final[Mapping[type[Any], Callable[..., int]]] = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A variable that a script leaves to its caller, and what was put in for it."""
+
+    name: str
+    value: str
+    origin: Literal["environment", "default"]
+
+
 class Variables:
     """A script's own, then the environment's; those of the environment that are empty count as not set."""
 
     def __init__(self, given: Sequence[str] = ()) -> None:
         self.own: dict[str, list[str]] = {}
         self.given = list(given)
+        self.taken: dict[str, Taken] = {}
 
     def values(self, name: str) -> list[str] | None:
         """The words of a variable; None where it is not set."""
@@ -41,7 +52,10 @@ class Variables:
             return [str(len(self.given))]
         if name in self.own:
             return self.own[name]
-        return [os.environ[name]] if os.environ.get(name) else None
+        if not (value := os.environ.get(name)):
+            return None
+        self.taken[name] = Taken(name=name, value=value, origin="environment")
+        return [value]
 
     def assign(self, name: str, words: list[str], *, more: bool = False) -> None:
         if more:
@@ -136,6 +150,8 @@ class Variables:
         missing = not values or not any(values)
         if what in ("-", ":-", "=", ":="):
             made = [self._filled(other, depth)] if missing else values
+            if missing and made:
+                self.taken[name] = Taken(name=name, value=made[0], origin="default")
             if missing and "=" in what:
                 self.assign(name, made or [])
             return made or []
