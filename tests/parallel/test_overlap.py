@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from foretell.cost.flops import total_flops
 from foretell.errors import PlanError
 from foretell.parallel import parallelize
 from foretell.plans import Plan
 from foretell.program import Role
+from foretell.simulate.memory import replay
 from foretell.simulate.step import Durations, simulate
 
 from .models import graph
@@ -75,3 +77,41 @@ def test_only_zero_1_gathers_what_it_updated(zero: int) -> None:
 def test_stages_gather_what_they_updated_too() -> None:
     program = parallelize(graph("llama"), Plan(dp=2, pp=3, zero=1, overlap_gather=True, grad_accumulation=3))
     assert all(any(c.kind == "all-gather" for c in role.collectives) for role in program.roles)
+
+
+@pytest.mark.parametrize("sequence", [False, True])
+def test_megatron_makes_gradients_of_weights_while_ranks_add_up_those_of_inputs(sequence: bool) -> None:
+    roles = [
+        parallelize(graph("llama", kernels=kernels), Plan(tp=2, sequence_parallel=sequence)).roles[0]
+        for kernels in ("torch", "megatron")
+    ]
+    kind = "reduce-scatter" if sequence else "all-reduce"
+    meanwhile = []
+    for role in roles:
+        ops = role.graph.ops
+        sums = [
+            c
+            for c in role.collectives
+            if c.kind == kind and ops[c.starts_after].phase == "backward" and "norm" in ops[c.waited_for_by].module
+        ]
+        between = [ops[c.starts_after + 1 : c.waited_for_by] for c in sums]
+        meanwhile.append([sum(op.signature.name == "aten.mm" for op in some) for some in between])
+    blocks = 3
+    assert sum(meanwhile[0]) == 0
+    assert sorted(meanwhile[1])[-2 * blocks :] == [2] * blocks + [3] * blocks  # gate and up; queries, keys and values
+
+
+def test_what_joined_layers_give_back_is_summed_in_their_product() -> None:
+    """Queries, keys and values are one layer of Megatron's, gate and up another."""
+    adds, flops, memory = [], [], []
+    for kernels in ("torch", "megatron"):
+        role = parallelize(graph("llama", kernels=kernels), Plan()).roles[0]
+        backward = [op for op in role.graph.ops if op.phase == "backward"]
+        adds.append(sum(op.signature.name == "aten.add" for op in backward))
+        flops.append(total_flops(role.graph))
+        memory.append(replay(role.graph).peak_allocated)
+        assert all(s.born <= s.freed for s in role.graph.storages)
+    blocks, each = 3, 3  # one for gate and up, two for queries, keys and values
+    assert adds[0] - adds[1] == blocks * each
+    assert flops[0] == flops[1]
+    assert memory[1] <= memory[0]

@@ -15,6 +15,7 @@ from foretell.parallel.expert import expert_parallel, replicas_of_experts
 from foretell.parallel.fp8 import Places, in_fp8
 from foretell.parallel.fp8_layers import layers_in_fp8
 from foretell.parallel.fsdp import sharded_data_parallel
+from foretell.parallel.input_gradients import summed_in_products
 from foretell.parallel.offload import check_offload, offloaded
 from foretell.parallel.parameter_servers import parameter_servers
 from foretell.parallel.pipeline import Weigh, bytes_touched, pipelined
@@ -147,7 +148,10 @@ def _cut(graph: Graph, plan: Plan, micro_steps: int) -> Role:
         own = accumulate(graph, recorded) if recorded else steady_micro_step(graph)
         # Sequences are cut first: under sequence parallelism tensor-parallel ranks share what is left of them.
         role = context_parallel(Role(name="dp", count=plan.devices, graph=own), plan)
-        return exchanged(expert_parallel(tensor_parallel(role, plan), plan), plan)
+        role = tensor_parallel(role, plan)
+        if graph.calls.has_engine:
+            role = summed_in_products(role)
+        return exchanged(expert_parallel(role, plan), plan)
 
     return graph.remember(("cut", recorded, _sharing(plan)), cut)
 

@@ -12,6 +12,7 @@ from foretell.parallel.balance import balanced, interleaved
 from foretell.parallel.blocks import BlockOf, blocks
 from foretell.parallel.parameters import parameters
 from foretell.parallel.rewrite import NOTHING, first_of, rows_of_update
+from foretell.parallel.weight_gradients import weight_gradients
 from foretell.plans import Plan
 from foretell.units import Bytes
 
@@ -36,7 +37,8 @@ class Stages:
         rows = [[[self.storage_of[t] for t in row] for row in rows_of_update(op)] for op in graph.ops[self.update :]]
         self.homes = self._homes(rows)
         self.updates = self._updates(rows)
-        self.postponed = self._weight_gradients() if plan.schedule == "zero-bubble" else frozenset[int]()
+        postpones = plan.schedule == "zero-bubble"
+        self.postponed = weight_gradients(graph, self.update) if postpones else frozenset[int]()
         self.positions: list[list[int]] = [[] for _ in range(plan.pp)]
         for position in range(self.update):
             self.positions[self.chunk_of[position] % plan.pp].append(position)
@@ -123,25 +125,6 @@ class Stages:
             for stage, kept in items.items():
                 updates[stage][position] = op if len(kept) == len(stages) else _only(op, kept, len(stages))
         return updates
-
-    def _weight_gradients(self) -> frozenset[int]:
-        """Backward ops whose results only gradients of their own module need: no other layer waits for them."""
-        wanted: dict[int, set[str]] = {}  # storage → modules that make gradients of it, "…" where others want it
-        found = set()
-        for position in range(self.update - 1, -1, -1):
-            op = self.graph.ops[position]
-            if op.phase != "backward":
-                continue
-            outputs = [self.storage_of[t] for t in op.outputs]
-            for_gradients = bool(outputs) and all(
-                self.graph.storages[s].role == "gradient" or (s in wanted and wanted[s] <= {op.module, ""})
-                for s in outputs
-            )
-            if for_gradients:
-                found.add(position)
-            for t in op.inputs:
-                wanted.setdefault(self.storage_of[t], set()).add(op.module if for_gradients else "…")
-        return frozenset(found)
 
     def stage(self, stage: int) -> tuple[Graph, Ranges, dict[int, int]]:
         """A stage's ops, where each phase of each chunk lies in them, and where each op of the step went."""

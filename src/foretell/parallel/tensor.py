@@ -16,6 +16,7 @@ from foretell.graph import Graph, Op
 from foretell.parallel.parameters import parameters
 from foretell.parallel.sharding.cut import PARTIAL, CannotShard, Cut, Indivisible, Placement, Split, split_of
 from foretell.parallel.sharding.propagate import GROUPED, PRODUCTS, Policy, Propagation
+from foretell.parallel.weight_gradients import behind_sums
 from foretell.plans import Plan
 from foretell.program import Collective, Group, Role
 
@@ -59,7 +60,8 @@ def tensor_parallel(role: Role, plan: Plan) -> Role:
     own = [_overlapping_product(c, graph) if overlaps and c.lane == "tp" else c for c in sharding.collectives]
     ordered = sorted(own, key=lambda c: (c.starts_after, c.waited_for_by))
     before = [_of_own_heads(c, sharding) for c in role.collectives]
-    return replace(role, graph=sharded, collectives=(*before, *ordered))
+    shared = replace(role, graph=sharded, collectives=(*before, *ordered))
+    return behind_sums(shared, policy.lane) if graph.calls.has_engine else shared
 
 
 def _overlapping_product(collective: Collective, graph: Graph) -> Collective:
