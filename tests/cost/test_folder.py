@@ -18,12 +18,13 @@ from foretell.errors import ModelError
 from foretell.forecasting.uncertainty.jobs import jobs_of
 from foretell.forecasting.uncertainty.other_devices import other_devices_of
 
-BEFORE = "h200-2026.11"
+FIRST = "h200-2026.11"
+BEFORE = "h200-2026.11.2"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    for name in (BEFORE, DEFAULT):
+    for name in (FIRST, BEFORE, DEFAULT):
         shutil.copytree(SHIPPED / name, tmp_path / name)
     yield tmp_path / DEFAULT
     load_model.cache_clear()
@@ -35,17 +36,18 @@ def inherit(folder: Path, name: object) -> None:
 
 
 def test_the_default_model_inherits_what_did_not_change(folder: Path) -> None:
-    assert versions(folder) == (folder, folder.parent / BEFORE)
+    assert versions(folder) == (folder, folder.parent / BEFORE, folder.parent / FIRST)
     assert not (folder / "operators.safetensors").exists()
-    assert file_of(folder, "operators.safetensors") == folder.parent / BEFORE / "operators.safetensors"
-    assert file_of(folder, "jobs.json") == folder / "jobs.json"
+    assert file_of(folder, "operators.safetensors") == folder.parent / FIRST / "operators.safetensors"
+    assert file_of(folder, "other_devices.json") == folder.parent / BEFORE / "other_devices.json"
+    assert file_of(folder, ATTAINED) == folder / ATTAINED
     assert load_model(str(folder)).device == "h200"
 
 
-def test_models_of_both_versions_are_read() -> None:
+def test_models_of_all_versions_are_read() -> None:
     """The first has the errors on other devices and what trainers add under names of their own."""
-    assert {BEFORE, DEFAULT} <= set(names())
-    old, new = load_model(BEFORE), load_model(DEFAULT)
+    assert {FIRST, BEFORE, DEFAULT} <= set(names())
+    old, new = load_model(FIRST), load_model(DEFAULT)
     assert other_devices_of(old) == other_devices_of(new)
     first, second = jobs_of(old), jobs_of(new)
     assert first is not None
@@ -55,7 +57,7 @@ def test_models_of_both_versions_are_read() -> None:
 
 
 def test_the_version_before_must_be_as_it_was(folder: Path) -> None:
-    path = folder.parent / BEFORE / "operators.safetensors"
+    path = folder.parent / FIRST / "operators.safetensors"
     data = bytearray(path.read_bytes())
     data[-1000] ^= 1
     path.write_bytes(data)
@@ -94,4 +96,4 @@ def test_rates_that_devices_attain_are_numbers(folder: Path, change: dict[str, o
 
 def test_a_folder_without_rates_takes_the_shipped_ones(tmp_path: Path) -> None:
     assert attained_in(tmp_path) == attained_in(None) == attained_in(shipped())
-    assert (shipped() / ACCURACY).is_file()
+    assert file_of(shipped(), ACCURACY) is not None
