@@ -34,6 +34,7 @@ LLAMAS: Final[dict[str, dict[str, Any]]] = {
 # nanotron adds gradients up in fp32, beside parameters in bf16 and fp32 copies that its optimizer updates.
 SETTINGS: Final = {
     "seq": "4096", "precision": "parameters:bf16/gradients:fp32/master:fp32", "optimizer": "adamw-fused",
+    "attention": "flash2",  # of the flash-attn package, which nanotron calls
 }  # fmt: skip
 
 

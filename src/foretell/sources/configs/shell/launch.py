@@ -49,8 +49,8 @@ def arguments(text: str, folder: Path | None = None, given: Sequence[str] = ()) 
         found = _named(words or [w for values in reader.variables.own.values() for w in _opened(values)])
     _written_files(found, reader.written)
     made = Arguments(found)
-    words = {word for value in found.values() if isinstance(value, str) for word in value.split()}
-    made.taken = tuple(t for t in reader.variables.taken.values() if t.value in words and _may_be_shown(t))
+    used = {word for value in found.values() if isinstance(value, str) for word in value.split()}
+    made.taken = tuple(t for t in reader.variables.taken.values() if t.value in used and _may_be_shown(t))
     return made
 
 
