@@ -14,16 +14,18 @@ from foretell.hardware import device
 from ..parallel.models import graph
 
 
-def rate(on: str, kernel: str, length: int, heads: int = 32) -> float:
-    """TFLOP/s of a forward pass."""
+def rate(on: str, kernel: str, length: int, heads: int = 32, pieces: int = 1) -> float:
+    """TFLOP/s of a forward pass, on one of several ranks that share a sequence."""
+    q = Layout((1, heads, length // pieces, 128), (heads * length * 128, 128, heads * 128, 1), "bfloat16")
     x = Layout((1, heads, length, 128), (heads * length * 128, 128, heads * 128, 1), "bfloat16")
     sums = Layout.contiguous((1, heads, length, 1), "float32")
     names = ("query", "key", "value")
     arguments = (*((name, Input(i)) for i, name in enumerate(names)), ("is_causal", True), ("compute_log_sumexp", True))
-    s = Signature(f"aten._scaled_dot_product_{kernel}_attention.default", (x, x, x), (x, sums), arguments)
+    arguments += (("piece_by_piece", True),) if pieces > 1 else ()
+    s = Signature(f"aten._scaled_dot_product_{kernel}_attention.default", (q, x, x), (q, sums), arguments)
     graph = Graph(
         name="attention", ops=(Op(s, "forward", "", (0, 1, 2), (3, 4)),),
-        tensors=(*(Tensor(x, i) for i in range(4)), Tensor(sums, 4)),
+        tensors=(Tensor(q, 0), Tensor(x, 1), Tensor(x, 2), Tensor(q, 3), Tensor(sums, 4)),
         storages=tuple(Storage(x.nbytes, "input", -1, 1) for _ in range(5)), training=False,
     )  # fmt: skip
     return flops(s) * (1 - skipped(s)) / load_model().price(graph, device(on)).prices[0].seconds * 1e-12
@@ -57,6 +59,10 @@ def test_the_first_flash_attention_takes_twice_as_long() -> None:
         learned = load_model()._learn([*first, *second], on, False)
         assert all(learned[a].seconds > 1.2 * learned[b].seconds for a, b in zip(first, second, strict=True))
         assert sum(learned[a].seconds for a in first) <= 2.2 * sum(learned[b].seconds for b in second)
+
+
+def test_pieces_of_a_ring_attain_what_pieces_attain() -> None:
+    assert rate("h200", "cudnn", 16384, pieces=4) < 0.95 * rate("h200", "cudnn", 16384)
 
 
 def test_few_blocks_do_not_fill_a_device() -> None:

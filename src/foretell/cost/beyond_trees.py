@@ -14,7 +14,7 @@ from typing import Final
 from foretell.cost.attained import Attained, LongAttention
 from foretell.cost.roofline import peak_name, work_of
 from foretell.graph import Signature
-from foretell.graph.operators import FIRST_VERSION, operator_of
+from foretell.graph.operators import FIRST_VERSION, PIECE_BY_PIECE, operator_of
 from foretell.hardware import Device
 from foretell.precision import HALF_DTYPES
 from foretell.units import Seconds
@@ -49,7 +49,8 @@ def _of_long_sequences(
     measured = attained.long_attention.get(operator.kind, {}).get(f"{query.shape[-1]}/{value.shape[-1]}", ())
     if not measured or query.dtype not in HALF_DTYPES:
         return seconds
-    length, blocks = key.shape[-2], math.prod(query.shape[:-1]) / _ROWS
+    pieces = signature.argument(PIECE_BY_PIECE)  # of as many keys as queries: each is a kernel of its own
+    length, blocks = (query if pieces else key).shape[-2], math.prod(query.shape[:-1]) / _ROWS
     weight = min(max(math.log2(max(length, 1) / _TREES_ALONE) / _DOUBLINGS, 0.0), 1.0)
     weight *= min(blocks / own.compute_units / _WAVES, 1.0)
     rate = own.peak(peak_name(signature, tf32=False)) * _share(
