@@ -175,8 +175,7 @@ _READS: Final[dict[str, Reads]] = {
 # Kernels of fused trainers, which move their tensors once.
 _FUSED: Final = {
     "rotary": "mul", "gated_backward": "silu_backward", "cross_entropy_backward": "_to_copy", "dropout_add": "native_dropout",
-    "compiled_cross_entropy_backward": "_to_copy", "fp8_cast": "_to_copy", "permute_rows": "_to_copy",
-    "unpermute_rows": "_to_copy", "weighted_gate": "_to_copy", "weighted_gated_backward": "_to_copy",
+    "compiled_cross_entropy_backward": "_to_copy", "fp8_cast": "_to_copy",
 }  # fmt: skip
 
 for _fused, _like in _FUSED.items():
@@ -188,6 +187,11 @@ for _fused, _like in _FUSED.items():
             of_an_engine=True,
         )
     )
+# Those that are written for the order in which their tensors lie: a stream of as many bytes.
+_STREAMS: Final = """permute_rows unpermute_rows weighted_gate weighted_gated_backward latent_queries latent_keys
+    latent_keys_backward""".split()
+for _name in _STREAMS:
+    register(Operator(name=f"foretell.{_name}", family="copy", kind="stream", like="aten.clone", of_an_engine=True))
 for _family, _kind, _names in _FAMILIES:
     for _name in _names.split():
         register(

@@ -12,6 +12,8 @@ from typing import Final
 
 from foretell.capture.fusing.edit import Arguments, Fusing
 from foretell.capture.fusing.experts import fuse_experts
+from foretell.capture.fusing.latents import fuse_latents
+from foretell.capture.fusing.routers import fuse_routers
 from foretell.graph import Graph, Input, Layout, Op, Tensor
 
 _GATES: Final = {"aten.silu": "aten.silu_backward", "aten.gelu": "aten.gelu_backward"}
@@ -25,6 +27,8 @@ def with_fused_kernels(graph: Graph, *, updates: bool, compiled_loss: bool = Fal
     """
     fusing = Fusing(graph)
     fuse_experts(fusing, moves_fused=True)
+    fuse_routers(fusing)
+    fuse_latents(fusing)
     for find in (_norms, _gates, _rotations, _softmaxes, _dropouts):
         find(fusing)
     _losses(fusing, "compiled_cross_entropy_backward" if compiled_loss else "cross_entropy_backward")

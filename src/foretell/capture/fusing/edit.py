@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from foretell.graph import Caveat, Graph, Input, Op, Signature, Storage, Tensor, Value
+from foretell.graph import Caveat, Graph, Input, Layout, Op, Signature, Storage, Tensor, Value
 from foretell.graph.operators import operator_of
 
 Arguments = tuple[tuple[str, Value], ...]
@@ -21,6 +21,8 @@ class Fusing:
         self.graph = graph
         self.ops: list[Op | None] = list(graph.ops)
         self.tensors = list(graph.tensors)
+        self.storages = list(graph.storages)
+        self.inserted: dict[int, list[Op]] = defaultdict(list)  # position → ops that run before the one there
         self.fused: set[int] = set()  # positions of ops that are not captured ones
         self.written: dict[int, int] = {}  # storage → the op that makes it
         self.readers: dict[int, list[int]] = defaultdict(list)  # storage → ops that compute with it; views do not
@@ -96,11 +98,23 @@ class Fusing:
         self.ops[at] = Op(signature, like.phase, like.module, tuple(inputs), tuple(outputs), like.times)
         self.fused.add(at)
 
+    def insert(self, before: int, target: str, tensor: int, dtype: str) -> int:
+        """An op that makes a tensor of another type from one, and what it makes."""
+        like, own = self.at(before), self.tensors[tensor].layout
+        made = Layout.contiguous(own.shape, dtype)
+        self.storages.append(Storage(made.nbytes, "temporary", before, before))
+        self.tensors.append(Tensor(made, len(self.storages) - 1))
+        number = len(self.tensors) - 1
+        signature = Signature(target, (own,), (made,), (("self", Input(0)),))
+        self.inserted[before].append(Op(signature, like.phase, like.module, (tensor,), (number,), like.times))
+        return number
+
     def graph_now(self) -> Graph:
         self._drop_views()
         place: list[int] = []  # where an op went, or the one before it
         ops: list[Op] = []
-        for op in self.ops:
+        for position, op in enumerate(self.ops):
+            ops += self.inserted.get(position, ())
             if op is not None:
                 ops.append(op)
             place.append(max(len(ops) - 1, 0))
@@ -112,7 +126,7 @@ class Fusing:
         first = {self.storage(t): i for i, op in reversed(list(enumerate(ops))) for t in op.outputs}
         end, phases = len(self.graph.ops), [op.phase for op in ops]
         storages: dict[int, Storage] = {}
-        for number, s in enumerate(self.graph.storages):
+        for number, s in enumerate(self.storages):
             if s.born >= 0 and number not in made:
                 continue  # no longer made by any op
             born = s.born if s.born < 0 else first[number]
@@ -125,7 +139,8 @@ class Fusing:
 
     def _drop_views(self) -> None:
         """Without views of what no op makes any more."""
-        made = {number for number, s in enumerate(self.graph.storages) if s.born < 0}
+        made = {number for number, s in enumerate(self.storages) if s.born < 0}
+        made |= {self.storage(t) for ops in self.inserted.values() for op in ops for t in op.outputs}
         for op in self.ops:
             if op is not None:
                 made |= {self.storage(t) for t in op.outputs} - {self.storage(t) for t in op.inputs}

@@ -12,10 +12,11 @@ from foretell.cost.roofline import peak_name, work_of
 from foretell.graph import ITEM_BYTES, Layout, Signature
 from foretell.graph.operators import Family, Operator, operator_of
 from foretell.hardware import Device
-from foretell.units import Seconds
+from foretell.units import Bytes, Seconds
 
 LAUNCH_FLOOR: Final[Seconds] = 1.0e-6  # the shortest kernel there is; what keeps a ratio to the roofline finite
 _WALK: Final[Seconds] = 1.0e-7  # from one plane to the next, about what memory takes to answer
+_STREAMED: Final = "bfloat16"
 _NOTHING: Final = Layout((), (), "uint8")  # stands for the tensors of an op that has none
 _DESCRIBES: Final[Mapping[Family, Callable[[Signature, Device, bool], Values]]] = {
     "attention": products.attention,
@@ -46,6 +47,7 @@ class Description:
 
 def describe(signature: Signature, device: Device, *, tf32: bool) -> Description:
     operator, work = operator_of(signature.name), work_of(signature)
+    signature = _as_stream(work.traffic) if operator.kind == "stream" else signature
     tf32 = tf32 and not operator.is_attention  # whose kernels take fp32 as it is: the two were measured to be as fast
     arithmetic = products.padding(signature) * work.flops / device.peak(peak_name(signature, tf32=tf32))
     memory = work.traffic / device.bandwidth
@@ -60,6 +62,12 @@ def describe(signature: Signature, device: Device, *, tf32: bool) -> Description
     if operator.family == "convolution_backward":
         least = max(least, products.summed_alone(signature, device, tf32))
     return Description(operator.family, least, values)
+
+
+def _as_stream(traffic: Bytes) -> Signature:
+    """One tensor copied, of as many bytes."""
+    x = Layout((traffic // 2 // ITEM_BYTES[_STREAMED],), (1,), _STREAMED)
+    return Signature("aten.clone.default", (x,), (x,))
 
 
 def _crowding(signature: Signature, operator: Operator) -> float:

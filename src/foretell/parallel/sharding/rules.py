@@ -181,6 +181,14 @@ def weighted_gated_backward(signature: Signature, cuts: Cuts) -> Outputs:
     return made
 
 
+@shards("foretell.latent_keys_backward")
+def latent_keys_backward(signature: Signature, cuts: Cuts) -> Outputs:
+    """Gradients of keys and values; that of the positions, which all heads share, is a sum over heads."""
+    cut = cuts[0]
+    heads = cut is not None and cut.dim == 1
+    return [cut if x.shape[1] == signature.inputs[0].shape[1] else PARTIAL if heads else cut for x in signature.outputs]
+
+
 @shards("aten.embedding_dense_backward")
 def embedding_backward(signature: Signature, cuts: Cuts) -> Outputs:
     return [PARTIAL if any(c is not None for c in cuts) else None]
