@@ -592,3 +592,15 @@ def test_torchs_own_context_parallelism_gathers_keys(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_the_attention_kernel_is_the_one_that_the_trainer_picks(tmp_path: Path, words: str, kernel: str | None) -> None:
     assert written(tmp_path, "a.sh", f"torchrun pretrain_gpt.py {MEGATRON} {words}").settings.get("attention") == kernel
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"),
+    [("bf16_mixed", "master:fp32"), ("bf16-mixed", "master:fp32"), ("bf16_with_fp8_delayed_scaling_mixed", "fp8:delayed/weights:fp8"),
+     ("bf16_with_fp8_current_scaling_mixed", "fp8:current/weights:fp8/half_blocks:1-1"),
+     ("bf16_with_fp8_subchannel_scaling_mixed", "fp8:blockwise"), ("bf16_with_mxfp8_mixed", "fp8:mx/weights:fp8")],
+)  # fmt: skip
+def test_recipes_of_megatron_bridge_are_read_by_name(tmp_path: Path, name: str, ending: str) -> None:
+    sizes = "model: {num_layers: 2, hidden_size: 64, num_attention_heads: 4, vocab_size: 1000}\nnum_layers: 2\nhidden_size: 64"
+    found = written(tmp_path, "a.yaml", f"{sizes}\nmixed_precision: {name}\n")
+    assert found.settings["precision"].endswith(ending)

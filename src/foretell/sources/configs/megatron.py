@@ -14,14 +14,13 @@ from foretell.sources.configs.attention import megatron_attention
 from foretell.sources.configs.configuration import Configuration
 from foretell.sources.configs.context import megatron_context
 from foretell.sources.configs.files import is_file
-from foretell.sources.configs.fp8 import in_fp8, named_recipe
 from foretell.sources.configs.keys import Keys
 from foretell.sources.configs.known_keys import account_for
 from foretell.sources.configs.megatron_free import CHANGES, FREE
 from foretell.sources.configs.megatron_model import architecture
+from foretell.sources.configs.megatron_precision import megatron_precision
 from foretell.sources.configs.megatron_recompute import recompute
 from foretell.sources.configs.megatron_stages import LAYOUT, stages
-from foretell.sources.configs.optimizers import with_masters
 
 TRAINER: Final = "Megatron-LM"
 _SIZES: Final = {"num_layers", "hidden_size", "num_attention_heads"}
@@ -132,7 +131,7 @@ def _step(keys: Keys) -> dict[str, Any]:
     settings: dict[str, Any] = {
         "batch": keys.count("micro_batch_size", 1),
         "seq": keys.count("seq_length") or keys.count("encoder_seq_length") or 1024,
-        **_precision(keys),
+        **megatron_precision(keys),
         "kernels": _kernels(keys),
     }
     if clip := keys.number("clip_grad", 1.0):
@@ -149,32 +148,6 @@ def _kernels(keys: Keys) -> str:
         keys.say("cross_entropy_fusion_impl", f"{made_by}, taken for a loss that is not fused")
         return "megatron"
     return "megatron-compiled-loss" if fused else "megatron"
-
-
-def _precision(keys: Keys) -> dict[str, Any]:
-    """Half-precision parameters with fp32 copies and sums of gradients; fp16 keeps its gradients unless it is asked."""
-    bf16, fp16 = keys.flag("bf16"), keys.flag("fp16")
-    fp32_sums = keys.flag("accumulate_allreduce_grads_in_fp32", default=bf16) and not keys.flag("grad_reduce_in_bf16")
-    if not (bf16 or fp16):
-        return {"optimizer": "adamw-fused"}
-    return _in_fp8(keys, with_masters("bf16" if bf16 else "fp16", fp32_sums=fp32_sums))
-
-
-def _in_fp8(keys: Keys, settings: dict[str, Any]) -> dict[str, Any]:
-    """`--fp8-format` with its recipe; weights that are gathered in 8 bits have no copies in bf16."""
-    formats = {name: keys.text(name) for name in ("fp8_format", "fp8", "fp4_format", "fp4")}
-    given = [name for name, word in formats.items() if word not in ("", "none", "null", "False")]
-    recipe = named_recipe(keys, "fp8_recipe", "delayed")
-    ends = [keys.count(f"num_layers_at_{end}_in_bf16", 1, least=0) for end in ("start", "end")]
-    kept, gathered = keys.flag("first_last_layers_bf16"), keys.flag("fp8_param_gather") or keys.flag("fp8_param")
-    if not given:
-        return settings
-    if given[0].startswith("fp4"):
-        keys.say(given[0], "4-bit products, taken for 8-bit ones of microscaling blocks")
-        recipe = "mx"
-    return in_fp8(
-        settings, recipe, weights="fp8" if gathered else None, half_blocks="-".join(map(str, ends)) if kept else "0-0"
-    )
 
 
 def _plan(keys: Keys, layers: int) -> dict[str, Any]:
