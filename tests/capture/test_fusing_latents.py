@@ -29,7 +29,7 @@ class Attention(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.squeezed = nn.Linear(WIDTH, 32, bias=False)
+        self.squeezed, self.norms = nn.Linear(WIDTH, 32, bias=False), nn.ModuleList(nn.LayerNorm(32) for _ in range(2))
         self.queries = nn.Linear(32, HEADS * (PLAIN + TURNED), bias=False)
         self.latents = nn.Linear(WIDTH, 32 + TURNED, bias=False)
         self.keys = nn.Linear(32, HEADS * (PLAIN + VALUE), bias=False)
@@ -37,12 +37,21 @@ class Attention(nn.Module):
 
     def forward(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         batch = x.shape[0]
-        q = self.queries(self.squeezed(x)).view(batch, TOKENS, HEADS, -1).transpose(1, 2)
+        q = self.queries(self.norms[0](self.squeezed(x))).view(batch, TOKENS, HEADS, -1).transpose(1, 2)
         plain, position = q.split((PLAIN, TURNED), dim=-1)
         latents, shared = self.latents(x).split((32, TURNED), dim=-1)
-        keys, values = self.keys(latents).view(batch, TOKENS, HEADS, -1).transpose(1, 2).split((PLAIN, VALUE), dim=-1)
+        keys, values = (
+            self.keys(self.norms[1](latents))
+            .view(batch, TOKENS, HEADS, -1)
+            .transpose(1, 2)
+            .split((PLAIN, VALUE), dim=-1)
+        )
         shared = turned(shared.view(batch, 1, TOKENS, TURNED), cos, sin).expand(-1, HEADS, -1, -1)
-        q, k = torch.cat((plain, turned(position, cos, sin)), dim=-1), torch.cat((keys, shared), dim=-1)
+        q, k = (
+            torch.cat((plain, turned(position, cos, sin)), dim=-1),
+            keys.new_empty(batch, HEADS, TOKENS, PLAIN + TURNED),
+        )
+        k[..., :PLAIN], k[..., PLAIN:] = keys, shared
         made = F.scaled_dot_product_attention(q, k, values, is_causal=True)
         return self.out(made.transpose(1, 2).reshape(batch, TOKENS, -1))
 
@@ -66,8 +75,8 @@ class Model(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         rows = self.norm(self.embedding(x))
         rows = rows + self.attention(rows, *self.tables(self.angles))
-        scores = F.linear(rows.flatten(0, 1).float(), self.gate.weight.float()).sigmoid().sum(-1)
-        return self.head(rows) * scores.view(*x.shape, 1).to(rows.dtype)
+        scores = F.linear(rows.flatten(0, 1).float(), self.gate.weight.float()).sigmoid().topk(2)[0].sum(-1)
+        return self.head(rows * scores.view(*x.shape, 1).to(rows.dtype))
 
 
 @cache
