@@ -181,7 +181,7 @@ MEGATRON = {
 
 def test_recipes_of_megatron_become_plans(tmp_path: Path) -> None:
     others = [{"world_source": "default"}, {"mtp_layers": 1}, {"model_family": "mimo"}, {"tp": 3}, {"optimizer": "muon"},
-              {"fp8_format": "hybrid"}, {"layers": 13}]  # fmt: skip
+              {"layers": 13}]  # fmt: skip
     write(tmp_path, megatron_memory.SOURCE, [MEGATRON, *(MEGATRON | other for other in others)])
     taken = megatron_memory.questions(tmp_path)
     assert sum(taken.left_out.values()) == len(others)

@@ -152,6 +152,13 @@ def test_a_model_is_built_with_all_that_its_row_says(tmp_path: Path) -> None:
     assert [c["model_type"] for c in configs] == ["nemotron", "llama", "qwen3", "qwen3_moe"]
     assert [c["head_dim"] for c in configs] == [16, 32, 16, 16]
     overlapped = row(plan={"dp": 1, "tp": 2}, labels=["fused", "tp-overlap"])
+    refused = row(
+        plan={"dp": 1, "tp": 2, "cp": 2}, cluster="4xh100-sxm", notes="sequence_parallel with cp is refused, so without"
+    )
+    [once] = jobs(written(tmp_path, refused)).items
+    assert once.ask.plan.sequence_parallel, "it ran so"
+    recipes = [row(file="Megatron-Bridge/docs"), row(file="Megatron-Bridge", plan={"dp": 2}), row()]
+    assert [j.ask.plan.overlap_gather for j in jobs(written(tmp_path, *recipes)).items] == [True, False, False]
     assert [job.ask.plan.overlap_tp for job in jobs(written(tmp_path, overlapped, row())).items] == [True, False]
 
 

@@ -24,6 +24,10 @@ _BERT_LARGE: Final = {
 }  # fmt: skip
 _TASKS: Final = {"qa": "BertForQuestionAnswering", "mlm": "BertForMaskedLM"}
 _APEX: Final = "apex-O2"  # of a time when attention was products, a softmax and dropout
+_ONCE_REFUSED: Final = {"sequence_parallel with cp": ("sequence_parallel", True), "zero=1 with ep": ("zero", 1)}
+# Whose recipes gather parameters while the next forward pass runs: overlap_param_sync of NeMo-Framework-Launcher's
+# conf/training, overlap_param_gather of Megatron-Bridge's perf_recipes.
+_GATHERS_AHEAD: Final = ("nemo", "megatron-bridge")
 _TP_OVERLAP: Final = "tp-overlap"
 _ENGINE: Final = "DeepSpeed"  # adds up gradients and updates parameters by itself, on fp32 copies
 # Whose documents these are, the more particular first: what they describe was run by it.
@@ -95,9 +99,14 @@ def _network(row: Row) -> str:
 
 
 def _plan(row: Row) -> Plan:
-    """As written, with the engine that its notes name; pipelines of that engine have buffers of their own."""
-    plan = Plan(**row["plan"])
-    plan = replace(plan, overlap_tp=plan.tp > 1 and _TP_OVERLAP in row.get("labels", ()))
+    """As the job ran: what rows were written without, as it was refused once, their notes say. With the engine that they name,
+    whose pipelines have buffers of their own."""
+    ran = {name: value for what, (name, value) in _ONCE_REFUSED.items() if what in _notes(row)}
+    plan = Plan(**row["plan"] | ran)
+    plan = replace(
+        plan, overlap_tp=plan.tp > 1 and _TP_OVERLAP in row.get("labels", ()),
+        overlap_gather=plan.zero == 1 and _who(row) in _GATHERS_AHEAD,
+    )  # fmt: skip
     return replace(plan, sharding="deepspeed") if _ENGINE in _notes(row) and plan.zero and plan.pp == 1 else plan
 
 
