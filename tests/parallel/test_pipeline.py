@@ -241,3 +241,18 @@ def test_a_tied_parameter_lies_on_each_stage_that_uses_it(monkeypatch: pytest.Mo
         assert [(c.kind, c.nbytes, c.group.size, c.group.stride) for c in role.collectives if c.lane == "tied"] == (
             [("all-reduce", table, 2, 2)] if uses else []
         )
+
+
+@pytest.mark.parametrize("kernels", ["torch", "megatron"])
+def test_megatron_keeps_nothing_of_what_a_stage_hands_over(kernels: str) -> None:
+    """Its receiver does, from then on to its own backward pass."""
+    program = parallelize(graph("llama", kernels=kernels), Plan(pp=3, grad_accumulation=6))
+    assert program.pipeline is not None
+    handed, kept = 2 * 16 * 32 * 4, []
+    for role, ranges in zip(program.roles, program.pipeline.ranges, strict=True):
+        first, last = next(where for (phase, _), where in ranges.items() if phase == "forward")
+        lives = [s for s in role.graph.storages if s.role == "activation" and first <= s.born < last]
+        kept.append(sum(s.nbytes for s in lives if s.freed >= last))
+    more = 0 if kernels == "megatron" else handed
+    waiting = [role.persistent["activation"] for role in program.roles]
+    assert waiting == [2 * (kept[0] + more), kept[1] + more, 0]

@@ -90,8 +90,13 @@ def _moved(collective: Collective, places: Mapping[int, int], end: int) -> Colle
 def _activations_in_flight(graph: Graph, ranges: Ranges, actions: tuple[Action, ...], micro_batches: int) -> Bytes:
     """Activations of micro-batches between their passes, beside those of the one that is in the stage's graph."""
     forward = {chunk: where for (phase, chunk), where in ranges.items() if phase == "forward"}
-    born = [(s.born, s.nbytes) for s in graph.storages if s.role == "activation"]
-    kept = {chunk: sum(n for at, n in born if first <= at < last) for chunk, (first, last) in forward.items()}
+    lives = [(s.born, s.freed, s.nbytes) for s in graph.storages if s.role == "activation"]
+    # What a chunk hands over torch keeps until its backward pass; Megatron is rid of it once it is sent.
+    until = {chunk: last if graph.calls.has_engine else 0 for chunk, (_, last) in forward.items()}
+    kept = {
+        chunk: sum(n for born, freed, n in lives if first <= born < last and freed >= until[chunk])
+        for chunk, (first, last) in forward.items()
+    }
     timed = 1 + max(a.micro_batch for a in actions)
     many = {chunk: micro_batches if count == timed else count for chunk, count in most_in_flight(actions).items()}
     in_flight = sum(kept[chunk] * count for chunk, count in many.items())
