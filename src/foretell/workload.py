@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from foretell.plans import PlanTemplate
 
 Attention = Literal["flash1", "flash2", "flash3", "cudnn", "efficient", "math"]
-Kernels = Literal["torch", "megatron", "megatron-compiled-loss", "fused-model"]
-MEGATRON: Final[tuple[Kernels, ...]] = ("megatron", "megatron-compiled-loss")  # the latter: --cross-entropy-loss-fusion
+KernelBase = Literal["torch", "megatron", "megatron-compiled-loss", "fused-model"]
+_WITHOUT: Final = "-without-"
+APART: Final = ("permute", "rope", "wgrad")  # what fused kernels may be left out of
 Compile = Literal[False, True, "reduce-overhead", "max-autotune"]
 _PARAMETERS = {
     "model": "",
@@ -27,6 +28,36 @@ _PARAMETERS = {
     "optimizer": " params",
     "step": " model, optimizer, batch",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernels:
+    """Whose kernels a step runs, and what of them its trainer leaves to torch: `megatron-compiled-loss-without-permute`.
+
+    `permute` moves rows to experts and back, `rope` turns positions, `wgrad` adds products of weight gradients to their sums.
+    """
+
+    base: KernelBase = "torch"
+    apart: frozenset[str] = frozenset()
+
+    @classmethod
+    def parse(cls, text: str) -> Kernels:
+        base, *apart = text.split(_WITHOUT) if isinstance(text, str) else [text]
+        check_choice("kernels", base, get_args(KernelBase), WorkloadError)
+        for part in apart:
+            check_choice("what kernels leave out", part, APART, WorkloadError)
+        if apart and base == "torch":
+            raise WorkloadError(f"kernels={text!r} leaves out what torch does not have. Give kernels=torch.")
+        return cls(base=base, apart=frozenset(apart))  # type: ignore[arg-type]
+
+    @property
+    def of_megatron(self) -> bool:
+        return self.base.startswith("megatron")
+
+    @property
+    def compiled_loss(self) -> bool:
+        """As with --cross-entropy-loss-fusion."""
+        return self.base == "megatron-compiled-loss"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
@@ -68,7 +99,7 @@ class Workload:
     channels_last: bool = False
     compile: Compile = False
     attention: Attention | None = None  # the kernel; None: what torch picks
-    kernels: Kernels = "torch"  # or of fused trainers: Megatron's, Apex', or those of their models alone
+    kernels: str = "torch"  # or of fused trainers: Megatron's, Apex', or those of their models alone
     samples: int | None = None
     tokens: int | None = None
     step: Callable[[Any, Any, Any], Any] | None = None
@@ -89,7 +120,7 @@ class Workload:
         self._check_precision()
         check_choice("compile", self.compile, get_args(Compile), WorkloadError)
         check_choice("attention", self.attention, (None, *get_args(Attention)), WorkloadError)
-        check_choice("kernels", self.kernels, get_args(Kernels), WorkloadError)
+        Kernels.parse(self.kernels)
         check_choice("trainer", self.trainer, (None, *TRAINERS), WorkloadError)
         check_count("grad_accumulation", self.grad_accumulation, WorkloadError)
         for count in ("samples", "tokens"):  # of a batch; None: they are counted

@@ -13,10 +13,12 @@ from torch.nn import functional as F
 
 from foretell.capture import capture
 from foretell.cost.model import load_model
+from foretell.errors import WorkloadError
 from foretell.graph import Graph
 from foretell.hardware import device
 from foretell.parallel import parallelize
 from foretell.plans import Plan
+from foretell.workload import Kernels
 from tests.capture.tiny import names, workload
 
 TOKENS, WIDTH, INNER, EXPERTS, TOP = 64, 32, 48, 8, 2
@@ -87,6 +89,17 @@ def test_rows_of_a_mixture_are_moved_and_opened_by_one_kernel_each() -> None:
 def test_grouped_products_add_to_main_gradients_by_themselves() -> None:
     made = [op.signature.outputs[0] for op in graph("megatron").ops if op.signature.name == "aten._grouped_mm"]
     assert Counter(x.dtype for x in made if len(x.shape) == 3) == {"float32": 4}
+
+
+def test_what_a_trainer_leaves_to_torch_is_not_fused() -> None:
+    fused, moved, added = (
+        Counter(names(graph(f"megatron{more}"))) for more in ("", "-without-permute", "-without-wgrad")
+    )
+    assert (moved["foretell.permute_rows"], moved["aten.index_select"], moved["aten.scatter_add"]) == (0, 4, 4)
+    assert moved["foretell.weighted_gate"] == fused["foretell.weighted_gate"]
+    assert added["aten.add_"] > fused["aten.add_"]
+    with pytest.raises(WorkloadError, match="permute, rope, wgrad"):
+        Kernels.parse("megatron-without-norms")
 
 
 def test_what_is_made_in_between_is_not_kept() -> None:

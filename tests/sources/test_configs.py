@@ -604,3 +604,32 @@ def test_recipes_of_megatron_bridge_are_read_by_name(tmp_path: Path, name: str, 
     sizes = "model: {num_layers: 2, hidden_size: 64, num_attention_heads: 4, vocab_size: 1000}\nnum_layers: 2\nhidden_size: 64"
     found = written(tmp_path, "a.yaml", f"{sizes}\nmixed_precision: {name}\n")
     assert found.settings["precision"].endswith(ending)
+
+
+def test_megatrons_flags_say_what_is_fused(tmp_path: Path) -> None:
+    experts = MEGATRON + "--bf16 --swiglu --num-experts 8 --moe-router-topk 2 "
+    fused = {
+        "--moe-permute-fusion": "megatron",
+        "": "megatron-without-permute",
+        "--moe-permute-fusion --no-rope-fusion": "megatron-without-rope",
+        "--no-gradient-accumulation-fusion --cross-entropy-loss-fusion": "megatron-compiled-loss-without-permute-without-wgrad",
+    }
+    for number, (more, kernels) in enumerate(fused.items()):
+        assert written(tmp_path, f"{number}.sh", experts + more).settings["kernels"] == kernels
+    dense = written(tmp_path, "dense.sh", MEGATRON + "--bf16 --swiglu")
+    assert dense.settings["kernels"] == "megatron"
+    turned = written(tmp_path, "rope.sh", MEGATRON + "--multi-latent-attention --kv-lora-rank 16 --rope-type rope")
+    assert turned.settings["kernels"] == "megatron-without-rope"
+
+
+def test_experts_of_megatron_may_lie_on_ranks_of_tensor_parallelism(tmp_path: Path) -> None:
+    split = (
+        MEGATRON + "--num-experts 8 --tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 8 "
+    )
+    plan = written(tmp_path, "a.sh", split + "--expert-tensor-parallel-size 1").template().plan_for(EIGHT)
+    assert (plan.etp, plan.ep, plan.dp) == (1, 8, 4)
+    shared = written(tmp_path, "b.sh", split.replace("parallel-size 8", "parallel-size 4")).template().plan_for(EIGHT)
+    assert (shared.etp, shared.ep) == (None, 4)
+    normed = written(tmp_path, "c.sh", MEGATRON + "--swiglu --num-experts 8 --moe-ffn-hidden-size 96 --qk-layernorm")
+    assert not isinstance(normed.model, str)
+    assert normed.model["model_type"] == "qwen3_moe"

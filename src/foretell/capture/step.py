@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from foretell.capture.dtypes import half_dtype, torch_dtype
 from foretell.errors import WorkloadError
 from foretell.sources.master_weights import Copies, OnMasters, keep_main_gradients
-from foretell.workload import MEGATRON, Workload
+from foretell.workload import Kernels, Workload
 
 # FlashAttention 3 is not torch's; cuDNN's kernel does the same work in the same way and about as fast.
 ATTENTION: Final[dict[str, SDPBackend]] = {
@@ -172,7 +172,7 @@ def prepare_optimizer(workload: Workload, model: torch.nn.Module) -> torch.optim
             f"workload {workload.name!r} trains nothing: no parameter requires a gradient. "
             "Leave some parameters unfrozen, or set optimizer=None for inference."
         )
-    make = _fused(workload.optimizer) if workload.kernels in MEGATRON else workload.optimizer
+    make = _fused(workload.optimizer) if Kernels.parse(workload.kernels).of_megatron else workload.optimizer
     if workload.arithmetic.master:
         return OnMasters(trainable, make)
     return make(trainable)

@@ -23,7 +23,7 @@ from foretell.graph import Caveat, Graph
 from foretell.graph.facts import StepFacts
 from foretell.sources.master_weights import gradient_of
 from foretell.sources.named.adapters import quantized_weights
-from foretell.workload import MEGATRON, Workload
+from foretell.workload import Kernels, Workload
 
 MICRO_STEPS_RECORDED = 2  # the first makes gradients, the second adds to them; all others equal the second
 
@@ -74,10 +74,8 @@ def record(step: Step, recorder: Recorder, values: Values | None = None, *, warm
     )
     if workload.attention == "flash1":
         graph = attention.of_the_first_version(graph)
-    if workload.kernels == "torch":
-        return graph
-    compiled = workload.kernels == "megatron-compiled-loss"
-    return with_fused_kernels(graph, updates=workload.kernels in MEGATRON, compiled_loss=compiled)
+    kernels = Kernels.parse(workload.kernels)
+    return graph if kernels.base == "torch" else with_fused_kernels(graph, kernels)
 
 
 def versions() -> dict[str, str]:
@@ -92,7 +90,7 @@ def _facts(step: Step) -> StepFacts:
         inputs=tuple(map(int, tensors[0].shape)) if tensors else None,
         optimizer=None if step.optimizer is None else optimizer_name(step.optimizer),
         plan=step.workload.plan,
-        trainer=step.workload.trainer or ("megatron" if step.workload.kernels in MEGATRON else None),
+        trainer=step.workload.trainer or ("megatron" if Kernels.parse(step.workload.kernels).of_megatron else None),
     )
 
 

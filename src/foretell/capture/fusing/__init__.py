@@ -15,24 +15,27 @@ from foretell.capture.fusing.experts import fuse_experts
 from foretell.capture.fusing.latents import fuse_latents
 from foretell.capture.fusing.routers import fuse_routers
 from foretell.graph import Graph, Input, Layout, Op, Tensor
+from foretell.workload import Kernels
 
 _GATES: Final = {"aten.silu": "aten.silu_backward", "aten.gelu": "aten.gelu_backward"}
 
 
-def with_fused_kernels(graph: Graph, *, updates: bool, compiled_loss: bool = False) -> Graph:
+def with_fused_kernels(graph: Graph, kernels: Kernels) -> Graph:
     """The step with its patterns replaced, and a caveat with the share of memory traffic that is still op by op.
 
-    `updates`: those of main gradients too, which trainers with an engine of their own add up by themselves.
-    `compiled_loss`: cross entropy is a compiled function, which overwrites the softmax through a copy of it.
+    Updates of main gradients are those of Megatron: trainers with an engine of their own add them up by themselves. A compiled
+    cross entropy overwrites the softmax through a copy of it.
     """
-    fusing = Fusing(graph)
-    fuse_experts(fusing, moves_fused=True)
+    fusing, apart = Fusing(graph), kernels.apart
+    fuse_experts(fusing, moves_fused="permute" not in apart)
     fuse_routers(fusing)
-    fuse_latents(fusing)
-    for find in (_norms, _gates, _rotations, _softmaxes, _dropouts):
+    if "rope" not in apart:
+        fuse_latents(fusing)
+        _rotations(fusing)
+    for find in (_norms, _gates, _softmaxes, _dropouts):
         find(fusing)
-    _losses(fusing, "compiled_cross_entropy_backward" if compiled_loss else "cross_entropy_backward")
-    if updates:
+    _losses(fusing, "compiled_cross_entropy_backward" if kernels.compiled_loss else "cross_entropy_backward")
+    if kernels.of_megatron and "wgrad" not in apart:
         _weight_gradients(fusing)
     return fusing.graph_now()
 

@@ -39,7 +39,7 @@ def megatron_attention(keys: Keys) -> tuple[dict[str, Any], dict[str, Any]]:
     backend = keys.text("attention_backend", usual)
     if backend not in kernels:
         raise keys.wrong("attention_backend", backend, f"one of {', '.join(kernels)}")
-    keys.free("no_gradient_accumulation_fusion", "deterministic_mode")
+    keys.free("deterministic_mode")
     kernel = kernels[backend]
     if kernel == _EAGER:
         return {}, {"attn_implementation": "eager"}

@@ -16,6 +16,7 @@ from foretell.sources.configs.context import megatron_context
 from foretell.sources.configs.files import is_file
 from foretell.sources.configs.keys import Keys
 from foretell.sources.configs.known_keys import account_for
+from foretell.sources.configs.megatron_experts import experts_plan, kernels
 from foretell.sources.configs.megatron_free import CHANGES, FREE
 from foretell.sources.configs.megatron_model import architecture
 from foretell.sources.configs.megatron_precision import megatron_precision
@@ -132,7 +133,7 @@ def _step(keys: Keys) -> dict[str, Any]:
         "batch": keys.count("micro_batch_size", 1),
         "seq": keys.count("seq_length") or keys.count("encoder_seq_length") or 1024,
         **megatron_precision(keys),
-        "kernels": _kernels(keys),
+        "kernels": kernels(keys),
     }
     if clip := keys.number("clip_grad", 1.0):
         settings["clip_grad_norm"] = clip
@@ -141,22 +142,13 @@ def _step(keys: Keys) -> dict[str, Any]:
     return settings
 
 
-def _kernels(keys: Keys) -> str:
-    """Megatron's; `--cross-entropy-loss-fusion` compiles the loss, or takes Transformer Engine's."""
-    fused, made_by = keys.flag("cross_entropy_loss_fusion"), keys.text("cross_entropy_fusion_impl", "native")
-    if fused and made_by != "native":
-        keys.say("cross_entropy_fusion_impl", f"{made_by}, taken for a loss that is not fused")
-        return "megatron"
-    return "megatron-compiled-loss" if fused else "megatron"
-
-
 def _plan(keys: Keys, layers: int) -> dict[str, Any]:
     tp, pp = keys.count("tensor_model_parallel_size", 1), keys.count("pipeline_model_parallel_size", 1)
     plan: dict[str, Any] = {
         "tp": tp,
         "pp": pp,
         **megatron_context(keys),
-        "ep": keys.count("expert_model_parallel_size", 1),
+        **experts_plan(keys, tp=tp, sequence_parallel=keys.flag("sequence_parallel")),
         "zero": _zero(keys),
     }
     if keys.flag("sequence_parallel") and tp > 1:
@@ -167,9 +159,6 @@ def _plan(keys: Keys, layers: int) -> dict[str, Any]:
         plan["overlap"] = False
     if keys.flag("overlap_param_gather") and plan["zero"] == 1:
         plan["overlap_gather"] = True
-    experts_tp = keys.count("expert_tensor_parallel_size", tp if keys.text("num_experts", "1") != "1" else 1)
-    if experts_tp not in (1, tp) or (experts_tp > 1 and plan["ep"] > 1):
-        keys.say("expert_tensor_parallel_size", f"{experts_tp}: experts are taken to be split as the rest")
     if (bucket := keys.count("ddp_bucket_size")) is not None:
         plan["bucket_bytes"] = bucket * 4
     if pp > 1:

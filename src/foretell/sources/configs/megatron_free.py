@@ -37,7 +37,7 @@ FREE: Final = tuple(
     use_one_sent_docs valid_data_path vocab_file wandb_entity wandb_exp_name wandb_project wandb_save_dir weight_decay
     weight_decay_incr_style max_tokens_to_oom disable_straggler_on_startup decoder_seq_length mask_prob short_seq_prob
     swin_backbone_type vocab_extra_ids num_layers hidden_size seq_length attention_softmax_in_fp32 lr_warmup
-    moe_token_dispatcher_type moe_grouped_gemm moe_permute_fusion moe_router_fusion use_te use_legacy_static_engine
+    moe_grouped_gemm moe_router_fusion use_te use_legacy_static_engine
     exit_interval manual_gc distributed_timeout profile profile_ranks profile_step_start profile_step_end ddp_num_buckets
     ddp_average_in_collective ddp_pad_buckets_for_high_nccl_busbw align_grad_reduce align_param_gather use_tp_pp_dp_mapping
     encoder_num_layers decoder_num_layers encoder_seq_length per_split_data_args_path world_size rank nnodes nproc_per_node tee
@@ -56,10 +56,10 @@ CHANGES: Final = tuple(
     exp_avg_sq_dtype experimental_attention_variant external_cuda_graph
     fp8_wgrad freeze_lm fsdp_double_buffer gradient_accumulation_fusion heterogeneous_layers_config_path
     high_priority_stream_groups hybrid_context_parallel
-    main_grads_dtype main_params_dtype microbatch_group_size_per_virtual_pipeline_stage moe_deepep_num_sms moe_enable_deepep
+    main_grads_dtype main_params_dtype microbatch_group_size_per_virtual_pipeline_stage
     moe_expert_capacity_factor moe_pad_expert_input_to_capacity moe_shared_expert_overlap moe_use_legacy_grouped_gemm
     moe_apply_probs_on_input no_bias_dropout_fusion no_bias_gelu_fusion no_bias_swiglu_fusion
-    no_masked_softmax_fusion no_persist_layer_norm no_rope_fusion nccl_ub num_sms overlap_cpu_optimizer_d2h_h2d
+    no_masked_softmax_fusion no_persist_layer_norm nccl_ub num_sms overlap_cpu_optimizer_d2h_h2d
     overlap_moe_expert_parallel_comm overlap_p2p_communication_warmup_flush
     pipeline_model_parallel_comm_backend
     rampup_batch_size reuse_grad_buf_for_mxfp8_param_ag softmax_type symmetric_ar_type tp_comm_bootstrap_backend

@@ -153,6 +153,11 @@ def _experts(keys: Keys, shared: dict[str, Any], mlp: int, swiglu: bool) -> dict
             "model_type": "qwen2_moe", "architectures": ["Qwen2MoeForCausalLM"], "num_experts": experts, "num_experts_per_tok": top,
             "moe_intermediate_size": each, "shared_expert_intermediate_size": extra, "intermediate_size": mlp, **shared,
         }  # fmt: skip
+    if keys.flag("qk_layernorm"):
+        return {
+            "model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "num_experts": experts, "num_experts_per_tok": top,
+            "moe_intermediate_size": each, "intermediate_size": mlp, **shared,
+        }  # fmt: skip
     return {
         "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": experts,
         "num_experts_per_tok": top, "intermediate_size": each, **shared,
@@ -166,6 +171,7 @@ def _latent(keys: Keys, shared: dict[str, Any], mlp: int) -> dict[str, Any]:
     dense = _dense_layers(keys, shared["num_hidden_layers"]) if experts else shared["num_hidden_layers"]
     each = keys.count("moe_ffn_hidden_size", mlp)
     extra = keys.count("moe_shared_expert_intermediate_size", 0, least=0)
+    keys.free("qk_layernorm")  # latents always have norms here
     return {
         "model_type": "deepseek_v3", "architectures": ["DeepseekV3ForCausalLM"], **shared, "intermediate_size": mlp,
         "num_key_value_heads": shared["num_attention_heads"], "q_lora_rank": keys.count("q_lora_rank"),

@@ -12,7 +12,7 @@ import torch
 
 from foretell.precision import Precision, PrecisionName
 from foretell.sources.named.optimizers import optimizer_named
-from foretell.workload import Attention, Kernels, Workload
+from foretell.workload import Attention, Workload
 
 P = ParamSpec("P")
 MakeTensors = Callable[[], dict[str, Any]]
@@ -45,7 +45,7 @@ def takes_step_settings(recipe: Callable[P, Recipe]) -> Callable[..., Workload]:
         compile: bool = False,
         channels_last: bool = False,
         attention: Attention | None = None,
-        kernels: Kernels = "torch",
+        kernels: str = "torch",
         **settings: Any,
     ) -> Workload:
         made = recipe(*args, **settings)
