@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from foretell_bench.tables import published, resources
 from typer.testing import CliRunner
 
 from foretell.cost.accuracy import FILE, Accuracy, shipped_accuracy
-from foretell.cost.folder import check_seal, shipped
+from foretell.cost.folder import check_seal, shipped, versions
 from foretell.errors import InputError
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -34,24 +33,22 @@ def test_what_the_model_ships_with_is_what_was_measured() -> None:
 
 def test_figures_are_written_into_a_models_folder(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(shipped(), tmp_path / "model"))
-    (folder / FILE).unlink()
+    (folder / FILE).unlink(missing_ok=True)  # its own, or that of the version before
     told = CliRunner().invoke(
         app, ["resources", "--from", str(STEPS), "--jobs", str(JOBS), "--write", str(folder), "--json"]
     )
     assert told.exit_code == 0, told.output
     assert Accuracy.load(folder / FILE) == shipped_accuracy()
     assert "published jobs" in json.loads((folder / FILE).read_text())["sources"]["step_sigma"]
-    shutil.copytree(shipped().parent / "h200-2026.11", tmp_path / "h200-2026.11")
+    for before in versions(shipped())[1:]:
+        shutil.copytree(before, tmp_path / before.name)
     check_seal(folder)
 
 
-def test_a_device_draws_more_while_kernels_run(tmp_path: Path) -> None:
-    step = resources.MeasuredStep(
-        source="a", settings="{}", allocated=(90, 100), reserved=(110, 100), context=900, busy=0.0, power=0.2
-    )
-    steps = [step, replace(step, busy=1.0, power=0.6), replace(step, busy=0.5, power=0.4), replace(step, power=None)]
+def test_errors_of_memory_are_of_the_total(tmp_path: Path) -> None:
+    step = resources.MeasuredStep(source="a", settings="{}", allocated=(90, 100), reserved=(110, 100), context=900)
+    steps = [step, step]
     found = resources.accuracy(steps, published.read(JOBS).jobs)
-    assert (found.idle_power, found.busy_power) == pytest.approx((0.2, 0.6))
     assert found.memory_sigma == pytest.approx(0.01 / 0.6745, abs=1e-4)
     resources.save(steps, tmp_path / "kept.json")
     assert resources.read(tmp_path / "kept.json") == steps

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from foretell import Conditions, forecast
 from foretell.cli import app
+from foretell.cost.power import shipped_power
 from foretell.errors import InputError
 from foretell.forecasting.job import Interruptions, JobLength, Pause
 from foretell.graph import Graph
@@ -122,8 +123,9 @@ def test_a_job_is_its_steps_and_its_pauses() -> None:
     assert f.job.dollars == pytest.approx((f.cost.dollars_per_hour or 0) * f.job.seconds / 3600)
     assert f.energy is not None
     limit = 4 * 700
-    assert 0.2 * limit < f.energy.watts < limit
-    assert 0.2 * limit * f.job.seconds < f.job.joules < limit * f.job.seconds
+    idle = shipped_power().idle * limit
+    assert idle < f.energy.watts < limit
+    assert idle * f.job.seconds < f.job.joules < limit * f.job.seconds
     tokens = answer(job=JobLength(tokens=1000)).job
     assert tokens is not None
     assert tokens.steps == -(-1000 // ((f.graph.tokens or 0) * 4))

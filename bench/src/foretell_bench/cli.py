@@ -227,7 +227,7 @@ def resources(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Memory and power of steps of one device, and the figures of them that a model ships with."""
+    """Memory of steps of one device, and the figures of it that a model ships with."""
     from foretell.errors import InputError
     from foretell_bench.tables import published
     from foretell_bench.tables import resources as bench
@@ -434,6 +434,37 @@ def newer(
     if save is not None:
         bench.save(found, save)
     _show(bench.figures(found), as_json)
+
+
+@app.command()
+@guarded
+def power(
+    data: Annotated[Path, typer.Option("--data", metavar="FILE", help="Steps that ran for seconds.")] = Path(
+        "bench/data/h200_power.jsonl"
+    ),
+    graphs: Annotated[Path, typer.Option("--graphs", metavar="FOLDER", help="The store with their graphs.")] = Path(
+        "bench/data/h200"
+    ),
+    saved: Saved = None,
+    save: Annotated[Path | None, typer.Option("--save", metavar="FILE", help="Keep what was found.")] = None,
+    write: Annotated[
+        Path | None, typer.Option("--write", metavar="FOLDER", help="Fit the numbers of a model's folder.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Power of steps that ran for seconds, forecast and measured, and the numbers of it that a model ships with."""
+    from foretell_bench.tables import power as bench
+
+    if saved is not None:
+        steps = bench.read(saved)
+    else:
+        with progress() as say:
+            steps = bench.run(data, graphs, progress=say)
+    if save is not None:
+        bench.save(steps, save)
+    if write is not None:
+        bench.write(steps, write)
+    _show(bench.figures(steps), as_json)
 
 
 @app.command()

@@ -1,5 +1,4 @@
-"""How far forecasts are off where nothing says more, and what power devices draw: the figures that benchmarks measured, in the
-shipped model's folder.
+"""How far forecasts are off where nothing says more: the figures that benchmarks measured, in the shipped model's folder.
 
 `foretell bench resources` writes them; nothing that a page of accuracy has is typed into the code.
 """
@@ -7,7 +6,7 @@ shipped model's folder.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,12 +23,9 @@ class Accuracy:
     step_sigma: float  # of a step whose forecast has no interval
     memory_sigma: float  # of what a rank of one device takes
     memory_sigma_several: float  # and the heaviest of several, whose trainers keep buffers of their own
-    busy_power: float  # part of its power limit that a device draws while kernels run
-    idle_power: float  # and while none do, with its clocks up
 
     def __post_init__(self) -> None:
         check_numbers("a sigma", [self.step_sigma, self.memory_sigma, self.memory_sigma_several], least=1e-6, most=10)
-        check_numbers("a power", [self.busy_power, self.idle_power], least=0, most=1)
 
     @classmethod
     def load(cls, path: Path) -> Accuracy:
@@ -37,7 +33,8 @@ class Accuracy:
 
     @classmethod
     def parse(cls, content: Mapping[str, Any]) -> Accuracy:
-        return cls(**{name: value for name, value in content.items() if name != "sources"})
+        """Older files have what power devices draw too."""
+        return cls(**{each.name: content[each.name] for each in fields(cls)})
 
 
 def shipped_accuracy() -> Accuracy:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from foretell.cost.model import CostModel
+from foretell.cost.power import use_of
 from foretell.cost.roofline import seconds_at_peak
 from foretell.distribution import interval
 from foretell.forecasting.critical import critical_path
-from foretell.forecasting.energy import cluster_watts
+from foretell.forecasting.energy import cluster_watts, idle_watts
 from foretell.forecasting.job import Job, JobLength
 from foretell.forecasting.memory import adjusted
 from foretell.forecasting.result import (
@@ -122,7 +123,17 @@ class Assembly:
 
     @cached_property
     def _watts(self) -> float:
-        return cluster_watts(self.cluster, self.busy / self.step if self.step else 0.0)
+        """Of all devices, each with its part of the whole step's work."""
+        if not self.step:
+            return idle_watts(self.cluster)
+        whole = self.program.whole
+        use = use_of(whole, self.ran.slowest.node.device, busy=self.busy)
+        return cluster_watts(self.cluster, use.over(self.step, self._whole_steps / self.plan.devices))
+
+    @property
+    def _whole_steps(self) -> float:
+        """How often all devices together do what the captured step does."""
+        return self._micro_steps / self.program.whole.grad_accumulation
 
     @property
     def _micro_steps(self) -> int:
@@ -145,7 +156,7 @@ class Assembly:
 
     def _throughput(self) -> Throughput:
         whole, step = self.program.whole, self.step
-        at_peak = seconds_at_peak(whole, self.ran.slowest.node.device) / whole.grad_accumulation * self._micro_steps
+        at_peak = seconds_at_peak(whole, self.ran.slowest.node.device) * self._whole_steps
         return Throughput(
             samples_per_second=whole.samples * self._micro_steps / step if whole.samples else None,
             tokens_per_second=whole.tokens * self._micro_steps / step if whole.tokens else None,
@@ -170,7 +181,7 @@ class Assembly:
             tokens=(whole.tokens or 0) * self._micro_steps,
             dollars_per_hour=self.cluster.dollars_per_hour,
             watts=self._watts,
-            idle_watts=cluster_watts(self.cluster, 0.0),
+            idle_watts=idle_watts(self.cluster),
         )
 
     def _network(self) -> Network:

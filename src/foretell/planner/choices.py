@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-from foretell.forecasting.energy import cluster_watts
+from foretell.forecasting.energy import idle_watts
 from foretell.forecasting.job import Job, JobLength, Pause
 from foretell.hardware import Cluster, Term
 from foretell.planner.candidates import Candidate
@@ -77,7 +77,7 @@ class JobTerms:
             tokens=o.tokens,
             dollars_per_hour=cluster.dollars_per_hour,
             watts=o.watts,
-            idle_watts=cluster_watts(cluster, 0.0),
+            idle_watts=idle_watts(cluster),
         )
 
 

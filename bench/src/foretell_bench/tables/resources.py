@@ -1,9 +1,8 @@
-"""`foretell bench resources`: memory and power of measured steps, and the figures of them that the model ships with."""
+"""`foretell bench resources`: memory of measured steps, and the figures of them that the model ships with."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +15,6 @@ import foretell
 from foretell.cost.accuracy import FILE, Accuracy
 from foretell.cost.folder import seal
 from foretell.errors import InputError
-from foretell.hardware import device as known_device
 from foretell.store.store import Store
 from foretell.units import Bytes
 from foretell_bench.graphs import Say, quiet
@@ -36,8 +34,6 @@ class MeasuredStep:
     allocated: tuple[Bytes, Bytes]  # predicted, measured
     reserved: tuple[Bytes, Bytes]
     context: Bytes  # what the device's driver takes beside
-    busy: float  # part of the step in which a kernel ran
-    power: float | None  # mean, over the board's limit
 
     @property
     def error(self) -> float:
@@ -48,7 +44,7 @@ class MeasuredStep:
 
 def run(store: Path, device: str = "h200", say: Say = quiet) -> list[MeasuredStep]:
     """Every plain step that a store has of a device. Memory does not depend on a cost model, so the quickest prices it."""
-    kept, limit = Store(store), known_device(device).power_watts
+    kept = Store(store)
     rows = [
         r for r in kept.steps(f"device = '{device}'") if r.kind == "step" and r.outcome == "ok" and r.world_size == 1
     ]
@@ -65,36 +61,24 @@ def run(store: Path, device: str = "h200", say: Say = quiet) -> list[MeasuredSte
                 allocated=(memory.allocated, row.peak_allocated),
                 reserved=(memory.reserved, row.peak_reserved),
                 context=memory.context,
-                busy=round((row.device_seconds or 0.0) / (row.step_seconds or math.inf), _DIGITS),
-                power=round(row.power_watts / limit, _DIGITS) if row.power_watts else None,
             )
         )
     return steps
 
 
 def accuracy(steps: Sequence[MeasuredStep], jobs: Sequence[published.Compared]) -> Accuracy:
-    """Of steps and memory what their middle error says, of power least squares."""
+    """What their middle error says."""
     several = [j.memory_error for j in jobs if j.devices > 1 and j.memory_error is not None]
-    idle, more = _power(steps)
     return Accuracy(
         step_sigma=_sigma([j.error for j in jobs if j.error is not None]),
         memory_sigma=_sigma([s.error for s in steps]),
         memory_sigma_several=_sigma(several),
-        busy_power=round(idle + more, _DIGITS),
-        idle_power=round(idle, _DIGITS),
     )
 
 
 def _sigma(errors: Sequence[float]) -> float:
     """Of a normal distribution with as large an error in the middle."""
     return round(float(np.median(np.abs(errors))) / _QUARTILE, _DIGITS)
-
-
-def _power(steps: Sequence[MeasuredStep]) -> tuple[float, float]:
-    """Least squares: what a device draws with nothing to run, and what kernels add."""
-    busy, power = np.array([(min(s.busy, 1.0), s.power) for s in steps if s.power is not None], dtype=float).T
-    (idle, more), *_ = np.linalg.lstsq(np.c_[np.ones_like(busy), busy], power, rcond=None)
-    return float(idle), float(more)
 
 
 def write(found: Accuracy, steps: Sequence[MeasuredStep], jobs: Sequence[published.Compared], folder: Path) -> Path:
@@ -107,7 +91,6 @@ def write(found: Accuracy, steps: Sequence[MeasuredStep], jobs: Sequence[publish
         "step_sigma": f"median error of {timed} published jobs, bench/results/published.json",
         "memory_sigma": f"median error of the total of {len(steps)} steps of an H200, bench/results/resources.json",
         "memory_sigma_several": f"median error of {sized} published jobs, bench/results/published.json",
-        "power": f"least squares over {sum(s.power is not None for s in steps)} steps of an H200, bench/results/resources.json",
     }
     path = folder / FILE
     path.write_text(json.dumps({**asdict(found), "sources": sources}, indent=2) + "\n")
@@ -116,7 +99,7 @@ def write(found: Accuracy, steps: Sequence[MeasuredStep], jobs: Sequence[publish
 
 
 def figures(steps: Sequence[MeasuredStep]) -> list[Figure]:
-    """Median and mean errors of memory, and the share of the power limit that a busy device draws."""
+    """Median and mean errors of memory."""
     made = []
     for name in ("allocated", "reserved"):
         predicted, measured = np.array([getattr(s, name) for s in steps], dtype=float).T
@@ -125,9 +108,6 @@ def figures(steps: Sequence[MeasuredStep]) -> list[Figure]:
             made.append(
                 Figure(source=f"peak {name}", measure=f"{statistic} error", value=float(value), rows=len(steps))
             )
-    idle, more = _power(steps)
-    for measure, value in (("while kernels run", idle + more), ("while none do", idle)):
-        made.append(Figure(source="power, of the board's limit", measure=measure, value=value, rows=len(steps)))
     return made
 
 

@@ -1,0 +1,30 @@
+"""Steps that ran for seconds → what the parts of a board draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from foretell.cost.power import Power, Use
+
+MOST: Final = 0.985  # of its limit, what a board draws that lowers its clock to keep it
+
+
+def fit_power(steps: Sequence[tuple[Use, float]], idle: float) -> Power:
+    """Least squares over relative errors; no part draws less than nothing. `idle` is what no kernel draws.
+
+    Steps at the limit say only that their parts would draw more, and are left out.
+    """
+    from scipy.optimize import nnls
+
+    below = [(use, share) for use, share in steps if share < MOST]
+    units = list(below[0][0].units)
+    table = np.array([[use.busy, *(use.units[unit] for unit in units), use.memory] for use, _ in below])
+    share = np.array([share - idle * (1 - use.busy) for use, share in below])
+    measured = np.array([share for _, share in below])
+    (busy, *parts, memory), _ = nnls(table / measured[:, None], share / measured)
+    return Power(
+        idle=idle, busy=float(busy), units=dict(zip(units, map(float, parts), strict=True)), memory=float(memory), most=MOST
+    )  # fmt: skip
