@@ -64,7 +64,7 @@ def fit_host(measured: Measured) -> HostCosts:
     steps = [s for s in measured.steps if s.kind == "step" and s.host_seconds and s.graph in measured.graphs]
     counts = np.array([_counts(measured.graphs[s.graph or ""]) for s in steps])
     traced = {step.point: place for place, step in enumerate(steps)}
-    plain = [(traced[s.point], seconds) for s in measured.steps if (seconds := plain_host_seconds(s, steps, traced))]
+    plain = [(traced[s.point], taken) for s in measured.steps if (taken := plain_host_seconds(s, steps, traced))]
     if len(plain) < _ENOUGH_PLAIN:
         plain = [(place, _host_seconds(step)) for place, step in enumerate(steps)]
     places, seconds = zip(*plain, strict=True)
