@@ -58,6 +58,10 @@ def predict(
         Path | None,
         option(OUTPUT, "--trace", "Write a trace for ui.perfetto.dev, or a Chakra trace to FILE.et.", "FILE"),
     ] = None,
+    memory_snapshot: Annotated[
+        Path | None,
+        option(OUTPUT, "--memory-snapshot", "Write a snapshot of memory for pytorch.org/memory_viz.", "FILE"),
+    ] = None,
     resources: Annotated[
         bool, option(OUTPUT, "--resources", "Also how device, memory and network are used over the step.")
     ] = False,
@@ -82,8 +86,9 @@ def predict(
     server: options.Server = None,
 ) -> None:
     """Forecast one step: time, memory, whether it fits, cost."""
-    if trace is not None and len(on) > 1:
-        raise InputError(f"--trace writes one timeline, got {len(on)} --on. Give one --on, or run it once for each.")
+    for name, file in (("--trace", trace), ("--memory-snapshot", memory_snapshot)):
+        if file is not None and len(on) > 1:
+            raise InputError(f"{name} writes one forecast, got {len(on)} --on. Give one --on, or run it once for each.")
     chosen = options.read_settings(settings)
     source, script = options.source_or_launch(source, launch, arguments, fake_data, opaque, nproc)
     methods.refuse(method, resources, {"--server": server, "--fit-batch": fit_batch, "--lengths": lengths})
@@ -91,7 +96,8 @@ def predict(
     job = options.job_of(job_samples, job_tokens, evaluate, checkpoint)
     conditions = options.conditions_of(loader, jitter, expert_skew, trainer)
     if server is not None:
-        remote.refuse({"--fit-batch": fit_batch, "--html": html, "--trace": trace, "a script": script})
+        remote.refuse({"--fit-batch": fit_batch, "--html": html, "--trace": trace, "--memory-snapshot": memory_snapshot,
+                       "a script": script})  # fmt: skip
         remote.predict(
             server, source, on, chosen, plan, as_json=as_json, require_fit=require_fit, cache=not no_cache,
             model=model, profile=profile, conditions=conditions, job=job,
@@ -133,6 +139,8 @@ def predict(
         note(f"Report written to {html}")
     if trace is not None:
         _write_trace(forecasts[0], trace)
+    if memory_snapshot is not None:
+        _write_snapshot(forecasts[0], memory_snapshot)
     if require_fit and (over := [f.cluster for f in forecasts if not f.memory.fits]):
         raise RequirementNotMet(
             f"{forecasts[0].workload} does not fit on {', '.join(over)}, and --require-fit was given."
@@ -200,6 +208,14 @@ def _fit_batches(
             for cluster in on
         ]
     return [fit.forecast for fit in fits], [fit.batch for fit in fits]
+
+
+def _write_snapshot(forecast: Forecast, path: Path) -> None:
+    try:
+        forecast.to_memory_snapshot(path)
+    except OSError as error:
+        raise InputError(f"the snapshot cannot be written to {path}: {error.strerror}. Choose another file.") from None
+    note(f"Snapshot of memory written to {path}; open it at https://pytorch.org/memory_viz")
 
 
 def _write_trace(forecast: Forecast, path: Path) -> None:

@@ -27,6 +27,7 @@ from foretell.forecasting.result import (
     Use,
 )
 from foretell.forecasting.run import Run
+from foretell.forecasting.snapshot import RankStep
 from foretell.forecasting.trainer import TrainerOverhead
 from foretell.forecasting.uncertainty import StepDistribution, step_distribution
 from foretell.graph import Caveat
@@ -86,6 +87,7 @@ class Assembly:
             timeline=ran.timeline,
             memory_trace=ran.heaviest.trace,
             graph=ran.heaviest.role.graph,
+            ranks=tuple(RankStep(role=p.role, device=p.node.device, seconds=p.durations.device) for p in ran.stages),
         )
 
     @cached_property

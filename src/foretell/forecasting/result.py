@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from dataclasses import dataclass, field
 from html import escape
+from pathlib import Path
 from typing import Any
 
 from foretell.distribution import Distribution, interval
 from foretell.forecasting.job import Job
+from foretell.forecasting.snapshot import RankStep, write_snapshot
 from foretell.graph import Caveat, Graph
 from foretell.graph.notes import Note
 from foretell.simulate.memory import MemoryTrace
@@ -167,7 +170,7 @@ class Forecast:
         network: Bytes sent and received; `resources`: how busy device, memory and network are.
         throughput: Samples and tokens per second, MFU; `cost` in dollars, `energy` in joules, `job` of a training.
         caveats: What to know before relying on it; `explanation`: what was taken to be so; `critical_path`: what the step waits for.
-        timeline: The step in time, for Perfetto or Chakra; `memory_trace` and `graph` likewise.
+        timeline: The step in time, for Perfetto or Chakra; `memory_trace`, `graph` and `ranks` likewise.
 
     Examples:
         >>> sorted(foretell.forecast("torchvision/resnet18", on="h200").to_dict()["step_time"])
@@ -201,6 +204,7 @@ class Forecast:
     timeline: Timeline = field(repr=False)
     memory_trace: MemoryTrace = field(repr=False)
     graph: Graph = field(repr=False)
+    ranks: tuple[RankStep, ...] = field(default=(), repr=False)  # of each role
 
     def _repr_html_(self) -> str:
         """For notebooks: the answer as a small table."""
@@ -230,8 +234,12 @@ class Forecast:
     def to_json(self) -> str:
         return json_text(self.to_dict())
 
+    def to_memory_snapshot(self, path: str | os.PathLike[str]) -> None:
+        """Write what the allocator does as a snapshot that pytorch.org/memory_viz opens, each role as a device."""
+        write_snapshot(self.ranks, Path(path))
 
-_VIEWS = ("timeline", "memory_trace", "graph")  # large, and given as objects
+
+_VIEWS = ("timeline", "memory_trace", "graph", "ranks")  # large, and given as objects
 
 
 def plain_values(value: Any) -> Any:

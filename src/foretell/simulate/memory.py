@@ -39,12 +39,8 @@ def replay(
     `temporaries` is what each op takes and gives back inside itself; `kept_workspace` is (op, bytes) for library
     workspaces taken at that op and kept for good; `persistent` is allocated beside the graph (bucket buffers, say).
     """
-    run = _Replay(graph, temporaries or (), kept_workspace, persistent or {}, capacity)
-    cached: object = None
-    for step in range(_STEPS):
-        run.step(first=step == 0)
-        if cached == (cached := run.allocator.cached()):
-            break  # the next step would take the very blocks that this one took
+    run = Replay(graph, temporaries or (), kept_workspace, persistent or {}, capacity)
+    run.settle()
     peak = max(run.before, default=0)
     peak_op = run.moments[run.before.index(peak)].op if peak else -1
     return MemoryTrace(
@@ -92,7 +88,7 @@ class _Moment(NamedTuple):
     freed: Sequence[int]
 
 
-class _Replay:
+class Replay:
     """An allocator that follows the allocations and releases of a step, op by op."""
 
     def __init__(
@@ -132,6 +128,14 @@ class _Replay:
         inside = {i: nbytes for i, nbytes in enumerate(temporaries) if nbytes}
         moving = sorted({*born, *freed, *inside, *self.kept, *([self.update] if end else [])})
         self.moments = [_Moment(i, inside.get(i, 0), born.get(i, ()), freed.get(i, ())) for i in moving]
+
+    def settle(self) -> None:
+        """Run steps until the cache stays as it is."""
+        cached: object = None
+        for step in range(_STEPS):
+            self.step(first=step == 0)
+            if cached == (cached := self.allocator.cached()):
+                break  # the next step would take the very blocks that this one took
 
     def take(self, number: int) -> None:
         block = self.blocks[number] = self.allocator.allocate(self.sizes[number])
