@@ -10,6 +10,7 @@ import pytest
 
 import foretell
 from foretell.errors import InputError, WorkloadError
+from foretell.forecasting.trainer import trainer_settings
 from foretell.graph import Graph
 from foretell.sources.resolve import load_workload
 from foretell.trainers import KINDS, TRAINERS, trainer_named
@@ -49,3 +50,21 @@ def test_a_graph_file_keeps_who_trains(tmp_path: Path) -> None:
     f = foretell.forecast(known, on="2xh200")
     assert f.trainer.seconds > 0
     assert any("torchtitan" in caveat.text for caveat in f.caveats)
+
+
+def test_a_trainer_brings_its_kernels_or_the_answer_says_that_it_has_not(tmp_path: Path) -> None:
+    nemo, plain = foretell.Conditions(trainer="nemo"), foretell.Conditions(trainer="torchtitan")
+    assert trainer_settings("hf/gpt2", {"batch": 2}, nemo) == {"batch": 2, "kernels": "megatron"}
+    assert trainer_settings("hf/gpt2", {"kernels": "torch"}, nemo) == {"kernels": "torch"}
+    assert trainer_settings("hf/gpt2", None, plain) is None
+    assert trainer_settings("file.py:function", None, nemo) is None
+    without = foretell.forecast(graph("llama"), on="2xh200", conditions=nemo)
+    assert any(caveat.code == "trainer-kernels" for caveat in without.caveats)
+    (tmp_path / "config.json").write_text(
+        json.dumps({"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 2, "vocab_size": 64, "n_positions": 32})
+    )
+    with_them = foretell.forecast(
+        str(tmp_path / "config.json"), on="2xh200", conditions=nemo, settings={"seq": 16, "batch": 2}
+    )
+    assert not any(caveat.code == "trainer-kernels" for caveat in with_them.caveats)
+    assert with_them.graph.facts.trainer == "megatron"

@@ -17,6 +17,7 @@ from foretell.errors import InputError, did_you_mean
 Kind = Literal["tuned", "loop", "engine", "plain"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 UNKNOWN: Final = "unknown"
+FUSING: Final = ("megatron", "nemo", "megatron-bridge")  # that run Megatron's kernels
 
 TRAINERS: Final[Mapping[str, Kind]] = MappingProxyType(
     {

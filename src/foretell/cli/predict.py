@@ -86,6 +86,8 @@ def predict(
     server: options.Server = None,
 ) -> None:
     """Forecast one step: time, memory, whether it fits, cost."""
+    from foretell.forecasting.trainer import trainer_settings
+
     for name, file in (("--trace", trace), ("--memory-snapshot", memory_snapshot)):
         if file is not None and len(on) > 1:
             raise InputError(f"{name} writes one forecast, got {len(on)} --on. Give one --on, or run it once for each.")
@@ -95,6 +97,7 @@ def predict(
     methods.refuse(method, False, {"a script": script})
     job = options.job_of(job_samples, job_tokens, evaluate, checkpoint)
     conditions = options.conditions_of(loader, jitter, expert_skew, trainer)
+    chosen = dict(trainer_settings(script or source, chosen, conditions) or {})
     if server is not None:
         remote.refuse({"--fit-batch": fit_batch, "--html": html, "--trace": trace, "--memory-snapshot": memory_snapshot,
                        "a script": script})  # fmt: skip

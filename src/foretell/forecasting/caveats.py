@@ -8,6 +8,7 @@ from foretell.cost.model import ROOFLINE
 from foretell.cost.offload import HOST_BYTES
 from foretell.forecasting.assembly import Assembly
 from foretell.forecasting.run import Placed
+from foretell.forecasting.trainer import without_its_kernels
 from foretell.graph import Caveat
 from foretell.graph.operators import OPAQUE
 from foretell.units import show_bytes
@@ -27,6 +28,8 @@ def caveats(made: Assembly) -> Iterator[Caveat]:
         yield Caveat("racks-partly-filled", f"Placed as {layout}. Write another layout like 2x72xNAME.")
     if made.trainer.fraction:
         yield made.trainer.caveat(made.added / made.step)
+    if other := without_its_kernels(made.trainer.trainer, made.program.whole.facts):
+        yield other
     yield from _precision_caveats(made, placed)
     yield from _offload_caveats(made, placed)
     yield from made.known.caveats

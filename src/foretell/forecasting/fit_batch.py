@@ -14,6 +14,7 @@ from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.forecast import DEFAULT_MODEL, forecast
 from foretell.forecasting.job import JobLength
 from foretell.forecasting.result import Forecast
+from foretell.forecasting.trainer import trainer_settings
 from foretell.graph import Graph
 from foretell.graph.rescale import extend, same_path
 from foretell.hardware import Cluster
@@ -81,6 +82,7 @@ def fit_batch(
         True
     """
     name = _check(workload, settings)
+    settings = trainer_settings(workload, settings, conditions)
     if headroom is not None:
         check_number("headroom", headroom, "a part of a device's memory, 0 to 0.9", InputError, most=0.9)
     report = progress or (lambda text: None)

@@ -19,7 +19,7 @@ from foretell.forecasting.profile_response import ProfileResponse
 from foretell.forecasting.question import Question, Subject, decide
 from foretell.forecasting.result import Forecast
 from foretell.forecasting.run import run
-from foretell.forecasting.trainer import trainer_overhead
+from foretell.forecasting.trainer import trainer_overhead, trainer_settings
 from foretell.forecasting.uncertainty import error_of_parts
 from foretell.forecasting.uncertainty.jobs import PartsError
 from foretell.hardware import Cluster
@@ -66,7 +66,7 @@ def forecast(
         (True, True)
     """
     prices_by, fitted = _loaded(model, profile)  # a slip in a name is said before a capture
-    question = decide(workload, on, plan, settings=settings)
+    question = decide(workload, on, plan, settings=trainer_settings(workload, settings, conditions))
     return answer_to(question, model=prices_by, profile=fitted, conditions=conditions, job=job)
 
 

@@ -15,7 +15,7 @@ from foretell.forecasting.forecast import DEFAULT_MODEL, answer_to
 from foretell.forecasting.job import JobLength
 from foretell.forecasting.question import Subject, decide
 from foretell.forecasting.result import Forecast
-from foretell.forecasting.trainer import same_trainer
+from foretell.forecasting.trainer import same_trainer, trainer_settings
 from foretell.hardware import Cluster
 from foretell.plans import Plan
 from foretell.profile import Profile
@@ -89,6 +89,7 @@ def scale(
     prices_by = load_model(model) if isinstance(model, str) else model
     subject = script_of(workload)
     if not isinstance(subject, Script):  # which is run anew on every number of devices
+        settings = trainer_settings(subject, settings, conditions)
         subject = capture(subject, settings, progress=progress, cache=cache)
         settings = None
     conditions = conditions or Conditions()

@@ -6,8 +6,9 @@ nothing is added to it; a plan that shards a model is run by a trainer, known or
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from foretell.cost.model import CostModel
 from foretell.forecasting.conditions import Conditions
@@ -15,7 +16,8 @@ from foretell.forecasting.uncertainty.jobs import jobs_of
 from foretell.graph import Caveat
 from foretell.graph.facts import StepFacts
 from foretell.plans import Plan
-from foretell.trainers import TRAINERS, UNKNOWN
+from foretell.sources.configs import configuration_of
+from foretell.trainers import FUSING, TRAINERS, UNKNOWN
 from foretell.units import Seconds
 
 
@@ -51,6 +53,16 @@ class TrainerOverhead:
         return Caveat(
             "trainer-added", f"{self.fraction:.0%} is added to the step for what {who} does around it.", share
         )
+
+
+def without_its_kernels(trainer: str | None, facts: StepFacts) -> Caveat | None:
+    """For a step with kernels that its trainer does not run."""
+    if trainer not in FUSING or facts.trainer in FUSING:
+        return None
+    text = (
+        f"{trainer} runs fused kernels, and the step was captured with torch's own. Capture it with kernels=megatron."
+    )
+    return Caveat("trainer-kernels", text)
 
 
 def trainer_overhead(
@@ -95,6 +107,18 @@ def trainer_of(conditions: Conditions, facts: StepFacts, plan: Plan | None) -> s
 def _shards(plan: Plan) -> bool:
     """A model is cut, so more than a loop around it runs it."""
     return plan.zero > 0 or max(plan.tp, plan.pp, plan.cp, plan.ep) > 1
+
+
+def trainer_settings(
+    workload: object, settings: Mapping[str, Any] | None, conditions: Conditions | None
+) -> Mapping[str, Any] | None:
+    """Settings of a source with the kernels of the trainer that is named, where the source takes them and nobody says which."""
+    trainer = conditions.trainer if conditions else None
+    if trainer not in FUSING or not isinstance(workload, str) or "kernels" in (settings or {}):
+        return settings
+    is_named = workload.startswith("hf/")
+    is_config = workload.endswith(".json") and configuration_of(workload, settings) is None
+    return {**(settings or {}), "kernels": "megatron"} if is_named or is_config else settings
 
 
 def same_trainer(conditions: Conditions, facts: StepFacts, plan: Plan | None, *, profiled: bool) -> Conditions:

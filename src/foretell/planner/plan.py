@@ -12,7 +12,7 @@ from foretell.forecasting.conditions import Conditions
 from foretell.forecasting.forecast import DEFAULT_MODEL
 from foretell.forecasting.job import JobLength
 from foretell.forecasting.question import on_cluster
-from foretell.forecasting.trainer import same_trainer
+from foretell.forecasting.trainer import same_trainer, trainer_settings
 from foretell.graph import Graph
 from foretell.hardware import Cluster
 from foretell.planner.candidates import candidates_of
@@ -83,6 +83,7 @@ def plan(
     subject = script_of(workload)
     if isinstance(subject, Script):  # the step of one process, of which plans make many
         subject = on_cluster(subject, Cluster.parse(clusters[0].nodes[0].device.name), Plan())
+    settings = trainer_settings(subject, settings, conditions)
     steps = steps_of(subject, settings or {}, space.vary, cache=search.cache, progress=progress)
     candidates = candidates_of(space, steps, place, plan)
     prices_by = load_model(model) if isinstance(model, str) else model
