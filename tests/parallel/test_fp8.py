@@ -118,6 +118,9 @@ def test_rows_for_products_are_gathered_in_8_bits() -> None:
     assert inside
     assert all(2 * eighths[name] == halves[name] == blocks[name] for name in inside)
     assert all(eighths[name] == halves[name] for name in halves if name not in inside)
+    casts = [op for op in role("tp=2,sequence_parallel=true").graph.ops if op.signature.name == "foretell.fp8_cast"]
+    read = Counter(op.signature.inputs[0].dtype for op in casts if op.phase == "forward")
+    assert read == {"float8_e4m3fn": LAYERS * 2, "bfloat16": LAYERS * 2}  # what was gathered is transposed alone
 
 
 @pytest.mark.parametrize(

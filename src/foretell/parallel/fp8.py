@@ -67,6 +67,7 @@ class _Rewrite:
         self.weights = _weights(role.graph)
         self.products = self._find()
         self.scaled = self._read_last_by_products()
+        self.gathered = self._gathered_rows()
 
     def role(self) -> Role:
         for position, op in enumerate(self.graph.ops):
@@ -146,15 +147,20 @@ class _Rewrite:
         """Storages of its copies; those of activations are gone once they were read last."""
         kept, weight = self._is_kept(copied), self._is_weight(self.sources[copied])
         role = "parameter" if weight else "activation"
-        in_place = weight and self.graph.precision.weights is not None
+        in_place = self._is_in_place(copied)
         for way in self.ways[copied]:
             if in_place and way == "straight":
-                self.copies[copied, way] = copied.storage  # the parameter itself, kept or gathered in 8 bits
+                self.copies[copied, way] = copied.storage
                 if kept:
                     self._shrink(copied)
             else:
                 self.copies[copied, way] = len(self.storages)
                 self.storages.append(Storage(copied.numel, role, -1 if kept else len(self.ops), -1))
+
+    def _is_in_place(self, copied: _Copied) -> bool:
+        """Whether what is there is a scaled copy already: a weight that is kept or gathered in 8 bits, or gathered rows."""
+        weight = self._is_weight(self.sources[copied]) and self.graph.precision.weights is not None
+        return weight or copied.storage in self.gathered
 
     def _shrink(self, copied: _Copied) -> None:
         layout, old = self.tensors[self.sources[copied]].layout, self.storages[copied.storage]
@@ -170,7 +176,7 @@ class _Rewrite:
         self.tensors.append(Tensor(layout, old.storage, old.offset))
         own = [way for way in self.ways[copied] if self.copies[copied, way] != copied.storage]
         made = [self._tensor(_way(layout, way), self.copies[copied, way]) for way in own]
-        if len(own) < len(self.ways[copied]):  # one of them is there already
+        if self._is_in_place(copied):
             source = self._tensor(replace(layout, dtype=_FP8), copied.storage)
         elif self.recipe in ("current", "rowwise"):
             number = self._tensor(Layout((), (), "float32"), len(self.storages))
@@ -192,7 +198,7 @@ class _Rewrite:
             for t in (*op.inputs, *op.outputs):
                 used[self.tensors[t].storage] = position
         scaled, read = self.scaled, {c.storage for c in self.ways}
-        halved = {c.reads for c in self.old.collectives if self._gathers_copies(c)}  # a rank's own rows, kept in 8 bits
+        halved = self.gathered | {c.reads for c in self.old.collectives if c.makes in self.gathered}
         out, end = [], len(self.graph.ops)
         for number, s in enumerate(self.storages):
             if number >= len(self.graph.storages):
@@ -229,9 +235,11 @@ class _Rewrite:
         places = self.begins if scaled else self.places
         return storage.born if storage.born < 0 else places[min(storage.born, len(places) - 1)]
 
-    def _gathers_copies(self, c: Collective) -> bool:
-        """Rows that only products read are gathered as their scaled copies, unless blocks of them are scaled."""
-        return c.kind == "all-gather" and c.makes in self.scaled and self.recipe in _GATHERED
+    def _gathered_rows(self) -> frozenset[int | None]:
+        """Rows that only products read are scaled before they are gathered, unless blocks of them are."""
+        if self.recipe not in _GATHERED:
+            return frozenset()
+        return frozenset(c.makes for c in self.old.collectives if c.kind == "all-gather" and c.makes in self.scaled)
 
     def _moved(self, c: Collective) -> Collective:
         def before(position: int) -> int:
@@ -239,7 +247,7 @@ class _Rewrite:
 
         ready = c.starts_after if c.starts_after < 0 else self.places[min(c.starts_after, len(self.places) - 1)]
         issued = None if c.issued_by is None else before(c.issued_by)
-        nbytes = c.nbytes // 2 if self._gathers_copies(c) else c.nbytes
+        nbytes = c.nbytes // 2 if c.makes in self.gathered else c.nbytes
         return replace(c, nbytes=nbytes, starts_after=ready, waited_for_by=before(c.waited_for_by), issued_by=issued)
 
 
