@@ -115,3 +115,10 @@ def test_zero_bubble_with_several_chunks_is_quicker_than_interleaved() -> None:
     )
     quick, slow = (seconds(captured("small head"), plan) for plan in plans)
     assert quick < slow
+
+
+def test_embedding_and_head_can_have_chunks_where_blocks_are_too_few() -> None:
+    """Llama-3 405B has 126 blocks on 16 stages with 8 chunks each."""
+    program = parallelize(captured("vit"), Plan(pp=7, schedule="interleaved", virtual_stages=2, grad_accumulation=7))
+    assert program.pipeline is not None
+    assert program.pipeline.chunks == 14

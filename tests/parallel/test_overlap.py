@@ -115,3 +115,12 @@ def test_what_joined_layers_give_back_is_summed_in_their_product() -> None:
     assert adds[0] - adds[1] == blocks * each
     assert flops[0] == flops[1]
     assert memory[1] <= memory[0]
+
+
+def test_stages_gather_all_their_chunks_while_the_first_passes_run() -> None:
+    """What the last micro-batch of a chunk waits for was gathered when the step began."""
+    plan = Plan(dp=2, pp=3, zero=2, grad_accumulation=6)
+    program = parallelize(graph("llama"), plan)
+    for role in program.roles:
+        gathers = [c for c in role.collectives if c.kind == "all-gather"]
+        assert {c.issued_by for c in gathers} == {0}

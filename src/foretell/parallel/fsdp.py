@@ -97,7 +97,9 @@ class _Fsdp:
                 before = first - 1
             if self.plan.zero == 2:  # kept for its backward pass; where it has none, until all others had theirs
                 last = backward[path].last if path in backward else end
-            self._gather(path, first, before, first, kept_to=last)
+            once = self.plan.zero == 2 and self.plan.pp > 1 and self.plan.overlap
+            # A stage gathers once in a step, all of its chunks while the first passes run.
+            self._gather(path, begin if once else first, begin - 1 if once else before, first, kept_to=last)
             before = first - 1
         if self.plan.zero == 3:
             self._prefetch_backward(ran, backward, turn, end)
@@ -135,7 +137,8 @@ class _Fsdp:
                 copied_out=whole,
             )
             self.collectives.append(gather)
-            self.added.append(Storage(whole, "temporary", issued, wanted))  # arrives in one piece, and is copied out
+            arrives = issued if gather.every_micro_step else wanted
+            self.added.append(Storage(whole, "temporary", arrives, wanted))  # in one piece, and is copied out
             if kept_to is not None:
                 self.added += [Storage(self._gathered_bytes(p), "parameter", wanted, kept_to) for p in members]
 

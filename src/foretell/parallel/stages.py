@@ -46,19 +46,20 @@ class Stages:
     def _chunks_of_ops(self, weights: Sequence[float]) -> list[int]:
         """The chunk of every op before the update."""
         paths = blocks(self.graph)
-        if self.plan.stages is None and len(paths) < self.chunks:
+        units, last = self._units(paths), len(paths)
+        ends = 0 in units, last + 1 in units  # what comes before all blocks or after them may have a chunk of its own
+        room = last if self.plan.virtual_stages == 1 else last + sum(ends)
+        if self.plan.stages is None and room < self.chunks:
             raise PlanError(
                 f"pp={self.plan.pp} × virtual_stages={self.plan.virtual_stages} = {self.chunks} chunks, but {self.graph.name!r} "
                 f"has {len(paths)} repeated blocks to cut between. Choose pp × virtual_stages ≤ {max(len(paths), 1)}."
             )
-        units, last = self._units(paths), len(paths)
         if self.plan.stages is not None:
             chunk = [0, *self._planned(last), self.chunks - 1]
             return [chunk[unit] for unit in units]
         cost = [0.0] * (last + 2)
         for unit, weight in zip(units, weights[: self.update], strict=True):
             cost[unit] += weight
-        ends = 0 in units, last + 1 in units  # what comes before all blocks or after them may have a chunk of its own
         items = range(1 - ends[0], last + 1 + ends[1])
         row, pp, rounds = [cost[i] for i in items], self.plan.pp, self.plan.virtual_stages
         chunk = balanced(row, pp) if rounds == 1 else interleaved(row, pp, rounds, ends=ends)
