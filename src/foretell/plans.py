@@ -16,6 +16,7 @@ Schedule = Literal["gpipe", "1f1b", "interleaved", "zero-bubble"]
 DataParallel = Literal["ddp", "dp"]
 Sharding = Literal["torch", "deepspeed"]
 Offload = Literal["none", "optimizer", "parameters"]
+Dispatch = Literal["all-to-all", "deepep"]
 OffloadTo = Literal["cpu", "nvme"]
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "zero": (0, 1, 2, 3),
@@ -24,6 +25,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "sharding": get_args(Sharding),
     "offload": get_args(Offload),
     "offload_to": get_args(OffloadTo),
+    "dispatch": get_args(Dispatch),
 }
 
 _OPTIONAL_COUNTS: Final = ("etp", "hybrid_shard", "grad_accumulation", "bucket_bytes", "live_parameters")
@@ -40,6 +42,7 @@ class Plan:
         pp: Pipeline stages, by `schedule`, `virtual_stages` and `stages` (blocks of each; None balances them).
         cp: Context-parallel ranks: keys go round a ring, or are gathered (`cp_gather`), or ranks exchange heads in groups of
             `ulysses` (cp: all of them). `ep`: ranks that experts are divided among, which divides dp × cp.
+        dispatch: How rows get to experts: all-to-all, or deepep, which sends a token once to each node and rank.
         etp: Ranks of tp that share each expert: all of them, or with etp=1 each has experts of its own, and ep divides dp × cp × tp.
         zero: 0 to 3: what data-parallel ranks shard (3 is FSDP), within groups of `hybrid_shard`, by `sharding`.
         checkpointing: none, full, selective, selective-op, a fraction of the blocks, parts of them (core_attn+layernorm),
@@ -67,6 +70,9 @@ class Plan:
     cp_gather: bool = False  # keys and values are gathered before attention
     ep: int = 1
     etp: int | None = None  # ranks of tp that share each expert; None: all of them
+    dispatch: Dispatch = (
+        "all-to-all"  # how rows get to experts; deepep: a token once to each node, and once to each rank
+    )
     zero: int = 0
     hybrid_shard: int | None = None
     sequence_parallel: bool = False
@@ -119,6 +125,11 @@ class Plan:
             raise PlanError(
                 f"etp=1 lets each of tp={self.tp} ranks route tokens of its own, which needs sequence_parallel=true. "
                 "Set it, or leave etp out."
+            )
+        if self.dispatch != "all-to-all" and self.ep == 1:
+            raise PlanError(
+                f"dispatch={self.dispatch} sends rows to experts on other ranks, but ep=1 has none. Set ep=2 or more, "
+                "or leave dispatch out."
             )
         among, names = self.dp * self.cp, f"dp × cp = {self.dp} × {self.cp}"
         if not self.splits_experts:

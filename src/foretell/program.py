@@ -39,6 +39,7 @@ class Collective:
     issued_by: int | None = None  # the op before which the host issues it; None: right after `starts_after`
     lane: str = "dp"  # collectives of one lane run one after another
     every_micro_step: bool = False  # or only in the last of those that repeat
+    choices: int = 1  # of rows that tokens were routed as: a node, and a rank, that several of a token's go to gets one
     turns: int = 1  # how many take the same link one after another
     copied_in: Bytes = 0  # that the device copies to where they are sent from, once they are ready
     copied_out: Bytes = 0  # and from where they arrived, before they are needed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -10,12 +11,15 @@ from torch import nn
 
 from foretell import Conditions, forecast
 from foretell.capture import capture
+from foretell.cost.collectives import collective_seconds, sent_once
 from foretell.cost.flops import total_flops
 from foretell.errors import PlanError
 from foretell.forecasting.experts import busiest
 from foretell.graph import Graph
+from foretell.hardware import Cluster
 from foretell.parallel import parallelize
 from foretell.plans import Plan
+from foretell.program import Collective, Group
 from foretell.simulate.jitter import slowest_of
 from foretell.workload import Workload
 
@@ -206,6 +210,22 @@ def test_rows_that_arrive_for_several_experts_are_sorted_there() -> None:
     for ep, copied in ((2, rows), (8, 0)):
         found = parallelize(mixture(), Plan(dp=8, ep=ep)).roles[0].collectives
         assert {c.copied_in + c.copied_out for c in found if c.kind == "all-to-all"} == {copied}
+
+
+def test_tokens_that_are_sent_once_cross_between_nodes_once() -> None:
+    """Eight rows of a token, on four nodes: a node gets it once, so a third of the rows' bytes leave."""
+    plain = Collective(
+        kind="all-to-all", nbytes=2**28, group=Group(size=32), name="rows", starts_after=0, waited_for_by=1
+    )
+    once, cluster = replace(plain, choices=8), Cluster.parse("4x8xh100-sxm")
+    assert sent_once(8, 4) == pytest.approx(4 * (1 - 0.75**8) / 8)
+    assert (sent_once(1, 4), sent_once(8, 10**6)) == (1.0, pytest.approx(1.0, abs=1e-4))
+    ratio = collective_seconds(once, cluster) / collective_seconds(plain, cluster)
+    assert ratio == pytest.approx(sent_once(8, 4), rel=0.15)
+    role = parallelize(mixture_of_tokens(1), Plan(dp=4, ep=4, dispatch="deepep")).roles[0]
+    assert {c.choices for c in role.collectives if c.kind == "all-to-all"} == {1}  # its tokens have one expert each
+    with pytest.raises(PlanError, match="ep=1 has none"):
+        Plan(dp=4, dispatch="deepep")
 
 
 def test_experts_of_their_own_need_tokens_of_their_own() -> None:

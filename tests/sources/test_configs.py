@@ -630,6 +630,10 @@ def test_experts_of_megatron_may_lie_on_ranks_of_tensor_parallelism(tmp_path: Pa
     assert (plan.etp, plan.ep, plan.dp) == (1, 8, 4)
     shared = written(tmp_path, "b.sh", split.replace("parallel-size 8", "parallel-size 4")).template().plan_for(EIGHT)
     assert (shared.etp, shared.ep) == (None, 4)
+    once = written(
+        tmp_path, "d.sh", split + "--moe-token-dispatcher-type flex --moe-enable-deepep --expert-tensor-parallel-size 1"
+    )
+    assert once.template().plan_for(EIGHT).dispatch == "deepep"
     normed = written(tmp_path, "c.sh", MEGATRON + "--swiglu --num-experts 8 --moe-ffn-hidden-size 96 --qk-layernorm")
     assert not isinstance(normed.model, str)
     assert normed.model["model_type"] == "qwen3_moe"

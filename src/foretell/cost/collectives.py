@@ -43,7 +43,14 @@ def sent_bytes(collective: Collective) -> Bytes:
         return 0
     if collective.kind == "send-recv":
         return collective.nbytes
+    if collective.choices > 1:
+        return round(sent_once(collective.choices, ranks) * (ranks - 1) * collective.nbytes / ranks)
     return round(_PASSES[collective.kind] * (ranks - 1) * collective.nbytes / ranks)
+
+
+def sent_once(choices: int, places: int) -> float:
+    """Of a token's rows, each for a place by chance, the part that is sent if every place gets a token once."""
+    return places * (1 - (1 - 1 / places) ** choices) / choices
 
 
 def link_bytes(collective: Collective, cluster: Cluster) -> dict[str, Bytes]:
@@ -58,7 +65,8 @@ def link_bytes(collective: Collective, cluster: Cluster) -> dict[str, Bytes]:
     elif members == 1 or collective.kind == "send-recv":
         out = sent
     elif collective.kind == "all-to-all":
-        out = round(collective.nbytes * (ranks - members) / ranks)  # shares of ranks on other nodes
+        once = sent_once(collective.choices, placement.nodes)
+        out = min(round(once * collective.nbytes * (ranks - members) / ranks), sent)  # shares of ranks on other nodes
     else:
         out = round(sent / members)  # of a ring's neighbours in a node, one has its next rank outside
     seat = placement.seats[0]
@@ -159,7 +167,7 @@ def _seconds(
         lane = route.between if several else route.inside
         return lane.startup + lane.latency + lane.moving(kind, nbytes)
     if kind == "all-to-all":
-        return _all_to_all(nbytes, route)
+        return _all_to_all(nbytes, route, collective.choices)
     if kind == "all-reduce":
         return min(_ring(kind, nbytes, route), _tree(nbytes, route), _in_switch(nbytes, route))
     return _ring(kind, nbytes, route)
@@ -193,12 +201,20 @@ def _in_switch(nbytes: Bytes, route: _Route) -> Seconds:
     return route.startup + waiting + moving
 
 
-def _all_to_all(nbytes: Bytes, route: _Route) -> Seconds:
-    """Each rank sends a share to every other: neighbours' inside, the others' through the ports of the node."""
-    share, members = nbytes / route.ranks, route.members
+def _all_to_all(nbytes: Bytes, route: _Route, choices: int) -> Seconds:
+    """Each rank sends a share to every other: neighbours' inside, the others' through the ports of the node.
+
+    Where tokens are sent once (`choices` of them go to ranks by chance), a node gets one, and passes it on inside.
+    """
+    members, once = route.members, sent_once(choices, route.nodes)
+    share = nbytes / route.ranks
+    inside = share * (members - 1)
+    if choices > 1:  # what arrives from other nodes goes to ranks inside, too
+        share *= sent_once(choices, route.ranks)
+        inside = share * route.ranks * (members - 1) / members
     moving = max(
-        route.inside.moving("all-to-all", share * (members - 1), share),
-        route.between.moving("all-to-all", share * (route.ranks - members) * members),
+        route.inside.moving("all-to-all", inside, share),
+        route.between.moving("all-to-all", once * nbytes / route.ranks * (route.ranks - members) * members),
     )
     latency = max(route.inside.latency, route.between.latency)
     return route.startup + math.ceil(math.log2(route.ranks)) * latency + moving

@@ -30,7 +30,7 @@ Units = tuple[Unit, ...] | None  # that were chosen by what ops cost
 _MODELLED = (
     "dp", "tp", "pp", "sequence_parallel", "overlap_tp", "bucket_bytes", "overlap", "overlap_gather", "zero", "hybrid_shard",
     "grad_accumulation", "schedule", "virtual_stages", "stages", "checkpointing", "cp", "ulysses", "cp_gather", "ep", "etp",
-    "servers", "asynchronous", "data_parallel", "sharding", "offload", "offload_to", "live_parameters",
+    "dispatch", "servers", "asynchronous", "data_parallel", "sharding", "offload", "offload_to", "live_parameters",
 )  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def _check(plan: Plan) -> None:
 
 def _sharing(plan: Plan) -> tuple[Hashable, ...]:
     """What decides which part of a replica each of its ranks has."""
-    experts = plan.ep, plan.splits_experts
+    experts = plan.ep, plan.splits_experts, plan.dispatch
     return plan.tp, plan.sequence_parallel, plan.overlap_tp, plan.cp, plan.ulysses, plan.cp_gather, *experts
 
 

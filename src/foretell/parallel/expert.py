@@ -51,7 +51,8 @@ def expert_parallel(role: Role, plan: Plan) -> Role:
     )
     sharded = replace(sharded, caveats=(*sharded.caveats, even))
     gathered = plan.tp if plan.sequence_parallel and plan.splits_experts else 1
-    journeys = _all_to_alls(graph, group, gathered)
+    tokens = (graph.tokens or 0) // (plan.cp if plan.splits_experts else plan.cp * plan.tp)
+    journeys = _all_to_alls(graph, group, gathered, tokens if plan.dispatch == "deepep" else 0)
     collectives = (*role.collectives, *sharding.collectives, *journeys)
     return replace(role, graph=sharded, collectives=collectives, partitioned=own)
 
@@ -77,11 +78,11 @@ def _experts(graph: Graph, ways: int) -> dict[int, Split]:
     return found
 
 
-def _all_to_alls(graph: Graph, group: Group, gathered: int) -> Iterator[Collective]:
+def _all_to_alls(graph: Graph, group: Group, gathered: int, tokens: int) -> Iterator[Collective]:
     """To the experts and back, for every run of grouped products of a module.
 
     Of rows that so many ranks gather each sends and receives its part. Rows that arrive for several experts are sorted by them,
-    and sorted back before they leave.
+    and sorted back before they leave. Where tokens are sent instead, once to each node and rank, they are sorted on arrival alone.
     """
     rows = [
         (i, op)
@@ -91,14 +92,15 @@ def _all_to_alls(graph: Graph, group: Group, gathered: int) -> Iterator[Collecti
     for _, run in groupby(rows, key=lambda at: (at[1].module, at[1].phase)):
         products = list(run)
         (first, sent), (last, made_by) = products[0], products[-1]
-        several = sent.signature.inputs[1].shape[0] > group.size
-        nbytes = sent.signature.inputs[0].nbytes
+        rows, nbytes = sent.signature.inputs[0].shape[0], sent.signature.inputs[0].nbytes
+        choices = max(round(rows / tokens), 1) if tokens else 1
+        several = sent.signature.inputs[1].shape[0] > group.size and not tokens
         there = _all_to_all(group, sent, nbytes // gathered, "rows to experts", first - 1, first)
-        yield replace(there, copied_out=nbytes if several else 0)
+        yield replace(there, choices=choices, copied_out=nbytes if several else 0)
         if made_by.signature.outputs[0].shape != sent.signature.inputs[0].shape:
             continue  # the first layer of a model: no op reads the gradient of its rows
         back = _all_to_all(group, made_by, nbytes // gathered, "rows from experts", last, last + 1)
-        yield replace(back, copied_in=nbytes if several else 0)
+        yield replace(back, choices=choices, copied_in=nbytes if several else 0)
 
 
 def _all_to_all(group: Group, op: Op, nbytes: int, what: str, after: int, before: int) -> Collective:

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from foretell.sources.configs.keys import Keys
 
-_FLEXIBLE: Final = "flex"  # the dispatcher of DeepEP and HybridEP
+_FLEXIBLE: Final = "flex"  # the dispatcher of those that send a token once
+_ONCE: Final = ("deepep", "hybridep")
 
 
 def kernels(keys: Keys) -> str:
@@ -41,5 +42,9 @@ def experts_plan(keys: Keys, *, tp: int, sequence_parallel: bool) -> dict[str, A
         plan["etp"] = 1
     elif sharing != tp and keys.text("num_experts", "0") not in ("0", "1"):
         keys.say("expert_tensor_parallel_size", f"{sharing}: experts are taken to be split as the rest")
-    keys.free("moe_token_dispatcher_type", "moe_enable_deepep", "moe_flex_dispatcher_backend", "moe_deepep_num_sms")
+    flexible = keys.text("moe_token_dispatcher_type", "alltoall") == _FLEXIBLE
+    backend = keys.text("moe_flex_dispatcher_backend", "deepep" if keys.flag("moe_enable_deepep") else "")
+    if plan["ep"] > 1 and (flexible or backend in _ONCE):
+        plan["dispatch"] = "deepep"
+    keys.free("moe_deepep_num_sms", "moe_hybridep_num_sms")
     return plan

@@ -135,8 +135,22 @@ def _parallelism(keys: Keys, training: Keys) -> tuple[dict[str, Any], int]:
     _pipeline(keys, plan)
     keys.free("disable_loss_parallel", "enable_compiled_autograd", "module_fqns_per_model_part")
     plan.update(torch_context(keys, "context_parallel_rotate_method", plan["cp"]))
-    keys.not_modelled("expert_tensor_parallel_degree", "expert_parallel_comm_backend")
-    return {name: value for name, value in plan.items() if value is True or value not in (1, False)}, copies
+    experts = _experts(keys, plan)
+    return {name: value for name, value in plan.items() if value is True or value not in (1, False)} | experts, copies
+
+
+def _experts(keys: Keys, plan: dict[str, Any]) -> dict[str, Any]:
+    """Ranks of tp have experts of their own unless they are asked to share them; tokens may be sent by DeepEP."""
+    sharing, backend = (
+        keys.count("expert_tensor_parallel_degree", 1),
+        keys.text("expert_parallel_comm_backend", "standard"),
+    )
+    if plan["ep"] == 1:
+        return {}
+    found: dict[str, Any] = {"dispatch": "deepep"} if backend in ("deepep", "hybridep") else {}
+    if sharing == 1 < plan["tp"] and plan["sequence_parallel"]:
+        found["etp"] = 1
+    return found
 
 
 def _pipeline(keys: Keys, plan: dict[str, Any]) -> None:
