@@ -296,3 +296,35 @@ def test_a_compiled_function_writes_into_what_it_is_given(script: Write, tmp_pat
     graph = foretell.capture_graph(script(COMPILED, opaque=str(declared)))
     found = set(targets(graph))
     assert {f"foretell.opaque.{n}" for n in ("wkv_cuda_forward", "wkv_of_mine_backward", "declared")} <= found
+
+
+ENGINE = """
+import torch
+import transformer_engine.pytorch as te
+from torch import nn
+from transformer_engine.common import recipe
+
+model = nn.Sequential(*(nn.Sequential(te.Linear(256, 256), nn.ReLU(), te.Linear(256, 256)) for _ in range(3))).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+scaling = recipe.SCALING
+for step in range(5):
+    with torch.autocast("cuda", dtype=torch.bfloat16), te.fp8_autocast(enabled=ENABLED, fp8_recipe=scaling):
+        loss = model(torch.randn(64, 256).cuda()).float().sum()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("scaling", "enabled", "name"),
+    [
+        ("DelayedScaling(fp8_format=recipe.Format.HYBRID)", "True", "parameters:fp32/autocast:bf16/fp8:delayed"),
+        ("Float8CurrentScaling()", "True", "parameters:fp32/autocast:bf16/fp8:current"),
+        ("MXFP8BlockScaling()", "False", "amp-bf16"),
+    ],
+)
+def test_fp8_of_transformer_engine_is_a_precision(script: Write, scaling: str, enabled: str, name: str) -> None:
+    graph = foretell.capture_graph(script(ENGINE.replace("SCALING", scaling).replace("ENABLED", enabled)))
+    assert graph.precision.name == name
+    assert not any("fp8_autocast is not modelled" in caveat.text for caveat in graph.caveats)

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from foretell.graph import Caveat
 from foretell.graph.notes import Note
 from foretell.plans import PlanTemplate
-from foretell.precision import Float, Precision
+from foretell.precision import Float, Precision, Recipe
 from foretell.sources.master_weights import Copies
 from foretell.sources.scripts import Script
 
@@ -134,6 +134,7 @@ class Findings:
     wrapper: Ddp | Fsdp | FullyShard | DataParallel | DeepSpeed | None = None  # the last that it made
     degrees: Mapping[str, Any] = field(default_factory=dict)  # fields of a plan: ranks that share layers or sequences
     mixed: Precision | None = None  # of a policy or a configuration
+    fp8: Recipe | None = None  # how Transformer Engine scales the factors of products
     copies: tuple[Copies, ...] = ()  # of parameters, that sharded modules compute with
     optimizer: Optimizer | None = None  # that DeepSpeed's took the place of, so it updates nothing
     compiled: bool = False
@@ -163,6 +164,10 @@ class Findings:
 
     def precision(self, computed: Precision) -> Precision:
         """What the step keeps, computes and sends its numbers in; `computed` is what torch was set to compute in."""
+        found = self._without_fp8(computed)
+        return replace(found, name="", fp8=self.fp8) if self.fp8 is not None and found.is_half else found
+
+    def _without_fp8(self, computed: Precision) -> Precision:
         if self.mixed is not None:
             changes = self.mixed.casts or self.mixed.master is not None
             return self.mixed if changes else replace(computed, name="", reduce=self.mixed.reduce)

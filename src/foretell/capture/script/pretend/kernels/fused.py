@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import types
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -11,8 +12,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretell.capture.script.pretend.kernels.notes import note
+from foretell.capture.script.pretend.kernels.notes import note, scaled
 from foretell.declared import opaque
+from foretell.precision import Recipe
 
 
 def _keywords(package: str, given: Mapping[str, Any], harmless: str) -> None:
@@ -188,10 +190,40 @@ class _NormLinear(nn.Sequential):
         super().__init__(kind(in_features, eps=eps), nn.Linear(in_features, out_features, bias=bias))
 
 
+class _Scaling:
+    """A recipe of Transformer Engine, whatever it is made with."""
+
+    recipe: Recipe = "delayed"
+
+    def __init__(self, *args: Any, **how: Any) -> None:
+        pass
+
+
+class _CurrentScaling(_Scaling):
+    recipe = "current"
+
+
+class _BlockScaling(_Scaling):
+    recipe = "blockwise"
+
+
+class _MicroScaling(_Scaling):
+    recipe = "mx"
+
+
+_SCALINGS: Final = {
+    "DelayedScaling": _Scaling, "Float8CurrentScaling": _CurrentScaling, "Float8BlockScaling": _BlockScaling,
+    "MXFP8BlockScaling": _MicroScaling,
+}  # fmt: skip
+
+
 @contextlib.contextmanager
-def _fp8(enabled: bool = True, **how: Any) -> Iterator[None]:
-    if enabled:
-        note("transformer_engine: fp8_autocast is not modelled; products are in the script's precision")
+def _fp8(
+    enabled: bool = True, calibrating: bool = False, fp8_recipe: Any = None, *args: Any, **how: Any
+) -> Iterator[None]:
+    given = fp8_recipe if fp8_recipe is not None else how.get("recipe")
+    if enabled and not calibrating:
+        scaled(given.recipe if isinstance(given, _Scaling) else "delayed")
     yield
 
 
@@ -233,5 +265,7 @@ KNOWN: Final[Mapping[str, Any]] = {
     "transformer_engine.pytorch.Linear": _te_linear,
     "transformer_engine.pytorch.LayerNormLinear": _NormLinear,
     "transformer_engine.pytorch.RMSNorm": _RMS,
-    "transformer_engine.pytorch.fp8_autocast": _fp8,
+    **{f"transformer_engine.pytorch.{name}": _fp8 for name in ("fp8_autocast", "autocast")},
+    **{f"transformer_engine.common.recipe.{name}": scaling for name, scaling in _SCALINGS.items()},
+    "transformer_engine.common.recipe.Format": types.SimpleNamespace(E4M3="e4m3", E5M2="e5m2", HYBRID="hybrid"),
 }  # fmt: skip

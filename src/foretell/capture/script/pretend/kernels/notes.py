@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from foretell.capture.script.session import Session
 from foretell.graph import Caveat
+from foretell.precision import Recipe
 
 _sessions: list[Session] = []  # the one that runs is last
 
 
 def begin(session: Session) -> None:
     _sessions.append(session)
+
+
+def scaled(recipe: Recipe) -> None:
+    """Products of linear layers are in 8 bits."""
+    if _sessions:
+        _sessions[-1].find(fp8=recipe)
 
 
 def note(text: str) -> None:
