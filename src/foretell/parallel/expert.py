@@ -92,8 +92,8 @@ def _all_to_alls(graph: Graph, group: Group, gathered: int, tokens: int) -> Iter
     for _, run in groupby(rows, key=lambda at: (at[1].module, at[1].phase)):
         products = list(run)
         (first, sent), (last, made_by) = products[0], products[-1]
-        rows, nbytes = sent.signature.inputs[0].shape[0], sent.signature.inputs[0].nbytes
-        choices = max(round(rows / tokens), 1) if tokens else 1
+        given, nbytes = sent.signature.inputs[0].shape[0], sent.signature.inputs[0].nbytes
+        choices = max(round(given / tokens), 1) if tokens else 1
         several = sent.signature.inputs[1].shape[0] > group.size and not tokens
         there = _all_to_all(group, sent, nbytes // gathered, "rows to experts", first - 1, first)
         yield replace(there, choices=choices, copied_out=nbytes if several else 0)
