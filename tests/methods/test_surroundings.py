@@ -22,7 +22,7 @@ OTHERS = {
     "zero": 3, "hybrid_shard": 2, "sequence_parallel": True, "overlap_tp": True,
     "schedule": "gpipe", "virtual_stages": 2, "stages": "3-1", "checkpointing": "full", "grad_accumulation": 4,
     "bucket_bytes": 2**20, "overlap": False, "servers": 2, "asynchronous": True, "data_parallel": "dp",
-    "sharding": "deepspeed", "offload": "optimizer",
+    "sharding": "deepspeed", "offload": "optimizer", "etp": 1, "dispatch": "deepep", "overlap_gather": True,
 }  # fmt: skip
 
 
@@ -40,6 +40,9 @@ def seen(asked: Query) -> list[object]:
 def test_no_setting_of_a_plan_is_out_of_sight(name: str) -> None:
     if name == "offload_to":
         before, after = replace(BASE, offload="optimizer"), replace(BASE, offload="optimizer", offload_to="nvme")
+    elif name in ("etp", "dispatch"):
+        before = replace(BASE, sequence_parallel=True, ep=2)
+        after = replace(before, **{name: OTHERS[name]})  # type: ignore[arg-type]
     elif name == "live_parameters":
         before = replace(BASE, zero=3, sharding="deepspeed")
         after = replace(before, live_parameters=10**8)

@@ -84,7 +84,9 @@ def _unknown_styles(styles: Iterable[Any]) -> list[Caveat]:
 
 def _split_context(experimental: Any, session: Session) -> None:
     def context_parallel(mesh: Any, **kwargs: Any) -> Any:
-        session.find(degrees={**session.findings.degrees, "cp": int(mesh.size())})
+        ranks = int(mesh.size())
+        gathers = {"cp_gather": True} if ranks > 1 else {}  # torch's usual rotation
+        session.find(degrees={**session.findings.degrees, "cp": ranks, **gathers})
         return contextlib.nullcontext()
 
     replace_everywhere(experimental, "context_parallel", context_parallel)
