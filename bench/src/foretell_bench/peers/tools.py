@@ -9,6 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from foretell_bench.sources.published_steps import Job
 
 STORED: Final = "peers"  # answers of tools that others ran
 _WRITTEN: Final = Path(__file__).parent / "written"
-_PATIENCE: Final = 300.0  # seconds that a tool has for a job
+_PATIENCE: Final = 120.0  # seconds that a tool has for a job
 # torch's libraries may lie beside a torch that they were not built for: they are made importable, as for Foretell.
 _START: Final = (
     "import runpy, sys; from foretell.sources.named.torchvision_ops import make_torchvision_importable as ready; ready(); "
@@ -55,6 +56,7 @@ class WrittenScript:
     name: str
     file: str
     start: tuple[str, ...] = (sys.executable, "-c", _START)
+    by_board: bool = True  # whether its answer depends on it
     refuses: Callable[[Mapping[str, Any]], str] = field(default=lambda question: "", compare=False)
 
     @property
@@ -65,18 +67,25 @@ class WrittenScript:
         question = question_of(job)
         if why := self.refuses(question):
             return PeerAnswer(why=why)
-        began = time.monotonic()
-        try:
-            ran = subprocess.run(
-                [*self.start, str(_WRITTEN / self.file)],
-                input=json.dumps(question), capture_output=True, text=True, timeout=_PATIENCE, check=False,
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return PeerAnswer(took=time.monotonic() - began, why=type(error).__name__)
-        took = time.monotonic() - began
-        if ran.returncode:
-            return PeerAnswer(took=took, why=(ran.stderr.strip().splitlines() or ["no answer"])[-1][:200])
-        return PeerAnswer(**json.loads(ran.stdout.strip().splitlines()[-1]), took=took)
+        if not self.by_board:  # it answers for any board alike
+            question = question | {"device": ""} | ({} if question["zero"] else {"devices": 1, "dp": 1})
+        return _ran(json.dumps(question), (*self.start, str(_WRITTEN / self.file)))
+
+
+@lru_cache(maxsize=256)
+def _ran(question: str, command: tuple[str, ...]) -> PeerAnswer:
+    began = time.monotonic()
+    try:
+        ran = subprocess.run(
+            command,
+            input=question, capture_output=True, text=True, timeout=_PATIENCE, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return PeerAnswer(took=time.monotonic() - began, why=type(error).__name__)
+    took = time.monotonic() - began
+    if ran.returncode:
+        return PeerAnswer(took=took, why=(ran.stderr.strip().splitlines() or ["no answer"])[-1][:200])
+    return PeerAnswer(**json.loads(ran.stdout.strip().splitlines()[-1]), took=took)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,9 +166,19 @@ def _mem_tracker_refuses(question: Mapping[str, Any]) -> str:
     return "" if question["config"] is None or question["config"]["model_type"] != "bert" else "another script for BERT"
 
 
-MEM_TRACKER: Final = WrittenScript(name="torch MemTracker", file="mem_tracker.py", refuses=_mem_tracker_refuses)
+def _estimator_refuses(question: Mapping[str, Any]) -> str:
+    import torch
+
+    if question["devices"] > 1:
+        return "it prices one device, without communication"
+    return "" if torch.cuda.is_available() else "it prices kernels by the GPU of this machine, and there is none"
+
+
+MEM_TRACKER: Final = WrittenScript(
+    name="torch MemTracker", file="mem_tracker.py", by_board=False, refuses=_mem_tracker_refuses
+)
 RUNTIME_ESTIMATOR: Final = WrittenScript(
     name="torch RuntimeEstimator",
     file="runtime_estimator.py",
-    refuses=lambda question: "" if question["devices"] == 1 else "it prices one device, without communication",
+    refuses=_estimator_refuses,
 )
