@@ -96,11 +96,11 @@ class ZeroFormula:
     written: str = "estimate_zero3_model_states_mem_needs_all_cold(total_params, largest_layer_params, gpus, nodes)"
 
     def answer(self, job: Job) -> PeerAnswer:
-        plan, began = job.ask.plan, time.monotonic()
-        parameters = _parameters(job) / (plan.tp * plan.pp)
+        plan, parameters = job.ask.plan, _parameters(job)
+        began, share = time.monotonic(), parameters / (plan.tp * plan.pp)
         stages = zip((12, 2, 2), (1, 2, 3), strict=True)
         each = sum(nbytes / (plan.dp if plan.zero >= stage else 1) for nbytes, stage in stages)
-        return PeerAnswer(memory=round(parameters * each), took=time.monotonic() - began)
+        return PeerAnswer(memory=round(share * each), took=time.monotonic() - began)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,12 +114,12 @@ class AccelerateEstimate:
         from foretell.sources.named.torchvision_ops import make_torchvision_importable
 
         make_torchvision_importable()
-        began = time.monotonic()
+        parameters, began = _parameters(job), time.monotonic()
         try:
             from accelerate.commands.estimate import estimate_training_usage
         except ImportError as error:
             return PeerAnswer(why=str(error)[:200])
-        usage = estimate_training_usage(4 * _parameters(job))
+        usage = estimate_training_usage(4 * parameters, "float32")
         return PeerAnswer(memory=round(max(usage.values())), took=time.monotonic() - began)
 
 

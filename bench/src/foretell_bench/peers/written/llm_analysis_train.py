@@ -20,7 +20,8 @@ inner = config.get("intermediate_size") or config.get("ffn_dim")
 experts = config.get("num_local_experts") or config.get("num_experts") or 1
 shapes = {
     "name": "job", "num_layers": config["num_hidden_layers"], "n_head": heads, "hidden_dim": width,
-    "vocab_size": config["vocab_size"], "max_seq_len": question["seq"], "ffn_embed_dim": inner,
+    "vocab_size": config["vocab_size"], "max_seq_len": question["seq"], "ffn_embed_dim": inner, "expansion_ratio": inner / width,
+    "num_key_value_groups": heads // config.get("num_key_value_heads", heads),
     "num_key_value_heads": config.get("num_key_value_heads", heads), "model_type": config["model_type"],
     "moe_num_experts": experts, "moe_top_k": config.get("num_experts_per_tok", 1),
 }  # fmt: skip
