@@ -10,7 +10,7 @@ from foretell.errors import PlanError, check_count, check_number
 # Parts of a block, by Megatron's names for them.
 MODULES: Final = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
 ALLOWED: Final = (
-    "none, full, full:N (N blocks at a time), selective, selective-op, a fraction of the blocks between 0 and 1, "
+    "none, full, full-partitioned, full:N (N blocks at a time), selective, selective-op, a fraction of the blocks between 0 and 1, "
     f"parts of blocks joined by + ({', '.join(MODULES)}), cheapest:SHARE of what blocks keep, or budget:SHARE of a "
     "device's memory"
 )
@@ -25,6 +25,7 @@ class Recomputing:
     share: float = 1.0  # of blocks; of what they keep (`cheapest`); of a device's memory that may be used (`budget`)
     blocks: int = 1  # that are recomputed together, from the first one's input
     modules: frozenset[str] = frozenset()
+    partitioned: bool = False  # tensor-parallel ranks keep a part each of what blocks begin with
 
     @classmethod
     def parse(cls, given: str | float) -> Recomputing:
@@ -54,6 +55,7 @@ class Recomputing:
 _NAMED: Final = {
     "none": Recomputing(kind="none"),
     "full": Recomputing(kind="blocks"),
+    "full-partitioned": Recomputing(kind="blocks", partitioned=True),
     "selective": Recomputing(kind="modules", modules=frozenset(("core_attn",))),
     "selective-op": Recomputing(kind="ops"),
 }

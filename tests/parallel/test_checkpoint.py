@@ -99,6 +99,22 @@ def test_several_blocks_at_a_time_keep_one_input() -> None:
     assert total_flops(one) < total_flops(three)  # the products at the ends of blocks inside are run again too
 
 
+def test_partitioned_inputs_are_kept_in_parts_and_gathered() -> None:
+    plain, parted = (
+        parallelize(graph("llama"), Plan(tp=2, checkpointing=w)).roles[0] for w in ("full", "full-partitioned")
+    )
+    rows, blocks = 2 * 16 * 32 * 4, 3
+    begins = [next(i for i, op in enumerate(r.graph.ops) if op.phase == "backward") for r in (plain, parted)]
+    kept = [replay(r.graph).allocated[begin] for r, begin in zip((plain, parted), begins, strict=True)]
+    assert kept[0] - kept[1] == blocks * rows // 2
+    gathers = [[c for c in r.collectives if c.kind == "all-gather"] for r in (plain, parted)]
+    assert [c.nbytes for c in gathers[1]] == [rows] * blocks
+    assert not gathers[0]
+    assert total_flops(plain.graph) == total_flops(parted.graph)
+    with pytest.raises(PlanError, match="tp=1"):
+        parallelize(graph("llama"), Plan(checkpointing="full-partitioned"))
+
+
 def test_parts_of_blocks_drop_what_they_make() -> None:
     none, norms, attention, mlp, both, full = map(
         device_bytes, ("none", "layernorm", "core_attn", "mlp", "layernorm+mlp", "full")

@@ -224,6 +224,11 @@ def test_recomputing_no_layers_is_legal(tmp_path: Path) -> None:
         ("--activations-checkpoint-granularity selective --activations-checkpoint-method uniform", "selective"),
         ("--activations-checkpoint-method block --activations-checkpoint-num-layers 12", 0.4),
         ("--moe-layer-recompute", "moe"),
+        (
+            "--recompute-granularity full --recompute-method uniform --distribute-saved-activations "
+            "--tensor-model-parallel-size 2",
+            "full-partitioned",
+        ),
     ],
 )
 def test_what_megatron_recomputes(tmp_path: Path, arguments: str, planned: str | float) -> None:

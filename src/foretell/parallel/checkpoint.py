@@ -21,7 +21,7 @@ from foretell.parallel.parts import part_units
 from foretell.parallel.pipeline import Weigh
 from foretell.parallel.recompute import Unit, recomputed
 from foretell.plans import Plan
-from foretell.program import Role
+from foretell.program import Group, Role
 from foretell.recomputing import Recomputing
 
 _NEARLY: Final = 1e-9  # a fraction such as 1/3 is not exact
@@ -37,8 +37,13 @@ def checkpointed(role: Role, plan: Plan, chosen: Sequence[Unit] | None = None) -
             f"checkpointing={plan.checkpointing} is a share of a device's memory, and a plan alone has no device. "
             "Ask for a forecast on one, or say what is recomputed, like cheapest:0.5."
         )
+    if what.partitioned and (plan.tp == 1 or plan.sequence_parallel):
+        raise PlanError(
+            f"checkpointing={plan.checkpointing} keeps a part of each block's input on every tensor-parallel rank, but tp=1 has "
+            "one rank and sequence_parallel=true keeps parts already. Write full."
+        )
     flow = Flow(role)
-    units = chosen or list(_units(flow, what, plan.pp * plan.virtual_stages))
+    units = chosen or list(_units(flow, what, plan))
     if not units:
         wanted = "attention" if what.modules == {"core_attn"} else "such parts" if what.modules else "repeated blocks"
         raise PlanError(
@@ -56,8 +61,9 @@ def chosen_units(role: Role, plan: Plan, weigh: Weigh) -> tuple[Unit, ...] | Non
     return tuple(cheapest_units(Flow(role), what.share, weigh))
 
 
-def _units(flow: Flow, what: Recomputing, stages: int) -> Iterator[Unit]:
-    graph = flow.graph
+def _units(flow: Flow, what: Recomputing, plan: Plan) -> Iterator[Unit]:
+    graph, stages = flow.graph, plan.pp * plan.virtual_stages
+    shared_by = Group(size=plan.tp, count=plan.devices // plan.tp) if what.partitioned else None
     paths = blocks(graph)
     if what.modules == {"core_attn"}:  # it needs no blocks around it
         yield from (attention_unit(flow, p) for p in attentions(flow, range(len(graph.ops))))
@@ -71,7 +77,7 @@ def _units(flow: Flow, what: Recomputing, stages: int) -> Iterator[Unit]:
                 yield from part_units(flow, path, block, what.modules)
             else:
                 kept = _dear(graph, block) if what.kind == "ops" else frozenset()
-                yield Unit(first=block.first, last=block.last, kept=kept)
+                yield Unit(first=block.first, last=block.last, kept=kept, shared_by=shared_by)
 
 
 def _together(spans: Pass, paths: Sequence[str], count: int, stages: int) -> Iterator[tuple[str, Span]]:

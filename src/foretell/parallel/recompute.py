@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from foretell.graph import Op, Storage, Tensor
 from foretell.parallel.flow import Flow
-from foretell.program import Collective, Role
+from foretell.program import Collective, Group, Role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,7 @@ class Unit:
     last: int
     kept: frozenset[int] = frozenset()  # ops that are not run again
     discards: bool = False  # what later ops of the forward pass read is dropped after them too
+    shared_by: Group | None = None  # ranks that keep a part each of what the unit reads
 
     def dropped(self, flow: Flow) -> set[int]:
         """What the unit makes and the backward pass reads, but for what later ops of the forward pass keep."""
@@ -50,6 +51,7 @@ class _Rewrite:
         self.born: dict[int, tuple[int, int]] = {}  # copy → op, storage it copies
         self.dropped: dict[int, int] = {}  # storage → its last forward use
         self.collectives: list[Collective] = []
+        self.parts: list[Storage] = []  # of what units read, kept in place of it
         self.starting: dict[int, list[Collective]] = defaultdict(list)
         for collective in old.collectives:
             self.starting[collective.starts_after].append(collective)
@@ -89,6 +91,8 @@ class _Rewrite:
             if storage in dropped or not flow.read_later(storage, unit.last, "forward"):
                 self.copies[storage] = len(self.graph.storages) + len(self.born)
                 self.born[self.copies[storage]] = (-1, storage)
+        if unit.shared_by is not None:
+            self._gather_inputs(unit, unit.shared_by)
         went: dict[int, int] = {}
         for position in range(unit.first, last + 1):
             went[position] = len(self.ops)
@@ -100,6 +104,26 @@ class _Rewrite:
             op = self._with_copies(self.graph.ops[position])
             self.ops.append(Op(op.signature, "backward", op.module, op.inputs, op.outputs, op.times))
         self._communicate_again(unit, went, last)
+
+    def _gather_inputs(self, unit: Unit, group: Group) -> None:
+        """What the unit begins with was kept in parts, and is gathered before it is run again."""
+        flow, storages, inside = self.flow, self.graph.storages, range(unit.first, unit.last + 1)
+        read = {self.graph.tensors[t].storage for p in inside for t in self.graph.ops[p].inputs}
+        for storage in sorted(read - flow.made_by(inside) - self.copies.keys()):
+            s, forward = storages[storage], [p for p in flow.readers[storage] if self.graph.ops[p].phase == "forward"]
+            if s.role not in ("activation", "temporary") or s.born < 0:
+                continue
+            self.dropped[storage] = max(forward)
+            self.copies[storage] = copy = len(storages) + len(self.born)
+            self.born[copy] = (len(self.ops), storage)
+            begins, now, module = self.place[max(forward)], len(self.ops), self.graph.ops[unit.first].module
+            self.parts.append(Storage(-(-s.nbytes // group.size), "activation", begins, now))
+            self.collectives.append(
+                Collective(
+                    kind="all-gather", nbytes=s.nbytes, group=group, name=f"all-gather what is kept for {module}",
+                    starts_after=now - 1, waited_for_by=now, lane="tp", every_micro_step=True,
+                )
+            )  # fmt: skip
 
     def _communicate_again(self, unit: Unit, went: dict[int, int], last: int) -> None:
         for position, place in went.items():
@@ -151,7 +175,7 @@ class _Rewrite:
         for copy, (born, source) in self.born.items():
             nbytes = self.graph.storages[source].nbytes if copy in used and born >= 0 else 0
             out.append(Storage(nbytes, "activation", max(born, 0), max(used.get(copy, 0), born, 0)))
-        return tuple(out)
+        return (*out, *self.parts)
 
     def _kept(self, storage: Storage) -> Storage:
         """What the forward pass makes and the backward pass reads are activations, what one pass alone needs is not."""

@@ -47,12 +47,12 @@ FREE: Final = tuple(
 )
 CHANGES: Final = tuple(
     """
-    cpu_optimizer partition_activations moe_train_capacity_factor ds_sequence_parallel_fpdt ds_sequence_parallel_fpdt_chunk_size
+    cpu_optimizer moe_train_capacity_factor ds_sequence_parallel_fpdt ds_sequence_parallel_fpdt_chunk_size
     ds_sequence_parallel_fpdt_offloading enable_zbh1_exact_semantics kd kd_beta_ce num_layers_teacher
     hidden_size_teacher num_attention_heads_teacher load_teacher mos disable_moe_token_dropping mlp_type
     accumulate_allreduce_grads_in_bf16 apply_query_key_layer_scaling barrier_with_L1_time batch_p2p_comm
     cpu_offloading_num_layers cuda_graph_impl cuda_graph_scope
-    defer_embedding_wgrad_compute wgrad_deferral_limit delay_wgrad_compute distribute_saved_activations enable_cuda_graph exp_avg_dtype
+    defer_embedding_wgrad_compute wgrad_deferral_limit delay_wgrad_compute enable_cuda_graph exp_avg_dtype
     exp_avg_sq_dtype experimental_attention_variant external_cuda_graph
     fp8_wgrad freeze_lm fsdp_double_buffer gradient_accumulation_fusion heterogeneous_layers_config_path
     high_priority_stream_groups hybrid_context_parallel
