@@ -37,6 +37,10 @@ _FLAVORS: Final[Mapping[tuple[str, str], str | Mapping[str, Any]]] = {
     ("qwen3", "32B"): {"like": "qwen3-8b", "hidden_size": 5120, "num_hidden_layers": 64, "num_attention_heads": 64,
                        "intermediate_size": 25600},
     ("qwen3", "30B-A3B"): "hf/qwen3-30b-a3b",
+    ("qwen3", "235B-A22B"): "hf/qwen3-235b-a22b",
+    ("gpt_oss", "20b"): "hf/gpt-oss-20b",
+    ("gpt_oss", "120b"): "hf/gpt-oss-120b",
+    ("deepseek_v3", "236B"): "hf/deepseek-v2",
     ("deepseek_v3", "16B"): "hf/deepseek-v2-lite",
     ("deepseek_v3", "671B"): "hf/deepseek-v3",
 }  # fmt: skip
