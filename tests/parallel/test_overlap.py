@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from foretell.parallel import parallelize
 from foretell.plans import Plan
 from foretell.program import Role
 from foretell.simulate.memory import replay
+from foretell.simulate.pipeline import simulate_pipeline
 from foretell.simulate.step import Durations, simulate
 
 from .models import graph
@@ -124,3 +127,22 @@ def test_stages_gather_all_their_chunks_while_the_first_passes_run() -> None:
     for role in program.roles:
         gathers = [c for c in role.collectives if c.kind == "all-gather"]
         assert {c.issued_by for c in gathers} == {0}
+
+
+@pytest.mark.parametrize("setting", [{"zero": 2}, {"zero": 1, "overlap_gather": True}])
+def test_stages_wait_for_what_they_gather_once_and_all_at_the_same_time(setting: dict[str, Any]) -> None:
+    program = parallelize(graph("llama"), Plan(dp=2, pp=3, grad_accumulation=6, **setting))
+    found = []
+    for seconds_each in (0.0, 40.0):
+        durations = [
+            Durations(
+                device=np.ones(len(role.graph.ops)),
+                host=np.zeros(len(role.graph.ops)),
+                waits=np.zeros(len(role.graph.ops), dtype=bool),
+                collectives=[seconds_each if c.kind == "all-gather" else 0.0 for c in role.collectives],
+            )
+            for role in program.roles
+        ]
+        found.append(simulate_pipeline(program, durations, [0.0] * 2).makespan)
+    most = 40.0 * max(sum(c.kind == "all-gather" for c in role.collectives) for role in program.roles)
+    assert found[0] < found[1] <= found[0] + most

@@ -152,15 +152,21 @@ class _Run:
         return None if done is None else (done[0] + self.hand_over[boundary], done[1])
 
     def _run(self, number: int, stage: _Stage, action: Action, arrival: Seconds, sender: int) -> None:
-        last = action.micro_batch == self.last_batch
+        forward = action.phase == "forward"
+        last = action.micro_batch == self.last_batch and not forward
         p = self._pass(number, action.phase, action.chunk, last)
         begin = max(stage.device, arrival)
         end = max(begin + p.device, stage.host + p.behind_host)
+        if forward and action.micro_batch == 0:  # what a step needs once is gathered from its begin on, by all stages
+            gathering = self._pass(number, action.phase, action.chunk, True)
+            end = max(end, gathering.device)
+            stage.network = max(stage.network, gathering.network)
+            stage.communicating += gathering.communicating - p.communicating
         after = sender if arrival > stage.device else stage.last
         if number == self.detailed and action.micro_batch == 0:
             self._draw_ops(number, stage, self.pipeline.ranges[number][action.phase, action.chunk], (begin, after))
         else:
-            phase = "forward" if action.phase == "forward" else "backward"
+            phase = "forward" if forward else "backward"
             name = f"{action.phase} of micro-batch {action.micro_batch}, chunk {action.chunk}"
             self._draw(number, "device", name, phase, end - p.device, p.device, after)
         stage.network = max(stage.network, end - p.device + p.network)
