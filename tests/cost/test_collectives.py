@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretell.cost.collectives import collective_seconds, compute_slowdown, sent_bytes
+from foretell.cost.collectives import bytes_on_wire, collective_seconds, compute_slowdown, sent_bytes
 from foretell.cost.placement import placements
 from foretell.hardware import Cluster, Node, device, host, link
 from foretell.program import COLLECTIVES, Collective, Group
@@ -194,3 +194,15 @@ def test_rings_over_more_nodes_reach_less_of_their_rate_and_trees_hardly() -> No
     assert rate("reduce-scatter", 128) / rate("reduce-scatter", 4) == pytest.approx(260 / 360, rel=0.1)
     assert rate("all-reduce", 128) > 0.9 * rate("all-reduce", 4)
     assert rate("reduce-scatter", 16, "roce-400g") < 0.8 * rate("reduce-scatter", 16)
+
+
+@pytest.mark.parametrize("name", ["h100-sxm", "h200", "a100-80g-sxm", "b200"])
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_no_rank_sends_faster_than_its_link(name: str, ranks: int) -> None:
+    """A switch that adds up takes the tensor once, where a ring sends it almost twice."""
+    cluster = Cluster.parse(f"8x{name}")
+    for nbytes in (2**20, 2**26, 2**32):
+        group = Group(size=ranks, count=8 // ranks)
+        c = Collective(kind="all-reduce", nbytes=nbytes, group=group, name="", starts_after=-1, waited_for_by=0)
+        rate = bytes_on_wire(c, cluster) / collective_seconds(c, cluster)
+        assert rate <= cluster.nodes[0].inside.bandwidth, (name, nbytes)

@@ -53,6 +53,17 @@ def sent_once(choices: int, places: int) -> float:
     return places * (1 - (1 - 1 / places) ** choices) / choices
 
 
+def bytes_on_wire(collective: Collective, cluster: Cluster) -> Bytes:
+    """What one rank sends in the way that is quickest: to a switch that adds up, the tensor once."""
+    if collective.kind != "all-reduce" or collective.group.size == 1:
+        return sent_bytes(collective)
+    placement = placements_on(cluster.nodes, collective.group)[0]
+    route = _route(collective, cluster, placement, fabric_of, AS_LISTED)
+    nbytes = collective.nbytes
+    in_switch = _in_switch(nbytes, route) < min(_ring("all-reduce", nbytes, route), _tree(nbytes, route))
+    return nbytes if in_switch else sent_bytes(collective)
+
+
 def link_bytes(collective: Collective, cluster: Cluster) -> dict[str, Bytes]:
     """What one rank puts on each kind of link: its way inside the node, and its part of the node's way out."""
     ranks, sent = collective.group.size, sent_bytes(collective)
@@ -154,23 +165,27 @@ class _Route:
 def _seconds(
     collective: Collective, cluster: Cluster, placement: Placement, fabrics: FabricOf, links: Links
 ) -> Seconds:
-    several = placement.nodes > 1
-    route = _Route(
-        inside=_inside(cluster, placement, fabrics, links),
-        between=_between(collective, cluster, placement, fabrics, links) if several else _Lane(),
-        ranks=collective.group.size,
-        nodes=placement.nodes,
-        members=max(seat.members for seat in placement.seats),
-    )
+    route = _route(collective, cluster, placement, fabrics, links)
     kind, nbytes = collective.kind, collective.nbytes
     if kind == "send-recv":
-        lane = route.between if several else route.inside
+        lane = route.between if route.nodes > 1 else route.inside
         return lane.startup + lane.latency + lane.moving(kind, nbytes)
     if kind == "all-to-all":
         return _all_to_all(nbytes, route, collective.choices)
     if kind == "all-reduce":
         return min(_ring(kind, nbytes, route), _tree(nbytes, route), _in_switch(nbytes, route))
     return _ring(kind, nbytes, route)
+
+
+def _route(collective: Collective, cluster: Cluster, placement: Placement, fabrics: FabricOf, links: Links) -> _Route:
+    several = placement.nodes > 1
+    return _Route(
+        inside=_inside(cluster, placement, fabrics, links),
+        between=_between(collective, cluster, placement, fabrics, links) if several else _Lane(),
+        ranks=collective.group.size,
+        nodes=placement.nodes,
+        members=max(seat.members for seat in placement.seats),
+    )
 
 
 def _ring(kind: str, nbytes: Bytes, route: _Route) -> Seconds:

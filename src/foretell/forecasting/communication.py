@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from foretell.cost.collectives import collective_seconds, link_bytes, sent_bytes
+from foretell.cost.collectives import bytes_on_wire, collective_seconds, link_bytes, sent_bytes
 from foretell.cost.offload import KINDS, host_seconds
 from foretell.hardware import Cluster
 from foretell.profile import AS_LISTED, Links
@@ -57,7 +57,8 @@ class Collectives:
                 transfers += self._handed_over(program.pipeline, stage, len(program.roles))
             by_role.append(transfers)
         sent = [sum(sent_bytes(c) * times for c, _, times in transfers) for transfers in by_role]
-        rates = (sent_bytes(c) / s for transfers in by_role for c, s, times in transfers if s > 0 and times)
+        known = {_key(c): (c, s) for transfers in by_role for c, s, times in transfers if s > 0 and times}
+        rates = (bytes_on_wire(c, self.cluster) / s for c, s in known.values())
         most = max(sent)
         links = self._by_link(by_role[sent.index(most)]) if most else {}
         return Traffic(sent=most, links=links, peak=max(rates, default=0.0))
