@@ -27,6 +27,10 @@ REFUSED = [
         "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr', required=True)\np.parse_args()", "script",
         ["arguments", "after --", "the following arguments are required: --lr"], id="arguments",
     ),
+    pytest.param(
+        "import io, pickle, torch\nclass Own: pass\nf = io.BytesIO(pickle.dumps(Own(), 4))\ntorch.load(f)", "script",
+        ["line 4", "more than tensors", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1"], id="pickle",
+    ),
     pytest.param("import sys\nsys.exit('needs a folder.')", "script", ["line 2", "needs a folder.", "after --"], id="exit"),
     pytest.param(
         "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'pass', 'x.py'])\nsubprocess.run('true || torchrun train.py',"

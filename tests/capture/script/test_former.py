@@ -8,10 +8,11 @@ import types
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import foretell
-from foretell.capture.script.pretend import former_hub, former_pictures
+from foretell.capture.script.pretend import former_hub, former_pictures, former_plots
 from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
@@ -119,6 +120,25 @@ def test_pictures_are_changed_as_by_an_older_library(monkeypatch: pytest.MonkeyP
     assert former.RandomResizedCrop((64, 32), (0.5, 1)) == ((64, 32), (0.5, 1), 1.0)
 
 
+def test_plots_are_made_as_with_an_older_matplotlib() -> None:
+    class Map:
+        def resampled(self, lut: int) -> tuple[str, int]:
+            return "resampled", lut
+
+    colours: Any = types.ModuleType("matplotlib.cm")
+    colours._colormaps = {"magma": (magma := Map()), "viridis": Map()}
+    former_plots.colours(colours)
+    former_plots.has_everything(colours)
+    assert colours.get_cmap("magma") is magma is colours.get_cmap(magma)
+    assert colours.get_cmap(lut=16) == ("resampled", 16)
+    colours.dropped_since("whatever")
+    canvas: Any = types.ModuleType("matplotlib.backends.backend_agg")
+    points = np.arange(8, dtype=np.uint8).reshape(1, 2, 4)
+    canvas.FigureCanvasAgg = type("Canvas", (), {"buffer_rgba": lambda self: memoryview(points)})
+    former_plots.canvas(canvas)
+    assert canvas.FigureCanvasAgg().tostring_rgb() == bytes((0, 1, 2, 4, 5, 6))
+
+
 def test_tensors_are_taken_as_they_were(script: Write) -> None:
     graph = foretell.capture_graph(
         script("""
@@ -214,6 +234,11 @@ OLD = """
         totals["loss"].values[:] = 0
         assert totals["loss"][1] == 0
 
+    class Endless(torch.utils.data.Sampler):
+        def __init__(self, dataset):
+            super().__init__(dataset)
+
+    Endless([1, 2])
     model = nn.Linear(4, 4).cuda()
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     lr_scheduler.ReduceLROnPlateau(optimizer, "min", verbose=True)

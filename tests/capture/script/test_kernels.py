@@ -264,6 +264,8 @@ COMPILED = """
 
     ops = torch.ops.wkv_of_mine
     wkv = load(name="wkv_cuda", sources=["a.cu"])
+    scale = torch.cuda._compile_kernel("__global__ void scale(float* x) {}", "scale", compute_capability="90")
+    scale.set_shared_memory_config(1024)
     load(name="wkv_of_mine", sources=["b.cu"], is_python_module=False)
 
     class Wkv(torch.autograd.Function):
@@ -271,6 +273,7 @@ COMPILED = """
         def forward(ctx, k):
             y = torch.empty_like(k)
             wkv.forward(k, y)
+            scale((1, 1, 1), (128, 1, 1), (y, 4, 0.5), shared_mem=1024)
             ctx.save_for_backward(k)
             return y
 
@@ -295,7 +298,8 @@ def test_a_compiled_function_writes_into_what_it_is_given(script: Write, tmp_pat
     )
     graph = foretell.capture_graph(script(COMPILED, opaque=str(declared)))
     found = set(targets(graph))
-    assert {f"foretell.opaque.{n}" for n in ("wkv_cuda_forward", "wkv_of_mine_backward", "declared")} <= found
+    assert {f"foretell.opaque.{n}" for n in ("wkv_cuda_forward", "wkv_of_mine_backward", "declared", "scale")} <= found
+    assert any("scale, compiled from its source, is priced by the bytes" in caveat.text for caveat in graph.caveats)
 
 
 ENGINE = """

@@ -60,6 +60,21 @@ SURROUNDED = """
     torch.jit.trace(model, torch.zeros(1, 8).cuda())
     model = torch.jit.script(model)
 
+    class Scripted(torch.jit.ScriptModule):
+        def __init__(self):
+            super().__init__()
+            self.last = nn.Linear(1, 1)
+
+        @torch.jit.script_method
+        def forward(self, x):
+            return scaled(self.last(x)) + torch.zeros(1, device=x.device)
+
+    @torch.jit.script
+    def scaled(x):
+        return x * 2
+
+    model.append(Scripted().cuda())
+
     # Names of older versions
     from torch._six import container_abcs, string_classes
     assert np.float is float and isinstance([], collections.Iterable) and np.float_ is np.float64

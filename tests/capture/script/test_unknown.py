@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import foretell
+from foretell.capture.script.pretend.files import pictures
 from foretell.capture.script.pretend.files.sizes import size_of
 from foretell.capture.script.pretend.files.unknown import Document, Word
 from foretell.errors import WorkloadError
@@ -144,6 +145,36 @@ def test_rows_without_names_are_what_they_are_used_as() -> None:
     assert int(rows[3][1]) == 32_000  # as the limit says
     assert rows[2][0] + ".wav" == "00002.wav"
     assert rows[0][0]["text"].startswith("the quick")
+
+
+def test_rows_that_are_texts_are_split_into_as_many_parts_as_are_taken() -> None:
+    for i, row in enumerate(Document(3)):
+        folder, category, name = row.split("/")
+        assert (folder, category, name) == ("0", "0", f"{i:05}")
+        assert row.strip().split("_")[3] == "0"
+        assert row.endswith(f"{i}")
+    with pytest.raises(AttributeError, match="no attribute 'no_such_thing'"):
+        _ = Document(1)[0].no_such_thing
+
+
+def test_a_pickle_that_is_not_there_is_refused_as_itself_by_torch_too(script: Write) -> None:
+    text = """
+        import pickle, torch
+        with open("data/graphs.pkl", "rb") as file:
+            assert len(pickle.load(file)) > 0
+        with open("data/graphs.pkl", "rb") as file:
+            (adjacency, features) = torch.load(file)
+    """
+    with pytest.raises(WorkloadError, match=r"stand-in for .*data/graphs.pkl has no .*line 6 .*Put a small one"):
+        foretell.capture_graph(script(text, fake_data=True))
+
+
+@pytest.mark.parametrize(
+    ("path", "mode"),
+    [("d/annotations/training/1.png", "L"), ("d/images/training/1.jpg", "RGB"), ("label2city/train/a/1.png", "RGB")],
+)
+def test_masks_are_known_by_the_nearest_folder_that_names_them(path: str, mode: str) -> None:
+    assert pictures._mode(path) == mode
 
 
 def test_pictures_are_as_large_as_a_name_says() -> None:

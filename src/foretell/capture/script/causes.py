@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import sys
 import types
@@ -199,10 +200,22 @@ def _builds_an_extension(ended: Ended) -> Fault | None:
     )
 
 
+def _pickle_is_refused(ended: Ended) -> Fault | None:
+    """torch reads tensors alone out of a file, unless it is told to trust what else is in it."""
+    if not isinstance(ended.error, pickle.UnpicklingError) or "weights_only" not in str(ended.error):
+        return None
+    return Fault(
+        whose="surroundings",
+        cause=f"{ended.script.path} loads a file with more than tensors in it{ended.line}, which torch refuses since version 2.6: "
+        "such a file may run code of its own.",
+        way_out="If you trust it, let torch load it: TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD=1 foretell predict …",
+    )
+
+
 _CAUSES: Final[tuple[Callable[[Ended], Fault | None], ...]] = (
     _stand_in_lacks, _no_connection, not_fetched, missing_package, version_lacks, other_arguments, _no_such_name, _more_devices,
     _missing_file, _no_samples, _no_variable, _not_python_3, _asserts,
-    _too_little_memory, _builds_an_extension,
+    _too_little_memory, _builds_an_extension, _pickle_is_refused,
 )  # fmt: skip
 
 

@@ -83,8 +83,12 @@ def version_lacks(ended: Ended) -> Fault | None:
         whose="surroundings",
         cause=f"{shown(ended.script.path)} is written for another version of {package}: {module}.{lacking}{ended.line} is not in "
         f"{package} {version}, which is installed here.",
-        way_out=f"Install the version that its requirements name (pip install '{package}<{version}'), or mend the line.",
+        way_out=_other_version(package, version),
     )
+
+
+def _other_version(package: str, version: str) -> str:
+    return f"Install the version that its requirements name (pip install '{package}<{version}'), or mend the line."
 
 
 def other_arguments(ended: Ended) -> Fault | None:
@@ -102,7 +106,7 @@ def other_arguments(ended: Ended) -> Fault | None:
         whose="surroundings",
         cause=f"{shown(ended.script.path)} is written for another version of {package} than {version}, which is installed "
         f"here{ended.line}: {error}.",
-        way_out=f"Install the version that its requirements name (pip install '{package}<{version}'), or mend the line.",
+        way_out=_other_version(package, version),
     )
 
 

@@ -97,10 +97,13 @@ class Placement:
 
     @contextmanager
     def making(self) -> Iterator[None]:
-        """Make fake tensors: a torch built for CUDA would wake a driver for one that says it lies there."""
+        """Make fake tensors, which say that they lie on the host whatever the script's default device is.
+
+        A torch built for CUDA would wake a driver for one that says it lies there.
+        """
         self.inside += 1
         try:
-            with _disable_current_modes(), self.fake:
+            with torch._C.DisableTorchFunction(), _disable_current_modes(), self.fake:
                 yield
         finally:
             self.inside -= 1

@@ -7,6 +7,8 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from torch.utils.data import Sampler
+
 from foretell.capture.script.imports import once_imported
 from foretell.capture.script.session import Session
 
@@ -28,6 +30,8 @@ _ARGUMENTS: Final[Mapping[str, Mapping[str, Mapping[str, str | None]]]] = {
     "timm.scheduler.tanh_lr": {"TanhLRScheduler": {"t_mul": "cycle_mul", "decay_rate": "cycle_decay"}},
     "timm.layers.attention": {"Attention": {"qk_scale": None, "drop": "proj_drop"}},
     "timm.models.vision_transformer": {"Block": {"qk_scale": None, "drop": "proj_drop"}},
+    "matplotlib": {"use": {"warn": None}},
+    "matplotlib.pyplot": {"hist": {"normed": "density"}},
     "pandas": {"read_csv": {"error_bad_lines": None, "warn_bad_lines": None, "squeeze": None}},
 }
 
@@ -35,9 +39,16 @@ _OF_TIMM: Final = ("pretrained_cfg", "pretrained_cfg_overlay", "cache_dir")
 
 
 def install(session: Session) -> None:
+    _samplers()
     once_imported("timm.models._factory", _registered)
     for name, functions in _ARGUMENTS.items():
         once_imported(name, functools.partial(_adapt, functions))
+
+
+def _samplers() -> None:
+    """A sampler handed the data on to its base, which did nothing with it."""
+    if "__init__" not in vars(Sampler):
+        Sampler.__init__ = lambda self, data_source=None: None  # type: ignore[assignment,misc]
 
 
 def _adapt(functions: Mapping[str, Mapping[str, str | None]], module: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import types
 from collections.abc import Iterator
@@ -74,6 +75,21 @@ class Base:
         if name.startswith("__"):
             raise AttributeError(name)
         return Nothing(name)
+
+
+def has_everything(module: Any) -> None:
+    """Let a module that is installed have nothing where it lacks a name."""
+    find = getattr(module, "__getattr__", None)
+
+    def getattr_(name: str) -> Any:
+        with contextlib.suppress(AttributeError):
+            if find is not None:
+                return find(name)
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Nothing(f"{module.__name__}.{name}")
+
+    module.__getattr__ = getattr_
 
 
 for _name in _NUMBERS:

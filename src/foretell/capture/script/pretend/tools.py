@@ -23,19 +23,22 @@ def install(session: Session) -> None:
 
 
 def _keep_modules() -> None:
-    """TorchScript of a whole model runs the same ops; compiled, it could not be fake."""
-    compile = torch.jit.script
+    """TorchScript runs the same ops as the Python that it is written in; compiled, it could not be fake."""
 
-    def script(obj: Any, optimize: Any = None, _frames_up: int = 0, **settings: Any) -> Any:
-        return obj if isinstance(obj, nn.Module) else compile(obj, optimize, _frames_up + 1, **settings)
+    def as_written(obj: Any, *args: Any, **kwargs: Any) -> Any:
+        return obj
 
-    def traced(func: Any, *args: Any, **kwargs: Any) -> Any:
-        return func
-
-    replace(torch.jit, "script", script)
-    for name in ("trace", "trace_module", "freeze", "optimize_for_inference"):
-        replace(torch.jit, name, traced)
+    for name in ("script", "script_method", "trace", "trace_module", "freeze", "optimize_for_inference"):
+        replace(torch.jit, name, as_written)
+    replace(torch.jit, "ScriptModule", _ScriptModule)
     replace(torch.jit, "save", lambda *args, **kwargs: None)
+
+
+class _ScriptModule(nn.Module):
+    """A module whose class is written in TorchScript: a module."""
+
+    def __init__(self, optimize: Any = None) -> None:
+        super().__init__()
 
 
 def _export_nothing(module: Any) -> None:

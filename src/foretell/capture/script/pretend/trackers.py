@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from foretell.capture.script.imports import once_imported, provide, replace_broken
-from foretell.capture.script.pretend.nothing import RETURNED, Nothing
+from foretell.capture.script.pretend.nothing import RETURNED, Nothing, has_everything
 from foretell.capture.script.session import Session
 
 _SWITCHES: Final = {
@@ -53,23 +52,9 @@ def install(session: Session) -> None:
     for board in (f"{_BOARD}.writer", "tensorboardX.writer"):
         once_imported(board, _quiet_board)
     for service in _SERVICES:
-        once_imported(service, _has_everything)
+        once_imported(service, has_everything)
     once_imported("matplotlib.pyplot", lambda module: vars(module).update(show=lambda *args, **kwargs: None))
     once_imported("visdom", lambda module: vars(module).update(Visdom=Nothing("visdom.Visdom")))
-
-
-def _has_everything(module: Any) -> None:
-    find = getattr(module, "__getattr__", None)
-
-    def getattr_(name: str) -> Any:
-        with contextlib.suppress(AttributeError):
-            if find is not None:
-                return find(name)
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Nothing(f"{module.__name__}.{name}")
-
-    module.__getattr__ = getattr_
 
 
 def _is_missing(name: str) -> bool:

@@ -87,10 +87,10 @@ class Checkpoint(dict[Any, Any]):
 
 
 class NotHere(io.BytesIO):
-    """A checkpoint's file, opened by the script itself."""
+    """A checkpoint's file or a pickle, opened by the script itself: `torch.load` knows it by its name."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__()
+    def __init__(self, name: str, contents: bytes = b"") -> None:
+        super().__init__(contents)
         self.name = name
 
 

@@ -197,7 +197,7 @@ class Contents:
             if re.search(r"tokeni[sz]er|bpe", os.path.basename(path), re.IGNORECASE):
                 return io.BytesIO(pickle.dumps(words.Words(path, words.note(self._session, path))))
             self._note_document(path)
-            return io.BytesIO(pickle.dumps(Document()))
+            return NotHere(path, pickle.dumps(Document()))
         if binary and (ending in (".pt", ".pth", ".ckpt") or (ending == ".bin" and "model" in os.path.basename(path))):
             return NotHere(path)
         if ending == ".bin":

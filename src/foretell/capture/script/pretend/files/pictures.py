@@ -21,6 +21,7 @@ _FRAMES: Final = 64  # of a video
 _RATE: Final = 25.0
 _MASKS: Final = re.compile(r"mask|label|segmentation|_gt|annotation|^gt")
 _RENDERED: Final = re.compile(r"nerf_synthetic|nerf-synthetic|blender")  # with what shines through
+_NEAR: Final = 2  # folders that say what is in them; those above name the data
 _PHOTOS: Final = re.compile(r"img|image|photo|rgb")
 
 
@@ -62,14 +63,20 @@ def _note(session: Session, file: Any, what: str = "pictures") -> None:
 
 
 def _mode(file: Any) -> str:
-    """Masks have one number for each point: by the name, or by the folder unless that is of pictures."""
+    """Masks have one number for each point: by the name, or by the nearest folder that is of masks or of pictures."""
     if is_grey(os.fspath(file)):
         return "L"
     if _RENDERED.search(os.fspath(file).lower()):
         return "RGBA"
-    folder, name = os.path.split(os.fspath(file).lower())
-    folder = os.path.basename(folder)
-    return "L" if _MASKS.search(name) or (_MASKS.search(folder) and not _PHOTOS.search(folder)) else "RGB"
+    *folders, name = os.fspath(file).lower().replace(os.sep, "/").split("/")
+    if _MASKS.search(name):
+        return "L"
+    for folder in reversed(folders[-_NEAR:]):  # `annotations/training` is of masks, `images/training` is not
+        if _PHOTOS.search(folder):
+            return "RGB"
+        if _MASKS.search(folder):
+            return "L"
+    return "RGB"
 
 
 def _opened(session: Session, image: Any) -> None:

@@ -33,6 +33,9 @@ _MANY: Final = re.compile(
 )  # fmt: skip
 
 
+_OF_TEXTS: Final = frozenset(
+    "split rsplit strip rstrip lstrip lower upper replace startswith endswith partition rpartition find encode format".split()
+)
 _OF_PATHS: Final = re.compile(r"path|pth|file|name|img|image|mask", re.IGNORECASE)
 _OF_MASKS: Final = re.compile(r"(^|_)(lb|lbl|label|gt|mask|seg|ann|target)", re.IGNORECASE)
 _OF_LENGTHS: Final = re.compile(r"(^|_)(len|length|frames|duration)s?$", re.IGNORECASE)
@@ -96,6 +99,18 @@ class Fields(list[Any]):
         return Word(self._other)
 
 
+class Pieces(list[Any]):
+    """Parts of a name: at least as many as its reader takes it apart into, of which the last are the name's own."""
+
+    def __iter__(self) -> Iterator[Any]:
+        more = (unpacked(_getframe(1)) or 0) - list.__len__(self)
+        return iter([*[Word("0")] * more, *list.__iter__(self)])
+
+    def __getitem__(self, index: Any) -> Any:
+        there = not isinstance(index, SupportsIndex) or -len(self) <= index.__index__() < len(self)
+        return list.__getitem__(self, index) if there else Word("0")
+
+
 class Line(Word):
     """A line of a list of files: a name, and what belongs to it."""
 
@@ -118,7 +133,7 @@ class Line(Word):
 
     def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[Any]:
         if sep in ("/", ".", "_", "-", "\n", "\\", "#"):  # parts of a name
-            return [Word(part) for part in str.split(self, sep, maxsplit)]
+            return Pieces(Word(part) for part in str.split(self, sep, maxsplit))
         return Fields(str(self).strip(), WORDS.strip() if sep in ("|", "\t") else "0")
 
 
@@ -168,6 +183,12 @@ class Record(dict[Any, Any]):
         if isinstance(key, slice):  # it was a list of tokens
             return list(_TOKENS * 64)[key]
         return super().__getitem__(key)
+
+    def __getattr__(self, name: str) -> Any:
+        """It was a text, the name of something, where what texts have is wanted of it."""
+        if name in _OF_TEXTS:
+            return getattr(Line(f"{self._row:05}"), name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def get(self, key: Any, default: Any = None) -> Any:
         return self[key] if default is None or isinstance(default, str) else default

@@ -26,6 +26,7 @@ def install(session: Session) -> None:
         lambda name: (triton.Triton if name.partition(".")[0] == "triton" else Package)(name, session),
     )
     once_imported("torch.utils.cpp_extension", compiled.adapt)
+    compiled.compile_nothing()
     once_imported("torch.nn.attention.flex_attention", flexible.adapt)
     once_imported("triton", triton.adapt_installed)
     for name in {path.rpartition(".")[0] for path in (*KNOWN, *DECLARED)}:

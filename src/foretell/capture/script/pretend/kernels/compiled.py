@@ -6,7 +6,6 @@ into tensors that it is given, and is priced by their bytes. All others say how 
 
 from __future__ import annotations
 
-import re
 import sys
 import types
 from collections.abc import Callable
@@ -18,10 +17,9 @@ from torch._ops import _OpNamespace
 from torch.utils import _pytree as pytree
 
 from foretell.capture.as_gpu.patches import replace
-from foretell.capture.opaque import launch
 from foretell.capture.opaque import run as run_declared
 from foretell.capture.script.following import after_the_call
-from foretell.capture.script.pretend.kernels.notes import note
+from foretell.capture.script.pretend.kernels.by_bytes import launch_by_bytes
 from foretell.capture.script.pretend.kernels.package import as_declared
 from foretell.capture.script.pretend.kernels.unknown import Unknown
 from foretell.declared import DECLARED, Opaque
@@ -75,17 +73,30 @@ class _Writing(Unknown):
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         if not tensors or not after_the_call(sys._getframe(1)).startswith("POP_TOP"):
             return super().__call__(*args, **kwargs)
-        note(
-            f"{self.path}, compiled, is priced by the bytes of its tensors alone; foretell.opaque declares what it computes"
-        )
-        launch(
-            re.sub(r"\W", "_", self.path),
-            tensors,
-            tensors,
-            0.0,
-            float(sum(t.numel() * t.element_size() for t in tensors)),
-        )
+        launch_by_bytes(self.path, tensors, f"{self.path}, compiled,")
         return None
+
+
+class _Source:
+    """A kernel that torch would compile from its source: a launch has a grid, blocks, and tensors that it works on."""
+
+    def __init__(self, kernel_source: str, kernel_name: str, *args: Any, **how: Any) -> None:
+        self.name = kernel_name
+
+    def set_shared_memory_config(self, size: int) -> None:
+        return None
+
+    def __call__(self, grid: Any = (1, 1, 1), block: Any = (1, 1, 1), args: Any = None, *rest: Any, **how: Any) -> None:
+        tensors = [value for value in args or () if isinstance(value, Tensor)]
+        if not tensors:
+            Unknown(self.name)()
+        launch_by_bytes(self.name, tensors, f"{self.name}, compiled from its source,")
+
+
+def compile_nothing() -> None:
+    """`torch.cuda._compile_kernel`, with its names of other versions."""
+    for name in ("_compile_kernel", "compile_kernel"):
+        setattr(torch.cuda, name, _Source)
 
 
 def _taps(x: Tensor, taps: Tensor, *how: Any) -> float:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import re
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
-from foretell.capture.opaque import launch
-from foretell.capture.script.pretend.kernels.notes import note
+from foretell.capture.script.pretend.kernels.by_bytes import launch_by_bytes
 from foretell.capture.script.pretend.kernels.package import Package
 from foretell.capture.script.pretend.kernels.unknown import Unknown
 from foretell.errors import WorkloadError
@@ -52,17 +50,10 @@ class _Kernel:
                 f"the script launches {self.name}, a Triton kernel, which needs a GPU. Put @foretell.opaque(outputs=lambda "
                 "…: torch.empty(…), flops=…) on the function that launches it: outside of forecasts that changes nothing."
             )
-        note(
-            f"Triton's {self.name} is priced by the bytes of its tensors alone; foretell.opaque declares what it computes"
-        )
-        launch(re.sub(r"\W", "_", self.name), tensors, tensors, 0.0, float(sum(map(_bytes, tensors))))
+        launch_by_bytes(self.name, tensors, f"Triton's {self.name}")
 
     def run(self, *args: Any, grid: Any = None, warmup: bool = False, **kwargs: Any) -> Any:
         return self(*args, **kwargs)
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
 
 
 def _kernel(function: Any = None, **how: Any) -> Any:
