@@ -52,6 +52,7 @@ def question_of(job: Job) -> dict[str, Any]:
         "image_size": int(settings.get("image_size", 224)),
         "precision": settings.get("precision", "fp32").partition("/")[0].removeprefix("parameters:"),
         "checkpointing": plan.checkpointing == "full",
+        "selective": plan.checkpointing == "selective",
         "grad_accumulation": plan.grad_accumulation or 1,
         "device": job.device,
         "devices": job.devices,

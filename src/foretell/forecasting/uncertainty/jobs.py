@@ -32,6 +32,7 @@ FILE: Final = "trainers.json"
 OLD_FILE: Final = "jobs.json"  # with one number for all trainers
 _ONE_FOR_ALL: Final = ("trainer_overhead", "lost")  # as models up to h200-2026.11.2 call that, and up to h200-2026.11
 _HOST, _NETWORK = 0.4, 0.5  # how far they are moved, as logarithms, to see how the step follows
+_ENOUGH: Final = 8  # jobs of a source that counts as one: of fewer, a single one would be a tail of its own
 _WIDEST: Final = 100.0  # errors of parts
 
 
@@ -135,9 +136,9 @@ class PublishedJobs:
         return LogNormal(median=seconds, below=below, above=above)
 
     def quantiles(self) -> tuple[float, float]:
-        """That contain nine of ten jobs, each source counting as one; the forecast itself lies between them."""
+        """That contain nine of ten jobs, each source counting as one, or less where it has few; the forecast lies between them."""
         errors = np.concatenate([np.asarray(s.errors, dtype=float) for s in self.sources])
-        weights = np.concatenate([np.full(len(s.errors), 1 / len(s.errors)) for s in self.sources])
+        weights = np.concatenate([np.full(len(s.errors), 1 / max(len(s.errors), _ENOUGH)) for s in self.sources])
         order = np.argsort(errors)
         reached = (np.cumsum(weights[order]) - weights[order] / 2) / weights.sum()
         low, high = np.interp(TAILS, reached, errors[order])

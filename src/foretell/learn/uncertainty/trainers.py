@@ -44,7 +44,7 @@ def units_of(errors: Iterable[tuple[str, Kind, float]]) -> list[Unit]:
         grouped[source, kind].append(error)
     made = []
     for (source, kind), values in sorted(grouped.items()):
-        within = max(float(np.std(values)), _WITHIN / 2) if len(values) >= _ENOUGH else _WITHIN
+        within = max(float(np.std(values)), _WITHIN / 2 if len(values) >= _ENOUGH else _WITHIN)
         made.append(Unit(source, kind, float(np.median(values)), within / math.sqrt(len(values))))
     return made
 

@@ -15,8 +15,10 @@ boards = {
 }  # fmt: skip
 if not config or question["device"] not in boards:
     raise SystemExit("it knows decoders on some boards alone")
+if question["cp"] > 1:
+    raise SystemExit("it knows no context parallelism")
 heads, width = config["num_attention_heads"], config["hidden_size"]
-inner = config.get("intermediate_size") or config.get("ffn_dim")
+inner = config.get("moe_intermediate_size") or config.get("intermediate_size") or config.get("ffn_dim")
 experts = config.get("num_local_experts") or config.get("num_experts") or 1
 shapes = {
     "name": "job", "num_layers": config["num_hidden_layers"], "n_head": heads, "hidden_dim": width,
@@ -32,7 +34,7 @@ with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         model_name=file.name, gpu_name=boards[question["device"]], batch_size_per_gpu=question["batch"], seq_len=question["seq"],
         gradient_accumulation_steps=question["grad_accumulation"], ds_zero=question["zero"], dp_size=question["dp"], tp_size=question["tp"],
         pp_size=question["pp"], ep_size=question["ep"], flops_efficiency=0.5, mlp_gated_linear_units=config["model_type"] != "opt",
-        activation_recomputation=4 if question["checkpointing"] else 0, log_level="ERROR",
+        activation_recomputation=2 if question["checkpointing"] else int(question["selective"]), log_level="ERROR",
     )  # fmt: skip
 memory = found["(weight+op_state+grad+act)_memory_per_gpu"]
 print(json.dumps({"seconds": found["latency_per_iter"], "memory": int(memory)}))
