@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from foretell.planner.cluster_search import ALIKE, CLASS
 from foretell.planner.goal import Goal
 from foretell.planner.result import Choice, Range
+from foretell.plans import Plan
 from foretell.units import show_dollars, show_seconds, show_share
 
 ROOMY: Final = 0.20  # of the memory free: more is no better
+ROOM: Final = 0.10  # and so much is enough to prefer what is faster
 
 
 def front(choices: Sequence[Choice]) -> tuple[Choice, ...]:
     """Those that no other beats in time, cost and memory alike; fastest first."""
     kept: list[Choice] = []
-    for choice in sorted(choices, key=_figures):
+    for choice in sorted(choices, key=lambda c: (*_figures(c), complexity(c.plan))):
         if not any(_beats(other, choice) for other in kept):
             kept.append(choice)
     return tuple(sorted(kept, key=lambda c: c.time.median))
@@ -43,32 +45,47 @@ class Verdict:
 def choose(choices: Sequence[Choice], goal: Goal) -> Verdict:
     """The cheapest that keeps the deadline, the fastest within the budget, or the best product of both.
 
-    Time and cost count as they are expected: what may not fit may have to be done again.
+    Time and cost count as they are expected: what may not fit may have to be done again. Of those that forecasts cannot
+    tell apart by that, the one with room enough that is fastest; none is taken that another beats.
     """
     good = [c for c in choices if not goal.missed_by(c)]
     if not good:
         return _nothing(choices, goal)
-    priced = [c for c in good if c.cost is not None]
+    good = [c for c in good if c.cost is not None] or good  # what has no price cannot be compared with what has
+    measure, why = _wanted(good, goal)
+    unbeaten = front(good)
+    least = min(map(measure, unbeaten))
+    alike = [c for c in unbeaten if measure(c) <= (1 + ALIKE) * least]
+    best = min(alike, key=lambda c: (_is_tight(c), *_shown(c), complexity(c.plan), measure(c)))
+    if measure(best) > least:
+        why += f", or within {show_share(ALIKE)} of it, and {'fastest' if not _is_tight(best) else 'roomiest'} of those"
+    others = [c for c in unbeaten if c is not best]
+    return Verdict(recommended=best, reason=f"{describe(best)} is {why}.{_next(best, others, measure)}")
+
+
+def _wanted(good: Sequence[Choice], goal: Goal) -> tuple[Callable[[Choice], float], str]:
+    """What shall be least, and what that is called."""
+    priced = good[0].cost is not None
     if goal.deadline is not None and priced:
-        best = min(priced, key=lambda c: (_expected(c, c.cost), _expected(c, c.time)))
         within = f" and {show_dollars(goal.budget)}" if goal.budget is not None else ""
-        why = f"the cheapest that keeps to {show_seconds(goal.deadline)}{within}"
-    elif goal.budget is not None:
-        best = min(good, key=lambda c: _expected(c, c.time))
-        why = f"the fastest for at most {show_dollars(goal.budget)}"
-    elif goal.deadline is not None:
-        best = min(good, key=lambda c: (c.devices, _expected(c, c.time)))
-        why = f"the fewest devices that keep to {show_seconds(goal.deadline)}; no prices are known"
-    elif priced:
-        best = min(priced, key=lambda c: _expected(c, c.time) * _expected(c, c.cost))
-        why = "the best compromise: the smallest product of time and cost"
-    else:
-        best = min(good, key=lambda c: _expected(c, c.time))
-        why = "the fastest; no prices are known"
-    safer = _safer(best, good)
-    if safer != best:
-        why += f", or within {show_share(ALIKE)} of it, and has more memory free"
-    return Verdict(recommended=safer, reason=f"{describe(safer)} is {why}.{_next(safer, good)}")
+        return _expected_cost, f"the cheapest that keeps to {show_seconds(goal.deadline)}{within}"
+    if goal.budget is not None:
+        return _expected_time, f"the fastest for at most {show_dollars(goal.budget)}"
+    if goal.deadline is not None:
+        text = f"the fewest devices that keep to {show_seconds(goal.deadline)}; no prices are known"
+        return lambda c: float(c.devices), text
+    if priced:
+        text = "the best compromise: the smallest product of time and cost"
+        return lambda c: _expected_time(c) * _expected_cost(c), text
+    return _expected_time, "the fastest; no prices are known"
+
+
+def _expected_time(choice: Choice) -> float:
+    return _expected(choice, choice.time)
+
+
+def _expected_cost(choice: Choice) -> float:
+    return _expected(choice, choice.cost)
 
 
 def _expected(choice: Choice, of: Range | None) -> float:
@@ -78,28 +95,37 @@ def _expected(choice: Choice, of: Range | None) -> float:
     return of.distribution.mean / max(choice.fit_probability, 1e-9)
 
 
-def _safer(best: Choice, good: Sequence[Choice]) -> Choice:
-    """Of plans that forecasts cannot tell apart, the one with most memory free: what goes wrong, goes wrong near the limit."""
-    alike = [c for c in good if c.cluster == best.cluster and c.time.median <= (1 + ALIKE) * best.time.median]
-    return max(alike, key=lambda c: (_roominess(c), -c.time.median))
+def _is_tight(choice: Choice) -> bool:
+    """Whether more memory free would make it safer: what goes wrong, goes wrong near the limit."""
+    return choice.headroom < ROOM
 
 
-def _roominess(choice: Choice) -> int:
-    """Free memory in classes; unlike for the front, there is no end to what is better."""
-    return math.floor(choice.headroom / CLASS)
+def _shown(choice: Choice) -> tuple[float, float]:
+    """Time and cost as far as people see them: what looks the same is the same."""
+    cost = choice.cost.median if choice.cost else 0.0
+    return float(f"{choice.time.median:.3g}"), float(f"{cost:.3g}")
 
 
-def _next(best: Choice, good: Sequence[Choice]) -> str:
-    """What it costs to go faster."""
-    if best.cost is None:
+def complexity(plan: str) -> int:
+    """How much a plan asks of who runs it: data parallelism least, then sharding, tensors, pipelines."""
+    parsed = Plan.parse(plan)
+    groups = (parsed.tp > 1) + (parsed.cp > 1) + (parsed.ep > 1)
+    return 8 * (parsed.pp > 1) + 4 * groups + parsed.zero + (parsed.checkpointing != "none")
+
+
+def _next(best: Choice, others: Sequence[Choice], measure: Callable[[Choice], float]) -> str:
+    """The runner-up, and what it would take more or less."""
+    if not others:
         return ""
-    paid = best.cost.median
-    faster = [(c, c.cost.median - paid) for c in good if c.time.median < 0.9 * best.time.median and c.cost]
-    if not faster:
-        return ""
-    other, more = min(faster, key=lambda entry: entry[1] / (best.time.median - entry[0].time.median))
-    saved = show_seconds(best.time.median - other.time.median)
-    return f" {saved} less would cost {show_dollars(max(more, 0.0))} more: {other.cluster} with {other.plan}."
+    other = min(others, key=lambda c: (measure(c), *_shown(c)))
+    parts = [_difference(other.time.median - best.time.median, show_seconds, "longer", "shorter")]
+    if other.cost and best.cost:
+        parts.append(_difference(other.cost.median - best.cost.median, show_dollars, "more", "less"))
+    return f" Next is {other.cluster} with {other.plan}: {' and '.join(parts)}."
+
+
+def _difference(value: float, show: Callable[[float], str], more: str, less: str) -> str:
+    return f"{show(abs(value))} {more if value > 0 else less}" if abs(value) > 0 else f"no {more}"
 
 
 def _nothing(choices: Sequence[Choice], goal: Goal) -> Verdict:

@@ -1,0 +1,111 @@
+"""The recommendation: what the goal orders first, never beaten in its own table."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import cache
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretell.planner.goal import Goal
+from foretell.planner.result import Choice, Range
+from foretell.planner.verdict import ALIKE, choose, complexity, front
+from tests.planner.test_plan import planned
+
+DAY = 86400.0
+PLANS = ("dp=8", "dp=8,zero=1", "dp=8,zero=3", "dp=4,tp=2", "dp=2,pp=4")
+
+
+@cache
+def some_choice() -> Choice:
+    found = planned().recommended
+    assert found is not None
+    return found
+
+
+def made(
+    days: float, dollars: float | None, *, plan: str = "dp=8", headroom: float = 0.3, fits: float = 0.99
+) -> Choice:
+    def around(middle: float) -> Range:
+        return Range(median=middle, low=0.8 * middle, high=1.25 * middle)
+
+    return replace(
+        some_choice(), plan=plan, time=around(days * DAY), cost=None if dollars is None else around(dollars), headroom=headroom,
+        fit_probability=fits, deadline_probability=0.99 if days < 30 else 0.1, budget_probability=None if dollars is None else 0.99,
+    )  # fmt: skip
+
+
+def recommended(choices: list[Choice], goal: Goal) -> Choice:
+    found = choose(choices, goal).recommended
+    assert found is not None
+    return found
+
+
+def test_of_what_costs_the_same_the_fastest_is_taken() -> None:
+    """A 7 B model on up to 32 H100, as it was seen: eight devices were recommended, the dearest and the slowest of four."""
+    slow = made(17.3, 8950, plan="dp=2,pp=4", headroom=0.5)
+    seen = [slow, made(4.21, 8693, plan="dp=8,zero=3"), made(8.5, 8775), made(16.8, 8679)]
+    verdict = choose(seen, Goal(deadline=30 * DAY, budget=200_000))
+    assert verdict.recommended is seen[1]
+    assert "Next is" in verdict.reason
+    assert "longer and $14.00 less" in verdict.reason  # 16.8 days: 14 dollars less for 12.6 days more
+
+
+def test_room_counts_up_to_a_margin() -> None:
+    """A ResNet-18 with nearly all memory free was given FSDP, which leaves yet more of it free."""
+    plain, sharded = made(1.0, 100, headroom=0.94), made(1.02, 102, plan="dp=8,zero=3", headroom=0.97)
+    assert recommended([sharded, plain], Goal()) is plain
+    tight, roomy = made(1.0, 100, headroom=0.02), made(1.02, 102, plan="dp=8,zero=3", headroom=0.15)
+    assert recommended([tight, roomy], Goal()) is roomy
+
+
+def test_of_what_looks_the_same_the_simpler_is_taken() -> None:
+    choices = [made(1.0, 100, plan=plan) for plan in reversed(PLANS)]
+    assert recommended(choices, Goal()).plan == "dp=8"
+    assert sorted(PLANS, key=complexity) == ["dp=8", "dp=8,zero=1", "dp=8,zero=3", "dp=4,tp=2", "dp=2,pp=4"]
+
+
+def test_what_has_no_price_is_left_to_those_who_have_none() -> None:
+    priced, faster = made(2.0, 100), made(1.0, None)
+    assert recommended([priced, faster], Goal(deadline=30 * DAY)) is priced
+    assert recommended([faster], Goal()) is faster
+
+
+numbers = st.floats(min_value=0.1, max_value=40.0)
+rows = st.tuples(numbers, numbers, st.sampled_from(PLANS), st.floats(0.0, 0.95), st.floats(0.5, 1.0))
+goals = st.sampled_from([Goal(), Goal(deadline=30 * DAY), Goal(budget=1e6), Goal(deadline=30 * DAY, budget=1e6)])
+
+
+@given(st.lists(rows, min_size=1, max_size=12), goals)
+def test_a_recommendation_is_never_beaten_and_keeps_to_the_goal(
+    table: list[tuple[float, float, str, float, float]], goal: Goal
+) -> None:
+    choices = [made(d, 100 * c, plan=plan, headroom=room, fits=fits) for d, c, plan, room, fits in table]
+    good = [c for c in choices if not goal.missed_by(c)]
+    verdict = choose(choices, goal)
+    if not good:
+        assert verdict.recommended is None
+        return
+    best = verdict.recommended
+    assert best is not None
+    assert best in front(good)
+    assert not goal.missed_by(best)
+    for other in good:
+        assert best.cost is not None
+        assert other.cost is not None
+        quicker, cheaper = other.time.median < best.time.median, other.cost.median < best.cost.median
+        assert not (quicker and cheaper and other.headroom >= min(best.headroom, 0.2))
+    if goal.deadline is not None:
+        costs = [c.cost.distribution.mean / c.fit_probability for c in front(good) if c.cost is not None]
+        assert best.cost is not None
+        assert best.cost.distribution.mean / best.fit_probability <= (1 + ALIKE) * min(costs, default=math.inf) + 1e-9
+
+
+def test_nothing_qualifies_names_the_nearest() -> None:
+    verdict = choose([made(40.0, 100)], Goal(deadline=30 * DAY))
+    assert verdict.recommended is None
+    assert verdict.nearest is not None
+    assert verdict.reason.startswith("Nothing qualifies")
+    assert choose([], Goal()).reason.startswith("Nothing qualifies")
