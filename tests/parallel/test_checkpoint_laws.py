@@ -22,7 +22,8 @@ def test_selective_lies_between_none_and_full(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "parts"), [("mixtral", "moe moe_act"), ("deepseek_v3", "moe mlp shared_experts mla_up_proj moe_act")]
+    ("name", "parts"),
+    [("t5", "mlp"), ("mixtral", "moe moe_act"), ("deepseek_v3", "moe mlp shared_experts mla_up_proj moe_act")],
 )
 def test_parts_of_mixtures_and_latents_save_memory_for_time(name: str, parts: str) -> None:
     graph = architecture(name)

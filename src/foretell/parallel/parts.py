@@ -81,6 +81,8 @@ class _Block:
     @cached_property
     def others(self) -> list[int]:
         """Products that are not an attention's."""
+        if not self.attentions:
+            return self.products
         return [p for p in self.products if not self.under(p, self.attention_scope)] if self.attention_scope else []
 
     @cached_property
