@@ -71,6 +71,7 @@ GAN = """
     torch.set_default_tensor_type("torch.cuda.FloatTensor")
     assert torch.zeros(2).is_cuda and torch.Tensor(2, 3).shape == (2, 3) and torch.Tensor(2, 3).is_cuda
     assert torch.Tensor([1.0]).is_cuda and torch.tensor(0).is_cuda and nn.BatchNorm2d(4).num_batches_tracked.is_cuda
+    assert torch.Tensor([1.0, 2.0], device=torch.device("cuda")).shape == (2,)
     assert (torch.Tensor(np.eye(3)) * torch.ones(3)).is_cuda  # both lie on one device, for torch too
     torch.set_default_tensor_type(torch.FloatTensor)
     assert not torch.Tensor(2, 3).is_cuda

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import foretell
+from foretell.capture.script.causes import own_words
+from foretell.capture.script.ended import Ended
 from foretell.errors import CaptureError, ForetellError, WorkloadError
 from tests.capture.script.conftest import Write
 
@@ -95,3 +97,11 @@ def test_offline_with_fake_data_is_a_whole_sentence(script: Write) -> None:
     job = script("import socket\nsocket.create_connection(('example.org', 80), 1)", fake_data=True)
     with pytest.raises(WorkloadError, match=r"scripts run offline\. What was downloaded before is read"):
         foretell.capture_graph(job)
+
+
+def test_words_of_a_stand_in_have_a_line_like_all_others() -> None:
+    try:
+        raise WorkloadError("the script loads a model that nobody knows. Give its folder.")
+    except WorkloadError as error:
+        found = own_words(Ended(script=foretell.Script(path="train.py"), error=error, stand_ins=()))
+    assert re.search(r"Give its folder\. It happened in line \d+ of .*test_faults\.py \(raise", str(found))

@@ -11,6 +11,7 @@ import pytest
 
 import foretell
 from foretell.capture.script import watch
+from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
 
@@ -53,3 +54,16 @@ def test_a_script_without_an_update_is_refused_with_its_line(monkeypatch: pytest
     assert "1,200 forward passes" in refused[0]
     assert "FORETELL_CAPTURE_LIMIT" in refused[0]
     assert "assert ended.wait(60)" in refused[0]
+
+
+def test_a_script_that_waits_for_a_process_that_failed_is_refused_at_once(script: Write) -> None:
+    text = """
+        import multiprocessing
+        def play(queue):
+            raise ValueError("no such environment")
+        queue = multiprocessing.Queue()
+        multiprocessing.Process(target=play, args=(queue,)).start()
+        queue.get()
+    """
+    with pytest.raises(WorkloadError, match=r"(?s)waits in line 7 of .*failed, with exit code 1.*no such environment"):
+        foretell.capture_graph(script(text))

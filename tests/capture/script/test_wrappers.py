@@ -322,3 +322,29 @@ def test_every_finding_changes_the_plan_the_precision_or_the_caveats(name: str) 
         return findings.plan(SCRIPT), findings.precision(Precision.parse("torch-fp32")), tuple(findings.caveats(SCRIPT))
 
     assert answers(Findings(**{name: CHANGES[name]})) != answers(Findings())
+
+
+def test_a_class_of_dataparallel_may_say_itself_what_each_device_is_given(script: Write) -> None:
+    text = """
+        import torch
+        from torch import nn
+
+        class Own(nn.DataParallel):
+            def scatter(self, inputs, kwargs, device_ids):
+                return [[batch] for batch in inputs[0]], [{} for _ in inputs[0]]
+
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(8, 4)
+
+            def forward(self, given):
+                return self.layer(given["picture"].cuda()).sum()
+
+        model = Own(Model(), device_ids=[0]).cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(5):
+            model([{"picture": torch.randn(6, 8)}]).mean().backward()
+            optimizer.step()
+    """
+    assert foretell.capture_graph(script(text)).samples == 6

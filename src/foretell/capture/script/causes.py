@@ -22,6 +22,7 @@ from foretell.errors import ForetellError
 from foretell.sources.offline import Refused, refusal_in
 
 _CALLED: Final = re.compile(r"(\w+)\.<locals>\.[\w.<>]+\(\)")  # a function that one of ours has made
+_LINE: Final = re.compile(r"\b[Ll]ines? \d")
 _OURS: Final = "foretell."
 _TOO_FEW: Final = re.compile(
     r"requested gpus?: .*only has|invalid device (ordinal|id)|(not enough|more) gpus? (than|available|are)|only \d+ gpus?",
@@ -221,6 +222,9 @@ _CAUSES: Final[tuple[Callable[[Ended], Fault | None], ...]] = (
 
 def own_words(ended: Ended) -> ForetellError | None:
     """What a stand-in has raised on purpose, whatever the script or a library has made of it."""
-    return next(
+    found = next(
         (error for error in ended.chain() if isinstance(error, ForetellError) and not isinstance(error, Refused)), None
     )
+    if found is not None and ended.line and not _LINE.search(str(found)) and len(found.args) == 1:
+        found.args = (f"{found} It happened{ended.line}.",)
+    return found

@@ -50,6 +50,7 @@ class Session:
         self.loops = Loops(self)
         self.started = advice.Started()
         self.at_end: list[Callable[[], None]] = []  # what Python would do once the script has ended
+        self.processes: list[Any] = []  # that the script has started
         self.lacking: list[str] = []  # refusals of packages that are missing, should the script never train
         self._autocasts = False
         self._graph: Graph | None = None

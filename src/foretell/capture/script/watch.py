@@ -20,6 +20,7 @@ FIRST_UPDATE: Final[Seconds] = 270.0  # in which it must come, unless the user g
 _WAITING: Final = 0.03  # of the time that the processor works for a script which waits for something
 LIMIT: Final = "FORETELL_CAPTURE_LIMIT"
 _LOOK: Final[Seconds] = 0.5
+_FROM_OTHERS: Final = tuple(f"multiprocessing{os.sep}{name}.py" for name in ("queues", "connection", "synchronize"))
 _STEPS: Final = 3
 
 
@@ -37,6 +38,9 @@ class Watch(threading.Thread):
         while not wait.wait(_LOOK):
             if (now := self.words()) != last:
                 self._report(last := now)
+            if refusal := self._waits_for_the_dead():
+                self._refuse(refusal)
+                return
             if self._is_late() and not self._has_begun():
                 self._refuse(self._refusal())
                 return
@@ -45,6 +49,23 @@ class Watch(threading.Thread):
         """By the processor's time, since a busy machine makes a good script slow; one that only waits has none of it."""
         passed, worked = time.monotonic() - self._began, time.process_time()
         return worked > FIRST_UPDATE or (passed > FIRST_UPDATE and worked < _WAITING * passed)
+
+    def _waits_for_the_dead(self) -> str:
+        """A script that awaits word from processes of its own, of which one has failed, waits for ever."""
+        frame = sys._current_frames().get(self._main or 0)
+        while frame is not None and not frame.f_code.co_filename.endswith(_FROM_OTHERS):
+            frame = frame.f_back if is_library(frame.f_code.co_filename) else None
+        if frame is None:
+            return ""
+        failed = [process for process in self._session.processes if (process.exitcode or 0) > 0]
+        where = self._where()
+        if not failed or where is None:
+            return ""
+        return (
+            f"{self._session.script.path} waits in line {where[1]} of {where[0]} ({where[2]}) for a process that it has started "
+            f"({failed[0].name}), which has failed, with exit code {failed[0].exitcode}. What it printed says why. Let the script "
+            "work in one process with its own arguments, after --."
+        )
 
     def _has_begun(self) -> bool:
         return bool(self._session.updates.sequence) or LIMIT in os.environ

@@ -112,7 +112,7 @@ def _make_by_default() -> None:
     on_device = [False]
 
     def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        if cls is torch.Tensor and not kwargs and on_device[-1]:
+        if cls is torch.Tensor and kwargs.keys() <= {"device"} and on_device[-1]:
             return made(torch.get_default_dtype(), *args)
         return make(cls, *args, **kwargs)
 

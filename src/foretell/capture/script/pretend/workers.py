@@ -58,6 +58,7 @@ def _start_inline(session: Session) -> None:
             waiting[self] = None
         else:
             start(self)
+            session.processes.append(self)
 
     def run_first(self: Any, timeout: Any = None) -> None:
         if self not in waiting and self not in done:

@@ -37,11 +37,23 @@ def install(session: Session) -> None:
         def forward(self, *args: Any, **kwargs: Any) -> Any:
             """The first device runs its part of the batch; what all have computed is put together on it."""
             count = self.replicas
+            if type(self).scatter is not SingleProcess.scatter:
+                return self._as_scattered(args, kwargs)
             if count < 2 or (whole := _rows(args, kwargs, self.dim)) is None:
                 return self.module(*args, **kwargs)
             part = -(-whole // count)
             given = pytree.tree_map_only(torch.Tensor, lambda t: _first(t, part, whole, self.dim), (args, kwargs))
             return _together(self.module(*given[0], **given[1]), -(-whole // part), part, whole, self.dim)
+
+        def _as_scattered(self, args: Any, kwargs: Any) -> Any:
+            """A class of the script's own says what each device is given: a list with a batch for each, say."""
+            inputs, named = self.scatter(args, kwargs, self.device_ids or list(range(self.replicas)))
+            output = self.module(*inputs[0], **named[0])
+            if self.replicas < 2:
+                return output
+            if type(self).gather is not SingleProcess.gather:
+                return self.gather([output] * self.replicas, 0)
+            return _together(output, self.replicas, 0, 0, self.dim)
 
         # Of the first device, which is the one that is recorded.
 
