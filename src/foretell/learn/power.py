@@ -9,7 +9,7 @@ import numpy as np
 
 from foretell.cost.power import Power, Use
 
-MOST: Final = 0.985  # of its limit, what a board draws that lowers its clock to keep it
+LIMIT: Final = 0.985  # of its limit, what a board draws that lowers its clock to keep it
 
 
 def fit_power(steps: Sequence[tuple[Use, float]], idle: float) -> Power:
@@ -19,12 +19,12 @@ def fit_power(steps: Sequence[tuple[Use, float]], idle: float) -> Power:
     """
     from scipy.optimize import nnls
 
-    below = [(use, share) for use, share in steps if share < MOST]
+    below = [(use, share) for use, share in steps if share < LIMIT]
     units = list(below[0][0].units)
     table = np.array([[use.busy, *(use.units[unit] for unit in units), use.memory] for use, _ in below])
     share = np.array([share - idle * (1 - use.busy) for use, share in below])
     measured = np.array([share for _, share in below])
     (busy, *parts, memory), _ = nnls(table / measured[:, None], share / measured)
     return Power(
-        idle=idle, busy=float(busy), units=dict(zip(units, map(float, parts), strict=True)), memory=float(memory), most=MOST
+        idle=idle, busy=float(busy), units=dict(zip(units, map(float, parts), strict=True)), memory=float(memory), most=LIMIT
     )  # fmt: skip

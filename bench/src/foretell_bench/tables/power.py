@@ -16,7 +16,7 @@ from foretell.cost.power import FILE, Use, use_of
 from foretell.errors import InputError
 from foretell.hardware import device as known_device
 from foretell.learn.fit import FAMILIES, family_of
-from foretell.learn.power import MOST, fit_power
+from foretell.learn.power import LIMIT, fit_power
 from foretell.store.store import Store
 from foretell_bench.rounding import short
 from foretell_bench.tables.figures import Figure
@@ -96,7 +96,7 @@ def write(steps: Sequence[Sustained], folder: Path) -> Path:
         "parts": f"{len(steps)} steps of an H200 of as many networks that ran for 5 s each, bench/data/h200_power.jsonl: NVML's energy "
         "counter over the last 3 s",
         "idle": "59 steps of the H200 dataset with a kernel running for a tenth of the time at most",
-        "most": f"boards at their limit draw {MOST} of it",
+        "most": f"boards at their limit draw {LIMIT} of it",
     }
     path = folder / FILE
     path.write_text(json.dumps({**short(asdict(_fitted(steps))), "sources": sources}, indent=2) + "\n")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from foretell.limits import read_bytes
 from foretell.sources.configs.shell.reading import Reader
-from foretell.sources.configs.shell.variables import UNKNOWN, Taken, Variables
+from foretell.sources.configs.shell.variables import UNKNOWN, CallerValue, Variables
 
 # Of launchers, what says how many devices there are or which file goes with them; their other arguments cost nothing.
 _OF_LAUNCHERS: Final = (
@@ -32,7 +32,7 @@ _MOST_BYTES: Final = "bytes of a configuration"
 class Arguments(dict[str, Any]):
     """Words of a launch by name; `taken`: variables among them that the script leaves to its caller."""
 
-    taken: tuple[Taken, ...] = ()
+    taken: tuple[CallerValue, ...] = ()
 
 
 def arguments(text: str, folder: Path | None = None, given: Sequence[str] = ()) -> Arguments:
@@ -54,7 +54,7 @@ def arguments(text: str, folder: Path | None = None, given: Sequence[str] = ()) 
     return made
 
 
-def _may_be_shown(taken: Taken) -> bool:
+def _may_be_shown(taken: CallerValue) -> bool:
     """Numbers and plain words; paths say nothing of a cost, and secrets are nobody's business."""
     secret = any(part in taken.name.upper() for part in ("KEY", "TOKEN", "SECRET", "PASS"))
     return bool(_PLAIN.fullmatch(taken.value)) and taken.name[:1].isalpha() and not secret

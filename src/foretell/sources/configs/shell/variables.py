@@ -25,7 +25,7 @@ _OPERATORS: Final[Mapping[type[Any], Callable[..., int]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class CallerValue:
     """A variable that a script leaves to its caller, and what was put in for it."""
 
     name: str
@@ -39,7 +39,7 @@ class Variables:
     def __init__(self, given: Sequence[str] = ()) -> None:
         self.own: dict[str, list[str]] = {}
         self.given = list(given)
-        self.taken: dict[str, Taken] = {}
+        self.taken: dict[str, CallerValue] = {}
 
     def values(self, name: str) -> list[str] | None:
         """The words of a variable; None where it is not set."""
@@ -54,7 +54,7 @@ class Variables:
             return self.own[name]
         if not (value := os.environ.get(name)):
             return None
-        self.taken[name] = Taken(name=name, value=value, origin="environment")
+        self.taken[name] = CallerValue(name=name, value=value, origin="environment")
         return [value]
 
     def assign(self, name: str, words: list[str], *, more: bool = False) -> None:
@@ -151,7 +151,7 @@ class Variables:
         if what in ("-", ":-", "=", ":="):
             made = [self._filled(other, depth)] if missing else values
             if missing and made:
-                self.taken[name] = Taken(name=name, value=made[0], origin="default")
+                self.taken[name] = CallerValue(name=name, value=made[0], origin="default")
             if missing and "=" in what:
                 self.assign(name, made or [])
             return made or []
