@@ -11,6 +11,7 @@ from foretell.errors import WorkloadError
 from tests.capture.script.conftest import Write
 
 GAN = """
+    import pickle
     import numpy as np, torch
     from torch import nn
     from torch.autograd import Variable
@@ -68,6 +69,8 @@ GAN = """
     assert torch._C._cuda_getCurrentRawStream(0) == 0
 
     of_maker, of_judge = torch.optim.Adam(maker.parameters()), torch.optim.Adam(judge.parameters())
+    again = pickle.loads(pickle.dumps(maker))
+    assert next(again.parameters()).is_cuda and next(again.parameters()).shape == next(maker.parameters()).shape
     torch.set_default_tensor_type("torch.cuda.FloatTensor")
     assert torch.zeros(2).is_cuda and torch.Tensor(2, 3).shape == (2, 3) and torch.Tensor(2, 3).is_cuda
     assert torch.Tensor([1.0]).is_cuda and torch.tensor(0).is_cuda and nn.BatchNorm2d(4).num_batches_tracked.is_cuda

@@ -137,7 +137,7 @@ def _moved(place: Placement, tensor: torch.Tensor, device: torch.device, non_blo
 
 
 def _let_tensors_be_copied() -> None:
-    """`copy.deepcopy` of a model, as averages and targets are made: torch's own would copy what fake tensors belong to."""
+    """`copy.deepcopy` of a model, as averages and targets are made, and pickles: torch's own copy what fake tensors belong to."""
 
     def deepcopy(self: FakeTensor, memo: dict[int, Any]) -> Any:
         if id(self) not in memo:
@@ -148,7 +148,20 @@ def _let_tensors_be_copied() -> None:
             memo[id(self)].requires_grad_(self.requires_grad)
         return memo[id(self)]
 
+    def reduced(self: FakeTensor, protocol: Any) -> Any:
+        is_parameter = isinstance(self, torch.nn.Parameter)
+        return _unpickled, (tuple(self.shape), self.dtype, self.device.type, is_parameter, self.requires_grad)
+
     FakeTensor.__deepcopy__ = deepcopy  # type: ignore[method-assign,assignment]
+    FakeTensor.__reduce_ex__ = reduced  # type: ignore[method-assign,assignment]
+
+
+def _unpickled(
+    shape: tuple[int, ...], dtype: torch.dtype, device: str, is_parameter: bool, requires_grad: bool
+) -> torch.Tensor:
+    """One like that which was pickled, where it lay: it had no contents."""
+    made = torch.zeros(shape, dtype=dtype).to(device)
+    return torch.nn.Parameter(made, requires_grad) if is_parameter else made.requires_grad_(requires_grad)
 
 
 def _make_parameters_fake(place: Placement) -> None:
