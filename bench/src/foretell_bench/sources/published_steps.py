@@ -28,6 +28,8 @@ _ONCE_REFUSED: Final = {"sequence_parallel with cp": ("sequence_parallel", True)
 # Whose recipes gather parameters while the next forward pass runs: overlap_param_sync of NeMo-Framework-Launcher's
 # conf/training, overlap_param_gather of Megatron-Bridge's perf_recipes.
 _GATHERS_AHEAD: Final = ("nemo", "megatron-bridge")
+# Whose recipes of experts send a token once to each node (HybridEP, moe_flex_dispatcher_backend of perf_recipes).
+_SENDS_ONCE: Final = ("megatron-bridge",)
 _TP_OVERLAP: Final = "tp-overlap"
 _ENGINE: Final = "DeepSpeed"  # adds up gradients and updates parameters by itself, on fp32 copies
 # Whose documents these are, the more particular first: what they describe was run by it.
@@ -106,6 +108,7 @@ def _plan(row: Row) -> Plan:
     plan = replace(
         plan, overlap_tp=plan.tp > 1 and _TP_OVERLAP in row.get("labels", ()),
         overlap_gather=plan.zero == 1 and _who(row) in _GATHERS_AHEAD,
+        dispatch="deepep" if plan.ep > 1 and _who(row) in _SENDS_ONCE else plan.dispatch,
     )  # fmt: skip
     return replace(plan, sharding="deepspeed") if _ENGINE in _notes(row) and plan.zero and plan.pp == 1 else plan
 
