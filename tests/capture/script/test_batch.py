@@ -10,6 +10,8 @@ import pytest
 from rich.console import Console, Group
 
 import foretell
+from foretell.capture.script.batch import Fetch, batch_of
+from foretell.capture.script.consumed import Consumed, Source
 from foretell.graph.facts import StepFacts
 from foretell.graph.notes import Note
 from foretell.report.html import page
@@ -200,3 +202,15 @@ def test_a_note_of_a_strangers_file_is_checked() -> None:
     for wrong in ({"topic": "weather"}, {"what": 3}, {"what": "x" * 9999}, {"decides_size": "yes"}):
         with pytest.raises(ValueError, match="note"):
             StepFacts.from_dict({"notes": [{"topic": "value", "what": "x", **wrong}]})
+
+
+@pytest.mark.parametrize(
+    ("shapes", "samples"),
+    [(((3, 320), (3, 2, 320)), 3), (((3, 64, 48), (3, 4)), 1)],  # mixtures and their parts; a picture and its boxes
+)
+def test_a_data_set_that_gives_whole_batches_is_told_from_a_picture(
+    shapes: tuple[tuple[int, ...], ...], samples: int
+) -> None:
+    sources = tuple(Source(shape=shape, is_integer=False, kind="arrived") for shape in shapes)
+    consumed = Consumed(sources=sources, ends=(3,), batches=(), lengths=(), sequences=())
+    assert batch_of(consumed, [Fetch(loader=1, samples=1)]).samples == samples

@@ -77,7 +77,7 @@ def _fits(samples: int, consumed: Consumed) -> bool:
     """Whether inputs have so many rows, or a multiple: several views of a sample, frames of a clip."""
     sources = consumed.sources
     if samples == 1:
-        return any(s.samples == 1 or _is_picture(s) for s in sources) or 1 in consumed.batches
+        return any(s.samples == 1 or _is_picture(s, sources) for s in sources) or 1 in consumed.batches
     alike = Counter(len(s.shape) for s in sources if len(s.shape) > 2)
     return (
         any(samples in s.shape or s.samples % samples == 0 for s in sources)
@@ -87,8 +87,12 @@ def _fits(samples: int, consumed: Consumed) -> bool:
     )
 
 
-def _is_picture(source: Source) -> bool:
-    return len(source.shape) == 3 and source.shape[0] in (1, 3) and not source.is_integer
+def _is_picture(source: Source, sources: Sequence[Source]) -> bool:
+    """Of three sides, the first its colours; a data set may give whole batches, of which others have as many rows as long."""
+    if len(source.shape) != 3 or source.shape[0] not in (1, 3) or source.is_integer:
+        return False
+    ends = (source.shape[0], source.shape[-1])
+    return not any(len(s.shape) == 2 and s.shape == ends for s in sources)
 
 
 def _by_shapes(consumed: Consumed) -> Batch:
